@@ -1,13 +1,18 @@
 import { defineConfig } from 'vitest/config'
+import { quickTests } from './test/support/quick-tests.ts'
+
+/** Set by `npm run test:quick`. */
+const quick = process.env.LEASEHOLD_TEST === 'quick'
 
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
+    include: quick ? quickTests() : ['test/**/*.test.ts'],
+    setupFiles: quick ? ['test/support/quick.ts'] : [],
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 60_000,
     hookTimeout: 120_000,
-    // What is polled for has been set going: one second, the default, is less than a busy machine may stand still.
+    // A busy machine may stall for longer than one second, the default.
     expect: { poll: { timeout: 10_000 } },
     coverage: { provider: 'v8', include: ['src/**/*.ts'], exclude: ['src/cli/**', 'src/dashboard/**'] },
   },

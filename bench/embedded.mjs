@@ -1,4 +1,4 @@
-// In this process: the kernel and a replica on `memory:` and on an owned `file:`, beside bare Map and bare SQLite work.
+// Benchmark inside this process: the kernel, and a replica on `memory:` and on an owned `file:`, compared with a bare Map and bare SQLite.
 import { join } from 'node:path'
 import { Replica } from '../dist/replica/replica.js'
 import { loadEngine } from '../dist/store/file/engine.js'
@@ -29,7 +29,7 @@ async function onMemory(report) {
   })
 }
 
-/** Commits of one small row a second, as fast as SQLite itself does them one at a time. */
+/** Commits of one small row per second, one at a time, by SQLite itself. */
 function bareCommits({ DatabaseSync }, name) {
   const db = new DatabaseSync(join(scratch, name))
   db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE log (idx INTEGER PRIMARY KEY, bytes BLOB)')
@@ -51,7 +51,7 @@ async function onFile(report) {
   const engine = await loadEngine()
   const commands = 2 * (await using(inFile('many.db'), replica => throughput(pair(replica), { inFlight: 1_000 })))
   report('file (owned): acquire and release, 1,000 in flight', commands, 'commands/s', { target: 'at least 150,000, each durable' })
-  // In turns, since a disk may be ten times slower a minute later.
+  // Alternate, because a disk may be ten times slower a minute later.
   const bare = []
   const ours = []
   await using(inFile('one.db'), async replica => {
@@ -74,7 +74,7 @@ async function onFile(report) {
   })
 }
 
-/** A hundred thousand leases that nobody renews: how late their lapses come. */
+/** How late the lapses of 100,000 leases without renewals come. */
 async function massLapse(report) {
   const count = 100_000
   const due = new Map()

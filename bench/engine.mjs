@@ -1,11 +1,11 @@
-// Engines for benchmarks: on loopback, in the folder of this run, with the settings their docs recommend for durability. Ended with the run.
+// Starts engines for benchmarks: on loopback, in the folder of this run, with the settings that their documentation recommends for durability. They end with the run.
 import { spawn, spawnSync } from 'node:child_process'
 import { chownSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { scratch } from './measure.mjs'
 
-/** The engine cannot be had here: its part is left out, and that is said. */
+/** Thrown when an engine is not installed. Its part is left out, with a message. */
 export class Missing extends Error {}
 
 /** The full path of a program. Debian keeps those of Postgres out of the PATH. */
@@ -29,7 +29,7 @@ export function freePort() {
   })
 }
 
-/** Some engines refuse to be root. */
+/** Some engines refuse to run as root. */
 function unprivileged() {
   if (process.getuid?.() !== 0) return {}
   const [, , uid, gid] = readFileSync('/etc/passwd', 'utf8')
@@ -39,7 +39,7 @@ function unprivileged() {
   return { uid: Number(uid), gid: Number(gid) }
 }
 
-/** A folder of its own below the run's. */
+/** Creates a folder below the folder of this run. */
 export function folder(name, { uid, gid } = {}) {
   const path = join(scratch, name)
   mkdirSync(path, { recursive: true })
@@ -50,7 +50,7 @@ export function folder(name, { uid, gid } = {}) {
   return path
 }
 
-/** Starts a program and waits until `answers` does. */
+/** Starts a program and waits until `answers` succeeds. */
 export async function start(program, args, { cwd, answers, signal = 'SIGTERM', ...user }) {
   const log = openSync(join(cwd, 'log'), 'a')
   const child = spawn(find(program), args, { cwd, stdio: ['ignore', log, log], ...user })

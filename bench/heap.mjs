@@ -1,7 +1,9 @@
+// The heap of this process, for benchmarks of memory.
+
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
-/** What is in use when everything that can go has gone, in bytes. */
+/** Heap in use after garbage collection, in bytes. */
 export function heapInUse() {
   setFlagsFromString('--expose_gc')
   const collect = runInNewContext('gc')

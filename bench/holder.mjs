@@ -1,16 +1,16 @@
-// The holder's side: what a lease in hand costs beyond the lessor's work, on `memory:`.
+// Benchmark of the holder's side: what a held lease costs in addition to the lessor's work, on `memory:`.
 import { readFileSync } from 'node:fs'
 import { connect } from '../dist/index.js'
 import { percentile, seconds, using } from './measure.mjs'
 
-/** Microseconds for one round of `each`, one at a time. */
+/** Microseconds per call of `each`, one at a time. */
 async function microseconds(each, rounds = 50) {
   const began = seconds()
   for (let i = 0; i < rounds; i++) await each()
   return ((seconds() - began) / rounds) * 1e6
 }
 
-/** Short turns side by side, and the quiet ones of each: what others do on the machine at the moment is not what is measured. */
+/** Alternates short turns and keeps the undisturbed ones of each, so that other work on the machine is not measured. */
 async function requests(report) {
   await using(connect('memory:bench-request'), async leases => {
     const { lessor } = leases
@@ -26,14 +26,14 @@ async function requests(report) {
       ours.push(await microseconds(() => leases.request('ours', () => {})))
     }
     for (const list of [bare, ours]) list.sort((a, b) => a - b)
-    report('request on a free name, beyond acquire and release', percentile(ours, 0.05) - percentile(bare, 0.05), 'µs', {
+    report('request on a free name, in addition to acquire and release', percentile(ours, 0.05) - percentile(bare, 0.05), 'µs', {
       target: 'under 20',
     })
-    report('request on a free name, all of it', percentile(ours, 0.05), 'µs')
+    report('request on a free name, in total', percentile(ours, 0.05), 'µs')
   })
 }
 
-/** How long this thread has waited for a core, in ms: what others do on the machine is not what is measured. 0 where nobody says. */
+/** How long this thread has waited for a core, in ms, to exclude turns that other work on the machine disturbed. 0 where the system does not tell. */
 function queued() {
   try {
     return Number(readFileSync(`/proc/self/task/${process.pid}/schedstat`, 'utf8').split(' ')[1]) / 1e6
@@ -54,7 +54,7 @@ async function handOver(report) {
       void holder.release()
       holder = await waiting
       const ms = (seconds() - began) * 1_000
-      // The first rounds measure the compiler.
+      // The first rounds would measure the compiler.
       if (i >= 0) took.push(ms - (queued() - before))
     }
     await holder.release()

@@ -1,6 +1,6 @@
-// `npm run bench [-- NAME…] [--json]`: what Leasehold costs, side by side with the bare work beneath it, in one run.
+// `npm run bench [-- NAME…] [--json]`: measures what Leasehold costs, compared with the bare work beneath it, in one run.
 //
-// Machines are noisy: read the ratios. Run it alone on the machine.
+// Machines are noisy, so compare ratios. Run it on an otherwise idle machine.
 import { rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { embedded } from './embedded.mjs'
@@ -18,7 +18,7 @@ const groups = { embedded, memory, holder, stores, registry, 'registry-server': 
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 
-/** One row: what, how much, of what, and what it is measured against. */
+/** Prints one row: name, value, unit, and the reference that it is compared with. */
 function report(name, value, unit, { target = '', ratio = undefined, against = '' } = {}) {
   results.push({ name, value, unit, target, ...(ratio !== undefined && { ratio: Number(ratio.toFixed(2)), against }) })
   if (values.json) return

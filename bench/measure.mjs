@@ -1,3 +1,5 @@
+// Measuring for the benchmarks: throughput, rates, percentiles, and a folder for the files of the run.
+
 import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,7 +12,7 @@ export function seconds() {
   return s + ns / 1e9
 }
 
-/** Operations a second of `each`, called with 0, 1, 2, …, with so many under way at a time, for about so long. */
+/** Operations per second of `each(lane, i)`, with `inFlight` lanes that call it one after the other for about `forSeconds`. */
 export async function throughput(each, { inFlight, forSeconds = 3, warmUp = 1 }) {
   const until = (end, count) =>
     Promise.all(
@@ -28,7 +30,7 @@ export async function throughput(each, { inFlight, forSeconds = 3, warmUp = 1 })
   return count.done / (seconds() - began)
 }
 
-/** Operations a second of `each` without any waiting. */
+/** Operations per second of a synchronous `each`. */
 export function rate(each, { forSeconds = 1 } = {}) {
   for (let i = 0; i < 10_000; i++) each(i)
   const began = seconds()
@@ -44,7 +46,7 @@ export function percentile(sorted, p) {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))]
 }
 
-/** `await using`, which Node has only from 24 on. Timers of a replica keep no process alive, so something else must. */
+/** Replaces `await using`, which Node has from 24 on. Also keeps the process alive, because the timers of a replica do not. */
 export async function using(opening, work) {
   const awake = setInterval(() => {}, 1_000)
   const resource = await opening

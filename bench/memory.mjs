@@ -1,4 +1,4 @@
-// What a million leases cost: bytes each, and the price of a renewal beside that with a thousand.
+// Benchmark of a million leases: bytes per lease, and the time of a renewal compared with a thousand leases.
 import { Replica } from '../dist/replica/replica.js'
 import { MemoryStore } from '../dist/store/memory.js'
 import { heapInUse } from './heap.mjs'
@@ -14,12 +14,12 @@ async function fill(replica, count, from = 0) {
     )
     for (const [j, { lease }] of outcomes.entries()) ids[i + j] = lease
   }
-  // The first renewal goes to the log and makes the term a long one.
+  // The first renewal is written to the log and makes the term a long one.
   for (let i = 0; i < count; i += 5_000) await replica.propose({ kind: 'renew', leases: [...ids.subarray(i, i + 5_000)] })
   return ids
 }
 
-/** ns for one renewal, a hundred in a message: leases that were acquired together, as a holder's are, or any. */
+/** Nanoseconds per renewal, with a hundred per message: of leases that were acquired together, like those of one holder, or of random ones. */
 async function renewals(replica, ids, { together, forSeconds = 2 }) {
   let n = 12_345
   const random = most => {
@@ -42,7 +42,7 @@ async function renewals(replica, ids, { together, forSeconds = 2 }) {
 
 export async function memory(report) {
   const open = () =>
-    Replica.open(new MemoryStore({ own: { name: 'bench' } }), { owned: true, events: 1_000, snapshotEntries: 1e9, snapshotBytes: 1e15 })
+    Replica.open(new MemoryStore({ own: { name: 'bench' } }), { owned: true, events: 1_000, snapshotRecords: 1e9, snapshotBytes: 1e15 })
   const both = async (replica, ids) => {
     await renewals(replica, ids, { together: false, forSeconds: 0.5 })
     return [await renewals(replica, ids, { together: true }), await renewals(replica, ids, { together: false })]
@@ -53,7 +53,7 @@ export async function memory(report) {
   await using(open(), async replica => {
     const before = heapInUse().heapUsed
     const ids = await fill(replica, 1_000_000)
-    // The heap alone: the bytes of the log, which are on disk anywhere else, lie outside of it.
+    // The heap only. The bytes of the log, which other stores have on disk, are outside of it.
     report('a million live leases: memory for each', (heapInUse().heapUsed - before) / 1e6, 'bytes', { target: 'at most 700' })
     const [together, many] = await both(replica, ids)
     const target = 'at most 3'

@@ -1,7 +1,7 @@
-// The registry on a server of its own process, over a file: 100,000 instances kept by heartbeats in batches of 100, lists among them, how soon a
-// watching client hears of a death and of a leave, and 20,000 agents that come back at once after an outage.
+// Benchmark of the registry on a server in its own process, on a file: 100,000 instances with heartbeats in batches of 100, lists among them, how soon a
+// watching client learns that an instance died or left, and 20,000 agents that return at once after an outage.
 //
-// The heartbeats of a whole ttl are measured, and an outage of `OUTAGE` seconds (90) is waited for: this takes minutes.
+// It measures the heartbeats of a whole ttl and waits for an outage of `OUTAGE` seconds (90), so it takes minutes.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -20,7 +20,7 @@ const TTL = 30
 const OUTAGE = Number(process.env.OUTAGE ?? 90)
 const program = fileURLToPath(new URL('../dist/cli/leasehold.js', import.meta.url))
 
-/** `leasehold serve` over a file of this name, on this port. */
+/** Starts `leasehold serve` on a file of this name, on this port. */
 async function serve(name, port) {
   const cwd = folder(name)
   const args = ['serve', '--store', `file:${join(cwd, 'leases.db')}`, '--listen', `127.0.0.1:${port}`, '--log-level', 'error']
@@ -48,7 +48,7 @@ function send(agent, port, method, path, body) {
       reply.on('error', reject)
       reply.on('end', () => resolve({ status: reply.statusCode, text: Buffer.concat(chunks).toString() }))
     })
-    // A connection that had nothing to do may be closed by the server just as it is used again.
+    // The server may close an idle connection at the moment when it is used again.
     asked.on('error', error => (asked.reusedSocket ? resolve(send(agent, port, method, path, body)) : reject(error)))
     asked.end(text)
   })
@@ -63,7 +63,7 @@ async function register(ask, i) {
   if (status !== 201 && status !== 200) throw new Error(`registering was answered ${status}: ${text}`)
 }
 
-/** One request for a hundred; those that are gone register again, as agents do. How many were gone. */
+/** Sends one request for a hundred instances. Those that are gone register again, as agents do. Returns how many were gone. */
 async function beat(ask, first) {
   const { status, text } = await ask('POST', '/v1/heartbeats', { instances: Array.from({ length: BATCH }, (_, i) => names(first + i)) })
   if (status !== 200) throw new Error(`heartbeats were answered ${status}: ${text}`)
@@ -72,7 +72,7 @@ async function beat(ask, first) {
   return gone.length
 }
 
-/** All of `count`, so many at a time. */
+/** Calls `each` for 0 to `count` - 1, with `lanes` calls in progress at once. */
 async function inLanes(count, lanes, each) {
   let next = 0
   await Promise.all(
@@ -82,7 +82,7 @@ async function inLanes(count, lanes, each) {
   )
 }
 
-/** Seconds of a core that a process and its threads have used. */
+/** CPU seconds that a process and its threads have used. */
 function cpuOf(pid) {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
     .replace(/^.*\) /s, '')
@@ -90,7 +90,7 @@ function cpuOf(pid) {
   return (Number(fields[11]) + Number(fields[12])) / 100
 }
 
-/** Beats for as many instances as `count` says, each twice in a ttl, evenly spread, until it is stopped. */
+/** Sends the heartbeats of `count` instances, each twice per ttl, evenly spread, until it is stopped. */
 function keepAlive(ask, count) {
   const seen = { gone: 0, batches: 0 }
   let stopped = false
@@ -112,7 +112,7 @@ function keepAlive(ask, count) {
     }
     await Promise.all(underWay)
   })()
-  beats.catch(() => {}) // whoever stops it is told
+  beats.catch(() => {}) // reported by the function that stops it
   return {
     seen,
     stop() {
@@ -122,7 +122,7 @@ function keepAlive(ask, count) {
   }
 }
 
-/** ms of each, in order. */
+/** Milliseconds of each call, sorted. */
 async function timed(times, run) {
   const took = []
   for (let i = 0; i < times; i++) {
@@ -147,7 +147,7 @@ async function lists(report, ask) {
   }
 }
 
-/** How long after it fell silent, or asked to leave, a client that watches hears of it. */
+/** How long after an instance fell silent or left a watching client learns of it. */
 async function ends(report, ask, port) {
   const watcher = fork(fileURLToPath(new URL('./registry-watcher.mjs', import.meta.url)), [`leasehold://127.0.0.1:${port}`, 'mortal'])
   const gone = once(watcher, 'exit')
@@ -155,7 +155,7 @@ async function ends(report, ask, port) {
     const [{ ready }] = await once(watcher, 'message')
     report('a client has loaded all 100,000 and watches', ready * 1e3, 'ms')
     const removed = new Map()
-    // Both read the machine's own monotonic clock.
+    // Both processes read the machine's monotonic clock.
     watcher.on('message', ({ lost, at }) => removed.get(lost)?.(at))
     const end = async (i, silent) => {
       const path = `/v1/services/mortal-${i}/m${i}`
@@ -171,12 +171,12 @@ async function ends(report, ask, port) {
       return ((await lost) - sent) * 1e3
     }
     const deaths = await Promise.all(Array.from({ length: 10 }, (_, i) => sleep(i * 150).then(() => end(i, true))))
-    report('a death is heard of after its ttl, the latest of 10', Math.max(...deaths) - 2_000, 'ms', { target: 'below 100 ms' })
+    report('a client learns of a dead instance after its ttl, slowest of 10', Math.max(...deaths) - 2_000, 'ms', { target: 'below 100 ms' })
     const leaves = []
     for (let i = 100; i < 120; i++) leaves.push(await end(i, false))
     leaves.sort((a, b) => a - b)
-    report('a leave is heard of, p50', percentile(leaves, 0.5), 'ms', { target: 'below 50 ms' })
-    report('the same, the latest of 20', leaves.at(-1), 'ms')
+    report('a client learns that an instance left, p50', percentile(leaves, 0.5), 'ms', { target: 'below 50 ms' })
+    report('the same, slowest of 20', leaves.at(-1), 'ms')
   } finally {
     if (watcher.connected) watcher.disconnect()
     await gone
@@ -188,7 +188,7 @@ async function many(report) {
   const server = await serve('registry', port)
   try {
     let began = seconds()
-    // Those who are there live on while the others register.
+    // Instances that are registered send heartbeats while the others register.
     let registered = 0
     const kept = keepAlive(server.ask, () => Math.floor(registered / BATCH) * BATCH)
     await inLanes(INSTANCES, 64, async i => {
@@ -196,7 +196,7 @@ async function many(report) {
       registered++
     })
     report('PUT 100,000 instances, 64 connections', INSTANCES / (seconds() - began), '/s')
-    await sleep(5e3) // what piled up is done
+    await sleep(5e3) // until the backlog is done
     Object.assign(kept.seen, { gone: 0, batches: 0 })
     const used = cpuOf(server.pid)
     began = seconds()
@@ -213,7 +213,7 @@ async function many(report) {
   }
 }
 
-/** All at once, with no jitter at all: worse than agents behave. */
+/** All at once, without jitter: worse than real agents behave. */
 async function returning(report) {
   const port = await freePort()
   const before = await serve('returning', port)
@@ -230,7 +230,7 @@ async function returning(report) {
     const listed = async () =>
       JSON.parse((await server.ask('GET', '/v1/services')).text).services.reduce((sum, { instances }) => sum + instances, 0)
     const count = await listed()
-    report(`20,000 come back after ${OUTAGE} s: all have been heard`, seconds() - began, 's', { target: 'below 30 s' })
+    report(`20,000 agents return after ${OUTAGE} s: all heartbeats answered`, seconds() - began, 's', { target: 'below 30 s' })
     report('of them listed', count, '', { target: '20,000' })
     report('of them had lapsed', gone, '')
     const kept = keepAlive(server.ask, () => RETURNING)

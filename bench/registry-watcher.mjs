@@ -1,4 +1,4 @@
-// A client that discovers and watches in a process of its own, and tells its parent whom it lost and when. `node bench/registry-watcher.mjs URL CAPABILITY`
+// A client that discovers and watches in its own process, and reports to its parent which instance it lost and when. `node bench/registry-watcher.mjs URL CAPABILITY`
 import { connect } from '../dist/index.js'
 import { seconds } from './measure.mjs'
 

@@ -1,11 +1,11 @@
-// Discovery: a pick and a list from the cache of a process, a filtered list among 100,000 as a server has it, and what a heartbeat costs.
+// Benchmark of discovery: a pick and a list from the cache of a process, a filtered list of 100,000 instances in a server, and the cost of a heartbeat.
 import { connect } from '../dist/index.js'
 import { Directory } from '../dist/registry/directory.js'
 
 const HUNDRED_THOUSAND = 100_000
 const SERVICES = 1_000
 
-/** 1,000 services of 100 instances; a capability in a thousand is rare. */
+/** 1,000 services with 100 instances each; one capability in a thousand is rare. */
 function entries() {
   return Array.from({ length: HUNDRED_THOUSAND }, (_, i) => ({
     key: `services/s${i % SERVICES}/i${i}`,
@@ -19,7 +19,7 @@ function entries() {
   }))
 }
 
-/** Microseconds for each of `times`. */
+/** Microseconds per call, over `times` calls. */
 function each(times, run) {
   for (let i = 0; i < times / 10; i++) run(i)
   const began = process.hrtime.bigint()

@@ -1,4 +1,4 @@
-// One server on a file, as `leasehold serve` runs it; for measuring and for tests. `node bench/server-child.mjs FILE [PORT]`
+// One server on a file, configured like `leasehold serve`, for benchmarks and tests. `node bench/server-child.mjs FILE [PORT]`
 import { RelocatingLessor } from '../dist/connect/relocating-lessor.js'
 import { Replica } from '../dist/replica/replica.js'
 import { httpListener } from '../dist/server/http/http-listener.js'
@@ -8,7 +8,7 @@ import { heapInUse } from './heap.mjs'
 
 const [path, port = '0'] = process.argv.slice(2)
 const replica = await Replica.open(new FileStore({ path, own: { name: 'bench' } }), { owned: true })
-const lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('nobody moves here')) })
+const lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('no leases are moved here')) })
 const server = await serve({ lessor, listen: `127.0.0.1:${port}`, http: httpListener(), figures: () => replica.figures })
 process.on('message', message => {
   if (message === 'in use') process.send(heapInUse())

@@ -1,5 +1,5 @@
-// A server in its own process on an owned file, asked by our client, by redis-benchmark and by thousands of connections, beside Redis with its
-// append-only file synced at every write, in one run. Every acknowledgement is durable on both sides.
+// Benchmark of a server in its own process on an owned file, with our client, with redis-benchmark and with thousands of connections, compared with Redis
+// with its append-only file synced at every write, in one run. Every acknowledgement is durable on both sides.
 import { execFile, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -19,8 +19,8 @@ async function leasehold(name) {
   const [{ port }] = await once(child, 'message')
   const ask = async what => {
     child.send(what)
-    const [told] = await once(child, 'message')
-    return told
+    const [message] = await once(child, 'message')
+    return message
   }
   return {
     port,
@@ -41,7 +41,7 @@ async function redis() {
   const settings = { bind: '127.0.0.1', port, dir: cwd, appendonly: 'yes', appendfsync: 'always', save: '' }
   const connected = async () => {
     const client = createClient({ url: `redis://127.0.0.1:${port}`, socket: { reconnectStrategy: false } })
-    client.on('error', () => {}) // while it comes up
+    client.on('error', () => {}) // while Redis starts
     return client.connect()
   }
   const answers = async () => {
@@ -69,7 +69,7 @@ const middle = list =>
     0.5,
   )
 
-/** Both in turns, since a disk may be ten times slower a minute later: the middle of each. */
+/** Alternates both, because a disk may be ten times slower a minute later. Returns the median of each. */
 async function inTurns(ours, theirs, turns = 3) {
   const a = []
   const b = []
@@ -92,7 +92,7 @@ async function oneClient(report, server, other) {
       await other.client.del(key)
     }
     const each = { inFlight: 256, forSeconds: 2 }
-    await throughput(pair, { ...each, forSeconds: 4 }) // a server that was started just now is still being compiled
+    await throughput(pair, { ...each, forSeconds: 4 }) // a new server is still being compiled
     const [ours, theirs] = await inTurns(
       () => throughput(pair, each),
       () => throughput(locked, each),
@@ -163,13 +163,13 @@ async function benchmarked(report, server, other) {
     async () => {
       const args = ['-p', String(port), '-c', '50', '-P', '16', '-n', String(count), '-r', '1000000000', '-q', '--csv', ...words]
       const { stdout: csv, stderr } = await run('redis-benchmark', args)
-      // Its last line: "name","requests a second",…
+      // Its last line: "name","requests per second",…
       const figure = Number(csv.trim().split('\n').at(-1).split('","')[1])
       if (!(figure > 0)) throw new Error(`redis-benchmark says ${csv}${stderr}`)
       return figure
     }
   const name = 'k/__rand_int__/__rand_int__'
-  await ask(server.port, 100_000, 'LEASE.ACQUIRE', name, 'TTL', '600000')() // still being compiled
+  await ask(server.port, 100_000, 'LEASE.ACQUIRE', name, 'TTL', '600000')() // the server is still being compiled
   const [acquired, set] = await inTurns(
     ask(server.port, 40_000, 'LEASE.ACQUIRE', name, 'TTL', '600000'),
     ask(other.port, 40_000, 'SET', name, 'x', 'NX', 'PX', '600000'),
@@ -192,7 +192,7 @@ async function benchmarked(report, server, other) {
 
 const encode = (...words) => `*${words.length}\r\n${words.map(word => `$${String(word).length}\r\n${word}\r\n`).join('')}`
 
-/** Each has a lease and renews it, for longer than its ttl. */
+/** Each connection holds a lease and renews it for longer than its ttl. */
 async function manyConnections(report, server, { count = 10_000, ttl = 12_000, forSeconds = 15 } = {}) {
   const sockets = []
   let gone = 0
@@ -200,7 +200,7 @@ async function manyConnections(report, server, { count = 10_000, ttl = 12_000, f
   const late = []
   for (let i = 0; i < count; i++) {
     const socket = connect({ port: server.port, host: '127.0.0.1' })
-    // One that is cut off counts as lapsed, below.
+    // A connection that is cut counts as lapsed, below.
     socket.on('error', () => gone++)
     let text = ''
     let lease
@@ -220,7 +220,7 @@ async function manyConnections(report, server, { count = 10_000, ttl = 12_000, f
     sockets.push({
       socket,
       renew() {
-        if (lease === undefined) return // not answered yet: there is nothing to renew
+        if (lease === undefined) return // the lease is not granted yet
         asked = seconds()
         socket.write(encode('LEASE.RENEW', lease))
       },
@@ -230,7 +230,7 @@ async function manyConnections(report, server, { count = 10_000, ttl = 12_000, f
     if (i % 1_000 === 999) await new Promise(resolve => setTimeout(resolve, 20))
   }
   const until = seconds() + forSeconds
-  // A quarter of the ttl for one round, spread evenly.
+  // One round takes a quarter of the ttl, evenly spread.
   const steps = 30
   for (let step = 0; seconds() < until; step++) {
     for (let i = step % steps; i < count; i += steps) sockets[i].renew()

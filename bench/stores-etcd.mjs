@@ -1,4 +1,5 @@
-// etcd, three members: its own lock (a key made if it is absent, bound to a lease, and deleted) through the same gateway, spread over all members.
+// Part of the stores benchmark: etcd with three members. Its own lock creates a key if it is absent, bound to a lease, and deletes it, through the same
+// gateway, spread over all members.
 import http from 'node:http'
 import { EtcdStore } from '../dist/store/etcd/etcd.js'
 import { START } from '../dist/store.js'
@@ -6,7 +7,7 @@ import { folder, freePort, start } from './engine.mjs'
 import { seconds } from './measure.mjs'
 
 const MEMBERS = 3
-/** As many as serve it best. */
+/** The number of connections with the best result. */
 const CONNECTIONS = 64
 
 const at = port => `http://127.0.0.1:${port}`
@@ -31,7 +32,7 @@ async function members() {
   return { ports, [Symbol.asyncDispose]: () => Promise.all(running.map(member => member[Symbol.asyncDispose]())) }
 }
 
-/** The gateway as plainly as can be: connections that stay open, nothing around the call. */
+/** The bare gateway: connections that stay open, and nothing around the call. */
 function caller(agent) {
   return (port, path, body) =>
     new Promise((resolve, reject) => {
@@ -97,7 +98,7 @@ export async function etcd() {
   }
 }
 
-/** How often each of several proposers gets its turn while all of them want it. */
+/** How often each of several competing proposers succeeds. */
 async function together(report, stores) {
   await Promise.all(stores.map(store => store.open()))
   const end = seconds() + 2
@@ -109,6 +110,6 @@ async function together(report, stores) {
     }),
   )
   for (const store of stores) await store[Symbol.asyncDispose]()
-  report('etcd: three that append at once, in all', turns.reduce((sum, n) => sum + n) / 2, 'appends/s')
-  report('etcd: the busiest of them beside the one that came least', Math.max(...turns) / Math.min(...turns), '×')
+  report('etcd: three replicas append at once, total', turns.reduce((sum, n) => sum + n) / 2, 'appends/s')
+  report('etcd: the busiest of them compared with the least busy', Math.max(...turns) / Math.min(...turns), '×')
 }

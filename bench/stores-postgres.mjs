@@ -1,4 +1,5 @@
-// Postgres: a table of locks as many programs have one, and advisory locks, both with `pg`, each on as many connections as serve it best.
+// Part of the stores benchmark: Postgres. Compared with a table of locks, as many programs use, and with advisory locks, both with `pg` and the number of
+// connections with the best result.
 import { PostgresStore } from '../dist/store/postgres/postgres.js'
 import { postgres as start } from './engine.mjs'
 
@@ -49,7 +50,7 @@ export async function postgres() {
         },
       },
     ],
-    // Prepared, on a connection of its own, into a table without an index: as little as can be written.
+    // Prepared, on its own connection, into a table without an index: the smallest possible write.
     write: {
       name: 'a prepared insert of one row with pg',
       each: () => writer.query({ name: 'bare', text: 'insert into bare (bytes) values ($1)', values: [bytes] }),

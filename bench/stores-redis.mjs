@@ -1,4 +1,5 @@
-// Redis, its append-only file synced at every write: the usual lock with npm redis, a key that expires and a script that deletes only one's own.
+// Part of the stores benchmark: Redis with its append-only file synced at every write. Compared with the usual lock with npm redis: a key that expires,
+// and a script that deletes it only if it is the caller's.
 import { createClient } from 'redis'
 import { RedisStore } from '../dist/store/redis/redis.js'
 import { folder, freePort, start } from './engine.mjs'
@@ -13,7 +14,7 @@ export async function redis() {
   const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, String(value)])
   const connected = async () => {
     const client = createClient({ url, socket: { reconnectStrategy: false } })
-    client.on('error', () => {}) // while it comes up
+    client.on('error', () => {}) // while Redis starts
     return client.connect()
   }
   const answers = async () => {

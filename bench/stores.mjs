@@ -1,11 +1,12 @@
-// Leasehold on an engine beside the engine's own way, in one run: leases a second, how soon another replica knows, what one append costs.
+// Benchmark of Leasehold on an engine, compared with the engine's own locks, in one run: leases per second, how soon another replica learns of a change, and
+// the cost of one append.
 //
-// A store's part (`stores-NAME.mjs`) starts its engine and hands over an object:
-//   store()                  one more store on a fresh log, not opened
-//   loops: [{ name, each, target? }]   the engine's own locks: `each(lane, i)` acquires and releases once, as its users do
+// A store's part (`stores-NAME.mjs`) starts its engine and returns an object:
+//   store()                  one more store on a new log, not opened
+//   loops: [{ name, each, target? }]   the engine's own locks: `each(lane, i)` acquires and releases once, as users of the engine do
 //   write: { name, each }    the engine's smallest durable write
 //   push: ms                 the target for the p99 of news
-//   more?(report)            what is worth knowing of this engine alone
+//   more?(report)            further results of this engine
 //   [Symbol.asyncDispose]()
 import { Replica } from '../dist/replica/replica.js'
 import { Missing } from './engine.mjs'
@@ -23,7 +24,7 @@ const pair = replica => async (lane, i) => {
   await replica.propose({ kind: 'release', lease: granted.lease })
 }
 
-/** In turns, since a disk may be ten times slower a minute later. */
+/** Alternates, because a disk may be ten times slower a minute later. */
 async function locks(report, name, engine) {
   await using(Replica.open(engine.store()), async replica => {
     const ours = []
@@ -44,7 +45,7 @@ async function locks(report, name, engine) {
   })
 }
 
-/** From the answer on one replica until another one's watcher sees it (often sooner: then 0), and from asking, with the append in it. */
+/** Time from the answer on one replica until a watcher on another sees the change (0 if it is earlier), and from the request, including the append. */
 async function news(report, name, engine) {
   const store = engine.store()
   await using(Replica.open(store), one =>
@@ -86,7 +87,7 @@ async function appends(report, name, engine) {
       if (answer.kind !== 'appended') throw new Error(`not appended: ${answer.kind}`)
       head = answer.position
     }
-    // In short turns, and by the median: a disk that others use changes from moment to moment, for both alike.
+    // Short turns, and the median: the speed of a shared disk changes from moment to moment, for both alike.
     const [ours, theirs] = [[], []]
     for (const end = seconds() + 6; seconds() < end; )
       for (const [list, each] of [
@@ -114,7 +115,7 @@ function middle(list) {
   )
 }
 
-/** STORES=postgres,redis in the environment measures those alone. */
+/** STORES=postgres,redis in the environment measures only those. */
 export async function stores(report) {
   const chosen = process.env.STORES?.split(',') ?? Object.keys(parts)
   for (const [name, start] of Object.entries(parts).filter(([name]) => chosen.includes(name))) {

@@ -1,5 +1,5 @@
-// A small system of agents in seven processes and one file: a planner finds workers and a reviewer by what they can do, one worker is killed,
-// and the plan is carried out all the same. Nobody is told of the death: its lease runs out.
+// Agents in separate processes that share one file: a planner finds workers and a reviewer by capability, one worker is killed, and the plan
+// is carried out anyway. No process reports the death: the worker's lease runs out.
 //
 //   node examples/agents.mjs
 import { fork } from 'node:child_process'
@@ -13,13 +13,13 @@ import { connect } from '../dist/index.js'
 
 const [role, url] = process.argv.slice(2)
 
-/** What each kind of agent can do, and does when it is asked to over HTTP. */
+/** The capability of each kind of agent, and the work it does for a request over HTTP. */
 const skills = {
   worker: { capability: 'write', work: task => `${task}, written by ${process.pid}` },
   reviewer: { capability: 'review', work: text => `${text}: approved` },
 }
 
-/** Serves its skill, and is listed for as long as it lives. */
+/** Serves its skill, and is listed while it lives. */
 async function serve() {
   const { capability, work } = skills[role]
   const server = createServer(async (request, response) => {
@@ -34,22 +34,22 @@ async function serve() {
   process.send('ready')
   process.once('SIGTERM', async () => {
     await me.drain() // no new work from here on
-    await leases[Symbol.asyncDispose]() // off the list, at once and everywhere
+    await leases.close() // removed from the list, at once and everywhere
     server.close()
     process.disconnect()
   })
 }
 
-/** Asks whoever can do it, and somebody else when that one does not answer. */
+/** Sends the text to an agent, and to another one if it does not answer. */
 async function ask(agents, text) {
   for (;;) {
     const agent = await agents.pick()
-    if (agent === undefined) throw new Error('nobody can do it')
+    if (agent === undefined) throw new Error('no agent has the capability')
     try {
       const answer = await fetch(agent.address, { method: 'POST', body: text })
       return await answer.text()
     } catch {
-      console.log(`  ${agent.instance} does not answer; asking another`)
+      console.log(`  ${agent.instance} does not answer; trying another`)
     }
   }
 }
@@ -58,12 +58,12 @@ async function plan() {
   const leases = await connect(url, { holder: 'planner' })
   const writers = leases.registry.discover({ capability: 'write' })
   const reviewers = leases.registry.discover({ capability: 'review' })
-  console.log(`the planner knows ${(await writers.list()).length} who can write and ${(await reviewers.list()).length} who can review`)
+  console.log(`the planner found ${(await writers.list()).length} writers and ${(await reviewers.list()).length} reviewer`)
 
   const victim = await writers.pick()
   process.send({ kill: Number(victim.instance.split(':').at(-1)) })
   await once(process, 'message')
-  console.log(`process ${victim.instance} is killed; it says goodbye to nobody, and the planner is not told`)
+  console.log(`process ${victim.instance} is killed: it does not deregister, and no process informs the planner`)
   const began = process.hrtime.bigint()
   const gone = (async () => {
     for await (const { type, instance } of writers)
@@ -76,8 +76,8 @@ async function plan() {
   await gone
   const later = (Number(process.hrtime.bigint() - began) / 1e9).toFixed(1)
   const left = (await writers.list()).filter(({ status }) => status === 'passing')
-  console.log(`${later} s after its death nobody would pick ${victim.instance} any more; ${left.length} can write`)
-  await leases[Symbol.asyncDispose]()
+  console.log(`${later} s after its death, ${victim.instance} is not picked any more; ${left.length} writers are left`)
+  await leases.close()
   process.disconnect()
 }
 
@@ -107,8 +107,8 @@ async function show() {
     await Promise.all(living.map(agent => once(agent, 'exit')))
     const leases = await connect(place)
     const left = (await leases.registry.discover({}).list()).filter(({ status }) => status !== 'suspect')
-    console.log(`the others were asked to stop, and left: ${left.length} are listed`)
-    await leases[Symbol.asyncDispose]()
+    console.log(`the other agents were stopped and have deregistered: ${left.length} are listed`)
+    await leases.close()
   } finally {
     for (const child of children) if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
     rmSync(folder, { recursive: true, force: true })

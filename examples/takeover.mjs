@@ -1,6 +1,6 @@
-// What a lease is for, in three processes and one file: a holder is killed, nobody cleans up, and the next one goes on.
+// What a lease is for, with three processes and one file: a holder is killed, no process cleans up, and the next holder goes on.
 //
-// `npm start` runs this as long as there is no server. It takes about three seconds and leaves nothing behind.
+// Run it with `node examples/takeover.mjs`. It takes about three seconds and leaves no files behind.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -15,10 +15,10 @@ async function hold() {
   const leases = await connect(url, { holder: role })
   await leases.request('jobs/nightly', { ttl: '2s' }, async lease => {
     process.send({ token: lease.token })
-    // The first one works until it is killed; the second has nothing to do but to be there.
+    // The first holder works until it is killed; the second has no work.
     if (role === 'first') await new Promise(resolve => lease.signal.addEventListener('abort', resolve))
   })
-  await leases[Symbol.asyncDispose]()
+  await leases.close()
   process.disconnect()
 }
 
@@ -43,17 +43,17 @@ async function show() {
       waiting = (await leases.lessor.read({ kind: 'resource', resource: 'jobs/nightly' }, { consistent: true })).value.queue.length
       await new Promise(setImmediate)
     }
-    await leases[Symbol.asyncDispose]()
+    await leases.close()
     console.log(`process ${second.pid} waits for it`)
 
     first.kill('SIGKILL')
     const killed = process.hrtime.bigint()
-    console.log(`process ${first.pid} is killed; nobody releases anything`)
+    console.log(`process ${first.pid} is killed, without a release`)
 
     const [{ token: next }] = await granted
     const later = (Number(process.hrtime.bigint() - killed) / 1e9).toFixed(1)
-    console.log(`process ${second.pid} has it, ${later} s later, with token ${next}: greater, so that what the first one`)
-    console.log('may still have sent can be told from what is sent now')
+    console.log(`process ${second.pid} has it ${later} s later, with the greater token ${next}:`)
+    console.log('a resource that checks tokens refuses late writes of the first process')
     await once(second, 'exit')
   } finally {
     for (const child of children) if (child.exitCode === null) child.kill('SIGKILL')

@@ -1,5 +1,5 @@
-// Compiles the package into dist/ and the simulator into .sim/, and removes outputs whose source is gone.
-// Everything in scripts/ uses Node's built-ins alone: it must run in a bare clone.
+// `npm run build`: compiles the package into dist/ and the simulator into .sim/, and removes outputs whose source is gone.
+// The scripts use only Node's built-in modules, because they must run in a bare clone. Progress goes to stderr: stdout belongs to the program that follows.
 
 import { spawnSync } from 'node:child_process'
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
@@ -8,84 +8,108 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
 
-/** What is compiled: the package, and the simulator with a copy of the package's code, into which mistakes are planted. */
-const LIBRARY = { config: 'tsconfig.build.json', sources: { src: 'dist' } }
-const SIMULATOR = { config: 'tsconfig.sim.json', sources: { src: '.sim/src', sim: '.sim/sim' }, out: '.sim' }
-
-/** The projects that a program needs before it can run. */
-export function projectsFor(file) {
-  return file.startsWith('.sim/') ? [LIBRARY, SIMULATOR] : [LIBRARY]
+/** The published package. */
+const PACKAGE = { name: 'the package', out: 'dist', config: 'tsconfig.build.json', sources: { src: 'dist' } }
+/** The simulator, with its own copy of the package's code, into which it plants mistakes. It is not published. */
+const SIMULATOR = {
+  name: 'the simulator',
+  out: '.sim',
+  config: 'tsconfig.sim.json',
+  sources: { src: '.sim/src', sim: '.sim/sim' },
+  copied: ['package.json'],
 }
 
-/** Installed what the lockfile says? Versions are compared, not dates: git gives every file the date of its checkout. */
-function installed() {
-  const note = join(root, 'node_modules/.package-lock.json') // npm's own note of what it has put there
-  if (!existsSync(note)) return false
-  const present = JSON.parse(readFileSync(note, 'utf8')).packages
+/** The projects that must be built before `file` can run. */
+export function projectsFor(file) {
+  return file.startsWith('.sim/') ? [PACKAGE, SIMULATOR] : [PACKAGE]
+}
+
+/** Installs the dependencies, unless they are installed. Runs no install scripts: no dependency may need one. */
+export function install() {
+  if (isInstalled()) return true
+  console.error('installing dependencies (npm ci)')
+  return run('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'])
+}
+
+/** Compares versions with the lockfile. Dates would not do: git gives every file the date of its checkout. */
+function isInstalled() {
+  const installedLock = join(root, 'node_modules/.package-lock.json') // written by npm
+  if (!existsSync(installedLock)) return false
+  const present = JSON.parse(readFileSync(installedLock, 'utf8')).packages
   const wanted = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')).packages
   return Object.entries(wanted).every(
     ([path, { version, optional }]) => path === '' || (path in present ? present[path].version === version : optional === true),
   )
 }
 
-/** No install script runs: nothing we depend on may need one. */
-export function install() {
-  if (installed()) return true
-  console.log('installing dependencies (npm ci)')
-  return run('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'])
+/** Builds those of the projects that are stale. */
+export function buildStale(projects) {
+  return build(projects.filter(isStale))
 }
 
-/** A source without an output, or younger than its output, or an output without a source makes the whole build stale. */
-export function stale(projects = [LIBRARY, SIMULATOR]) {
-  return projects.some(project => {
-    const configured = Math.max(...['tsconfig.json', project.config].map(file => statSync(join(root, file)).mtimeMs))
-    if (orphans(project).length > 0) return true
-    return [...outputs(project)].some(([source, output]) => {
+/** A project is stale if an output is missing or older than its source, or if an output has no source. */
+function isStale(project) {
+  const configured = Math.max(...['tsconfig.json', project.config].map(file => statSync(join(root, file)).mtimeMs))
+  return (
+    orphans(project).length > 0 ||
+    outputs(project).some(([source, output]) => {
       const needed = Math.max(statSync(source).mtimeMs, source.endsWith('.ts') ? configured : 0)
       return !existsSync(output) || statSync(output).mtimeMs < needed
     })
-  })
+  )
 }
 
-export function build(projects = [LIBRARY, SIMULATOR]) {
+function build(projects) {
   return projects.every(project => {
-    if (!run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', project.config])) return false
+    const began = performance.now()
+    console.error(`building ${project.name} into ${project.out}/`)
+    if (!compile(project)) return false
     for (const file of orphans(project)) rmSync(file)
-    for (const [source, output] of outputs(project)) {
-      if (source.endsWith('.ts')) continue
-      mkdirSync(dirname(output), { recursive: true })
-      copyFileSync(source, output)
-    }
-    const program = join(root, 'dist/cli/leasehold.js')
-    if (existsSync(program)) chmodSync(program, 0o755) // npm does so for those who install it
+    for (const [source, output] of outputs(project)) if (!source.endsWith('.ts')) copy(source, output)
+    if (project === PACKAGE) chmodSync(join(root, 'dist/cli/leasehold.js'), 0o755) // as npm does when it installs the package
+    console.error(`built ${project.name} in ${((performance.now() - began) / 1_000).toFixed(1)} s`)
     return true
   })
 }
 
-/** Each source with the file that the build makes of it. The page is served as it is written. */
-function* outputs({ sources, out }) {
+/** Compiles what has changed since the last build. The compiler does not notice that an output was removed, so its record of the build goes first. */
+function compile(project) {
+  const record = join(root, project.out, '.tsbuildinfo')
+  if (outputs(project).some(([, output]) => !existsSync(output))) rmSync(record, { force: true })
+  const compiler = join(root, 'node_modules/typescript/bin/tsc')
+  return run(process.execPath, [compiler, '-p', project.config, '--incremental', '--tsBuildInfoFile', record])
+}
+
+function copy(source, output) {
+  mkdirSync(dirname(output), { recursive: true })
+  copyFileSync(source, output)
+}
+
+/** Pairs of a source and the file that the build makes of it. The files of the dashboard are copied. */
+function outputs({ sources, out, copied = [] }) {
+  const pairs = copied.map(file => [join(root, file), join(root, out, file)])
   for (const [folder, into] of Object.entries(sources)) {
     const from = join(root, folder)
     for (const file of filesBelow(from)) {
       const output = join(root, into, relative(from, file))
       if (file.startsWith(join(root, 'src/dashboard/'))) {
-        if (/\.(html|css|js|svg)$/.test(file)) yield [file, output]
-      } else if (file.endsWith('.ts') && !file.endsWith('.d.ts')) yield [file, output.replace(/\.ts$/, '.js')]
+        if (/\.(html|css|js|svg)$/.test(file)) pairs.push([file, output])
+      } else if (file.endsWith('.ts') && !file.endsWith('.d.ts')) pairs.push([file, output.replace(/\.ts$/, '.js')])
     }
   }
-  if (out !== undefined) yield [join(root, 'package.json'), join(root, out, 'package.json')]
+  return pairs
 }
 
-/** Outputs whose source was renamed or removed: they would go on being imported, tested and packed. */
+/** Outputs whose source was renamed or removed. They must go, or they would still be imported, tested and packed. */
 function orphans(project) {
-  const kept = new Set([...outputs(project)].map(([, output]) => output))
+  const expected = new Set(outputs(project).map(([, output]) => output))
   return Object.values(project.sources)
-    .flatMap(into => filesBelow(join(root, into)))
-    .filter(file => /\.(js|js\.map|d\.ts)$/.test(file) && !kept.has(file.replace(/(\.js|\.js\.map|\.d\.ts)$/, '.js')))
+    .flatMap(folder => filesBelow(join(root, folder)))
+    .filter(file => /\.(js|js\.map|d\.ts)$/.test(file) && (file.endsWith('.map') || !expected.has(file.replace(/\.d\.ts$/, '.js'))))
 }
 
-/** Runs `file` in this process as if Node had been called with it: signals and the exit code need no forwarding. */
-export async function become(file, args) {
+/** Runs `file` in this process, as if Node had been called with it: signals and the exit code need no forwarding. */
+export async function runHere(file, args) {
   process.argv = [process.execPath, join(root, file), ...args]
   await import(pathToFileURL(join(root, file)).href)
 }
@@ -101,4 +125,8 @@ function run(command, args) {
   return spawnSync(command, args, { cwd: root, stdio: 'inherit' }).status === 0
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = install() && build() ? 0 : 1
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const projects = process.argv.includes('--package') ? [PACKAGE] : [PACKAGE, SIMULATOR]
+  const work = process.argv.includes('--stale') ? buildStale : build
+  process.exitCode = install() && work(projects) ? 0 : 1
+}

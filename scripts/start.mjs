@@ -1,15 +1,8 @@
-// `npm start`: installs and builds what is missing or stale, then serves the user's own store on port 7420 or the next free one, and prints
-// the address of the page.
+// `npm start`: installs and builds what is missing or stale, then serves the user's default store on port 7420 or the next free one, and prints the
+// address of the web page.
 
-import { become, build, install, projectsFor, stale } from './build.mjs'
+import { buildStale, install, projectsFor, runHere } from './build.mjs'
 
-/** It takes a while: nobody should wonder what is going on. */
-function built() {
-  const projects = projectsFor('dist/cli/leasehold.js')
-  if (!stale(projects)) return true
-  console.log('building')
-  return build(projects)
-}
-
-if (!install() || !built()) process.exitCode = 1
-else await become('dist/cli/leasehold.js', ['serve', '--next-port', ...process.argv.slice(2)])
+const program = 'dist/cli/leasehold.js'
+if (!install() || !buildStale(projectsFor(program))) process.exitCode = 1
+else await runHere(program, ['serve', '--next-port', ...process.argv.slice(2)])

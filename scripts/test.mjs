@@ -1,7 +1,7 @@
-// `npm test`: every part in turn, each within its budget, and one closing line.
+// `npm test` runs every part in turn, each within its time budget. `npm run test:quick` runs the parts that need no engine, no browser and no network.
 //
-// What it promises: a part that hangs is ended and has failed; so has one that is missing or ends without its count; the last line is
-// `N passed, N failed` (`, N skipped` when there are any) and the exit code agrees with it. With CI=true a skip is a failure.
+// A part that exceeds its budget is ended and has failed. A part that is missing, or that ends without its count, has failed. The last line is
+// `N passed, N failed` (with `, N skipped` if there are any), and the exit code agrees with it. With CI=true a skipped test is a failure.
 
 import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -15,25 +15,30 @@ const scratch = mkdtempSync(join(tmpdir(), 'leasehold-test-'))
 const report = join(scratch, 'vitest.json')
 const simulator = '.sim/sim/main.js'
 
-// Two to four times what each part takes on two quiet cores: a busy machine must pass as well. Below an hour in all.
-const parts = [
+const style = { name: 'style', seconds: 60, command: ['npm', 'run', '--silent', 'style'], count: byExitCode }
+const types = { name: 'types', seconds: 120, command: ['npm', 'run', '--silent', 'types'], count: byExitCode }
+const vitest = ['node_modules/.bin/vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
+
+// Budgets are two to four times what each part takes on two idle cores, because a busy machine must pass as well. The sum is below an hour.
+const allParts = [
   { name: 'build', seconds: 120, command: ['npm', 'run', '--silent', 'build'], count: byExitCode },
-  { name: 'style', seconds: 60, command: ['npm', 'run', '--silent', 'style'], count: byExitCode },
-  { name: 'types', seconds: 120, command: ['npm', 'run', '--silent', 'types'], count: byExitCode },
-  {
-    name: 'tests',
-    seconds: 1_900,
-    command: ['node_modules/.bin/vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`],
-    count: byVitest,
-  },
+  style,
+  types,
+  { name: 'tests', seconds: 1_900, command: vitest, count: byVitest },
   { name: 'simulation', seconds: 200, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
   { name: 'planted bugs', seconds: 800, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
 ]
+const quickParts = [
+  { name: 'build', seconds: 120, command: ['node', 'scripts/build.mjs', '--stale', '--package'], count: byExitCode },
+  style,
+  types,
+  { name: 'quick tests', seconds: 600, command: vitest, env: { LEASEHOLD_TEST: 'quick' }, count: byVitestWithoutSkipped },
+]
 
 const closing = /^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$/
-let running // the part under way: it must not outlive us
+let running // the process group of the part under way, which must not outlive this process
 
-async function main() {
+async function main(parts) {
   const total = { passed: 0, failed: 0, skipped: 0 }
   const failures = []
   if (!install()) {
@@ -58,35 +63,39 @@ async function main() {
   process.exitCode = total.failed > 0 ? 1 : 0
 }
 
+/** Runs one part and returns its counts. */
 export async function judge(part) {
-  console.log(`\n== ${part.name}`)
+  console.log(`\n== ${part.name} (at most ${part.seconds} s)`)
   if (part.needs && !existsSync(join(root, part.needs))) {
     console.log(`${part.needs} does not exist: nothing was run`)
     return { passed: 0, failed: 1, skipped: 0 }
   }
+  const began = performance.now()
   const ended = await run(part)
-  if (ended.overdue) console.log(`${part.name}: not done after ${part.seconds} s, ended`)
+  if (ended.overdue) console.log(`${part.name}: not finished after ${part.seconds} s, ended`)
   const counted = part.count(ended)
-  // Whatever a part counted before it died, it has not passed.
+  // A part that counted its successes and then died has not passed.
   if (ended.code !== 0 && counted.failed === 0) counted.failed = 1
+  console.log(`== ${part.name}: ${counted.failed > 0 ? 'failed' : 'passed'} in ${Math.round((performance.now() - began) / 1_000)} s`)
   return counted
 }
 
-/** A part leads a process group of its own, so that all it started can be ended by that one id. */
-function run({ name, command: [program, ...args], seconds, count }) {
+/** Each part leads its own process group, so that everything it starts can be ended by that one id. */
+function run({ name, command: [program, ...args], env = {}, seconds, count }) {
   return new Promise(resolve => {
-    const reading = count === byClosingLine
+    const readLines = count === byClosingLine
     const child = spawn(program, args, {
       cwd: root,
+      env: { ...process.env, ...env },
       detached: true,
-      stdio: ['ignore', reading ? 'pipe' : 'inherit', 'inherit'],
+      stdio: ['ignore', readLines ? 'pipe' : 'inherit', 'inherit'],
     })
     running = child.pid
     const ended = { code: 1, overdue: false, count: '' }
-    if (reading) {
+    if (readLines) {
       createInterface({ input: child.stdout }).on('line', line => {
         if (closing.test(line)) ended.count = line
-        console.log(closing.test(line) ? `${name}: ${line}` : line) // there is one closing line, and it is ours
+        console.log(closing.test(line) ? `${name}: ${line}` : line) // only the last line of all may look like a closing line
       })
     }
     const budget = setTimeout(() => {
@@ -96,7 +105,7 @@ function run({ name, command: [program, ...args], seconds, count }) {
     child.on('error', error => console.log(String(error)))
     child.on('close', code => {
       clearTimeout(budget)
-      endGroup(child.pid) // what it left behind
+      endGroup(child.pid) // processes that it left behind
       running = undefined
       ended.code = ended.overdue ? 1 : (code ?? 1)
       resolve(ended)
@@ -108,7 +117,7 @@ function endGroup(pid) {
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
-    // nobody left
+    // The group is empty.
   }
 }
 
@@ -116,7 +125,7 @@ function byExitCode({ code }) {
   return { passed: code === 0 ? 1 : 0, failed: code === 0 ? 0 : 1, skipped: 0 }
 }
 
-/** The part ends with a line like ours: without it nobody knows what was run, whatever the exit code. */
+/** For parts that end with a line like ours. Without that line it is unknown what was run, whatever the exit code. */
 export function byClosingLine({ count }) {
   const counted = count.match(closing)
   if (!counted) {
@@ -137,6 +146,11 @@ function byVitest({ code }) {
   return { passed: numPassedTests, failed: numFailedTests + broken.length, skipped: numPendingTests + numTodoTests }
 }
 
+/** The quick loop leaves slow tests out on purpose. */
+function byVitestWithoutSkipped(ended) {
+  return { ...byVitest(ended), skipped: 0 }
+}
+
 process.on('exit', () => {
   if (running) endGroup(running)
   rmSync(scratch, { recursive: true, force: true })
@@ -144,5 +158,5 @@ process.on('exit', () => {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => process.exit(1))
-  await main()
+  await main(process.argv.includes('--quick') ? quickParts : allParts)
 }

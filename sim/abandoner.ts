@@ -1,6 +1,6 @@
 /**
- * A client of an owner that renews its lease until the owner stands still. What it sent last is read when the owner wakes, and then it is silent: its
- * lease must be gone one term later, however long the stall was.
+ * A client that renews its lease until the owner of the log stalls. The owner reads the client's last renewal when the stall ends, and the client
+ * sends no more. Its lease must be gone one term later, however long the stall was.
  */
 import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
@@ -40,7 +40,7 @@ export class Abandoner {
         this.#ask({ kind: 'acquire', holder: 'abandoner', ttl: TTL, wants: [{ resource: `abandoned/${++this.#count}` }] })
       return
     }
-    // It waits in the socket until the machine wakes; after it comes nothing more.
+    // This last renewal waits in the socket until the stall ends.
     if (stalledSince !== undefined) this.#lease = undefined
     this.#ask({ kind: 'renew', leases: [lease] })
   }

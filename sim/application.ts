@@ -1,6 +1,6 @@
 /**
- * A program that uses the real library on one machine, for one life of it: locks, elections and a cache, over a replica of its own or over
- * servers far away. What it believes is told to the referee; what it does to others is done to things that look for harm.
+ * A program that uses the real library on one machine until the machine is killed: locks, elections and a cache, over a local replica or over
+ * remote servers. It reports the leases that it uses to the referee. The objects that it changes (protected.ts) detect conflicting changes.
  */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
@@ -15,7 +15,7 @@ import { pauseOn, type Site } from './participants.ts'
 import { BareSet, GuardedSet, LeaderLog, type Officer, Register } from './protected.ts'
 import type { Dice, Machine, World } from './world.ts'
 
-/** One of each, for everyone. */
+/** The protected objects, shared by all programs. */
 export class ApplicationWorld {
   readonly guarded: GuardedSet
   readonly bare: readonly BareSet[]
@@ -34,11 +34,11 @@ const TTLS = [300, 900, 2_000] as const
 
 export interface ApplicationOptions {
   readonly machine: Machine
-  /** Where its leases live: near or far. Undefined, or a LeaseError, while that cannot be reached. */
+  /** Opens a local or remote lessor. Undefined, or a LeaseError, while it cannot be reached. */
   readonly connect: () => Promise<Lessor | undefined>
-  /** Others like it, to whom it passes on what it has. */
+  /** Other programs, to which it transfers leases. */
   readonly peers: readonly string[]
-  /** Watches everything through its lessor, for the referee to see. */
+  /** Whether it watches all events through its lessor, for the referee. */
   readonly watches: boolean
 }
 
@@ -49,7 +49,7 @@ export function applicationOn(machine: Pick<Machine, 'name'>): string {
 export class Application {
   readonly name: string
   readonly #site: Site
-  readonly #town: ApplicationWorld
+  readonly #applicationWorld: ApplicationWorld
   readonly #connect: ApplicationOptions['connect']
   readonly #peers: readonly string[]
   readonly #watches: boolean
@@ -58,12 +58,12 @@ export class Application {
   readonly #dice: Dice
   readonly #life: number
   readonly #stop = new AbortController()
-  /** Never settles while this life lasts. */
+  /** Rejects when the machine is killed. Does not settle before. */
   readonly #killed: Promise<never>
 
-  constructor(site: Site, town: ApplicationWorld, { machine, connect, peers, watches }: ApplicationOptions) {
+  constructor(site: Site, applicationWorld: ApplicationWorld, { machine, connect, peers, watches }: ApplicationOptions) {
     this.#site = site
-    this.#town = town
+    this.#applicationWorld = applicationWorld
     this.#connect = connect
     this.#peers = peers
     this.#watches = watches
@@ -80,7 +80,7 @@ export class Application {
     return this.#stop.signal.aborted || this.#machine.life !== this.#life
   }
 
-  /** Opens its leases again whenever its lessor has ended: after a log lost its tail, nothing else helps. */
+  /** Opens a new lessor whenever the last one has ended: a lessor does not survive a log that lost its tail. */
   async live(): Promise<void> {
     while (!this.#over) {
       await pauseOn(this.#clock, 20)
@@ -131,8 +131,8 @@ export class Application {
 
   #believes(lease: Lease, shared = false): Believed {
     const believed = new Believed(this.name, lease, this.#machine, shared)
-    this.#site.referee.believes(believed)
-    this.#site.referee.minds(believed)
+    this.#site.referee.beliefs.begins(believed)
+    this.#site.referee.beliefs.watch(believed)
     return believed
   }
 
@@ -141,9 +141,9 @@ export class Application {
   async #lock(leases: Leases): Promise<void> {
     const dice = this.#dice
     const ttl = dice.pick(TTLS)
-    const bare = this.#town.bare[dice.whole(0, 3)]
-    const name = bare === undefined ? 'set/guarded' : `set/bare/${this.#town.bare.indexOf(bare)}`
-    // A callback that never ends keeps Node watching every promise, also those of worlds that come after.
+    const bare = this.#applicationWorld.bare[dice.whole(0, 3)]
+    const name = bare === undefined ? 'set/guarded' : `set/bare/${this.#applicationWorld.bare.indexOf(bare)}`
+    // A callback that never settles would make Node track every promise, including those of later worlds.
     const work = (lease: Lease) => Promise.race([bare === undefined ? this.#addGuarded(lease) : this.#addBare(lease, bare), this.#killed])
     const way = dice.unit()
     if (way < 0.5) await leases.lock(name, { ttl, wait: dice.whole(200, 4_000) }).run(work)
@@ -157,7 +157,7 @@ export class Application {
       })
       try {
         await work(lease)
-        // Now and then passed on to one who may be there and may wait; else it lapses and goes to the next.
+        // Sometimes transferred to a program that may be down or not waiting. The lease then lapses, and the next waiter is granted.
         if (dice.chance(0.2) && lease.held) await lease.transfer(dice.pick(this.#peers))
       } finally {
         await lease.release()
@@ -165,12 +165,12 @@ export class Application {
     }
   }
 
-  /** Called off at any moment: nothing may be left behind, and nothing is believed. */
+  /** Aborts an acquisition at any moment: no lease may be left behind, and the program uses none. */
   async #abortSoon(leases: Leases, name: string, ttl: number): Promise<void> {
-    const calledOff = new AbortController()
-    const cancel = this.#clock.after(this.#dice.between(0, 60), () => calledOff.abort(new LeaseError('TIMEOUT', 'called off')))
+    const aborted = new AbortController()
+    const cancel = this.#clock.after(this.#dice.between(0, 60), () => aborted.abort(new LeaseError('TIMEOUT', 'aborted')))
     try {
-      const lease = await leases.acquire(name, { ttl, signal: calledOff.signal })
+      const lease = await leases.acquire(name, { ttl, signal: aborted.signal })
       this.#believes(lease)
       await lease.release()
     } finally {
@@ -181,12 +181,12 @@ export class Application {
   async #addGuarded(lease: Lease): Promise<void> {
     const believed = this.#believes(lease)
     for (let i = this.#dice.whole(1, 4); i > 0; i--) {
-      const seen = await this.#call(() => this.#town.guarded.read(lease.token))
+      const seen = await this.#call(() => this.#applicationWorld.guarded.read(lease.token))
       if (seen === undefined) return
       await pauseOn(this.#clock, this.#dice.between(0, 200))
-      // It does not look at its lease at all: the token alone protects the set.
-      if (!(await this.#call(() => this.#town.guarded.add(lease.token, seen, this.name)))) return
-      this.#site.referee.believes(believed)
+      // The program does not check its lease: the token alone protects the set.
+      if (!(await this.#call(() => this.#applicationWorld.guarded.add(lease.token, seen, this.name)))) return
+      this.#site.referee.beliefs.begins(believed)
     }
   }
 
@@ -198,11 +198,11 @@ export class Application {
       await pauseOn(this.#clock, this.#dice.between(0, 200))
       if (!lease.held || this.#over) return
       bare.add(seen, this.name)
-      this.#site.referee.believes(believed)
+      this.#site.referee.beliefs.begins(believed)
     }
   }
 
-  /** To something far away that is not the log: it arrives, late perhaps, or the answer is lost. */
+  /** Calls a remote object that is not the log. The request may arrive late, or the answer may be lost. */
   #call<T>(what: () => T): Promise<T | undefined> {
     const { world, wire } = this.#site
     return new Promise(resolve => {
@@ -222,19 +222,19 @@ export class Application {
     })
   }
 
-  // An office
+  // An election
 
   async #lead(leases: Leases, signal: AbortSignal): Promise<void> {
     const dice = this.#dice
     const election = leases.election('boss', { ttl: dice.pick(TTLS), priority: dice.whole(0, 1), yields: dice.chance(0.3) })
-    for await (const term of election.terms(signal)) {
+    for await (const term of election.terms({ signal })) {
       await this.#govern(term)
       if (dice.chance(0.3)) return
     }
   }
 
   async #govern(term: Term): Promise<void> {
-    const { office } = this.#town
+    const { office } = this.#applicationWorld
     const believed = this.#believes(term.lease)
     const lost = () => (term.lease.signal.reason as LeaseError | undefined)?.code === 'LOST'
     const officer: Officer = { who: this.name, token: term.token, givenUp: () => heldLeaseOf(term.lease).stage === 'ended' && !lost() }
@@ -244,9 +244,9 @@ export class Application {
       await pauseOn(this.#clock, this.#dice.between(5, 150))
       if (!term.lease.held) continue
       office.append(officer)
-      this.#site.referee.believes(believed)
+      this.#site.referee.beliefs.begins(believed)
     }
-    // The last of the work, after it was asked to end; or the leader resigns and clears its desk.
+    // The leader finishes its work after its term has ended or after it has resigned.
     if (this.#dice.chance(0.3)) term.resign(this.#dice.chance(0.3) ? this.#dice.pick(this.#peers) : undefined)
     await pauseOn(this.#clock, this.#dice.between(0, 100))
     office.ends(officer)
@@ -255,9 +255,9 @@ export class Application {
   // A register, through a cache
 
   async #cache(leases: Leases, signal: AbortSignal): Promise<void> {
-    const { register } = this.#town
+    const { register } = this.#applicationWorld
     const failing = <T>(answer: T | undefined): T => {
-      if (answer === undefined) throw new LeaseError('UNAVAILABLE', 'the register does not answer, or turned us away')
+      if (answer === undefined) throw new LeaseError('UNAVAILABLE', 'the register did not answer, or refused the token')
       return answer
     }
     let saved = 0
@@ -281,7 +281,7 @@ export class Application {
   }
 }
 
-/** What the real library believes, asked without asking it: a question would make it look at its clocks. */
+/** Whether the real library considers a lease valid, found without calling the library: a call would make it read its clocks. */
 export class Believed implements ObservedBelief {
   readonly who: string
   readonly lease: number
@@ -301,12 +301,12 @@ export class Believed implements ObservedBelief {
 
   holds(): boolean {
     if (this.#machine.life !== this.#life) return false
-    const belief = heldLeaseOf(this.#lease)
-    if (belief.stage !== 'held' || belief.sent.number <= belief.keeper.doubted) return false
-    return belief.left(this.#machine.monotonic(), this.#machine.uptime()) > 0
+    const held = heldLeaseOf(this.#lease)
+    if (held.stage !== 'held' || held.sent.number <= held.keeper.doubtedUpTo) return false
+    return held.timeLeft(this.#machine.monotonic(), this.#machine.uptime()) > 0
   }
 
-  /** Whoever runs at all has been told. */
+  /** A program that was killed or stalled need not know. */
   told(): boolean {
     const { life, stalledSince, lastStall, world } = this.#machine
     return life !== this.#life || stalledSince !== undefined || lastStall.to >= world.now || this.#lease.signal.aborted

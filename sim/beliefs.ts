@@ -1,4 +1,8 @@
-/** What holders believe, and what they do to a resource that checks tokens. */
+/**
+ * Checks S1, S2 and L3: which holders use which leases at the same time, which writes a resource with fencing accepts, and whether a holder
+ * knows that its lease has ended.
+ */
+import type { Event } from '../src/kernel/event.ts'
 import { under } from '../src/kernel/name.ts'
 
 export interface ObservedBelief {
@@ -10,17 +14,21 @@ export interface ObservedBelief {
 
 export class BeliefChecker {
   readonly #violate: (invariant: string, message: string) => void
+  readonly #fate: (lease: number) => string
   readonly #byResource = new Map<string, Set<ObservedBelief>>()
-  /** The resources themselves: each remembers the highest token it was shown, and turns away any below. */
+  readonly #watched = new Map<number, ObservedBelief & { told(): boolean }>()
+  /** The protected resources: each remembers the highest token it has seen, and refuses lower ones. */
   readonly #registers = new Map<string, { readonly token: number; readonly who: string }>()
   readonly #lost: { readonly from: number; readonly to: number }[] = []
-  /** Leases whose holders were overruled by force: the one named exception to S1. */
+  /** Leases that were ended by force: the one named exception to S1. */
   readonly forced = new Set<number>()
-  /** The most that each prefix ever allowed: what was granted before a shrink is held on. */
+  /** The largest capacity of each prefix so far: grants from before a shrink are kept. */
   readonly #widest = new Map<string, number>()
 
-  constructor(violate: (invariant: string, message: string) => void) {
+  /** `fate` says how a lease ended, for the message of a violation. */
+  constructor(violate: (invariant: string, message: string) => void, fate: (lease: number) => string) {
     this.#violate = violate
+    this.#fate = fate
   }
 
   allows(prefix: string, capacity: number): void {
@@ -33,9 +41,9 @@ export class BeliefChecker {
     return most
   }
 
-  /** S1. `fate` says what has become of a lease, for people. */
-  begins(belief: ObservedBelief, fate: (lease: number) => string): void {
-    if (!belief.holds()) return // the answer came after its time
+  /** S1: a holder uses its lease from now on. */
+  begins(belief: ObservedBelief): void {
+    if (!belief.holds()) return // the answer came too late
     for (const { resource, units, shared, token } of belief.grants) {
       let all = this.#byResource.get(resource)
       if (all === undefined) {
@@ -57,13 +65,29 @@ export class BeliefChecker {
         const other = mixed ?? others[0]!
         this.#violate(
           'S1',
-          `${belief.who} (lease ${belief.lease}, token ${token}) and ${other.who} (lease ${other.lease}, ${fate(other.lease)}) both believe they hold ${resource}`,
+          `${belief.who} (lease ${belief.lease}, token ${token}) and ${other.who} (lease ${other.lease}, ${this.#fate(other.lease)}) both believe they hold ${resource}`,
         )
       }
     }
   }
 
-  /** The log has forgotten these tokens. A resource they were shown to remembers: whoever came before them may hold again, and is turned away. */
+  /** From now on the holder must have stopped, and must know of the loss, when its lease lapses or it releases the lease. */
+  watch(belief: ObservedBelief & { told(): boolean }): void {
+    this.#watched.set(belief.lease, belief)
+  }
+
+  /** A lease lapsed, or its holder released it. */
+  judgeEnd({ lease, type }: Pick<Event, 'lease' | 'type'>, givenUp: ReadonlySet<number>): void {
+    const belief = this.#watched.get(lease)
+    if (belief === undefined) return
+    if (belief.holds()) this.#violate('S1', `lease ${lease} ${type} while ${belief.who} still used it`)
+    // A holder that transfers its lease has stopped: its signal fires when the transfer is answered.
+    if ((type === 'lapsed' || type === 'suspected') && !belief.told() && !givenUp.has(lease))
+      this.#violate('L3', `lease ${lease} ${type} and ${belief.who}, which was not stalled, had not been told`)
+    this.#watched.delete(lease)
+  }
+
+  /** The log lost these tokens. A resource that has seen them refuses earlier tokens, although their holders may hold again. */
   lose(from: number, to: number): void {
     this.#lost.push({ from, to })
   }
@@ -72,7 +96,7 @@ export class BeliefChecker {
     return this.#lost.some(({ from, to }) => from <= token && token < to)
   }
 
-  /** S2: whoever holds it by right gets through; a late one may try, and does not, once a newer token was shown. Whether it got through. */
+  /** S2: a write of the present holder is accepted; a late write is refused after a newer token. Returns whether it was accepted. */
   writes(belief: ObservedBelief, resource: string, token: number): boolean {
     const last = this.#registers.get(resource)
     if (last !== undefined && token < last.token) {

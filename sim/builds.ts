@@ -1,6 +1,6 @@
 /**
- * Two builds of the same code that know different rules: the one that runs here, and a copy whose rules go one version further. The copy is
- * made by replacing text, like a planted mistake: the product carries no switch for rules that do not exist yet.
+ * Two builds of the same code that know different rules: the running one, and a copy that knows one more version. The copy is made by replacing
+ * text, like a planted mistake, because the product has no switch for rules that do not exist yet.
  */
 import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -23,7 +23,7 @@ export const PRESENT: Build = { rules: RULES, Replica, applyBatch }
 /** Versions up to the present one count tokens in steps of one. */
 const BEFORE = RULES - 1
 
-/** What the next version decides otherwise: tokens go on in steps of two. A replica that does not know it has other tokens soon. */
+/** The change in the next version: tokens continue in steps of two. A replica that does not know the version soon has different tokens. */
 const NEXT = [
   { file: 'src/kernel/state.js', find: `export const RULES = ${RULES};`, put: `export const RULES = ${RULES + 1};` },
   // In a fleet that is being upgraded, a log begins with the rules that every build knows.
@@ -37,21 +37,21 @@ const NEXT = [
 
 let next: Promise<Build> | undefined
 
-/** Made once for a process, and gone with it. */
+/** Made once in a process, and deleted when the process exits. */
 export function nextBuild(): Promise<Build> {
   next ??= make()
   return next
 }
 
 async function make(): Promise<Build> {
-  if (import.meta.url.endsWith('.ts')) throw new Error('another version of the rules is made of the build: npm run sim')
+  if (import.meta.url.endsWith('.ts')) throw new Error('the next version of the rules is made from the build: use npm run sim')
   const built = fileURLToPath(new URL('../src/', import.meta.url))
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-next-'))
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
-  for (const name of ['kernel', 'replica', ...readdirSync(built).filter(file => file.endsWith('.js'))])
+  for (const name of ['kernel', 'lessor', 'replica', ...readdirSync(built).filter(file => file.endsWith('.js'))])
     cpSync(join(built, name), join(folder, 'src', name), { recursive: true })
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
-  // One kind of error for both, or neither would know the other's.
+  // Both builds must share one LeaseError class, or `instanceof` would fail across them.
   writeFileSync(join(folder, 'src/errors.js'), `export * from '${pathToFileURL(join(built, 'errors.js'))}'`)
   for (const { file, find, put } of NEXT) replaceOnce(join(folder, file), find, put)
   const load = (file: string) => import(pathToFileURL(join(folder, 'src', file)).href)

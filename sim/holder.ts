@@ -1,30 +1,30 @@
-/** Holders as the time law wants them: they count from before they sent, give up a margin, and stop before they say so. */
+/** Simulated holders that keep the time law: they count from before they sent, subtract a margin, and stop before they release. */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Acquire, Command } from '../src/kernel/command.ts'
-import { UNCLAIMED } from '../src/kernel/state.ts'
+import { UNCLAIMED } from '../src/kernel/state/leases.ts'
+import { operationName } from './answers.ts'
 import type { ObservedBelief } from './beliefs.ts'
 import { type LessorAccess, pauseOn, type Site } from './participants.ts'
-import { operationName } from './referee.ts'
 import type { Dice, Machine } from './world.ts'
 
-/** The margin that a holder gives up for clocks whose rates differ. */
+/** The margin that a holder subtracts for clocks whose rates differ. */
 const DELTA = 0.01
 
 export interface Habits {
   readonly ttls: readonly number[]
-  /** Renews without listening to the answers, as a raw client of a wire may. */
+  /** Renews without reading the answers, as a plain client of a protocol may. */
   readonly blind: boolean
-  /** The key that it has at the moment, when it has one: `x`, `p` and `e` are allowed, and nothing else. */
+  /** The key that it has at the moment, if any: it allows `x`, `p` and `e`, and nothing else. */
   readonly ring?: { readonly key: number } | undefined
-  /** Never says which answers it has: the log keeps them all for it. */
+  /** Never acknowledges answers: the log keeps them all for it. */
   readonly forgetful: boolean
-  /** Sometimes asks for terms that nobody in a hurry would. */
+  /** Sometimes asks for very long terms. */
   readonly long: boolean
 }
 
 const LONG = 45_000
-/** How deep leases hang on leases. */
+/** The greatest depth of leases under leases. */
 const DEPTH = 3
 
 export class Holder {
@@ -42,11 +42,11 @@ export class Holder {
   readonly #asking = new Set<number>()
   #key = 0
   #incarnation: number | undefined
-  /** What it held last: work that is late comes with its token. */
+  /** Its last lease: late work carries its token. */
   #late: Held | undefined
-  /** Leases that it had, the last few: what a process that was replaced may still hold on to. */
+  /** Its last few leases: a process that was replaced may still use them. */
   readonly #had: number[] = []
-  /** Leases handed over to this holder by another. */
+  /** Leases transferred to this holder. */
   readonly #inbox: number[] = []
   peers: readonly Holder[] = []
   stopped = false
@@ -79,7 +79,7 @@ export class Holder {
     }
   }
 
-  /** Every change goes out under an operation id of its own. */
+  /** Every change has an operation of its own. */
   async #propose(command: Command): Promise<Awaited<ReturnType<LessorAccess['propose']>>> {
     const seq = ++this.#seq
     this.#asking.add(seq)
@@ -88,7 +88,7 @@ export class Holder {
     try {
       return await this.#door.propose(command, command.kind === 'renew' ? undefined : op, this.#key)
     } catch (error) {
-      if (error instanceof LeaseError && error.code === 'UNAVAILABLE') this.#site.referee.failed(operationName(this.#key, op))
+      if (error instanceof LeaseError && error.code === 'UNAVAILABLE') this.#site.referee.answers.failed(operationName(this.#key, op))
       throw error
     } finally {
       this.#asking.delete(seq)
@@ -133,7 +133,7 @@ export class Holder {
     return `e/${this.name}/${this.#dice.whole(0, 1)}`
   }
 
-  /** Now and then, an earlier life of this holder that has not noticed that it was replaced. */
+  /** Now and then, an earlier process of this holder that has not noticed that it was replaced. */
   #asReplaced(): { readonly incarnation?: number } {
     const past = this.#site.incarnations.get(this.name) ?? []
     return past.length > 1 && this.#dice.chance(0.2) ? { incarnation: this.#dice.pick(past) } : {}
@@ -144,7 +144,7 @@ export class Holder {
     const leases = [...this.#site.referee.state.leases.values()]
     if (this.#key === 0 || leases.length === 0) return
     const { id, key } = this.#dice.pick(leases)
-    // What nobody has claimed yet may be had by whoever comes first.
+    // The first process to claim an unclaimed lease may have it.
     if (key === this.#key || key === UNCLAIMED) return
     await this.#propose({ kind: 'renew', leases: [id] }).catch(ignoreLeaseErrors)
     await this.#propose({ kind: 'release', lease: id }).catch(ignoreLeaseErrors)
@@ -171,7 +171,7 @@ export class Holder {
     if (outcome.kind === 'queued') {
       if (!(await this.#waitFor(held, outcome.ttl, wish.any !== undefined))) return
     } else {
-      referee.acknowledged(outcome.lease, sent.world, outcome.ttl)
+      referee.terms.acknowledged(outcome.lease, sent.world, outcome.ttl)
       const wanted = new Map(wish.wants.map(want => [want.resource, want]))
       held.grants = outcome.resources.map((resource, i) => {
         const { units = 1, shared = false } = wanted.get(resource) ?? {}
@@ -183,14 +183,14 @@ export class Holder {
     await this.#hold(held)
   }
 
-  /** It acts on what it has, and the resource looks at its token. */
+  /** Writes to its resource, which checks the token. */
   #believes(held: Held): void {
     const { referee } = this.#site
-    referee.believes(held)
-    for (const { resource, token } of held.grants) if (resource.startsWith('x/')) referee.writes(held, resource, token)
+    referee.beliefs.begins(held)
+    for (const { resource, token } of held.grants) if (resource.startsWith('x/')) referee.beliefs.writes(held, resource, token)
   }
 
-  /** Keeps its place; believes only when a renewal that it sent after the news of its grant is acknowledged. */
+  /** Keeps its place; uses the lease only after a renewal that it sent after the event of its grant is acknowledged. */
   async #waitFor(held: Held, term: number, choosing: boolean): Promise<boolean> {
     const { referee, world } = this.#site
     const timeout = this.#dice.between(200, 4_000)
@@ -211,7 +211,7 @@ export class Holder {
           const outcome = await this.#propose({ kind: 'renew', leases: [held.lease] })
           const ttl = outcome.kind === 'renewed' ? outcome.ttls[0]! : -1
           if (ttl <= 0) return false
-          referee.acknowledged(held.lease, sent.world, ttl)
+          referee.terms.acknowledged(held.lease, sent.world, ttl)
           held.believe(sent, ttl)
           if (held.holds()) this.#believes(held)
           return true
@@ -230,7 +230,7 @@ export class Holder {
     return false
   }
 
-  /** Holds for a while, renewing; then releases, passes it on, or simply stops, as the dead do. */
+  /** Holds for a while and renews; then releases, transfers, or simply stops, like a process that died. */
   async #hold(held: Held): Promise<void> {
     const dice = this.#dice
     const until = this.#clock.now() + dice.between(10, 3_000)
@@ -248,27 +248,27 @@ export class Holder {
     if (dice.chance(0.1)) await this.#fence(held)
     this.#late = held
     const way = dice.unit()
-    if (way < 0.25) return held.stop() // it dies without a word; its own clock tells it, the others learn from theirs
+    if (way < 0.25) return held.stop() // like a crash: its own clock ends the lease, and the replicas' timers do
     // A stopped holder must not transfer: the new lease would outlive the calm period at the end of a run.
     if (way < 0.35 && !this.stopped && held.grants.length > 0 && held.holds()) return this.#transfer(held)
     await this.#release(held)
   }
 
-  /** Changes what hangs on its lease, or takes off what hung on one that it had. */
+  /** Changes the entries of its lease, or deletes those of a former one. */
   async #register(held: Held): Promise<void> {
     const dice = this.#dice
     if (dice.chance(0.3)) await this.#propose({ kind: 'put', lease: held.lease, key: this.#entry(), value: `${this.#seq}` })
     if (dice.chance(0.2)) await this.#propose({ kind: 'delete', key: this.#entry(), lease: dice.pick(this.#had) })
   }
 
-  /** Shows the kernel's own register its token, in time or not. */
+  /** Shows its token to the kernel's fence, in time or not. */
   async #fence(held: Held): Promise<void> {
     const grant = held.grants.find(({ resource }) => resource.startsWith('x/'))
     if (grant === undefined) return
     await this.#propose({ kind: 'fence', resource: grant.resource, token: grant.token })
   }
 
-  /** Waits for a second thing while it keeps the first, and says so: someone else may do the same the other way round. */
+  /** Waits for a second resource while it keeps the first, and declares it: another holder may do the same in reverse order. */
   async #wantMore(first: Held): Promise<void> {
     const resource = `x/${this.#dice.whole(0, 3)}`
     const ttl = this.#dice.pick(this.#habits.ttls)
@@ -294,8 +294,8 @@ export class Holder {
       if (outcome.kind !== 'renewed') return
       const ttl = outcome.ttls[0]!
       if (ttl <= 0) return held.stop()
-      referee.acknowledged(held.lease, sent.world, ttl)
-      // Once lost by its own clock it stays lost: someone else may have been told so.
+      referee.terms.acknowledged(held.lease, sent.world, ttl)
+      // A lease that expired by the holder's own clock stays lost: the application may have been told.
       if (!held.holds()) return
       held.believe(sent, ttl)
       this.#believes(held)
@@ -305,7 +305,7 @@ export class Holder {
     }
   }
 
-  /** Sends renewals and does not wait for what becomes of them. */
+  /** Sends renewals and does not wait for the answers. */
   async #renewBlindly(held: Held, until: number): Promise<void> {
     held.stop()
     while (!this.stopped && this.#clock.now() < until) {
@@ -324,7 +324,7 @@ export class Holder {
       if (outcome.kind !== 'granted') return
       child.lease = outcome.lease
       child.grants = [{ resource, units: 1, shared: false, token: outcome.tokens[0]! }]
-      referee.acknowledged(outcome.lease, sent.world, outcome.ttl)
+      referee.terms.acknowledged(outcome.lease, sent.world, outcome.ttl)
       child.believe(sent, outcome.ttl)
       this.#believes(child)
       parent.children.push(child)
@@ -352,9 +352,9 @@ export class Holder {
     }
     const named = stopped.length > 0 ? { stopped: stopped.map(({ lease }) => lease) } : {}
     await this.#propose({ kind: 'release', lease: held.lease, ...named }).catch(ignoreLeaseErrors)
-    // Work that was still on its way when it stopped: the resource turns it away if someone else has been there since.
+    // Work that was still on its way when the holder stopped: the resource refuses it after a newer token.
     if (this.#dice.chance(0.2))
-      for (const { resource, token } of held.grants) if (resource.startsWith('x/')) this.#site.referee.writes(held, resource, token)
+      for (const { resource, token } of held.grants) if (resource.startsWith('x/')) this.#site.referee.beliefs.writes(held, resource, token)
   }
 
   async #transfer(held: Held): Promise<void> {
@@ -365,12 +365,12 @@ export class Holder {
     if (outcome.kind === 'done' && outcome.id !== undefined) to.receive(outcome.id)
   }
 
-  /** Told of a lease that waits for it, or is its own already. */
+  /** Takes a lease that was transferred to it. */
   receive(lease: number): void {
     this.#inbox.push(lease)
   }
 
-  /** A lease that another passed on: renewed first, believed then. */
+  /** A lease that another holder transferred: renewed first, used then. */
   async #inherit(lease: number): Promise<void> {
     const held = new Held(this.name, this.#clock)
     held.lease = lease
@@ -388,13 +388,13 @@ interface Mark {
   readonly world: number
 }
 
-/** A lease in hand, and what its holder may believe of it. */
+/** A lease with the holder's own view of its validity. */
 class Held implements ObservedBelief {
   readonly who: string
   readonly #clock: Clock
   lease = 0
   grants: ObservedBelief['grants'] = []
-  /** What was acquired under it. */
+  /** Leases acquired under it. */
   readonly children: Held[] = []
   #until = { now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }
 
@@ -409,7 +409,7 @@ class Held implements ObservedBelief {
   }
 
   believe(sent: Mark, term: number): void {
-    // Counted from before the request left: the lessor cannot have started our time any earlier.
+    // Count from before the request was sent: the lessor cannot have started our term any earlier.
     const valid = term * (1 - DELTA)
     this.#until = { now: sent.now + valid, uptime: sent.uptime + valid }
   }
@@ -422,12 +422,12 @@ class Held implements ObservedBelief {
     return Math.max(0, Math.min(this.#until.now - this.#clock.now(), this.#until.uptime - this.#clock.uptime()))
   }
 
-  /** All that hangs on it, however deep. */
+  /** All its descendants. */
   below(): readonly Held[] {
     return this.children.flatMap(child => [child, ...child.below()])
   }
 
-  /** Stops believing, for good. */
+  /** Stops using the lease, for good. */
   stop(): void {
     this.#until = { now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }
   }

@@ -2,16 +2,18 @@
 import { writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { findPlanted, placesSource } from './planted-search.ts'
-import { PROFILES, type ProfileName, runSeed, type SeedResult } from './run.ts'
+import { PROFILES, type ProfileName } from './profiles.ts'
+import { runSeed } from './run.ts'
+import type { SeedResult } from './seed.ts'
 
-const values = asked()
+const values = parseOptions()
 
-// Worlds are full of failures that are meant: no long traces. (And of things that live shortly: `npm run sim` leaves more room before anything
-// is swept up, a sixth of the time. It can only be said when Node starts.)
+// Simulated failures create many errors, so stack traces are kept short. (They also create many short-lived objects: `npm run sim` starts Node with
+// a larger young generation, which saves a sixth of the time. That can only be set when Node starts.)
 Error.stackTraceLimit = 2
-process.removeAllListeners('warning') // whoever was killed had leases in hand, and is collected like anything forgotten
+process.removeAllListeners('warning') // programs that were killed leave leases behind, and the library warns when those are collected
 
-function asked() {
+function parseOptions() {
   const options = {
     seeds: { type: 'string', default: '100' },
     seed: { type: 'string' },
@@ -28,11 +30,11 @@ function asked() {
     return parseArgs({ options }).values
   } catch (error) {
     const known = Object.entries(options).map(([name, { type }]) => `--${name}${type === 'string' ? ' …' : ''}`)
-    return refuse(`${(error as Error).message.split('.')[0]}. There are ${known.join(', ')}; profiles: ${PROFILES.join(', ')}`)
+    return refuse(`${(error as Error).message.split('.')[0]}. Options: ${known.join(', ')}; profiles: ${PROFILES.join(', ')}`)
   }
 }
 
-/** A mistyped option must not look like a world without violations. */
+/** A mistyped option must not look like a run without violations. */
 function refuse(why: string): never {
   process.stderr.write(`${why}\n`)
   process.exit(2)
@@ -43,7 +45,7 @@ function whole(name: 'seeds' | 'seed' | 'from'): number {
   return Number.isSafeInteger(value) && value >= 1 ? value : refuse(`--${name} must be a whole number above 0, not ${values[name]}`)
 }
 
-function profileAsked(): ProfileName | undefined {
+function chosenProfile(): ProfileName | undefined {
   const { profile } = values
   if (profile === undefined || PROFILES.includes(profile as ProfileName)) return profile as ProfileName | undefined
   return refuse(`--profile must be one of ${PROFILES.join(', ')}, not ${profile}`)
@@ -63,7 +65,7 @@ function describe({ seed, profile, commands, faults, digest, violation, short }:
     violation !== undefined
       ? `VIOLATED ${violation.message}${again}`
       : short
-        ? `TOO LITTLE was done in its time: nothing was violated, and nothing is shown${again}`
+        ? `TOO LITTLE was done within the time limit. No invariant was violated, but the seed proves nothing${again}`
         : 'held'
   return `seed ${seed} (${profile}, ${commands} commands, ${faults} faults, digest ${digest.toString(16)}): ${how}`
 }
@@ -72,9 +74,9 @@ async function simulate(): Promise<number> {
   const only = values.seed === undefined ? undefined : whole('seed')
   const first = only ?? whole('from')
   const count = only === undefined ? whole('seeds') : 1
-  const profile = profileAsked()
+  const profile = chosenProfile()
   const sum = { commands: 0, faults: 0, simulatedMs: 0, violations: 0, short: 0 }
-  const step = count < 100 ? 5 : 50 // someone may be waiting for it
+  const step = count < 100 ? 5 : 50
   const found: { seed: number; digest: number; invariant: string; message: string }[] = []
   let held = 0
   for (let seed = first; seed < first + count; seed++) {

@@ -1,9 +1,9 @@
 /**
- * Between clients and servers: connections that carry bytes, cut in pieces, late, broken, or dead without a word; and requests that never
- * arrive, or whose answers never do.
+ * The simulated network between clients and servers. Connections deliver bytes late and in pieces, break, or go silent. HTTP requests and their
+ * answers get lost.
  */
 import type { Replica } from '../src/replica/replica.ts'
-import type { HttpAnswer, HttpRequest } from '../src/server/http/route.ts'
+import type { HttpRequest, HttpResponse } from '../src/server/http/route.ts'
 import type { Dial } from '../src/wire/resp/dial.ts'
 import type { ByteLink, ByteLinkEnd } from '../src/wire/resp/link.ts'
 import type { SimulatedServer } from './server.ts'
@@ -16,8 +16,9 @@ export interface Host {
   readonly replica: Replica | undefined
 }
 
-/** What is lost is noticed by someone on the way, more often than not. */
+/** The probability that the ends notice a loss. Otherwise the connection goes silent. */
 const NOTICED = 0.7
+/** The probability that a piece is split further. */
 const SPLIT = 0.15
 
 export class Network {
@@ -33,13 +34,13 @@ export class Network {
     return this.wire.world
   }
 
-  /** Whoever answers there now. */
+  /** The server that runs on a host now. */
   at(host: Host): SimulatedServer | undefined {
     const server = this.servers.get(host)
     return host.machine.alive && server !== undefined && server.replica === host.replica ? server : undefined
   }
 
-  /** Whether something from one machine to another gets lost: either is cut off, or it happens. */
+  /** Whether a message from one machine to another gets lost: because either is cut off, or by chance. */
   loses(from: Machine, to: Machine): boolean {
     const { mute, deaf, weather } = this.wire
     return mute.has(from) || deaf.has(to) || this.world.dice.chance(weather.loss / 2)
@@ -51,11 +52,11 @@ export class Network {
 
   fetch(client: Machine, host: Host): typeof fetch {
     const connection = {}
-    return ((url: string, init: RequestInit) => new Asked(this, client, host, connection, url, init).answered) as typeof fetch
+    return ((url: string, init: RequestInit) => new PendingRequest(this, client, host, connection, url, init).answered) as typeof fetch
   }
 }
 
-/** One direction: in order, each piece at its time. */
+/** One direction of a connection. It delivers pieces in order, each after a delay. */
 class Way {
   readonly #cable: Cable
   readonly #from: Machine
@@ -80,7 +81,7 @@ class Way {
     const { world, wire } = network
     if (this.#cable.over) return
     if (network.loses(this.#from, this.#to)) return this.#cable.breaks()
-    // Sent as they are now: the sender uses its buffer again.
+    // Copied, because the sender reuses its buffer.
     let rest = Uint8Array.from(bytes)
     this.backlog += rest.length
     while (rest.length > 0) {
@@ -91,7 +92,7 @@ class Way {
     }
   }
 
-  /** Nothing overtakes what was sent before. */
+  /** Keeps the order of sending. */
   after(ms: number, then: () => void): void {
     const { world } = this.#cable.network
     this.#last = Math.max(this.#last, world.now + ms)
@@ -117,7 +118,7 @@ class Way {
   }
 }
 
-/** One connection. Either side may die, and the other may hear of it or not. */
+/** One connection. When one end dies, the other end may or may not notice. */
 class Cable {
   readonly network: Network
   readonly near: ByteLink
@@ -127,7 +128,7 @@ class Cable {
   readonly #sides: readonly Machine[]
   readonly #broken = () => this.breaks()
   #far: ByteLinkEnd | undefined
-  /** Nothing arrives any more. */
+  /** Delivers nothing any more. */
   over = false
 
   constructor(network: Network, client: Machine, host: Host, end: ByteLinkEnd) {
@@ -144,7 +145,7 @@ class Cable {
     for (const side of this.#sides) side.mourners.add(this.#broken)
     if (network.loses(client, machine)) this.breaks()
     else if (network.at(host) === undefined) this.sever()
-    // The machine takes the call; its process answers when it can.
+    // The machine accepts the connection; its process answers when it can.
     else this.#there.after(network.wire.delay(), () => this.#answer(client, host))
   }
 
@@ -167,7 +168,7 @@ class Cable {
     }
   }
 
-  /** Cut: both sides hear of it, each in its time. */
+  /** Closes the connection. Both ends are notified, each after a delay. */
   sever(): void {
     if (this.over) return
     this.silence()
@@ -176,7 +177,7 @@ class Cable {
     this.#there.after(wire.delay(), () => this.#far?.closed())
   }
 
-  /** Dead, and nobody is told. */
+  /** Goes silent: neither end is notified. */
   silence(): void {
     this.over = true
     this.network.cables.delete(this)
@@ -190,13 +191,13 @@ class Cable {
   }
 }
 
-/** One request and its answer, or what becomes of it instead. */
-class Asked implements HttpRequest {
+/** One HTTP request and its answer, or its failure. */
+class PendingRequest implements HttpRequest {
   readonly answered: Promise<Response>
   readonly method: string
   readonly target: string
   readonly connection: object
-  readonly local = '127.0.0.1'
+  readonly localAddress = '127.0.0.1'
   readonly #network: Network
   readonly #client: Machine
   readonly #host: Host
@@ -207,7 +208,7 @@ class Asked implements HttpRequest {
   #closing: AbortSignal | undefined
   #resolve: (answer: Response) => void = () => {}
   #reject: (error: unknown) => void = () => {}
-  /** Where what comes piece by piece waits for its reader. */
+  /** The received pieces of a streamed answer, until they are read. */
   #body: Pieces | undefined
   #over = false
 
@@ -242,18 +243,18 @@ class Asked implements HttpRequest {
         const server = this.#network.at(this.#host)
         if (server === undefined) return this.#lost()
         this.#closing = server.closing
-        void server.http.answer(this).then(answer => this.#answer(answer))
+        void server.http.handle(this).then(answer => this.#answer(answer))
       }
       world.later(0, arrive, machine)
     })
   }
 
-  #answer({ status, headers = {}, body: said = '' }: HttpAnswer): void {
+  #answer({ status, headers = {}, body: content = '' }: HttpResponse): void {
     const { world, wire } = this.#network
     if (this.#over) return
     if (this.#network.loses(this.#host.machine, this.#client)) return this.#lost()
     const known = new Map(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]))
-    const body = said instanceof Uint8Array ? Buffer.from(said).toString() : said
+    const body = content instanceof Uint8Array ? Buffer.from(content).toString() : content
     const whole = typeof body === 'string' ? body : ''
     const pieces = new Pieces(() => this.#leave(undefined))
     const answer = {
@@ -291,7 +292,7 @@ class Asked implements HttpRequest {
     later(() => pieces.end())
   }
 
-  /** Someone on the way says so, or nobody does. */
+  /** Fails the request with a connection error, or leaves it without an answer. */
   #lost(): void {
     if (this.#over) return
     const { dice } = this.#network.world
@@ -315,12 +316,12 @@ class Asked implements HttpRequest {
     this.#body?.fail(reason)
   }
 
-  /** The server finds out that nobody is there any more. */
+  /** The server notices later that the client has gone. */
   #forget(): void {
     if (this.#over) return
     this.#end()
     const { world, wire } = this.#network
-    world.later(wire.delay(), () => this.#gone.abort(new Error('whoever asked has gone')), this.#host.machine)
+    world.later(wire.delay(), () => this.#gone.abort(new Error('the client has gone')), this.#host.machine)
   }
 
   #end(): void {
@@ -329,7 +330,7 @@ class Asked implements HttpRequest {
     this.#closing?.removeEventListener('abort', this.#stopping)
   }
 
-  // As the server sees it
+  // The request as the server sees it
 
   readonly #stopping = () => this.#gone.abort(this.#closing!.reason)
 
@@ -352,7 +353,7 @@ class Asked implements HttpRequest {
   }
 }
 
-/** What a reader of a stream reads from. */
+/** The body of a streamed answer: pieces wait here until they are read. */
 class Pieces {
   readonly #waiting: Uint8Array[] = []
   readonly #cancelled: () => void

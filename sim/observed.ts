@@ -1,11 +1,11 @@
-/** What a program asks of its lessor, near or far, and what it hears: told to the referee, who knows what became of it. */
+/** A lessor that reports the requests of a program and their answers to the referee. */
 import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
+import { operationName } from './answers.ts'
 import { pauseOn, type Site } from './participants.ts'
-import { operationName } from './referee.ts'
 import type { Machine } from './world.ts'
 
 export class ObservedLessor implements Lessor {
@@ -30,7 +30,7 @@ export class ObservedLessor implements Lessor {
     return this.#inner.signal
   }
 
-  /** What is collected as garbage may still say farewell. */
+  /** Leases that are collected as garbage may still send a release. */
   get #dead(): boolean {
     return this.#machine.life !== this.#life
   }
@@ -40,24 +40,26 @@ export class ObservedLessor implements Lessor {
     const { referee, world } = this.#site
     const { op, key = 0 } = options
     const name = op && operationName(key, op)
-    // Whoever asks again may be told what was answered to the first time, and counts from then.
+    // A repeated request may get the answer to the first one, and counts from then.
     const sent = (name === undefined ? undefined : this.#firstSent.get(name)) ?? world.now
     if (name !== undefined) {
       this.#firstSent.set(name, sent)
-      referee.asks(name)
+      referee.answers.sentAgain(name)
     }
     if (command.kind === 'release' || command.kind === 'transfer') referee.givenUp.add(command.lease)
     const { revision, losses } = referee
     try {
       const outcome = await this.#inner.propose(command, options)
       if (this.#dead) return never()
-      referee.told(outcome, name, revision, losses)
-      if (outcome.kind === 'granted') referee.acknowledged(outcome.lease, sent, outcome.ttl)
+      referee.answers.received(outcome, name, revision, losses)
+      if (outcome.kind === 'granted') referee.terms.acknowledged(outcome.lease, sent, outcome.ttl)
       if (outcome.kind === 'renewed' && command.kind === 'renew' && command.waiting !== true)
-        for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i]! > 0) referee.acknowledged(lease, sent, outcome.ttls[i]!)
+        for (const [i, lease] of command.leases.entries())
+          if (outcome.ttls[i]! > 0) referee.terms.acknowledged(lease, sent, outcome.ttls[i]!)
       return outcome
     } catch (error) {
-      if (name !== undefined && op?.again !== true && error instanceof LeaseError && error.code === 'UNAVAILABLE') referee.failed(name)
+      if (name !== undefined && op?.again !== true && error instanceof LeaseError && error.code === 'UNAVAILABLE')
+        referee.answers.failed(name)
       throw error
     }
   }
@@ -79,7 +81,7 @@ export class ObservedLessor implements Lessor {
     return this.#inner.onRewound?.(heard) ?? (() => {})
   }
 
-  /** Watches everything, through whatever happens on the way, and shows the referee what came. */
+  /** Watches everything, across failures, and reports the events to the referee. */
   async observe(signal: AbortSignal): Promise<void> {
     const { referee } = this.#site
     while (!signal.aborted && !this.#dead) {
@@ -87,17 +89,17 @@ export class ObservedLessor implements Lessor {
       let last: number | undefined
       try {
         for await (const events of this.#inner.watch('', { signal })) {
-          // Begun anew when the log has: nobody promises that what follows has to do with what was lost.
+          // Restarts after a loss: later events need not continue those that were lost.
           if (losses !== referee.losses) break
           const { revision, type } = events[0]!
-          if (type !== 'resync' && last !== undefined) referee.watched(last, events, losses)
+          if (type !== 'resync' && last !== undefined) referee.revisions.watched(last, events, losses)
           last = revision
         }
       } catch (error) {
         if (!(error instanceof LeaseError)) throw error
       }
       do await pauseOn(this.#machine.clock(), 100)
-      while (referee.mourning && !signal.aborted && !this.#dead)
+      while (referee.awaitsGeneration && !signal.aborted && !this.#dead)
     }
   }
 

@@ -1,4 +1,4 @@
-/** Those who take part: replicas on machines, and the ways holders reach them. */
+/** Hosts with replicas, and the clients through which holders reach them. */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Command, Operation } from '../src/kernel/command.ts'
@@ -7,8 +7,9 @@ import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import type { LeaseView, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
 import type { Replica, Survivor } from '../src/replica/replica.ts'
+import { operationName } from './answers.ts'
 import { type Build, PRESENT } from './builds.ts'
-import { operationName, type Referee } from './referee.ts'
+import type { Referee } from './referee.ts'
 import { type WatchedLog, type Wire, WiredStore } from './wire.ts'
 import type { Machine, World } from './world.ts'
 
@@ -18,40 +19,40 @@ export interface Site {
   readonly log: WatchedLog
   readonly wire: Wire
   readonly ages: boolean
-  /** Readers are told of new entries; else they poll. */
+  /** The engine notifies readers of new records; otherwise they poll. */
   readonly push: boolean
-  readonly snapshotEntries: number
-  /** The numbers that each holder's lives were given so far: a life that was replaced may not know it yet. */
+  readonly snapshotRecords: number
+  /** The incarnations of each holder so far: a process that was replaced may not know it yet. */
   readonly incarnations: Map<string, number[]>
 }
 
-/** What a holder needs of a lessor, near or far. */
+/** What a holder needs of a lessor, local or remote. */
 export interface LessorAccess {
   propose(command: Command, op?: Operation, key?: number): Promise<Outcome>
   lease(id: number): Promise<LeaseView | undefined>
 }
 
-/** A machine that runs a replica, again and again. */
+/** A machine that runs a replica and restarts it. */
 export class Host implements LessorAccess {
   readonly machine: Machine
   readonly #site: Site
   owned: boolean
-  /** What its next process runs. */
+  /** The build that its next process runs. */
   build: Build = PRESENT
-  /** What the present one runs. */
+  /** The build that the present process runs. */
   #running: Build = PRESENT
   replica: Replica | undefined
   readonly #stores = new Set<WiredStore>()
   #survivor: Survivor | undefined
-  /** The life that tries to open the store. */
+  /** The process that is opening the store. */
   #starting: number | undefined
   #watchedUpTo: number | undefined
   #watchLosses = 0
-  /** Renewals that reached this machine while it stood still, by lease. */
+  /** When renewals arrived at this machine while it was stalled, by lease. */
   readonly arrivedWhileStalled = new Map<number, number>()
   /** The last renewal that this machine acknowledged as an owner, by lease. */
   readonly renewals = new Map<number, { readonly at: number; readonly term: number; readonly life: number; readonly losses: number }>()
-  /** Told of each replica that is open from now on. */
+  /** Called with each replica that is opened. */
   begins: (replica: Replica) => void = () => {}
 
   constructor(site: Site, machine: Machine, owned: boolean) {
@@ -60,7 +61,7 @@ export class Host implements LessorAccess {
     this.owned = owned
   }
 
-  /** Begins a life. Fails like a process that cannot open its store fails: it is tried again. */
+  /** Starts a process. If it cannot open its store it is started again. */
   async start(): Promise<void> {
     const { machine } = this
     const { life } = machine
@@ -78,7 +79,7 @@ export class Host implements LessorAccess {
           clock,
           owned: this.owned,
           timeout: 3_000,
-          snapshotEntries: site.snapshotEntries,
+          snapshotRecords: site.snapshotRecords,
           events: 5_000,
           ...(this.#survivor !== undefined && { survivor: this.#survivor }),
         })
@@ -101,9 +102,9 @@ export class Host implements LessorAccess {
     const { world, referee } = this.#site
     if (!(error instanceof LeaseError)) throw error
     if (error.code === 'DIVERGED' && referee.losses === 0) world.violate('S22', error.message)
-    // Whoever applied what was lost must not get as far as to write on what is there now.
+    // A replica that applied lost records must not write on top of the present log.
     if (error.message.includes('decided otherwise')) world.violate('S24', error.message)
-    // Whoever does not know the rules of the log stops, and only who does not know them.
+    // A replica stops if and only if it does not know the rules of the log.
     if (error.code === 'UNSUPPORTED' && this.#running.rules >= referee.state.rules) world.violate('S22', error.message)
   }
 
@@ -121,7 +122,7 @@ export class Host implements LessorAccess {
     void this.#watch(replica)
   }
 
-  /** A watcher that goes on where the last life left it. */
+  /** A watcher that continues where that of the last process ended. */
   async #watch(replica: Replica): Promise<void> {
     const { referee } = this.#site
     const losses = referee.losses
@@ -131,11 +132,11 @@ export class Host implements LessorAccess {
     try {
       for await (const events of replica.watch('', { signal: replica.signal, ...(after !== undefined && { after }) })) {
         const { revision, type } = events[0]!
-        if (type !== 'resync' && this.#watchedUpTo !== undefined) referee.watched(this.#watchedUpTo, events, losses)
+        if (type !== 'resync' && this.#watchedUpTo !== undefined) referee.revisions.watched(this.#watchedUpTo, events, losses)
         this.#watchedUpTo = revision
       }
     } catch {
-      // The replica failed or was closed; its next life goes on watching.
+      // The replica failed or was closed; the next process continues to watch.
     }
   }
 
@@ -153,7 +154,7 @@ export class Host implements LessorAccess {
     this.#stores.clear()
   }
 
-  /** A graceful stop: answers what is under way, leaves its marks, lets go. */
+  /** A graceful stop: answers pending requests, writes its marks, closes the store. */
   async close(): Promise<void> {
     const { replica } = this
     this.replica = undefined
@@ -166,14 +167,14 @@ export class Host implements LessorAccess {
     if (replica === undefined) throw new LeaseError('UNAVAILABLE', 'not ready')
     const asked = referee.revision
     const losses = referee.losses
-    // An owner answers renewals from what it has applied; whoever shares a log, from what the log says.
+    // An owner answers renewals from its own state; a replica of a shared log, from the log.
     const known = this.owned ? replica.index : referee.length
-    // Its own object, which it goes on to use for something else at once.
+    // The caller's own object, which it reuses for something else at once.
     const own = copyOf(command)
     const answer = replica.propose(own, op === undefined ? { key } : { op, key })
     reuse(own)
     const outcome = await answer
-    referee.answered(outcome, op && operationName(key, op), asked, losses)
+    referee.answers.answered(outcome, op && operationName(key, op), asked, losses)
     if (this.replica === replica) referee.decided(this.machine.name, this.#running.rules, replica.index)
     if (command.kind === 'renew' && outcome.kind === 'renewed')
       for (const [i, lease] of command.leases.entries())
@@ -195,7 +196,7 @@ export class Host implements LessorAccess {
   }
 }
 
-/** One replica of a host, under the eyes of the referee: for a program in the same process, or for a server that stands on it. */
+/** One replica of a host, observed by the referee: for a program in the same process, or for a server. */
 export class HostLessor implements Lessor {
   readonly #host: Host
   readonly #replica: Replica
@@ -233,11 +234,11 @@ export class HostLessor implements Lessor {
     return this.#replica.continues(witness)
   }
 
-  /** The replica is its host's. */
+  /** The host closes the replica. */
   async [Symbol.asyncDispose](): Promise<void> {}
 }
 
-/** A client's way to servers: it asks another one when one is silent, and never takes silence for a no. */
+/** A client of several servers: it tries another server when one does not answer, and never takes a missing answer for a refusal. */
 export class Client implements LessorAccess {
   readonly #site: Site
   readonly #machine: Machine
@@ -252,7 +253,7 @@ export class Client implements LessorAccess {
     this.#life = machine.life
   }
 
-  /** One message there, one back, or nothing for `timeout`. */
+  /** A request and its answer, or nothing for `timeout`. */
   #ask<T>(
     host: Host,
     what: () => Promise<T>,
@@ -322,8 +323,8 @@ export class Client implements LessorAccess {
   }
 
   #arrives(host: Host, command: Command, key: number): void {
-    if (key !== 0) return // it may have been revoked, and then the renewal keeps nothing alive
-    // A server whose log is not open yet answers UNAVAILABLE: such a renewal keeps nothing alive either.
+    if (key !== 0) return // the key may have been revoked, and then the renewal has no effect
+    // A server whose log is not open yet answers UNAVAILABLE: such a renewal has no effect either.
     if (host.replica === undefined || host.machine.stalledSince === undefined) return
     if (command.kind !== 'renew' || command.waiting === true) return
     for (const lease of command.leases) host.arrivedWhileStalled.set(lease, this.#site.world.now)
@@ -342,7 +343,7 @@ export function pauseOn(clock: Clock, ms: number): Promise<void> {
   return new Promise(resolve => clock.after(ms, resolve))
 }
 
-/** Changes everything in an object that can be changed in place, as a caller may do with its own. */
+/** Overwrites an object in place, as a caller may do with its own. */
 function reuse(value: object): void {
   for (const [name, item] of Object.entries(value)) {
     if (typeof item === 'object' && item !== null) reuse(item)

@@ -1,8 +1,8 @@
 /**
- * Looks for each planted mistake: builds a copy of the code with the mistake in it and runs the simulator there.
+ * Searches for each planted mistake: copies the build, puts the mistake into the copy and runs the simulator there.
  *
- * The budget is a number of seeds, never time: a busy machine searches as much as a quiet one. Each mistake is looked for first where it was found
- * last (planted-places.ts, written by `--record`); as the code changes, worlds change, and the mistake is then looked for everywhere.
+ * The budget is a number of seeds, not a time, so that a busy machine searches as much as an idle one. The search begins where the mistake was found
+ * last (planted-places.ts, written by `--record`). When the code changes, worlds change, and the search continues with all other seeds.
  */
 import { spawn } from 'node:child_process'
 import { cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
@@ -11,34 +11,35 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../src/clock.ts'
-import { BUGS, type Planted } from './planted.ts'
+import { BUGS } from './planted.ts'
+import type { Planted } from './planted-mistake.ts'
 import { PLACES, type Place } from './planted-places.ts'
+import { PROFILES } from './profiles.ts'
 import { replaceOnce } from './replace-once.ts'
-import { PROFILES } from './run.ts'
 
 export interface PlantedResult {
   readonly name: string
   readonly seconds: number
   readonly expected: readonly string[]
   readonly found: (Place & { readonly invariant: string }) | undefined
-  /** What was seen under another name, and how often. */
+  /** Other invariants that were violated, and how often. */
   readonly instead: ReadonlyMap<string, number>
 }
 
-/** Where a mistake of the kernel, the replica or the store shows itself, unless it is said otherwise. */
+/** The profiles in which mistakes of the kernel, the replica and the store are searched, unless the mistake names its own. */
 const EVERYWHERE = PROFILES.filter(profile => !['resp', 'http', 'rolling', 'rollback'].includes(profile))
-/** Of each profile. */
+/** Seeds of each profile. */
 const SEEDS = 60
-/** A seed takes about a second. One that takes this long does not end: a mistake may have made a loop of it. */
+/** A seed takes about a second. After this many ms it counts as hung: the mistake may have caused an endless loop. */
 const HUNG = 600_000
 
 export interface SearchOptions {
-  /** Part of the name of the mistakes to look for. */
+  /** Part of the names of the mistakes to search for. */
   readonly only: string | undefined
   readonly say: (line: string) => void
 }
 
-/** Plants each mistake and looks for it, two at a time. */
+/** Plants each mistake and searches for it, two at a time. */
 export async function findPlanted({ only, say }: SearchOptions): Promise<PlantedResult[]> {
   const results: PlantedResult[] = []
   const next = BUGS.filter(({ name }) => only === undefined || name.includes(only)).values()
@@ -61,7 +62,7 @@ function describe({ name, seconds, found, expected, instead }: PlantedResult): s
     : `found  ${name}: ${found.invariant} at seed ${found.seed} of ${found.profile}${also} (${seconds.toFixed(1)} s)`
 }
 
-/** The source of planted-places.ts, by what was found now. What was not looked for stays where it was. */
+/** The source of planted-places.ts after this search. Mistakes that were not searched for keep their places. */
 export function placesSource(results: readonly PlantedResult[]): string {
   const places = new Map(Object.entries(PLACES))
   for (const { name, found } of results) if (found !== undefined) places.set(name, found)
@@ -71,7 +72,7 @@ export function placesSource(results: readonly PlantedResult[]): string {
     return place === undefined ? [] : [`  ${quoted}: { profile: '${place.profile}', seed: ${place.seed} },`]
   })
   return `/** Where each planted mistake was found last. Written by \`npm run sim -- --planted --record FILE\`. */
-import type { ProfileName } from './run.ts'
+import type { ProfileName } from './profiles.ts'
 
 export interface Place {
   readonly profile: ProfileName
@@ -107,7 +108,7 @@ async function find(bug: Planted): Promise<PlantedResult> {
   return { ...bug, seconds: (systemClock.now() - began) / 1_000, found, instead }
 }
 
-/** Where it was found last, then each profile in turn, since a mistake hides from some and not from others. */
+/** The place where it was found last, then all profiles in turn, since not every profile can show every mistake. */
 function* places({ name, profiles = EVERYWHERE }: Planted): Generator<Place> {
   const last = PLACES[name]
   if (last !== undefined) yield last
@@ -115,16 +116,16 @@ function* places({ name, profiles = EVERYWHERE }: Planted): Generator<Place> {
     for (const profile of profiles) if (profile !== last?.profile || seed !== last.seed) yield { profile, seed }
 }
 
-/** Puts a copy of the build with this one mistake into `folder`. */
+/** Copies the build into `folder`, with this one mistake. */
 export function plant({ file, find: text, put }: Planted, folder: string, built = fileURLToPath(new URL('..', import.meta.url))): void {
   const copy = join(folder, 'build')
   cpSync(built, copy, { recursive: true })
-  // A server needs its dependencies, wherever it stands.
+  // The servers in the copy need their dependencies.
   symlinkSync(join(built, '../node_modules'), join(folder, 'node_modules'))
   replaceOnce(join(copy, file), text, put)
 }
 
-/** The invariant that one world breaks; CRASH or HUNG when it does not get to its end. */
+/** The invariant that one world violates; CRASH or HUNG if the run does not finish. */
 function violated(main: string, { profile, seed }: Place): Promise<string | undefined> {
   return new Promise(resolve => {
     const room = ['--min-semi-space-size=32', '--max-semi-space-size=64']

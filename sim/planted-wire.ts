@@ -1,44 +1,44 @@
 /** Mistakes of the wires, planted into the real clients and servers (see planted.ts). */
-import type { Planted } from './planted.ts'
+import type { Planted } from './planted-mistake.ts'
 
 const resp = ['resp'] as const
 const http = ['http'] as const
 
 export const WIRE_BUGS: readonly Planted[] = [
   {
-    name: 'what was on a connection that broke is asked again without its operation (jetcd)',
-    file: 'src/wire/resp/client.js',
-    find: 'connection.ask(ask.question);',
-    put: 'connection.ask(ask.tries === 0 || !ask.question.proposal ? ask.question : { ...ask.question, proposal: { ...ask.question.proposal, op: undefined } });',
+    name: 'a request on a broken connection is repeated without its operation (jetcd)',
+    file: 'src/wire/resp/pending-requests.js',
+    find: 'connection.send(request.message);',
+    put: 'connection.send(request.tries === 0 || !request.message.proposal ? request.message : { ...request.message, proposal: { ...request.message.proposal, op: undefined } });',
     expected: ['S11'],
     profiles: resp,
   },
   {
-    name: 'what was on a connection that broke counts as certainly not done',
-    file: 'src/wire/resp/client.js',
-    find: 'ask.interrupted();\n            if (ask.repeatable)',
-    put: 'ask.fail(error);\n            if (ask.repeatable)',
+    name: 'a request on a broken connection is reported as certainly not done',
+    file: 'src/wire/resp/pending-requests.js',
+    find: 'request.interrupted();\n            if (request.repeatable)',
+    put: 'request.fail(error);\n            if (request.repeatable)',
     expected: ['S12'],
     profiles: resp,
   },
   {
-    name: 'a watch goes on, on the next connection, with what comes next',
-    file: 'src/wire/resp/client.js',
+    name: 'a watch that reconnects continues with the next event only',
+    file: 'src/wire/resp/subscriptions.js',
     find: 'prefix, ...(after !== undefined && { after }), ',
     put: 'prefix, ',
     expected: ['S13'],
     profiles: resp,
   },
   {
-    name: 'answers are given to whoever asked first',
-    file: 'src/wire/resp/client.js',
-    find: 'const ask = this.#asks.get(id);\n            if (ask === undefined)\n                return;',
-    put: 'const ask = [...this.#asks.values()].find(({ question }) => question.kind === "propose") ?? this.#asks.get(id);\n            if (ask === undefined)\n                return;',
+    name: 'answers are matched to requests by order',
+    file: 'src/wire/resp/pending-requests.js',
+    find: 'const request = this.#pending.get(answer.id);',
+    put: 'const request = [...this.#pending.values()].find(({ message }) => message.kind === "propose") ?? this.#pending.get(answer.id);',
     expected: ['S11'],
     profiles: resp,
   },
   {
-    name: 'a request that was broken off counts as certainly not done',
+    name: 'an HTTP request that was broken off is reported as certainly not done',
     file: 'src/wire/http/connection.js',
     find: 'if (changes && (answered || !neverReached(error)))',
     put: 'if (false)',
@@ -46,7 +46,7 @@ export const WIRE_BUGS: readonly Planted[] = [
     profiles: http,
   },
   {
-    name: 'a request that was broken off is made again under new operations',
+    name: 'an HTTP request that was broken off is repeated with new operations',
     file: 'src/wire/http/client.js',
     find: "(await this.#connection.json('POST', '/v1/propose', { body, changes: true }))",
     put: `(await this.#connection.json('POST', '/v1/propose', { body, changes: true }).catch(() => this.#connection.json('POST', '/v1/propose', { body: body.replaceAll('"session":"', '"session":"again-'), changes: true })))`,
@@ -54,7 +54,7 @@ export const WIRE_BUGS: readonly Planted[] = [
     profiles: http,
   },
   {
-    name: 'a stream of events is begun again one revision later',
+    name: 'an event stream is resumed one revision too late',
     file: 'src/wire/http/client.js',
     find: '{ after: String(from) }',
     put: '{ after: String(from + (from === after ? 0 : 1)) }',
@@ -62,7 +62,7 @@ export const WIRE_BUGS: readonly Planted[] = [
     profiles: http,
   },
   {
-    name: 'a revision is told before it is whole',
+    name: 'a revision is delivered before it is complete',
     file: 'src/wire/http/event-stream.js',
     find: 'if (id !== String(event.revision))',
     put: 'if (false)',

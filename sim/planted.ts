@@ -1,51 +1,44 @@
 /**
- * Proof that the simulator sees: mistakes planted one by one into a copy of the built code, each of which must be found, under the right
- * name. Most are accidents that happened to others (docs/guarantees.md names them), the rest are rules of our own, each broken once.
+ * Mistakes that are planted one by one into a copy of the built code. The simulator must find each of them and name the right invariant.
+ * Most are accidents of other projects (docs/guarantees.md names them), the rest break one of our own rules each.
  *
- * The code under test carries no switches. A mistake is one piece of text replaced in the copy; text that is not there exactly once is
- * itself a failure, so a mistake cannot quietly stop being planted.
+ * The code under test has no switches. A mistake replaces one piece of text in the copy. Text that does not occur exactly once is a failure,
+ * so that no mistake can silently stop being planted.
  */
+import { HOLDER_BUGS } from './planted-holder.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
+import type { Planted } from './planted-mistake.ts'
 import { ROLLBACK_BUGS } from './planted-rollback.ts'
+import { ROLLING_BUGS } from './planted-rolling.ts'
+import { STORE_BUGS } from './planted-store.ts'
 import { WIRE_BUGS } from './planted-wire.ts'
-import type { ProfileName } from './run.ts'
-
-export interface Planted {
-  readonly name: string
-  readonly file: string
-  readonly find: string
-  readonly put: string
-  /** The invariants that name it rightly. */
-  readonly expected: readonly string[]
-  readonly profiles?: readonly ProfileName[]
-}
 
 export const BUGS: readonly Planted[] = [
   // Rules of the kernel
   {
     name: 'a lapse ignores that its timer was restarted',
     file: 'src/kernel/rule/time.js',
-    find: `    // Restarted since the proposer looked: it was only late, not wrong.
+    find: `    // Restarted since the proposer looked: the proposal was late, not wrong.
     if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch)`,
     put: '    if (lease === undefined)',
     expected: ['S4', 'S1'],
   },
   {
-    name: 'a renewal brings back what was revoked',
+    name: 'a renewal restores a revoked lease',
     file: 'src/kernel/rule/renew.js',
     find: 'lease.status === FROZEN ||',
     put: '',
     expected: ['S6'],
   },
   {
-    name: 'a revoked holder that still believes is not waited for',
+    name: 'a revoked lease is granted to others before its holder has stopped',
     file: 'src/kernel/rule/end.js',
     find: 'const believes = !stopped &&',
     put: 'const believes = false && !stopped &&',
     expected: ['S1'],
   },
   {
-    name: "a parent's end frees at once what its children hold",
+    name: 'the end of a parent frees the resources of its children at once',
     file: 'src/kernel/rule/end.js',
     find: "cause: 'parent', stopped: false",
     put: "cause: 'parent', stopped: true",
@@ -60,28 +53,28 @@ export const BUGS: readonly Planted[] = [
     expected: ['S8'],
   },
   {
-    name: 'two grants get one token',
+    name: 'two grants get the same token',
     file: 'src/kernel/rule/queue.js',
     find: 'token: state.nextToken++',
     put: 'token: state.nextToken',
     expected: ['S3'],
   },
   {
-    name: 'whoever is shown more to choose from stands last there',
+    name: 'a widened lease is last in its new queues',
     file: 'src/kernel/rule/widen.js',
     find: 'resource.queue.splice(positionOf(resource, lease), 0, lease)',
     put: 'resource.queue.push(lease)',
     expected: ['S14'],
   },
   {
-    name: 'what is free is not given to whoever is shown it later',
+    name: 'a widened lease is not granted a free resource',
     file: 'src/kernel/rule/widen.js',
     find: 'freed.add(resource);',
     put: '',
     expected: ['L1'],
   },
   {
-    name: 'a waiter whose own lease had died is granted (etcd 11456)',
+    name: 'a waiter whose lease has ended is granted (etcd 11456)',
     file: 'src/kernel/rule/end.js',
     find: '    leaveQueues(state, lease, freed);',
     put: '    state.counts.waiting--;',
@@ -95,28 +88,28 @@ export const BUGS: readonly Planted[] = [
     expected: ['S14'],
   },
   {
-    name: 'a newcomer overtakes those who wait',
+    name: 'a new request overtakes waiters',
     file: 'src/kernel/rule/queue.js',
     find: 'if (blocks(resource.queue[i], resource))\n            return false;',
     put: '',
     expected: ['S14'],
   },
   {
-    name: 'what a release freed is given to nobody',
+    name: 'a released resource is not granted to the next waiter',
     file: 'src/kernel/rule/settle.js',
     find: 'if (resource.queue.length > 0)',
     put: 'if (false)',
     expected: ['L1'],
   },
   {
-    name: 'a queue is not gone through although one unit of its resource is free',
+    name: 'a queue is not served although one unit of its resource is free',
     file: 'src/kernel/rule/settle.js',
     find: "used >= rule(state, name, 'capacity')",
     put: "used + 1 >= rule(state, name, 'capacity')",
     expected: ['L1'],
   },
   {
-    name: 'one who wants more than there is keeps others waiting',
+    name: 'a waiter that wants more units than exist blocks other waiters',
     file: 'src/kernel/rule/queue.js',
     find: 'rare.passed = new Set(',
     put: 'if (false)\n        rare.passed = new Set(',
@@ -124,21 +117,21 @@ export const BUGS: readonly Planted[] = [
     profiles: ['restless', 'embedded'],
   },
   {
-    name: 'more units are granted than there are',
+    name: 'more units are granted than exist',
     file: 'src/kernel/rule/queue.js',
     find: 'resource.used + want.units <= capacity',
     put: 'resource.used <= capacity',
     expected: ['S15', 'S1'],
   },
   {
-    name: 'an exclusive grant does not mind shared ones',
+    name: 'an exclusive grant ignores shared grants',
     file: 'src/kernel/rule/queue.js',
     find: 'resource.sharers === 0 &&',
     put: '',
     expected: ['S15', 'S1'],
   },
   {
-    name: 'an operation sent twice is done twice (jetcd)',
+    name: 'an operation sent twice is applied twice (jetcd)',
     file: 'src/kernel/codec/batch.js',
     find: 'if (known !== undefined)\n        return known',
     put: 'if (false)\n        return known',
@@ -146,7 +139,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['servers', 'owned'],
   },
   {
-    name: 'an entry sent twice is applied twice',
+    name: 'a record sent twice is applied twice',
     file: 'src/kernel/codec/batch.js',
     find: 'batch.seq <= known.seq',
     put: 'false',
@@ -169,15 +162,15 @@ export const BUGS: readonly Planted[] = [
     profiles: ['restless'],
   },
   {
-    name: 'a renewal does not end what had aged',
-    file: 'src/kernel/effects.js',
+    name: 'a renewal does not reset the age of a lease',
+    file: 'src/kernel/rule/effects.js',
     find: 'lease.aged = 0;',
     put: '',
     expected: ['S4', 'S1'],
     profiles: ['owned', 'restless'],
   },
   {
-    name: 'a new run ages what the last one had renewed',
+    name: 'a new run ages leases that the last run had renewed',
     file: 'src/kernel/rule/time.js',
     find: `            if (lease.run >= number && timers === undefined)
                 continue;
@@ -188,7 +181,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['owned', 'moving'],
   },
   {
-    name: 'replicas decide by something of their own',
+    name: 'a decision depends on local data of a replica',
     file: 'src/kernel/rule/queue.js',
     find: 'lease.since = state.wall;',
     put: 'lease.since = Math.floor(Math.random() * 1e9);',
@@ -196,15 +189,15 @@ export const BUGS: readonly Planted[] = [
     profiles: ['embedded', 'calm'],
   },
   {
-    name: 'a replica applies the object that its caller has changed since',
-    file: 'src/replica/replica.js',
+    name: 'a replica applies a command object that its caller changed after proposing it',
+    file: 'src/replica/proposals.js',
     find: 'const own = copyOf(command);',
     put: 'const own = command;',
     expected: ['S22', 'S9', 'S10', 'S11', 'S24'],
     profiles: ['embedded', 'owned', 'restless'],
   },
   {
-    name: 'after entries were lost, grants go on at once',
+    name: 'after records were lost, grants continue at once',
     file: 'src/kernel/rule/queue.js',
     find: 'if (state.quiet !== undefined && wants.length > 0)',
     put: 'if (false)',
@@ -212,7 +205,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['owned', 'servers', 'embedded'],
   },
   {
-    name: 'a new generation begins below what survivors saw',
+    name: 'a new generation begins below the numbers that survivors saw',
     file: 'src/kernel/rule/govern.js',
     find: 'state.nextToken = Math.max(state.nextToken, token',
     put: 'state.nextToken = Math.max(state.nextToken, 0 * token',
@@ -220,7 +213,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['servers', 'owned'],
   },
   {
-    name: 'a snapshot is torn by what happens while it is taken',
+    name: 'a snapshot contains changes made while it is taken',
     file: 'src/kernel/codec/snapshot.js',
     find: 'if (lease.id <= cursor || lease.id >= limit || ahead.has(lease))',
     put: 'if (true)',
@@ -229,27 +222,27 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a watch that resumes skips a revision (etcd 17529)',
-    file: 'src/kernel/event.js',
+    file: 'src/replica/recent-events.js',
     find: '.revision > revision)',
     put: '.revision > revision + 1)',
     expected: ['S13'],
   },
   {
-    name: 'what hangs on a lease outlives it',
+    name: 'children outlive their lease',
     file: 'src/kernel/rule/end.js',
     find: 'for (const child of children.reverse())',
     put: 'for (const child of [])',
     expected: ['S8'],
   },
   {
-    name: 'lock-delay follows a release, too',
+    name: 'lock-delay applies after a release',
     file: 'src/kernel/rule/end.js',
     find: "type === 'lapsed' ? lockDelay",
     put: "type === 'lapsed' || type === 'released' ? lockDelay",
     expected: ['L1'],
   },
   {
-    name: 'a long grant does not begin short',
+    name: 'a long grant does not begin with a short ttl',
     file: 'src/kernel/state.js',
     find: 'const FIRST_TERM = 30_000',
     put: 'const FIRST_TERM = 30_000_000',
@@ -268,14 +261,14 @@ export const BUGS: readonly Planted[] = [
     profiles: ['calm'],
   },
   {
-    name: 'a thief does not wait until the holder has stopped',
+    name: 'a steal does not wait until the holder has stopped',
     file: 'src/kernel/rule/steal.js',
-    find: "cause: 'stolen', by: thief.holder.name, stopped: force",
-    put: "cause: 'stolen', by: thief.holder.name, stopped: true",
+    find: "cause: 'stolen', by: stealer.holder.name, stopped: force",
+    put: "cause: 'stolen', by: stealer.holder.name, stopped: true",
     expected: ['S1', 'S2'],
   },
   {
-    name: 'an operator passes on what the giver still believes in',
+    name: 'an operator transfers a lease before its holder has stopped',
     file: 'src/kernel/rule/operate.js',
     find: 'const stopped = command.stopped === true &&',
     put: 'const stopped = true ||',
@@ -289,21 +282,21 @@ export const BUGS: readonly Planted[] = [
     expected: ['S14'],
   },
   {
-    name: 'a key opens what it has no right to',
+    name: 'a key may act outside its prefixes',
     file: 'src/kernel/rule/authority.js',
     find: 'isOf(scope, verb) && under(scope.prefix, name)',
     put: 'isOf(scope, verb)',
     expected: ['S25'],
   },
   {
-    name: "a key acts on a stranger's lease",
+    name: 'a key may act on a lease of another key',
     file: 'src/kernel/rule/authority.js',
     find: 'return names.length === 0 ? isAdmin(state, key)',
     put: 'if (names !== undefined) return true; return names.length === 0 ? isAdmin(state, key)',
     expected: ['S7'],
   },
   {
-    name: 'priority counts the wrong way while waiters age',
+    name: 'priority counts in reverse while waiters age',
     file: 'src/kernel/rule/acquire.js',
     find: 'state.elapsed - priority * (',
     put: 'state.elapsed + priority * (',
@@ -311,14 +304,14 @@ export const BUGS: readonly Planted[] = [
     profiles: ['servers', 'embedded'],
   },
   {
-    name: 'a wait is refused for a cycle that is none',
+    name: 'a wait is refused for a deadlock that does not exist',
     file: 'src/kernel/rule/deadlock.js',
     find: 'if (mine.has(holder.id))',
     put: 'if (true)',
     expected: ['S10'],
   },
   {
-    name: 'a waiting cycle is closed',
+    name: 'a deadlock is not detected',
     file: 'src/kernel/rule/acquire.js',
     find: 'const path = findCycle(state, wants, rank, holding);',
     put: 'const path = undefined;',
@@ -334,35 +327,35 @@ export const BUGS: readonly Planted[] = [
     profiles: ['restless', 'moving'],
   },
   {
-    name: 'a process that was replaced takes off what its successor registered',
+    name: 'a process that was replaced deletes the registration of its successor',
     file: 'src/kernel/rule/entry.js',
     find: 'id !== undefined && entry.lease.id !== id',
     put: 'false',
     expected: ['S18'],
   },
   {
-    name: 'an entry that was taken over goes with the lease it hung on before',
+    name: 'an entry that was taken over ends with its former lease',
     file: 'src/kernel/rule/attach.js',
     find: 'there.lease.rare.entries.delete(key);',
     put: '',
     expected: ['S18', 'S8'],
   },
   {
-    name: 'a register accepts an older token after a newer one',
+    name: 'a fence accepts an older token after a newer one',
     file: 'src/kernel/rule/fence.js',
     find: 'highest !== undefined && token < highest',
     put: 'false',
     expected: ['S2'],
   },
   {
-    name: 'a proposer is forgotten while its entries may still arrive',
+    name: 'a proposer is forgotten while its records may still arrive',
     file: 'src/kernel/codec/batch.js',
     find: 'state.index - index <= WINDOW',
     put: 'state.index - index <= 2',
     expected: ['S24', 'S11'],
   },
   {
-    name: 'after entries were lost, terms go on as if no renewal had been among them',
+    name: 'after records were lost, terms continue as if no renewal was lost',
     file: 'src/kernel/rule/govern.js',
     find: 'restartTerm(state, effects, held, held.term);',
     put: '',
@@ -372,21 +365,21 @@ export const BUGS: readonly Planted[] = [
   // The replica and its time
   {
     name: 'a lapse is proposed too soon',
-    file: 'src/replica/timekeeper.js',
+    file: 'src/replica/countdowns.js',
     find: 'timerOf(countdown.lease, countdown.slot)?.duration ?? 0',
     put: '(timerOf(countdown.lease, countdown.slot)?.duration ?? 0) * 0.5',
     expected: ['S4', 'S1'],
   },
   {
-    name: 'a lease really lapses at twice its ttl (Consul, Eureka)',
+    name: 'a lease lapses at twice its ttl (Consul, Eureka)',
     file: 'src/replica/timekeeper.js',
-    find: 'now >= countdown.zero + this.#duration(countdown)',
-    put: 'now >= countdown.zero + this.#duration(countdown) * 2',
+    find: 'now >= countdown.zero + this.#countdowns.duration(countdown)',
+    put: 'now >= countdown.zero + this.#countdowns.duration(countdown) * 2',
     expected: ['S5'],
     profiles: ['calm'],
   },
   {
-    name: 'every restart begins to count anew (etcd 9395)',
+    name: 'every restart begins to count from zero (etcd 9395)',
     file: 'src/replica/timekeeper.js',
     find: 'const running = marked.filter(',
     put: 'const running = [].filter(',
@@ -394,15 +387,15 @@ export const BUGS: readonly Planted[] = [
     profiles: ['restless'],
   },
   {
-    name: 'an owner does not mark what it found',
-    file: 'src/replica/timekeeper.js',
+    name: 'an owner does not mark the age of the leases it found',
+    file: 'src/replica/age-marks.js',
     find: "this.#propose({ kind: 'aged-together'",
     put: "if (false) this.#propose({ kind: 'aged-together'",
     expected: ['S5'],
     profiles: ['owned'],
   },
   {
-    name: 'an owner renews in memory what it is about to end',
+    name: 'an owner renews a lease in memory while it ends it',
     file: 'src/replica/timekeeper.js',
     find: 'countdown.busy !== 0 || !lease.confirmed',
     put: '!lease.confirmed',
@@ -410,7 +403,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['owned', 'moving'],
   },
   {
-    name: 'the first renewal after a restart is only in memory',
+    name: 'the first renewal after a restart is not written to the log',
     file: 'src/replica/timekeeper.js',
     find: 'lease.run !== this.#state.run.number',
     put: 'false',
@@ -418,7 +411,7 @@ export const BUGS: readonly Planted[] = [
     profiles: ['owned', 'moving'],
   },
   {
-    name: "the age of an entry counts although its lease was renewed in the owner's memory",
+    name: "the age of a record counts although its lease was renewed in the owner's memory",
     file: 'src/replica/timekeeper.js',
     find: 'this.#moment - (this.#state.run.owned ? 0 : this.#age)',
     put: 'this.#moment - this.#age',
@@ -426,10 +419,10 @@ export const BUGS: readonly Planted[] = [
     profiles: ['owned', 'moving'],
   },
   {
-    name: 'a stalled server wakes and lapses everything (etcd 15247)',
+    name: 'a server that was stalled lapses every lease (etcd 15247)',
     file: 'src/replica/timekeeper.js',
-    find: 'more = await this.#stalledWhile(reading);',
-    put: 'more = 0;',
+    find: 'stalled = await this.#time.stalledWhile(reading);',
+    put: 'stalled = 0;',
     expected: ['S19'],
     profiles: ['owned'],
   },
@@ -437,11 +430,11 @@ export const BUGS: readonly Planted[] = [
     name: 'a stall is credited to timers that were restarted after it',
     file: 'src/replica/timekeeper.js',
     find: 'void this.#judge();',
-    put: `if (stood) {
-            this.#stalls -= late;
+    put: `if (stalled > 0) {
+            this.#time.stats.stalled -= stalled;
             const drain = this.#drain;
             this.#drain = () => drain().then(() => {
-                this.#stalls += late;
+                this.#time.stats.stalled += stalled;
                 this.#drain = drain;
             });
         }
@@ -450,15 +443,15 @@ export const BUGS: readonly Planted[] = [
     profiles: ['owned'],
   },
   {
-    name: 'the wall clock decides',
-    file: 'src/replica/timekeeper.js',
-    find: 'return this.#clock.now() - this.#origin - this.#stalls;',
-    put: 'return this.#clock.wall() - this.#origin - this.#stalls;',
+    name: 'decisions depend on the wall clock',
+    file: 'src/replica/stall-clock.js',
+    find: 'return this.#clock.now() - this.#origin - this.stats.stalled;',
+    put: 'return this.#clock.wall() - this.#origin - this.stats.stalled;',
     expected: ['S4', 'S1', 'S5'],
     profiles: ['calm', 'embedded'],
   },
   {
-    name: 'silence is reported as certainly not done',
+    name: 'a missing answer is reported as certainly not done',
     file: 'src/replica/outbox.js',
     find: 'if (!flight.lost)\n                        return this.#reject(flight, error);',
     put: "if (true)\n                        return this.#reject(flight, new LeaseError('UNAVAILABLE', 'gave up'));",
@@ -466,40 +459,15 @@ export const BUGS: readonly Planted[] = [
     profiles: ['embedded', 'owned'],
   },
   {
-    name: 'a refusal comes from a state that may be old',
-    file: 'src/replica/replica.js',
-    find: 'await orAborted(this.#atTheEnd(), signal);\n        const refused',
+    name: 'a refusal comes from a state that may be stale',
+    file: 'src/replica/proposals.js',
+    find: 'await unlessAborted(this.#readToEnd(), signal);\n        const refused',
     put: 'const refused',
     expected: ['S10'],
     profiles: ['embedded', 'servers'],
   },
   {
-    name: 'a replica goes on under rules that it does not know',
-    file: 'src/replica/follower.js',
-    find: 'if (!understands(this.#state))',
-    put: 'if (false)',
-    expected: ['S22'],
-    profiles: ['rolling'],
-  },
-  {
-    name: 'a snapshot of rules that it does not know is loaded',
-    file: 'src/kernel/codec/snapshot.js',
-    find: 'if (state.rules > RULES)',
-    put: 'if (false)',
-    expected: ['S22'],
-    profiles: ['rolling'],
-  },
-  {
-    name: 'a log begins with the rules of whoever reads it',
-    file: 'src/kernel/codec/batch.js',
-    find: 'beginLog(state, batch.wall, batch.rules)',
-    put: 'beginLog(state, batch.wall, RULES)',
-    // A replica with another state soon acknowledges what the log does not say.
-    expected: ['S22', 'S9'],
-    profiles: ['rolling'],
-  },
-  {
-    name: 'a replica that skipped ahead tells its watchers of no gap (etcd 18089)',
+    name: 'a replica that skipped records does not tell its watchers of the gap (etcd 18089)',
     file: 'src/replica/follower.js',
     find: 'new RecentEvents(this.#state.revision',
     put: 'new RecentEvents(0',
@@ -507,88 +475,16 @@ export const BUGS: readonly Planted[] = [
     profiles: ['restless', 'embedded'],
   },
   {
-    name: 'a log that lost its tail goes unnoticed',
-    file: 'src/store/memory.js',
-    find: 'if (found.nonce !== nonce)',
-    put: 'if (false)',
-    expected: ['S24', 'S22', 'S9', 'S13', 'S3', 'S6', 'S1'],
-    profiles: ['servers', 'embedded'],
-  },
-  {
-    name: 'what was sent before is reported as certainly not done, since the disk is full now',
+    name: 'a record that was sent before is reported as certainly not done because the disk is full now',
     file: 'src/replica/outbox.js',
     find: 'flight.lost ||= ',
     put: 'flight.lost = ',
     expected: ['S12'],
     profiles: ['embedded'],
   },
-  {
-    name: 'two processes own one store',
-    file: 'src/store/memory.js',
-    find: 'if (this.#owner) {',
-    put: 'if (false) {',
-    expected: ['S20'],
-    profiles: ['moving'],
-  },
-  // Holders
-  {
-    name: 'validity is counted from the answer (etcd, client-go, KCL)',
-    file: 'sim/holder.js',
-    find: 'now: sent.now + valid, uptime: sent.uptime + valid',
-    put: 'now: this.#clock.now() + valid, uptime: this.#clock.uptime() + valid',
-    expected: ['S1'],
-  },
-  {
-    name: 'the margin is on the wrong side',
-    file: 'sim/holder.js',
-    find: 'const DELTA = 0.01',
-    put: 'const DELTA = -0.1',
-    expected: ['S1'],
-  },
-  {
-    name: 'a holder that slept through its time asks only the clock that slept too',
-    file: 'sim/holder.js',
-    find: ' && this.#clock.uptime() < this.#until.uptime',
-    put: '',
-    expected: ['S1'],
-    profiles: ['embedded', 'servers'],
-  },
-  {
-    name: 'a waiter believes from the news of its grant (redlock 296)',
-    file: 'sim/holder.js',
-    find: "const ttl = outcome.kind === 'renewed' ? outcome.ttls[0] : -1;",
-    put: "const ttl = Math.max(900, outcome.kind === 'renewed' ? outcome.ttls[0] : -1);",
-    expected: ['S1', 'S4'],
-  },
-  {
-    name: 'what was lost by its own clock is believed again when an answer comes',
-    file: 'sim/holder.js',
-    find: 'if (!held.holds())\n                return;\n            held.believe(sent, ttl);',
-    put: 'held.believe(held.mark(0), ttl);',
-    expected: ['S1'],
-    profiles: ['servers', 'embedded'],
-  },
-  {
-    name: 'the seat is released while the work goes on (kubernetes 139991)',
-    file: 'sim/holder.js',
-    find: 'held.stop();\n        this.#site.referee.givenUp.add(held.lease);\n        // What hangs',
-    put: 'this.#site.referee.givenUp.add(held.lease);\n        // What hangs',
-    expected: ['S1'],
-  },
-  {
-    name: 'a giver goes on believing after it has passed its lease on',
-    file: 'sim/holder.js',
-    find: 'held.stop();\n        this.#site.referee.givenUp.add(held.lease);\n        const',
-    put: 'this.#site.referee.givenUp.add(held.lease);\n        const',
-    expected: ['S1'],
-  },
-  {
-    name: 'a renewal that failed is only noted (Redisson 4698, Consul)',
-    file: 'sim/holder.js',
-    find: 'const ttl = outcome.ttls[0];\n            if (ttl <= 0)',
-    put: 'const ttl = Math.max(900, outcome.ttls[0]);\n            if (ttl <= 0)',
-    expected: ['S1', 'S4'],
-  },
+  ...ROLLING_BUGS,
+  ...STORE_BUGS,
+  ...HOLDER_BUGS,
   ...LIBRARY_BUGS,
   ...WIRE_BUGS,
   ...ROLLBACK_BUGS,

@@ -1,7 +1,7 @@
-/** What leases protect, outside of them all: each looks for the harm that a broken lease would do to it. */
+/** Objects that leases protect. Each detects the damage that a broken lease would do to it. */
 import type { World } from './world.ts'
 
-/** A set that is read, thought about and written back. It turns away whoever shows an older token than another has shown. */
+/** A set that programs read, change and write back. It refuses tokens that are older than the newest it has seen. */
 export class GuardedSet {
   readonly #world: World
   #version = 0
@@ -11,14 +11,14 @@ export class GuardedSet {
     this.#world = world
   }
 
-  /** Undefined: turned away. */
+  /** Undefined: the token was refused. */
   read(token: number): number | undefined {
     if (token < this.#highest) return undefined
     this.#highest = token
     return this.#version
   }
 
-  /** What was read as version `seen` is written back with one more in it. */
+  /** Writes back version `seen` with one more element. */
   add(token: number, seen: number, who: string): boolean {
     if (token < this.#highest) return false
     this.#highest = token
@@ -29,7 +29,7 @@ export class GuardedSet {
   }
 }
 
-/** The same without a guard: who writes at once after `held` was true has nobody beside it. */
+/** The same without a token check: a program that writes immediately after `held` was true must be the only writer. */
 export class BareSet {
   readonly #world: World
   #version = 0
@@ -44,21 +44,21 @@ export class BareSet {
   }
 
   add(seen: number, who: string): void {
-    if (seen !== this.#version) this.#world.violate('S1', `${who} held the lease and lost an update of ${this.#last}, who held it, too`)
+    if (seen !== this.#version) this.#world.violate('S1', `${who} held the lease and lost an update of ${this.#last}, which held it, too`)
     this.#version++
     this.#last = who
   }
 }
 
-/** Someone at work in office. */
+/** A leader whose work is in progress. */
 export interface Officer {
   readonly who: string
   readonly token: number
-  /** Given up by its own will, not lost. */
+  /** Whether the leader gave up its lease itself, rather than lost it. */
   givenUp(): boolean
 }
 
-/** The log of whoever leads. */
+/** A log that only the leader writes. */
 export class LeaderLog {
   readonly #world: World
   readonly #working = new Set<Officer>()
@@ -71,7 +71,7 @@ export class LeaderLog {
   begins(officer: Officer): void {
     for (const other of this.#working)
       if (other.givenUp())
-        this.#world.violate('S16', `${officer.who} begins its term while the work of ${other.who}, who gave up the seat, goes on`)
+        this.#world.violate('S16', `${officer.who} begins its term while the work of ${other.who}, which resigned, goes on`)
     this.#working.add(officer)
   }
 
@@ -79,20 +79,20 @@ export class LeaderLog {
     this.#working.delete(officer)
   }
 
-  /** Written at once after the leader found that it holds its seat. */
+  /** Called immediately after the leader checked that it holds its lease. */
   append({ token, who }: Officer): void {
     if (token < this.#last.token)
       this.#world.violate('S16', `${who} leads with token ${token} after ${this.#last.who} has led with ${this.#last.token}`)
     this.#last = { token, who }
   }
 
-  /** A process died with its work. */
+  /** A process died, and its work ended with it. */
   forget(who: string): void {
     for (const officer of [...this.#working]) if (officer.who === who) this.#working.delete(officer)
   }
 }
 
-/** A value that is read through caches. Whoever comes with an older token than another has shown is turned away. */
+/** A value that programs read through caches. It refuses tokens that are older than the newest it has seen. */
 export class Register {
   readonly #world: World
   #version = 0
@@ -120,7 +120,7 @@ export class Register {
     this.#completed = Math.max(this.#completed, version)
   }
 
-  /** S23 */
+  /** S23: a cache must not serve a version older than the last completed write. */
   served(version: number, who: string): void {
     if (version < this.#completed)
       this.#world.violate('S23', `${who} was served version ${version} after the write of version ${this.#completed} was completed`)

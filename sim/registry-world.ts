@@ -1,9 +1,10 @@
 /**
- * Agents by the thousand and the servers that list them, in a world without real time: the library's registration, the replica and the kernel are
- * the real ones; wires, clocks and deaths are not.
+ * A simulated world with thousands of registered processes and the servers that list them. The library's registration, the replica and the kernel
+ * are the real ones; network, clocks and crashes are simulated.
  *
- * Watched from outside, always: whoever had a renewal acknowledged is listed for a ttl and its grace at least (S17, S4); whoever died is gone when
- * all that may keep it has run (S17, S5); a generation never goes back (S18). The first that is not so ends the run.
+ * Checked at every record of the log: an instance whose renewal was acknowledged stays listed for at least its ttl and its grace (S17, S4); an
+ * instance whose process died is gone when every delay that may keep it is over (S17, S5); a generation never decreases (S18). The first violation
+ * ends the run.
  */
 import { LeaseError } from '../src/errors.ts'
 import { Operations } from '../src/holder/operations.ts'
@@ -15,16 +16,16 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { SWEEP } from '../src/kernel/rule/service.ts'
 import { createState } from '../src/kernel/state.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
-import { type Registered, Registry } from '../src/recipe/registry/registry.ts'
+import { type Registration, Registry } from '../src/recipe/registry/registry.ts'
 import { Directory } from '../src/registry/directory.ts'
 import { Replica } from '../src/replica/replica.ts'
 import type { Profile } from '../src/store.ts'
 import { WatchedLog, Wire, WiredStore } from './wire.ts'
 import { type Machine, World } from './world.ts'
 
-/** ρ: by how much the rate of any clock here may be off. */
+/** ρ: the largest error of a clock rate in this world. */
 const RATE_ERROR = 0.005
-/** An answer that takes longer is given up; so is, in the real world, a connection. */
+/** A client gives up a request after this time, as it would give up a real connection. */
 const TIMEOUT = 2_000
 
 export interface TownOptions {
@@ -35,65 +36,65 @@ export interface TownOptions {
   readonly services?: readonly string[]
   readonly ttl?: number
   readonly servers?: number
-  /** One server keeps renewals in memory. Else they share the log. */
+  /** One server owns the log and keeps renewals in memory. Otherwise the servers share the log. */
   readonly owned?: boolean
   readonly rules?: PolicyRules
   readonly loss?: number
   readonly delay?: number
 }
 
-/** A server: a replica that may die and come back. */
-class Hall {
-  readonly town: RegistryWorld
+/** A server: a replica that may be killed and restarted. */
+class RegistryServer {
+  readonly registryWorld: RegistryWorld
   readonly machine: Machine
   #store: WiredStore | undefined
   #killed = 0
   replica: Replica | undefined
 
-  constructor(town: RegistryWorld, machine: Machine) {
-    this.town = town
+  constructor(registryWorld: RegistryWorld, machine: Machine) {
+    this.registryWorld = registryWorld
     this.machine = machine
   }
 
-  /** As its supervisor would: until it is up, or dead again. */
+  /** Opens the replica as a supervisor would: again and again, until it runs or the machine is killed. */
   async open(): Promise<void> {
-    const { owned, log, wire } = this.town
+    const { owned, log, wire } = this.registryWorld
     const own = owned ? { name: this.machine.name } : undefined
     const { life } = this.machine
     while (life === this.machine.life) {
       try {
         this.#store = new WiredStore(log, wire, this.machine, { own, ages: true, push: true })
-        const replica = await Replica.open(this.#store, { clock: this.machine.clock(), owned, snapshotEntries: 2_000 })
+        const replica = await Replica.open(this.#store, { clock: this.machine.clock(), owned, snapshotRecords: 2_000 })
         if (life === this.machine.life) this.replica = replica
         return
       } catch {
-        // The log did not answer: once more.
+        // The log did not answer: try again.
       }
     }
   }
 
   stall(ms: number): void {
-    this.town.trouble += ms
+    this.registryWorld.uncounted += ms
     this.machine.stall(ms)
   }
 
   kill(): void {
-    this.#killed = this.town.world.now
+    this.#killed = this.registryWorld.world.now
     this.machine.kill()
     this.replica = undefined
     this.#store?.abandon()
   }
 
   async revive(): Promise<void> {
-    // While it was down nobody counted; and an owner that is new may know little of how old things are.
-    this.town.trouble += this.town.world.now - this.#killed + this.town.ttl
+    // No server measured time while this one was down, and a new owner may not know the age of leases.
+    this.registryWorld.uncounted += this.registryWorld.world.now - this.#killed + this.registryWorld.ttl
     this.machine.revive()
     await this.open()
   }
 }
 
-/** What an agent talks to: the server it is connected to, far away. */
-class Link implements Lessor {
+/** The connection of an agent to its server. */
+class ServerLink implements Lessor {
   readonly #agent: Agent
   readonly #closing = new AbortController()
   readonly #life: number
@@ -104,7 +105,7 @@ class Link implements Lessor {
   }
 
   get profile(): Profile {
-    return { ...this.#agent.town.halls[0]!.replica!.profile }
+    return { ...this.#agent.registryWorld.halls[0]!.replica!.profile }
   }
 
   get signal(): AbortSignal {
@@ -112,10 +113,10 @@ class Link implements Lessor {
   }
 
   async propose(command: Command, { op }: ProposeOptions = {}): Promise<Outcome> {
-    const { town } = this.#agent
-    const sent = town.world.now
+    const { registryWorld } = this.#agent
+    const sent = registryWorld.world.now
     const outcome = await this.#call(replica => replica.propose(command, op === undefined ? {} : { op }))
-    town.acknowledged(command, outcome, sent)
+    registryWorld.acknowledged(command, outcome, sent)
     return outcome
   }
 
@@ -123,37 +124,37 @@ class Link implements Lessor {
     return this.#call(replica => replica.read<K>(query, options))
   }
 
-  /** Agents of this town register and look for nobody. */
+  /** Never yields: agents register, and do not look up others. */
   async *watch(_: string, { signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
     await new Promise(resolve => signal.addEventListener('abort', resolve))
   }
 
   #call<T>(ask: (replica: Replica) => Promise<T>): Promise<T> {
-    const { town, machine, hall } = this.#agent
-    const { world, wire } = town
+    const { registryWorld, machine, server } = this.#agent
+    const { world, wire } = registryWorld
     return new Promise((resolve, reject) => {
       const life = this.#life
       const cancel = world.later(TIMEOUT, () => reject(new LeaseError('UNKNOWN', 'no answer')), machine, true, life)
       const back = (then: () => void) => {
-        const ms = town.cut.has(this.#agent) ? undefined : wire.back(machine)
+        const ms = registryWorld.cut.has(this.#agent) ? undefined : wire.back(machine)
         const arrive = () => {
           cancel()
           then()
         }
         if (ms !== undefined) world.later(ms, arrive, machine, false, life)
       }
-      const there = town.cut.has(this.#agent) ? undefined : wire.out(machine)
+      const there = registryWorld.cut.has(this.#agent) ? undefined : wire.out(machine)
       if (there === undefined) return
       world.later(
         there,
         () => {
-          if (hall.replica === undefined) return
-          ask(hall.replica).then(
+          if (server.replica === undefined) return
+          ask(server.replica).then(
             answer => back(() => resolve(answer)),
             error => back(() => reject(error)),
           )
         },
-        hall.machine,
+        server.machine,
       )
     })
   }
@@ -163,27 +164,27 @@ class Link implements Lessor {
   }
 }
 
-/** One process, with its registrations. Killed, it says goodbye to nobody. */
+/** One process with its registrations. When it is killed it does not deregister. */
 export class Agent {
-  readonly town: RegistryWorld
+  readonly registryWorld: RegistryWorld
   readonly machine: Machine
-  readonly hall: Hall
+  readonly server: RegistryServer
   readonly names: readonly { readonly service: string; readonly instance: string }[]
   generation = 0
-  registered: Registered[] = []
+  registered: Registration[] = []
 
-  constructor(town: RegistryWorld, machine: Machine, hall: Hall, names: Agent['names']) {
-    this.town = town
+  constructor(registryWorld: RegistryWorld, machine: Machine, server: RegistryServer, names: Agent['names']) {
+    this.registryWorld = registryWorld
     this.machine = machine
-    this.hall = hall
+    this.server = server
     this.names = names
   }
 
-  /** A new process takes the names of the one before, as its supervisor would have it: one generation later. */
+  /** A new process takes the names of its predecessor, one generation later, as a supervisor would arrange it. */
   async start(): Promise<void> {
     this.generation++
-    const { machine, town } = this
-    const lessor = new Link(this)
+    const { machine, registryWorld } = this
+    const lessor = new ServerLink(this)
     const clock = machine.clock()
     const operations = new Operations(lessor, clock)
     const registry = new Registry({
@@ -192,16 +193,16 @@ export class Agent {
       within: (ms, answer) => operations.within(ms, answer),
     })
     const { generation } = this
-    const mine: Registered[] = []
+    const mine: Registration[] = []
     this.registered = mine
     await Promise.all(
       this.names.map(async name => {
         while (machine.alive && this.generation === generation) {
           try {
-            mine.push(await registry.register({ ...name, generation, address: 'a:1', ttl: town.ttl }))
+            mine.push(await registry.register({ ...name, generation, address: 'a:1', ttl: registryWorld.ttl }))
             return
           } catch {
-            // As any supervisor would: once more.
+            // Try again, as a supervisor would.
           }
         }
       }),
@@ -210,7 +211,7 @@ export class Agent {
 
   kill(): void {
     this.machine.kill()
-    this.town.died(this)
+    this.registryWorld.died(this)
   }
 
   async revive(): Promise<void> {
@@ -225,18 +226,18 @@ export class RegistryWorld {
   readonly log: WatchedLog
   readonly owned: boolean
   readonly ttl: number
-  readonly halls: Hall[] = []
+  readonly halls: RegistryServer[] = []
   readonly agents: Agent[] = []
   /** Agents that no message reaches or leaves. */
   readonly cut = new Set<Agent>()
-  /** As the log has it, seen by someone who is never cut off. */
+  /** The listing according to the log itself, independent of all servers. */
   readonly directory = new Directory()
   /** True times of lapses. */
   readonly lapses: number[] = []
-  /** For so many ms in all nobody may have counted: a server stood still, was down, or knew no better. */
-  trouble = 0
+  /** Time in ms, in total, that servers may not have counted: because a server was stalled, was down, or did not know the age of leases. */
+  uncounted = 0
   readonly #rules: PolicyRules
-  /** By lease: when the last renewal that its holder knows of was sent. */
+  /** For each lease: when its holder sent the last renewal that was acknowledged. */
   readonly #acknowledged = new Map<number, number>()
   readonly #generations = new Map<string, number>()
   readonly #state = createState()
@@ -261,7 +262,7 @@ export class RegistryWorld {
     this.owned = owned
     this.ttl = ttl
     this.#rules = rules
-    for (let i = 0; i < servers; i++) this.halls.push(new Hall(this, this.world.machine(`server-${i}`, rate())))
+    for (let i = 0; i < servers; i++) this.halls.push(new RegistryServer(this, this.world.machine(`server-${i}`, rate())))
     for (let i = 0; i < processes; i++) {
       const names = Array.from({ length: each }, (_, n) => ({
         service: services[(i * each + n) % services.length]!,
@@ -271,9 +272,9 @@ export class RegistryWorld {
     }
   }
 
-  /** Everyone begins, over a few seconds. */
+  /** Starts the servers, then all processes over a few seconds. */
   async open(): Promise<void> {
-    const open = Promise.all(this.halls.map(hall => hall.open()))
+    const open = Promise.all(this.halls.map(server => server.open()))
     await this.run(1_000)
     await open
     const { replica } = this.halls[0]!
@@ -289,13 +290,13 @@ export class RegistryWorld {
     await this.world.run(this.world.now + ms)
   }
 
-  /** Those whose process lives. */
+  /** The instances whose process is alive. */
   get living(): readonly string[] {
     const living = this.agents.filter(({ machine }) => machine.alive)
     return living.flatMap(({ names }) => names.map(({ service, instance }) => `${service}/${instance}`)).sort()
   }
 
-  /** Those that are listed, and in good standing. */
+  /** The instances that are listed as passing or suppressed. */
   get listed(): readonly string[] {
     const good = this.directory.list({ status: ['passing', 'suppressed'] })
     return good.map(({ service, instance }) => `${service}/${instance}`).sort()
@@ -311,7 +312,7 @@ export class RegistryWorld {
     this.#acknowledged.set(lease, Math.max(this.#acknowledged.get(lease) ?? 0, sent))
   }
 
-  /** Someone at the engine itself, who sees every entry in its order whatever happens to servers, and decides nothing. */
+  /** An observer at the engine: it applies every record in order, whatever happens to servers, and proposes nothing. */
   #observe(index: number, bytes: Uint8Array): void {
     const events: Event[] = []
     applyBatch(this.#state, index, decodeBatch(bytes), { events, timer: () => {} })
@@ -324,9 +325,9 @@ export class RegistryWorld {
     for (const event of events) this.#judge(event)
   }
 
-  /** Every server that has read to the end has the same state as whoever watched. */
+  /** The state hashes of the observer and of every server. They are equal when all servers have read to the end of the log. */
   async hashes(): Promise<readonly string[]> {
-    // A tick or a mark may just be on its way.
+    // A tick or a mark may be in progress.
     for (let i = 0; i < 50 && this.halls.some(({ replica }) => replica?.index !== this.#state.index); i++) await this.run(100)
     return [stateHash(this.#state), ...this.halls.map(({ replica }) => replica?.hash() ?? 'down')]
   }
@@ -347,20 +348,20 @@ export class RegistryWorld {
     if (sent !== undefined && world.now < sent + least - 1)
       world.violate(
         'S17',
-        `${key} lapsed ${Math.round(world.now - sent)} ms after a renewal that was acknowledged, ${Math.round(least)} at the earliest`,
+        `${key} lapsed ${Math.round(world.now - sent)} ms after a renewal that was acknowledged; the earliest is ${Math.round(least)} ms`,
       )
   }
 
-  /** When all that may keep it has run, whoever died is listed no more, unless it was started again. */
+  /** Checks later, when every delay that may keep it is over, that a dead process is not listed, unless it was restarted. */
   died(agent: Agent): void {
     const { preserveMost = 300_000, sweepShare = 15 } = this.#rules
     const kept = this.ttl + this.grace + preserveMost + SWEEP * (Math.ceil(100 / sweepShare) + 1)
     const late = kept * (1 + RATE_ERROR) + 5_000
     const { generation } = agent
-    const check = (trouble: number) => {
-      if (this.trouble > trouble) {
-        const more = this.trouble
-        this.world.later(more - trouble, () => check(more))
+    const check = (uncounted: number) => {
+      if (this.uncounted > uncounted) {
+        const more = this.uncounted
+        this.world.later(more - uncounted, () => check(more))
         return
       }
       for (const { service, instance } of agent.names) {
@@ -369,7 +370,7 @@ export class RegistryWorld {
           this.world.violate('S17', `${service}/${instance} is still listed ${Math.round(late)} ms after its process died`)
       }
     }
-    const { trouble } = this
-    this.world.later(late, () => check(trouble))
+    const { uncounted } = this
+    this.world.later(late, () => check(uncounted))
   }
 }

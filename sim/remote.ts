@@ -1,4 +1,4 @@
-/** Real clients and real servers, with a network between them that is not: everything of a lessor far away but its sockets. */
+/** Real clients and real servers with a simulated network between them: all of a remote lessor except its sockets. */
 import type { Lessor } from '../src/lessor.ts'
 import type { Replica } from '../src/replica/replica.ts'
 import { HttpLessor } from '../src/wire/http/client.ts'
@@ -8,7 +8,7 @@ import type { Host, Site } from './participants.ts'
 import { SimulatedServer } from './server.ts'
 import type { Machine } from './world.ts'
 
-/** Operators and policies come from elsewhere, and keys with them: the clients here speak for the store itself. */
+/** Simulated operators create policies and keys directly through a host, so these clients use the operator's secret. */
 const OPERATOR = 'the-operators-own-secret'
 
 export class RemoteAccess {
@@ -27,11 +27,11 @@ export class RemoteAccess {
     try {
       this.network.servers.set(host, await SimulatedServer.open(host, replica, OPERATOR))
     } catch {
-      // The replica ended before anyone was served.
+      // The replica ended before the server was ready.
     }
   }
 
-  /** As the last thing of a graceful stop, the replica leaves its marks. */
+  /** A graceful stop: the server closes first, then the replica writes its last marks. */
   async stop(host: Host): Promise<void> {
     await this.network.servers.get(host)?.close()
     await host.close()

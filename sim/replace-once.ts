@@ -1,8 +1,9 @@
+/** Replaces text in a built file. */
 import { readFileSync, writeFileSync } from 'node:fs'
 
-/** Text that is not there exactly once is a failure: what was to be replaced has moved, and nothing would be. */
+/** Throws unless the text occurs exactly once: text that has moved must not silently stay unreplaced. */
 export function replaceOnce(path: string, text: string, put: string): void {
   const pieces = readFileSync(path, 'utf8').split(text)
-  if (pieces.length !== 2) throw new Error(`the text to break in ${path} is there ${pieces.length - 1} times, not once: ${text}`)
+  if (pieces.length !== 2) throw new Error(`the text to replace occurs ${pieces.length - 1} times in ${path}, not once: ${text}`)
   writeFileSync(path, pieces.join(put))
 }

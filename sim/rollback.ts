@@ -1,11 +1,11 @@
 /**
- * A world whose log goes back: one server owns it, clients with the real library hold leases through it, and now and then, while the server is down, the
- * log is put back from a copy that was made earlier, while the server ran or not.
+ * A world whose log is rolled back. One server owns the log, and clients with the real library hold leases through it. Sometimes, while the server is
+ * down, the log is restored from an older copy, which may have been made while the server ran.
  *
- * Watched from outside: a token or an id is never given twice, whatever was lost (S3, S6); a client that has been answered by the server on the log that
- * went back believes in nothing that it was told before (S1), and the log has begun a generation if that client was told something after the copy was
- * made (S24); after that, nothing is granted while anyone still believes by what was lost (S1). Until then a client that has not come back may believe:
- * nobody can tell it.
+ * Checked from outside the processes: no token and no id is given twice, whatever was lost (S3, S6). A client that saw records after the copy, and
+ * that the server has answered since the rollback, no longer uses leases from before it (S1), and the log has begun a generation by then (S24). After
+ * that generation, no resource is granted while a client still uses a lost lease of it (S1). A client that has not reached the server since the
+ * rollback may go on using its leases until then: no process can inform it.
  */
 import { LeaseError } from '../src/errors.ts'
 import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
@@ -20,21 +20,20 @@ import { RemoteLessor } from '../src/wire/resp/client.ts'
 import { Believed } from './application.ts'
 import { Network } from './network.ts'
 import { pauseOn } from './participants.ts'
-import { RHO } from './referee.ts'
-import type { SeedResult } from './run.ts'
+import type { SeedResult } from './seed.ts'
 import { SimulatedServer } from './server.ts'
 import { WatchedLog, Wire, WiredStore } from './wire.ts'
-import { type Dice, type Machine, Violation, type World } from './world.ts'
+import { type Dice, type Machine, RHO, Violation, type World } from './world.ts'
 
 const OPERATOR = 'the-operators-own-secret'
 const CLIENTS = 4
 const NAMES = ['a', 'b', 'c', 'd', 'e']
 const TTLS = [500, 1_500, 4_000]
-/** As long as nothing is granted at most, and clients come back meanwhile. */
+/** The longest quiet time: nothing is granted meanwhile, and clients reconnect. */
 const QUIET = 4_000
 
 interface Copy {
-  readonly putBack: () => void
+  readonly restore: () => void
   readonly index: number
 }
 
@@ -73,20 +72,20 @@ class Rollback {
   readonly #wire: Wire
   readonly network: Network
   readonly host: { machine: Machine; replica: Replica | undefined }
-  readonly clients: Client[] = []
+  readonly clients: RollbackClient[] = []
   #store: WiredStore | undefined
   #copy: Copy | undefined
   #state = createState()
-  #entries: { readonly index: number; readonly bytes: Uint8Array }[] = []
+  #records: { readonly index: number; readonly bytes: Uint8Array }[] = []
   #lastToken = 0
   readonly #ids = new Set<number>()
-  /** How often the log went back. */
+  /** How often the log was rolled back. */
   rollbacks = 0
-  /** What the log had come to when it was put back last, and what it was put back to. */
+  /** The records that the last rollback lost: those after `from`, up to `to`. */
   #lost = { from: 0, to: 0 }
-  /** Since the log went back: the record that began a generation. */
+  /** The first record since the last rollback that began a generation. */
   #healed: number | undefined
-  /** The record that granted each lease, in the log as it is. */
+  /** The record that granted each lease, in the log as it is now. */
   readonly #grantedAt = new Map<number, number>()
 
   constructor(world: World) {
@@ -111,7 +110,7 @@ class Rollback {
     void this.#serve()
     const resp = this.#dice.chance(0.5)
     for (let i = 0; i < CLIENTS; i++) {
-      const client = new Client(this, this.world.machine(`client${i}`, this.#rate()), resp)
+      const client = new RollbackClient(this, this.world.machine(`client${i}`, this.#rate()), resp)
       this.clients.push(client)
       void client.live()
     }
@@ -128,7 +127,7 @@ class Rollback {
       const store = new WiredStore(this.#log, this.#wire, machine, { own: { name: 'server' }, ages: true, push: true })
       this.#store = store
       try {
-        const replica = await Replica.open(store, { clock, owned: true, timeout: 3_000, snapshotEntries: 80, events: 5_000 })
+        const replica = await Replica.open(store, { clock, owned: true, timeout: 3_000, snapshotRecords: 80, events: 5_000 })
         if (machine.life !== life) return
         this.host.replica = replica
         this.network.servers.set(this.host, await SimulatedServer.on(replica, replica, clock, OPERATOR))
@@ -141,7 +140,7 @@ class Rollback {
     }
   }
 
-  // What goes wrong
+  // Faults
 
   #fault(): void {
     const { world } = this
@@ -155,7 +154,7 @@ class Rollback {
       else if (roll < 0.7) this.#stall(client.machine, dice.pick([200, 1_500]))
       else if (roll < 0.8) this.#stall(this.host.machine, dice.pick([200, 800]))
       else if (roll < 0.9) this.#cut(client.machine, dice.pick([300, 2_000]))
-      // Never back: then ids may come again, which is an assumption and no mistake.
+      // The wall clock never steps backwards here: ids could then repeat, which the documented assumptions allow.
       else if (roll < 0.95) this.host.machine.wallOffset += dice.pick([1_000, 3_600_000])
       else client.restart()
       this.#fault()
@@ -165,11 +164,11 @@ class Rollback {
   #takeCopy(): void {
     if (this.#state.index === 0) return
     this.world.note('the log is copied')
-    this.#copy = { putBack: this.#log.copy(), index: this.#state.index }
+    this.#copy = { restore: this.#log.copy(), index: this.#state.index }
   }
 
-  /** With `back`, what was copied is put back before it is started again. */
-  #kill(back: boolean): void {
+  /** With `rollback`, the last copy is restored before the server restarts. */
+  #kill(rollback: boolean): void {
     const { machine, replica } = this.host
     if (!machine.alive || replica === undefined) return
     this.world.fault('the server is killed')
@@ -177,25 +176,25 @@ class Rollback {
     this.#store?.abandon()
     machine.kill()
     const copy = this.#copy
-    // What an earlier copy lost must be over before the next is put back: the referee knows of one loss at a time.
+    // All clients must have met the last rollback before the next one: this scene tracks one loss at a time.
     const settled = this.rollbacks === 0 || this.clients.every(client => client.met === this.rollbacks)
     this.world.later(this.#dice.pick([20, 200, 900]), () => {
-      if (back && copy !== undefined && settled && copy.index < this.#state.index) this.#putBack(copy)
+      if (rollback && copy !== undefined && settled && copy.index < this.#state.index) this.#restore(copy)
       machine.revive()
       void this.#serve()
     })
   }
 
-  #putBack({ putBack, index }: Copy): void {
-    this.world.fault(`the log is put back from ${this.#state.index} to ${index}`)
-    putBack()
+  #restore({ restore, index }: Copy): void {
+    this.world.fault(`the log is rolled back from ${this.#state.index} to ${index}`)
+    restore()
     this.rollbacks++
     this.#lost = { from: index, to: this.#state.index }
     this.#healed = undefined
-    this.#entries = this.#entries.filter(entry => entry.index <= index)
+    this.#records = this.#records.filter(record => record.index <= index)
     this.#state = createState()
     this.#grantedAt.clear()
-    for (const entry of this.#entries) this.#apply(entry.index, entry.bytes, false)
+    for (const record of this.#records) this.#apply(record.index, record.bytes, false)
   }
 
   #breakCable(): void {
@@ -206,7 +205,7 @@ class Rollback {
   }
 
   #stall(machine: Machine, ms: number): void {
-    this.world.fault(`${machine.name} stands still for ${ms} ms`)
+    this.world.fault(`${machine.name} is stalled for ${ms} ms`)
     machine.stall(ms)
   }
 
@@ -219,10 +218,10 @@ class Rollback {
     })
   }
 
-  // What stands in the log
+  // Records of the log
 
   #observe({ index }: Position, bytes: Uint8Array): void {
-    this.#entries.push({ index, bytes })
+    this.#records.push({ index, bytes })
     this.#apply(index, bytes, true)
   }
 
@@ -244,39 +243,39 @@ class Rollback {
     if (!judge) return
     for (const { id } of this.#state.leases.values()) {
       if (before.has(id)) continue
-      if (this.#ids.has(id)) this.world.violate('S6', `lease ${id} is another's: that number was given before`)
+      if (this.#ids.has(id)) this.world.violate('S6', `lease ${id} has the id of an earlier lease`)
       this.#ids.add(id)
     }
   }
 
-  // What clients believe
+  // Leases that clients use
 
-  /** Answered, to a question that was put after the log went back last. `told`: the record that the log had come to at the client's last answer before. */
-  met(client: Client, told: number): void {
+  /** A client received the answer to a request that it sent after the last rollback. `known`: the highest record that its earlier answers showed it. */
+  met(client: RollbackClient, known: number): void {
     if (client.met === this.rollbacks) return
     client.met = this.rollbacks
     const { from, to } = this.#lost
     const stale = client.beliefs.find(({ belief, rollbacks }) => rollbacks < this.rollbacks && belief.holds())
-    if (told > from && told <= to) {
+    if (known > from && known <= to) {
       if (stale !== undefined)
-        this.world.violate('S1', `${client.name} believes in lease ${stale.belief.lease} of before the log went back, and has met the log`)
+        this.world.violate('S1', `${client.name} uses lease ${stale.belief.lease} from before the rollback, and was answered since`)
       if (this.#healed === undefined)
         this.world.violate('S24', `${client.name}, which saw records that are lost, was answered, and no generation has begun`)
     }
-    if (client.rewound > this.rollbacks) this.world.violate('S24', `${client.name} was told oftener that the log went back than it did`)
+    if (client.rewound > this.rollbacks) this.world.violate('S24', `${client.name} was informed of more rollbacks than there were`)
   }
 
-  believes(client: Client, belief: Believed): void {
+  believes(client: RollbackClient, belief: Believed): void {
     if (!belief.holds()) return
     const mine = { belief, rollbacks: this.rollbacks }
     client.beliefs = [...client.beliefs.filter(({ belief: other }) => other.holds()), mine]
     const grantedAt = this.#grantedAt.get(belief.lease)
-    if (grantedAt === undefined || client.met !== this.rollbacks) return // it rests on what is lost, and nobody has told it yet
+    if (grantedAt === undefined || client.met !== this.rollbacks) return // a lost lease, and the client cannot know that yet
     const healed = this.#healed !== undefined && grantedAt > this.#healed
     for (const other of this.clients)
       for (const { belief: held } of other.beliefs) {
         if (held.lease === belief.lease || !held.holds()) continue
-        // Before the generation, one who has not come back may believe.
+        // Before the generation, a client that has not met the rollback may still use its lease.
         if (other.met !== this.rollbacks && !healed) continue
         const both = belief.grants.find(({ resource }) => held.grants.some(grant => grant.resource === resource))
         if (both !== undefined)
@@ -288,17 +287,17 @@ class Rollback {
   }
 }
 
-class Client {
+class RollbackClient {
   readonly name: string
   readonly machine: Machine
   readonly #scene: Rollback
   readonly #resp: boolean
   beliefs: { readonly belief: Believed; readonly rollbacks: number }[] = []
-  /** The last time that the log went back, as far as this client's present connections know. */
+  /** The number of the last rollback after which the server has answered this client. */
   met = 0
   rewound = 0
-  /** What the log had come to, at least, when its last question was answered. */
-  #told = 0
+  /** The lowest record that the log can have reached when its last request was decided. */
+  #known = 0
 
   constructor(scene: Rollback, machine: Machine, resp: boolean) {
     this.#scene = scene
@@ -313,7 +312,7 @@ class Client {
     world.fault(`${this.name} is killed`)
     this.machine.kill()
     this.beliefs = []
-    this.#told = 0
+    this.#known = 0
     world.later(100, () => {
       this.machine.revive()
       void this.live()
@@ -329,7 +328,7 @@ class Client {
       try {
         const lessor = await this.#connect()
         if (machine.life !== life) return
-        const leases = new Leases(new Watched(this, this.#scene, lessor, life), { holder: this.name, clock })
+        const leases = new Leases(new ReportingLessor(this, this.#scene, lessor, life), { holder: this.name, clock })
         await Promise.all([0, 1].map(() => this.#work(leases, life)))
         return
       } catch (error) {
@@ -361,7 +360,8 @@ class Client {
           await pauseOn(clock, dice.between(5, 100))
           this.#scene.believes(this, belief)
         }
-        // Kept beside the work that follows, for a while. A lease without any reference is given back when it is collected, which differs from run to run.
+        // Some leases are kept for a while, during later work. A lease without a reference would be released when it is collected as garbage, at a
+        // moment that differs from run to run.
         if (dice.chance(0.9)) await lease.release()
         else void pauseOn(clock, dice.between(500, 8_000)).then(() => lease.release().catch(() => {}))
       } catch (error) {
@@ -370,23 +370,23 @@ class Client {
     }
   }
 
-  /** `rollbacks` and `index` are as they were when it was asked. `decided`: by a record of the log, which came after all that stood there then. */
+  /** `rollbacks` and `index` are from when the request was sent. `decided`: a record after `index` decided the outcome. */
   answered(rollbacks: number, index: number, decided: boolean): void {
-    // Of a question that was put before the log went back nobody can say who has answered it.
+    // A request from before a rollback may have been answered before or after it.
     if (rollbacks !== this.#scene.rollbacks) return
-    this.#scene.met(this, this.#told)
-    if (decided) this.#told = index
+    this.#scene.met(this, this.#known)
+    if (decided) this.#known = index
   }
 }
 
-/** The lessor of a client, under the eyes of the scene. */
-class Watched implements Lessor {
-  readonly #client: Client
+/** The lessor of a client, which reports answers to the scene. */
+class ReportingLessor implements Lessor {
+  readonly #client: RollbackClient
   readonly #scene: Rollback
   readonly #inner: Lessor
   readonly #life: number
 
-  constructor(client: Client, scene: Rollback, inner: Lessor, life: number) {
+  constructor(client: RollbackClient, scene: Rollback, inner: Lessor, life: number) {
     this.#client = client
     this.#scene = scene
     this.#inner = inner
@@ -401,11 +401,11 @@ class Watched implements Lessor {
     return this.#inner.signal
   }
 
-  async propose(...asked: Parameters<Lessor['propose']>): ReturnType<Lessor['propose']> {
-    // What is collected as garbage may still say farewell, when its process is long dead.
+  async propose(...args: Parameters<Lessor['propose']>): ReturnType<Lessor['propose']> {
+    // A lease that is collected as garbage is released, even if its process was killed long ago.
     if (this.#client.machine.life !== this.#life) return new Promise(() => {})
     const { rollbacks, index } = this.#scene
-    const outcome = await this.#inner.propose(...asked)
+    const outcome = await this.#inner.propose(...args)
     const decided = outcome.kind === 'granted' || outcome.kind === 'queued'
     if (this.#client.machine.life === this.#life) this.#client.answered(rollbacks, index, decided)
     return outcome
@@ -413,8 +413,8 @@ class Watched implements Lessor {
 
   read: Lessor['read'] = (query, options) => this.#inner.read(query, options)
 
-  watch(...asked: Parameters<Lessor['watch']>): ReturnType<Lessor['watch']> {
-    return this.#inner.watch(...asked)
+  watch(...args: Parameters<Lessor['watch']>): ReturnType<Lessor['watch']> {
+    return this.#inner.watch(...args)
   }
 
   onRewound(tell: (why: LeaseError) => void): () => void {

@@ -1,10 +1,10 @@
-/** A real server on a host's replica: its desk, its RESP and its HTTP, everything but the sockets. */
+/** A real server on a host's replica: its guarded lessor, RESP listener and HTTP handler. Only the sockets are simulated. */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Lessor } from '../src/lessor.ts'
 import type { Replica } from '../src/replica/replica.ts'
 import { GuardedLessor } from '../src/server/guarded-lessor.ts'
-import { Handler } from '../src/server/http/handler.ts'
+import { HttpHandler } from '../src/server/http/handler.ts'
 import { DEFAULT_LIMITS } from '../src/server/limits.ts'
 import type { ListenerContext } from '../src/server/listener.ts'
 import { RespListener } from '../src/server/resp/resp-listener.ts'
@@ -14,44 +14,44 @@ const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
 export class SimulatedServer {
   readonly resp: RespListener
-  readonly http: Handler
+  readonly http: HttpHandler
   readonly replica: Replica
-  readonly #desk: GuardedLessor
+  readonly #guarded: GuardedLessor
   readonly #closing: AbortController
 
-  private constructor(replica: Replica, desk: GuardedLessor, closing: AbortController, context: ListenerContext) {
+  private constructor(replica: Replica, guarded: GuardedLessor, closing: AbortController, context: ListenerContext) {
     this.replica = replica
-    this.#desk = desk
+    this.#guarded = guarded
     this.#closing = closing
     this.resp = new RespListener(context)
-    this.http = new Handler(context)
+    this.http = new HttpHandler(context)
   }
 
-  /** `operator`: the secret that lets a client speak for the store itself. */
+  /** `operator`: the secret that gives a client all rights. */
   static open(host: Host, replica: Replica, operator: string): Promise<SimulatedServer> {
     return SimulatedServer.on(new HostLessor(host, replica), replica, host.machine.clock(), operator)
   }
 
   static async on(lessor: Lessor, replica: Replica, clock: Clock, operator: string): Promise<SimulatedServer> {
-    const desk = await GuardedLessor.open({ lessor, clock, operator })
+    const guarded = await GuardedLessor.open({ lessor, clock, operator })
     const closing = new AbortController()
     const context = {
-      ...{ desk, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },
+      ...{ guarded, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },
       figures: () => ({}),
       connections: () => 0,
     }
-    return new SimulatedServer(replica, desk, closing, context)
+    return new SimulatedServer(replica, guarded, closing, context)
   }
 
-  /** Fires when it begins to stop. */
+  /** Fires when the server begins to stop. */
   get closing(): AbortSignal {
     return this.#closing.signal
   }
 
-  /** As a graceful stop does: what is under way is answered, watches and waits end. */
+  /** Stops as a graceful stop does: requests in progress are answered, watches and waits end. */
   async close(): Promise<void> {
     this.#closing.abort(new LeaseError('UNAVAILABLE', 'this server is stopping'))
     await this.resp.close()
-    await this.#desk[Symbol.asyncDispose]()
+    await this.#guarded[Symbol.asyncDispose]()
   }
 }

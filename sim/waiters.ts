@@ -1,13 +1,14 @@
-/** Judges queues by a model of their own: who goes first, whether what is free is given away, and whether a waiting cycle is one. */
+/** Judges queues by a model: the order of waiters, whether free resources are granted, and whether a reported deadlock is one. */
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
-import { rule } from '../src/kernel/policy.ts'
-import { FROZEN, findLease, type Lease, type Resource, type State } from '../src/kernel/state.ts'
+import { rule } from '../src/kernel/rule/policy.ts'
+import { findLease } from '../src/kernel/state/leases.ts'
+import { FROZEN, type LeaseState, type Resource, type State } from '../src/kernel/state.ts'
 
-/** Before everyone who merely waits. */
+/** The rank of a lease that steals or was transferred: before all plain waiters. */
 const FIRST = -1e15
-/** Before those, too. */
+/** The rank of a lease that steals by force: before FIRST as well. */
 const FORCED = -2e15
 const PRIORITY = 1e9
 
@@ -15,35 +16,35 @@ export class Waiters {
   readonly #violate: (invariant: string, message: string) => void
   readonly #ranks = new Map<number, number>()
   readonly #queued = new Set<number>()
-  /** What was asked for, by lease: all of it comes at once, or so many. */
-  readonly #asked = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
+  /** The request of each lease. `any`: this many of the resources; 0: all of them. */
+  readonly #requests = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
 
   constructor(violate: (invariant: string, message: string) => void) {
     this.#violate = violate
   }
 
-  /** The log lost entries: what is left of it is told again. */
+  /** The log lost records: the rest is replayed. */
   forget(): void {
     this.#ranks.clear()
     this.#queued.clear()
-    this.#asked.clear()
+    this.#requests.clear()
   }
 
   wasQueued(lease: number): boolean {
     return this.#queued.has(lease)
   }
 
-  /** Where a command puts whoever it makes; before anything is judged of it. */
+  /** Records the rank that a command gives its lease; called before it is judged. */
   follow(state: State, command: Command, outcome: Outcome): void {
     if (command.kind === 'acquire' && (outcome.kind === 'granted' || outcome.kind === 'queued')) {
       this.#ranks.set(outcome.lease, rankOf(state, command))
-      this.#asked.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
+      this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
     }
     if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#ranks.set(outcome.id, FIRST)
-    const asked = command.kind === 'widen' && outcome.kind === 'done' ? this.#asked.get(command.lease) : undefined
-    if (command.kind === 'widen' && asked !== undefined)
-      this.#asked.set(command.lease, { ...asked, resources: [...asked.resources, ...command.wants.map(({ resource }) => resource)] })
+    const request = command.kind === 'widen' && outcome.kind === 'done' ? this.#requests.get(command.lease) : undefined
+    if (command.kind === 'widen' && request !== undefined)
+      this.#requests.set(command.lease, { ...request, resources: [...request.resources, ...command.wants.map(({ resource }) => resource)] })
   }
 
   judge(state: State, command: Command, outcome: Outcome, events: readonly Event[]): void {
@@ -61,7 +62,7 @@ export class Waiters {
       if (there === undefined) continue
       this.judgeFree(state, there)
       if (type === 'queued') this.#judgeOrder(there)
-      // An heir takes the giver's place, not one in the queue.
+      // The recipient of a transfer takes the holder's place, and none in the queue.
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
@@ -74,17 +75,17 @@ export class Waiters {
       this.#violate('S14', `${id} waits with rank ${rank}, and by its priority it should be ${expected}`)
   }
 
-  /** By rank, then by age: also whoever came to this queue later than to another. */
+  /** A queue is ordered by rank, then by age, even for a waiter that joined it later than younger ones. */
   #judgeOrder({ name, queue }: Resource): void {
     for (let i = 1; i < queue.length; i++) {
       const [before, after] = [queue[i - 1]!, queue[i]!]
       const [first, second] = [before, after].map(({ id, rare }) => this.#ranks.get(id) ?? rare!.rank) as [number, number]
       if (first > second || (first === second && before.id > after.id))
-        this.#violate('S14', `${before.id} stands before ${after.id} in the queue for ${name}, and has waited less`)
+        this.#violate('S14', `${before.id} is before ${after.id} in the queue for ${name}, and has waited less`)
     }
   }
 
-  /** Nobody overtakes where the discipline is first come, first served. */
+  /** In a fifo queue no waiter overtakes another. */
   #judgeTurn(state: State, there: Resource, id: number): void {
     const first = firstServable(state, there)
     if (first === undefined || rule(state, there.name, 'queue') !== 'fifo') return
@@ -94,16 +95,16 @@ export class Waiters {
       this.#violate('S14', `${id} was granted ${there.name} before ${first.id}, which had waited longer`)
   }
 
-  /** All that was asked for, or as many as were: never some of it. */
+  /** A request is granted whole, or with as many resources as it asked for: never a part. */
   #judgeWhole(lease: number, resources: readonly string[]): void {
-    const asked = this.#asked.get(lease)
-    if (asked === undefined) return
-    const expected = asked.any === 0 ? asked.resources.length : asked.any
-    if (resources.length !== expected || resources.some(name => !asked.resources.includes(name)))
+    const request = this.#requests.get(lease)
+    if (request === undefined) return
+    const expected = request.any === 0 ? request.resources.length : request.any
+    if (resources.length !== expected || resources.some(name => !request.resources.includes(name)))
       this.#violate('S10', `lease ${lease} was granted ${resources.join(', ')}, which is not the ${expected} it asked for`)
   }
 
-  /** What is free and the first in line waits for it. */
+  /** A resource must not be free while the first waiter fits. */
   judgeFree(state: State, there: Resource): void {
     const first = firstServable(state, there)
     if (first === undefined || state.quiet !== undefined) return
@@ -117,7 +118,7 @@ export class Waiters {
       this.#violate('L1', `${free.map(({ resource }) => resource).join(', ')} is free and ${first.holder.name} waits for it`)
   }
 
-  /** Whoever is refused for a cycle would have closed one, and whoever waits did not. */
+  /** A request refused for a deadlock would have closed a cycle, and a queued one did not. */
   #judgeCycle(state: State, command: Acquire, outcome: Outcome): void {
     const { wait, steal, any, holding = [] } = command
     if (wait !== true || steal !== undefined || any !== undefined || holding.length === 0) return
@@ -125,13 +126,13 @@ export class Waiters {
     if (!refused && outcome.kind !== 'queued') return
     const self = outcome.kind === 'queued' ? findLease(state, outcome.lease) : undefined
     const closes = closesCycle(state, command, self)
-    if (refused && !closes) this.#violate('S10', `${command.holder} was refused for a waiting cycle that is none`)
-    if (!refused && closes) this.#violate('L1', `${command.holder} waits for what nobody in its cycle can ever let go of`)
+    if (refused && !closes) this.#violate('S10', `${command.holder} was refused for a deadlock that does not exist`)
+    if (!refused && closes) this.#violate('L1', `${command.holder} waits in a cycle in which no waiter can release anything`)
   }
 }
 
-/** The first in line for whom there is enough, were all of it free: nobody waits behind the others. By the rules of version 1 everyone did. */
-function firstServable(state: State, { name, queue }: Resource): Lease | undefined {
+/** The first waiter that would fit if all units were free. A waiter that can never fit blocks no other, except under rules version 1. */
+function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
   if (state.rules < 2) return queue[0]
   return queue.find(({ rare }) => {
     const { wants, any } = rare!
@@ -146,19 +147,19 @@ function rankOf(state: State, { steal, priority = 0, wants }: Acquire): number {
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
-/** Looks at every waiter that stands between the asker and what the asker keeps. */
-function closesCycle(state: State, command: Acquire, self: Lease | undefined): boolean {
+/** Looks at every waiter between the new request and the leases that its client keeps. */
+function closesCycle(state: State, command: Acquire, self: LeaseState | undefined): boolean {
   const kept = new Set(command.holding)
   const rank = rankOf(state, command)
-  const seen = new Set<Lease>()
-  const pending: { readonly wants: Acquire['wants']; readonly before: (other: Lease) => boolean }[] = [
+  const seen = new Set<LeaseState>()
+  const pending: { readonly wants: Acquire['wants']; readonly before: (other: LeaseState) => boolean }[] = [
     { wants: command.wants, before: other => other !== self && other.rare!.rank <= rank },
   ]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     for (const want of next.wants) {
       const resource = state.resources.get(want.resource)
       if (want.shared === true || resource === undefined) continue
-      const waiters: Lease[] = []
+      const waiters: LeaseState[] = []
       const [only, ...more] = resource.grants
       const units = want.units ?? 1
       if (only !== undefined && more.length === 0 && !only.shared && only.lease.status !== FROZEN)

@@ -1,4 +1,4 @@
-/** How bad the wires are at the moment, and the two things that run over them: to the log, and to a server. */
+/** The simulated network: delays, losses and duplicates between machines and the engine of the log, and between clients and servers. */
 import { LeaseError } from '../src/errors.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../src/store.ts'
@@ -14,25 +14,25 @@ export interface Weather {
 }
 
 const TIMEOUT = 400
-/** So long an engine keeps a reader that waits for more. */
+/** How long an engine keeps a waiting reader. */
 const PARKED = 250
-/** An append that takes longer than this delays what waits behind it. */
+/** An append that takes longer than this delays the appends behind it. */
 const SMOOTH = 200
-/** Where an engine does not tell its readers of more, they look this often. */
+/** The polling interval of readers, where an engine does not notify them. */
 const POLL = 30
 
-/** Where a process can die in the middle of a call. */
+/** Calls in which a process can die. */
 export type Moment = 'opening' | 'appending' | 'reading' | 'snapshot'
 
 export class Wire {
   readonly world: World
   readonly weather: Weather
-  /** Machines cut off: their messages go nowhere, in one direction or both. */
+  /** Machines that are cut off, in one direction or both. */
   readonly deaf = new Set<Machine>()
   readonly mute = new Set<Machine>()
-  /** Machines whose disk is full: nothing can be written, and that is certain. */
+  /** Machines whose disk is full: writes certainly fail. */
   readonly full = new Set<Machine>()
-  /** Told of every call that a process begins: it may not live to see it end. */
+  /** Called at the start of every call: the process may die during it. */
   begins: (machine: Machine, moment: Moment) => void = () => {}
 
   constructor(world: World, weather: Weather) {
@@ -46,7 +46,7 @@ export class Wire {
     return dice.chance(0.02) ? base * 20 : base
   }
 
-  /** From a machine to somewhere else. Undefined: it gets lost. */
+  /** The delay of a message from a machine; undefined if it gets lost. */
   out(machine: Machine): number | undefined {
     return this.mute.has(machine) || this.world.dice.chance(this.weather.loss) ? undefined : this.delay()
   }
@@ -56,11 +56,11 @@ export class Wire {
   }
 }
 
-/** The engine that carries the log, watched from outside: every entry is seen in order, as soon as it stands. */
+/** The engine of the log; the referee sees every record in order, when it is appended. */
 export class WatchedLog extends MemoryLog {
   onAppend: (position: Position, bytes: Uint8Array, sentAt: number) => void = () => {}
   sentAt = 0
-  /** Readers at the engine who wait for more. Nobody tells them that some of what they have is lost: whoever took over knows nothing of them. */
+  /** Waiting readers. They get no notice of a loss: an engine that took over does not know them. */
   readonly parked = new Set<() => void>()
 
   override append(bytes: Uint8Array, after: Position, epoch: number): Appended {
@@ -71,7 +71,7 @@ export class WatchedLog extends MemoryLog {
   }
 }
 
-/** A store whose engine is at the other end of a wire. */
+/** A store that reaches its engine over the simulated network. */
 export class WiredStore implements Store {
   readonly profile: Profile
   readonly #log: WatchedLog
@@ -100,7 +100,7 @@ export class WiredStore implements Store {
     this.profile = { ...this.#inner.profile, store: 'simulated', ages, push }
   }
 
-  /** There and back. A lost question was certainly not heard only if the caller can know that, which over a wire it never can. */
+  /** A request and its answer. A caller over a network can never know that a lost request did not arrive. */
   #call<T>(
     moment: Moment,
     what: () => T,
@@ -142,8 +142,8 @@ export class WiredStore implements Store {
   }
 
   /**
-   * At the engine, until there is more or the reader has waited long enough. Where it must look by itself, it looks a little later: what it
-   * would have asked in vain meanwhile is not played.
+   * Waits at the engine until there are records or the time is over. A polling reader reads a little later: polls without a result are not
+   * simulated.
    */
   #park(then: () => void): void {
     const { parked } = this.#log
@@ -159,7 +159,7 @@ export class WiredStore implements Store {
   }
 
   async open(): Promise<Opened> {
-    // Ownership of a file is a lock of the machine: there at once, gone with the process.
+    // Ownership of a file is a lock of the machine: taken at once, released with the process.
     this.#epoch = this.#log.admit(this.#inner)
     return this.#call('opening', () => {
       const { snapshot, head } = this.#log
@@ -167,12 +167,12 @@ export class WiredStore implements Store {
     })
   }
 
-  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+  async append(record: Uint8Array, after: Position): Promise<Appended> {
     const { world } = this.#wire
     const machine = this.#machine
     const began = world.now
     try {
-      const appended = await this.#append(entry, after)
+      const appended = await this.#append(record, after)
       if (world.now - began > SMOOTH) machine.rough = world.now
       return appended
     } catch (error) {
@@ -181,7 +181,7 @@ export class WiredStore implements Store {
     }
   }
 
-  async #append(entry: Uint8Array, after: Position): Promise<Appended> {
+  async #append(record: Uint8Array, after: Position): Promise<Appended> {
     const { world } = this.#wire
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store is closed')
     this.#machine.troubled = true
@@ -189,26 +189,26 @@ export class WiredStore implements Store {
     const sentAt = world.now
     const put = () => {
       this.#log.sentAt = sentAt
-      return this.#log.append(entry, after, this.#epoch)
+      return this.#log.append(record, after, this.#epoch)
     }
     if (world.dice.chance(this.#wire.weather.doubled)) {
-      world.fault('an entry arrives twice')
+      world.fault('a record arrives twice')
       world.later(this.#wire.delay() * world.dice.whole(1, 40), put)
     }
     this.#machine.appending++
     const appended = await this.#call('appending', put).finally(() => this.#machine.appending--)
     this.#machine.troubled = false
-    return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(entry => this.#aged(entry)) } : appended
+    return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(missed => this.#aged(missed)) } : appended
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
-    const isNews = (read: Read) => wait === undefined || read.kind !== 'entries' || read.entries.length > 0
+    const isNews = (read: Read) => wait === undefined || read.kind !== 'records' || read.records.length > 0
     for (;;) {
       wait?.throwIfAborted()
       const read = await this.#call('reading', () => this.#log.read(after, this.#epoch), { wait, isNews })
-      if (read.kind === 'entries' && read.entries.length > 0)
-        return { kind: 'entries', entries: read.entries.map(entry => this.#aged(entry)) }
-      if (wait === undefined || read.kind !== 'entries') return read
+      if (read.kind === 'records' && read.records.length > 0)
+        return { kind: 'records', records: read.records.map(record => this.#aged(record)) }
+      if (wait === undefined || read.kind !== 'records') return read
     }
   }
 
@@ -231,11 +231,11 @@ export class WiredStore implements Store {
     return snapshot === undefined ? undefined : this.#aged(snapshot)
   }
 
-  #aged<T extends { readonly age: number }>(entry: T): T {
-    return this.#ages ? entry : { ...entry, age: 0 }
+  #aged<T extends { readonly age: number }>(stored: T): T {
+    return this.#ages ? stored : { ...stored, age: 0 }
   }
 
-  /** The process is gone: the machine lets go of its locks. */
+  /** The process has ended: the machine releases its locks. */
   abandon(): void {
     this.#closed = true
     void this.#inner[Symbol.asyncDispose]()

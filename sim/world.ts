@@ -1,8 +1,11 @@
 /**
- * A world in which real code runs without real time: one queue of events, machines with clocks of their own, and a wire that delays, loses,
- * doubles and reorders. Same seed, same world, to the byte.
+ * A world in which real code runs without real time: one queue of events, and machines with clocks of their own. The same seed gives the
+ * same world, to the byte.
  */
 import { type Clock, turn } from '../src/clock.ts'
+
+/** Clock rates in the world stay within this of each other. */
+export const RHO = 0.005
 
 /** Small, fast and the same everywhere. */
 export class Dice {
@@ -50,20 +53,20 @@ interface Happening {
   readonly machine: Machine | undefined
   readonly life: number
   readonly timer: boolean
-  /** Called off: it is passed over when its time comes. */
+  /** Cancelled: it is skipped when its time comes. */
   off: boolean
   readonly run: () => void
 }
 
-/** So many events between two turns of the real loop, which is when a promise that nobody caught is reported. */
+/** Events between two turns of the real event loop, in which unhandled rejections are reported. */
 const EVENTS_PER_TURN = 64
 
-/** Whatever promises could settle has settled. Only from within one: ticks come after all of them, and cost less than a turn of the loop. */
+/** Resolves when all promises that can settle have. To be called from within a promise: ticks come after all of them, and cost less than a turn of the loop. */
 function settled(): Promise<void> {
   return new Promise(resolve => process.nextTick(resolve))
 }
 
-/** A fact that must never be: the first one ends the run. */
+/** An invariant was violated: the first violation ends the run. */
 export class Violation extends Error {
   override readonly name = 'Violation'
   readonly invariant: string
@@ -76,12 +79,12 @@ export class Violation extends Error {
 
 export class World {
   readonly dice: Dice
-  /** True time, which nobody in the world can read. */
+  /** True time, which no process in the world can read. */
   now = 0
   events = 0
   faults = 0
   readonly machines: Machine[] = []
-  /** What happened, folded: two runs of one seed must agree in it. */
+  /** A digest of all that happened: two runs of one seed must agree in it. */
   digest = 0x811c9dc5
   readonly #heap: Happening[] = []
   #order = 0
@@ -113,7 +116,7 @@ export class World {
     this.#violation ??= new Violation(invariant, message)
   }
 
-  /** Happens to a machine in its present life, and not at all if that is over by then; to nobody in particular when left out. */
+  /** With a machine: only if its present process still runs by then. */
   later(ms: number, then: () => void, machine?: Machine, timer = false, life = machine?.life ?? 0): () => void {
     const happening = { at: this.now + Math.max(0, ms), order: this.#order++, machine, life, timer, off: false, run: then }
     this.#push(happening)
@@ -176,7 +179,7 @@ export class World {
   }
 }
 
-/** One process on one machine: it may stand still, sleep, die and come back as another. Its clock runs at its own rate. */
+/** One machine and its process, which may stall, be suspended, die and restart. Its clock runs at its own rate. */
 export class Machine {
   readonly name: string
   readonly world: World
@@ -190,16 +193,16 @@ export class Machine {
   wallOffset = 1_700_000_000_000
   #stalledUntil = 0
   #deferred: Happening[] = []
-  /** While it stood still, since when; undefined while it runs. */
+  /** When its stall began; undefined while it runs. */
   stalledSince: number | undefined
   lastStall = { from: -1, to: -1, appending: false }
   /** Appends of this machine that are under way. */
   appending = 0
   /** The last append failed: it may be about to be sent again, and others wait behind it. */
   troubled = false
-  /** When an append of this machine last failed or took long: what waits behind such a one is late for that reason. */
+  /** When an append of this machine last failed or took long: it delays the appends behind it. */
   rough = -1
-  /** Told when the present life is over. Whatever waits for ever in a life that is over is still waited for by Node, which makes it dear. */
+  /** Called when the present process ends. Promises of an ended process that never settle would cost Node memory and time. */
   readonly mourners = new Set<() => void>()
 
   constructor(world: World, name: string, rate: number) {
@@ -232,7 +235,7 @@ export class Machine {
     this.#upBase = up
   }
 
-  /** The process stands still: SIGSTOP, a blocked loop, a slow disk. Timers or input first when it wakes: both happen. */
+  /** The process stalls: SIGSTOP, a blocked loop, a slow disk. Afterwards timers or input come first: both happen in Node. */
   stall(ms: number): void {
     if (!this.alive || this.stalledSince !== undefined) return
     this.stalledSince = this.world.now
@@ -258,7 +261,7 @@ export class Machine {
     })
   }
 
-  /** The machine sleeps: its monotonic clock stands still, its uptime goes on, and so does the world. */
+  /** The machine is suspended: its monotonic clock stops, its uptime and the world continue. */
   suspend(ms: number): void {
     if (!this.alive || this.stalledSince !== undefined) return
     this.stall(ms)
@@ -277,7 +280,7 @@ export class Machine {
     return true
   }
 
-  /** Dies at once: what it had set up never happens. */
+  /** The process dies at once: its timers never fire. */
   kill(): void {
     this.alive = false
     this.life++
@@ -294,7 +297,7 @@ export class Machine {
     this.life++
   }
 
-  /** A clock for code that runs in the present life. */
+  /** A clock for the code of the present process. */
   clock(): Clock {
     return new MachineClock(this)
   }
@@ -304,7 +307,7 @@ const SHORTEST = 0.1
 
 class MachineClock implements Clock {
   readonly #machine: Machine
-  /** Code of a life that is over may still hold on to its clock; nothing that it asks for happens. */
+  /** Code of an ended process may still have its clock: nothing that it schedules happens. */
   readonly #life: number
 
   constructor(machine: Machine) {
@@ -328,7 +331,7 @@ class MachineClock implements Clock {
     return this.#machine.name
   }
 
-  /** A life that is over draws nothing: when its garbage is collected differs from run to run. */
+  /** An ended process draws no random numbers: its garbage is collected at a different time in each run. */
   random(): number {
     return this.#machine.life === this.#life ? this.#machine.dice.unit() : 0.5
   }
@@ -338,7 +341,7 @@ class MachineClock implements Clock {
   }
 
   after(ms: number, then: () => void): () => void {
-    // No timer fires in the instant it was set: what is less than the smallest step of a clock would never pass.
+    // No timer fires at the time it was set: a duration below the resolution of the clock would never pass.
     return this.#machine.world.later(Math.max(ms, SHORTEST) / this.#machine.rate, then, this.#machine, true, this.#life)
   }
 

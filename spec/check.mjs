@@ -4,7 +4,7 @@
 //
 // What to search stands in the head of each model, in lines that people read too:
 //
-//   holds    [-DNAME…]  STATES  sentence    no assertion can fail, and the search met exactly so many states
+//   holds    [-DNAME…]  STATES  sentence    no assertion can fail, and the search met exactly this many states
 //   breaks   -DNAME…            sentence    a mistake: the search must find where it leads
 //   reaches  -DNAME…            sentence    a state without which the promise would be empty: the search must get there
 //

@@ -1,14 +1,14 @@
-/* Every end is safe: parents, revoke, and units frozen until nobody can believe in them any more.
+/* Every end is safe: parents, revoke, and units frozen until no holder can rely on them any more.
 
    What is modelled. Two leases, a parent and its child, each with a holder of its own, a ttl of its own and a unit that others wait for.
    A lease lapses, is released, is revoked by an operator, or (the child) ends because the parent ended in whatever way. Renewals
    and their answers take any time; a server logs a renewal (the epoch changes) or keeps it in memory (only its wheel moves); a due is under
    way for any time; the server may crash, and then counts everything from the start. The first term is short, as for every long grant.
 
-     - Whoever was ended by anything but its own lapse or release may still believe: its units are frozen, for the whole last term that the
+     - A holder whose lease ended by anything but its own lapse or release may still believe: its units are frozen, for the whole last term that the
        log has for it, from the moment the end is applied, on a timer with an epoch of its own. So are those of its children, for their terms.
        It is as safe, and sooner over, to let the term's own timer run on, if renewals kept in memory have moved it (-DCONTINUES).
-     - A frozen lease can be released by its holder, who stops believing before it sends, and that thaws it. It cannot be renewed, and
+     - A frozen lease can be released by its holder, which stops believing before it sends, and that thaws it. It cannot be renewed, and
        neither a late renewal nor a second revoke thaws it or starts its time again.
      - A renewal that lengthens the term (the first one does) is logged before it is acknowledged: what is kept in memory never promises
        more than the log says, because the log's term is what a freeze, or the next owner, counts. No renewal shortens a term.

@@ -3,7 +3,7 @@
    What is modelled. Two processes want one resource. Each is a holder and a replica: it sends acquire and renew (under way for any
    time before the log has them), applies the log at its own pace, proposes a lapse when TTL has passed on its own clock since it
    applied the last grant or renewal, may release, and may crash at any time and come back as a newcomer that replays the log.
-   Whoever finds the resource taken waits in the queue and is granted it by the entry that ends the one before.
+   A process that finds the resource taken waits in the queue and is granted it by the record that ends the lease before.
 
    What is promised. The two never believe at once that they hold it (S1), for rules 1 to 3 of the time law, and for a rule 4 that
    is laxer than ours: here a waiter may count from any acknowledged request of its own, not only from a renewal after its grant.
@@ -12,13 +12,13 @@
    (waiting.pml); revoke, parents and freeze (freeze.pml); clock rates (ticks are common to both; the margin of rule 1 stands for the rest).
 
    How it is kept small, so that "in full" means something. Time has no bound: a clock that has reached TTL stays there, because nothing
-   asks how much more. The log has one (LOG entries), and so have leases (LEASES). Process 0 appends first: the other half is its
+   asks how much more. The log has one (LOG records), and so have leases (LEASES). Process 0 appends first: the other half is its
    mirror image. A lapse is appended the moment it is proposed, from whatever old state its proposer is in: had it been under way for
    a while and then been accepted, its proposer could as well have proposed it at that moment, and a refused one changes nothing.
 
    Searches. `node spec/check.mjs lease` reads these lines and runs each of them; the numbers are of states, in full search.
 
-   holds                              1,444,296   two processes never both believe, in every run of up to five entries
+   holds                              1,444,296   two processes never both believe, in every run of up to five records
    holds    -DTTL=2 -DLOG=4             814,312   two processes never both believe, on a finer clock and a shorter log
    breaks   -DUNCONDITIONAL           a lapse that ignores a renewal before it in the log
    breaks   -DFROM_REPLY              validity counted from the answer instead of from before the request
@@ -40,7 +40,7 @@
 #define LEASES 3
 #define NONE 15
 
-/* entries of the log */
+/* records of the log */
 #define ACQUIRE 1
 #define RENEW 2
 #define LAPSE 3
@@ -52,13 +52,13 @@
 #define HOLDING 2
 #define ENDED 3
 
-typedef Entry { byte kind; byte lease; byte epoch }
-Entry log[LOG];
+typedef Record { byte kind; byte lease; byte epoch }
+Record log[LOG];
 byte length, acquires;
 
 typedef Process {
   /* the replica */
-  byte applied;             /* entries of the log applied so far */
+  byte applied;             /* records of the log applied so far */
   byte born;                /* ids given out so far */
   byte stage[LEASES];
   byte epoch[LEASES];       /* changed by each renewal: what a lapse must name */
@@ -72,7 +72,7 @@ typedef Process {
   byte age;                 /* ticks since the last acknowledged request was sent */
   byte request;             /* ACQUIRE or RENEW under way, 0 when none */
   byte sent;                /* ticks since it was sent */
-  byte at;                  /* where the log has it; its answer is known when that entry is applied */
+  byte at;                  /* where the log has it; its answer is known when that record is applied */
 }
 Process P[2];
 
@@ -129,7 +129,7 @@ inline finish(p, id) {
   fi
 }
 
-/* One entry, by one replica; and, if it was this process's own request, its answer. */
+/* One record, by one replica; and, if it was this process's own request, its answer. */
 inline apply(p) {
   k = P[p].applied;
   if

@@ -1,7 +1,7 @@
 /* An owner that keeps renewals in memory, and is restarted again and again.
 
    What is modelled. One lease with one holder, and the one server that owns the store. The holder's renewals arrive after any time, and
-   answers may be lost. The owner keeps a wheel (ticks since the last renewal), appends entries that become durable in their order after
+   answers may be lost. The owner keeps a wheel (ticks since the last renewal), appends records that become durable in their order after
    any time (renewals it must log, marks, a due), and may crash at any moment: what was not durable is gone, and so is the wheel. The
    next owner starts its wheel from what the log says has aged. At some time the holder dies for good. Rules 5 and 6 of the time law:
 
@@ -35,14 +35,14 @@
    breaks   -DROUNDED_UP            a mark that says one tick too much
    breaks   -DFROM_EPOCH            a mark counted from the epoch's start, past the renewals in memory
    breaks   -DMARKS_ADD             a mark added to the one before, where both count from the same start
-   breaks   -DTOGETHER_TWICE        a mark of one lease and a later mark for all that tell of the same time, added
+   breaks   -DTOGETHER_TWICE        a mark of one lease and a later mark for all that report the same time, added
    breaks   -DMARK_ANY_EPOCH        a mark that ignores a renewal before it in the log
    breaks   -DMARK_HITS_ALL         a mark for all that also ages leases renewed since the restart
    breaks   -DDUE_ANY_EPOCH         a due that ignores a renewal before it in the log
-   breaks   -DENTRY_AGE             an owner that starts from the known age of the entry, past the renewals in memory
+   breaks   -DENTRY_AGE             an owner that starts from the known age of the record, past the renewals in memory
    breaks   -DPREDECESSOR           a disowned owner that still acknowledges from memory
    breaks   -DNO_MARKS              no marks at all: immortal through a crash loop
-   breaks   -DFORGETFUL             a restarted owner that gives everyone a whole ttl again
+   breaks   -DFORGETFUL             a restarted owner that gives every lease a whole ttl again
    breaks   -DMARK_RESTARTS         a mark that says only how long this owner has lived
    reaches  -DREACH_LAPSE           the holder's belief runs out and the lease lapses
    reaches  -DREACH_REFUSED         a renewal is refused because a due is under way
@@ -55,19 +55,19 @@
 #define TTL 2
 #endif
 
-/* entries on their way to the log */
+/* records on their way to the log */
 #define RENEW 1
 #define DUE 2
-#define MARK 3              /* this timer, this epoch, so many ticks */
+#define MARK 3              /* this timer, this epoch, this many ticks */
 #define MARK_ALL 4          /* all that were not renewed since I took over */
 
 #define QUEUE 3
-typedef Entry { byte kind; byte epoch; byte ticks }
-Entry queue[QUEUE];
+typedef Record { byte kind; byte epoch; byte ticks }
+Record queue[QUEUE];
 byte queued;
 
 /* what is durable */
-byte epoch;                 /* modulo 4: no more than three entries are ever on their way */
+byte epoch;                 /* modulo 4: no more than three records are ever on their way */
 byte aged;                  /* ticks the log knows to have passed since the epoch's last renewal */
 bool renewed = true;        /* the epoch began after the present owner took over */
 
@@ -93,7 +93,7 @@ bool unmarked;              /* the last tick has no durable mark yet */
 #define BOUND (2 * TTL + 1)
 
 #if defined(FROM_EPOCH) || defined(ENTRY_AGE)
-byte entry;                 /* ticks since the entry that began the epoch became durable */
+byte entry;                 /* ticks since the record that began the epoch became durable */
 #endif
 #if defined(REACH_MEMORY)
 bool memory;                /* the last acknowledged renewal was kept in memory */

@@ -5,11 +5,11 @@
    waiter's lease alive while it sees the waiter's connection; it may see it broken at any time, also when the client sees nothing. A
    lease that was not kept alive for TTL lapses. A holder may give its lease to another client. A client may die at any time.
 
-     - A waiter that is told of its grant, and a recipient that is told of a transfer, renew first, and believe when that is acknowledged,
+     - A waiter that learns of its grant, and a recipient that learns of a transfer, renew first, and believe when that is acknowledged,
        counted from before it was sent (rule 4).
-     - Whoever releases or transfers stops believing before it sends. From then on no answer to an older renewal gives belief back, and
+     - A holder that releases or transfers stops believing before it sends. From then on no answer to an older renewal gives belief back, and
        no renewal is sent until the answer is there: it could overtake. If the transfer was refused, belief returns with the next renewal.
-     - Only the holder itself transfers. A move by anybody else is a revoke (freeze.pml), since the holder does not know of it.
+     - Only the holder itself transfers. A move by another client is a revoke (freeze.pml), since the holder does not know of it.
      - The server keeps waiters alive, not holders: from the grant on, the client's own renewals count.
 
    What is promised. No two clients believe at once (S1). A granted lease outlives the last sign of its client's life (a request of its
@@ -29,12 +29,12 @@
    breaks   -DRELEASE_LATE            a holder that stops believing when its release is answered
    breaks   -DOLD_ACK                 belief given back by the answer to a renewal sent before the transfer or release
    breaks   -DRENEW_BEHIND            a renewal sent behind a transfer that is not answered yet, and believed
-   breaks   -DBY_OPERATOR             a transfer by somebody else, unknown to the holder
+   breaks   -DBY_OPERATOR             a transfer by an operator, unknown to the holder
    breaks   -DKEEPS_HOLDER            a server that keeps alive also what was granted: a hung client has it for ever
    breaks   -DKEEPS_DEAD              a server that keeps a waiter alive after its connection broke
-   reaches  -DREACH_WAITED            a waiter is told of its grant, renews, and believes
+   reaches  -DREACH_WAITED            a waiter learns of its grant, renews, and believes
    reaches  -DREACH_LATE_NEWS         the news of a grant arrives when the lease has already lapsed
-   reaches  -DREACH_MOVED             a recipient is told of the transfer, renews, and believes
+   reaches  -DREACH_MOVED             a recipient learns of the transfer, renews, and believes
    reaches  -DREACH_REFUSED           a giver whose transfer was refused believes again
    reaches  -DREACH_OLD_ACK           the answer to an older renewal arrives while a transfer is under way */
 

@@ -1,19 +1,32 @@
+/** Durations: the type that options take, and the one parser of durations written as text. */
 import { LeaseError } from './errors.ts'
 
-/** Milliseconds, or what a person types: `'250ms'`, `'30s'`, `'5m'`, `'1h30m'`, `'7d'`. */
-export type Duration = number | string
+type Unit = 'ms' | 's' | 'm' | 'h' | 'd'
+
+/**
+ * Whole milliseconds, or a text with a unit: `'250ms'`, `'30s'`, `'5m'`, `'1h30m'`, `'7d'`. The compiler refuses `'30sec'`. A text that is
+ * read at run time, from a configuration or the environment, goes through `parseDuration`.
+ */
+export type Duration = number | `${number}${Unit}` | `${number}${Unit}${number}${Unit}`
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /** Whole milliseconds. `what` names the option in the error. */
 export function milliseconds(duration: Duration, what: string): number {
-  const ms = typeof duration === 'number' ? duration : parse(duration)
+  return parseDuration(duration, what)
+}
+
+/**
+ * Whole milliseconds from a text or number that the compiler has not seen. Throws `INVALID` for anything but a duration.
+ *
+ * @example
+ * const ttl = parseDuration(process.env.JOB_TTL ?? '30s', 'JOB_TTL')
+ */
+export function parseDuration(given: string | number, what = 'the duration'): number {
+  const ms = typeof given === 'number' ? given : parse(given)
   if (Number.isSafeInteger(ms) && ms >= 0) return ms
-  const hint = typeof duration === 'string' && /^\d+$/.test(duration) ? `: ${duration} of what? '${duration}s'?` : ''
-  throw new LeaseError(
-    'INVALID',
-    `${what} must be whole milliseconds or a text such as '30s', '5m' or '1h30m', not ${show(duration)}${hint}`,
-  )
+  const hint = typeof given === 'string' && /^\d+$/.test(given) ? `. Add a unit: '${given}s'?` : ''
+  throw new LeaseError('INVALID', `${what} must be whole milliseconds or a text such as '30s', '5m' or '1h30m', not ${show(given)}${hint}`)
 }
 
 function parse(text: unknown): number {

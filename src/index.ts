@@ -1,9 +1,57 @@
-/** What `import { … } from 'leasehold'` offers. Stores, recipes and what tests need have doors of their own. */
-export type { Clock } from './clock.ts'
-export { connect } from './connect/connect.ts'
-export type { Duration } from './duration.ts'
-export { type ErrorCode, LeaseError } from './errors.ts'
-export type { Event } from './kernel/event.ts'
-export { Lease, type RenewalStrategy } from './lease.ts'
-export { type AcquireOptions, Leases, type LeasesOptions, type PastLease } from './leases.ts'
-export type { Lessor } from './lessor.ts'
+/** What `import { … } from 'leasehold'` offers. Stores, recipes and test tools have entry points of their own. */
+export type { Clock, RearmableTimer } from './clock.ts'
+export { connect, type OpenOptions } from './connect/connect.ts'
+export { type Duration, parseDuration } from './duration.ts'
+export { type AnyLeaseError, type ErrorCode, type Facts, type FactsByCode, LeaseError, type LeaseErrorOptions } from './errors.ts'
+export type {
+  AcquireOptions,
+  AdoptOptions,
+  AdvancedAcquireOptions,
+  GrantOptions,
+  Mode,
+  Parent,
+  QueuePlace,
+  TryAcquireOptions,
+} from './holder/acquire-options.ts'
+export type { LeaseClient, LeasesOptions, LeasesSnapshot, Names, RevokeOptions, RevokeTarget } from './holder/lease-client.ts'
+export type { Loss, PastLease } from './holder/loss-log.ts'
+export type { Command, Operation, PolicyRules, Scope, Want } from './kernel/command.ts'
+export type { Event, EventType } from './kernel/event.ts'
+export type { Outcome } from './kernel/outcome.ts'
+export { type Jeopardy, type JeopardyCallback, Lease, type RenewalStrategy, type TransferOptions } from './lease.ts'
+export { Leases } from './leases.ts'
+export type {
+  EntryView,
+  GrantView,
+  LeaseStatus,
+  LeaseView,
+  Lessor,
+  Listing,
+  OwnLeases,
+  PastGrant,
+  ProposeOptions,
+  Query,
+  ReadOptions,
+  ResourceView,
+  ServiceView,
+  Summary,
+  View,
+  WaiterView,
+  WatchOptions,
+} from './lessor.ts'
+export type { Cache, CacheLease, CacheOptions, CacheWriteOptions } from './recipe/cache.ts'
+export type { Election, ElectionOptions, Leader, Term, UntilAborted } from './recipe/election.ts'
+export type { Lock, LockOptions, LockView } from './recipe/lock.ts'
+export type { Labels, Member, OfferOptions, Pool, PoolOptions, TakeOptions } from './recipe/pool.ts'
+export type {
+  DiscoverOptions,
+  Discovery,
+  RegisterInput,
+  RegisterOptions,
+  Registration,
+  RegistrationChange,
+  RegistrationEvent,
+  Registry,
+} from './recipe/registry/registry.ts'
+export type { Session, SessionOptions } from './recipe/session.ts'
+export type { Profile } from './store.ts'

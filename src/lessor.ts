@@ -1,10 +1,20 @@
 /**
- * The upper contract: what the holder's side talks to, a replica nearby or a server far away.
+ * The upper contract: what the holder's side (`Leases`) talks to. A replica in this process implements it, and so do the clients of a server. The
+ * published suite `lessorSuite` (leasehold/testing) checks an implementation.
  *
- * Not promised: that an answer comes; that a local read is the newest; that an aborted proposal was not carried out. Promised: an outcome
- * is decided at the revision it carries and is durable as the profile says; a refusal was true at the log's end when it was asked for;
- * watches are ordered and whole, and a gap can only appear as `resync`; a command is decided as it was when it was proposed, whatever the caller
- * does with its object afterwards.
+ * Guaranteed:
+ * - An outcome was decided at the revision it carries, and is durable as `profile` says before it is returned.
+ * - A refusal was true at the end of the log at some moment between the call and the answer.
+ * - A command is decided as it was when it was proposed, even if the caller changes the object afterwards.
+ * - Watches deliver the revisions in order, each of them whole. A gap appears only as an event of type `resync`.
+ *
+ * Not guaranteed:
+ * - That an answer ever comes. Callers that cannot wait for ever pass a `signal`.
+ * - That a proposal whose call was aborted, or failed with `UNKNOWN`, was not carried out.
+ * - That a read without `consistent` shows the newest state.
+ *
+ * Refusals are outcomes; failures are thrown as `LeaseError`: `UNAVAILABLE` when certainly nothing was done, `UNKNOWN` when that is uncertain,
+ * `DIVERGED` when the log has lost records. An aborted call throws the reason of its signal.
  */
 import type { LeaseError } from './errors.ts'
 import type { Command, Operation, PolicyRules, Scope } from './kernel/command.ts'
@@ -12,95 +22,165 @@ import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { Profile } from './store.ts'
 
-export { MAX_RESOURCES, MAX_STOPPED } from './kernel/command.ts'
-export { copyOf } from './kernel/copy.ts'
-export { ELSEWHERE } from './kernel/event.ts'
+export interface Lessor extends AsyncDisposable {
+  /** What the store behind this lessor guarantees. */
+  readonly profile: Profile
+
+  /** Fires when this lessor will never answer again. The reason is a `LeaseError`: closed, disowned or diverged. */
+  readonly signal: AbortSignal
+
+  /**
+   * Proposes a command and returns what was decided. A refusal is an outcome of kind `refused`; it changed nothing. Safe to repeat with the same `op`.
+   */
+  propose(command: Command, options?: ProposeOptions): Promise<Outcome>
+
+  /**
+   * As `propose`, with callbacks instead of a promise. Optional: a server answers so many proposals that promises would be most of its garbage.
+   * Callers fall back to `propose`.
+   */
+  submit?(command: Command, options: ProposeOptions, completion: Completion): void
+
+  /** Reads a view of the state. */
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
+
+  /**
+   * Delivers the events of resources and entries under `prefix`, one array per revision. An array with a single event of type `resync` reports a gap:
+   * read the state again, then continue from the revision of that event. Ends when `options.signal` fires.
+   */
+  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]>
+
+  /**
+   * Streams the whole state at the end of the log, as the bytes of a backup file (format: src/replica/backup.ts). A lessor that forwards the bytes
+   * neither reads nor changes them. They contain the hashes of all keys and every entry, so a server gives them only to keys with `admin` on the empty
+   * prefix. Stopping early, by `signal` or by leaving the loop, leaves nothing behind. Optional.
+   */
+  backup?(options?: { readonly signal?: AbortSignal }): AsyncIterable<Uint8Array>
+
+  /**
+   * Replicas only: how far the log has come. A server sends it with its answers, and clients present it when they reconnect. It covers everything the
+   * client was answered.
+   */
+  readonly witness?: string | undefined
+
+  /**
+   * Replicas only: whether the log still contains what `witness` describes. False: the log was put back to an older state, and holders must give up
+   * leases that the lost records granted. If this log signed the witness and this replica owns the log, it first begins a new generation, which grants
+   * nothing for the longest term. Throws `UNAVAILABLE` while the end of the log is not known.
+   */
+  continues?(witness: string): Promise<boolean>
+
+  /** Clients only: calls `listener` each time the server turns out to have a log that was put back. Returns a function that unsubscribes. */
+  onRewound?(listener: (why: LeaseError) => void): () => void
+}
 
 export interface ProposeOptions {
-  /** Asking again with the same operation has one effect and one answer, within the window that docs/guarantees.md states. */
+  /** Identifies the operation: repeating it has one effect and one answer, within the window that docs/guarantees.md states. */
   readonly op?: Operation
-  /** The key it came with; 0, the default, is whoever has the store itself. */
+  /** The API key of the caller. @default 0, a caller with direct access to the store */
   readonly key?: number
-  /** Stops waiting for the answer. What was asked may still happen. */
+  /** Stops waiting for the answer. The command may still be carried out. */
   readonly signal?: AbortSignal
+}
+
+/** The callbacks of `submit`. Exactly one of them is called, once, possibly before `submit` returns. */
+export interface Completion {
+  settle(outcome: Outcome): void
+  fail(error: unknown): void
 }
 
 export interface ReadOptions {
-  /** At the log's end, not merely at what has been applied here. */
+  /** Reads at the end of the log, not at what happens to be applied. @default false */
   readonly consistent?: boolean
-  /** At this revision or a later one. */
+  /** Reads at this revision or a later one. Throws `UNAVAILABLE` if the log has not reached it. @default 0 */
   readonly atLeast?: number
+  /** Stops waiting for the answer. */
   readonly signal?: AbortSignal
 }
 
-/** Resources that are looked at, and holders that are named, to say who is in the way. */
-const MAX_NAMED = 8
-
-/** Who holds something of these resources, as far as the asker may see it: for messages. */
-export async function holdersOf(
-  lessor: Pick<Lessor, 'read'>,
-  resources: readonly string[],
-  signal?: AbortSignal,
-): Promise<readonly string[]> {
-  const views = await Promise.all(
-    resources.slice(0, MAX_NAMED).map(resource => lessor.read({ kind: 'resource', resource }, signal === undefined ? {} : { signal })),
-  )
-  const names = new Set(views.flatMap(({ value }) => value.grants.map(({ holder }) => holder)))
-  return [...names].slice(0, MAX_NAMED)
-}
-
 export interface WatchOptions {
-  /** Everything after this revision, without a gap; left out: from now on. */
+  /** Delivers all events after this revision, without a gap. @default the present revision */
   readonly after?: number
-  /** Only events of these types, and `resync`; left out: all. */
+  /** Delivers only events of these types, and `resync`. @default all types */
   readonly types?: readonly EventType[]
+  /** Ends the watch. */
   readonly signal: AbortSignal
 }
 
-/** What of a list is looked for, and how much of it. Which are left out when there are more is not promised. */
+/** Restricts a list. Which items are left out when there are more than `limit` is not guaranteed. */
 export interface Listing {
-  /** At most so many; the view says `more` when there are others. */
+  /** The most items to return; `View.more` tells whether there are others. @default no limit */
   readonly limit?: number
   /**
-   * Only what is under one of these prefixes, and nothing when there are none: what a key may see, said beforehand, so that the rest is not even
-   * looked at. A lease is within them when all that it names is. Left out: everything.
+   * Returns only items under one of these prefixes; none if the list is empty. A server passes the prefixes that the caller's key may read, so that
+   * nothing else is even looked at. A lease is under them if all that it names is. @default everything
    */
   readonly within?: readonly string[]
 }
 
-/** Besides those within the prefixes: leases of this key, whatever they name, and leases that no key has claimed and this one may. */
+/** Widens a list of leases beyond `within`: leases of this key, whatever they name, and unclaimed leases that the key may claim. */
 export interface OwnLeases {
   readonly key: number
-  /** Prefixes that it may acquire under. */
+  /** The prefixes that the key may acquire under. */
   readonly claims: readonly string[]
 }
 
 export type Query =
+  /** The counts of the whole state. */
   | { readonly kind: 'summary' }
   | { readonly kind: 'lease'; readonly lease: number }
   | ({ readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string; readonly own?: OwnLeases } & Listing)
   | { readonly kind: 'resource'; readonly resource: string }
   | ({ readonly kind: 'resources'; readonly prefix: string } & Listing)
-  /** An entry whose key is the prefix itself is among them, whatever the limit. */
+  /** An entry whose key equals the prefix is always included, whatever the limit. */
   | ({ readonly kind: 'entries'; readonly prefix: string } & Listing)
   | { readonly kind: 'services'; readonly service?: string }
+  /** The last grants of a resource that have ended. */
   | { readonly kind: 'history'; readonly resource: string }
   | { readonly kind: 'policies' }
   | { readonly kind: 'keys' }
 
+/** The answer to a query of kind `K`. */
+export interface View<K extends Query['kind'] = Query['kind']> {
+  /** The revision of the state that was read. */
+  readonly revision: number
+  readonly value: QueryResults[K]
+  /** There are more items than the `limit` of the query. */
+  readonly more?: true
+}
+
+export interface QueryResults {
+  summary: Summary
+  lease: LeaseView | undefined
+  leases: readonly LeaseView[]
+  resource: ResourceView
+  resources: readonly ResourceView[]
+  entries: readonly EntryView[]
+  services: readonly ServiceView[]
+  history: readonly PastGrant[]
+  policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[]
+  keys: readonly { readonly id: number; readonly name: string; readonly hash: string; readonly allow: readonly Scope[] }[]
+}
+
+/**
+ * `suspect`: the ttl has run out and the grace period has not; a renewal makes the lease live again. `frozen`: the lease has ended, but its units stay taken
+ * until its holder has certainly stopped.
+ */
 export type LeaseStatus = 'waiting' | 'live' | 'suspect' | 'frozen'
 
 export interface GrantView {
   readonly resource: string
   readonly lease: number
   readonly holder: string
+  /** Distinguishes processes of the same holder name. */
   readonly incarnation: number
+  /** The fencing token. */
   readonly token: number
   readonly units: number
   readonly shared: boolean
   readonly status: LeaseStatus
-  /** For people: wall time of the grant, and about how many ms the lease has left unless renewed. */
+  /** Wall time of the grant in ms, for display only. */
   readonly since: number
+  /** About how many ms the lease has left unless it is renewed, for display only. */
   readonly remaining: number
 }
 
@@ -108,10 +188,12 @@ export interface WaiterView {
   readonly lease: number
   readonly holder: string
   readonly incarnation: number
+  /** 0 is next. */
   readonly position: number
   readonly units: number
   readonly shared: boolean
   readonly priority: number
+  /** Wall time in ms, for display only. */
   readonly since: number
 }
 
@@ -128,18 +210,23 @@ export interface LeaseView {
   readonly lease: number
   readonly holder: string
   readonly incarnation: number
+  /** The API key that the lease belongs to; 0: none. */
   readonly key: number
   readonly ttl: number
   readonly status: LeaseStatus
+  /** Wall time of the grant in ms, for display only. */
   readonly since: number
+  /** About how many ms the lease has left unless it is renewed, for display only. */
   readonly remaining: number
   readonly grants: readonly GrantView[]
-  /** What a waiting lease waits for, with its place in each queue. */
+  /** The resources that a waiting lease waits for, with its position in each queue. */
   readonly wants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly position: number }[]
   readonly entries: readonly { readonly key: string; readonly value: string }[]
   readonly labels: readonly (readonly [string, string])[]
+  /** The lease that this one ends with; 0: none. */
   readonly parent: number
   readonly children: readonly number[]
+  /** The holder was asked to give the lease back. */
   readonly recalled: boolean
 }
 
@@ -150,32 +237,35 @@ export interface EntryView {
   readonly holder: string
   readonly incarnation: number
   readonly status: LeaseStatus
+  /** The revision in which the entry was last written. */
   readonly revision: number
   readonly generation: number
   /** A registration that has come and gone too often. */
   readonly suppressed: boolean
-  /** About how many ms its lease has left unless renewed. */
+  /** About how many ms its lease has left unless it is renewed, for display only. */
   readonly remaining: number
 }
 
-/** The registrations of one service, and what is done so that a hiccup does not empty it. */
+/** The registrations of one service, and the protection against a hiccup that would empty it (docs/registry.md). */
 export interface ServiceView {
   readonly service: string
   readonly instances: number
   readonly suspect: number
   readonly suppressed: number
-  /** Too many are silent at once: their lapses are slowed. */
+  /** Too many instances are silent at once: their lapses are slowed. */
   readonly preserving: boolean
-  /** Since when, by the wall, for people; 0 when it is not. */
+  /** Wall time in ms since when lapses are slowed, for display only; 0 when they are not. */
   readonly since: number
-  /** Lapsed in the present sweep. */
+  /** Instances that lapsed in the present sweep. */
   readonly removed: number
 }
 
+/** A grant that has ended. */
 export interface PastGrant {
   readonly lease: number
   readonly holder: string
   readonly token: number
+  /** Wall times in ms, for display only. */
   readonly since: number
   readonly until: number
   readonly cause: string
@@ -183,7 +273,7 @@ export interface PastGrant {
   readonly revision: number
 }
 
-/** How much there is of everything. */
+/** The size of the whole state. */
 export interface Figures {
   readonly leases: number
   readonly waiting: number
@@ -195,79 +285,12 @@ export interface Figures {
   readonly nextToken: number
 }
 
-/** The figures are left out for who may not read everything. */
+/** A server leaves out the figures for keys that may not read everything. */
 export interface Summary extends Partial<Figures> {
+  /** The rules version of the log. */
   readonly rules: number
-  /** Nothing is granted until the log has been quiet for the longest ttl. */
+  /** The log lost records, and nothing is granted until the longest ttl has passed. */
   readonly quiet: boolean
-  /** The leases of this log are in another, or on their way there (empty). */
+  /** The URL that the leases of this log have moved to; empty while the move is under way. */
   readonly moved?: string
-}
-
-interface QueryResults {
-  summary: Summary
-  lease: LeaseView | undefined
-  leases: readonly LeaseView[]
-  resource: ResourceView
-  resources: readonly ResourceView[]
-  entries: readonly EntryView[]
-  services: readonly ServiceView[]
-  history: readonly PastGrant[]
-  policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[]
-  keys: readonly { readonly id: number; readonly name: string; readonly hash: string; readonly allow: readonly Scope[] }[]
-}
-
-export interface View<K extends Query['kind'] = Query['kind']> {
-  /** The state it was read from. */
-  readonly revision: number
-  readonly value: QueryResults[K]
-  /** There are others beyond the `limit` of the question. */
-  readonly more?: true
-}
-
-/** Who is told what became of a proposal: exactly one of these is called, once, and perhaps before `submit` returns. */
-export interface Completion {
-  settle(outcome: Outcome): void
-  fail(error: unknown): void
-}
-
-export interface Lessor extends AsyncDisposable {
-  readonly profile: Profile
-  /** Fires when this lessor will never answer again, with the reason: closed, disowned, diverged. */
-  readonly signal: AbortSignal
-
-  /**
-   * Throws `UNAVAILABLE` when certainly not done, `UNKNOWN` when nobody can know, `DIVERGED` when the log lost its tail. The command belongs
-   * to the lessor from here on: it must not be changed.
-   */
-  propose(command: Command, options?: ProposeOptions): Promise<Outcome>
-  /** As `propose`, without a promise: a server answers so many that promises would be most of its garbage. Left out where that saves nothing. */
-  submit?(command: Command, options: ProposeOptions, told: Completion): void
-  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
-  /** One array per revision. A gap is told by an array with one event of type `resync`: read anew, then go on from its revision. */
-  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]>
-  /**
-   * Everything, at the log's end, as the bytes of a backup file (src/replica/backup.ts); whoever carries them looks at none of them and leaves
-   * none out. It contains the hashes of keys and every entry: over a wire it is for an administrator of everything (`admin` over the empty prefix).
-   * Left out where it cannot be had. Stopping early, by `signal` or by leaving the loop, leaves nothing behind.
-   */
-  backup?(options?: { readonly signal?: AbortSignal }): AsyncIterable<Uint8Array>
-  /** Of a replica: how far its log has come, for a client to show when it comes back. It must contain all that the client was answered. */
-  readonly witness?: string | undefined
-  /**
-   * Of a replica: whether its log contains what `witness` tells of. False: the log went back, and whoever believes by what is lost must stop. Shown a
-   * witness that the log itself has signed, an owner first begins a generation, which grants nothing for the longest term. Throws `UNAVAILABLE` while the
-   * end of the log is not known.
-   */
-  continues?(witness: string): Promise<boolean>
-  /** Of a client: tells each time the server turns out to have a log that went back. Returns what ends that. */
-  onRewound?(tell: (why: LeaseError) => void): () => void
-}
-
-/** Tells what a promise brings. */
-export function complete(told: Completion, answer: Promise<Outcome>): void {
-  answer.then(
-    outcome => told.settle(outcome),
-    error => told.fail(error),
-  )
 }

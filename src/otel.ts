@@ -1,20 +1,21 @@
 /**
- * Spans of OpenTelemetry for what happens to the leases of this process. `@opentelemetry/api` is an optional peer: only whoever imports this
- * door needs it.
+ * OpenTelemetry spans for the leases of this process. `@opentelemetry/api` is an optional peer dependency: only programs that import
+ * `leasehold/otel` need it.
  *
  * | span | from | to |
  * |---|---|---|
  * | `lease.acquire` | the call | the lease is in hand, or the call has failed |
  * | `lease.wait` | the first place in a queue | the end of `lease.acquire`, its parent |
- * | `lease.hold` | the lease is in hand | it was given back, or lost: then with an error and its cause |
+ * | `lease.hold` | the lease is in hand | it was released, or lost: then with an error and its cause |
  *
- * `lease.acquire` and `lease.hold` are children of the span that was active where the lease was asked for.
+ * `lease.acquire` and `lease.hold` are children of the span that was active at the call.
  */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { type Attributes, type Context, context, type Span, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import type { ChannelName } from './holder/diagnostics.ts'
 
-interface Message {
+/** What the diagnostics channels publish. */
+interface DiagnosticsMessage {
   readonly ask: number
   readonly lease?: number
   readonly holder?: string
@@ -29,18 +30,23 @@ interface Message {
   readonly reason?: unknown
 }
 
-interface Traced {
+interface TracedLease {
   readonly caller: Context
   readonly acquire: Span
   wait: Span | undefined
   hold: Span | undefined
 }
 
-/** Spans go to `tracer` until what is returned is called. */
+/**
+ * Sends spans to `tracer` until the returned function is called.
+ *
+ * @example
+ * const stop = traceLeases(trace.getTracer('my-service'))
+ */
 export function traceLeases(tracer: Tracer): () => void {
-  const all = new Map<number, Traced>()
+  const all = new Map<number, TracedLease>()
 
-  const listeners: Readonly<Partial<Record<ChannelName, (message: Message) => void>>> = {
+  const listeners: Readonly<Partial<Record<ChannelName, (message: DiagnosticsMessage) => void>>> = {
     asking: message => {
       const caller = context.active()
       const acquire = tracer.startSpan('lease.acquire', { attributes: attributesOf(message) }, caller)
@@ -56,7 +62,7 @@ export function traceLeases(tracer: Tracer): () => void {
 
     acquired: message => {
       const traced = all.get(message.ask)
-      if (traced === undefined) return // adopted, or asked for before anyone listened
+      if (traced === undefined) return // adopted, or acquired before tracing began
       const attributes = attributesOf(message)
       traced.wait?.end()
       traced.acquire.setAttributes(attributes).end()
@@ -84,20 +90,20 @@ export function traceLeases(tracer: Tracer): () => void {
     },
   }
 
-  const heard = Object.entries(listeners).map(([name, listen]) => {
+  const subscriptions = Object.entries(listeners).map(([name, listen]) => {
     const channel = `leasehold:${name}`
-    const hear = (message: unknown) => listen(message as Message)
-    subscribe(channel, hear)
-    return () => unsubscribe(channel, hear)
+    const receive = (message: unknown) => listen(message as DiagnosticsMessage)
+    subscribe(channel, receive)
+    return () => unsubscribe(channel, receive)
   })
   return () => {
-    for (const stop of heard) stop()
+    for (const stop of subscriptions) stop()
     for (const { acquire, wait, hold } of all.values()) for (const span of [wait, acquire, hold]) span?.end()
     all.clear()
   }
 }
 
-function attributesOf({ lease, holder, resources = [], tokens, ttl }: Message): Attributes {
+function attributesOf({ lease, holder, resources = [], tokens, ttl }: DiagnosticsMessage): Attributes {
   return {
     'lease.resources': [...resources],
     ...(holder !== undefined && { 'lease.holder': holder }),

@@ -1,10 +1,10 @@
 /**
- * Files that decide who may do what. Each must be a plain file of the user who runs this process, and nobody else may read or write it.
+ * Files that grant rights. Each must be a regular file of the user who runs this process, and no other user may read or write it.
  *
  * A symbolic link is never followed: the user who made the link would choose what this process reads, overwrites or sends elsewhere. Links
  * among the folders above a file are followed.
  *
- * Not promised: anything in a folder where other users may rename or remove files that are not theirs.
+ * Not guaranteed: anything in a folder where other users may rename or remove files that are not theirs.
  */
 
 import type { Stats } from 'node:fs'
@@ -25,13 +25,13 @@ import { dirname } from 'node:path'
 import type { Clock } from './clock.ts'
 import { LeaseError } from './errors.ts'
 
-/** Absent on Windows. O_NONBLOCK: a named pipe in the place of a file must not make us wait. */
+/** Absent on Windows. O_NONBLOCK: opening a named pipe in the place of a file must not block. */
 const { O_NOFOLLOW = 0, O_NONBLOCK = 0, O_RDONLY } = constants
 
-/** Throws unless there is nothing at `path`, or a file that is this user's alone. Opens nothing, and so releases no lock on it. */
+/** Throws unless `path` is missing or a file private to this user. Does not open the file: closing it would release locks on it. */
 export function mustBePrivate(path: string): Stats | undefined {
   const found = lstatSync(path, { throwIfNoEntry: false })
-  if (found) judge(path, found)
+  if (found) checkPrivate(path, found)
   return found
 }
 
@@ -50,24 +50,24 @@ export function makePrivateIfEmpty(path: string): void {
   mustBePrivate(path)
 }
 
-/** Throws unless there is nothing at `path`, or a plain file, whoever may use it. */
+/** Throws unless `path` is missing or a regular file. Its owner and mode do not matter. */
 export function mustBePlain(path: string): Stats | undefined {
   const found = lstatSync(path, { throwIfNoEntry: false })
-  if (found) judgeKind(path, found)
+  if (found) checkKind(path, found)
   return found
 }
 
-/** A file descriptor of a file that is this user's alone; what is created has mode 0600. */
+/** Opens a file private to this user. A file that is created has mode 0600. */
 export function openPrivately(path: string, flags: number): number {
   let file: number
   try {
     file = openSync(path, flags | O_NOFOLLOW | O_NONBLOCK, 0o600)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ELOOP') throw link(path)
+    if ((error as NodeJS.ErrnoException).code === 'ELOOP') throw linkError(path)
     throw error
   }
   try {
-    judge(path, fstatSync(file))
+    checkPrivate(path, fstatSync(file))
     return file
   } catch (error) {
     closeSync(file)
@@ -85,49 +85,49 @@ export function readPrivately(path: string): string {
 }
 
 /**
- * Makes an empty file that only its user may read, unless there is one. It is linked into place already closed: closing a file that SQLite has
- * open elsewhere in this process would release SQLite's locks. Linking never follows a symbolic link.
+ * Creates an empty file that only its user may read, unless the file exists. It is closed before it is linked into place: closing a file that
+ * SQLite has open elsewhere in this process would release SQLite's locks. Linking never follows a symbolic link.
  */
 export function createPrivately(path: string, clock: Clock): void {
-  const draft = `${path}-new-${clock.bits().toString(36)}`
-  closeSync(openPrivately(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL))
+  const temporary = `${path}-new-${clock.bits().toString(36)}`
+  closeSync(openPrivately(temporary, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL))
   try {
-    linkSync(draft, path)
+    linkSync(temporary, path)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
   } finally {
-    rmSync(draft)
+    rmSync(temporary)
   }
 }
 
-/** Makes the missing folders, for this user alone. Not `recursive`: in /proc that tries for ever, because mkdir says ENOENT below a folder that exists. */
+/** Creates missing folders with mode 0700. Not `recursive`: in /proc that never ends, because mkdir fails with ENOENT below a folder that exists. */
 export function makeFolder(folder: string): void {
   const missing: string[] = []
-  for (let at = folder; !isThere(at); at = dirname(at)) missing.unshift(at)
+  for (let at = folder; !exists(at); at = dirname(at)) missing.unshift(at)
   for (const each of missing) {
     try {
       mkdirSync(each, 0o700)
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // else another process was quicker
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // else another process created it first
     }
   }
 }
 
-function isThere(path: string): boolean {
+function exists(path: string): boolean {
   return path === dirname(path) || lstatSync(path, { throwIfNoEntry: false }) !== undefined
 }
 
-function judgeKind(path: string, { mode }: Stats): void {
+function checkKind(path: string, { mode }: Stats): void {
   const kind = mode & constants.S_IFMT
-  if (kind === constants.S_IFLNK) throw link(path)
+  if (kind === constants.S_IFLNK) throw linkError(path)
   if (kind === constants.S_IFDIR)
     throw new LeaseError('INVALID', `${path} is a folder: name a file in it`, { facts: { path, reason: 'folder' } })
   if (kind !== constants.S_IFREG)
     throw new LeaseError('INVALID', `${path} is not a plain file: name another`, { facts: { path, reason: 'kind' } })
 }
 
-function judge(path: string, found: Stats): void {
-  judgeKind(path, found)
+function checkPrivate(path: string, found: Stats): void {
+  checkKind(path, found)
   if (process.getuid === undefined) return
   const { mode, uid } = found
   const me = process.getuid()
@@ -137,21 +137,21 @@ function judge(path: string, found: Stats): void {
   }
   if ((mode & 0o077) !== 0) {
     const octal = (mode & 0o777).toString(8).padStart(4, '0')
-    const message = `${path} has mode ${octal}, so other users may read or write it, and it is not used for that reason: chmod 600 ${path}`
+    const message = `${path} has mode ${octal}, so other users may read or write it. It is refused for that reason: chmod 600 ${path}`
     throw new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'mode', mode: octal } })
   }
 }
 
-function link(path: string): LeaseError {
+function linkError(path: string): LeaseError {
   let to = ''
   try {
     to = ` to ${readlinkSync(path)}`
   } catch {
-    // it is no longer there
+    // the link has been removed
   }
   return new LeaseError(
     'INVALID',
-    `${path} is a symbolic link${to}, and links are not followed here: name the file itself, or remove the link`,
+    `${path} is a symbolic link${to}, and symbolic links are not followed: name the file itself, or remove the link`,
     {
       facts: { path, reason: 'link' },
     },

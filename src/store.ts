@@ -1,107 +1,133 @@
 /**
- * The lower contract: an ordered log of batches with snapshots.
+ * The contract of a store: an ordered log of records with snapshots, shared by replicas.
  *
- * Not promised: that an append whose answer was lost did not happen; that `age` is known; that a log cannot lose its tail. What a store
- * weakens, its profile says. A store carries entries and never judges what they mean: the order is the engine's, the meaning is decided
- * by whoever applies it.
+ * A store orders and keeps records. It never interprets them: replicas read the log and apply the rules of leases to it, so a store needs
+ * no clock that others trust and no knowledge of leases. The suite in `leasehold/testing` (`storeSuite`) is this contract as tests.
+ *
+ * Every store guarantees:
+ * - One order. All stores on one log see the same records at the same indexes, without gaps. The first index is 1.
+ * - A check with each append. In one atomic step, `append` verifies that the log still contains the record at `after`, and adds the new one.
+ * - A changed log is reported. Each record gets a random nonce. A log that lost its tail has other nonces at the same indexes, and every
+ *   call with a position from before the loss answers `diverged`.
+ * - Honest failures. `UNAVAILABLE` means that nothing was done. Anything less certain is `UNKNOWN`.
+ *
+ * A store does not guarantee:
+ * - that an append failed because its answer was lost: the record may be in the log, also twice if it was sent again;
+ * - that the age of a record is known (`age` may be 0);
+ * - that acknowledged records survive a crash or a failover. The `profile` states what a store guarantees of this.
  */
 
-/** Where, and which entry it is: a log that lost its tail and grew again has other nonces at the same indexes. */
+/** What a store throws, see `Store`. */
+export { type ErrorCode, LeaseError } from './errors.ts'
+
+/** A place in the log: the index of a record and the nonce that identifies the record at that index. */
 export interface Position {
+  /** 1 for the first record, then one more for each record. */
   readonly index: number
+  /** 64 random bits, unsigned, drawn for each append. A log that lost its tail and grew again has other nonces at the same indexes. */
   readonly nonce: bigint
 }
 
-/** Before the first entry of any log. */
+/** The position before the first record of any log. */
 export const START: Position = { index: 0, nonce: 0n }
 
+/** One record of the log. */
 export interface LogRecord {
   readonly position: Position
   readonly bytes: Uint8Array
-  /** At least so many ms have passed since it was appended; 0 where the store cannot say. Never an overestimate. */
+  /** A lower bound, in milliseconds, of the time since the record was appended. Never an overestimate. 0 if the store cannot know. */
   readonly age: number
 }
 
+/** A replica's state at a position, from which other replicas start instead of at the first record. */
 export interface Snapshot {
-  /** It contains everything up to and including this entry. */
+  /** The snapshot contains the effect of every record up to and including this one. */
   readonly position: Position
-  /** As an entry's: at least so many ms since it was taken. */
+  /** A lower bound, in milliseconds, of the time since the snapshot was taken. 0 if the store cannot know. */
   readonly age: number
+  /** May be read later and in part. Throws `UNAVAILABLE` if newer snapshots have replaced it meanwhile. */
   readonly bytes: AsyncIterable<Uint8Array>
 }
 
 export interface Opened {
+  /** The newest complete snapshot, if there is one. */
   readonly snapshot?: Snapshot
+  /** The last record of the log; `START` if it is empty. */
   readonly head: Position
 }
 
 export type Appended =
-  /** It stands at `position`; `missed` is everything between `after` and it, in order. */
+  /** The record is in the log at `position`. `missed` holds all records between `after` and it, in order. */
   | { readonly kind: 'appended'; readonly position: Position; readonly missed: readonly LogRecord[] }
-  /** It stands at `position`, but more was missed than one answer carries: read on from `after`. */
+  /** The record is in the log at `position`, but one answer cannot carry all that was missed: read on from `after`. */
   | { readonly kind: 'behind'; readonly position: Position }
-  | NotThere
+  | Rejected
 
 export type Read =
-  /** What follows `after`, in order, as much as one answer carries. Empty: `after` was the end of the log when this was asked. */
-  { readonly kind: 'entries'; readonly entries: readonly LogRecord[] } | NotThere
+  /** Records that follow `after`, in order, as many as one answer carries. Empty: `after` was the end of the log during the call. */
+  { readonly kind: 'records'; readonly records: readonly LogRecord[] } | Rejected
 
-/** Nothing was appended or read. */
-export type NotThere =
-  /** Entries after `after` are no longer kept: begin from the snapshot. */
+/** The call did nothing, because of where the log stands. */
+export type Rejected =
+  /** The store has deleted records after `after`: start again from the newest snapshot. */
   | { readonly kind: 'trimmed' }
-  /** The log does not contain the entry one stands on: it lost or changed its tail. Nothing may be decided on it. */
+  /** The log does not contain the record at `after`: it lost or changed its tail. The replica must not decide anything on this log. */
   | { readonly kind: 'diverged'; readonly reason: string }
-  /** Another owns this log now, or this one never did. */
+  /** Another process owns the log now, or this store never owned it. `by` names the owner. */
   | { readonly kind: 'disowned'; readonly by: string }
 
-/** What a store promises, as data. `notes` say in words what weakens it. */
+/** What a store guarantees, as data. Users require it with `acquire(…, { require: ['durable'] })`. */
 export interface Profile {
+  /** The kind of store, for messages. */
   readonly store: string
   /** An acknowledged append survives a crash of the process and of the machine. */
   readonly durable: boolean
   /** An acknowledged append survives the loss of a machine. */
   readonly failover: boolean
-  /** Readers are told of new entries; else they poll. */
+  /** Waiting readers are notified of new records. If false, they poll. */
   readonly push: boolean
-  /** Several replicas may append; else exactly one owns it. */
+  /** Several replicas may append. If false, this store is the only one on its log. */
   readonly shared: boolean
-  /** `age` is known, so that short-lived replicas can still see a lease lapse. */
+  /** `age` is known, so that even replicas that run briefly see a lease expire. */
   readonly ages: boolean
+  /** What weakens these guarantees, in words for operators. */
   readonly notes: readonly string[]
 }
 
 /**
- * Calls may overlap, except that one replica has one append under way. A call that cannot be carried out throws a LeaseError:
- * `UNAVAILABLE` when certainly nothing was done, `UNKNOWN` when it may have been.
+ * An ordered log shared by all replicas. It stores records and never interprets them.
+ *
+ * Calls may overlap, but a replica has at most one append in flight. A call that cannot be carried out throws a `LeaseError`: `UNAVAILABLE`
+ * if nothing was done, `UNKNOWN` if it may have been. After disposal, every call throws `UNAVAILABLE`.
  */
 export interface Store extends AsyncDisposable {
+  /** May change while the store is opened: some engines reveal their settings only then. */
   readonly profile: Profile
 
   /**
-   * Aborted when it can never answer again though nobody closed it. An owner that renews in memory would not notice by itself that the log
-   * has become somebody else's. Left out: each call tells.
+   * Fires when this store can never answer again although it was not closed, e.g. because another process took the log over. An owner
+   * renews leases in memory and would not notice that by itself. A store without this signal reports it with its next answer.
    */
   readonly ended?: AbortSignal | undefined
 
-  /** Called once, first. Finds the newest complete snapshot and the end of the log, and takes ownership where that was asked for. */
+  /** Called once, before all other calls. Connects, finds the newest complete snapshot and the end of the log, and takes ownership if asked to. */
   open(): Promise<Opened>
 
   /**
-   * Puts `entry` at the end, durably as the profile says, after checking in the same transaction that the log contains `after`.
-   * Sending the same entry again after a lost answer is harmless: whoever applies the log applies it once.
+   * Appends `record` and returns everything appended between `after` and it. One atomic step with the check that the log contains `after`;
+   * durable as the profile says before it returns. Safe to retry: replicas apply a record once, however often it appears.
    */
-  append(entry: Uint8Array, after: Position): Promise<Appended>
+  append(record: Uint8Array, after: Position): Promise<Appended>
 
-  /** What follows `after`. With `wait`, answers only when there is something, or rejects with the signal's reason. */
+  /** Returns what follows `after`. With `wait`, resolves only once there is a record to return, or rejects with the signal's reason. */
   read(after: Position, options?: { readonly wait?: AbortSignal }): Promise<Read>
 
   /**
-   * Keeps a snapshot and may forget entries up to the one before it. `older`: a newer one is there already, nothing was done.
-   * Until it is complete it does not exist: a crash in the middle leaves the last one in force.
+   * Saves a snapshot and may delete records up to the snapshot before it, so that a reader slightly behind need not start again.
+   * `older`: the log has a newer one, and nothing was done. A crash while saving leaves the previous snapshot in force.
    */
   snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'>
 
-  /** The newest complete snapshot, for a reader that was `trimmed`. */
+  /** The newest complete snapshot, for a reader whose position was `trimmed`. */
   newest(): Promise<Snapshot | undefined>
 }

@@ -1,6 +1,6 @@
 /**
- * A clock of web standards alone, for what runs in a browser, where clock.ts cannot be loaded. Nobody decides about leases by it: it paces attempts
- * to reach a server. (There is no uptime in a browser, and its monotonic clock is common to one page only.)
+ * A clock that needs only web standards, for code that runs in a browser, where clock.ts cannot be loaded. It paces attempts to reach a server and
+ * decides nothing about leases: a browser has no uptime, and its monotonic clock is common to one page only.
  */
 import type { Clock } from './clock.ts'
 

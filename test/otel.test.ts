@@ -6,7 +6,7 @@ import { turn } from '../src/clock.ts'
 import { traceLeases } from '../src/otel.ts'
 import { silentLessor } from '../src/testing/in-memory.ts'
 
-/** As the one of OpenTelemetry for Node: the active span follows the flow of async calls. */
+/** A context manager like that of OpenTelemetry for Node: the active span follows async calls. */
 class AsyncContext implements ContextManager {
   readonly #storage = new AsyncLocalStorage<Context>()
   active(): Context {
@@ -50,7 +50,7 @@ function parentOf(span: ReadableSpan | undefined): string | undefined {
   return span?.parentSpanContext?.spanId
 }
 
-/** Runs `work` within a span, as a request handler of an application is. */
+/** Runs `work` within a span, like a request handler. */
 async function within<T>(name: string, work: () => Promise<T>): Promise<{ readonly result: T; readonly id: string }> {
   const span = tracer.startSpan(name)
   const result = await context.with(trace.setSpan(context.active(), span), work)
@@ -58,10 +58,10 @@ async function within<T>(name: string, work: () => Promise<T>): Promise<{ readon
   return { result, id: span.spanContext().spanId }
 }
 
-test("acquire and hold are children of the caller's span, and say what is held", async () => {
+test("acquire and hold are children of the caller's span, and name the resources", async () => {
   const { leases } = silentLessor({ holder: 'me' })
   const { id } = await within('handler', async () => {
-    await turn() // the context comes along through awaits
+    await turn() // the context survives awaits
     await leases.request('k', { ttl: '30s' }, async () => {
       await turn()
       expect(spans('lease.acquire')).toHaveLength(1)
@@ -97,7 +97,7 @@ test('a wait is a child of its acquire, and two callers keep their own parents',
   await leases[Symbol.asyncDispose]()
 })
 
-test('what is refused, and a wait that is over, end in an error with its code', async () => {
+test('a refusal, and a wait that is over, end the span with an error and its code', async () => {
   const { leases, clock } = silentLessor()
   const held = await leases.acquire('k')
   await leases.tryAcquire('k')
@@ -110,7 +110,7 @@ test('what is refused, and a wait that is over, end in an error with its code', 
   await leases[Symbol.asyncDispose]()
 })
 
-test('a loss ends the hold with its cause, after a word of warning', async () => {
+test('a loss ends the hold with its cause, after a jeopardy event', async () => {
   const { leases, clock, lessor } = silentLessor()
   const lease = await leases.acquire('k', { ttl: 1_000 })
   lessor.stopAnswering()
@@ -123,11 +123,11 @@ test('a loss ends the hold with its cause, after a word of warning', async () =>
   await leases[Symbol.asyncDispose]()
 })
 
-test('nothing is traced once it was stopped', async () => {
+test('nothing is traced after the tracer was stopped', async () => {
   const { leases } = silentLessor()
   const lease = await leases.acquire('k')
   stop()
-  expect(spans('lease.hold')).toHaveLength(1) // ended with the tracing
+  expect(spans('lease.hold')).toHaveLength(1) // ended when tracing stopped
   await lease.release()
   await leases.request('k', () => {})
   expect(spans('lease.acquire')).toHaveLength(1)

@@ -1,4 +1,4 @@
-/** Who may use the files of a store: nothing is reached through a link, and what others may read or write is refused, with words that help. */
+/** Which files a store accepts: it follows no link, and refuses files that other users may read or write, with a message that helps. */
 import {
   chmodSync,
   chownSync,
@@ -16,7 +16,8 @@ import { createServer } from 'node:net'
 import { networkInterfaces, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { connect, operatorSecret } from '../src/connect/connect.ts'
+import { connect } from '../src/connect/connect.ts'
+import { operatorSecret } from '../src/connect/operator-secret.ts'
 import { LeaseError } from '../src/errors.ts'
 import { FileStore } from '../src/store/file/file.ts'
 import { Place } from './support/cli.ts'
@@ -25,7 +26,7 @@ const SLOW = 60_000
 const root = process.getuid?.() === 0
 
 describe('a symbolic link is not followed', () => {
-  test('in the place of the data file: what it leads to is neither made nor used', async () => {
+  test('in place of the data file: its target is neither created nor used', async () => {
     using folder = new Folder()
     const [dangling, leading, theirs] = [folder.file('dangling.db'), folder.file('leading.db'), folder.file('theirs.db')]
     symlinkSync(folder.file('made-by-link.db'), dangling)
@@ -38,7 +39,7 @@ describe('a symbolic link is not followed', () => {
     expect(folder.files()).toEqual(before)
   })
 
-  test.each(['-head', '-owner', '-wal', '-shm', '-journal'])('in the place of PATH%s: what it leads to keeps its content', async side => {
+  test.each(['-head', '-owner', '-wal', '-shm', '-journal'])('in place of PATH%s: its target keeps its content', async side => {
     using folder = new Folder()
     const [path, precious] = [folder.file('log.db'), folder.file('precious')]
     writeFileSync(precious, 'do not touch', { mode: 0o600 })
@@ -48,17 +49,17 @@ describe('a symbolic link is not followed', () => {
     expect(existsSync(path)).toBe(false)
   })
 
-  test('in the place of a socket for the server', { timeout: SLOW }, async () => {
+  test('in place of a socket for the server', { timeout: SLOW }, async () => {
     await using here = new Place()
     writeFileSync(here.file('precious'), 'do not touch')
     symlinkSync(here.file('precious'), here.file('socket'))
     const { code, stderr } = await here.run(['serve', '--socket', here.file('socket')])
     expect(code).toBe(64)
-    expect(stderr).toContain('is there already and is no socket')
+    expect(stderr).toContain('exists and is not a socket')
     expect(readFileSync(here.file('precious'), 'utf8')).toBe('do not touch')
   })
 
-  test('in the place of a backup: the link is replaced, and what it led to keeps its content', { timeout: SLOW }, async () => {
+  test('in place of a backup: the link is replaced, and its target keeps its content', { timeout: SLOW }, async () => {
     await using here = new Place()
     writeFileSync(here.file('precious'), 'do not touch')
     symlinkSync(here.file('precious'), here.file('backup'))
@@ -69,7 +70,7 @@ describe('a symbolic link is not followed', () => {
   })
 })
 
-describe('a file that others may use is refused', () => {
+describe('a file that other users may use is refused', () => {
   test('the data file and each beside it, with the mode to give it', async () => {
     using folder = new Folder()
     const path = folder.file('log.db')
@@ -115,7 +116,7 @@ describe('a file that others may use is refused', () => {
     await filled(path)
   })
 
-  test('by commands and by the server alike: 77, and the words say what to do', { timeout: SLOW }, async () => {
+  test('by commands and by the server alike: 77, and the message says what to do', { timeout: SLOW }, async () => {
     await using here = new Place()
     expect((await here.run(['ls'])).code).toBe(0)
     const path = here.file('leasehold/leasehold.db')
@@ -129,7 +130,7 @@ describe('a file that others may use is refused', () => {
   })
 })
 
-test('every file of a server is for its user alone', { timeout: SLOW }, async () => {
+test('every file of a server is private to its user', { timeout: SLOW }, async () => {
   await using here = new Place()
   const server = here.start(['serve', '--listen', '127.0.0.1:0', '--socket', here.file('leasehold/socket')])
   await server.printed(/http:/)
@@ -141,16 +142,16 @@ test('every file of a server is for its user alone', { timeout: SLOW }, async ()
   for (const file of files) expect([file, (statSync(join(folder, file)).mode & 0o777).toString(8)]).toEqual([file, '600'])
 })
 
-describe('what speaks for the store is sent to its server alone', () => {
+describe('the operator secret is sent only to the server of the store', () => {
   const secret = `lh_${'s'.repeat(43)}`
 
-  /** A data file whose owner says that it serves at an address where we listen, and what arrives there. */
-  async function announced(path: string): Promise<AsyncDisposable & { heard(): string }> {
-    let heard = ''
+  /** A data file whose owner announces an address on which this test listens, and what arrives there. */
+  async function announced(path: string): Promise<AsyncDisposable & { received(): string }> {
+    let received = ''
     const listener = createServer(socket => {
       socket.on('error', () => {})
       socket.setEncoding('latin1').on('data', text => {
-        heard += text
+        received += text
         socket.end('-ERR no\r\n')
       })
     })
@@ -159,7 +160,7 @@ describe('what speaks for the store is sent to its server alone', () => {
     const store = new FileStore({ path, own: { name: 'planted', address: `leasehold://127.0.0.1:${port}` } })
     await store.open()
     return {
-      heard: () => heard,
+      received: () => received,
       async [Symbol.asyncDispose]() {
         await store[Symbol.asyncDispose]()
         await new Promise(resolve => listener.close(resolve))
@@ -174,32 +175,32 @@ describe('what speaks for the store is sent to its server alone', () => {
     symlinkSync(precious, `${path}-operator`)
     await using there = await announced(path)
     expect(await connect(`file:${path}`).catch(error => error)).toMatchObject({ code: 'INVALID', facts: { reason: 'link' } })
-    expect(there.heard()).toBe('')
+    expect(there.received()).toBe('')
   })
 
-  test('one that others may read, and a file that holds no secret of ours, are not sent', async () => {
+  test('a secret that other users may read, and a file without a secret, are not sent', async () => {
     using folder = new Folder()
     const path = folder.file('log.db')
     writeFileSync(`${path}-operator`, secret, { mode: 0o644 })
     await using there = await announced(path)
     expect(await connect(`file:${path}`).catch(error => error)).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'mode' } })
-    expect(there.heard()).toBe('')
+    expect(there.received()).toBe('')
     writeFileSync(`${path}-operator`, 'a private key')
     chmodSync(`${path}-operator`, 0o600)
     await connect(`file:${path}`).catch(() => {})
-    expect(there.heard()).not.toContain('private')
+    expect(there.received()).not.toContain('private')
   })
 
-  test('to a server of this machine it is sent', async () => {
+  test('it is sent to a server of this machine', async () => {
     using folder = new Folder()
     const path = folder.file('log.db')
     writeFileSync(`${path}-operator`, secret, { mode: 0o600 })
     await using there = await announced(path)
     await connect(`file:${path}`).catch(() => {})
-    expect(there.heard()).toContain(secret)
+    expect(there.received()).toContain(secret)
   })
 
-  test('to another machine, and to a socket of another user, it is not', () => {
+  test('it is not sent to another machine, nor to a socket of another user', () => {
     using folder = new Folder()
     const path = folder.file('log.db')
     writeFileSync(`${path}-operator`, secret, { mode: 0o600 })
@@ -214,7 +215,7 @@ describe('what speaks for the store is sent to its server alone', () => {
   })
 })
 
-describe('a path where nothing can be made is told at once', () => {
+describe('a path where no file can be created is refused at once', () => {
   test.each([
     ['below a folder of the system that takes none', '/proc/nope/x.db', /\/proc\/nope/],
     ['deep below it', '/proc/nope/a/b/c/x.db', /\/proc\/nope/],

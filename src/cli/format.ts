@@ -1,12 +1,12 @@
-/** Times as people read them, on their own clock. */
+/** Formatting for people: times in the local time zone, and lists of words. */
 const format = new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' })
 
-export function clockTime(wall: number): string {
+export function localTime(wall: number): string {
   return format.format(wall)
 }
 
 /** `a`, `a and b`, `a, b and c`. */
-export function listed(words: readonly string[]): string {
+export function joinWithAnd(words: readonly string[]): string {
   if (words.length < 2) return words.join('')
   return `${words.slice(0, -1).join(', ')} and ${words.at(-1)}`
 }

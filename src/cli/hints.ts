@@ -1,21 +1,21 @@
 /**
- * Commands that are suggested to be typed. One that leaves out the store that the caller named would act on the default file, so every
- * suggestion gets the `--store` and `--config` of the command that makes it. What comes from the environment is inherited.
+ * Adds `--store` and `--config` to the commands that messages suggest. Without them, a suggested command would act on the default file instead of
+ * the store that the caller named. Settings from the environment need no flag: the next command inherits them.
  */
-import { shown } from '../connect/connect.ts'
+import { redactedUrl } from '../connect/url.ts'
 
 let flags = ''
 
-/** The flags that the command at hand was given. */
+/** Remembers the flags of the command that is running. */
 export function rememberFlags({ store, config }: { readonly store?: string | undefined; readonly config?: string | undefined }): void {
   flags = [
-    ...(store === undefined ? [] : [`--store ${quoted(shown(store))}`]),
+    ...(store === undefined ? [] : [`--store ${quoted(redactedUrl(store))}`]),
     ...(config === undefined ? [] : [`--config ${quoted(config)}`]),
   ].join(' ')
 }
 
-/** With the flags put after the words that name the command, unless a store is named there already. */
-export function completed(text: string): string {
+/** Puts the flags after the words that name the command, unless the suggestion names a store itself. */
+export function withStoreFlags(text: string): string {
   if (flags === '') return text
   return text.replace(
     /\bleasehold ((?:key|policy) (?:create|ls|revoke|get|set|unset)|ls|show|history|explain|watch|revoke|break|backup|restore)\b(?![^.;)]*--store)/g,

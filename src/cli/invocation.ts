@@ -1,26 +1,26 @@
-/** One visit of a command to the place where leases live: settings read, opened, signals heard, closed again whatever happens. */
+/** One run of a command: reads the settings, opens the store or server, listens for signals, and closes everything, whatever happens. */
 import type { Command } from 'commander'
-import { type Clock, systemClock, unlessAborted } from '../clock.ts'
+import { type Clock, keepAlive, systemClock, unlessAborted } from '../clock.ts'
 import { open } from '../connect/connect.ts'
 import { Leases } from '../leases.ts'
 import type { Lessor, Query, View } from '../lessor.ts'
-import { Interrupted, usage } from './exit.ts'
+import { Interrupted, usageError } from './exit.ts'
 import { rememberFlags } from './hints.ts'
 import { Output } from './output.ts'
-import { blamed, type Flags, type Settings, settingsOf } from './settings.ts'
+import { attributeErrors, type Flags, type Settings, settingsOf } from './settings.ts'
 
 const OPTIONS = {
-  store: ['--store <url>', 'where leases live (LEASEHOLD_URL; default: a file of your own)'],
-  config: ['--config <file>', 'a configuration file (default: leasehold.json beside the data file)'],
-  holder: ['--holder <name>', 'who we are (LEASEHOLD_HOLDER; default: host:pid)'],
-  json: ['--json', 'one JSON object a line'],
+  store: ['--store <url>', 'the store or server to use (default: LEASEHOLD_URL, else leasehold.db in your state folder)'],
+  config: ['--config <file>', 'the configuration file (default: leasehold.json beside the data file, if it exists)'],
+  holder: ['--holder <name>', 'the name under which this command holds leases (default: LEASEHOLD_HOLDER, else host:pid)'],
+  json: ['--json', 'print JSON, one object per line (default: text)'],
 } as const
 
-/** What every command takes, or those of it that one has a use for. */
-export function common(command: Command, names = Object.keys(OPTIONS) as readonly (keyof typeof OPTIONS)[]): Command {
+/** Adds the options that every command takes, or the named ones of them. */
+export function addGlobalOptions(command: Command, names = Object.keys(OPTIONS) as readonly (keyof typeof OPTIONS)[]): Command {
   for (const name of names) {
-    const [flag, words] = OPTIONS[name]
-    command.option(flag, words)
+    const [flag, description] = OPTIONS[name]
+    command.option(flag, description)
   }
   return command
 }
@@ -30,12 +30,12 @@ export interface CommandInput {
   readonly out: Output
 }
 
-/** The flags of a command and of the program before it; nearer ones count. */
+/** Reads the flags of a command and of the program before it. Those of the command take precedence. */
 export function commandInput(command: Command): CommandInput {
   const flags = { ...command.parent?.parent?.opts(), ...command.parent?.opts(), ...command.opts() } as Flags & { json?: boolean }
   for (const name of Object.keys(OPTIONS))
     if (name in flags && !command.options.some(option => option.attributeName() === name))
-      throw usage(`${command.name()} has no use for --${name}`, `See leasehold help ${command.name()}.`)
+      throw usageError(`${command.name()} does not take --${name}`, `Run: leasehold help ${command.name()}`)
   rememberFlags(flags)
   return { settings: settingsOf(flags), out: new Output({ json: flags.json === true }) }
 }
@@ -46,44 +46,44 @@ export interface Invocation extends CommandInput {
   readonly clock: Clock
   /** Fires with the first INT, TERM or HUP. */
   readonly signal: AbortSignal
-  /** At the log's end. */
+  /** Reads at the end of the log. */
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>): Promise<View<K>>
 }
 
-/** Signals, from before anything is opened. */
-export interface ForwardedSignals {
-  /** Fires with the first that asks us to end. */
+/** Listens for signals from before the store is opened. */
+export interface InterruptListener {
+  /** Fires with the first signal that asks the command to end. */
   readonly signal: AbortSignal
   stop(): void
 }
 
 export async function invoke<T>(
   command: Command,
-  work: (here: Invocation) => Promise<T>,
-  heard: ForwardedSignals = interrupted(),
+  work: (invocation: Invocation) => Promise<T>,
+  interrupts: InterruptListener = listenForInterrupt(),
 ): Promise<T> {
-  const { signal } = heard
-  const stay = stayAlive(systemClock)
+  const { signal } = interrupts
+  const letExit = keepAlive(systemClock)
   try {
     const { settings, out } = commandInput(command)
-    await using leases = await unlessEnded(connected(settings), signal)
+    await using leases = await closeIfAborted(connectWith(settings), signal)
     const { lessor, clock } = leases
     const read: Invocation['read'] = query => lessor.read(query, { consistent: true, signal })
     return await work({ settings, out, leases, lessor, clock, signal, read })
   } finally {
-    stay()
-    heard.stop()
+    letExit()
+    interrupts.stop()
   }
 }
 
-async function connected(settings: Settings): Promise<Leases> {
+async function connectWith(settings: Settings): Promise<Leases> {
   const { url, holder, apiKey } = settings
-  const lessor = await blamed(settings, () => open(url, apiKey === undefined ? {} : { apiKey }))
+  const lessor = await attributeErrors(settings, () => open(url, apiKey === undefined ? {} : { apiKey }))
   return new Leases(lessor, holder === undefined ? {} : { holder })
 }
 
-/** What is being opened when a signal comes is not waited for: nothing was asked there yet. */
-async function unlessEnded(opening: Promise<Leases>, signal: AbortSignal): Promise<Leases> {
+/** Does not wait for a store that is still being opened when a signal arrives: no request was made there yet. */
+async function closeIfAborted(opening: Promise<Leases>, signal: AbortSignal): Promise<Leases> {
   try {
     return await unlessAborted(opening, signal)
   } catch (error) {
@@ -92,8 +92,8 @@ async function unlessEnded(opening: Promise<Leases>, signal: AbortSignal): Promi
   }
 }
 
-/** From now on, these signals end what waits instead of the process, until `stop`. */
-export function interrupted(): ForwardedSignals {
+/** From now until `stop`, INT, TERM and HUP abort what the command waits for instead of ending the process. */
+export function listenForInterrupt(): InterruptListener {
   const controller = new AbortController()
   const end = (name: NodeJS.Signals) => controller.abort(new Interrupted(name))
   const names = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
@@ -104,14 +104,4 @@ export function interrupted(): ForwardedSignals {
       for (const name of names) process.off(name, end)
     },
   }
-}
-
-/** Neither a store that waits for news nor a timer of ours keeps a process alive; a command that waits must. */
-export function stayAlive(clock: Clock): () => void {
-  let cancel = () => {}
-  const again = () => {
-    cancel = clock.after(3_600_000, again, { ref: true })
-  }
-  again()
-  return () => cancel()
 }

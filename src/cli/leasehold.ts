@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Before anything else is loaded: USR1 and USR2 belong to the command that is run. The one would open a debugger of Node, to which every user of the
-// machine can connect, and the other end us.
+// The `leasehold` program. Before anything else is loaded, take over USR1 and USR2, which belong to the command that `run` starts. By default, USR1
+// would open Node's debugger, to which every user of the machine can connect, and USR2 would end the process.
 for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, () => {})
 
 const { main } = await import('./program.ts')

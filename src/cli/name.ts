@@ -1,15 +1,17 @@
-/** Names that nothing can ever have are told to the caller, and not answered with "nobody has it". */
+/**
+ * Checks names and prefixes before a command reads them. An impossible name must be an error: "it is free" would be true and misleading.
+ */
 import { badName, badPrefix } from '../kernel/name.ts'
-import { usage } from './exit.ts'
+import { usageError } from './exit.ts'
 
-const NEXT = 'Names are segments with / between them, such as jobs/nightly.'
+const NEXT = 'A name consists of segments separated by /, for example jobs/nightly.'
 
-export function mustName(name: string): void {
+export function requireValidName(name: string): void {
   const bad = badName(name)
-  if (bad !== undefined) throw usage(`no resource is called ${JSON.stringify(name)}: it ${bad}`, NEXT)
+  if (bad !== undefined) throw usageError(`${JSON.stringify(name)} cannot be the name of a resource: it ${bad}`, NEXT)
 }
 
-export function mustPrefix(prefix: string): void {
+export function requireValidPrefix(prefix: string): void {
   const bad = badPrefix(prefix)
-  if (bad !== undefined) throw usage(`nothing is under ${JSON.stringify(prefix)}: it ${bad}`, NEXT)
+  if (bad !== undefined) throw usageError(`${JSON.stringify(prefix)} cannot be a prefix: it ${bad}`, NEXT)
 }

@@ -1,4 +1,4 @@
-/** The program: which commands there are, and how every one of them ends. A new command is its file and one line here. */
+/** The program: the list of commands, and how each of them ends. A new command is its file and one line here. */
 import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { backup } from './command/backup.ts'
@@ -18,10 +18,10 @@ import { run } from './command/run.ts'
 import { serve } from './command/serve.ts'
 import { show } from './command/show.ts'
 import { watch } from './command/watch.ts'
-import { CommandFailure, EXIT, Interrupted, report, usage } from './exit.ts'
-import { common } from './invocation.ts'
-import { refuseContradictions } from './option-conflicts.ts'
-import { leaveGoneTerminals, onStdoutError, say } from './output.ts'
+import { CommandFailure, EXIT, Interrupted, reportError, usageError } from './exit.ts'
+import { addGlobalOptions } from './invocation.ts'
+import { rejectConflicts } from './option-conflicts.ts'
+import { closeGoneTerminals, onStdoutError, writeStderrLine } from './output.ts'
 
 const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
@@ -33,76 +33,82 @@ const commands: readonly ((program: Command) => void)[] = [
 
 export function program(): Command {
   const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
-  const all = common(new Command('leasehold'))
-    .description('Leases: who may do what, for how long.')
+  const root = addGlobalOptions(new Command('leasehold'))
+    .description('Leases for programs that must agree on who may do what, and for how long.')
     .version(version)
     .enablePositionalOptions()
-    .helpCommand('help [command]', 'what a command does and takes')
+    .helpCommand('help [command]', 'show what a command does and its options')
     .showSuggestionAfterError()
-  for (const add of commands) add(all)
-  for (const each of below(all)) refuseContradictions(each)
-  for (const each of [all, ...below(all)])
-    each.exitOverride().configureOutput({ writeErr: () => {}, writeOut: text => process.stdout.write(text) })
-  return all
+  for (const add of commands) add(root)
+  for (const command of subcommands(root)) rejectConflicts(command)
+  for (const command of [root, ...subcommands(root)])
+    command.exitOverride().configureOutput({ writeErr: () => {}, writeOut: text => process.stdout.write(text) })
+  return root
 }
 
-function below(command: Command): Command[] {
-  return command.commands.flatMap(each => [each as Command, ...below(each as Command)])
+function subcommands(command: Command): Command[] {
+  return command.commands.flatMap(child => [child as Command, ...subcommands(child as Command)])
 }
 
 export async function main(argv: readonly string[]): Promise<void> {
   const end = argv.indexOf('--')
   const json = (end === -1 ? argv : argv.slice(0, end)).includes('--json')
-  onStdoutError(error => report(notWritten(error), { json }))
-  leaveGoneTerminals()
-  const all = program()
+  onStdoutError(error => reportError(outputError(error), { json }))
+  closeGoneTerminals()
+  const root = program()
   try {
-    if (argv.length === 0) say(all.helpInformation().trimEnd())
+    if (argv.length === 0) writeStderrLine(root.helpInformation().trimEnd())
     if (argv.length === 0) process.exitCode = EXIT.usage
-    else await all.parseAsync(deepHelp(argv), { from: 'user' })
+    else await root.parseAsync(deepHelp(argv), { from: 'user' })
   } catch (error) {
     if (error instanceof CommanderError) {
-      if (error.exitCode !== 0) process.exitCode = report(mistyped(error, argv, all), { json })
+      if (error.exitCode !== 0) process.exitCode = reportError(parseError(error, argv, root), { json })
       return
     }
-    process.exitCode = report(error, { json })
-    // Whatever was being opened or waited for goes with us.
+    process.exitCode = reportError(error, { json })
+    // Do not wait for a store that is still being opened.
     if (error instanceof Interrupted) process.exit()
   }
 }
 
-/** Commander's own `help` goes one word deep. */
+/** Commander's own `help` command takes one word: `help policy set` needs this. */
 function deepHelp(argv: readonly string[]): readonly string[] {
   const [word, ...names] = argv
   return word === 'help' && names.length > 1 ? [...names, '--help'] : argv
 }
 
-function mistyped({ message, code }: CommanderError, argv: readonly string[], all: Command): Error {
-  if (code === 'commander.help') return incomplete(argv, all)
-  const hint = code === 'commander.unknownOption' ? ' What belongs to the command that is run comes after --.' : ''
-  // A suggestion stands on a line of its own.
-  return usage(message.replace(/^error: /, '').replaceAll('\n', ' '), `See leasehold help, or leasehold help COMMAND.${hint}`)
+/** By the code of Commander's error. */
+const HINTS: Readonly<Record<string, string>> = {
+  'commander.unknownOption': ' Options of the command that is run come after --.',
+  'commander.missingArgument': ' The command to run, if it takes one, comes after --: leasehold run NAME -- CMD…',
 }
 
-/** A command that only others are below of, or help about one that is not there. */
-function incomplete(argv: readonly string[], all: Command): Error {
+function parseError({ message, code }: CommanderError, argv: readonly string[], root: Command): Error {
+  if (code === 'commander.help') return missingSubcommand(argv, root)
+  const hint = HINTS[code] ?? ''
+  // Commander puts its suggestion on a second line.
+  return usageError(message.replace(/^error: /, '').replaceAll('\n', ' '), `Run: leasehold help, or leasehold help COMMAND.${hint}`)
+}
+
+/** For a command that needs a subcommand, and for help about a command that does not exist. */
+function missingSubcommand(argv: readonly string[], root: Command): Error {
   const [first, second] = argv.filter(word => !word.startsWith('-'))
-  if (first === 'help' && second !== undefined) return usage(`there is no command ${second}`, 'See leasehold help.')
-  const group = all.commands.find(each => argv.includes(each.name()))
-  if (group === undefined) return usage('there is no command', 'See leasehold help.')
-  const names = group.commands.map(each => each.name())
-  return usage(
-    `${group.name()} what?`,
-    `There are: ${names.map(name => `leasehold ${group.name()} ${name}`).join(', ')}. See leasehold help ${group.name()}.`,
+  if (first === 'help' && second !== undefined) return usageError(`unknown command: ${second}`, 'Run: leasehold help')
+  const group = root.commands.find(command => argv.includes(command.name()))
+  if (group === undefined) return usageError('no command was given', 'Run: leasehold help')
+  const names = group.commands.map(command => command.name())
+  return usageError(
+    `${group.name()} needs a subcommand`,
+    `Use one of: ${names.map(name => `leasehold ${group.name()} ${name}`).join(', ')}. For details run: leasehold help ${group.name()}`,
   )
 }
 
-function notWritten(error: NodeJS.ErrnoException): CommandFailure {
+function outputError(error: NodeJS.ErrnoException): CommandFailure {
   return new CommandFailure({
     exit: EXIT.output,
     code: error.code ?? 'OUTPUT',
-    happened: `the output could not be written: ${error.message}`,
-    means: 'What was asked for was done, and not all of it was told.',
-    next: 'See that there is room where stdout goes, then look again.',
+    message: `the output could not be written: ${error.message}`,
+    means: 'The command was carried out, but part of its output is missing.',
+    next: 'Free space where stdout goes, then check the result with leasehold show or leasehold ls.',
   })
 }

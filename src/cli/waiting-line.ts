@@ -1,15 +1,16 @@
-/** While a command waits on a terminal: one line, always the same one, that says who has it, for how long, and our place in the queue. */
+/** The status line of a command that waits on a terminal: who holds the resource, for how long, and the command's place in the queue. */
 import { isatty } from 'node:tty'
 import { inWords } from '../duration.ts'
 import type { Leases } from '../leases.ts'
 import type { ResourceView } from '../lessor.ts'
-import { clean, type Output, write } from './output.ts'
+import { clean, type Output, writeStderr } from './output.ts'
 
-const EVERY = 1_000
+/** Ms between two drawings of the line. */
+const REDRAW_INTERVAL = 1_000
 
 export interface WaitingLine {
-  readonly place: (place: { readonly lease: number; readonly position: number }) => void
-  /** Takes the line away. */
+  readonly update: (place: { readonly lease: number; readonly position: number }) => void
+  /** Clears the line. */
   end(): void
 }
 
@@ -18,40 +19,40 @@ export function waitingLine({ leases, out, resource }: { leases: Leases; out: Ou
   const terminal = isatty(2) && !out.json
   let position: number | undefined
   let shown = false
-  let over = false
+  let ended = false
   let cancel = () => {}
 
   const draw = async () => {
     cancel()
-    const found = await lessor.read({ kind: 'resource', resource }).catch(() => undefined)
-    if (over) return
-    const text = clean(inOneLine(resource, found?.value, position, clock.wall()))
-    const columns = process.stderr.columns || 80 // 0 is what a terminal says that nobody has given a size
-    write(`\r\u001b[K${[...text].slice(0, columns - 1).join('')}`)
+    const view = await lessor.read({ kind: 'resource', resource }).catch(() => undefined)
+    if (ended) return
+    const text = clean(waitingText(resource, view?.value, position, clock.wall()))
+    const columns = process.stderr.columns || 80 // a terminal without a size reports 0
+    writeStderr(`\r\u001b[K${[...text].slice(0, columns - 1).join('')}`)
     shown = true
-    cancel = clock.after(EVERY, () => void draw())
+    cancel = clock.after(REDRAW_INTERVAL, () => void draw())
   }
 
   return {
-    place: place => {
+    update: place => {
       if (out.json && position !== place.position) out.note('waiting', { resource, ...place })
       position = place.position
       if (terminal) void draw()
     },
     end: () => {
-      over = true
+      ended = true
       cancel()
-      if (shown) write('\r\u001b[K')
+      if (shown) writeStderr('\r\u001b[K')
     },
   }
 }
 
-export function inOneLine(resource: string, view: ResourceView | undefined, position: number | undefined, now: number): string {
+function waitingText(resource: string, view: ResourceView | undefined, position: number | undefined, now: number): string {
   const [first, ...others] = view?.grants ?? []
   const who =
     first === undefined
-      ? 'it is not granted yet'
+      ? 'not granted yet'
       : `${first.status === 'frozen' ? 'frozen for' : 'held by'} ${first.holder}${others.length > 0 ? ` and ${others.length} more` : ''} for ${inWords(Math.max(0, now - first.since))}`
-  const place = position === undefined ? '' : position === 0 ? ', you are next' : `, ${position} before you`
+  const place = position === undefined ? '' : position === 0 ? ', you are next' : `, ${position} ahead of you`
   return `waiting for ${resource}: ${who}${place}`
 }

@@ -1,9 +1,11 @@
+/** Starts the thread that renews leases while the main event loop is blocked (`heartbeat: 'worker'`). */
 import { Worker } from 'node:worker_threads'
 import { systemClock } from '../clock.ts'
 import { milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
+import { marginOf } from '../holder/validity.ts'
 import { LoopPulse, WorkerHeartbeat } from '../holder/worker-heartbeat.ts'
-import { type LeasesOptions, marginOf } from '../leases.ts'
+import type { LeasesOptions } from '../leases.ts'
 
 export interface ThreadData {
   readonly url: string
@@ -13,22 +15,21 @@ export interface ThreadData {
   readonly maxStall: number
 }
 
-/** A pacemaker whose thread has opened `url` and is ready. */
+/** Resolves when the thread has opened `url`. */
 export async function startWorkerHeartbeat(url: string, options: LeasesOptions & { readonly apiKey?: string }): Promise<WorkerHeartbeat> {
   const { clock = systemClock, apiKey } = options
   if (/^memory:/i.test(url))
-    throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot keep leases in ${url}: the memory of one thread is not another's`)
-  if (clock !== systemClock) throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' goes by the machine's own clock, not by another")
+    throw new LeaseError('UNSUPPORTED', `heartbeat: 'worker' cannot renew leases in ${url}: threads do not share that memory`)
+  if (clock !== systemClock)
+    throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' uses the machine's own clock; leave out the option clock")
   const maxStall = milliseconds(options.maxStall ?? '10s', 'maxStall')
   const pulse = new LoopPulse()
   const data: ThreadData = { url, apiKey, pulse: pulse.memory, margin: marginOf(options), maxStall }
   const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
-  // Not `once`: that rejects with an error as well, and a rejection nobody waits for would end the process that is to go on without the thread.
+  // Not `once`: it also rejects on 'error'. An unhandled rejection would end the process, which must continue without the thread.
   let failure: Error | undefined
   worker.on('error', error => (failure = error))
-  const ended = new Promise<Error>(resolve =>
-    worker.once('exit', code => resolve(failure ?? new Error(`it ended by itself with code ${code}`))),
-  )
+  const ended = new Promise<Error>(resolve => worker.once('exit', code => resolve(failure ?? new Error(`it exited with code ${code}`))))
   const ready = new Promise<undefined>(resolve => worker.once('message', () => resolve(undefined)))
   const cause = await Promise.race([ready, ended])
   if (cause !== undefined)
@@ -54,7 +55,7 @@ export async function startWorkerHeartbeat(url: string, options: LeasesOptions &
   )
 }
 
-/** From sources, as in tests, the thread runs what was built. */
+/** If this file runs from source, as in tests, the thread runs the built file. */
 function workerFile(): URL {
   return new URL(import.meta.url.endsWith('.ts') ? '../../dist/connect/heartbeat-worker.js' : './heartbeat-worker.js', import.meta.url)
 }

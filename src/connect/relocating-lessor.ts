@@ -1,56 +1,49 @@
 /**
- * A lessor that goes along when its leases move to another log, and that goes on over the place itself when the server it was led to, which
- * owned that place, has stopped.
+ * A lessor that follows its leases when they move to another log. If it was redirected from a store to the server that owns it, and that
+ * server has stopped, it continues on the store itself.
  *
- * Not promised: that a watch sees every event of a move; it is told to begin anew (`resync`), as after any gap. Promised: what was asked is
- * decided in one place only, and one who asks on this lessor never learns that there were two.
+ * Guaranteed: a command is decided in one place only, and callers of this lessor cannot tell that there were two. Not guaranteed: that a
+ * watch sees every event of a move. It gets a `resync` event, as after any gap.
  */
 import { setMaxListeners } from 'node:events'
 import { type Clock, pause, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
+import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import {
-  type Completion,
-  complete,
-  copyOf,
-  type Lessor,
-  type ProposeOptions,
-  type Query,
-  type ReadOptions,
-  type View,
-  type WatchOptions,
-} from '../lessor.ts'
+import { complete } from '../lessor/complete.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile } from '../store.ts'
 
 export interface RelocatingLessorOptions {
   readonly clock?: Clock
-  /** Opens the place that a log's leases have moved to. */
+  /** Opens the store or server that the leases have moved to. */
   readonly open: (url: string) => Promise<Lessor>
-  /** For one who was led to the server that owns its place: opens the place anew, whoever has it now. Throws while it cannot be had. */
+  /** Set if the lessor is a client of the server that owns the store: opens the store again, or its present server. Throws while neither can be opened. */
   readonly home?: () => Promise<Lessor>
 }
 
-/** Of a lessor that speaks to a server: which one, and undefined while there is none. */
+/** A lessor that is a client of a server. */
 interface Remote extends Lessor {
+  /** Undefined while the server cannot be reached. */
   readonly server: string | undefined
 }
 
-const RETRY = 50
-/** How seldom it is tried to go along at last, where that place cannot be opened. */
-const RETRY_LAST = 5_000
-/** Leases on their way are waited for so long; a move is one write of a snapshot. */
+const FIRST_RETRY = 50
+/** The longest pause between two attempts to open a new place that cannot be opened. */
+const MAX_RETRY = 5_000
+/** How long a request waits for leases that are being moved. A move is one write of a snapshot. */
 const TIMEOUT = 30_000
-/** How often it is looked whether the server is there, and whether its place can be had. */
-const LOOK = 100
-const LOOK_HOME = 500
+/** The intervals of checking that the server can be reached, and of trying to open its store. */
+const SERVER_CHECK = 100
+const STORE_CHECK = 500
 /**
- * A server that is started again finds its place in use by those who went home, and cannot own it. So it is given as long as the shortest
- * lease allows: one is renewed at half of its ttl, and a sixth of it leaves time for the way and for a renewal.
+ * A server that restarts cannot own a store that its former clients already use. So clients wait for it as long as the shortest lease allows.
+ * A lease is renewed at half of its ttl; waiting for a sixth of it leaves time to open the store and to renew.
  */
-const LONGEST_ABSENCE = 10_000
-const SHARE = 6
+const MAX_ABSENCE = 10_000
+const TTL_DIVISOR = 6
 
 export class RelocatingLessor implements Lessor {
   readonly #clock: Clock
@@ -58,21 +51,21 @@ export class RelocatingLessor implements Lessor {
   readonly #ended = new AbortController()
   #here: Lessor
   /** Fires when `#here` is no longer where the leases are. */
-  #left = manyHear()
-  #going: Promise<void> | undefined
+  #left = controllerForWatches()
+  #moving: Promise<void> | undefined
   readonly #home: RelocatingLessorOptions['home']
   readonly #onRewound = new Set<(why: LeaseError) => void>()
   #closed = false
-  #shortest = Number.POSITIVE_INFINITY
-  #cancelLook: (() => void) | undefined
+  #shortestTtl = Number.POSITIVE_INFINITY
+  #cancelCheck: (() => void) | undefined
 
-  /** The lessor is this one's from here on. */
+  /** Takes over `here`, and closes it. */
   constructor(here: Lessor, { clock = systemClock, open, home }: RelocatingLessorOptions) {
     this.#clock = clock
     this.#open = open
     this.#home = home
     this.#here = here
-    this.#settle()
+    this.#attach()
   }
 
   get profile(): Profile {
@@ -88,51 +81,51 @@ export class RelocatingLessor implements Lessor {
     return this.#here
   }
 
-  propose(asked: Command, options: ProposeOptions = {}): Promise<Outcome> {
-    // It may be asked again elsewhere, and the caller may have changed its own by then.
-    const command = copyOf(asked)
+  propose(proposed: Command, options: ProposeOptions = {}): Promise<Outcome> {
+    // The command may be sent again to another place, and the caller may have changed its object by then.
+    const command = copyOf(proposed)
     const here = this.#here
     const answer = here
       .propose(command, options)
-      .then(outcome => (isElsewhere(outcome) ? this.#again(here, outcome, command, options) : outcome))
-    return this.#home === undefined ? answer : this.#atHome(here, answer, command, options)
+      .then(outcome => (hasMoved(outcome) ? this.#again(here, outcome, command, options) : outcome))
+    return this.#home === undefined ? answer : this.#retryAfterStop(here, answer, command, options)
   }
 
-  /** What the server that has stopped left unanswered is asked again, where that is safe. */
-  async #atHome(from: Lessor, answer: Promise<Outcome>, command: Command, options: ProposeOptions): Promise<Outcome> {
+  /** Sends a command again that the stopped server left unanswered, if that is safe. */
+  async #retryAfterStop(from: Lessor, answer: Promise<Outcome>, command: Command, options: ProposeOptions): Promise<Outcome> {
     try {
       const outcome = await answer
-      this.#learn(outcome)
+      this.#noteTtl(outcome)
       return outcome
     } catch (error) {
       if (this.#here === from || !(error instanceof LeaseError)) throw error
       if (error.code === 'UNAVAILABLE' || command.kind === 'renew') return this.propose(command, options)
       if (error.code !== 'UNKNOWN' || options.op === undefined) throw error
       return this.propose(command, { ...options, op: { ...options.op, again: true } }).catch(next => {
-        // The server may have done it before it stopped.
+        // The server may have carried out the command before it stopped.
         throw next instanceof LeaseError && next.code === 'UNAVAILABLE' ? new LeaseError('UNKNOWN', error.message, { cause: next }) : next
       })
     }
   }
 
-  #learn(outcome: Outcome): void {
-    if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#shortest = Math.min(this.#shortest, outcome.ttl)
+  #noteTtl(outcome: Outcome): void {
+    if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#shortestTtl = Math.min(this.#shortestTtl, outcome.ttl)
   }
 
-  submit(command: Command, options: ProposeOptions, told: Completion): void {
+  submit(command: Command, options: ProposeOptions, completion: Completion): void {
     const here = this.#here
-    if (here.submit === undefined) return complete(told, this.propose(command, options))
-    here.submit(command, options, new Unless(told, outcome => this.#again(here, outcome, command, options)))
+    if (here.submit === undefined) return complete(completion, this.propose(command, options))
+    here.submit(command, options, new FollowingCompletion(completion, outcome => this.#again(here, outcome, command, options)))
   }
 
   async #again(from: Lessor, refused: Outcome, command: Command, options: ProposeOptions): Promise<Outcome> {
     const end = this.#clock.now() + TIMEOUT
     let outcome = refused
-    while (isElsewhere(outcome)) {
+    while (hasMoved(outcome)) {
       const { moved } = outcome.facts
-      if (typeof moved === 'string') await this.#goTo(moved, from)
+      if (typeof moved === 'string') await this.#moveToUrl(moved, from)
       else if (this.#clock.now() >= end) return outcome
-      else await pause(this.#clock, RETRY, options.signal, { ref: true })
+      else await pause(this.#clock, FIRST_RETRY, options.signal, { ref: true })
       from = this.#here
       outcome = await from.propose(command, options)
     }
@@ -146,18 +139,18 @@ export class RelocatingLessor implements Lessor {
       try {
         return await here.read<K>(query, options)
       } catch (error) {
-        if (isAway(error)) await this.#along(error, here, end, options.signal)
+        if (isMovedError(error)) await this.#follow(error, here, end, options.signal)
         else if (this.#home === undefined || this.#here === here || (error as LeaseError).code !== 'UNAVAILABLE') throw error
       }
     }
   }
 
-  /** What to do about one who says that the leases are not there: go along, or wait until it is known where they are. */
-  async #along(away: LeaseError, from: Lessor, end: number, signal: AbortSignal | undefined): Promise<void> {
-    const { moved } = away.facts
-    if (typeof moved === 'string') return this.#goTo(moved, from)
-    if (this.#clock.now() >= end) throw away
-    await pause(this.#clock, RETRY, signal, { ref: true })
+  /** Handles the answer that the leases are not there: follows them, or waits until their new place is known. */
+  async #follow(movedError: LeaseError, from: Lessor, end: number, signal: AbortSignal | undefined): Promise<void> {
+    const { moved } = movedError.facts
+    if (typeof moved === 'string') return this.#moveToUrl(moved, from)
+    if (this.#clock.now() >= end) throw movedError
+    await pause(this.#clock, FIRST_RETRY, signal, { ref: true })
   }
 
   async *watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
@@ -165,7 +158,7 @@ export class RelocatingLessor implements Lessor {
     for (;;) {
       const here = this.#here
       const left = this.#left.signal
-      // By hand: AbortSignal.any would leave a trace of every watch on a signal that lives as long as this lessor.
+      // Not AbortSignal.any: it would leave a trace of every watch on a signal that lives as long as this lessor.
       const over = new AbortController()
       const end = () => over.abort()
       const { signal } = over
@@ -178,8 +171,8 @@ export class RelocatingLessor implements Lessor {
         }
         if (!left.aborted || options.signal.aborted) return
       } catch (error) {
-        if (!isAway(error)) throw error
-        await this.#alongInTime(error, here, options.signal)
+        if (!isMovedError(error)) throw error
+        await this.#followWithRetry(error, here, options.signal)
         if (options.signal.aborted) return
       } finally {
         for (const either of [options.signal, left]) either.removeEventListener('abort', end)
@@ -190,12 +183,12 @@ export class RelocatingLessor implements Lessor {
     }
   }
 
-  /** A place that is being opened by others, or by nobody yet, is tried for a while: who watches would have to begin anew. */
-  async #alongInTime(away: LeaseError, from: Lessor, signal: AbortSignal): Promise<void> {
+  /** Retries for a while, since the new place may not be open yet. Otherwise the caller would have to start its watch again. */
+  async #followWithRetry(movedError: LeaseError, from: Lessor, signal: AbortSignal): Promise<void> {
     const end = this.#clock.now() + TIMEOUT
-    for (let wait = RETRY; !signal.aborted; wait = Math.min(wait * 2, RETRY_LAST))
+    for (let wait = FIRST_RETRY; !signal.aborted; wait = Math.min(wait * 2, MAX_RETRY))
       try {
-        return await this.#along(away, from, end, signal)
+        return await this.#follow(movedError, from, end, signal)
       } catch (error) {
         if (signal.aborted) return
         if (this.#closed || this.#clock.now() + wait > end) throw error
@@ -205,7 +198,7 @@ export class RelocatingLessor implements Lessor {
 
   backup(options?: Parameters<NonNullable<Lessor['backup']>>[0]): ReturnType<NonNullable<Lessor['backup']>> {
     const { backup } = this.#here
-    if (backup === undefined) throw new LeaseError('UNSUPPORTED', 'this lessor has no way to make a backup')
+    if (backup === undefined) throw new LeaseError('UNSUPPORTED', 'this lessor cannot make a backup')
     return backup.call(this.#here, options)
   }
 
@@ -217,66 +210,66 @@ export class RelocatingLessor implements Lessor {
     return (await this.#here.continues?.(witness)) ?? true
   }
 
-  onRewound(tell: (why: LeaseError) => void): () => void {
-    this.#onRewound.add(tell)
-    return () => this.#onRewound.delete(tell)
+  onRewound(listener: (why: LeaseError) => void): () => void {
+    this.#onRewound.add(listener)
+    return () => this.#onRewound.delete(listener)
   }
 
-  // Moving
+  // Following the leases
 
-  #settle(): void {
+  #attach(): void {
     const here = this.#here
     const ended = () => {
       if (this.#here === here) this.#ended.abort(here.signal.reason)
     }
     whenAborted(here.signal, ended)
     here.onRewound?.(why => {
-      if (this.#here === here) for (const tell of [...this.#onRewound]) tell(why)
+      if (this.#here === here) for (const listener of [...this.#onRewound]) listener(why)
     })
-    void this.#listen(here)
-    if (this.#home !== undefined && isRemote(here)) this.#mind(here, this.#home)
+    void this.#awaitMove(here)
+    if (this.#home !== undefined && isRemote(here)) this.#checkServer(here, this.#home)
   }
 
-  /** A server that cannot be reached, and whose place nobody owns any more, has stopped for good. */
-  #mind(here: Remote, home: () => Promise<Lessor>): void {
-    let away: number | undefined
-    const look = async () => {
+  /** Assumes that a server has stopped for good if it cannot be reached and its store has no owner. */
+  #checkServer(here: Remote, home: () => Promise<Lessor>): void {
+    let absentSince: number | undefined
+    const check = async () => {
       if (this.#here !== here || this.#ended.signal.aborted) return
       const now = this.#clock.now()
-      away = here.server === undefined ? (away ?? now) : undefined
-      const late = away !== undefined && now - away >= Math.min(LONGEST_ABSENCE, this.#shortest / SHARE)
-      if (late) await this.#goHome(home, here)
+      absentSince = here.server === undefined ? (absentSince ?? now) : undefined
+      const late = absentSince !== undefined && now - absentSince >= Math.min(MAX_ABSENCE, this.#shortestTtl / TTL_DIVISOR)
+      if (late) await this.#returnToStore(home, here)
       if (this.#closed) return
-      this.#cancelLook = this.#clock.after(late ? LOOK_HOME : LOOK, look)
+      this.#cancelCheck = this.#clock.after(late ? STORE_CHECK : SERVER_CHECK, check)
     }
-    this.#cancelLook = this.#clock.after(LOOK, look)
+    this.#cancelCheck = this.#clock.after(SERVER_CHECK, check)
   }
 
-  async #goHome(home: () => Promise<Lessor>, from: Lessor): Promise<void> {
+  async #returnToStore(home: () => Promise<Lessor>, from: Lessor): Promise<void> {
     try {
       await this.#moveTo(await home(), from)
     } catch {
-      // It is owned, so there is a server; or it cannot be had at the moment.
+      // The store is owned, so there is a server; or it cannot be opened at the moment.
     }
   }
 
-  /** Also those who ask nothing must go along: they watch. Whoever asks meanwhile tries as well, and is told why it cannot be. */
-  async #listen(here: Lessor): Promise<void> {
+  /** A lessor that sends no requests must follow too, because of its watches. Requests meanwhile try as well, and report the error. */
+  async #awaitMove(here: Lessor): Promise<void> {
     const { signal } = this.#left
-    for (let wait = RETRY; !signal.aborted && !here.signal.aborted; wait = Math.min(wait * 2, RETRY_LAST))
+    for (let wait = FIRST_RETRY; !signal.aborted && !here.signal.aborted; wait = Math.min(wait * 2, MAX_RETRY))
       try {
         const { revision, value } = await here.read({ kind: 'summary' })
-        const place = value.moved || (await this.#leaving(here, revision, signal))
-        if (place) return await this.#goTo(place, here)
-        wait = RETRY
+        const place = value.moved || (await this.#destination(here, revision, signal))
+        if (place) return await this.#moveToUrl(place, here)
+        wait = FIRST_RETRY
       } catch (error) {
         if (signal.aborted || !(error instanceof LeaseError && (error.code === 'UNAVAILABLE' || error.code === 'UNKNOWN'))) return
         await pause(this.#clock, wait, signal).catch(() => {})
       }
   }
 
-  /** Where the leases go, as soon as that is said; undefined when it may have been said in a gap. */
-  async #leaving(here: Lessor, after: number, signal: AbortSignal): Promise<string | undefined> {
+  /** Resolves to the new place of the leases when they leave, or to undefined if a gap may have hidden that event. */
+  async #destination(here: Lessor, after: number, signal: AbortSignal): Promise<string | undefined> {
     for await (const events of here.watch('', { after, types: ['moved'], signal }))
       for (const { type, key, cause } of events) {
         if (type === 'moved' && cause === 'left' && key) return key
@@ -285,13 +278,13 @@ export class RelocatingLessor implements Lessor {
     return undefined
   }
 
-  #goTo(url: string, from: Lessor): Promise<void> {
+  #moveToUrl(url: string, from: Lessor): Promise<void> {
     if (this.#here !== from) return Promise.resolve()
-    this.#going ??= this.#go(url, from).finally(() => (this.#going = undefined))
-    return this.#going
+    this.#moving ??= this.#openAndMove(url, from).finally(() => (this.#moving = undefined))
+    return this.#moving
   }
 
-  async #go(url: string, from: Lessor): Promise<void> {
+  async #openAndMove(url: string, from: Lessor): Promise<void> {
     let there: Lessor
     try {
       there = await this.#open(url)
@@ -308,23 +301,23 @@ export class RelocatingLessor implements Lessor {
     if (this.#closed || this.#ended.signal.aborted || this.#here !== from) return there[Symbol.asyncDispose]()
     const left = this.#left
     this.#here = there
-    this.#left = manyHear()
-    this.#settle()
+    this.#left = controllerForWatches()
+    this.#attach()
     left.abort()
     await from[Symbol.asyncDispose]()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#closed = true // what arrives while we say goodbye is not ours any more
-    this.#cancelLook?.()
+    this.#closed = true // a lessor that is still being opened is closed when it arrives
+    this.#cancelCheck?.()
     this.#left.abort()
     await this.#here[Symbol.asyncDispose]()
     this.#ended.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))
   }
 }
 
-/** Every watch listens to it. */
-function manyHear(): AbortController {
+/** Every watch listens to its signal, so Node must not warn of many listeners. */
+function controllerForWatches(): AbortController {
   const controller = new AbortController()
   setMaxListeners(0, controller.signal)
   return controller
@@ -334,13 +327,13 @@ function isRemote(lessor: Lessor): lessor is Remote {
   return 'server' in lessor
 }
 
-/** Said by a log that has no leases to speak of, or by one who could not go along. */
-function isAway(error: unknown): error is LeaseError {
+/** The error of a log whose leases have moved or are being moved, or of a lessor that could not follow them. */
+function isMovedError(error: unknown): error is LeaseError {
   if (!(error instanceof LeaseError) || error.code !== 'UNAVAILABLE') return false
   return error.facts.moved !== undefined || error.facts.moving !== undefined
 }
 
-function isElsewhere(outcome: Outcome): outcome is Extract<Outcome, { readonly kind: 'refused' }> {
+function hasMoved(outcome: Outcome): outcome is Extract<Outcome, { readonly kind: 'refused' }> {
   return (
     outcome.kind === 'refused' &&
     outcome.code === 'UNAVAILABLE' &&
@@ -348,22 +341,22 @@ function isElsewhere(outcome: Outcome): outcome is Extract<Outcome, { readonly k
   )
 }
 
-/** Passes on what it is told, unless the leases have moved: then they are asked where they are. */
-class Unless implements Completion {
-  readonly #told: Completion
+/** Passes outcomes on. If the leases have moved, the command is sent again to their new place. */
+class FollowingCompletion implements Completion {
+  readonly #completion: Completion
   readonly #again: (outcome: Outcome) => Promise<Outcome>
 
-  constructor(told: Completion, again: (outcome: Outcome) => Promise<Outcome>) {
-    this.#told = told
+  constructor(completion: Completion, again: (outcome: Outcome) => Promise<Outcome>) {
+    this.#completion = completion
     this.#again = again
   }
 
   settle(outcome: Outcome): void {
-    if (isElsewhere(outcome)) complete(this.#told, this.#again(outcome))
-    else this.#told.settle(outcome)
+    if (hasMoved(outcome)) complete(this.#completion, this.#again(outcome))
+    else this.#completion.settle(outcome)
   }
 
   fail(error: unknown): void {
-    this.#told.fail(error)
+    this.#completion.fail(error)
   }
 }

@@ -1,51 +1,55 @@
 /**
- * A small live page. What it is told it writes as text, never as markup; it asks nobody but the server it came from, and a key goes out in a header,
- * never in an address.
+ * The script of the dashboard. It writes data as text, never as markup. It sends requests only to the server that it came from, and a key in a header,
+ * never in a URL.
  *
- * Events say what to look at again, one by one; when too much has changed for that, and because renewals make no events, all of it is looked at
- * again, and never more often than every few seconds: an open page must cost a busy server next to nothing.
+ * After an event, the page reads the resource again that the event names. When too many have changed, and because renewals cause no events, it reads
+ * everything again, but only every few seconds: an open page must cost a busy server almost nothing.
  */
-const LIST = 300
-const EVENTS = 60
-const TOGETHER = 200
-/** So many that changed are looked at one by one. */
-const FEW = 5
-/** No sooner than this after the last time is everything looked at again, */
-const SELDOM = 3_000
-/** and no later. */
-const REFRESH = 5_000
-const SILENCE = 40_000
+/** How many resources the page lists. */
+const MAX_RESOURCES = 300
+/** How many events the page lists. */
+const MAX_EVENTS = 60
+/** Ms after an event until the page reads again, so that the next events are handled together with it. */
+const BATCH_DELAY = 200
+/** Up to this many changed resources are read one by one. */
+const MAX_SINGLE_READS = 5
+/** Ms between two reads of everything: at least, */
+const MIN_REFRESH_INTERVAL = 3_000
+/** and at most. */
+const REFRESH_INTERVAL = 5_000
+/** Ms without data from the event stream until the page opens it again. */
+const STREAM_TIMEOUT = 40_000
 const KEY = 'leasehold-key'
 
 const $ = id => document.getElementById(id)
 const resources = new Map()
-/** Of services, by key. */
+/** Entries of services, by key. */
 const entries = new Map()
 const agents = new Map()
-/** Names of resources that events have told of since they were looked at. */
+/** Names of resources that have changed since they were read. */
 const changed = new Set()
-/** More than that: a gap in what was told, or too many of them. */
-let everything = true
-/** When everything was looked at last, on this page's own clock. */
+/** Whether to read everything: after a gap in the events, or when too many resources have changed. */
+let refreshAll = true
+/** When everything was read last, by `performance.now()`. */
 let fetchedAt = 0
-let heardAt = 0
+let lastEventAt = 0
 let live = false
 let revision = 0
 let filter = ''
-/** As it was typed: names have capitals. */
-let typed = ''
-/** What the server has under the filter, where not everything is shown. */
-const found = new Map()
-/** How many leases there are, where not everything is shown and the key may know. */
+/** The filter as it was typedFilter, with capitals. */
+let typedFilter = ''
+/** Resources that match the filter and are not in the list, when the list is not complete. */
+const foundByFilter = new Map()
+/** The number of leases, when the list is not complete and the key may read it. */
 let summary
 let needsKey = false
 let mayWatch = true
-/** There are more resources than are shown. */
+/** Whether there are more resources than the list shows. */
 let more = false
-/** What was asked of the server last, so that no answer overtakes another. */
-let asked = Promise.resolve()
+/** The last request. Requests run one after the other, so that no answer overtakes another. */
+let lastRequest = Promise.resolve()
 
-/** An element with text and children; a string is text and nothing else. */
+/** Creates an element. Children that are strings become text, never markup. */
 function element(name, properties = {}, ...children) {
   const made = document.createElement(name)
   for (const [property, value] of Object.entries(properties)) {
@@ -62,161 +66,161 @@ function headers(more = {}) {
   return key === null ? more : { ...more, authorization: `Bearer ${key}` }
 }
 
-/** The server said no, and why. */
-class Refusal extends Error {
+/** An error response of the server. */
+class ResponseError extends Error {
   constructor(status, message) {
     super(message)
     this.status = status
   }
 }
 
-async function ask(path, { signal, accept = 'application/json', body } = {}) {
-  const sent = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) }
+async function request(path, { signal, accept = 'application/json', body } = {}) {
+  const method = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) }
   const type = body === undefined ? {} : { 'content-type': 'application/json' }
-  const answer = await fetch(path, { headers: headers({ accept, ...type }), cache: 'no-store', ...sent, ...(signal && { signal }) })
-  if (answer.status === 401) {
+  const response = await fetch(path, { headers: headers({ accept, ...type }), cache: 'no-store', ...method, ...(signal && { signal }) })
+  if (response.status === 401) {
     needsKey = true
     $('key-form').hidden = false
     if (sessionStorage.getItem(KEY) !== null) {
       sessionStorage.removeItem(KEY)
-      $('key-note').textContent = 'That key is not known here, or was revoked.'
+      $('key-note').textContent = 'The server does not know this key, or it was revoked.'
     }
     drawKey()
-    throw new Refusal(401, 'a key is needed')
+    throw new ResponseError(401, 'a key is required')
   }
   needsKey = false
   $('key-form').hidden = true
-  if (answer.ok) return answer
-  const said = await answer.json().catch(() => undefined)
-  throw new Refusal(answer.status, said?.error?.message ?? `the server answered ${answer.status}`)
+  if (response.ok) return response
+  const content = await response.json().catch(() => undefined)
+  throw new ResponseError(response.status, content?.error?.message ?? `the server answered with status ${response.status}`)
 }
 
-/** Undefined: not for this key, or not there. */
-async function askIfAllowed(path, body) {
+/** Undefined if the key does not allow it, or if it does not exist. */
+async function requestIfAllowed(path, body) {
   try {
-    return await (await ask(path, { body })).json()
+    return await (await request(path, { body })).json()
   } catch (error) {
     if (error.status === 403 || error.status === 404) return undefined
     throw error
   }
 }
 
-// What is there
+// Reading the state
 
-function oneByOne(work) {
-  const done = asked.then(work)
-  asked = done.catch(() => {})
+function inOrder(work) {
+  const done = lastRequest.then(work)
+  lastRequest = done.catch(() => {})
   return done
 }
 
-function look() {
-  return oneByOne(async () => {
+function refresh() {
+  return inOrder(async () => {
     changed.clear()
-    everything = false
+    refreshAll = false
     const [held, registered] = await Promise.all([
-      askIfAllowed(`/v1/resources?limit=${LIST}`),
-      askIfAllowed(`/v1/entries?prefix=services&limit=${LIST * 3}`),
+      requestIfAllowed(`/v1/resources?limit=${MAX_RESOURCES}`),
+      requestIfAllowed(`/v1/entries?prefix=services&limit=${MAX_RESOURCES * 3}`),
     ])
     fetchedAt = performance.now()
     revision = Math.max(revision, held?.revision ?? 0, registered?.revision ?? 0)
     resources.clear()
     for (const resource of held?.resources ?? []) resources.set(resource.resource, { ...resource, at: fetchedAt })
     more = held?.more === true
-    summary = more ? (await askIfAllowed('/v1/read', { query: { kind: 'summary' } }))?.value : undefined
+    summary = more ? (await requestIfAllowed('/v1/read', { query: { kind: 'summary' } }))?.value : undefined
     await findFiltered()
-    await learnTerms()
+    await readTtls()
     entries.clear()
     for (const entry of registered?.entries ?? []) entries.set(entry.key, entry)
     $('resources-denied').hidden = held !== undefined
     $('agents-denied').hidden = registered !== undefined
     $('resources-more').hidden = !more
-    $('resources-more').textContent = `${LIST} are shown, and there are more.`
+    $('resources-more').textContent = `Only the first ${MAX_RESOURCES} resources are shown. Use the filter to find others.`
     $('agents-more').hidden = registered?.more !== true
     draw()
   })
 }
 
-/** What the filter may mean and is not among what is shown: a whole name, or the beginning of names up to a slash. */
+/** Reads resources that match the filter and are not in the list: the filter as a whole name, and as a prefix up to a slash. */
 async function findFiltered() {
-  const text = typed
-  found.clear()
+  const text = typedFilter
+  foundByFilter.clear()
   if (!more || text === '') return
   const path = text.split('/').map(encodeURIComponent).join('/')
   const [one, under] = await Promise.all([
-    askIfValid(`/v1/resources/${path}`),
-    askIfValid(`/v1/resources?limit=${LIST}&prefix=${encodeURIComponent(text)}`),
+    requestIfValid(`/v1/resources/${path}`),
+    requestIfValid(`/v1/resources?limit=${MAX_RESOURCES}&prefix=${encodeURIComponent(text)}`),
   ])
-  if (text !== typed) return
+  if (text !== typedFilter) return
   const at = performance.now()
   for (const resource of [...(under?.resources ?? []), ...(one === undefined ? [] : [one])])
-    if (resource.grants.length + resource.queue.length > 0) found.set(resource.resource, { ...resource, at })
+    if (resource.grants.length + resource.queue.length > 0) foundByFilter.set(resource.resource, { ...resource, at })
 }
 
-/** What is typed need not be a name yet. */
-async function askIfValid(path) {
+/** Undefined also if the path is invalid: the filter may not be a complete name yet. */
+async function requestIfValid(path) {
   try {
-    return await askIfAllowed(path)
+    return await requestIfAllowed(path)
   } catch (error) {
     if (error.status === 400) return undefined
     throw error
   }
 }
 
-/** How long a lease lasts after a renewal: only with that does a bar say how much of it is left. */
-const terms = new Map()
+/** The ttl of each lease, which its progress bar needs. */
+const ttls = new Map()
 
-async function learnTerms() {
-  const shown = [...resources.values(), ...found.values()].flatMap(({ grants }) => grants.map(({ lease }) => lease))
-  const unknown = [...new Set(shown)].filter(lease => !terms.has(lease))
+async function readTtls() {
+  const shown = [...resources.values(), ...foundByFilter.values()].flatMap(({ grants }) => grants.map(({ lease }) => lease))
+  const unknown = [...new Set(shown)].filter(lease => !ttls.has(lease))
   if (unknown.length === 0) return
-  if (terms.size > LIST * 8) terms.clear()
+  if (ttls.size > MAX_RESOURCES * 8) ttls.clear()
   const known =
-    unknown.length <= FEW
-      ? await Promise.all(unknown.map(lease => askIfAllowed(`/v1/leases/${lease}`)))
-      : (await askIfAllowed(`/v1/leases?limit=${LIST * 2}`))?.leases
-  for (const lease of unknown) terms.set(lease, undefined) // asked once: what is not told stays without a bar
-  for (const found of known ?? []) if (found !== undefined) terms.set(found.lease, found.ttl)
+    unknown.length <= MAX_SINGLE_READS
+      ? await Promise.all(unknown.map(lease => requestIfAllowed(`/v1/leases/${lease}`)))
+      : (await requestIfAllowed(`/v1/leases?limit=${MAX_RESOURCES * 2}`))?.leases
+  for (const lease of unknown) ttls.set(lease, undefined) // read only once: a lease without an answer gets no bar
+  for (const lease of known ?? []) if (lease !== undefined) ttls.set(lease.lease, lease.ttl)
 }
 
-/** Only those that changed. */
-function lookAt(names) {
-  return oneByOne(async () => {
-    const wanted = names.filter(name => resources.has(name) || (!more && resources.size < LIST))
+/** Reads only the named resources. */
+function refreshResources(names) {
+  return inOrder(async () => {
+    const wanted = names.filter(name => resources.has(name) || (!more && resources.size < MAX_RESOURCES))
     const answers = await Promise.all(
-      wanted.map(name => askIfAllowed(`/v1/resources/${name.split('/').map(encodeURIComponent).join('/')}`)),
+      wanted.map(name => requestIfAllowed(`/v1/resources/${name.split('/').map(encodeURIComponent).join('/')}`)),
     )
     for (const [i, name] of wanted.entries()) {
       const resource = answers[i]
       if (resource === undefined || resource.grants.length + resource.queue.length === 0) resources.delete(name)
       else resources.set(name, { ...resource, at: performance.now() })
     }
-    await learnTerms()
+    await readTtls()
     draw()
   })
 }
 
-let planned = false
-/** Soon, and together with what changes until then. */
-function lookSoon(pause = TOGETHER) {
-  if (planned) return
-  planned = true
+let refreshPlanned = false
+/** Reads what has changed after a short delay, together with further changes until then. */
+function refreshSoon(delay = BATCH_DELAY) {
+  if (refreshPlanned) return
+  refreshPlanned = true
   setTimeout(() => {
-    planned = false
-    if (document.hidden) return // it is looked at again when somebody looks
-    const early = fetchedAt + SELDOM - performance.now()
-    if (everything && early > 0) return lookSoon(early)
+    refreshPlanned = false
+    if (document.hidden) return // the page refreshes when it becomes visible
+    const early = fetchedAt + MIN_REFRESH_INTERVAL - performance.now()
+    if (refreshAll && early > 0) return refreshSoon(early)
     const names = [...changed]
     changed.clear()
-    const done = everything ? look() : lookAt(names)
-    done.catch(trouble)
-  }, pause)
+    const done = refreshAll ? refresh() : refreshResources(names)
+    done.catch(showError)
+  }, delay)
 }
 
-function hear(event) {
+function applyEvent(event) {
   const { key, type, value, holder, resource } = event
   revision = Math.max(revision, event.revision)
   if (resource !== undefined) changed.add(resource)
-  everything ||= changed.size > FEW || type === 'resync' || type === 'generation' || type === 'policy'
+  refreshAll ||= changed.size > MAX_SINGLE_READS || type === 'resync' || type === 'generation' || type === 'policy'
   if (key === undefined || !key.startsWith('services/')) return
   const known = entries.get(key)
   if (type === 'put') entries.set(key, { ...known, key, value, holder: holder ?? known?.holder, status: 'live' })
@@ -226,27 +230,36 @@ function hear(event) {
   else if (known !== undefined && type === 'suppressed') known.suppressed = true
 }
 
-/** `services/SERVICE/INSTANCE` is a registration; `…/state` is what it says of itself, `…/check` what a probe found. */
-function takeAgents() {
+/** `services/SERVICE/INSTANCE` is a registration, `…/state` its own status, `…/check` the result of its health check. */
+function readAgents() {
   agents.clear()
   for (const { key, value, status, holder, suppressed } of entries.values()) {
     const [, service, instance, part] = key.split('/')
     if (instance === undefined) continue
     const name = `${service}/${instance}`
-    const agent = agents.get(name) ?? { service, instance, holder, said: {}, state: {}, check: {}, suspect: false, suppressed: false }
-    if (part === undefined) Object.assign(agent, { said: parsed(value), holder, suppressed: suppressed === true })
+    const agent = agents.get(name) ?? {
+      service,
+      instance,
+      holder,
+      registration: {},
+      state: {},
+      check: {},
+      suspect: false,
+      suppressed: false,
+    }
+    if (part === undefined) Object.assign(agent, { registration: parsed(value), holder, suppressed: suppressed === true })
     else if (part === 'state' || part === 'check') agent[part] = parsed(value)
     agent.suspect ||= status === 'suspect'
     agents.set(name, agent)
   }
 }
 
-/** As the server has it: its own will first, then what is known to be wrong, then what is feared. */
-function statusOf({ said, state, check, suspect, suppressed }) {
+/** The same order as in the server: the instance's own status, then failures, then suspicions. */
+function statusOf({ registration, state, check, suspect, suppressed }) {
   const own = String(state.status ?? 'passing')
   if (own === 'maintenance' || own === 'draining') return own
   if (own === 'critical' || check.status === 'critical') return 'critical'
-  if (said.check !== undefined && check.status === undefined) return 'unknown'
+  if (registration.check !== undefined && check.status === undefined) return 'unknown'
   if (suspect) return 'suspect'
   if (suppressed) return 'suppressed'
   return check.status === 'warning' ? 'warning' : own
@@ -264,7 +277,7 @@ function parsed(text) {
 // Drawing
 
 function draw() {
-  takeAgents()
+  readAgents()
   drawKey()
   drawResources()
   drawAgents()
@@ -274,7 +287,7 @@ function draw() {
     held += grants.length
     waiting += queue.length
   }
-  // Where not everything is shown, the server counts: leases that are held, and leases that wait.
+  // When the list is not complete, use the server's counts of leases that are held and that wait.
   const counted = more && summary?.leases !== undefined
   $('count-held').textContent = counted ? String(summary.leases - (summary.waiting ?? 0)) : more ? `${held}+` : String(held)
   $('count-waiting').textContent = counted ? String(summary.waiting ?? 0) : more ? `${waiting}+` : String(waiting)
@@ -284,7 +297,7 @@ function draw() {
   tick()
 }
 
-/** Rows are kept by what they are about, so that what did not change does not flicker, and what is new can be seen. */
+/** Reuses rows by key, so that unchanged rows do not flicker and new ones can be highlighted. */
 function drawRows(table, wanted, row) {
   const body = table.tBodies[0]
   const there = new Map([...body.rows].map(found => [found.dataset.key, found]))
@@ -313,7 +326,7 @@ function drawRows(table, wanted, row) {
   $(`${table.id}-empty`).hidden = !table.hidden || !$(`${table.id}-denied`).hidden
 }
 
-/** Everything but the time that passes. */
+/** Everything in an item except the values that change with time. */
 function shapeOf(item) {
   return JSON.stringify(item, (name, value) => (name === 'remaining' || name === 'revision' || name === 'at' ? undefined : value))
 }
@@ -330,7 +343,7 @@ function matches(...texts) {
 }
 
 function drawResources() {
-  const wanted = [...new Map([...resources, ...found])]
+  const wanted = [...new Map([...resources, ...foundByFilter])]
     .filter(([name, { grants, queue }]) => matches(name, ...[...grants, ...queue].map(({ holder }) => holder)))
     .sort(([a], [b]) => (a < b ? -1 : 1))
   drawRows($('resources'), wanted, ({ resource, capacity, grants, queue }) => {
@@ -349,10 +362,10 @@ function drawResources() {
   drawEmpty()
 }
 
-/** Nothing in the table is not nothing at all. */
+/** Explains an empty table: it does not mean that nothing is held. */
 function drawEmpty() {
-  const words = more ? 'Nothing that is shown here matches, and there is more: write a whole name.' : 'Nothing that is held matches.'
-  $('resources-unmatched').textContent = words
+  const text = more ? 'No resource in this list matches, but the list is incomplete. Type a whole name.' : 'No held resource matches.'
+  $('resources-unmatched').textContent = text
   const unmatched = filter !== '' && $('resources').hidden && $('resources-denied').hidden && (more || resources.size > 0)
   $('resources-unmatched').hidden = !unmatched
   if (unmatched) $('resources-empty').hidden = true
@@ -382,18 +395,18 @@ function waitingLine(queue) {
 
 function drawAgents() {
   const wanted = [...agents]
-    .filter(([name, { said }]) => matches(name, addressOf(said), ...list(said.capabilities)))
+    .filter(([name, { registration }]) => matches(name, addressOf(registration), ...list(registration.capabilities)))
     .sort(([a], [b]) => (a < b ? -1 : 1))
   drawRows($('agents'), wanted, agent => {
-    const { service, instance, said } = agent
+    const { service, instance, registration } = agent
     const status = statusOf(agent)
     return element(
       'tr',
       {},
       element('td', { class: 'name' }, service),
       element('td', {}, instance),
-      element('td', {}, link(addressOf(said))),
-      element('td', {}, ...list(said.capabilities).map(can => element('span', { class: 'tag' }, can))),
+      element('td', {}, link(addressOf(registration))),
+      element('td', {}, ...list(registration.capabilities).map(can => element('span', { class: 'tag' }, can))),
       element('td', {}, element('span', { class: 'tag', data: { kind: status } }, status)),
     )
   })
@@ -407,7 +420,7 @@ function list(value) {
   return Array.isArray(value) ? value.slice(0, 20).map(String) : []
 }
 
-/** Only what a browser opens as a page is a link. */
+/** Links only http and https URLs. */
 function link(text) {
   if (!/^https?:\/\/[^\s]+$/i.test(text) || !URL.canParse(text)) return text
   return element('a', { href: text, rel: 'noopener noreferrer', target: '_blank' }, text)
@@ -421,9 +434,9 @@ function tick() {
       if (grant === undefined) continue
       const left = Math.max(0, grant.remaining - (now - row.item.at))
       line.firstElementChild.textContent = inWords(left)
-      const term = terms.get(grant.lease)
-      line.lastElementChild.hidden = term === undefined
-      line.lastElementChild.value = left / Math.max(1, term ?? 1)
+      const ttl = ttls.get(grant.lease)
+      line.lastElementChild.hidden = ttl === undefined
+      line.lastElementChild.value = left / Math.max(1, ttl ?? 1)
       line.classList.toggle('soon', left < 5_000)
     }
   drawStatus()
@@ -436,39 +449,39 @@ function inWords(ms) {
 }
 
 function drawStatus() {
-  const age = fetchedAt === 0 ? undefined : performance.now() - Math.max(fetchedAt, live ? heardAt : 0)
+  const age = fetchedAt === 0 ? undefined : performance.now() - Math.max(fetchedAt, live ? lastEventAt : 0)
   const old = age === undefined ? '' : `, as of ${inWords(age)} ago`
   const [state, text] = live
     ? ['live', 'live']
     : needsKey
-      ? ['connecting', 'a key is needed']
+      ? ['connecting', 'a key is required']
       : fetchedAt === 0
         ? ['connecting', 'connecting']
         : mayWatch
           ? ['lost', `reconnecting${old}`]
-          : ['looking', `looked at every ${REFRESH / 1_000} s${old}`]
+          : ['looking', `refreshed every ${REFRESH_INTERVAL / 1_000} s${old}`]
   $('status').dataset.state = state
   $('status-text').textContent = text
 }
 
-/** A link could not carry a key: what needs one is left out where one is in use. */
+/** A link cannot carry a key, so the link to /metrics is hidden when a key is in use. */
 function drawKey() {
   const inUse = sessionStorage.getItem(KEY) !== null
   $('metrics').hidden = inUse || needsKey
   $('key-scope').hidden = !inUse
-  for (const words of document.querySelectorAll('.with-key')) words.hidden = !inUse
+  for (const text of document.querySelectorAll('.with-key')) text.hidden = !inUse
 }
 
-/** What went wrong, until something goes right. That nobody answers is shown by the age of what is on the page. */
-function trouble(error) {
-  const words = error instanceof Refusal && error.status !== 401 ? error.message : ''
-  $('trouble').hidden = words === ''
-  $('trouble').textContent = words
+/** Shows an error response, or removes the message. A server that does not answer is shown by the age of the data instead. */
+function showError(error) {
+  const text = error instanceof ResponseError && error.status !== 401 ? error.message : ''
+  $('error').hidden = text === ''
+  $('error').textContent = text
 }
 
-// What happens
+// Events
 
-function tell(event) {
+function showEvent(event) {
   if (event.type === 'resync') return
   const about = [
     event.resource ?? event.key ?? (event.lease > 0 ? `lease ${event.lease}` : ''),
@@ -483,48 +496,48 @@ function tell(event) {
     element('span', { class: 'about' }, about.filter(Boolean).join('  ')),
   )
   $('events').prepend(item)
-  while ($('events').childElementCount > EVENTS) $('events').lastElementChild.remove()
+  while ($('events').childElementCount > MAX_EVENTS) $('events').lastElementChild.remove()
   $('events-empty').hidden = true
 }
 
-/** Reads server-sent events from a fetch: an EventSource could not carry a key. */
-async function follow() {
+/** Reads server-sent events with fetch, because an EventSource cannot send a key. */
+async function followEvents() {
   const stop = new AbortController()
-  let silent = setTimeout(() => stop.abort(), SILENCE)
+  let timeout = setTimeout(() => stop.abort(), STREAM_TIMEOUT)
   try {
-    const answer = await ask(`/v1/watch?after=${revision}`, { accept: 'text/event-stream', signal: stop.signal }).catch(error => {
+    const response = await request(`/v1/watch?after=${revision}`, { accept: 'text/event-stream', signal: stop.signal }).catch(error => {
       if (error.status !== 403) throw error
       mayWatch = false
       $('events-denied').hidden = false
       $('events-empty').hidden = true
     })
-    if (answer === undefined) return
+    if (response === undefined) return
     live = true
-    heardAt = performance.now()
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader()
+    lastEventAt = performance.now()
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
     let rest = ''
     for (;;) {
       const { done, value } = await reader.read()
       if (done) return
-      clearTimeout(silent)
-      silent = setTimeout(() => stop.abort(), SILENCE)
-      heardAt = performance.now()
+      clearTimeout(timeout)
+      timeout = setTimeout(() => stop.abort(), STREAM_TIMEOUT)
+      lastEventAt = performance.now()
       rest += value
       const blocks = rest.split('\n\n')
       rest = blocks.pop()
-      let heard = false
+      let received = false
       for (const block of blocks) {
         const data = block.split('\n').find(line => line.startsWith('data: '))
         if (data === undefined) continue
         const event = JSON.parse(data.slice(6))
-        hear(event)
-        tell(event)
-        heard = true
+        applyEvent(event)
+        showEvent(event)
+        received = true
       }
-      if (heard) lookSoon()
+      if (received) refreshSoon()
     }
   } finally {
-    clearTimeout(silent)
+    clearTimeout(timeout)
     stop.abort()
     live = false
     drawStatus()
@@ -535,14 +548,14 @@ async function run() {
   let pause = 500
   for (;;) {
     try {
-      await look()
-      trouble()
+      await refresh()
+      showError()
       pause = 500
-      if (mayWatch) await follow()
+      if (mayWatch) await followEvents()
     } catch (error) {
-      trouble(error)
+      showError(error)
     }
-    if (!mayWatch) pause = REFRESH
+    if (!mayWatch) pause = REFRESH_INTERVAL
     await new Promise(resolve => {
       const timer = setTimeout(resolve, pause)
       wake = () => {
@@ -556,10 +569,10 @@ async function run() {
 let wake = () => {}
 
 $('filter').addEventListener('input', ({ target }) => {
-  typed = target.value.trim()
-  filter = typed.toLowerCase()
+  typedFilter = target.value.trim()
+  filter = typedFilter.toLowerCase()
   draw()
-  if (more) oneByOne(findFiltered).then(draw).catch(trouble)
+  if (more) inOrder(findFiltered).then(draw).catch(showError)
 })
 $('key-form').addEventListener('submit', event => {
   event.preventDefault()
@@ -573,10 +586,10 @@ $('other-key').addEventListener('click', () => {
   sessionStorage.removeItem(KEY)
   location.reload()
 })
-function lookAgain() {
-  if (live && !document.hidden) look().then(() => trouble(), trouble)
+function refreshIfVisible() {
+  if (live && !document.hidden) refresh().then(() => showError(), showError)
 }
 setInterval(tick, 250)
-setInterval(lookAgain, REFRESH)
-document.addEventListener('visibilitychange', lookAgain)
+setInterval(refreshIfVisible, REFRESH_INTERVAL)
+document.addEventListener('visibilitychange', refreshIfVisible)
 run()

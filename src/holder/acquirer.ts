@@ -1,41 +1,43 @@
-/** Asks for leases: queues, waits, and hands out what can be believed in. Whatever ends a call, nothing is left behind. */
+/** Acquires leases: sends the request, waits in the queue, confirms the grant. However a call ends, it leaves no lease behind. */
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Want } from '../kernel/command.ts'
 import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
-import { HeldLease, type Sent } from '../lease.ts'
-import { type AcquireOptions, type AcquireRequest, acquireCommand, namesOf } from './acquire-request.ts'
+import type { AcquireOptions } from './acquire-options.ts'
+import { type AcquireRequest, acquireCommand, namesOf } from './acquire-request.ts'
 import { publish } from './diagnostics.ts'
-import type { EventWaiter, RoutedEvents } from './event-router.ts'
+import type { EventWaiter, GrantNews } from './event-router.ts'
+import { HeldLease } from './held-lease.ts'
 import type { HeldLeases } from './held-leases.ts'
 import type { Identity } from './identity.ts'
 import type { Nesting } from './nesting.ts'
 import { type Operations, refused, TIMEOUT } from './operations.ts'
 import { PendingAcquire } from './pending-acquire.ts'
+import type { Sent } from './validity.ts'
 
 export interface AcquirerOptions {
-  readonly beliefs: HeldLeases
+  readonly heldLeases: HeldLeases
   readonly operations: Operations
   readonly identity: Identity
   readonly nesting: Nesting
-  /** For leases that do not say. */
+  /** The ttl of leases that do not name one. */
   readonly ttl: number
 }
 
 export class Acquirer {
   readonly #options: AcquirerOptions
-  readonly #asking = new Map<PendingAcquire<HeldLease>, Promise<void>>()
-  readonly #late = (outcome: Outcome) => this.#options.beliefs.abandon(outcome)
+  readonly #pending = new Map<PendingAcquire<HeldLease>, Promise<void>>()
+  readonly #late = (outcome: Outcome) => this.#options.heldLeases.releaseUnwanted(outcome)
 
   constructor(options: AcquirerOptions) {
     this.#options = options
   }
 
-  /** A lease to hand out, within `limit`. */
+  /** A lease that is ready for use, within `limit` ms. */
   obtain(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
     const { operations, identity, nesting, ttl } = this.#options
     const { signal } = options
-    const asked = acquireCommand(names, options, {
+    const request = acquireCommand(names, options, {
       holder: identity.name,
       incarnation: identity.incarnation,
       profile: operations.lessor.profile,
@@ -43,181 +45,184 @@ export class Acquirer {
       inside: nesting.inside,
       wait: limit > 0,
     })
-    publish('asking', () => ({ ask: asked.ask, holder: identity.name, resources: namesOf(asked), ttl: asked.ttl, limit }))
+    publish('asking', () => ({ ask: request.requestId, holder: identity.name, resources: namesOf(request), ttl: request.ttl, limit }))
     return new Promise((resolve, reject) => {
-      const asking = new PendingAcquire<HeldLease>(asked.ask, limit === Number.POSITIVE_INFINITY, resolve, reject)
-      if (signal !== undefined) asking.endWith(signal)
-      if (limit > 0 && limit < Number.POSITIVE_INFINITY) asking.endAfter(operations.clock, limit, ms => waitedInVain(namesOf(asked), ms))
-      this.#asking.set(asking, this.#ask(asked, asking))
+      const pending = new PendingAcquire<HeldLease>(request.requestId, limit === Number.POSITIVE_INFINITY, resolve, reject)
+      if (signal !== undefined) pending.endWith(signal)
+      if (limit > 0 && limit < Number.POSITIVE_INFINITY) pending.endAfter(operations.clock, limit, ms => timedOut(namesOf(request), ms))
+      this.#pending.set(pending, this.#run(request, pending))
     })
   }
 
-  /** Calls off all that is under way. Resolves when all of it has been answered: some may have been granted by then, and is given back. */
+  /** Cancels all pending calls. Resolves when each has been answered; a lease that was granted meanwhile is being released then. */
   async stop(reason: unknown): Promise<void> {
-    const answers = [...this.#asking.values()]
-    for (const asking of [...this.#asking.keys()]) asking.stop(reason)
+    const answers = [...this.#pending.values()]
+    for (const pending of [...this.#pending.keys()]) pending.stop(reason)
     await Promise.all(answers)
   }
 
-  async #ask(asked: AcquireRequest, asking: PendingAcquire<HeldLease>): Promise<void> {
+  async #run(request: AcquireRequest, pending: PendingAcquire<HeldLease>): Promise<void> {
     const { identity } = this.#options
     try {
-      // The first lease makes the incarnation of all that follow.
-      for (let { pending } = identity; pending !== undefined; pending = identity.pending)
-        await (asking.endless ? pending : this.#options.operations.within(TIMEOUT, pending).catch(notAsked))
-      let belief: HeldLease | undefined
+      // The first lease of a process decides the incarnation of all that follow.
+      for (let first = identity.pending; first !== undefined; first = identity.pending)
+        await (pending.endless ? first : this.#options.operations.within(TIMEOUT, first).catch(notSent))
+      let held: HeldLease | undefined
       do {
-        asking.throwIfStopped()
-        belief = await this.#attempt(asked, asking)
-        asking.throwIfStopped()
-      } while (belief === undefined && asked.command.wait === true) // granted or queued, and over before we could use it: once more
-      if (belief === undefined) throw tooLate(asked)
-      asking.succeed(this.handOut(belief, asked.maxHold))
+        pending.throwIfStopped()
+        held = await this.#attempt(request, pending)
+        pending.throwIfStopped()
+      } while (held === undefined && request.command.wait === true) // it was over before we could use it: try again
+      if (held === undefined) throw answeredTooLate(request)
+      pending.succeed(this.handOut(held, request.maxHold))
     } catch (error) {
-      asking.fail(error)
+      pending.fail(error)
     } finally {
-      this.#asking.delete(asking)
+      this.#pending.delete(pending)
     }
   }
 
-  /** A lease to hand out; undefined when it was over before that. */
-  async #attempt(asked: AcquireRequest, asking: PendingAcquire<HeldLease>): Promise<HeldLease | undefined> {
-    const { beliefs } = this.#options
-    const { heartbeat } = beliefs
+  /** A lease that is ready for use; undefined when it was over before that. */
+  async #attempt(request: AcquireRequest, pending: PendingAcquire<HeldLease>): Promise<HeldLease | undefined> {
+    const { heldLeases } = this.#options
+    const { heartbeat } = heldLeases
     const sent = heartbeat.sent()
-    const outcome = await this.#decide(asked, asking)
+    const outcome = await this.#decide(request, pending)
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw refused(outcome)
-    const belief = this.#believe(outcome, sent, asked)
-    asking.onStop = () => beliefs.leave(belief)
+    const held = this.#add(outcome, sent, request)
+    pending.onStop = () => heldLeases.discard(held)
     try {
-      asking.throwIfStopped()
+      pending.throwIfStopped()
     } catch (stopped) {
-      beliefs.leave(belief)
+      heldLeases.discard(held)
       throw stopped
     }
-    if (belief.parent?.stage === 'ended') {
-      beliefs.orphan(belief)
-      throw new LeaseError('GONE', belief.end.message, belief.end)
+    if (held.parent?.stage === 'ended') {
+      heldLeases.loseWithParent(held)
+      throw new LeaseError('GONE', held.endReason.message, held.endReason)
     }
-    if (outcome.kind === 'queued') return this.#queue(belief, outcome, asked, asking)
-    const left = heartbeat.join(belief)
+    if (outcome.kind === 'queued') return this.#queue(held, outcome, request, pending)
+    const left = heartbeat.join(held)
     if (left <= 0) {
-      beliefs.leave(belief)
+      heldLeases.discard(held)
       return undefined
     }
-    // A long grant begins short; whoever renews by the clock lengthens it in good time, the others must do so now.
-    const short = belief.term < asked.ttl && asked.strategy !== 'half' && asked.strategy !== 'continuous'
-    const doubtful = sent.number <= heartbeat.doubted // the wall clock jumped while it was under way
-    if (!short && !doubtful && left > belief.valid / 4) return belief
-    return (await beliefs.confirm(belief, outcome)) ? belief : undefined
+    // The first term of a long lease is short. Strategies that renew by the clock lengthen it in time; the others must renew now.
+    const short = held.term < request.ttl && request.strategy !== 'half' && request.strategy !== 'continuous'
+    const doubtful = sent.number <= heartbeat.doubtedUpTo // the wall clock jumped while the request was under way
+    if (!short && !doubtful && left > held.validity / 4) return held
+    return (await heldLeases.confirm(held, outcome)) ? held : undefined
   }
 
-  /** Whoever waits until it is granted waits through an outage, too: it has nothing that could be lost meanwhile. */
-  #decide({ command, ttl, onAway }: AcquireRequest, asking: PendingAcquire<HeldLease>): Promise<Outcome> {
+  /** An endless wait also waits through an outage: it has no lease that could be lost meanwhile. */
+  #decide({ command, ttl, onAway }: AcquireRequest, pending: PendingAcquire<HeldLease>): Promise<Outcome> {
     const { operations, identity } = this.#options
     const { incarnation } = identity
     const current = incarnation === command.incarnation || incarnation === undefined ? command : { ...command, incarnation }
-    const waits = (error: LeaseError) => {
-      if (!asking.endless || asking.over) return false
+    const retryOutage = (error: LeaseError) => {
+      if (!pending.endless || pending.over) return false
       onAway?.(error)
       return true
     }
-    const deciding = operations.decide(current, { ttl, late: this.#late, waits })
+    const deciding = operations.decide(current, { ttl, late: this.#late, retryOutage })
     if (incarnation === undefined) identity.introduce(deciding)
     return deciding
   }
 
-  #believe(outcome: Granted | Queued, sent: Sent, asked: AcquireRequest): HeldLease {
-    const { beliefs } = this.#options
+  #add(outcome: Granted | Queued, sent: Sent, request: AcquireRequest): HeldLease {
+    const { heldLeases } = this.#options
     const { lease, ttl, kind, revision } = outcome
-    const belief = new HeldLease(beliefs.keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, asked)
-    belief.revision = revision
+    const held = new HeldLease(heldLeases.keeper, lease, kind === 'granted' ? 'held' : 'waiting', ttl, request)
+    held.revision = revision
     if (kind === 'granted') {
-      belief.resources = outcome.resources
-      belief.tokens = outcome.tokens
+      held.resources = outcome.resources
+      held.tokens = outcome.tokens
     }
-    belief.renewed(sent, ttl)
-    beliefs.add(belief)
-    return belief
+    held.renewed(sent, ttl)
+    heldLeases.add(held)
+    return held
   }
 
   async #queue(
-    belief: HeldLease,
+    held: HeldLease,
     { position, revision }: Queued,
-    asked: AcquireRequest,
-    asking: PendingAcquire<HeldLease>,
+    request: AcquireRequest,
+    pending: PendingAcquire<HeldLease>,
   ): Promise<HeldLease | undefined> {
-    const { beliefs } = this.#options
-    const heard = await new Promise<RoutedEvents | undefined>((settle, fail) => {
-      const waiter: EventWaiter = { belief, asked, position: -1, settle, fail }
-      beliefs.waiters.set(belief.id, waiter)
-      beliefs.heartbeat.join(belief)
-      beliefs.hearing.attend(waiter, position, revision)
+    const { heldLeases } = this.#options
+    const news = await new Promise<GrantNews | undefined>((settle, fail) => {
+      const waiter: EventWaiter = { held, request, position: -1, settle, fail }
+      heldLeases.waiters.set(held.id, waiter)
+      heldLeases.heartbeat.join(held)
+      heldLeases.events.follow(waiter, position, revision)
     })
-    beliefs.waiters.delete(belief.id)
-    if (heard === undefined) {
-      beliefs.leave(belief)
+    heldLeases.waiters.delete(held.id)
+    if (news === undefined) {
+      heldLeases.discard(held)
       return undefined
     }
-    if (heard.lease === belief.id) return (await beliefs.confirm(belief, heard)) ? belief : undefined
-    // It came by transfer: our own place in the queue is given back.
-    const heir = new HeldLease(beliefs.keeper, heard.lease, 'told', belief.term, asked)
-    heir.revision = belief.revision // it was handed over later than that
-    beliefs.add(heir)
-    asking.onStop = () => beliefs.leave(heir)
-    beliefs.leave(belief)
-    return (await beliefs.confirm(heir, heard)) ? heir : undefined
+    if (news.lease === held.id) return (await heldLeases.confirm(held, news)) ? held : undefined
+    // The lease came by transfer: give up our own place in the queue.
+    const recipient = new HeldLease(heldLeases.keeper, news.lease, 'granted', held.term, request)
+    recipient.revision = held.revision // the transfer was later than that
+    heldLeases.add(recipient)
+    pending.onStop = () => heldLeases.discard(recipient)
+    heldLeases.discard(held)
+    return (await heldLeases.confirm(recipient, news)) ? recipient : undefined
   }
 
-  /** More to choose from, for one that waits. False: it does not wait, or not any more. */
+  /** Adds resources to the choice of a waiter. False: that lease is not waiting, or no longer. */
   async widen(lease: number, more: readonly Want[]): Promise<boolean> {
-    const { beliefs, operations } = this.#options
-    const waiter = beliefs.waiters.get(lease)
+    const { heldLeases, operations } = this.#options
+    const waiter = heldLeases.waiters.get(lease)
     if (waiter === undefined) return false
-    const { asked } = waiter
+    const { request } = waiter
     const outcome = await operations.decide({ kind: 'widen', lease, wants: more })
     if (outcome.kind === 'refused' && outcome.code === 'GONE') return false
     if (outcome.kind !== 'done') throw refused(outcome)
-    const known = new Set(namesOf(asked))
-    asked.command = { ...asked.command, wants: [...asked.command.wants, ...more.filter(({ resource }) => !known.has(resource))] }
-    if (beliefs.waiters.get(lease) === waiter) beliefs.hearing.attendAnew(waiter, outcome.revision)
+    const known = new Set(namesOf(request))
+    request.command = { ...request.command, wants: [...request.command.wants, ...more.filter(({ resource }) => !known.has(resource))] }
+    if (heldLeases.waiters.get(lease) === waiter) heldLeases.events.followWidened(waiter, outcome.revision)
     return true
   }
 
-  handOut(belief: HeldLease, maxHold: number): HeldLease {
-    const { beliefs, operations } = this.#options
+  /** Starts what runs while a lease is in the user's hands. */
+  handOut(held: HeldLease, maxHold: number): HeldLease {
+    const { heldLeases, operations } = this.#options
     const { clock } = operations
-    belief.grantedAt = clock.now()
-    belief.progress = belief.grantedAt
-    beliefs.heartbeat.progressed(belief) // waiting was no stall
-    beliefs.hearing.hold(belief)
+    held.grantedAt = clock.now()
+    held.lastProgress = held.grantedAt
+    heldLeases.heartbeat.progressed(held) // the wait was no stall
+    heldLeases.events.hold(held)
     if (maxHold < Number.POSITIVE_INFINITY)
-      belief.cancelHold = clock.after(maxHold, () =>
-        beliefs.lose(belief, 'max-hold', `it was held for ${inWords(maxHold)}, as long as was allowed`, { ms: maxHold }),
+      held.cancelHold = clock.after(maxHold, () =>
+        heldLeases.lose(held, 'max-hold', `it was held for ${inWords(maxHold)}, the limit set by maxHold`, { ms: maxHold }),
       )
-    publish('acquired', () => ({ ask: belief.ask, ...belief.facts, resources: belief.resources, tokens: belief.tokens }))
-    return belief
+    publish('acquired', () => ({ ask: held.requestId, ...held.facts, resources: held.resources, tokens: held.tokens }))
+    return held
   }
 }
 
-/** Whoever went before us waits as long as it takes. */
-function notAsked(cause: unknown): never {
-  throw new LeaseError('UNAVAILABLE', `no answer for ${inWords(TIMEOUT)} to what was asked first: this was not asked at all`, { cause })
+/** The first request of this process has no answer yet, and waits without a limit. */
+function notSent(cause: unknown): never {
+  throw new LeaseError('UNAVAILABLE', `no answer for ${inWords(TIMEOUT)} to the first request of this process: this request was not sent`, {
+    cause,
+  })
 }
 
-/** It was done: what was granted is given back by now, or on its way back. */
-function tooLate(asked: AcquireRequest): LeaseError {
-  const names = namesOf(asked)
+/** It was granted. The lease is released by now, or its release is under way. */
+function answeredTooLate(request: AcquireRequest): LeaseError {
+  const names = namesOf(request)
   return new LeaseError(
     'LOST',
-    `${names.join(', ')} was granted, but the answer took longer than the ttl of ${inWords(asked.ttl)}: it is given back; ask again, with a longer ttl`,
-    { facts: { resource: names[0] ?? '', resources: names, holder: asked.holder, cause: 'late-answer' } },
+    `${names.join(', ')} was granted, but the answer took longer than the ttl of ${inWords(request.ttl)}: the lease is released. Retry with a longer ttl`,
+    { facts: { resource: names[0] ?? '', resources: names, holder: request.holder, cause: 'late-answer' } },
   )
 }
 
-/** `holders`: who is in the way, where that is known. */
-export function waitedInVain(names: readonly string[], ms: number, holders: readonly string[] = []): LeaseError {
-  const why = holders.length === 0 ? 'it is still held, or others come first' : `it is held by ${holders.join(', ')}`
+/** `holders`: the present holders, where they are known. */
+export function timedOut(names: readonly string[], ms: number, holders: readonly string[] = []): LeaseError {
+  const why = holders.length === 0 ? 'it is still held, or other waiters come first' : `it is held by ${holders.join(', ')}`
   const who = holders.length === 0 ? {} : { holder: holders[0]!, holders }
   return new LeaseError('TIMEOUT', `${names.join(', ')} was not granted within ${inWords(ms)}: ${why}`, {
     facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms), ...who },

@@ -1,46 +1,45 @@
+/** The worker thread's side of the worker heartbeat: renews leases that the main loop is late with, unless that loop is late by `maxStall`. */
 import type { Clock } from '../clock.ts'
-import { validOf } from '../lease.ts'
 import type { Lessor } from '../lessor.ts'
-import { BeliefPage, type BeliefSlot, type LoopPulse } from './worker-heartbeat.ts'
+import { MAX_RENEWALS } from './renewal-group.ts'
+import { validityOf } from './validity.ts'
+import { type LeaseSlot, type LoopPulse, SlotPage } from './worker-heartbeat.ts'
 
-/** Renewals that one message may carry. */
-const MAX = 10_000
-/** The heartbeat renews at half of a term, and again when that fails: with less than this left it is late. */
+/** The heartbeat renews at half of a term, and retries. With less than this part left, it is late. */
 const LATE = 0.4
-const [SHORTEST_LOOK, LONGEST_LOOK] = [5, 1_000]
+const [SHORTEST_CHECK, LONGEST_CHECK] = [5, 1_000]
 
 export interface BackupRenewerOptions {
   readonly lessor: Lessor
   readonly clock: Clock
   readonly pulse: LoopPulse
-  /** The part of a term that is given up, for clocks of different rates. */
+  /** The part of a term that is given up for clocks of different rates. */
   readonly margin: number
   readonly maxStall: number
 }
 
-/** The worker's end of a pacemaker: renews what the main loop is late with, for as long as that loop is not late by `maxStall`. */
 export class BackupRenewer {
   readonly #options: BackupRenewerOptions
-  readonly #pages: BeliefPage[] = []
-  /** Asked for, or gone: by lease, not again before then. */
-  readonly #timeout = new Map<number, number>()
+  readonly #pages: SlotPage[] = []
+  /** By lease: do not renew before then, because a renewal is under way or the lease is gone. */
+  readonly #notBefore = new Map<number, number>()
   #shortest = Number.POSITIVE_INFINITY
   #cancel: (() => void) | undefined
   #closed = false
 
   constructor(options: BackupRenewerOptions) {
     this.#options = options
-    this.#look()
+    this.#check()
   }
 
   addPage(memory: SharedArrayBuffer): void {
-    this.#pages.push(new BeliefPage(memory))
+    this.#pages.push(new SlotPage(memory))
   }
 
-  /** Looks often enough for a term so short. */
+  /** Checks often enough for a term of this length. */
   mindTerm(shortest: number): void {
     this.#shortest = Math.min(this.#shortest, shortest)
-    this.#look()
+    this.#check()
   }
 
   close(): void {
@@ -48,38 +47,39 @@ export class BackupRenewer {
     this.#cancel?.()
   }
 
-  #look(): void {
+  #check(): void {
     const { clock, pulse, maxStall } = this.#options
     this.#cancel?.()
     if (this.#closed) return
-    this.#cancel = clock.after(Math.min(LONGEST_LOOK, Math.max(SHORTEST_LOOK, this.#shortest / 16)), () => this.#look(), { ref: true })
+    const pause = Math.min(LONGEST_CHECK, Math.max(SHORTEST_CHECK, this.#shortest / 16))
+    this.#cancel = clock.after(pause, () => this.#check(), { ref: true })
     const now = clock.now()
     if (now - pulse.at > maxStall) return
     const late = this.#pages.flatMap(page => [...page.slots()].filter(slot => this.#isLate(slot, now)))
-    if (late.length === 0) this.#timeout.clear()
-    for (let first = 0; first < late.length; first += MAX) void this.#renew(late.slice(first, first + MAX), now)
+    if (late.length === 0) this.#notBefore.clear()
+    for (let first = 0; first < late.length; first += MAX_RENEWALS) void this.#renew(late.slice(first, first + MAX_RENEWALS), now)
   }
 
-  #isLate({ lease, until, term, working }: BeliefSlot, now: number): boolean {
-    // What its own clock has ended stays ended, whoever asks.
-    return until > now && until - now < term * LATE && working > now && (this.#timeout.get(lease) ?? now) <= now
+  #isLate({ lease, until, term, working }: LeaseSlot, now: number): boolean {
+    // A lease that its own clock has ended stays ended.
+    return until > now && until - now < term * LATE && working > now && (this.#notBefore.get(lease) ?? now) <= now
   }
 
-  async #renew(late: readonly BeliefSlot[], now: number): Promise<void> {
+  async #renew(late: readonly LeaseSlot[], now: number): Promise<void> {
     const { lessor, clock, margin } = this.#options
     const uptime = clock.uptime()
-    for (const { lease, until } of late) this.#timeout.set(lease, now + (until - now) / 3)
+    for (const { lease, until } of late) this.#notBefore.set(lease, now + (until - now) / 3)
     try {
       const outcome = await lessor.propose({ kind: 'renew', leases: late.map(({ lease }) => lease) })
       if (outcome.kind !== 'renewed') return
       for (const [i, { page, slot, lease }] of late.entries()) {
         const ttl = outcome.ttls[i]!
-        const valid = validOf(ttl, margin, clock)
-        if (ttl > 0) page.standFor(slot, lease, { now: now + valid, uptime: uptime + valid })
-        else this.#timeout.set(lease, Number.POSITIVE_INFINITY)
+        const validity = validityOf(ttl, margin, clock)
+        if (ttl > 0) page.extend(slot, lease, { now: now + validity, uptime: uptime + validity })
+        else this.#notBefore.set(lease, Number.POSITIVE_INFINITY)
       }
     } catch {
-      // Asked again while there is time. The main loop finds out what is wrong and tells.
+      // Retried while there is time. The main loop finds out what is wrong, and reports it.
     }
   }
 }

@@ -1,28 +1,29 @@
+/**
+ * A timer for deadlines that are hardly ever reached. It is set for the earliest deadline. When it fires, which may be too early, its owner
+ * checks what is due.
+ *
+ * Setting and cancelling a timer for every request costs more than the request. So an idle timer stays set where the clock has rearmable
+ * timers. It keeps no process alive.
+ */
 import type { Clock, RearmableTimer } from '../clock.ts'
 
-/**
- * A timer for moments that hardly ever come: set for the earliest of them, and asked what is due when it rings, which may be too early.
- *
- * Whoever asks again and again would set one and call it off for every question, which costs more than the question. So one that rests
- * stays set where the clock has such timers. It keeps no process alive.
- */
 export class DeadlineTimer {
-  /** When it rings. */
+  /** When it fires. */
   at = Number.POSITIVE_INFINITY
   readonly #clock: Clock
-  readonly #ring: (at: number) => void
+  readonly #fire: (at: number) => void
   readonly #idle: (() => void) | undefined
   #timer: RearmableTimer | undefined
   #resting = false
 
-  /** `ring` is told for when it was set, and sets it anew. `idle` is told when it is not set any more while at rest. */
-  constructor(clock: Clock, ring: (at: number) => void, idle?: () => void) {
+  /** `fire` gets the time that the timer was set for, and sets it anew. `idle` is called when a resting timer is no longer set. */
+  constructor(clock: Clock, fire: (at: number) => void, idle?: () => void) {
     this.#clock = clock
-    this.#ring = ring
+    this.#fire = fire
     this.#idle = idle
   }
 
-  /** Not later than this. */
+  /** Fires at `at` or earlier. */
   set(at: number): void {
     if (this.#resting) {
       this.#resting = false
@@ -32,17 +33,17 @@ export class DeadlineTimer {
     this.#timer?.cancel()
     this.at = at
     const ms = Math.max(0, at - this.#clock.now())
-    const rang = () => this.#rang(at)
-    this.#timer = this.#clock.standing?.(ms, rang) ?? { cancel: this.#clock.after(ms, rang, { ref: true }) }
+    const fired = () => this.#fired(at)
+    this.#timer = this.#clock.standing?.(ms, fired) ?? { cancel: this.#clock.after(ms, fired, { ref: true }) }
   }
 
-  #rang(at: number): void {
+  #fired(at: number): void {
     this.clear()
     if (this.#resting) this.#idle?.()
-    else this.#ring(at)
+    else this.#fire(at)
   }
 
-  /** There is nothing to wait for at the moment. */
+  /** There is no deadline at the moment. */
   rest(): void {
     this.#resting = true
     if (this.#timer?.keepAlive !== undefined) return this.#timer.keepAlive(false)

@@ -1,8 +1,8 @@
 /**
- * What happens to the leases of this process, for those who listen on `node:diagnostics_channel`. Costs nothing while nobody does.
+ * Publishes what happens to the leases of this process on `node:diagnostics_channel`. Costs nothing without subscribers.
  *
- * A message is published where it happens: that of `asking` in the caller's own async context. All messages about one lease, from asking
- * for it to its end, carry the same `ask`, a number that no two share within a process; leases of two places may have one id.
+ * A message is published where the event happens: `asking` in the caller's own async context. All messages about one lease, from the request
+ * to its end, carry the same `ask`, a number that is unique within the process. (Lease ids are unique only within one log.)
  */
 import { channel } from 'node:diagnostics_channel'
 
@@ -19,10 +19,10 @@ const channels = {
 
 export type ChannelName = keyof typeof channels
 
-let asks = 0
+let lastRequestId = 0
 
 export function nextRequestId(): number {
-  return ++asks
+  return ++lastRequestId
 }
 
 export function publish(name: ChannelName, message: () => object): void {

@@ -1,5 +1,6 @@
+/** Shares watches: all followers of the same prefix and event types get their events from one watch of the lessor. */
 import { type Clock, pause } from '../clock.ts'
-import { LeaseError } from '../errors.ts'
+import { isRefusal } from '../errors.ts'
 import type { Event, EventType } from '../kernel/event.ts'
 import type { Lessor } from '../lessor.ts'
 import { LONGEST_RETRY, SHORTEST_RETRY } from './operations.ts'
@@ -9,25 +10,24 @@ export interface FeedWatch {
   readonly types: readonly EventType[] | undefined
   readonly stop: AbortController
   followers: number
-  /** Everything up to here has been told. */
+  /** Events up to this revision have been delivered. */
   revision: number
 }
 
-/** Who is told what the watches bring. */
-interface Reader {
-  heard(events: readonly Event[], watch: FeedWatch): void
-  /** We may not watch there, or not so much at once: no news will come. In how many ms to ask again. */
+/** Receives what the watches bring. */
+interface FeedReader {
+  received(events: readonly Event[], watch: FeedWatch): void
+  /** The watch is refused, or the limit of watches is reached: no events will come. Returns after how many ms to retry. */
   denied(watch: FeedWatch): number
 }
 
-/** One watch for all who want the same news under a prefix. */
 export class EventFeed {
   readonly #lessor: Lessor
   readonly #clock: Clock
-  readonly #reader: Reader
+  readonly #reader: FeedReader
   readonly #watches = new Map<string, FeedWatch>()
 
-  constructor(lessor: Lessor, clock: Clock, reader: Reader) {
+  constructor(lessor: Lessor, clock: Clock, reader: FeedReader) {
     this.#lessor = lessor
     this.#clock = clock
     this.#reader = reader
@@ -37,12 +37,12 @@ export class EventFeed {
     return this.#watches.size
   }
 
-  /** A watch that was there already may have passed `after`: then its `revision` says so. */
+  /** An existing watch may have passed `after` already; its `revision` says so. */
   follow(prefix: string, after: number, types?: readonly EventType[]): FeedWatch {
-    const there = this.#watches.get(keyOf({ prefix, types }))
-    if (there !== undefined) {
-      there.followers++
-      return there
+    const existing = this.#watches.get(keyOf({ prefix, types }))
+    if (existing !== undefined) {
+      existing.followers++
+      return existing
     }
     const watch = { prefix, types, stop: new AbortController(), followers: 1, revision: after }
     this.#watches.set(keyOf(watch), watch)
@@ -66,10 +66,10 @@ export class EventFeed {
           if (signal.aborted) return
           watch.revision = events[0]!.revision
           wait = SHORTEST_RETRY
-          this.#reader.heard(events, watch)
+          this.#reader.received(events, watch)
         }
       } catch (error) {
-        // Renewals bring the same news, later: so an outage is borne in silence. A refusal would last.
+        // Renewals bring the same news later, so an outage needs no report. A refusal would last.
         if (!signal.aborted && isRefusal(error)) next = this.#reader.denied(watch)
       }
       if (!signal.aborted) await pause(this.#clock, next, signal).catch(() => {})
@@ -82,11 +82,7 @@ export class EventFeed {
   }
 }
 
-/** No name contains the control character. */
+/** Names contain no control characters, so the line break separates safely. */
 function keyOf({ prefix, types }: Pick<FeedWatch, 'prefix' | 'types'>): string {
   return types === undefined ? prefix : `${types.join()}\n${prefix}`
-}
-
-function isRefusal(error: unknown): boolean {
-  return error instanceof LeaseError && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN'
 }

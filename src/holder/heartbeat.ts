@@ -1,65 +1,74 @@
 /**
- * Keeps beliefs alive and notices when it could not. Leases of one term and strategy form groups of up to 10,000; a group has one timer and
- * is renewed by one message, so a hundred thousand leases cost ten timers.
+ * Renews the leases of this process, and notices when it could not. Leases of one term and strategy form groups of up to 10,000; a group has
+ * one timer and is renewed by one message, so a hundred thousand leases cost ten timers.
  */
 import type { Clock } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { type ClockReading, type HeldLease, type Sent, since } from '../lease.ts'
 import { ClockWatch, LATE } from './clock-watch.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
 import { publish } from './diagnostics.ts'
+import type { HeldLease } from './held-lease.ts'
 import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
-import { RENEWAL_INTERVALS, RenewalGroup, type RenewalKind } from './renewal-group.ts'
+import { MAX_RENEWALS, RENEWAL_INTERVALS, type RenewalGroup, RenewalGroups, type RenewalKind } from './renewal-group.ts'
+import { type ClockReading, type Sent, since } from './validity.ts'
 import type { WorkerHeartbeat } from './worker-heartbeat.ts'
 
-/** Renewals that one message may carry. */
-const MAX = 10_000
-/** What is left after rounding is nothing: a timer set for it would fire at the same moment again and again. */
+/** Less than this is a rounding error. A timer set for it would fire at the same moment again and again. */
 const INSTANT = 0.01
-/** Renewals of one group that may be without an answer at a time. */
-const MAX_UNDERWAY = 4
-/** Groups beyond this are not kept when they are empty. */
-const MAX_EMPTY = 64
+/** Renewals of one group that may be unanswered at a time. */
+const MAX_IN_FLIGHT = 4
+/** With more groups than this, empty ones are dropped. */
+const MAX_EMPTY_GROUPS = 64
 
-/** What the heartbeat is for: it measures and renews, and tells what it found. */
-interface Ward {
+/** What the heartbeat sends and reports. */
+interface HeartbeatTarget {
   renew(leases: readonly number[], waiting: boolean): Promise<Outcome>
   /** A waiter turns out to have been granted. */
-  granted(belief: HeldLease): void
-  /** The lessor says that it has ended. */
-  gone(belief: HeldLease): void
-  /** The clocks say that it is over. */
-  expired(belief: HeldLease, cause: string, ms: number): void
-  /** Several times a second while anything is held, and once when nothing is any more. */
-  pulse(held: boolean): void
+  granted(held: HeldLease): void
+  /** The lessor says that the lease has ended. */
+  gone(held: HeldLease): void
+  /** The clocks say that the lease is over. */
+  expired(held: HeldLease, cause: string, ms: number): void
+  /** Called several times a second while any lease is held, and once after the last has ended. */
+  pulse(holdsAny: boolean): void
 }
 
 export class Heartbeat {
   readonly #clock: Clock
-  readonly #ward: Ward
-  readonly #pacemaker: WorkerHeartbeat | undefined
-  readonly #groups = new Map<string, RenewalGroup[]>()
+  readonly #target: HeartbeatTarget
+  readonly #workerHeartbeat: WorkerHeartbeat | undefined
+  readonly #groups: RenewalGroups
   readonly #urgent = new Set<HeldLease>()
   #requests = 0
   readonly #watch: ClockWatch
-  /** Nothing will be answered any more. */
-  #dead = false
-  doubted = 0
+  /** No request will be answered any more. */
+  #lessorIsOver = false
+  /** Answers to requests up to this number prove nothing: see `LeaseKeeper`. */
+  doubtedUpTo = 0
   failure: unknown
   readonly stats = { messages: 0, renewals: 0 }
 
-  constructor(clock: Clock, ward: Ward, pacemaker?: WorkerHeartbeat) {
-    this.#pacemaker = pacemaker
+  constructor(clock: Clock, target: HeartbeatTarget, workerHeartbeat?: WorkerHeartbeat) {
+    this.#workerHeartbeat = workerHeartbeat
     this.#clock = clock
-    this.#ward = ward
+    this.#target = target
+    // A held lease keeps the process alive; after its release nothing does.
+    this.#groups = new RenewalGroups(
+      group =>
+        new DeadlineTimer(
+          clock,
+          at => this.#wake(group, at),
+          () => this.#groups.drop(group),
+        ),
+    )
     this.#watch = new ClockWatch(clock, {
       pulse: () => this.#pulse(),
-      jumped: () => this.#doubt(),
-      slept: now => this.#overslept(now),
+      jumped: () => this.#clockJumped(),
+      slept: now => this.#machineSlept(now),
     })
   }
 
-  /** A request is about to leave. */
+  /** Call this just before a request is sent. */
   sent(): Sent {
     const { now, uptime } = this.#watch.begin()
     return { number: ++this.#requests, now, uptime }
@@ -69,242 +78,198 @@ export class Heartbeat {
     return this.#requests
   }
 
-  *#all(): Generator<RenewalGroup> {
-    for (const groups of this.#groups.values()) yield* [...groups]
-  }
-
-  *members(): Generator<HeldLease> {
-    for (const group of this.#all()) yield* [...group.members]
-  }
-
   // Joining and leaving
 
-  /** Takes the belief into the group where it belongs now, and says what is left of it. */
-  join(belief: HeldLease, { now, uptime } = this.#watch.glance()): number {
-    this.#part(belief)
-    const kind = this.#kindOf(belief)
-    if (kind === 'half' || kind === 'continuous') this.#spare(belief)
-    const key = `${kind} ${belief.term}`
-    const groups = this.#groups.get(key) ?? []
-    let group = groups.find(({ members }) => members.size < MAX)
-    if (group === undefined) {
-      group = new RenewalGroup(kind, belief.term, belief.valid, this.#alarm)
-      groups.push(group)
-      this.#groups.set(key, groups)
-    }
-    group.members.add(belief)
-    belief.group = group
-    const round = RENEWAL_INTERVALS[kind]
-    if (round !== undefined && !this.#dead) group.beat = Math.min(group.beat, belief.sent.now + this.#jittered(round * group.term))
-    const left = belief.left(now, uptime)
-    group.attention = Math.min(group.attention, now + left - (belief.jeopardised ? 0 : group.valid / 4))
+  /** Moves the lease to the group for its present term and strategy. Returns its remaining ms. */
+  join(held: HeldLease, { now, uptime } = this.#watch.estimate()): number {
+    this.#leaveGroup(held)
+    const kind = this.#kindOf(held)
+    if (kind === 'half' || kind === 'continuous') this.#addBackup(held)
+    const group = this.#groups.withRoom(kind, held)
+    group.members.add(held)
+    held.group = group
+    const interval = RENEWAL_INTERVALS[kind]
+    if (interval !== undefined && !this.#lessorIsOver)
+      group.renewAt = Math.min(group.renewAt, held.sent.now + this.#withJitter(interval * group.term))
+    const left = held.timeLeft(now, uptime)
+    group.checkAt = Math.min(group.checkAt, now + left - (held.endangered ? 0 : group.validity / 4))
     this.#schedule(group)
     return left
   }
 
-  /** Another thread goes on renewing it while this one cannot. */
-  #spare(belief: HeldLease): void {
-    if (this.#pacemaker === undefined || belief.spare !== undefined) return
-    belief.spare = this.#pacemaker.keep(belief)
-    belief.spare.renewed()
-    belief.spare.progressed()
+  /** Lets the worker thread renew it while this loop is blocked. */
+  #addBackup(held: HeldLease): void {
+    if (this.#workerHeartbeat === undefined || held.backup !== undefined) return
+    held.backup = this.#workerHeartbeat.keep(held)
+    held.backup.renewed()
+    held.backup.progressed()
   }
 
-  leave(belief: HeldLease): void {
-    belief.spare?.drop()
-    belief.spare = undefined
-    this.#part(belief)
+  leave(held: HeldLease): void {
+    held.backup?.drop()
+    held.backup = undefined
+    this.#leaveGroup(held)
   }
 
-  #part(belief: HeldLease): void {
-    const group = belief.group as RenewalGroup | undefined
+  #leaveGroup(held: HeldLease): void {
+    const group = held.group as RenewalGroup | undefined
     if (group === undefined) return
-    belief.group = undefined
-    group.members.delete(belief)
+    held.group = undefined
+    group.members.delete(held)
     if (group.members.size > 0) return
-    // Whoever asks again and again finds it again; but terms may all be different.
-    group.beat = Number.POSITIVE_INFINITY
-    group.attention = Number.POSITIVE_INFINITY
-    if (this.#groups.size > MAX_EMPTY) this.#drop(group)
-    else group.alarm.rest()
+    // A process that acquires again and again reuses its group. But if all terms differ, empty groups must not pile up.
+    group.renewAt = Number.POSITIVE_INFINITY
+    group.checkAt = Number.POSITIVE_INFINITY
+    if (this.#groups.kinds > MAX_EMPTY_GROUPS) this.#groups.drop(group)
+    else group.timer.rest()
   }
 
-  #drop(group: RenewalGroup): void {
-    group.alarm.clear()
-    const key = `${group.kind} ${group.term}`
-    const others = this.#groups.get(key)?.filter(other => other !== group) ?? []
-    if (others.length > 0) this.#groups.set(key, others)
-    else this.#groups.delete(key)
-  }
-
-  #kindOf({ stage, strategy, maxStall, progress }: HeldLease): RenewalKind {
-    if (stage === 'waiting' || stage === 'told') return stage
-    if (maxStall !== Number.POSITIVE_INFINITY && this.#clock.now() - progress > maxStall) return 'stalled'
+  #kindOf({ stage, strategy, maxStall, lastProgress }: HeldLease): RenewalKind {
+    if (stage === 'waiting' || stage === 'granted') return stage
+    if (maxStall !== Number.POSITIVE_INFINITY && this.#clock.now() - lastProgress > maxStall) return 'stalled'
     return strategy
   }
 
-  /** Spread by a tenth, always to the early side: processes started together must not renew together for ever. */
-  #jittered(ms: number): number {
+  /** Up to a tenth earlier, so that processes that were started together do not renew together for ever. */
+  #withJitter(ms: number): number {
     return ms * (1 - this.#clock.random() / 10)
   }
 
   // The timer of a group
 
-  // What is held keeps the process alive; once it is given back, nothing does.
-  readonly #alarm = (group: RenewalGroup) =>
-    new DeadlineTimer(
-      this.#clock,
-      at => this.#wake(group, at),
-      () => this.#drop(group),
-    )
-
   #schedule(group: RenewalGroup): void {
-    const next = Math.min(group.beat, group.attention)
-    if (next < Number.POSITIVE_INFINITY) group.alarm.set(next)
+    const next = Math.min(group.renewAt, group.checkAt)
+    if (next < Number.POSITIVE_INFINITY) group.timer.set(next)
   }
 
   #wake(group: RenewalGroup, at: number): void {
     const late = this.#clock.now() - at
     this.#watch.noteStall(late)
-    // Overdue timers fire before queued input is read: an answer may be waiting in the socket. Belief is over meanwhile, by the clocks.
-    if (late > LATE && group.underway > 0) this.#clock.soon(() => this.#attend(group))
-    else this.#attend(group)
+    // Overdue timers fire before queued input is read, and an answer may be waiting in the socket: read first. `held` is false meanwhile.
+    if (late > LATE && group.inFlight > 0) this.#clock.soon(() => this.#serve(group))
+    else this.#serve(group)
   }
 
-  #attend(group: RenewalGroup): void {
+  #serve(group: RenewalGroup): void {
     if (group.members.size === 0) return
     const now = this.#clock.now()
-    if (now >= group.attention) this.#sweep(group, now)
-    if (now >= group.beat) this.#round(group, now)
+    if (now >= group.checkAt) this.#checkMembers(group, now)
+    if (now >= group.renewAt) this.#renewGroup(group, now)
     if (group.members.size > 0) this.#schedule(group)
   }
 
-  /** Tells those in jeopardy and ends those whose time is over. */
-  #sweep(group: RenewalGroup, now: number): void {
+  /** Warns leases in jeopardy, and ends leases whose time is over. */
+  #checkMembers(group: RenewalGroup, now: number): void {
     const uptime = this.#clock.uptime()
-    for (const belief of [...group.members]) {
-      const left = belief.left(now, uptime)
-      if (left <= INSTANT) this.expire(belief, now, uptime)
-      else if (left <= group.valid / 4 + INSTANT) belief.endanger()
+    for (const held of [...group.members]) {
+      const left = held.timeLeft(now, uptime)
+      if (left <= INSTANT) this.expire(held, now, uptime)
+      else if (left <= group.validity / 4 + INSTANT) held.endanger()
     }
-    this.#survey(group, now, uptime)
+    this.#planCheck(group, now, uptime)
   }
 
-  #survey(group: RenewalGroup, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
+  #planCheck(group: RenewalGroup, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
     let soonest = Number.POSITIVE_INFINITY
-    for (const belief of group.members) {
-      const left = belief.left(now, uptime) - (belief.jeopardised ? 0 : group.valid / 4)
+    for (const held of group.members) {
+      const left = held.timeLeft(now, uptime) - (held.endangered ? 0 : group.validity / 4)
       if (left < soonest) soonest = left
     }
-    group.attention = now + soonest
+    group.checkAt = now + soonest
   }
 
-  /** Before it is given back: what was over by then was lost, though no timer has fired yet. */
-  expireIfOver(belief: HeldLease): void {
-    const { now, uptime } = this.#watch.glance()
-    if (belief.left(now, uptime) <= 0) this.expire(belief, now, uptime)
+  /** Before a release: a lease whose time was over by then counts as lost, although its timer has not fired yet. */
+  expireIfOver(held: HeldLease): void {
+    const { now, uptime } = this.#watch.estimate()
+    if (held.timeLeft(now, uptime) <= 0) this.expire(held, now, uptime)
   }
 
-  expire(belief: HeldLease, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
-    const { sent, strategy } = belief
-    const group = belief.group as RenewalGroup | undefined
+  expire(held: HeldLease, now = this.#clock.now(), uptime = this.#clock.uptime()): void {
+    const { sent, strategy } = held
+    const group = held.group as RenewalGroup | undefined
     const stalled = group?.kind === 'stalled'
-    // Asked before overdue timers had a chance to fire: the stall is not noted yet.
-    if (group !== undefined) this.#watch.noteStall(now - group.alarm.at)
+    // Overdue timers may not have fired yet, so the stall may not be noted yet.
+    if (group !== undefined) this.#watch.noteStall(now - group.timer.at)
     const { stall } = this.#watch
-    this.leave(belief)
+    this.leave(held)
     const ran = now - sent.now
     const slept = since(sent, now, uptime) - ran
-    const unanswered = belief.asked > sent.number
-    if (slept > 0) this.#ward.expired(belief, 'suspend', slept)
-    else if (stalled) this.#ward.expired(belief, 'no-progress', now - belief.progress)
-    else if (!unanswered && belief.stage === 'held' && RENEWAL_INTERVALS[strategy] === undefined)
-      this.#ward.expired(belief, 'not-renewed', ran)
-    else if (!unanswered && belief.stage === 'held' && strategy === 'on-activity' && !belief.touched)
-      this.#ward.expired(belief, 'inactive', ran)
-    else if (stall.at > sent.now && stall.ms * 4 > belief.valid) this.#ward.expired(belief, 'stall', stall.ms)
-    else this.#ward.expired(belief, 'unreachable', ran)
+    const unanswered = held.lastRequest > sent.number
+    if (slept > 0) this.#target.expired(held, 'suspend', slept)
+    else if (stalled) this.#target.expired(held, 'no-progress', now - held.lastProgress)
+    else if (!unanswered && held.stage === 'held' && RENEWAL_INTERVALS[strategy] === undefined)
+      this.#target.expired(held, 'not-renewed', ran)
+    else if (!unanswered && held.stage === 'held' && strategy === 'on-activity' && !held.touched)
+      this.#target.expired(held, 'inactive', ran)
+    else if (stall.at > sent.now && stall.ms * 4 > held.validity) this.#target.expired(held, 'stall', stall.ms)
+    else this.#target.expired(held, 'unreachable', ran)
   }
 
   // Renewing
 
-  #round(group: RenewalGroup, now: number): void {
-    const round = this.#jittered((RENEWAL_INTERVALS[group.kind] ?? 0) * group.term)
-    if (this.#dead) {
-      group.beat = Number.POSITIVE_INFINITY
+  #renewGroup(group: RenewalGroup, now: number): void {
+    const interval = this.#withJitter((RENEWAL_INTERVALS[group.kind] ?? 0) * group.term)
+    if (this.#lessorIsOver) {
+      group.renewAt = Number.POSITIVE_INFINITY
       return
     }
-    this.#absorb(group)
-    for (const belief of [...group.members]) if (this.#kindOf(belief) === 'stalled') this.join(belief)
+    this.#groups.absorbInto(group)
+    for (const held of [...group.members]) if (this.#kindOf(held) === 'stalled') this.join(held)
     let members = [...group.members]
     if (group.kind === 'on-activity') {
-      members = members.filter(belief => belief.touched)
-      for (const belief of members) belief.touched = false
+      members = members.filter(held => held.touched)
+      for (const held of members) held.touched = false
     }
-    if (members.length === 0 || group.underway >= MAX_UNDERWAY) {
-      group.beat = now + round
+    if (members.length === 0 || group.inFlight >= MAX_IN_FLIGHT) {
+      group.renewAt = now + interval
       return
     }
-    // Without an answer, again after a third of what remains.
+    // Without an answer, retry after a third of what remains.
     const oldest = members.reduce((first, { sent }) => Math.min(first, sent.now), Number.POSITIVE_INFINITY)
-    group.beat = Math.min(now + round, now + Math.max(SHORTEST_RETRY, (oldest + group.valid - now) / 3))
-    this.#renew(group, members)
+    group.renewAt = Math.min(now + interval, now + Math.max(SHORTEST_RETRY, (oldest + group.validity - now) / 3))
+    this.#sendGroup(group, members)
   }
 
-  progressed(belief: HeldLease): void {
-    belief.spare?.progressed()
-    if ((belief.group as RenewalGroup | undefined)?.kind !== 'stalled') return
-    this.join(belief)
-    this.urge(belief)
+  progressed(held: HeldLease): void {
+    held.backup?.progressed()
+    if ((held.group as RenewalGroup | undefined)?.kind !== 'stalled') return
+    this.join(held)
+    this.renewNow(held)
   }
 
-  /** Two groups that fit into one message become one: what was released must not leave many small ones. */
-  #absorb(group: RenewalGroup): void {
-    for (const other of this.#groups.get(`${group.kind} ${group.term}`) ?? []) {
-      if (other === group || other.underway > 0 || group.members.size + other.members.size > MAX) continue
-      for (const belief of other.members) {
-        group.members.add(belief)
-        belief.group = group
-      }
-      group.attention = Math.min(group.attention, other.attention)
-      other.members.clear()
-      this.#drop(other)
-    }
-  }
-
-  #renew(group: RenewalGroup, members: readonly HeldLease[]): void {
-    group.underway++
+  #sendGroup(group: RenewalGroup, members: readonly HeldLease[]): void {
+    group.inFlight++
     const settled = (sent: Sent, answered: boolean) => {
-      group.underway--
+      group.inFlight--
       if (group.members.size === 0) return
       const now = this.#clock.now()
       if (!answered) {
-        if (group.kind === 'on-activity') for (const belief of members) belief.touched = true
-        const left = group.attention - now
-        group.beat = Math.min(group.beat, now + this.#retry(group.failures++, left > 0 ? left : group.valid / 4))
+        if (group.kind === 'on-activity') for (const held of members) held.touched = true
+        const left = group.checkAt - now
+        group.renewAt = Math.min(group.renewAt, now + this.#retryPause(group.failures++, left > 0 ? left : group.validity / 4))
       } else if (sent.number > group.answered) {
         group.answered = sent.number
         group.failures = 0
-        const round = this.#jittered(RENEWAL_INTERVALS[group.kind]! * group.term)
-        group.beat = Math.max(now, (group.kind === 'on-activity' ? now : sent.now) + round)
+        const interval = this.#withJitter(RENEWAL_INTERVALS[group.kind]! * group.term)
+        group.renewAt = Math.max(now, (group.kind === 'on-activity' ? now : sent.now) + interval)
       }
-      this.#survey(group)
+      this.#planCheck(group)
       this.#schedule(group)
     }
     this.#send(members, group.kind === 'waiting', settled)
   }
 
-  #retry(failures: number, left: number): number {
+  #retryPause(failures: number, left: number): number {
     const most = Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** Math.min(failures, 10), Math.max(SHORTEST_RETRY, left / 3))
     return most * (0.5 + this.#clock.random() / 2)
   }
 
   #send(members: readonly HeldLease[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
     const sent = this.sent()
-    for (const belief of members) belief.asked = sent.number
+    for (const held of members) held.lastRequest = sent.number
     this.stats.messages++
     this.stats.renewals += members.length
-    this.#ward
+    this.#target
       .renew(
         members.map(({ id }) => id),
         waiting,
@@ -323,83 +288,83 @@ export class Heartbeat {
   }
 
   #answered(members: readonly HeldLease[], ttls: readonly number[], sent: Sent): void {
-    const reading = this.look()
+    const reading = this.readClocks()
     for (let i = 0; i < members.length; i++) {
-      const belief = members[i]!
+      const held = members[i]!
       const ttl = ttls[i]!
-      if (ttl < 0) this.#ward.gone(belief)
-      else if (ttl === 0) this.#ward.granted(belief)
-      else if (belief.renewed(sent, ttl)) {
-        const group = belief.group as RenewalGroup | undefined
-        if (group === undefined || group.term !== ttl || group.kind === 'told' || group.kind === 'stalled') this.join(belief, reading)
+      if (ttl < 0) this.#target.gone(held)
+      else if (ttl === 0) this.#target.granted(held)
+      else if (held.renewed(sent, ttl)) {
+        const group = held.group as RenewalGroup | undefined
+        if (group === undefined || group.term !== ttl || group.kind === 'granted' || group.kind === 'stalled') this.join(held, reading)
       }
     }
   }
 
-  /** Renews at once, with all others that ask for it in this turn; asked again until it is answered or over. */
-  urge(belief: HeldLease, failures = 0): void {
-    if (this.#dead) return
-    if (this.#urgent.size === 0) queueMicrotask(() => this.#flush(failures))
-    this.#urgent.add(belief)
+  /** Renews at once, in one message with all others of this turn. Retried until answered or over. */
+  renewNow(held: HeldLease, failures = 0): void {
+    if (this.#lessorIsOver) return
+    if (this.#urgent.size === 0) queueMicrotask(() => this.#renewUrgent(failures))
+    this.#urgent.add(held)
   }
 
-  #flush(failures: number): void {
-    const urgent = [...this.#urgent].filter(({ stage }) => stage === 'told' || stage === 'held')
+  #renewUrgent(failures: number): void {
+    const urgent = [...this.#urgent].filter(({ stage }) => stage === 'granted' || stage === 'held')
     this.#urgent.clear()
-    for (let first = 0; first < urgent.length; first += MAX) {
-      const members = urgent.slice(first, first + MAX)
+    for (let first = 0; first < urgent.length; first += MAX_RENEWALS) {
+      const members = urgent.slice(first, first + MAX_RENEWALS)
       let cancel = () => {}
       const again = () => {
-        for (const belief of members) if (belief.sent.number < sent.number && belief.group !== undefined) this.urge(belief, failures + 1)
+        for (const held of members) if (held.sent.number < sent.number && held.group !== undefined) this.renewNow(held, failures + 1)
       }
       const sent = this.#send(members, false, (_, answered) => {
         cancel()
-        if (!answered) cancel = this.#clock.after(this.#retry(failures, members[0]!.valid / 4), again)
+        if (!answered) cancel = this.#clock.after(this.#retryPause(failures, members[0]!.validity / 4), again)
         for (const group of new Set(members.map(({ group }) => group as RenewalGroup | undefined))) {
           if (group === undefined) continue
-          this.#survey(group)
+          this.#planCheck(group)
           this.#schedule(group)
         }
       })
-      cancel = this.#clock.after(Math.max(SHORTEST_RETRY, members[0]!.valid / (3 + failures)), again)
+      cancel = this.#clock.after(Math.max(SHORTEST_RETRY, members[0]!.validity / (3 + failures)), again)
     }
   }
 
   // The clocks
 
   #pulse(): boolean {
-    let held = false
-    for (const { members } of this.#all()) held ||= members.size > 0
-    this.#ward.pulse(held)
-    return held
+    let holdsAny = false
+    for (const { members } of this.#groups) holdsAny ||= members.size > 0
+    this.#target.pulse(holdsAny)
+    return holdsAny
   }
 
-  look(): ClockReading {
-    return this.#watch.look()
+  readClocks(): ClockReading {
+    return this.#watch.readClocks()
   }
 
-  #doubt(): void {
-    this.doubted = this.#requests
-    for (const belief of this.members()) if (belief.stage === 'held') this.urge(belief)
+  #clockJumped(): void {
+    this.doubtedUpTo = this.#requests
+    for (const held of this.#groups.members()) if (held.stage === 'held') this.renewNow(held)
   }
 
-  #overslept(now: number): void {
-    for (const group of this.#all()) {
-      this.#sweep(group, now)
-      group.beat = RENEWAL_INTERVALS[group.kind] === undefined ? group.beat : now
+  #machineSlept(now: number): void {
+    for (const group of this.#groups) {
+      this.#checkMembers(group, now)
+      group.renewAt = RENEWAL_INTERVALS[group.kind] === undefined ? group.renewAt : now
       if (group.members.size > 0) this.#schedule(group)
     }
   }
 
-  /** No renewal will be answered any more: everyone is in jeopardy, and is told. */
-  die(): void {
-    this.#dead = true
-    for (const belief of this.members()) belief.endanger()
-    for (const group of this.#all()) this.#survey(group)
+  /** No renewal will be answered any more: every lease is in jeopardy. */
+  lessorEnded(): void {
+    this.#lessorIsOver = true
+    for (const held of this.#groups.members()) held.endanger()
+    for (const group of this.#groups) this.#planCheck(group)
   }
 
   stop(): void {
     this.#watch.stop()
-    for (const group of this.#all()) group.alarm.clear()
+    for (const group of this.#groups) group.timer.clear()
   }
 }

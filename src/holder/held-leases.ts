@@ -1,27 +1,29 @@
-/** What one process believes it has: kept alive together, and how each of it ends. */
+/** All leases that this process holds or waits for: how they are renewed together, and how each one ends. */
 import { inWords } from '../duration.ts'
 import { type Facts, LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { type HeldLease, Lease, type LeaseKeeper, since } from '../lease.ts'
+import { Lease } from '../lease.ts'
 import type { PastGrant } from '../lessor.ts'
 import { publish } from './diagnostics.ts'
-import { EventRouter, type EventWaiter, type RoutedEvents } from './event-router.ts'
+import { EventRouter, type EventWaiter, type GrantNews } from './event-router.ts'
 import { Heartbeat } from './heartbeat.ts'
+import type { HeldLease, LeaseKeeper } from './held-lease.ts'
 import type { Identity } from './identity.ts'
 import { LossLog } from './loss-log.ts'
 import type { Operations } from './operations.ts'
 import { releaseWithRetry } from './release-with-retry.ts'
 import { transferLease } from './transfer.ts'
+import { since } from './validity.ts'
 import type { WorkerHeartbeat } from './worker-heartbeat.ts'
 
-/** Why the clocks said that it is over. */
+/** Why the clocks said that a lease is over. */
 const EXPIRED: Readonly<Record<string, (ms: number) => string>> = {
   suspend: ms => `this machine slept for ${inWords(ms)}`,
   stall: ms => `this process stood still for ${inWords(ms)}`,
   'no-progress': ms => `its work made no progress for ${inWords(ms)}`,
-  'not-renewed': ms => `nobody renewed it for ${inWords(ms)}`,
-  inactive: ms => `nothing was done with it for ${inWords(ms)}`,
+  'not-renewed': ms => `it was not renewed for ${inWords(ms)}`,
+  inactive: ms => `there was no activity for ${inWords(ms)}`,
   unreachable: ms => `no renewal was answered for ${inWords(ms)}`,
 }
 
@@ -29,7 +31,9 @@ interface LoseOptions {
   readonly by?: string
   readonly ms?: number
   readonly error?: unknown
+  /** The lessor has nothing left to release. */
   readonly definite?: boolean
+  /** It ends with its parent, whose release will name the leases that are added to this array. */
   readonly above?: number[]
 }
 
@@ -39,14 +43,14 @@ export class HeldLeases implements Iterable<HeldLease> {
   readonly losses: LossLog
   readonly waiters = new Map<number, EventWaiter>()
   readonly #operations: Operations
-  readonly hearing: EventRouter
-  readonly #beliefs = new Map<number, HeldLease>()
-  /** Of what nobody was handed, or was lost. */
-  readonly #farewells = new Set<Promise<void>>()
-  readonly #handles = new FinalizationRegistry<HeldLease>(belief => this.#forgotten(belief))
+  readonly events: EventRouter
+  readonly #held = new Map<number, HeldLease>()
+  /** Releases under way of leases that were lost, or never handed out. */
+  readonly #releases = new Set<Promise<void>>()
+  readonly #handles = new FinalizationRegistry<HeldLease>(held => this.#collected(held))
   #warned = false
 
-  constructor(operations: Operations, identity: Identity, margin: number, pacemaker?: WorkerHeartbeat) {
+  constructor(operations: Operations, identity: Identity, margin: number, workerHeartbeat?: WorkerHeartbeat) {
     const { lessor, clock } = operations
     this.#operations = operations
     this.losses = new LossLog(clock)
@@ -54,302 +58,299 @@ export class HeldLeases implements Iterable<HeldLease> {
       clock,
       {
         renew: (leases, waiting) => lessor.propose(waiting ? { kind: 'renew', leases, waiting } : { kind: 'renew', leases }),
-        granted: belief => void this.hearing.check(belief),
-        gone: belief => void this.gone(belief),
-        expired: (belief, cause, ms) => this.#expired(belief, cause, ms),
-        pulse: held => this.hearing.pulse(held),
+        granted: held => void this.events.check(held),
+        gone: held => void this.endedByLessor(held),
+        expired: (held, cause, ms) => this.#expired(held, cause, ms),
+        pulse: holdsAny => this.events.pulse(holdsAny),
       },
-      pacemaker,
+      workerHeartbeat,
     )
     this.heartbeat = heartbeat
     this.keeper = {
       clock,
       margin,
-      get doubted() {
-        return heartbeat.doubted
+      get doubtedUpTo() {
+        return heartbeat.doubtedUpTo
       },
-      look: () => heartbeat.look(),
-      expire: belief => heartbeat.expire(belief),
-      renew: belief => this.#renew(belief),
-      progressed: belief => heartbeat.progressed(belief),
-      release: belief => this.release(belief),
-      transfer: (belief, to, incarnation) => transferLease(this, operations, belief, to, incarnation),
-      put: (belief, key, value) => this.#changeOn(belief, { kind: 'put', lease: belief.id, key, value }),
-      delete: (belief, key) => this.#changeOn(belief, { kind: 'delete', lease: belief.id, key }),
-      listen: belief => this.hearing.listen(belief),
-      endangered: belief => publish('jeopardy', () => ({ ask: belief.ask, ...belief.facts, remaining: belief.remaining() })),
+      readClocks: () => heartbeat.readClocks(),
+      expire: held => heartbeat.expire(held),
+      renew: held => this.#renew(held),
+      progressed: held => heartbeat.progressed(held),
+      release: held => this.release(held),
+      transfer: (held, to, incarnation) => transferLease(this, operations, held, to, incarnation),
+      put: (held, key, value) => this.#changeOn(held, { kind: 'put', lease: held.id, key, value }),
+      delete: (held, key) => this.#changeOn(held, { kind: 'delete', lease: held.id, key }),
+      listen: held => this.events.listen(held),
+      publishJeopardy: held => publish('jeopardy', () => ({ ask: held.requestId, ...held.facts, remaining: held.remaining() })),
     }
-    this.hearing = new EventRouter(this, operations, identity)
+    this.events = new EventRouter(this, operations, identity)
     lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
     lessor.onRewound?.(why => this.#rewound(why))
   }
 
   get size(): number {
-    return this.#beliefs.size
+    return this.#held.size
   }
 
   get(lease: number): HeldLease | undefined {
-    return this.#beliefs.get(lease)
+    return this.#held.get(lease)
   }
 
-  /** As they are now: some may end while they are looked at. */
+  /** A copy: leases may end during the iteration. */
   [Symbol.iterator](): Iterator<HeldLease> {
-    return [...this.#beliefs.values()][Symbol.iterator]()
+    return [...this.#held.values()][Symbol.iterator]()
   }
 
-  add(belief: HeldLease): void {
-    this.#beliefs.set(belief.id, belief)
-    const { parent } = belief
+  add(held: HeldLease): void {
+    this.#held.set(held.id, held)
+    const { parent } = held
     if (parent === undefined) return
     parent.children ??= new Set()
-    parent.children.add(belief)
+    parent.children.add(held)
   }
 
-  /** The handle of one that may be forgotten. */
-  handle(belief: HeldLease): Lease {
-    const lease = new Lease(belief)
-    this.#handles.register(lease, belief, belief)
-    belief.registered = true
+  /** A handle for the user. If it is collected, the lease is released. */
+  handle(held: HeldLease): Lease {
+    const lease = new Lease(held)
+    this.#handles.register(lease, held, held)
+    held.hasHandle = true
     return lease
   }
 
   // Renewing
 
-  /** Belief begins with a renewal that leaves after the news. False: it was over before that. */
-  async confirm(belief: HeldLease, { resources, tokens }: Pick<RoutedEvents, 'resources' | 'tokens'>): Promise<boolean> {
-    if (belief.stage === 'ended') return false // it was called off, or ran out, while the news was on its way
-    belief.stage = 'told'
-    belief.resources = resources
-    belief.tokens = tokens
-    belief.hollow = this.heartbeat.lastSent
-    // An heir has no request of its own behind it: it has as long as the lessor gives it, from now.
-    if (belief.sent.number === 0) belief.sent = { ...this.heartbeat.sent(), number: 0 }
-    this.heartbeat.join(belief)
-    this.heartbeat.urge(belief)
+  /** A lease is held from the answer to a renewal that was sent after the news of its grant. False: it was over before that. */
+  async confirm(held: HeldLease, { resources, tokens }: Pick<GrantNews, 'resources' | 'tokens'>): Promise<boolean> {
+    if (held.stage === 'ended') return false // it was cancelled, or ran out, while the news was on its way
+    held.stage = 'granted'
+    held.resources = resources
+    held.tokens = tokens
+    held.ignoreUpTo = this.heartbeat.lastSent
+    // A transferred lease has no request of its own yet: it has as long as the lessor gives it, from now.
+    if (held.sent.number === 0) held.sent = { ...this.heartbeat.sent(), number: 0 }
+    this.heartbeat.join(held)
+    this.heartbeat.renewNow(held)
     try {
-      await belief.nextRenewal()
+      await held.nextRenewal()
       return true
     } catch (error) {
-      // Asked again it would be refused, or taken away again.
+      // A new request would be refused, or its lease taken away again.
       if (error instanceof LeaseError && (error.facts.cause === 'revoked' || error.facts.cause === 'parent'))
         throw new LeaseError('GONE', error.message, error)
       return false
     }
   }
 
-  #renew(belief: HeldLease): Promise<void> {
-    if (belief.stage !== 'held') return Promise.reject(belief.end)
+  #renew(held: HeldLease): Promise<void> {
+    if (held.stage !== 'held') return Promise.reject(held.endReason)
     const { signal } = this.#operations.lessor
     if (signal.aborted) return Promise.reject(signal.reason) // it is held until its time is over, and no answer will come
-    const renewed = belief.nextRenewal()
-    this.heartbeat.urge(belief)
+    const renewed = held.nextRenewal()
+    this.heartbeat.renewNow(held)
     return renewed
   }
 
-  async #changeOn(belief: HeldLease, command: Command): Promise<void> {
-    if (belief.stage !== 'held') throw belief.end
+  async #changeOn(held: HeldLease, command: Command): Promise<void> {
+    if (held.stage !== 'held') throw held.endReason
     try {
       await this.#operations.change(command)
     } catch (error) {
-      if (error instanceof LeaseError && error.code === 'GONE') await this.gone(belief)
+      if (LeaseError.is(error, 'GONE')) await this.endedByLessor(held)
       throw error
     }
   }
 
   // Losing
 
-  /** The lessor says it has ended: believed in no more, from here on. What is frozen waits for us, so there is time to ask why. */
-  async gone(belief: HeldLease): Promise<void> {
-    if (belief.stage === 'ended' || belief.stage === 'leaving') return
-    this.waiters.get(belief.id)?.settle(undefined)
-    if (belief.stage === 'waiting') return
-    const left = belief.remaining()
-    belief.stage = 'leaving'
-    belief.endedWith = left
-    this.heartbeat.leave(belief)
+  /** The lessor says that the lease has ended. It is not held from here on. A frozen lease waits for our release, so there is time to ask why. */
+  async endedByLessor(held: HeldLease): Promise<void> {
+    if (held.stage === 'ended' || held.stage === 'ending') return
+    this.waiters.get(held.id)?.settle(undefined)
+    if (held.stage === 'waiting') return
+    const left = held.remaining()
+    held.stage = 'ending'
+    held.leftAtEnd = left
+    this.heartbeat.leave(held)
     let past: PastGrant | undefined
-    const [resource] = belief.resources
+    const [resource] = held.resources
     if (resource !== undefined) {
-      const asked = this.#operations.lessor.read({ kind: 'history', resource })
-      const history = await this.#operations.within(Math.min(250, left), asked).catch(() => undefined)
-      past = history?.value.find(({ lease }) => lease === belief.id)
+      const answer = this.#operations.lessor.read({ kind: 'history', resource })
+      const history = await this.#operations.within(Math.min(250, left), answer).catch(() => undefined)
+      past = history?.value.find(({ lease }) => lease === held.id)
     }
-    this.loseTo(belief, past?.cause ?? 'ended', past?.by ?? '', left)
+    this.loseToLessor(held, past?.cause ?? 'ended', past?.by ?? '', left)
   }
 
-  /** The lessor has ended it, and there were `left` ms to go. */
-  loseTo(belief: HeldLease, cause: string, by: string, left: number): void {
-    // It was over here before the lessor said so: why it was not renewed in time is what there is to tell.
-    if (cause === 'lapsed' && left === 0) return this.heartbeat.expire(belief)
+  /** The lessor has ended it, with `left` ms to go. */
+  loseToLessor(held: HeldLease, cause: string, by: string, left: number): void {
+    // It was over here before the lessor said so. Report why it was not renewed in time.
+    if (cause === 'lapsed' && left === 0) return this.heartbeat.expire(held)
     const who = by === '' ? '' : cause === 'transferred' ? ` to ${by}` : ` by ${by}`
-    this.lose(belief, cause, `the lessor has ended it: ${cause}${who}`, { by, definite: cause === 'lapsed' })
+    this.lose(held, cause, `the lessor has ended it: ${cause}${who}`, { by, definite: cause === 'lapsed' })
   }
 
-  #expired(belief: HeldLease, cause: string, ms: number): void {
-    const waiter = this.waiters.get(belief.id)
+  #expired(held: HeldLease, cause: string, ms: number): void {
+    const waiter = this.waiters.get(held.id)
     if (waiter !== undefined) return waiter.settle(undefined)
-    this.lose(belief, cause, EXPIRED[cause]!(ms), cause === 'unreachable' ? { ms, error: this.heartbeat.failure } : { ms })
+    this.lose(held, cause, EXPIRED[cause]!(ms), cause === 'unreachable' ? { ms, error: this.heartbeat.failure } : { ms })
   }
 
-  /**
-   * `definite`: the lessor has nothing left to be given back. `above`: it ends with what it hangs on, whose release will name those that are added there.
-   */
-  lose(belief: HeldLease, cause: string, text: string, { by = '', ms = 0, error, definite = false, above }: LoseOptions = {}): void {
-    if (belief.stage === 'ended') return
+  lose(held: HeldLease, cause: string, text: string, { by = '', ms = 0, error, definite = false, above }: LoseOptions = {}): void {
+    if (held.stage === 'ended') return
     const { clock } = this.#operations
-    const handed = belief.grantedAt > 0
-    const over = since(belief.sent, clock.now(), clock.uptime()) - belief.term
-    const waiter = this.waiters.get(belief.id)
-    this.forget(belief)
+    const handedOut = held.grantedAt > 0
+    const over = since(held.sent, clock.now(), clock.uptime()) - held.term
+    const waiter = this.waiters.get(held.id)
+    this.remove(held)
     const below = above ?? []
-    for (const child of [...(belief.children ?? [])]) this.orphan(child, below)
-    const facts: Facts = { ...belief.facts, cause, ms: Math.round(ms), ...(by !== '' && { by }) }
-    belief.finish(new LeaseError('LOST', `${belief.name} is lost: ${text}`, { cause: error, facts }))
-    waiter?.fail(new LeaseError('GONE', `what was waited for is called off: ${text}`, { facts }))
-    if (handed) this.losses.record(belief, cause, text, Math.max(0, over))
-    // Its queued renewals must not keep alive what nobody believes in; and frozen units are free when their holder says that it stopped.
-    const { onLost } = belief
-    if (onLost === undefined || !handed) {
-      if (above !== undefined) above.push(belief.id)
-      else if (!definite) this.giveBack(belief.id, belief.term, below)
-      else for (const child of below) this.giveBack(child, belief.term)
+    for (const child of [...(held.children ?? [])]) this.loseWithParent(child, below)
+    const facts: Facts = { ...held.facts, cause, ms: Math.round(ms), ...(by !== '' && { by }) }
+    held.end(new LeaseError('LOST', `${held.name} is lost: ${text}`, { cause: error, facts }))
+    waiter?.fail(new LeaseError('GONE', `the wait is cancelled: ${text}`, { facts }))
+    if (handedOut) this.losses.record(held, cause, text, Math.max(0, over))
+    // Release it: queued renewals must not keep a lost lease alive, and frozen units become free when their holder says that it has stopped.
+    const { onLost } = held
+    if (onLost === undefined || !handedOut) {
+      if (above !== undefined) above.push(held.id)
+      else if (!definite) this.releaseInBackground(held.id, held.term, below)
+      else for (const child of below) this.releaseInBackground(child, held.term)
       return
     }
-    belief.told = true
-    const stopped = (async () => onLost(belief.end))().catch(error => warnOfOnLost(belief, error))
-    const release = () =>
-      definite ? undefined : releaseWithRetry(this.#operations, belief.id, belief.term, above === undefined ? below : [])
-    if (above === undefined && definite) for (const child of below) this.giveBack(child, belief.term)
-    belief.farewell = stopped.then(release).catch(() => {})
+    held.lossReported = true
+    const stopped = (async () => onLost(held.endReason))().catch(error => warnOfOnLost(held, error))
+    const release = () => (definite ? undefined : releaseWithRetry(this.#operations, held.id, held.term, above === undefined ? below : []))
+    if (above === undefined && definite) for (const child of below) this.releaseInBackground(child, held.term)
+    held.releasing = stopped.then(release).catch(() => {})
   }
 
-  /** Why it was lost, if it was and the code that has it could not know. Asks the clocks: a timer may be late. */
-  untold(belief: HeldLease): LeaseError | undefined {
-    const { told } = belief
-    this.#catchUp(belief)
-    return !told && belief.stage === 'ended' && belief.end.code === 'LOST' ? belief.end : undefined
+  /** The loss of a lease whose user could not know of it; otherwise undefined. Reads the clocks: a timer may be late. */
+  unreportedLoss(held: HeldLease): LeaseError | undefined {
+    const { lossReported } = held
+    this.#catchUp(held)
+    return !lossReported && held.stage === 'ended' && held.endReason.code === 'LOST' ? held.endReason : undefined
   }
 
-  /** Ends what is over already: by the clocks, before a timer could fire, or because the lessor said so. */
-  #catchUp(belief: HeldLease): void {
-    if (belief.stage === 'leaving' && belief.endedWith !== undefined) this.loseTo(belief, 'ended', '', belief.endedWith)
-    else if (belief.stage === 'held') this.heartbeat.expireIfOver(belief)
+  /** Ends a lease that is already over: by the clocks, before its timer fired, or because the lessor said so. */
+  #catchUp(held: HeldLease): void {
+    if (held.stage === 'ending' && held.leftAtEnd !== undefined) this.loseToLessor(held, 'ended', '', held.leftAtEnd)
+    else if (held.stage === 'held') this.heartbeat.expireIfOver(held)
   }
 
   /**
-   * Stops believing in all that hangs on it, however deep. What has stopped with that is returned, to be named by the release of what it hung on; what has
-   * something to stop first says so itself.
+   * Ends all leases below `held`, at any depth. Returns those that have stopped with that, for the release of `held` to name. A lease with
+   * `onLost` has work to stop first, and is released by itself.
    */
-  endChildren(belief: HeldLease): number[] {
+  endChildren(held: HeldLease): number[] {
     const stopped: number[] = []
-    for (const child of [...(belief.children ?? [])]) this.orphan(child, stopped)
+    for (const child of [...(held.children ?? [])]) this.loseWithParent(child, stopped)
     return stopped
   }
 
-  /** What it hangs on has ended, here at least: the lessor may not have heard of it yet. */
-  orphan(child: HeldLease, above?: number[]): void {
+  /** Its parent has ended, at least here: the lessor may not know yet. */
+  loseWithParent(child: HeldLease, above?: number[]): void {
     const { name, id } = child.parent!
-    this.lose(child, 'parent', `${name}, which it hung on, has ended`, { by: String(id), ...(above !== undefined && { above }) })
+    this.lose(child, 'parent', `its parent, ${name}, has ended`, { by: String(id), ...(above !== undefined && { above }) })
   }
 
-  #forgotten(belief: HeldLease): void {
-    if (belief.stage === 'ended') return
+  #collected(held: HeldLease): void {
+    if (held.stage === 'ended') return
     if (!this.#warned) {
       this.#warned = true
-      process.emitWarning(`${belief.name} was never released and nothing refers to it any more: use request(), or await using`, {
+      process.emitWarning(`${held.name} was never released, and no reference to it is left: use request(), or await using`, {
         type: 'LeaseholdWarning',
         code: 'LEASEHOLD_FORGOTTEN',
       })
     }
-    this.lose(belief, 'forgotten', 'its handle was collected without a release')
+    this.lose(held, 'forgotten', 'its handle was collected without a release')
   }
 
   #lessorEnded(): void {
     const { reason } = this.#operations.lessor.signal
     this.heartbeat.failure = reason
-    this.heartbeat.die()
-    const diverged = reason instanceof LeaseError && reason.code === 'DIVERGED'
-    for (const belief of this) {
-      this.waiters.get(belief.id)?.fail(reason)
-      // Nothing can be said about what was granted: what is believed now rests on entries that are gone.
-      if (diverged) this.lose(belief, 'diverged', reason.message, { error: reason, definite: true })
-      // Nobody will ever hear that it was granted, or confirm it.
-      else if (belief.stage === 'waiting' || belief.stage === 'told') this.leave(belief)
+    this.heartbeat.lessorEnded()
+    const diverged = LeaseError.is(reason, 'DIVERGED')
+    for (const held of this) {
+      this.waiters.get(held.id)?.fail(reason)
+      // The grant may rest on records that are gone, so it cannot be trusted.
+      if (diverged) this.lose(held, 'diverged', reason.message, { error: reason, definite: true })
+      // No news of a grant, and no confirmation, can come any more.
+      else if (held.stage === 'waiting' || held.stage === 'granted') this.discard(held)
     }
   }
 
   /**
-   * The server's log does not contain what we were told: another may be granted what we believe we have. A waiter keeps its place, if the log knows it;
-   * else its next renewal says so. Nothing is given back: what the log knows under our numbers may not be ours.
+   * The server's log does not contain what it answered us: another holder may be granted what we hold. A waiter keeps its place if the log knows
+   * it; otherwise its next renewal says so. Nothing is released: a lease with our number may belong to another holder in that log.
    */
   #rewound(why: LeaseError): void {
-    for (const belief of this) if (belief.stage !== 'waiting') this.lose(belief, 'rewound', why.message, { error: why, definite: true })
+    for (const held of this) if (held.stage !== 'waiting') this.lose(held, 'rewound', why.message, { error: why, definite: true })
   }
 
-  // Giving back
+  // Releasing
 
-  forget(belief: HeldLease): void {
-    this.heartbeat.leave(belief)
-    this.hearing.unlisten(belief)
-    this.#beliefs.delete(belief.id)
-    this.waiters.delete(belief.id)
-    if (belief.registered) this.#handles.unregister(belief)
-    belief.parent?.children?.delete(belief)
+  /** Stops renewing and following it. */
+  remove(held: HeldLease): void {
+    this.heartbeat.leave(held)
+    this.events.unfollow(held)
+    this.#held.delete(held.id)
+    this.waiters.delete(held.id)
+    if (held.hasHandle) this.#handles.unregister(held)
+    held.parent?.children?.delete(held)
   }
 
-  /** Gives back what nobody was handed. */
-  leave(belief: HeldLease): void {
-    if (belief.stage === 'ended') return
-    const waiter = this.waiters.get(belief.id)
-    this.forget(belief)
-    belief.finish(() => belief.gone('given back'))
-    waiter?.settle(undefined) // whoever asked is told elsewhere; but its question must come to an end
-    this.giveBack(belief.id, belief.term)
+  /** Releases a lease that was never handed out. */
+  discard(held: HeldLease): void {
+    if (held.stage === 'ended') return
+    const waiter = this.waiters.get(held.id)
+    this.remove(held)
+    held.end(() => held.goneError('released'))
+    waiter?.settle(undefined) // the caller gets its answer elsewhere, but the waiter's promise must settle
+    this.releaseInBackground(held.id, held.term)
   }
 
-  /** An answer that nobody waits for any more. */
-  abandon(outcome: Outcome): void {
-    if (outcome.kind === 'granted' || outcome.kind === 'queued') this.giveBack(outcome.lease, outcome.ttl)
+  /** Releases a lease whose answer came after its caller had gone. */
+  releaseUnwanted(outcome: Outcome): void {
+    if (outcome.kind === 'granted' || outcome.kind === 'queued') this.releaseInBackground(outcome.lease, outcome.ttl)
   }
 
-  giveBack(lease: number, term: number, stopped: readonly number[] = []): void {
-    const said = releaseWithRetry(this.#operations, lease, term, stopped)
+  releaseInBackground(lease: number, term: number, stopped: readonly number[] = []): void {
+    const release = releaseWithRetry(this.#operations, lease, term, stopped)
       .catch(() => {}) // it lapses by itself
-      .finally(() => this.#farewells.delete(said))
-    this.#farewells.add(said)
+      .finally(() => this.#releases.delete(release))
+    this.#releases.add(release)
   }
 
-  /** Resolves when what was given back until now is, or could not be. */
-  async givenBack(): Promise<void> {
-    await Promise.all(this.#farewells)
+  /** Resolves when the background releases that have begun are done, or have failed. */
+  async releasesDone(): Promise<void> {
+    await Promise.all(this.#releases)
   }
 
-  release(belief: HeldLease): Promise<void> {
-    this.#catchUp(belief)
-    if (belief.farewell !== undefined) return belief.farewell
-    if (belief.stage === 'ended') return Promise.resolve()
-    // Stops believing before it sends, with all that hangs on it.
-    this.forget(belief)
-    const stopped = this.endChildren(belief)
-    belief.finish(() => belief.gone('released by its holder'))
-    belief.farewell = releaseWithRetry(this.#operations, belief.id, belief.term, stopped)
-    this.published(belief)
-    return belief.farewell
+  release(held: HeldLease): Promise<void> {
+    this.#catchUp(held)
+    if (held.releasing !== undefined) return held.releasing
+    if (held.stage === 'ended') return Promise.resolve()
+    // End it here, with its children, before the release is sent.
+    this.remove(held)
+    const stopped = this.endChildren(held)
+    held.end(() => held.goneError('released by its holder'))
+    held.releasing = releaseWithRetry(this.#operations, held.id, held.term, stopped)
+    this.publishReleased(held)
+    return held.releasing
   }
 
-  published(belief: HeldLease, to?: string): void {
+  publishReleased(held: HeldLease, to?: string): void {
     publish('released', () => ({
-      ask: belief.ask,
-      ...belief.facts,
-      resources: belief.resources,
+      ask: held.requestId,
+      ...held.facts,
+      resources: held.resources,
       ...(to !== undefined && { to }),
-      held: this.#operations.clock.now() - belief.grantedAt,
+      held: this.#operations.clock.now() - held.grantedAt,
     }))
   }
 }
 
-/** Nothing may throw out of a timer, and a failure to stop must not be kept quiet: as Node's own, it is a warning of the process. */
+/** A timer must not throw, and a failure to stop must not be hidden: as Node does, emit a process warning. */
 function warnOfOnLost({ name }: HeldLease, cause: unknown): void {
-  const warning = new Error(`onLost of ${name} failed, so it counts as stopped: ${String(cause)}`, { cause })
+  const warning = new Error(`onLost of ${name} failed, so its work counts as stopped: ${String(cause)}`, { cause })
   process.emitWarning(Object.assign(warning, { name: 'LeaseholdWarning', code: 'LEASEHOLD_ON_LOST' }))
 }

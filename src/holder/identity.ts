@@ -1,6 +1,6 @@
+/** Identifies this process to its lessor: by a name that people can read, and by the incarnation that its first lease gave it. */
 import type { Outcome } from '../kernel/outcome.ts'
 
-/** Who this process is to its lessor: a name that people can read, and the incarnation that its first lease gave it. */
 export class Identity {
   readonly name: string
   incarnation: number | undefined
@@ -10,12 +10,12 @@ export class Identity {
     this.name = name
   }
 
-  /** Someone else's first question is under way: its answer says who we are. */
+  /** The first request, while it is under way: its answer decides the incarnation. */
   get pending(): Promise<unknown> | undefined {
     return this.incarnation === undefined ? this.#introduction : undefined
   }
 
-  /** Everyone else waits for the first answer. */
+  /** Other requests wait for the answer to the first. */
   introduce(first: Promise<Outcome>): void {
     this.#introduction = first.then(
       outcome => {

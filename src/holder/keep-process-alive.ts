@@ -1,28 +1,16 @@
-import type { Clock } from '../clock.ts'
+import { type Clock, keepAlive } from '../clock.ts'
 
-/** Its timer is set anew so often, and does nothing. */
-const AWAKE = 3_600_000
-
-/** What `from` brings. While someone waits for the next of it, the process stays: nothing else may be left that would keep it. */
+/** Passes on the items of `from`. While the consumer waits for the next one, the process stays alive, although nothing else may be pending. */
 export async function* keepProcessAlive<T>(clock: Clock, from: AsyncIterable<T>): AsyncGenerator<T, void, void> {
   const source = from[Symbol.asyncIterator]()
   try {
     for (;;) {
-      const rest = stay(clock)
-      const next = await source.next().finally(rest)
+      const release = keepAlive(clock)
+      const next = await source.next().finally(release)
       if (next.done) return
       yield next.value
     }
   } finally {
     await source.return?.()
   }
-}
-
-function stay(clock: Clock): () => void {
-  let cancel = () => {}
-  const again = () => {
-    cancel = clock.after(AWAKE, again, { ref: true })
-  }
-  again()
-  return () => cancel()
 }

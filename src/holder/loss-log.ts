@@ -1,32 +1,33 @@
-/** The flight recorder: what this process lost, and how. Kept here, so that it can be read with or without a lessor. */
+/** Records which leases this process lost, and why. Kept in this process, so that it can be read without a lessor. */
 import type { Clock } from '../clock.ts'
-import type { HeldLease } from '../lease.ts'
 import type { PastGrant } from '../lessor.ts'
 import { publish } from './diagnostics.ts'
+import type { HeldLease } from './held-lease.ts'
 
-const RECORDED = 256
+const MAX_LOSSES = 256
 
-/** How a lease was lost here. Kept for `history`. */
+/** How this process lost a lease. */
 export interface Loss {
   readonly lease: number
   readonly resources: readonly string[]
   readonly token: number
   readonly cause: string
   readonly message: string
-  /** Wall time, for people. */
+  /** Wall-clock time, for people. */
   readonly at: number
-  /** For so many ms someone who watched only `signal` may have acted beside the next holder. Normally 0. */
+  /** For this many ms, code that watched only `signal` may have acted beside the next holder. Normally 0. */
   readonly overlap: number
 }
 
+/** A past grant of a resource. */
 export interface PastLease extends PastGrant {
-  /** When this process held it and lost it: what it knows of that. */
+  /** If this process held and lost it: what it knows of that. */
   readonly loss?: Loss
 }
 
 export class LossLog {
   readonly #clock: Clock
-  readonly #recorded: Loss[] = []
+  readonly #losses: Loss[] = []
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -34,20 +35,20 @@ export class LossLog {
 
   /** Newest last. */
   get all(): readonly Loss[] {
-    return this.#recorded
+    return this.#losses
   }
 
-  record(belief: HeldLease, cause: string, message: string, overlap: number): void {
-    const { id: lease, resources, tokens } = belief
+  record(held: HeldLease, cause: string, message: string, overlap: number): void {
+    const { id: lease, resources, tokens } = held
     const loss: Loss = { lease, resources, token: tokens[0] ?? 0, cause, message, at: this.#clock.wall(), overlap }
-    this.#recorded.push(loss)
-    if (this.#recorded.length > RECORDED) this.#recorded.shift()
-    publish('lost', () => ({ ask: belief.ask, ...belief.facts, ...loss, reason: belief.end }))
+    this.#losses.push(loss)
+    if (this.#losses.length > MAX_LOSSES) this.#losses.shift()
+    publish('lost', () => ({ ask: held.requestId, ...held.facts, ...loss, reason: held.endReason }))
   }
 
-  /** What the lessor remembers, with what is known here. */
-  beside(resource: string, history: readonly PastGrant[]): readonly PastLease[] {
-    const losses = new Map(this.#recorded.filter(({ resources }) => resources.includes(resource)).map(loss => [loss.lease, loss]))
+  /** The lessor's history, with the losses of this process added. */
+  addTo(history: readonly PastGrant[], resource: string): readonly PastLease[] {
+    const losses = new Map(this.#losses.filter(({ resources }) => resources.includes(resource)).map(loss => [loss.lease, loss]))
     return history.map(past => {
       const loss = losses.get(past.lease)
       return loss === undefined ? past : { ...past, loss }

@@ -1,11 +1,11 @@
 /**
- * Which leases the code that calls us is working under: those of the `request` callbacks it was called in.
+ * Knows which leases the calling code works under: those of the `request` callbacks it was called in.
  *
- * While an AsyncLocalStorage is in use, Node before 24 watches every promise of the process, which costs more than the rest of a request.
- * So it is in use only while a callback runs; what was noted in a callback that is over counts for nothing.
+ * While an AsyncLocalStorage is in use, Node before 24 tracks every promise of the process, which costs more than the rest of a request. So the
+ * storage is in use only while a callback runs. Leases of callbacks that are over do not count.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { HeldLease } from '../lease.ts'
+import type { HeldLease } from './held-lease.ts'
 
 const NONE: readonly HeldLease[] = []
 
@@ -18,12 +18,12 @@ export class Nesting {
     return this.#running === 0 ? NONE : (this.#storage.getStore()?.filter(({ stage }) => stage === 'held') ?? NONE)
   }
 
-  run<T, A>(belief: HeldLease, work: (given: A) => T | PromiseLike<T>, given: A): T | PromiseLike<T> {
-    const store = [...this.inside, belief]
+  run<T, A>(held: HeldLease, work: (argument: A) => T | PromiseLike<T>, argument: A): T | PromiseLike<T> {
+    const store = [...this.inside, held]
     let result: T | PromiseLike<T> | undefined
     this.#running++
     try {
-      result = this.#storage.run(store, work, given)
+      result = this.#storage.run(store, work, argument)
       return result
     } finally {
       if (isPromise(result)) result.then(this.#ended, this.#ended)

@@ -1,14 +1,15 @@
+/** One call of `acquire` while it is under way: what can end it, and the promise of its caller. */
 import type { Clock } from '../clock.ts'
 import type { LeaseError } from '../errors.ts'
 import { publish } from './diagnostics.ts'
 
-/** All that a signal ends, by one listener: a program has one signal for its end, and may wait for a thousand leases. */
-class Ending {
-  static readonly #all = new WeakMap<AbortSignal, Ending>()
+/** All pending calls that one signal ends, by one listener: a program has one signal for its end, and may wait for a thousand leases. */
+class SignalGroup {
+  static readonly #groups = new WeakMap<AbortSignal, SignalGroup>()
   readonly #signal: AbortSignal
-  readonly #asking = new Set<PendingAcquire<never>>()
+  readonly #pending = new Set<PendingAcquire<never>>()
   readonly #abort = () => {
-    for (const asking of [...this.#asking]) asking.stop(this.#signal.reason)
+    for (const pending of [...this.#pending]) pending.stop(this.#signal.reason)
   }
 
   private constructor(signal: AbortSignal) {
@@ -16,39 +17,38 @@ class Ending {
     signal.addEventListener('abort', this.#abort, { once: true })
   }
 
-  static of(signal: AbortSignal): Ending {
-    const ending = Ending.#all.get(signal) ?? new Ending(signal)
-    Ending.#all.set(signal, ending)
-    return ending
+  static of(signal: AbortSignal): SignalGroup {
+    const group = SignalGroup.#groups.get(signal) ?? new SignalGroup(signal)
+    SignalGroup.#groups.set(signal, group)
+    return group
   }
 
-  add(asking: PendingAcquire<never>): void {
-    this.#asking.add(asking)
+  add(pending: PendingAcquire<never>): void {
+    this.#pending.add(pending)
   }
 
-  delete(asking: PendingAcquire<never>): void {
-    if (!this.#asking.delete(asking) || this.#asking.size > 0) return
+  delete(pending: PendingAcquire<never>): void {
+    if (!this.#pending.delete(pending) || this.#pending.size > 0) return
     this.#signal.removeEventListener('abort', this.#abort)
-    Ending.#all.delete(this.#signal)
+    SignalGroup.#groups.delete(this.#signal)
   }
 }
 
-/** One call of `acquire` while it is under way: what can end it from outside, and who waits for it. */
 export class PendingAcquire<T = unknown> {
-  readonly #ask: number
-  /** It waits until it is granted or called off. */
+  readonly #requestId: number
+  /** It waits until it is granted or stopped. */
   readonly endless: boolean
   readonly #resolve: (value: T) => void
   readonly #reject: (reason: unknown) => void
-  /** What must be given back if it is called off now. */
+  /** Releases what the call has obtained so far. */
   onStop: (() => void) | undefined
-  #reason: { readonly value: unknown } | undefined
+  #stopReason: { readonly value: unknown } | undefined
   #over = false
-  #cancel: (() => void) | undefined
-  #ending: Ending | undefined
+  #cancelTimer: (() => void) | undefined
+  #signalGroup: SignalGroup | undefined
 
-  constructor(ask: number, endless: boolean, resolve: (value: T) => void, reject: (reason: unknown) => void) {
-    this.#ask = ask
+  constructor(requestId: number, endless: boolean, resolve: (value: T) => void, reject: (reason: unknown) => void) {
+    this.#requestId = requestId
     this.endless = endless
     this.#resolve = resolve
     this.#reject = reject
@@ -59,27 +59,27 @@ export class PendingAcquire<T = unknown> {
   }
 
   endWith(signal: AbortSignal): void {
-    this.#ending = Ending.of(signal)
-    this.#ending.add(this as unknown as PendingAcquire<never>)
+    this.#signalGroup = SignalGroup.of(signal)
+    this.#signalGroup.add(this as unknown as PendingAcquire<never>)
   }
 
-  endAfter(clock: Clock, wait: number, waited: (ms: number) => LeaseError): void {
+  endAfter(clock: Clock, wait: number, timedOut: (ms: number) => LeaseError): void {
     const began = clock.now()
-    this.#cancel = clock.after(wait, () => this.stop(waited(clock.now() - began)), { ref: true })
+    this.#cancelTimer = clock.after(wait, () => this.stop(timedOut(clock.now() - began)), { ref: true })
   }
 
   stop(reason: unknown): void {
     if (this.#over) return
-    this.#reason = { value: reason }
+    this.#stopReason = { value: reason }
     this.fail(reason)
     this.onStop?.()
   }
 
   throwIfStopped(): void {
-    if (this.#reason !== undefined) throw this.#reason.value
+    if (this.#stopReason !== undefined) throw this.#stopReason.value
   }
 
-  /** Too late to call it off: the lease is in its asker's hands. */
+  /** From here on it cannot be stopped: the lease is in the caller's hands. */
   succeed(value: T): void {
     this.#finish()
     this.#resolve(value)
@@ -88,13 +88,13 @@ export class PendingAcquire<T = unknown> {
   fail(error: unknown): void {
     if (this.#over) return
     this.#finish()
-    publish('refused', () => ({ ask: this.#ask, error }))
+    publish('refused', () => ({ ask: this.#requestId, error }))
     this.#reject(error)
   }
 
   #finish(): void {
     this.#over = true
-    this.#cancel?.()
-    this.#ending?.delete(this as unknown as PendingAcquire<never>)
+    this.#cancelTimer?.()
+    this.#signalGroup?.delete(this as unknown as PendingAcquire<never>)
   }
 }

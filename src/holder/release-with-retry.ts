@@ -1,15 +1,16 @@
+/** Releases a lease at the lessor, and retries while that makes a difference. */
 import { pause } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
-import { MAX_STOPPED } from '../lessor.ts'
+import { MAX_STOPPED } from '../kernel/command.ts'
 import { LONGEST_RETRY, type Operations, refused, SHORTEST_RETRY } from './operations.ts'
 
 const LONGEST_RELEASE = 5_000
 
 /**
- * Resolves when the lessor has nothing of it any more; tried again for as long as that makes a difference. `stopped`: what hangs on it and is believed in no
- * more. It goes in the same release, so that all of it ends in one revision.
+ * Resolves when the lease has ended at the lessor. `stopped` names its children that have ended here: they go in the same release, so that all
+ * end in one revision.
  */
 export async function releaseWithRetry(
   operations: Operations,
@@ -20,11 +21,11 @@ export async function releaseWithRetry(
   const named = stopped.slice(0, MAX_STOPPED)
   const rest = stopped.slice(MAX_STOPPED)
   const gone = await release(operations, lease, term, named)
-  // Where the lessor has ended it before, what hung on it is frozen until its holder says that it has stopped.
+  // If the lessor had ended it before, its children are frozen until their holder says that it has stopped.
   await Promise.all([...(gone ? named : []), ...rest].map(child => release(operations, child, term, [])))
 }
 
-/** Whether the lessor had ended it before. */
+/** Returns whether the lessor had ended the lease before. */
 async function release(operations: Operations, lease: number, term: number, stopped: readonly number[]): Promise<boolean> {
   const { lessor, clock } = operations
   const command: Command = stopped.length > 0 ? { kind: 'release', lease, stopped } : { kind: 'release', lease }
@@ -37,8 +38,8 @@ async function release(operations: Operations, lease: number, term: number, stop
       if (outcome.kind === 'refused' && outcome.code === 'GONE') return true
       throw refused(outcome)
     } catch (cause) {
-      // Whoever is refused for its key is refused again.
-      const refusedForKey = cause instanceof LeaseError && (cause.code === 'UNAUTHENTICATED' || cause.code === 'FORBIDDEN')
+      // A refused key is refused again.
+      const refusedForKey = LeaseError.is(cause, 'UNAUTHENTICATED', 'FORBIDDEN')
       if (lessor.signal.aborted || clock.now() >= end || refusedForKey)
         throw new LeaseError('UNKNOWN', `lease ${lease} may not have been released: it lapses in at most ${inWords(term)}`, {
           cause,

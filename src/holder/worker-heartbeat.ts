@@ -1,37 +1,38 @@
 /**
- * Keeps leases alive while the main loop is blocked: a worker thread with a lessor of its own renews what the heartbeat is late with.
+ * Keeps leases alive while the main loop is blocked: a worker thread with its own lessor renews the leases that the heartbeat is late with.
+ * This is the main loop's side; backup-renewer.ts is the worker's.
  *
- * Alive and working are two signals. The loop shows that it turns by a beat from its timers; when none came for `maxStall`, the worker
- * renews nothing any more, and what was held runs out: a process that hangs must not hold for ever. A lease with a `maxStall` of its own
- * needs `progress()` besides.
+ * Being alive and working are two signals. A timer of the loop records that it turns. When no record came for `maxStall`, the worker stops
+ * renewing and the leases run out: a process that hangs must not hold for ever. A lease with its own `maxStall` also needs `progress()`.
  *
- * What the worker achieved is read from shared memory, so `held` is right in the very first line after a long block, before any message
- * could have been read. Monotonic time is common to all threads.
+ * The result of the worker's renewals is read from shared memory. So `held` is right in the first line after a long block, before any
+ * message could be read. Monotonic time is common to all threads.
  */
 import type { Clock } from '../clock.ts'
-import type { ClockReading, HeldLease, RenewalFigures } from '../lease.ts'
+import type { BackupRenewal, HeldLease } from './held-lease.ts'
+import type { ClockReading } from './validity.ts'
 
-/** In one page of shared memory. */
+/** Slots in one page of shared memory. */
 const SLOTS = 1_024
 const FIELDS = 8
-/** Four that the main loop writes, four that the worker does: each field has one writer. */
-const [LEASE, UNTIL, TERM, WORKING, WRITES, STOOD_FOR, STOOD_UNTIL, STOOD_UPTIME] = [0, 1, 2, 3, 4, 5, 6, 7] as const
-/** Tries to read what is being written. The writer may have been put aside in the middle of it; then there is no news this time. */
+/** The main loop writes the first four fields, the worker the others: each field has one writer. */
+const [LEASE, UNTIL, TERM, WORKING, WRITES, EXTENDED, EXTENDED_UNTIL, EXTENDED_UPTIME] = [0, 1, 2, 3, 4, 5, 6, 7] as const
+/** Tries to read fields that are being written. The writer may be preempted in the middle; then the read reports nothing this time. */
 const TRIES = 1_000
 
-export interface BeliefSlot {
-  readonly page: BeliefPage
+export interface LeaseSlot {
+  readonly page: SlotPage
   readonly slot: number
   readonly lease: number
-  /** Believed until then, by the monotonic clock. */
+  /** Valid until then, by the monotonic clock. */
   readonly until: number
   readonly term: number
-  /** Its work is said to go on until then. */
+  /** Its work counts as going on until then. */
   readonly working: number
 }
 
-/** Slots in memory that both threads see. Moments are in µs. */
-export class BeliefPage {
+/** Slots in memory that both threads see. Times are in µs. */
+export class SlotPage {
   readonly memory: SharedArrayBuffer
   readonly #fields: BigInt64Array
 
@@ -40,7 +41,7 @@ export class BeliefPage {
     this.#fields = new BigInt64Array(memory)
   }
 
-  // The main loop's
+  // Called by the main loop
 
   take(slot: number, { id, term }: Pick<HeldLease, 'id' | 'term'>): void {
     this.#set(slot, UNTIL, 0n)
@@ -53,47 +54,48 @@ export class BeliefPage {
     this.#set(slot, LEASE, 0n)
   }
 
-  believes(slot: number, until: number, term: number): void {
+  setValidity(slot: number, until: number, term: number): void {
     this.#set(slot, TERM, BigInt(term))
     this.#set(slot, UNTIL, micros(until))
   }
 
-  works(slot: number, until: number): void {
+  setWorking(slot: number, until: number): void {
     this.#set(slot, WORKING, micros(until))
   }
 
-  /** Until when the worker's renewals let this lease be believed in, by each clock. */
-  stood(slot: number, lease: number): ClockReading | undefined {
+  /** Until when the worker's renewals keep this lease valid, by each clock. */
+  validUntil(slot: number, lease: number): ClockReading | undefined {
     for (let i = 0; i < TRIES; i++) {
       const writes = this.#get(slot, WRITES)
-      if (this.#get(slot, STOOD_FOR) !== BigInt(lease)) return undefined
-      const reading = { now: millis(this.#get(slot, STOOD_UNTIL)), uptime: millis(this.#get(slot, STOOD_UPTIME)) }
-      // Else the slot may have been written for another lease while we read.
+      if (this.#get(slot, EXTENDED) !== BigInt(lease)) return undefined
+      const reading = { now: millis(this.#get(slot, EXTENDED_UNTIL)), uptime: millis(this.#get(slot, EXTENDED_UPTIME)) }
+      // Otherwise the worker may have written the slot for another lease while we read.
       if (writes % 2n === 0n && this.#get(slot, WRITES) === writes) return reading
     }
     return undefined
   }
 
-  // The worker's
+  // Called by the worker
 
-  *slots(): Generator<BeliefSlot> {
+  *slots(): Generator<LeaseSlot> {
     for (let slot = 0; slot < SLOTS; slot++) {
       const lease = Number(this.#get(slot, LEASE))
       if (lease === 0) continue
-      const stood = this.stood(slot, lease)?.now ?? 0
-      const until = Math.max(stood, millis(this.#get(slot, UNTIL)))
+      const extended = this.validUntil(slot, lease)?.now ?? 0
+      const until = Math.max(extended, millis(this.#get(slot, UNTIL)))
       const term = Number(this.#get(slot, TERM))
       yield { page: this, slot, lease, until, term, working: millis(this.#get(slot, WORKING)) }
     }
   }
 
-  standFor(slot: number, lease: number, { now, uptime }: ClockReading): void {
-    const before = this.stood(slot, lease)
+  /** Records the result of a renewal by the worker. */
+  extend(slot: number, lease: number, { now, uptime }: ClockReading): void {
+    const before = this.validUntil(slot, lease)
     const writes = this.#get(slot, WRITES)
     this.#set(slot, WRITES, writes + 1n)
-    this.#set(slot, STOOD_FOR, BigInt(lease))
-    this.#set(slot, STOOD_UNTIL, micros(Math.max(now, before?.now ?? 0)))
-    this.#set(slot, STOOD_UPTIME, micros(Math.max(uptime, before?.uptime ?? 0)))
+    this.#set(slot, EXTENDED, BigInt(lease))
+    this.#set(slot, EXTENDED_UNTIL, micros(Math.max(now, before?.now ?? 0)))
+    this.#set(slot, EXTENDED_UPTIME, micros(Math.max(uptime, before?.uptime ?? 0)))
     this.#set(slot, WRITES, writes + 2n)
   }
 
@@ -106,7 +108,7 @@ export class BeliefPage {
   }
 }
 
-/** Rounded down: what was rounded away is not believed in. */
+/** Rounded down: a validity must never be rounded up. */
 function micros(ms: number): bigint {
   return ms === Number.POSITIVE_INFINITY ? 2n ** 62n : BigInt(Math.floor(ms * 1_000))
 }
@@ -115,7 +117,7 @@ function millis(micros: bigint): number {
   return Number(micros) / 1_000
 }
 
-/** When the main loop turned last. */
+/** When the main loop last turned. */
 export class LoopPulse {
   readonly memory: SharedArrayBuffer
   readonly #fields: BigInt64Array
@@ -134,50 +136,50 @@ export class LoopPulse {
   }
 }
 
-/** To the worker. */
-export type Message = { readonly page: SharedArrayBuffer } | { readonly shortest: number } | 'close'
+/** A message to the worker. */
+export type WorkerMessage = { readonly page: SharedArrayBuffer } | { readonly shortest: number } | 'close'
 
-/** The other end of a worker that runs a StandIn. */
-export interface Thread extends AsyncDisposable {
-  post(message: Message): void
+/** A worker thread that runs a BackupRenewer. */
+export interface RenewalThread extends AsyncDisposable {
+  post(message: WorkerMessage): void
 }
 
-/** The main loop's end: says what is held and that the loop turns. */
+/** The main loop's side: records which leases are held, and that the loop turns. */
 export class WorkerHeartbeat implements AsyncDisposable {
   readonly #clock: Clock
-  readonly #thread: Thread
+  readonly #thread: RenewalThread
   readonly #pulse: LoopPulse
-  readonly #every: number
-  readonly #pages: BeliefPage[] = []
-  readonly #free: { readonly page: BeliefPage; readonly slot: number }[] = []
+  readonly #interval: number
+  readonly #pages: SlotPage[] = []
+  readonly #free: { readonly page: SlotPage; readonly slot: number }[] = []
   #shortest = Number.POSITIVE_INFINITY
   #cancel: (() => void) | undefined
 
-  constructor(clock: Clock, thread: Thread, pulse: LoopPulse, maxStall: number) {
+  constructor(clock: Clock, thread: RenewalThread, pulse: LoopPulse, maxStall: number) {
     this.#clock = clock
     this.#thread = thread
     this.#pulse = pulse
-    this.#every = Math.min(1_000, maxStall / 8)
+    this.#interval = Math.min(1_000, maxStall / 8)
     this.#beat()
   }
 
   #beat(): void {
     this.#pulse.beat(this.#clock.now())
-    this.#cancel = this.#clock.after(this.#every, () => this.#beat())
+    this.#cancel = this.#clock.after(this.#interval, () => this.#beat())
   }
 
-  /** From now on the worker renews it when we are late. */
-  keep(belief: HeldLease): RenewalFigures {
-    const { page, slot } = this.#free.pop() ?? this.#anotherPage()
-    page.take(slot, belief)
-    if (belief.term < this.#shortest) {
-      this.#shortest = belief.term
-      this.#thread.post({ shortest: belief.term })
+  /** From now on the worker renews the lease when the main loop is late. */
+  keep(held: HeldLease): BackupRenewal {
+    const { page, slot } = this.#free.pop() ?? this.#addPage()
+    page.take(slot, held)
+    if (held.term < this.#shortest) {
+      this.#shortest = held.term
+      this.#thread.post({ shortest: held.term })
     }
     return {
-      stood: () => page.stood(slot, belief.id),
-      renewed: () => page.believes(slot, belief.sent.now + belief.valid, belief.term),
-      progressed: () => page.works(slot, belief.progress + belief.maxStall),
+      validUntil: () => page.validUntil(slot, held.id),
+      renewed: () => page.setValidity(slot, held.sent.now + held.validity, held.term),
+      progressed: () => page.setWorking(slot, held.lastProgress + held.maxStall),
       drop: () => {
         page.free(slot)
         this.#free.push({ page, slot })
@@ -185,8 +187,8 @@ export class WorkerHeartbeat implements AsyncDisposable {
     }
   }
 
-  #anotherPage(): { readonly page: BeliefPage; readonly slot: number } {
-    const page = new BeliefPage()
+  #addPage(): { readonly page: SlotPage; readonly slot: number } {
+    const page = new SlotPage()
     this.#pages.push(page)
     this.#thread.post({ page: page.memory })
     for (let slot = SLOTS - 1; slot > 0; slot--) this.#free.push({ page, slot })

@@ -1,17 +1,20 @@
 /**
- * The rules of leasing: `apply(state, proposal) → outcome + events`, the same on every replica. No clock, no randomness, no I/O, no await.
- * A command is checked in full before it changes anything, so a bad one can never poison a log.
+ * The kernel: the rules of leasing as one pure function, `apply(state, proposal) → outcome + events`, the same on every replica. No clock, no randomness,
+ * no I/O, no await, and no import from outside this folder.
+ *
+ * command.ts, outcome.ts and event.ts are its vocabulary, state.ts and state/ its data. rule/ has one file for each group of rules, codec/ turns
+ * commands, outcomes and states into bytes. A command is checked completely before it changes anything, so a bad command can never poison a log.
  */
 
 import type { Acquire, Command, Proposal } from './command.ts'
-import type { Effects } from './effects.ts'
 import type { Outcome, Refused } from './outcome.ts'
 import { acquire, planAcquire } from './rule/acquire.ts'
 import { claim } from './rule/claim.ts'
+import type { Effects } from './rule/effects.ts'
 import { put, remove } from './rule/entry.ts'
 import { fence } from './rule/fence.ts'
 import { createKey, generation, policy, revokeKey, upgrade } from './rule/govern.ts'
-import { elsewhere, move } from './rule/move.ts'
+import { move, refusalOfMovedLog } from './rule/move.ts'
 import { breakHold, recallHolders, revoke, transfer } from './rule/operate.ts'
 import { release, releaseRefusal } from './rule/release.ts'
 import { renew } from './rule/renew.ts'
@@ -19,7 +22,7 @@ import { aged, agedTogether, due, run, tick } from './rule/time.ts'
 import { widen } from './rule/widen.ts'
 import { RULES, type State } from './state.ts'
 
-/** Applies one command. The revision grows by one exactly when someone who watches could see a difference. */
+/** Applies one command. The revision grows by one if and only if the command caused events. */
 export function apply(state: State, proposal: Proposal, effects: Effects): Outcome {
   const before = effects.events.length
   const outcome: { revision: number } & Outcome = dispatch(state, proposal, effects)
@@ -30,7 +33,7 @@ export function apply(state: State, proposal: Proposal, effects: Effects): Outco
 
 function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects): Outcome {
   if (state.moved !== undefined) {
-    const refused = elsewhere(state, state.moved, command)
+    const refused = refusalOfMovedLog(state, state.moved, command)
     if (refused !== undefined) return refused
   }
   switch (command.kind) {
@@ -84,13 +87,13 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
 }
 
 /**
- * Why a command would be refused as things stand, or undefined. What is certain to be refused need not be written to the log; a barrier
- * read first makes the answer true at the log's end.
+ * Why a command would be refused in this state, or undefined. Such a command need not be written to the log; the caller first reads to the end of the log,
+ * so that the answer is true there.
  */
 export function refusal(state: State, proposal: Proposal): Refused | undefined {
   const { command } = proposal
   if (state.moved !== undefined) {
-    const refused = elsewhere(state, state.moved, command)
+    const refused = refusalOfMovedLog(state, state.moved, command)
     return refused?.kind === 'refused' ? refused : undefined
   }
   if (command.kind === 'acquire') {
@@ -101,7 +104,7 @@ export function refusal(state: State, proposal: Proposal): Refused | undefined {
   return undefined
 }
 
-/** Whether the command is one that only replicas write, never a client. */
+/** Whether only replicas write this command, never clients. */
 export function isInternal(command: Command): boolean {
   return (
     command.kind === 'due' ||
@@ -113,7 +116,7 @@ export function isInternal(command: Command): boolean {
   )
 }
 
-/** Whether this code knows the rules that the log has reached. */
+/** Whether this code knows the rules version of the log. */
 export function understands(state: State): boolean {
   return state.rules <= RULES
 }

@@ -1,22 +1,22 @@
 /**
- * What can be asked of the kernel. Commands carry durations, never instants: nothing in a log may depend on whose clock it met.
- * Optional fields left out mean what their comment says; the encoding keeps only what was given.
+ * The commands of the kernel. They carry durations, never instants: nothing in a log may depend on the clock of one machine. The comment
+ * of an optional field says what it means to leave it out. command-table.ts has a row for each command, from which its encoding follows.
  */
 
-/** What one lease may ask for. */
+/** Limits of one acquisition. */
 export const MAX_RESOURCES = 256
 export const MAX_ENTRIES = 64
 export const MAX_LABELS = 32
-/** Leases that one release names beside its own. */
+/** Other leases that one release may name. */
 export const MAX_STOPPED = 10_000
-/** What hangs on one lease: the bytes are those of its keys and values in UTF-8. More than one request brings, and little enough for one turn of the loop. */
+/** Limits of what is attached to one lease; bytes are those of keys and values in UTF-8. One request cannot bring that much, and one turn of the event loop can handle it. */
 export const MAX_LEASE_ENTRIES = 1_024
 export const MAX_LEASE_BYTES = 2 * 1_024 * 1_024
 
-/** Units of one resource. Shared grants exclude exclusive ones and not each other; they take no units. */
+/** Units of one resource. Shared grants exclude exclusive grants but not each other, and take no units. */
 export interface Want {
   readonly resource: string
-  /** 1 unless said otherwise; always 1 when shared. */
+  /** Default: 1; always 1 when shared. */
   readonly units?: number
   readonly shared?: boolean
 }
@@ -25,107 +25,107 @@ export interface Attachment {
   readonly key: string
   readonly value: string
   /**
-   * Counted by whoever starts its owner: an older one never writes over a newer one, and a newer one takes the key over from whoever has
-   * it. 0 unless said otherwise.
+   * Increases with each start of the owner: an older generation never overwrites a newer one, and a newer one takes the key over from any
+   * lease that has it. Default: 0.
    */
   readonly generation?: number
 }
 
-/** A lease, with or without resources. All of `wants` or nothing, unless `any` asks for some. */
+/** Asks for a lease, with or without resources. It gets all of `wants` or nothing, unless `any` is given. */
 export interface Acquire {
   readonly kind: 'acquire'
   readonly holder: string
-  /** The number that the kernel gave this holder's process with its first lease; left out, the new lease's id becomes that number. */
+  /** The number that the holder's process got with its first lease. Left out: the new lease's id becomes that number. */
   readonly incarnation?: number
   readonly ttl: number
   readonly wants: readonly Want[]
-  /** Any so many of `wants`; left out: all of them. */
+  /** Any this many of `wants`. Left out: all of them. */
   readonly any?: number
-  /** Queue when it cannot be granted now; left out: be refused. */
+  /** Queue if it cannot be granted now. Left out: be refused. */
   readonly wait?: boolean
-  /** Higher goes first; 0 unless said otherwise, -1000 to 1000. */
+  /** -1000 to 1000; higher goes first. Default: 0. */
   readonly priority?: number
   readonly entries?: readonly Attachment[]
-  /** Ends with this lease, in the same revision. */
+  /** The new lease ends with this one, in the same revision. */
   readonly parent?: number
   readonly labels?: readonly (readonly [name: string, value: string])[]
-  /** Leases that the asker keeps while it waits. Only what is declared here can close a waiting cycle: a guess would refuse the innocent. */
+  /** Leases that the client keeps while it waits. Only leases named here count for deadlocks: a guess would refuse clients that are in none. */
   readonly holding?: readonly number[]
-  /** After the ttl ran out, how long the lease is merely suspect: still listed, still renewable, granted to nobody else. */
+  /** How long the lease is suspect after its ttl: still listed and renewable, and not granted to others. */
   readonly grace?: number
-  /** Ends this long after it was granted, renewed or not. */
+  /** The lease ends this long after it was granted, renewed or not. */
   readonly maxLife?: number
-  /** Ends the present holders first. `after` waits until they have stopped believing; `force` does not, and is the one exception to S1. */
+  /** Ends the present holders first. `after` waits until they have stopped; `force` does not, and is the one exception to S1. */
   readonly steal?: 'after' | 'force'
-  /** Tells the present holders that someone waits. */
+  /** Tells the present holders that a client waits. */
   readonly recall?: boolean
 }
 
-/** More to choose from, for a lease that waits for any so many of what it wants. It keeps its place, in the new queues too. */
+/** Adds resources to a waiting lease that was acquired with `any`. It keeps its place, in the new queues too. */
 export interface Widen {
   readonly kind: 'widen'
   readonly lease: number
   readonly wants: readonly Want[]
 }
 
-/** Never brings back what ended; the outcome says which are gone. */
+/** Renews leases. One that has ended stays ended; the outcome says which are gone. */
 export interface Renew {
   readonly kind: 'renew'
   readonly leases: readonly number[]
   /**
-   * Only those that still wait: a server keeps the place of a waiter whose connection lives. It must not confirm a grant that the waiter
-   * may never hear of, so a lease that was granted meanwhile is left alone and answered with 0.
+   * Renew only leases that still wait: a server does so for waiters with a live connection. It must not confirm a grant that the waiter may
+   * never learn of, so a lease that was granted meanwhile is not renewed, and answered with 0.
    */
   readonly waiting?: boolean
 }
 
-/** Taking what was transferred to a name alone: the first process of that name to say so has it, and believes after a renewal. */
+/** Takes a lease that was transferred to a name without an incarnation. The first process of that name gets it, and may use it after a renewal. */
 export interface Claim {
   readonly kind: 'claim'
   readonly lease: number
-  /** Of the process that takes it. Left out: this is its first lease. */
+  /** Of the process that takes the lease. Left out: this is its first lease. */
   readonly incarnation?: number
 }
 
-/** A whole lease, or one of its grants. */
+/** Gives back a whole lease, or one of its grants. */
 export interface Release {
   readonly kind: 'release'
   readonly lease: number
   readonly resource?: string
   /**
-   * Leases that hang on it, however deep, and that their holder has stopped to believe in as well: they are released with it, in one revision. What hangs
-   * on it and is not named here is frozen until its own holder has stopped.
+   * Descendants of the lease that their holder has stopped using as well: they are released with it, in one revision. Descendants that are
+   * not named here are frozen until their own holder has stopped.
    */
   readonly stopped?: readonly number[]
 }
 
-/** A timer has run for its duration. Counts only for the epoch it names: a renewal before it in the log has changed that. */
+/** A timer has expired. It counts only for the epoch that it names: a renewal earlier in the log has started a new epoch. */
 export interface Due {
   readonly kind: 'due'
   readonly timer: number
   readonly epoch: number
 }
 
-/** Timers are at least so old. Lower bounds, so that redeploys and crash loops make nothing immortal. */
+/** Timers have run for at least `ms`. With these lower bounds, redeploys and crash loops cannot keep a lease alive forever. */
 export interface Aged {
   readonly kind: 'aged'
   readonly marks: readonly { readonly timer: number; readonly epoch: number; readonly ms: number }[]
 }
 
-/** All leases not renewed since the owned run `run` began are `ms` older than they were then. */
+/** Every lease that was not renewed since the owned run `run` began is `ms` older than it was then. */
 export interface AgedTogether {
   readonly kind: 'aged-together'
   readonly run: number
   readonly ms: number
 }
 
-/** A new run of the log begins: under an owner that may keep renewals in memory, or shared again. Written by replicas only. */
+/** A new run of the log begins, under an owner that may keep renewals in memory, or shared again. Written by replicas only. */
 export interface Run {
   readonly kind: 'run'
   readonly owned: boolean
-  /** Random, from rules version 2 on: tells this run from another of its number, should the log go back. */
+  /** Random, from rules version 2 on. It tells this run from another one of the same number, if the log was rolled back. */
   readonly nonce?: number
-  /** Becomes the log's own where it has none yet (lineage.ts). */
+  /** Becomes the log's secret if it has none yet (lineage.ts). */
   readonly secret?: string
 }
 
@@ -141,11 +141,11 @@ export interface Put {
 export interface Delete {
   readonly kind: 'delete'
   readonly key: string
-  /** When given, only if the entry still hangs on this lease. */
+  /** Delete only if the entry is still attached to this lease. */
   readonly lease?: number
 }
 
-/** Ends leases with all that hangs on them: one lease, all of a holder, or all that hold or want something under a prefix. */
+/** Ends leases with their descendants and entries: one lease, all of a holder, or all that hold or want a name under a prefix. */
 export interface Revoke {
   readonly kind: 'revoke'
   readonly target: { readonly lease: number } | { readonly holder: string } | { readonly prefix: string }
@@ -154,8 +154,9 @@ export interface Revoke {
 }
 
 /**
- * The grants go to another holder under a new lease and new tokens. The recipient renews before it believes, with its own key where it waits for
- * this or its incarnation is named and its key may acquire all of it; otherwise the giver's key stays.
+ * Gives the grants to another holder, under a new lease and new tokens. The recipient renews before it uses them. The new lease belongs to
+ * the recipient's key if the recipient waits for this or its incarnation is named, and its key may acquire all of it; otherwise to the
+ * giver's key.
  */
 export interface Transfer {
   readonly kind: 'transfer'
@@ -163,13 +164,13 @@ export interface Transfer {
   readonly to: string
   readonly incarnation?: number
   /**
-   * The holder itself says that it stopped believing before it sent this. Left out, as when an operator asks, the units are frozen until
-   * the holder has stopped, and go to the recipient before anyone who waits.
+   * The holder itself says that it stopped before it sent this. Left out, as by an operator: the units are frozen until the holder has
+   * stopped, and then go to the recipient before any waiter.
    */
   readonly stopped?: boolean
 }
 
-/** Ends whoever holds the resource, `after` ms from now at the latest. A second break may only shorten. */
+/** Ends the leases that hold the resource, at most `after` ms from now. A second break can only shorten that. */
 export interface Break {
   readonly kind: 'break'
   readonly resource: string
@@ -177,51 +178,51 @@ export interface Break {
   readonly by?: string
 }
 
-/** Tells the holders of a resource that someone would like it. */
+/** Tells the holders of a resource that another client would like it. */
 export interface Recall {
   readonly kind: 'recall'
   readonly resource: string
   readonly by?: string
 }
 
-/** Rules for all names under a prefix; each field is taken from the longest prefix that has it. */
+/** Rules for all names under a prefix. Each rule is taken from the longest prefix that has it. */
 export interface PolicyRules {
   readonly ttlMin?: number
   readonly ttlMax?: number
   readonly capacity?: number
-  /** After a lapse, and only then, the units stay withheld this long. */
+  /** After a lapse, and only then, the units are withheld this long. */
   readonly lockDelay?: number
-  /** At least this much grace, and at most this long a life, for what is asked for from now on. Of `any`, the rules of all that is named count. */
+  /** The least grace and the longest life of leases acquired from now on. With `any`, the rules of all named resources count. */
   readonly grace?: number
   readonly maxLife?: number
   /**
-   * How long one may go on holding once another waits: counted once for a lease, from the first who waits for any of what it holds, and called off
-   * only if nobody waits when it is over.
+   * How long a holder may keep its resources while another client waits for one of them. It is counted once for a lease, from its first
+   * waiter, and has no effect if no client waits when it is over.
    */
   readonly maxHold?: number
   /** Leases, waiting or not, that one holder may have under the prefix. */
   readonly quota?: number
   /** Waiters allowed for one resource. */
   readonly waiters?: number
-  /** `fifo`: nobody overtakes. `fit`: whoever fits may go past one who waits for more. */
+  /** `fifo`: no waiter overtakes another. `fit`: a waiter that fits may overtake one that waits for more units. */
   readonly queue?: 'fifo' | 'fit'
-  /** A waiter gains one point of priority for so many ms of the log's own time; left out: never. */
+  /** A waiter gains one point of priority for each such number of ms of the log's own time. Left out: never. */
   readonly aging?: number
-  /** Leases in all, and leases made with one key. Read from the empty prefix only. */
+  /** Limits of leases in all, and of leases made with one key. Read from the empty prefix only. */
   readonly leases?: number
   readonly leasesPerKey?: number
-  /** Registrations (`services/SERVICE/INSTANCE`): what a lapse adds to the penalty of its key; 0: nothing is held against anyone. */
+  /** Registrations (`services/SERVICE/INSTANCE`): what a lapse adds to the penalty of its key; 0: no penalties. */
   readonly flapPenalty?: number
-  /** In so many ms of the log's own time a penalty halves. */
+  /** A penalty halves in this many ms of the log's own time. */
   readonly flapHalfLife?: number
-  /** Above this penalty a key is suppressed, until the penalty has fallen to `flapReuse`. */
+  /** A key with a penalty above this is suppressed until the penalty has fallen to `flapReuse`. */
   readonly flapSuppress?: number
   readonly flapReuse?: number
   /** Percent of a service's registrations that are expected to renew in time; with fewer, lapses are slowed. 0: never. */
   readonly preserveShare?: number
   /** A service of fewer registrations than this is neither preserved nor swept by shares. */
   readonly preserveLeast?: number
-  /** How long one registration is kept at most for that reason, in ms. */
+  /** The longest time that one registration is kept for that reason, in ms. */
   readonly preserveMost?: number
   /** Percent of a service's registrations that may lapse in one sweep; 100: all of them. */
   readonly sweepShare?: number
@@ -230,7 +231,7 @@ export interface PolicyRules {
 export interface Policy {
   readonly kind: 'policy'
   readonly prefix: string
-  /** Left out: the prefix has no rules of its own any more. */
+  /** Left out: the prefix loses its rules. */
   readonly rules?: PolicyRules
 }
 
@@ -243,7 +244,7 @@ export interface Scope {
   readonly prefix: string
 }
 
-/** A key: who has the secret may do what `allow` says. Only the secret's hash is ever in a log. */
+/** Creates a key: a client with its secret may do what `allow` says. A log has only the secret's hash. */
 export interface CreateKey {
   readonly kind: 'key'
   readonly name: string
@@ -256,48 +257,48 @@ export interface RevokeKey {
   readonly id: number
 }
 
-/** A resource owner's question: has a newer token been shown? */
+/** The owner of a protected resource asks whether a newer token has been seen. */
 export interface Fence {
   readonly kind: 'fence'
   readonly resource: string
   readonly token: number
 }
 
-/** The log's own sense of passing time, for fairness and statistics, never for an end. Counts only if `n` is the next one. */
+/** Advances the log's own time, which serves fairness and statistics and never ends a lease. It counts only if `n` is the next number. */
 export interface Tick {
   readonly kind: 'tick'
   readonly n: number
   readonly elapsed: number
 }
 
-/** Raises the rules version. Replicas that do not know the new rules stop and say so. */
+/** Raises the rules version. Replicas that do not know the new rules stop with an error. */
 export interface Upgrade {
   readonly kind: 'upgrade'
   readonly rules: number
 }
 
-/** After a log lost entries, or was restored: counters go above all that any survivor saw, and nothing is granted for `quiet` ms. */
+/** After a log lost records, or was restored: raises the counters above all that a survivor saw. Nothing is granted for `quiet` ms. */
 export interface Generation {
   readonly kind: 'generation'
   readonly lease: number
   readonly token: number
   readonly revision: number
   readonly quiet: number
-  /** The number of the next key: what answers to a lost one must not answer to another. */
+  /** The number of the next key: leases of a lost key must not belong to another key. */
   readonly key?: number
 }
 
 /**
- * The leases move to another log: nothing is decided in this one any more, and nothing lapses. Left without `to` while they are on their way;
- * with it, for good, and whoever asks is told where they are. `stay`: they stay after all; every timer begins anew.
+ * The leases move to another log: this log decides nothing any more, and no lease lapses. Without `to`, the move has begun. With `to`, it is
+ * final, and clients are told the new place. `stay` calls the move off: every timer starts again.
  */
 export interface Move {
   readonly kind: 'move'
   readonly to?: string
   readonly stay?: boolean
-  /** With the second step: the revision of the first. Called off and begun again since, it is another's copy that counts. */
+  /** With the second step: the revision of the first. It tells this move from another one that began after this one was called off. */
   readonly since?: number
-  /** In the log they go to, and written by whoever carries them (src/replica/restore.ts): between the two steps nothing is decided there. */
+  /** In the log that the leases move to, written by src/replica/restore.ts. Between the two steps that log decides nothing. */
   readonly into?: 'begin' | 'end'
 }
 
@@ -326,22 +327,22 @@ export type Command =
   | Generation
   | Move
 
-/** An operation of a client that may have to ask twice: the same session and number, the same effect and answer. */
+/** An operation that a client may have to send twice: the same session and number have one effect and one answer. */
 export interface Operation {
   readonly session: string
   readonly seq: number
-  /** The client has the answers up to here; they need not be kept. */
+  /** The client has the answers up to this number; they need not be kept. */
   readonly acked: number
   /**
-   * It may have been sent before. Then even a refusal is written down: a first copy that is still on its way must meet it, or a client
-   * told `HELD` could be granted later after all.
+   * It may have been sent before. Then even a refusal is written to the log, for a first copy that is still on its way: otherwise a client
+   * that was refused with `HELD` could be granted the lease later.
    */
   readonly again?: boolean
-  /** What is asked, as a number (digest.ts): asked again under the same name for something else, it is refused. 0, or left out: it is not said. */
+  /** A digest of the command (digest.ts). The same operation with another digest is refused. 0 or left out: unknown. */
   readonly asked?: number
 }
 
-/** A command and who asks: the id of the key it came with, 0 for whoever has the store itself. */
+/** A command and the id of the key it came with; 0 for a proposer that has the store itself. */
 export interface Proposal {
   readonly command: Command
   readonly key?: number

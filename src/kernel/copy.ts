@@ -1,12 +1,12 @@
 /**
- * Copies of commands and outcomes. They cross the boundary between the kernel and its callers, and a caller may change an object after it has handed it
- * over, or after it was handed out. Bytes are written when a command is proposed, so a replica that applied a changed object would differ from all others.
+ * Copies commands and outcomes where they cross the boundary of the kernel: a caller may change an object after handing it over, or after receiving it. A
+ * command is encoded when it is proposed, so a replica that applied a changed object would differ from all others.
  */
 
-/** No command and no outcome is deeper. What is deeper has not the form of one: it is left as it is, and refused (form.ts). */
+/** No command or outcome is nested deeper. A deeper value is malformed: it is left as it is, and refused (codec/form.ts). */
 const DEEPEST = 4
 
-/** A copy of plain data that shares nothing with its original that could be changed. */
+/** A deep copy of plain data. */
 export function copyOf<T>(value: T, depth = 0): T {
   if (typeof value !== 'object' || value === null || depth === DEEPEST) return value
   if (Array.isArray(value)) return value.map(item => (typeof item === 'object' ? copyOf(item, depth + 1) : item)) as T

@@ -1,4 +1,4 @@
-/** What watchers are told. All events of one revision belong together: nobody ever sees some of them. */
+/** Events: what watchers see of a change. All events of one revision belong together, and a watcher sees all of them or none. */
 
 export const EVENT_TYPES = [
   'granted',
@@ -25,192 +25,25 @@ export const EVENT_TYPES = [
   'preserving',
   'relaxed',
 ] as const
-/** The cause of a `generation` that begins because entries were lost; another ends its quiet. */
+/** The cause of a `generation` event after records were lost. Another `generation` event ends the quiet period. */
 export const LOST = 'the log lost entries'
-/** The cause of a `withdrawn` of one who waited for any of several and was granted others: only its place in this queue is gone. */
+/** The cause of a `withdrawn` event of a waiter for any of several resources that was granted others: only its place in this queue is gone. */
 export const ELSEWHERE = 'granted elsewhere'
 export type EventType = (typeof EVENT_TYPES)[number]
 
 export interface Event {
   readonly revision: number
   readonly type: EventType
-  /** 0 where none is concerned. */
+  /** 0 when the event concerns no lease. */
   readonly lease: number
   readonly holder?: string | undefined
   readonly resource?: string | undefined
   readonly token?: number | undefined
   readonly key?: string | undefined
   readonly value?: string | undefined
-  /** Why it ended or was told: an operator's name, `parent`, `break`, `stolen`, `cap`, `hold`, `lapsed`, `forbidden`, … */
+  /** Why: an operator's name, `parent`, `break`, `stolen`, `cap`, `hold`, `lapsed`, `forbidden`, … */
   readonly cause?: string | undefined
   readonly by?: string | undefined
-  /** Wall time that the batch carried, for people. */
+  /** Wall time of the batch, for display only. */
   readonly at: number
-}
-
-/** Whether a watch wants it. */
-export type EventFilter = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
-
-/** Answers carry at most so much; whoever is further behind asks again from where that ended. One who never reads keeps an answer. */
-const MAX_REVISIONS = 128
-const MAX_ANSWERED = 256 * 1_024
-/** What the texts of all events together may take. One key that rewrites one large entry would else fill the memory of every replica. */
-const MAX_BYTES = 64 * 1_024 * 1_024
-const FIRST_SLOTS = 64
-
-/**
- * The last events, so that a watch can go on after revision r, or learn that it must begin anew.
- *
- * A ring of records that are written over: events come by the hundred thousand a second, and keeping each of them as an object of its own
- * for a while made the garbage collector the dearest part of a grant.
- */
-export class RecentEvents {
-  readonly #limit: number
-  readonly #most: number
-  #ring: (Kept | undefined)[] = []
-  #oldest = 0
-  #count = 0
-  #bytes = 0
-  #forgotten: number
-
-  /** `start`: the revision of the state one begins with; what came before is not known here. At most `limit` events and `bytes` of their texts are kept. */
-  constructor(start: number, { limit = 100_000, bytes = MAX_BYTES }: { readonly limit?: number; readonly bytes?: number } = {}) {
-    this.#forgotten = start
-    this.#limit = limit
-    this.#most = bytes
-  }
-
-  /** What the texts of the kept events take, at two bytes for each unit of UTF-16. */
-  get bytes(): number {
-    return this.#bytes
-  }
-
-  /** All events of one revision: those from `first` on. */
-  push(events: readonly Event[], first = 0): void {
-    for (let i = first; i < events.length; i++) {
-      const event = events[i]!
-      // What was seen before may be among what was lost: everyone begins anew.
-      if (event.type === 'generation' && event.cause === LOST) this.#forgotten = Math.max(this.#forgotten, event.revision)
-      const bytes = textBytes(event)
-      while (this.#count === this.#limit || (this.#count > 0 && this.#bytes + bytes > this.#most)) this.#forget()
-      this.#keep(event, bytes)
-    }
-  }
-
-  #keep(event: Event, bytes: number): void {
-    if (this.#count === this.#ring.length) this.#grow()
-    const place = (this.#oldest + this.#count) % this.#ring.length
-    const slot = this.#ring[place]
-    if (slot === undefined) this.#ring[place] = new Kept(event, bytes)
-    else slot.write(event, bytes)
-    this.#count++
-    this.#bytes += bytes
-  }
-
-  #forget(): void {
-    const slot = this.#at(0)
-    // What is left of its revision is no longer whole: all of it is forgotten.
-    this.#forgotten = Math.max(this.#forgotten, slot.revision)
-    this.#bytes -= slot.bytes
-    slot.clear()
-    this.#oldest = (this.#oldest + 1) % this.#ring.length
-    this.#count--
-  }
-
-  #grow(): void {
-    const ring = new Array<Kept | undefined>(Math.min(this.#limit, Math.max(FIRST_SLOTS, 2 * this.#ring.length)))
-    for (let i = 0; i < this.#count; i++) ring[i] = this.#at(i)
-    this.#ring = ring
-    this.#oldest = 0
-  }
-
-  /**
-   * One array per revision after `revision`, oldest first, of what `wanted` lets pass; undefined when some are no longer known: resync. `upTo`
-   * is how far this answer goes. What is not wanted is never made an event of: most watches want little of what passes.
-   */
-  after(revision: number, wanted?: EventFilter): { readonly revisions: readonly Event[][]; readonly upTo: number } | undefined {
-    if (revision < this.#forgotten) return undefined
-    let low = 0
-    let high = this.#count
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (this.#at(middle).revision > revision) high = middle
-      else low = middle + 1
-    }
-    const revisions: Event[][] = []
-    let last: Event[] = []
-    let upTo = revision
-    let bytes = 0
-    for (let i = low; i < this.#count; i++) {
-      const kept = this.#at(i)
-      if (kept.revision !== upTo && (revisions.length === MAX_REVISIONS || bytes >= MAX_ANSWERED)) break
-      upTo = kept.revision
-      if (wanted !== undefined && !wanted(kept)) continue
-      bytes += kept.bytes
-      if (last.length > 0 && last[0]!.revision === upTo) last.push(kept.read())
-      else {
-        last = [kept.read()]
-        revisions.push(last)
-      }
-    }
-    return { revisions, upTo }
-  }
-
-  #at(i: number): Kept {
-    return this.#ring[(this.#oldest + i) % this.#ring.length]!
-  }
-}
-
-/** An event as the ring keeps it. Numbers stay numbers (0 for none), so that writing over them makes no garbage. */
-class Kept {
-  revision = 0
-  lease = 0
-  token = 0
-  at = 0
-  type: EventType = 'resync'
-  holder: string | undefined
-  resource: string | undefined
-  key: string | undefined
-  value: string | undefined
-  cause: string | undefined
-  by: string | undefined
-  bytes = 0
-
-  constructor(event: Event, bytes: number) {
-    this.write(event, bytes)
-  }
-
-  write(event: Event, bytes: number): void {
-    this.bytes = bytes
-    this.revision = event.revision
-    this.lease = event.lease
-    this.token = event.token ?? 0
-    this.at = event.at
-    this.type = event.type
-    this.holder = event.holder
-    this.resource = event.resource
-    this.key = event.key
-    this.value = event.value
-    this.cause = event.cause
-    this.by = event.by
-  }
-
-  /** Lets go of its texts. */
-  clear(): void {
-    this.bytes = 0
-    this.holder = this.resource = this.key = this.value = this.cause = this.by = undefined
-  }
-
-  read(): Event {
-    const { revision, type, lease, holder, resource, token, key, value, cause, by, at } = this
-    return { revision, type, lease, holder, resource, token: token === 0 ? undefined : token, key, value, cause, by, at }
-  }
-}
-
-function textBytes({ holder, resource, key, value, cause, by }: Event): number {
-  return 2 * (units(holder) + units(resource) + units(key) + units(value) + units(cause) + units(by))
-}
-
-function units(text: string | undefined): number {
-  return text === undefined ? 0 : text.length
 }

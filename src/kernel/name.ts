@@ -1,10 +1,10 @@
-/** Names of resources, entries and holders: what a person can type, a path can carry and a log can keep. */
+/** Names of resources, entries and holders, and prefixes of them: their syntax, length and matching by whole segments. */
 
 export const NAME_BYTES = 512
-/** Room for the metadata of a registration and for what else it says of itself. */
+/** The longest value of an entry: room for the metadata of a registration and its own fields. */
 export const VALUE_BYTES = 16_384
 
-/** Bytes of UTF-8, without making them. A lone surrogate would not survive the way through bytes, so it counts as infinitely long. */
+/** The length in UTF-8 bytes, without encoding. A lone surrogate cannot be encoded, so it counts as infinitely long. */
 export function utf8Length(text: string): number {
   let bytes = text.length
   for (let i = 0; i < text.length; i++) {
@@ -22,7 +22,7 @@ export function utf8Length(text: string): number {
   return bytes
 }
 
-/** Whether it is at most so many bytes of UTF-8. Short ones, as most are, need not be counted. */
+/** Whether the text is at most this many UTF-8 bytes. Short texts, as most are, need not be counted. */
 export function fits(text: string, bytes: number): boolean {
   if (text.length <= bytes / 3) return text.isWellFormed()
   return text.length <= bytes && utf8Length(text) <= bytes
@@ -47,14 +47,14 @@ export function badName(name: unknown): string | undefined {
   return undefined
 }
 
-/** What is wrong with a text that is shown to people but names nothing, or undefined. */
+/** What is wrong with a free text, or undefined. */
 export function badText(text: unknown, bytes: number): string | undefined {
   if (typeof text !== 'string') return 'must be text'
   if (!fits(text, bytes)) return `is longer than ${bytes} bytes of UTF-8`
   return undefined
 }
 
-/** `jobs/` and `jobs` are one prefix; the empty one is over everything. */
+/** `jobs/` and `jobs` are the same prefix; the empty prefix matches everything. */
 export function normalPrefix(prefix: string): string {
   return prefix.endsWith('/') ? prefix.slice(0, -1) : prefix
 }
@@ -65,10 +65,40 @@ export function badPrefix(prefix: unknown): string | undefined {
   return normal === '' ? (prefix === '/' ? 'is only a slash: leave it empty to mean everything' : undefined) : badName(normal)
 }
 
-/** By whole segments: `job` is not over `jobs/nightly`. Takes a prefix with or without its last slash. */
+/** Matches whole segments: `job` does not match `jobs/nightly`. The prefix may end with a slash. */
 export function under(prefix: string, name: string): boolean {
   const length = prefix.endsWith('/') ? prefix.length - 1 : prefix.length
   if (length === 0) return true
   if (name.length < length || !name.startsWith(length === prefix.length ? prefix : prefix.slice(0, -1))) return false
   return name.length === length || name.charCodeAt(length) === 0x2f
+}
+
+/** Up to this many prefixes are tried one after another; for more, a set is used. */
+const FEW = 4
+
+/** Returns a test whether a name is under one of `prefixes`. Its cost does not grow with their number. */
+export function underAny(prefixes: readonly string[]): (name: string) => boolean {
+  const plain = new Set(prefixes.map(normalPrefix))
+  if (plain.has('')) return () => true
+  if (plain.size <= FEW) {
+    const few = [...plain]
+    return name => {
+      for (const prefix of few) if (under(prefix, name)) return true
+      return false
+    }
+  }
+  return name => {
+    for (let end = name.indexOf('/'); end >= 0; end = name.indexOf('/', end + 1)) if (plain.has(name.slice(0, end))) return true
+    return plain.has(name)
+  }
+}
+
+/** The prefixes of all names that are under one of `these` and under one of `those`. No prefix of the result is under another. */
+export function commonPrefixes(these: readonly string[], those: readonly string[]): readonly string[] {
+  const both = new Set([...these.filter(underAny(those)), ...those.filter(underAny(these))].map(normalPrefix))
+  if (both.has('')) return ['']
+  return [...both].filter(prefix => {
+    for (let end = prefix.indexOf('/'); end >= 0; end = prefix.indexOf('/', end + 1)) if (both.has(prefix.slice(0, end))) return false
+    return true
+  })
 }

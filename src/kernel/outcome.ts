@@ -1,4 +1,4 @@
-/** What the kernel answered, decided at `revision`. A refusal is an answer, not a failure: it changed nothing. */
+/** Outcomes: what the kernel decided, at `revision`. A refusal is an outcome, not a failure: it changed nothing. */
 
 export type RefusalCode = 'HELD' | 'GONE' | 'STALE' | 'DEADLOCK' | 'INVALID' | 'FORBIDDEN' | 'LIMIT' | 'UNAVAILABLE' | 'NOT_FOUND'
 
@@ -10,7 +10,7 @@ export interface Refused {
   readonly facts: Readonly<Record<string, string | number | boolean | readonly string[] | readonly number[]>>
 }
 
-/** `ttl` is the first term: at most 30 s until renewed once. `tokens[i]` fences `resources[i]`. */
+/** `ttl` is the first term, at most 30 s until the first renewal. `tokens[i]` fences `resources[i]`. */
 export interface Granted {
   readonly kind: 'granted'
   readonly revision: number
@@ -21,18 +21,18 @@ export interface Granted {
   readonly tokens: readonly number[]
 }
 
-/** The lease exists and must be renewed like any other, or its place is lost. Its grant comes as an event; renew before you trust it. */
+/** The lease waits. It must be renewed like any other, or it loses its place. The grant comes as an event; renew before you rely on it. */
 export interface Queued {
   readonly kind: 'queued'
   readonly revision: number
   readonly lease: number
   readonly incarnation: number
   readonly ttl: number
-  /** 0: next. The longest queue's, when there are several. */
+  /** 0 is next. With several queues, the highest position. */
   readonly position: number
 }
 
-/** For each lease asked for, in that order: the ttl it has from now on, or GONE. */
+/** For each lease of the command, in order: its ttl from now on, or GONE. */
 export interface Renewed {
   readonly kind: 'renewed'
   readonly revision: number
@@ -43,24 +43,24 @@ export const GONE = -1
 export interface Done {
   readonly kind: 'done'
   readonly revision: number
-  /** The new lease of a transfer, or the id of a key. */
+  /** The new lease of a transfer, or the id of a new key. */
   readonly id?: number
 }
 
-/** Accepted: no newer token had been shown. */
+/** The token was accepted: no newer one had been shown. */
 export interface Fenced {
   readonly kind: 'fenced'
   readonly revision: number
   readonly highest: number
 }
 
-/** The command came too late to mean anything: a timer restarted since, a tick already counted. */
+/** The command came too late to have an effect: its timer was restarted, or its tick was already counted. */
 export interface Nothing {
   readonly kind: 'nothing'
   readonly revision: number
 }
 
-/** The entry was too far out of date to be applied. Certainly not done; its proposer asks again in a new entry. */
+/** The record was too old to be applied. Certainly not done; its proposer writes the commands into a new record. */
 export interface Void {
   readonly kind: 'void'
   readonly revision: number
@@ -68,7 +68,7 @@ export interface Void {
 
 export type Outcome = Granted | Queued | Renewed | Done | Fenced | Nothing | Void | Refused
 
-/** `apply` writes the revision in when it is known. */
+/** `apply` fills in the revision. */
 export function done(id?: number): Done {
   return id === undefined ? { kind: 'done', revision: 0 } : { kind: 'done', revision: 0, id }
 }

@@ -1,35 +1,59 @@
 /**
  * A cache that is never stale, after Gray and Cheriton (1989): values are read under a shared lease, and a write waits until every reader has
- * given its lease back or let it run out.
+ * released its lease or let it run out.
  *
- * Not promised: that a write is quick while a reader is unreachable; it takes that reader's term. Writes that go past `write` are not seen.
- * Promised: a value that is served is not older than the last write that was completed before (S23).
+ * Promised: a served value is not older than the last write that was completed before (S23). Not promised: that a write is quick while a reader
+ * is unreachable, because it takes that reader's term. Writes that bypass `write` are not seen.
  */
 import { whenAborted } from '../clock.ts'
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
+import { waitOf } from '../holder/acquire-options.ts'
+import type { LeaseClient } from '../holder/lease-client.ts'
 import type { Lease } from '../lease.ts'
-import type { Leases } from '../leases.ts'
 import { checkOptionNames, checkSpelling } from '../options.ts'
+
+/** What `load` and `save` get of the lease they run under. */
+export interface CacheLease {
+  readonly token: number
+  readonly signal: AbortSignal
+}
 
 export interface CacheOptions<V> {
   /**
-   * Where values come from. A source that remembers the highest token it was shown, by reads too, turns away the late write of one
-   * who has lost its lease meanwhile; without that, `save` must have ended when its signal fires.
+   * Reads a value from its source. A source that remembers the highest token it was shown, by reads too, refuses the late write of a process that
+   * has lost its lease. Without such a source, `save` must have ended when its signal fires.
    */
-  readonly load: (key: string, lease: { readonly token: number; readonly signal: AbortSignal }) => V | PromiseLike<V>
+  readonly load: (key: string, lease: CacheLease) => V | PromiseLike<V>
   /**
-   * Where `write` puts a value. The token fences it; the signal says when to stop. Left out, the source is written by whoever calls `write`, before
-   * that: then `write` makes everybody load it anew, the caller included. Of two who write at once, the source alone knows which value came last.
+   * Writes a value to its source, for `write`. The token fences it; the signal says when to stop. Left out: the caller writes to the source
+   * before it calls `write`, which then makes all processes load the value anew, the caller included. Of two such writers at once, only the source
+   * knows which value came last.
    */
-  readonly save?: (key: string, value: V, lease: { readonly token: number; readonly signal: AbortSignal }) => void | PromiseLike<void>
-  /** The term of a reader; `'auto'` chooses it from how often is read and written. */
+  readonly save?: (key: string, value: V, lease: CacheLease) => void | PromiseLike<void>
+  /**
+   * The term of a reader. `'auto'` chooses it from the rates of reads and writes.
+   * @default '1m'
+   */
   readonly ttl?: Duration | 'auto'
-  /** Values kept at most; those not asked for longest go first. */
+  /**
+   * How many values are kept. The least recently used one is dropped first.
+   * @default 10000
+   */
   readonly most?: number
 }
 
-interface Kept<V> {
+export interface CacheWriteOptions {
+  /**
+   * How long to wait for readers, then reject with `TIMEOUT`.
+   * @default until they are gone
+   */
+  readonly wait?: Duration
+  /** Ends the wait. */
+  readonly signal?: AbortSignal
+}
+
+interface CachedValue<V> {
   readonly lease: Lease
   readonly value: Promise<V>
 }
@@ -38,29 +62,36 @@ interface Kept<V> {
 const GAIN = 9
 const SHORTEST = 1_000
 const LONGEST = 60_000
-/** Rates are of about the last so many ms. */
+/** Rates are measured over about this many ms. */
 const WINDOW = 60_000
 
+/**
+ * @example
+ * await using config = leases.cache('config/', { load: key => db.read(key), save: (key, value) => db.write(key, value) })
+ * await config.get('a')
+ * await config.write('a', 'new')
+ */
 export class Cache<V> implements AsyncDisposable {
-  readonly #leases: Leases
+  readonly #leases: LeaseClient
   readonly #prefix: string
   readonly #options: CacheOptions<V>
   readonly #ttl: number | 'auto'
-  readonly #kept = new Map<string, Promise<Kept<V>>>()
+  readonly #values = new Map<string, Promise<CachedValue<V>>>()
+  /** Keys by the lease of their reader. */
   readonly #readers = new Map<number, string>()
-  /** Recalls of leases whose grant we have not heard of yet. */
-  readonly #early = new Set<number>()
+  /** Recalled leases whose grant we have not seen yet. */
+  readonly #recalledEarly = new Set<number>()
   #loading = 0
   readonly #closing = new AbortController()
   readonly #reads: Rate
   readonly #writes: Rate
   #sharers = 1
-  #listening: Promise<void> | undefined
+  #watching: Promise<void> | undefined
 
-  constructor(leases: Leases, prefix: string, options: CacheOptions<V>) {
+  constructor(leases: LeaseClient, prefix: string, options: CacheOptions<V>) {
     if (typeof options?.load !== 'function')
-      throw new LeaseError('INVALID', `the cache of ${prefix} needs a function load, which brings values`)
-    checkSpelling('cache', options, ['load', 'save', 'ttl', 'most']) // a source may be passed as it is
+      throw new LeaseError('INVALID', `the cache of ${prefix} needs a function load, which reads values from their source`)
+    checkSpelling('cache', options, ['load', 'save', 'ttl', 'most']) // a source object may be passed as it is
     const { ttl = '1m' } = options
     this.#leases = leases
     this.#prefix = prefix.endsWith('/') ? prefix : `${prefix}/`
@@ -70,21 +101,22 @@ export class Cache<V> implements AsyncDisposable {
     this.#writes = new Rate(() => leases.clock.now())
   }
 
+  /** The value of a key: from the cache, or loaded. */
   async get(key: string): Promise<V> {
     const { clock } = this.#leases
     this.#reads.count()
     for (let longest = 0; ; ) {
       this.#mustBeOpen()
-      if (this.#kept.get(key) === undefined) this.#keep(key, longest)
-      const kept = await this.#kept.get(key)!
+      if (this.#values.get(key) === undefined) this.#fill(key, longest)
+      const cached = await this.#values.get(key)!
       const began = clock.now()
-      const value = await kept.value
-      // Held now, so no write has been completed since it was loaded.
-      if (kept.lease.held) {
-        this.#served(key, kept)
+      const value = await cached.value
+      // Its lease is held now, so no write has been completed since it was loaded.
+      if (cached.lease.held) {
+        this.#served(key, cached)
         return value
       }
-      await this.#drop(key, kept)
+      await this.#drop(key, cached)
       longest = clock.now() - began
     }
   }
@@ -93,23 +125,22 @@ export class Cache<V> implements AsyncDisposable {
     this.#closing.signal.throwIfAborted()
   }
 
-  /** Puts the value where it belongs, once nobody reads the old one any more. */
-  async write(key: string, value: V, options: { readonly wait?: Duration } = {}): Promise<void> {
-    checkOptionNames('write', options, ['wait'])
-    const { wait } = options
+  /** Saves the value once no process serves the old one any more. */
+  async write(key: string, value: V, options: CacheWriteOptions = {}): Promise<void> {
+    checkOptionNames('write', options, ['wait', 'signal'])
+    waitOf(options, 'write')
     const { save } = this.#options
     this.#mustBeOpen()
     this.#writes.count()
-    const own = await this.#kept.get(key)?.catch(() => undefined)
+    const own = await this.#values.get(key)?.catch(() => undefined)
     if (own !== undefined) await this.#drop(key, own)
     if (this.#ttl === 'auto') await this.#countSharers(key)
-    const resource = this.#prefix + key
-    await this.#leases.request(resource, { recall: true, ...(wait !== undefined && { wait }) }, async lease => {
+    await this.#leases.request(this.#prefix + key, { ...options, advanced: { recall: true } }, async lease => {
       await save?.(key, value, lease)
     })
   }
 
-  /** The term that readers get now: 0 when caching would cost more than it saves. */
+  /** The term that readers get now, in ms; 0 when caching would cost more than it saves. */
   get term(): number {
     if (this.#ttl !== 'auto') return this.#ttl
     const reads = this.#reads.perMillisecond
@@ -118,100 +149,97 @@ export class Cache<V> implements AsyncDisposable {
     return reads === 0 ? SHORTEST : Math.round(Math.min(LONGEST, Math.max(SHORTEST, GAIN / reads)))
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#closing.abort(new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} was closed`))
+  /** Releases the leases of all values. Further calls reject with `UNAVAILABLE`. */
+  async close(): Promise<void> {
+    this.#closing.abort(new LeaseError('UNAVAILABLE', `the cache of ${this.#prefix} is closed`))
     await this.#dropAll()
-    await this.#listening
+    await this.#watching
   }
 
-  /** Where loading took `longest`, a shorter term would be over before there is a value, again and again. */
-  #keep(key: string, longest: number): void {
+  /** The same as `close`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  /** If loading took `longest`, a shorter term would always be over before there is a value. */
+  #fill(key: string, longest: number): void {
     const ttl = Math.round(Math.max(this.term, SHORTEST, 2 * longest))
-    this.#keepUp(
-      key,
-      this.#load(key, ttl, lease => this.#options.load(key, lease)),
-    )
-  }
-
-  #keepUp(key: string, kept: Promise<Kept<V>>): void {
-    this.#kept.set(key, kept)
-    kept.then(
+    const loading = this.#load(key, ttl)
+    this.#values.set(key, loading)
+    loading.then(
       loaded => {
         loaded.value.catch(() => void this.#drop(key, loaded))
         whenAborted(loaded.lease.signal, () => this.#forget(key, loaded.lease))
       },
-      () => this.#kept.delete(key),
+      () => this.#values.delete(key),
     )
     const { most = 10_000 } = this.#options
-    const [oldest] = this.#kept
-    if (this.#kept.size > most && oldest !== undefined) void oldest[1].then(old => this.#drop(oldest[0], old)).catch(() => {})
+    const [oldest] = this.#values
+    if (this.#values.size > most && oldest !== undefined) void oldest[1].then(old => this.#drop(oldest[0], old)).catch(() => {})
   }
 
-  async #load(key: string, ttl: number, load: (lease: Lease) => V | PromiseLike<V>): Promise<Kept<V>> {
-    await this.#listen()
+  async #load(key: string, ttl: number): Promise<CachedValue<V>> {
+    await this.#watch()
     this.#loading++
     const lease = await this.#leases
-      .acquire(this.#prefix + key, { mode: 'shared', ttl, renew: 'never', holding: [], signal: this.#closing.signal })
+      .acquire(this.#prefix + key, { mode: 'shared', ttl, renew: 'never', signal: this.#closing.signal, advanced: { holding: [] } })
       .finally(() => this.#loading--)
     this.#readers.set(lease.id, key)
-    if (this.#early.delete(lease.id)) await lease.release().catch(() => {}) // and `get` asks again
-    if (this.#loading === 0) this.#early.clear()
-    const value = Promise.resolve().then(() => load(lease))
-    value.catch(() => {}) // told to whoever asked for it
+    if (this.#recalledEarly.delete(lease.id)) await lease.release().catch(() => {}) // `get` tries again
+    if (this.#loading === 0) this.#recalledEarly.clear()
+    const value = Promise.resolve().then(() => this.#options.load(key, lease))
+    value.catch(() => {}) // `get` throws it
     return { lease, value }
   }
 
-  #served(key: string, kept: Kept<V>): void {
-    const there = this.#kept.get(key)!
-    if (this.term === 0) return void this.#drop(key, kept)
-    this.#kept.delete(key) // to the end of the line
-    this.#kept.set(key, there)
+  #served(key: string, cached: CachedValue<V>): void {
+    const present = this.#values.get(key)!
+    if (this.term === 0) return void this.#drop(key, cached)
+    this.#values.delete(key) // moves it to the end: most recently used
+    this.#values.set(key, present)
   }
 
-  async #drop(key: string, { lease }: Kept<V>): Promise<void> {
+  async #drop(key: string, { lease }: CachedValue<V>): Promise<void> {
     this.#forget(key, lease)
-    await this.#release(lease)
-  }
-
-  async #release(lease: Lease): Promise<void> {
     this.#readers.delete(lease.id)
-    await lease.release().catch(() => {}) // undelivered, it runs out by itself
+    await lease.release().catch(() => {}) // an undelivered release lapses by itself
   }
 
   #forget(key: string, { id }: Lease): void {
-    if (this.#readers.delete(id)) this.#kept.delete(key)
+    if (this.#readers.delete(id)) this.#values.delete(key)
   }
 
   async #dropAll(): Promise<void> {
-    await Promise.all([...this.#kept].map(async ([key, kept]) => kept.then(there => this.#drop(key, there)).catch(() => {})))
+    await Promise.all([...this.#values].map(async ([key, cached]) => cached.then(present => this.#drop(key, present)).catch(() => {})))
   }
 
   /** One watch for all keys, from before the first lease: no recall is missed. */
-  async #listen(): Promise<void> {
-    if (this.#listening !== undefined) return
+  async #watch(): Promise<void> {
+    if (this.#watching !== undefined) return
     const { revision } = await this.#leases.read({ kind: 'summary' }, { signal: this.#closing.signal })
-    this.#listening ??= this.#hear(revision)
+    this.#watching ??= this.#followRecalls(revision)
   }
 
-  async #hear(after: number): Promise<void> {
+  async #followRecalls(after: number): Promise<void> {
     try {
       for await (const events of this.#leases.lessor.watch(this.#prefix, { after, signal: this.#closing.signal })) {
-        if (events[0]!.type === 'resync') void this.#dropAll() // some may wait for a writer, who may wait for what is recalled next
+        // Not awaited: a release may wait for a writer, and the writer for a recall that comes next.
+        if (events[0]!.type === 'resync') void this.#dropAll()
         for (const { type, lease } of events) {
           if (type !== 'recalled') continue
           const key = this.#readers.get(lease)
           if (key === undefined) {
-            if (this.#loading > 0) this.#early.add(lease)
+            if (this.#loading > 0) this.#recalledEarly.add(lease)
             continue
           }
-          const kept = await this.#kept.get(key)?.catch(() => undefined)
-          if (kept?.lease.id === lease) void this.#drop(key, kept)
+          const cached = await this.#values.get(key)?.catch(() => undefined)
+          if (cached?.lease.id === lease) void this.#drop(key, cached)
         }
       }
     } catch {
-      // Nobody hears of recalls any more: what is kept runs out by itself, and the next read listens anew.
+      // Recalls are not reported any more: cached values run out by themselves, and the next read starts a new watch.
     }
-    if (!this.#closing.signal.aborted) this.#listening = undefined
+    if (!this.#closing.signal.aborted) this.#watching = undefined
   }
 
   async #countSharers(key: string): Promise<void> {
@@ -220,7 +248,7 @@ export class Cache<V> implements AsyncDisposable {
   }
 }
 
-/** How often, of late. */
+/** Measures how often something happened recently. */
 class Rate {
   readonly #now: () => number
   #began: number
@@ -235,7 +263,7 @@ class Rate {
     this.#counted++
     const passed = this.#now() - this.#began
     if (passed < 2 * WINDOW) return
-    // Half of what is remembered, for half of the time.
+    // Half of the count, for half of the time.
     this.#began = this.#now() - passed / 2
     this.#counted /= 2
   }

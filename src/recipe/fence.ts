@@ -1,9 +1,9 @@
 /**
- * Fences: guards that live with a resource and refuse whoever comes with an older token than one they have seen (S2).
+ * Fences: guards beside a resource that refuse a token older than one they have seen (S2).
  *
- * A guard that asks the lease service and then writes is check-then-act, and no fence: the writer may stall between the two. These compare
- * and remember where the write happens, in the same transaction, script or queue. Fencing is for exclusive resources: holders of shared
- * grants have tokens too, and a younger one must not lock out its elders.
+ * A guard that asks the lease service and then writes is check-then-act, and no fence: the writer may stall between the two. These guards
+ * compare and remember where the write happens, in the same transaction, script or queue. Fencing is for exclusive resources: holders of
+ * shared grants have tokens too, and the newest must not lock out the others.
  */
 import { closeSync, constants, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -15,23 +15,29 @@ import { type Engine, loadEngine } from '../store/file/engine.ts'
 import { isBusy } from '../store/file/errors.ts'
 import { FileLock } from '../store/file/file-lock.ts'
 
-/** Remembers the highest token of each resource. Refuses an older one with `STALE`; the same one again is welcome. */
+/**
+ * Remembers the highest token of each resource. Refuses an older one with `STALE`; the same one again is accepted.
+ *
+ * @example
+ * const guard = new FileGuard('/var/lib/reports/tokens')
+ * await guard.admit('reports', lease.token) // throws STALE for a former holder
+ */
 export interface Guard {
   admit(resource: string, token: number): Promise<void>
 }
 
 function stale(resource: string, token: number, highest: number | undefined): LeaseError {
   const seen = highest === undefined ? 'a newer one was seen' : `${highest} was seen`
-  return new LeaseError('STALE', `token ${token} for ${resource} is out of date: ${seen}. The lease it came with has ended; acquire anew`, {
+  return new LeaseError('STALE', `token ${token} for ${resource} is out of date: ${seen}. Its lease has ended: acquire a new one`, {
     facts: { resource, token, ...(highest !== undefined && { highest }) },
   })
 }
 
-function mustBeToken(resource: string, token: number): void {
-  if (!Number.isSafeInteger(token) || token < 1) throw new LeaseError('INVALID', `${String(token)} is no token for ${resource}`)
+function checkToken(resource: string, token: number): void {
+  if (!Number.isSafeInteger(token) || token < 1) throw new LeaseError('INVALID', `${String(token)} is not a token, for ${resource}`)
 }
 
-/** For a resource that is gone with this process. */
+/** For a resource that ends with this process. */
 export class MemoryGuard implements Guard {
   readonly #highest: Map<string, number>
 
@@ -40,7 +46,7 @@ export class MemoryGuard implements Guard {
   }
 
   async admit(resource: string, token: number): Promise<void> {
-    mustBeToken(resource, token)
+    checkToken(resource, token)
     const highest = this.#highest.get(resource)
     if (highest !== undefined && token < highest) throw stale(resource, token, highest)
     this.#highest.set(resource, token)
@@ -51,28 +57,31 @@ export class MemoryGuard implements Guard {
   }
 }
 
-/** Node's own SQLite warns on the standard error of the program that it is experimental; the one from npm comes first here. */
+/** The package comes first: Node's own SQLite prints a warning to stderr that it is experimental. */
 const ENGINES = ['@photostructure/sqlite', 'node:sqlite']
 
 export interface FileGuardOptions {
-  /** How long, in ms, another process may be inside the guard before we give up; 5 s. */
+  /**
+   * How long another process may be inside the guard before `admit` rejects with `UNAVAILABLE`, in ms.
+   * @default 5000
+   */
   readonly timeout?: number
   readonly clock?: Clock
 }
 
 /**
- * For a resource that outlives this process: what was seen is in a file, synced before a token is admitted. Any number of processes of one
- * machine may share the file: each reads it anew under a lock, on `PATH-lock`, that ends with the process which holds it. Needs SQLite, as
- * `file:` does. Never remove `PATH-lock` while a process uses the guard.
+ * For a resource that outlives this process: the tokens are in a file, which is synced before a token is admitted. Any number of processes of
+ * one machine may share the file: each reads it anew under a lock on `PATH-lock`, which ends with its process. Needs SQLite, as `file:` does.
+ * Never remove `PATH-lock` while a process uses the guard.
  */
 export class FileGuard implements Guard {
   readonly #path: string
   readonly #timeout: number
   readonly #clock: Clock
   #engine: Promise<Engine> | undefined
-  /** One at a time: what waits for the lock within this process does not ask the disk. */
+  /** One call at a time: within this process, waiting for the lock does not touch the disk. */
   #last: Promise<void> = Promise.resolve()
-  /** What is known to be on the disk. A process may have been killed before it had synced what we read. */
+  /** What is known to be on the disk. A process may have been killed before it synced what we read. */
   #synced: string | undefined
   #broken: unknown
 
@@ -89,9 +98,9 @@ export class FileGuard implements Guard {
   }
 
   #admit(resource: string, token: number): void {
-    // What was remembered and not written could be forgotten by a restart: then an older token would pass.
+    // A token that was remembered but not written would be forgotten by a restart, and an older one would pass.
     if (this.#broken !== undefined) throw this.#broken
-    mustBeToken(resource, token)
+    checkToken(resource, token)
     const text = read(this.#path)
     const tokens = new Map(text === undefined ? [] : tokensIn(this.#path, text))
     const highest = tokens.get(resource)
@@ -103,7 +112,11 @@ export class FileGuard implements Guard {
       else writeDurably(this.#path, after)
       this.#synced = after
     } catch (error) {
-      this.#broken = new LeaseError('UNAVAILABLE', `${this.#path} cannot be written: no token is admitted any more`, { cause: error })
+      this.#broken = new LeaseError(
+        'UNAVAILABLE',
+        `${this.#path} cannot be written: no token is admitted until the guard is opened again`,
+        { cause: error },
+      )
       throw this.#broken
     }
   }
@@ -113,14 +126,14 @@ export class FileGuard implements Guard {
     const engine = await this.#engine
     const began = this.#clock.now()
     for (let tries = 0; ; tries++) {
-      const grip = this.#grip(engine)
+      const lock = this.#fileLock(engine)
       try {
-        grip.take()
+        lock.take()
         return work()
       } catch (error) {
         if (!isBusy(error)) throw error
       } finally {
-        grip.release()
+        lock.release()
       }
       const waited = this.#clock.now() - began
       if (waited >= this.#timeout)
@@ -131,7 +144,7 @@ export class FileGuard implements Guard {
     }
   }
 
-  #grip(engine: Engine): FileLock {
+  #fileLock(engine: Engine): FileLock {
     const path = `${this.#path}-lock`
     try {
       if (mustBePrivate(path) === undefined) createPrivately(path, this.#clock)
@@ -156,20 +169,20 @@ function read(path: string): string | undefined {
 function tokensIn(path: string, text: string): [string, number][] {
   try {
     const tokens: unknown = JSON.parse(text)
-    if (Array.isArray(tokens) && tokens.every(isSeen)) return tokens as [string, number][]
+    if (Array.isArray(tokens) && tokens.every(isTokenOfResource)) return tokens as [string, number][]
   } catch {
-    // said below
+    // reported below
   }
   throw new LeaseError('UNAVAILABLE', `${path} is damaged, and was left as it is: no token is admitted. Restore it from a backup`, {
     facts: { path, reason: 'damaged' },
   })
 }
 
-function isSeen(pair: unknown): boolean {
+function isTokenOfResource(pair: unknown): boolean {
   return Array.isArray(pair) && pair.length === 2 && typeof pair[0] === 'string' && Number.isSafeInteger(pair[1]) && pair[1] > 0
 }
 
-/** The old file or the new one, never half of it. Under the lock, so a draft that is there was left by a process that was killed. */
+/** Leaves the old file or the new one, never half of it. This runs under the lock, so an existing draft is from a process that was killed. */
 function writeDurably(path: string, text: string): void {
   const draft = `${path}.new`
   rmSync(draft, { force: true })
@@ -198,22 +211,27 @@ function sync(path: string): void {
   }
 }
 
-// Postgres: the fence stands in the same transaction as the write.
+// Postgres: the fence is in the same transaction as the write.
 
-/** To run once. */
+/** The table of the fence. Run this once. */
 export const POSTGRES_TABLE = 'create table if not exists leasehold_fence (resource text primary key, token bigint not null)'
 
-/** To run first in each transaction that writes, with the resource and the token: no row returned means stale, so roll back. */
+/** Run this first in each transaction that writes, with the resource and the token. If it returns no row, the token is stale: roll back. */
 export const POSTGRES_FENCE = `insert into leasehold_fence as fence (resource, token) values ($1, $2)
 on conflict (resource) do update set token = excluded.token where fence.token <= excluded.token
 returning token`
 
-/** A client of `pg`, by its shape. Inside a transaction it must be one connection, not a pool. */
+/** The part of a `pg` client that is used. Inside a transaction it must be one connection, not a pool. */
 export interface PostgresClient {
   query(text: string, values?: unknown[]): Promise<{ readonly rows: readonly unknown[] }>
 }
 
-/** Within the caller's transaction. Locks the row: whoever comes with another token waits until this one is committed. */
+/**
+ * Fences within the caller's transaction. It locks the row: a writer with another token waits until this transaction is committed.
+ *
+ * @example
+ * await new PostgresGuard(client).write('reports', lease.token, client => client.query('update …'))
+ */
 export class PostgresGuard implements Guard {
   readonly #client: PostgresClient
 
@@ -222,12 +240,12 @@ export class PostgresGuard implements Guard {
   }
 
   async admit(resource: string, token: number): Promise<void> {
-    mustBeToken(resource, token)
+    checkToken(resource, token)
     const { rows } = await this.#client.query(POSTGRES_FENCE, [resource, token])
     if (rows.length === 0) throw stale(resource, token, undefined)
   }
 
-  /** A transaction around the fence and the work: both happen or neither. */
+  /** Runs the fence and the work in one transaction: both happen or neither. */
   async write<T>(resource: string, token: number, work: (client: PostgresClient) => Promise<T>): Promise<T> {
     await this.#client.query('begin')
     try {
@@ -242,31 +260,37 @@ export class PostgresGuard implements Guard {
   }
 }
 
-// Redis: the fence stands in the same script as the write.
+// Redis: the fence is in the same script as the write.
 
-/** KEYS: the fence, then the key to write. ARGV: the token, then the value. Answers 1, or 0 when stale. Tokens are below 2^53: exact in Lua. */
+/** KEYS: the fence, then the key to write. ARGV: the token, then the value. Returns 1, or 0 when stale. Tokens are below 2^53: exact in Lua. */
 export const REDIS_SET = `local highest = tonumber(redis.call('GET', KEYS[1]) or '0')
 if tonumber(ARGV[1]) < highest then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 redis.call('SET', KEYS[2], ARGV[2])
 return 1`
 
-/** `run` is how your client runs a script: `(script, keys, args) => client.eval(script, { keys, arguments: args })` for node-redis. */
+/** Runs a script on your client. For node-redis: `(script, keys, args) => client.eval(script, { keys, arguments: args })`. */
 export type RunScript = (script: string, keys: string[], args: string[]) => Promise<unknown>
 
-/** The two keys must live on one node of a cluster: give both the same {tag}. */
+/**
+ * Sets a key in Redis unless the token is stale. In a cluster, the key and its fence must be on one node: give both the same {tag}.
+ *
+ * @example
+ * await setFenced(run, 'report', 'text', { token: lease.token })
+ */
 export async function setFenced(
   run: RunScript,
   key: string,
   value: string,
   { fence = `${key}:fence`, token }: { fence?: string; token: number },
 ): Promise<void> {
-  mustBeToken(key, token)
+  checkToken(key, token)
   if (Number(await run(REDIS_SET, [fence, key], [String(token), value])) !== 1) throw stale(key, token, undefined)
 }
 
-// HTTP: a service that is written to over the network checks the header of each request.
+// HTTP: a service checks the header of each request that writes.
 
+/** The header that carries the token. */
 export const HEADER = 'Fencing-Token'
 
 interface Refusal {
@@ -289,7 +313,12 @@ async function refusal(guard: Guard, resource: string, header: string | undefine
   }
 }
 
-/** For `node:http`, Express and Connect: answers 409 to stale tokens, 428 to requests without one, and calls `next` for the others. */
+/**
+ * Middleware for `node:http`, Express and Connect: answers 409 to a stale token, 428 to a request without one, and otherwise calls `next`.
+ *
+ * @example
+ * app.use('/jobs', fenced(guard, request => request.path))
+ */
 export function fenced<R extends IncomingMessage>(guard: Guard, resourceOf: (request: R) => string) {
   return async (request: R, response: ServerResponse, next: (error?: unknown) => void): Promise<void> => {
     try {
@@ -303,13 +332,18 @@ export function fenced<R extends IncomingMessage>(guard: Guard, resourceOf: (req
   }
 }
 
-/** A context of Hono, by its shape. */
+/** The part of a Hono context that is used. */
 export interface FencedContext {
   readonly req: { header(name: string): string | undefined }
   json(body: object, status: 400 | 409 | 428): Response
 }
 
-/** The same for Hono: `app.use('/jobs/*', fencedHono(guard, c => c.req.path))`. */
+/**
+ * The same for Hono.
+ *
+ * @example
+ * app.use('/jobs/*', fencedHono(guard, context => context.req.path))
+ */
 export function fencedHono<C extends FencedContext>(guard: Guard, resourceOf: (context: C) => string) {
   return async (context: C, next: () => Promise<void>): Promise<Response | undefined> => {
     const refused = await refusal(guard, resourceOf(context), context.req.header(HEADER))

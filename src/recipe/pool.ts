@@ -1,136 +1,174 @@
 /**
- * Things of which one takes as many as one needs: GPUs, licences, test machines.
+ * Pools of members, of which a caller takes as many as it needs: GPUs, licences, test machines.
  *
- * A member is offered for as long as its offer is held, with labels to choose by and, if it can be shared out, units. Whoever takes waits
- * in one fair queue for any so many of those that match. Members that come to match while it waits are among them, from then on: it stands
- * in their queues where it would have stood from the start.
+ * A member is in the pool while its offer is held, with labels to choose by and, if it can be shared, units. A taker waits in one fair queue for
+ * any members that match. Members that come to match during the wait count from then on: the taker gets the place in their queues that it
+ * would have had from the start.
  *
- * Not promised: that what was granted still matches. A member that is offered no more, or relabelled, is not taken from those who wait for it.
+ * Not promised: that a granted member still matches. A member that is withdrawn or relabelled is not taken from the queues of those that
+ * already wait for it.
  */
-import { pause, whenAborted } from '../clock.ts'
+import { chainAbort, pause, whenAborted } from '../clock.ts'
 import { type Duration, inWords, milliseconds } from '../duration.ts'
-import { LeaseError } from '../errors.ts'
+import { isRefusal, LeaseError } from '../errors.ts'
+import { type AcquireOptions, waitOf } from '../holder/acquire-options.ts'
+import type { LeaseClient } from '../holder/lease-client.ts'
+import { MAX_RESOURCES } from '../kernel/command.ts'
 import type { Lease } from '../lease.ts'
-import type { AcquireOptions, Leases } from '../leases.ts'
-import { MAX_RESOURCES } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
 
-/** Between two tries to follow what is offered, while the lessor does not answer. */
+/** Pause before the pool is followed again after an error. */
 const RETRY = 500
 
 export type Labels = Readonly<Record<string, string>>
 
+export interface PoolOptions {
+  /** Only members with these labels. */
+  readonly match?: Labels
+}
+
 export interface Member {
   readonly member: string
-  /** What is held when it is taken. */
+  /** The resource that is held while the member is taken. */
   readonly resource: string
   readonly labels: Labels
   readonly units: number
 }
 
-export interface TakeOptions
-  extends Pick<AcquireOptions, 'ttl' | 'wait' | 'priority' | 'signal' | 'renew' | 'maxHold' | 'parent' | 'onWait'> {
-  /** Of each member; all that it has unless said otherwise: then nobody else is on it. */
+export interface OfferOptions {
+  readonly labels?: Labels
+  /**
+   * How many units the member has. Takers share it if they take fewer.
+   * @default 1
+   */
   readonly units?: number
+  /** How long the member stays in the pool after its owner crashed. */
+  readonly ttl?: Duration
+}
+
+/** Options of `take`. It waits by the same rule as `acquire`: until granted, unless `wait`, `ifAvailable` or `signal` end the wait. */
+export interface TakeOptions
+  extends Pick<AcquireOptions, 'ttl' | 'wait' | 'ifAvailable' | 'signal' | 'priority' | 'renew' | 'maxHold' | 'parent' | 'onWait'> {
+  /**
+   * How many units of each member.
+   * @default all of them: then no other taker is on it
+   */
+  readonly units?: number
+  /** Only members with these labels, besides those of the pool. */
   readonly match?: Labels
-  /** How long it will be used, for those who wait and those who plan. */
+  /** How long it will be used, for waiters and planners. */
   readonly expect?: Duration
 }
 
-const TAKE = ['ttl', 'wait', 'priority', 'signal', 'renew', 'maxHold', 'parent', 'onWait', 'units', 'match', 'expect'] as const
+const TRY_TAKE = ['ttl', 'priority', 'signal', 'renew', 'maxHold', 'parent', 'onWait', 'units', 'match', 'expect'] as const
+const TAKE = ['wait', 'ifAvailable', ...TRY_TAKE] as const
 
+/** Removes the capacity that an offer has set, after the offer has ended. */
+type UndoCapacity = (offer: number) => Promise<void>
+
+/**
+ * @example
+ * const gpus = leases.pool('gpu', { match: { model: 'A100' } })
+ * await using two = await gpus.take(2, { wait: '1h', expect: '20m' })
+ * console.log(two.resources)
+ */
 export class Pool {
-  readonly #leases: Leases
+  readonly #leases: LeaseClient
   readonly #name: string
   readonly #match: Labels
 
-  constructor(leases: Leases, name: string, options: { readonly match?: Labels } = {}) {
+  constructor(leases: LeaseClient, name: string, options: PoolOptions = {}) {
     checkOptionNames('pool', options, ['match'])
     this.#leases = leases
     this.#name = name
     this.#match = options.match ?? {}
   }
 
-  /** The member is in the pool for as long as the returned lease is held. */
-  async offer(member: string, options: { labels?: Labels; units?: number; ttl?: Duration } = {}): Promise<Lease> {
+  /**
+   * Offers a member: it is in the pool while the returned lease is held.
+   *
+   * @example
+   * await using offer = await leases.pool('gpu').offer('gpu-0', { labels: { model: 'A100' } })
+   */
+  async offer(member: string, options: OfferOptions = {}): Promise<Lease> {
     checkOptionNames('offer', options, ['labels', 'units', 'ttl'])
     const { labels = {}, units = 1, ttl } = options
-    let undo: Undo | undefined
+    let undo: UndoCapacity | undefined
     let offer: Lease | undefined
     try {
-      // Before it is seen: whoever takes it must find its capacity in force. And after: one who has just withdrawn it may have taken that away.
-      undo = await this.#fit(member, units)
+      // Before it is listed: a taker must find its capacity in force. And after: a former owner that has just withdrawn it may have removed that.
+      undo = await this.#setCapacity(member, units)
       offer = await this.#leases.grant({
-        entries: { [this.#key(member)]: written({ labels, units }) },
+        entries: { [this.#key(member)]: JSON.stringify({ labels, units }) },
         ...(ttl !== undefined && { ttl }),
       })
-      undo = (await this.#fit(member, units)) ?? undo
+      undo = (await this.#setCapacity(member, units)) ?? undo
     } catch (error) {
       await offer?.release().catch(() => {}) // it lapses by itself
       await undo?.(offer?.id ?? 0)
       throw error
     }
-    const { id, signal } = offer // and not the handle: an offer that is forgotten must be collected
-    const gone = undo
-    if (gone !== undefined) whenAborted(signal, () => void gone(id))
+    const { id, signal } = offer // not the handle: an offer without references must be collected
+    const undoCapacity = undo
+    if (undoCapacity !== undefined) whenAborted(signal, () => void undoCapacity(id))
     return offer
   }
 
   /**
-   * Its capacity, beside whatever rules an operator has set there; also where one who shared it out has died: who takes all of ours must be alone
-   * on it. What this returns takes it away again, unless somebody has changed the rules.
+   * Sets the capacity of a member, beside the rules that an operator has set there; also if a former owner with other units has died, because a
+   * taker of all units must be alone on it. The returned function removes the capacity, unless the rules have been changed since.
    */
-  async #fit(member: string, capacity: number): Promise<Undo | undefined> {
+  async #setCapacity(member: string, capacity: number): Promise<UndoCapacity | undefined> {
     const { clock, lessor } = this.#leases
     const prefix = `${this.#name}/${member}`
-    const now = await lessor.read({ kind: 'resource', resource: prefix }, { consistent: true }).catch(error => {
-      // Whose key may not read can offer what usually needs no rule.
-      if (error instanceof LeaseError && error.code === 'FORBIDDEN' && capacity === 1) return undefined
+    const present = await lessor.read({ kind: 'resource', resource: prefix }, { consistent: true }).catch(error => {
+      // A key that may not read can offer a member of one unit, which usually needs no rule.
+      if (LeaseError.is(error, 'FORBIDDEN') && capacity === 1) return undefined
       throw error
     })
-    if (now === undefined || now.value.capacity === capacity) return undefined
-    const rulesNow = async () => {
+    if (present === undefined || present.value.capacity === capacity) return undefined
+    const readRules = async () => {
       const { value } = await lessor.read({ kind: 'policies' }, { consistent: true })
       return value.find(policy => policy.prefix === prefix)?.rules
     }
-    const before = await rulesNow()
-    await this.#leases.policy(prefix, { ...before, capacity })
-    const others = JSON.stringify(await rulesNow())
+    const before = await readRules()
+    await this.#leases.setPolicy(prefix, { ...before, capacity })
+    const ours = JSON.stringify(await readRules())
     return async offer => {
       try {
-        // Its release is on its way.
-        let by = await this.#offerOf(member)
-        for (let wait = RETRY / 16; by?.lease === offer && wait < 8 * RETRY; wait *= 2) {
+        // The release of the offer is under way.
+        let present = await this.#offerOf(member)
+        for (let wait = RETRY / 16; present?.lease === offer && wait < 8 * RETRY; wait *= 2) {
           await pause(clock, wait)
-          by = await this.#offerOf(member)
+          present = await this.#offerOf(member)
         }
-        if (by !== undefined || JSON.stringify(await rulesNow()) !== others) return
+        if (present !== undefined || JSON.stringify(await readRules()) !== ours) return
         await lessor.propose({ kind: 'policy', prefix, ...(before !== undefined && { rules: before }) })
-        // Whoever has offered it while we looked needs its own.
+        // An owner that has offered it meanwhile needs its own capacity.
         const next = await this.#offerOf(member)
-        if (next !== undefined) await this.#fit(member, next.units)
+        if (next !== undefined) await this.#setCapacity(member, next.units)
       } catch {
-        // The lessor is gone or closed: the rule stays until the member is offered again, and does no harm to a name that nobody offers.
+        // The lessor is gone or closed: the rule stays until the member is offered again. It does no harm to a name that is not offered.
       }
     }
   }
 
-  async #offerOf(member: string): Promise<(Offered & { readonly lease: number }) | undefined> {
+  async #offerOf(member: string): Promise<(OfferEntry & { readonly lease: number }) | undefined> {
     const { value } = await this.#leases.lessor.read({ kind: 'entries', prefix: this.#key(member) }, { consistent: true })
     const entry = value.find(({ key }) => key === this.#key(member))
-    const offered = entry && read(entry.value)
+    const offered = entry && parseOffer(entry.value)
     return offered && { ...offered, lease: entry.lease }
   }
 
-  /** Other labels for a member that `offer` has offered. */
+  /** Changes the labels of a member that `offer` has offered. */
   async relabel(offer: Lease, member: string, labels: Labels): Promise<void> {
     const offered = await this.#offerOf(member)
     if (offered === undefined)
       throw new LeaseError('NOT_FOUND', `${member} is not offered in the pool ${this.#name}`, { facts: { member } })
-    await offer.put(this.#key(member), written({ labels, units: offered.units }))
+    await offer.put(this.#key(member), JSON.stringify({ labels, units: offered.units }))
   }
 
-  /** Those that match, taken or not. */
+  /** The members that match, taken or not. */
   async members(match: Labels = {}): Promise<readonly Member[]> {
     return (await this.#offered(match)).members
   }
@@ -145,7 +183,7 @@ export class Pool {
     const members = value
       .flatMap(({ key, value }) => {
         const member = key.slice(this.#key('').length)
-        const offered = read(value)
+        const offered = parseOffer(value)
         return offered === undefined ? [] : [{ member, resource: `${this.#name}/${member}`, ...offered }]
       })
       .filter(({ labels }) => wanted.every(([name, value]) => labels[name] === value))
@@ -157,64 +195,82 @@ export class Pool {
   }
 
   /**
-   * Any `count` of those that match, all at once. Its `resources` say which. Where fewer are offered, a `wait` also waits for members; without one
-   * that is `NOT_FOUND`. Of more than 256 it asks for so many at a time, for free ones first.
+   * Takes any `count` of the members that match, all at once; `resources` of the lease says which. Waits until enough members are offered and
+   * free, unless `wait`, `ifAvailable` or `signal` end the wait. With `ifAvailable`, rejects with `HELD`. Of more than 256 members, 256 are
+   * requested at a time, free ones first.
+   *
+   * @example
+   * await using gpu = await leases.pool('gpu').take(1, { match: { model: 'H100' }, wait: '10m' })
    */
   async take(count = 1, options: TakeOptions = {}): Promise<Lease> {
-    if (typeof count !== 'number') throw new LeaseError('INVALID', 'how many are taken comes first: write take(count, options)')
+    if (typeof count !== 'number') throw new LeaseError('INVALID', 'the count comes first: write take(count, options)')
     checkOptionNames('take', options, TAKE)
-    const { units, match = {}, expect, ...rest } = options
-    const asked: Writable<typeof rest> = { ...rest }
+    return this.#take(count, options, waitOf(options, 'take'))
+  }
+
+  /** As `take`, without waiting: undefined if too few are offered or free. */
+  async tryTake(count = 1, options: Omit<TakeOptions, 'wait' | 'ifAvailable'> = {}): Promise<Lease | undefined> {
+    checkOptionNames('tryTake', options, TRY_TAKE)
+    try {
+      return await this.#take(count, options, 0)
+    } catch (error) {
+      if (LeaseError.is(error, 'HELD')) return undefined
+      throw error
+    }
+  }
+
+  async #take(count: number, options: TakeOptions, limit: number): Promise<Lease> {
+    const { units, match = {}, expect, wait: _, ifAvailable: __, ...rest } = options
+    const { signal } = rest
     const { clock } = this.#leases
-    const began = clock.now()
+    const end = clock.now() + limit
     const fitting = async () => {
-      const { revision, members } = await this.#offered(match, asked.signal)
+      const { revision, members } = await this.#offered(match, signal)
       return { revision, members: members.filter(member => units === undefined || member.units >= units) }
     }
-    const waits = asked.wait !== undefined && asked.wait !== false && asked.wait !== 0
-    const limit = asked.wait === true ? Number.POSITIVE_INFINITY : milliseconds(asked.wait || 0, 'wait')
     const unitsOf = (member: Member) => units ?? member.units
     for (;;) {
       let { revision, members } = await fitting()
-      if (members.length < count && waits) {
+      if (members.length < count) {
+        if (limit === 0) throw this.#tooFew(members.length, count)
         const enough = async () => {
           ;({ revision, members } = await fitting())
           return members.length >= count
         }
-        await this.#whenOffered(revision, enough, Math.max(0, limit - (clock.now() - began)), asked.signal)
+        await this.#whenOffered(revision, enough, Math.max(0, end - clock.now()), signal)
+        if (members.length < count) continue // the watch ended: read again
       }
-      if (waits && limit < Number.POSITIVE_INFINITY) asked.wait = Math.max(1, Math.round(limit - (clock.now() - began)))
-      if (members.length < count)
-        throw new LeaseError('NOT_FOUND', `the pool ${this.#name} has ${members.length} members that match, ${count} were asked for`, {
-          facts: { pool: this.#name, members: members.length, count },
-        })
-      const chosen = members.length <= MAX_RESOURCES ? members : await this.#some(members, unitsOf, asked.signal)
+      const chosen = members.length <= MAX_RESOURCES ? members : await this.#freeFirst(members, unitsOf, signal)
       let following = new AbortController()
       try {
         return await this.#leases.acquire(
           chosen.map(({ resource }) => resource),
           {
-            ...asked,
-            any: count,
+            ...rest,
+            ...(limit === 0 && { ifAvailable: true }),
+            ...(limit > 0 && limit < Number.POSITIVE_INFINITY && { wait: Math.max(1, Math.round(end - clock.now())) }),
             units: Object.fromEntries(chosen.map(member => [member.resource, unitsOf(member)])),
             ...(expect !== undefined && { labels: { expect: String(milliseconds(expect, 'expect')) } }),
-            // Again when its place was lost: whatever was offered since then is not among what it asked for anew.
-            onQueued: lease => {
-              if (chosen !== members) return // it waits for as many as one can
-              following.abort()
-              following = new AbortController()
-              const widen = async () => {
-                const offered = await fitting()
-                const wants = offered.members.map(member => ({ resource: member.resource, units: unitsOf(member) }))
-                if (await this.#leases.widen(lease, wants)) revision = offered.revision
-              }
-              void this.#follow(revision, following.signal, widen)
+            advanced: {
+              any: count,
+              // Called again if the place was lost: the new request lacks the members that were offered since.
+              onQueued: lease => {
+                if (chosen !== members) return // it waits for as many as one request can name
+                following.abort()
+                following = new AbortController()
+                const widen = async () => {
+                  const offered = await fitting()
+                  const wants = offered.members.map(member => ({ resource: member.resource, units: unitsOf(member) }))
+                  if (await this.#leases.widen(lease, wants)) revision = offered.revision
+                }
+                void this.#follow(revision, following.signal, widen)
+              },
             },
           },
         )
       } catch (error) {
-        // A member that was withdrawn since we looked has no units to give any more: then it is not asked for.
-        if (!(error instanceof LeaseError && error.code === 'INVALID')) throw error
+        // A member that was withdrawn since we read has no units any more: read again, without it.
+        if (!LeaseError.is(error, 'INVALID')) throw error
         if (JSON.stringify((await fitting()).members) === JSON.stringify(members)) throw error
       } finally {
         following.abort()
@@ -222,8 +278,14 @@ export class Pool {
     }
   }
 
-  /** As many as one can ask for at once: those that are free, and of all others any. */
-  async #some(members: readonly Member[], unitsOf: (member: Member) => number, signal?: AbortSignal): Promise<readonly Member[]> {
+  #tooFew(members: number, count: number): LeaseError {
+    return new LeaseError('HELD', `${members} members of the pool ${this.#name} match, fewer than the ${count} to take`, {
+      facts: { pool: this.#name, members, count },
+    })
+  }
+
+  /** As many as one request can name: the free ones, then any others. */
+  async #freeFirst(members: readonly Member[], unitsOf: (member: Member) => number, signal?: AbortSignal): Promise<readonly Member[]> {
     const { clock, lessor } = this.#leases
     const { value } = await lessor.read(
       { kind: 'resources', prefix: this.#name },
@@ -235,13 +297,11 @@ export class Pool {
     return ranked.slice(0, MAX_RESOURCES).map(({ member }) => member)
   }
 
-  /** Resolves when there are enough; throws `TIMEOUT` when that took too long. */
+  /** Resolves when enough members are offered; throws `TIMEOUT` when that took too long. */
   async #whenOffered(after: number, enough: () => Promise<boolean>, limit: number, signal: AbortSignal | undefined): Promise<void> {
     const { clock, lessor } = this.#leases
     const over = new AbortController()
-    const leave = () => over.abort(signal!.reason)
-    signal?.addEventListener('abort', leave, { once: true })
-    if (signal?.aborted) leave()
+    const unchain = chainAbort(signal, over)
     const late = new LeaseError('TIMEOUT', `the pool ${this.#name} had too few members that match for ${inWords(limit)}`, {
       facts: { pool: this.#name },
     })
@@ -256,11 +316,11 @@ export class Pool {
     } finally {
       cancel()
       over.abort()
-      signal?.removeEventListener('abort', leave)
+      unchain()
     }
   }
 
-  /** Whatever is offered from `after` on is offered to whoever waits as well. */
+  /** Calls `widen` whenever a member is offered after `after`. */
   async #follow(after: number, signal: AbortSignal, widen: () => Promise<void>): Promise<void> {
     while (!signal.aborted) {
       try {
@@ -269,55 +329,27 @@ export class Pool {
           after = event!.revision
         }
       } catch (error) {
-        if (isRefusal(error)) return // it goes on waiting for what it waits for
+        if (isRefusal(error)) return // it goes on waiting for the members that it has named
       }
       if (!signal.aborted) await pause(this.#leases.clock, RETRY, signal).catch(() => {})
     }
   }
-
-  /** Undefined when fewer are free. */
-  async tryTake(count = 1, options: Omit<TakeOptions, 'wait'> = {}): Promise<Lease | undefined> {
-    checkOptionNames(
-      'tryTake',
-      options,
-      TAKE.filter(name => name !== 'wait'),
-    )
-    try {
-      return await this.take(count, { ...options, wait: 0 })
-    } catch (error) {
-      if (error instanceof LeaseError && error.code === 'HELD') return undefined
-      throw error
-    }
-  }
 }
-
-/** For an offer that has ended. */
-type Undo = (offer: number) => Promise<void>
 
 function sum(grants: readonly { readonly units: number }[]): number {
   return grants.reduce((total, { units }) => total + units, 0)
 }
 
-type Writable<T> = { -readonly [K in keyof T]: T[K] }
-
-/** Asked again it would be refused again. */
-function isRefusal(error: unknown): boolean {
-  return error instanceof LeaseError && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN'
-}
-
-interface Offered {
+/** The value of an offer's entry. */
+interface OfferEntry {
   readonly labels: Labels
   readonly units: number
 }
 
-function written(offered: Offered): string {
-  return JSON.stringify(offered)
-}
-
-/** Undefined for what is no offer: whoever else writes there must not keep all from taking. */
-function read(value: string): Offered | undefined {
+/** Undefined for a value that is no offer: a foreign entry must not keep all takers from taking. */
+function parseOffer(value: string): OfferEntry | undefined {
   try {
-    const { labels, units } = JSON.parse(value) as Offered
+    const { labels, units } = JSON.parse(value) as OfferEntry
     return typeof labels === 'object' && labels !== null && Number.isSafeInteger(units) && units > 0 ? { labels, units } : undefined
   } catch {
     return undefined

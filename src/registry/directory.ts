@@ -1,121 +1,25 @@
 /**
- * All instances that are known, put together from entries and events, and found by service, capability and tag without a look at the
- * others. It asks nobody: whoever keeps one feeds it what a watch of `services/` says.
+ * An index of all registered instances, built from entries and events, and searched by service, capability and tag. It does no I/O: its owner
+ * feeds it the entries and events under `services`.
  */
 import type { Event } from '../kernel/event.ts'
 import type { EntryView } from '../lessor.ts'
-import {
-  type CheckResult,
-  type InstanceState,
-  type InstanceStatus,
-  partsOf,
-  type Registration,
-  readCheck,
-  readRegistration,
-  readState,
-  SERVICES,
-  UNCHECKED,
-  UNKNOWN_STATE,
-} from './entry.ts'
-import { type Filter, type Instance, type InstanceMatcher, inOrder, matches, wantedBy } from './match.ts'
+import { partsOf, type RegistrationData, readCheck, readRegistration, readState, SERVICES } from './entry.ts'
+import { KnownInstance } from './known-instance.ts'
+import { type Filter, type Instance, type InstanceMatcher, matcherOf, matches, nearestFirst } from './match.ts'
 import { FilteredView } from './view.ts'
 
+/** One instance came, changed or went. */
 export interface Change {
   readonly type: 'added' | 'changed' | 'removed'
-  /** As it is now, or as it was when it went. */
+  /** The instance as it is now; a removed one as it was. */
   readonly instance: Instance
 }
 
-/** Whoever wants to hear of each change: `before` is undefined for a newcomer, `after` for one that is gone. */
-export type DirectoryListener = (slot: KnownInstance, before: Instance | undefined, after: Instance | undefined) => void
+/** Called for each change. `before` is undefined for a new instance, `after` for a removed one. */
+export type DirectoryListener = (known: KnownInstance, before: Instance | undefined, after: Instance | undefined) => void
 
-/** What hangs on one lease under one key. */
-interface Part<T> {
-  readonly lease: number
-  readonly value: T
-}
-
-/** An instance, or what has been heard of one so far. */
-export class KnownInstance {
-  readonly key: string
-  /** As it was written, and what that means. The same text keeps the same object: that is how one sees that nothing changed. */
-  text = ''
-  registration: Registration | undefined
-  lease = 0
-  holder = ''
-  revision = 0
-  suspect = false
-  suppressed = false
-  state: Part<InstanceState> | undefined
-  check: Part<CheckResult> | undefined
-  /** Undefined while its registration is not there. */
-  #instance: Instance | undefined
-
-  constructor(key: string) {
-    this.key = key
-  }
-
-  get instance(): Instance {
-    return this.#instance!
-  }
-
-  get listed(): boolean {
-    return this.#instance !== undefined
-  }
-
-  get empty(): boolean {
-    return this.registration === undefined && this.state === undefined && this.check === undefined
-  }
-
-  /** What a check found, if it was this registration's. What hangs on another lease is of a predecessor. */
-  get result(): CheckResult | undefined {
-    return this.check?.lease === this.lease ? this.check.value : undefined
-  }
-
-  /** Works out what others see now. */
-  refresh(): Instance | undefined {
-    const { registration, lease, holder, revision } = this
-    this.#instance = undefined
-    if (registration === undefined) return undefined
-    const state = this.state?.lease === lease ? this.state.value : UNKNOWN_STATE
-    const check = this.result
-    const unchecked = registration.check !== undefined && check === undefined
-    const { service, instance, addresses, capabilities, tags, metadata, weight, zone, generation } = registration
-    // Field by field: to spread a registration costs several times as much.
-    this.#instance = {
-      service,
-      instance,
-      addresses,
-      capabilities,
-      tags,
-      metadata,
-      weight,
-      zone,
-      generation,
-      check: registration.check,
-      address: addresses[0] ?? '',
-      status: this.#status(state, check, unchecked),
-      reason: unchecked ? UNCHECKED : (check?.reason ?? ''),
-      load: state.load,
-      lease,
-      holder,
-      revision,
-    }
-    return this.#instance
-  }
-
-  /** Its own will first, then what is known to be wrong, then what is feared. */
-  #status({ status }: InstanceState, check: CheckResult | undefined, unchecked: boolean): InstanceStatus {
-    if (status === 'maintenance' || status === 'draining') return status
-    if (status === 'critical' || check?.status === 'critical') return 'critical'
-    // It asked to be looked at before it is used, and may be dead on arrival.
-    if (unchecked) return 'unknown'
-    if (this.suspect) return 'suspect'
-    if (this.suppressed) return 'suppressed'
-    return status === 'warning' || check?.status === 'warning' ? 'warning' : 'passing'
-  }
-}
-
+/** All instances, and indexes over them. */
 export class Directory {
   readonly #known = new Map<string, KnownInstance>()
   readonly #services = new Map<string, Set<KnownInstance>>()
@@ -123,12 +27,12 @@ export class Directory {
   readonly #tags = new Map<string, Set<KnownInstance>>()
   readonly #preserved = new Map<string, string>()
   readonly #listeners = new Set<DirectoryListener>()
-  /** Views go when nobody has them any more: whoever discovers in a loop leaves nothing behind. */
+  /** Weak: a program that calls `discover` in a loop must not leak views. */
   readonly #views = new Set<WeakRef<FilteredView>>()
   #revision = 0
   #listed = 0
 
-  /** Everything up to here has been heard. */
+  /** All changes up to this revision were applied. */
   get revision(): number {
     return this.#revision
   }
@@ -137,18 +41,18 @@ export class Directory {
     return this.#listed
   }
 
-  /** Services whose lapses are slowed, and why. */
+  /** The services in self-preservation, whose lapses are slowed, and the reason for each. */
   get preserved(): ReadonlyMap<string, string> {
     return this.#preserved
   }
 
-  /** Views that someone still has. */
+  /** The number of views that are still referenced. */
   get views(): number {
     for (const view of this.#views) if (view.deref() === undefined) this.#views.delete(view)
     return this.#views.size
   }
 
-  /** Begins anew with all entries under `services`. Only what differs from before is told. `preserved`: the services that are, and why. */
+  /** Replaces everything by `entries`, all entries under `services`. Listeners hear only of differences. `preserved`: services and reasons. */
   load(entries: readonly EntryView[], revision: number, preserved: Iterable<readonly [string, string]> = []): void {
     const fresh = new Map<string, KnownInstance>()
     for (const { key, value, lease, holder, status, suppressed, revision: changed } of entries) {
@@ -172,18 +76,19 @@ export class Directory {
       this.#change(known, () => Object.assign(known, { text, registration, lease, holder, revision, suspect, suppressed, state, check }))
     }
     this.#preserved.clear()
-    for (const [service, why] of preserved) this.#preserved.set(service, why)
+    for (const [service, reason] of preserved) this.#preserved.set(service, reason)
     this.#revision = revision
   }
 
-  /** All events of one revision under `services`. Not `resync`: then everything is loaded anew. */
+  /** Applies all events of one revision under `services`. After `resync` call `load` instead. */
   apply(events: readonly Event[]): void {
     const touched = new Set<KnownInstance>()
     for (const { type, key = '', value = '', lease, holder = '', cause = '', revision } of events) {
       this.#revision = Math.max(this.#revision, revision)
       if (type === 'preserving') this.#preserved.set(key.slice(SERVICES.length + 1), cause)
       else if (type === 'relaxed') this.#preserved.delete(key.slice(SERVICES.length + 1))
-      const known = type === 'put' ? this.#put(this.#known, key, value, lease, holder, revision) : this.#told(type, key, lease, revision)
+      const known =
+        type === 'put' ? this.#put(this.#known, key, value, lease, holder, revision) : this.#applyEvent(type, key, lease, revision)
       if (known !== undefined) touched.add(known)
     }
     for (const known of touched) {
@@ -202,15 +107,15 @@ export class Directory {
   ): KnownInstance | undefined {
     const parts = partsOf(key)
     if (parts === undefined) return undefined
-    const own = `${parts.service}/${parts.instance}`
-    const known = to.get(own) ?? new KnownInstance(own)
-    to.set(own, known)
+    const name = `${parts.service}/${parts.instance}`
+    const known = to.get(name) ?? new KnownInstance(name)
+    to.set(name, known)
     if (parts.part === 'state') known.state = { lease, value: readState(value) }
     else if (parts.part === 'check') {
       const result = readCheck(value)
       known.check = result === undefined ? undefined : { lease, value: result }
     } else {
-      // A successor begins with a clean sheet; if it has none, that is told in the same revision.
+      // A successor starts neither suspect nor suppressed. If it is, an event of the same revision says so.
       if (known.lease !== lease) Object.assign(known, { suspect: false, suppressed: false })
       if (known.text !== value) Object.assign(known, { text: value, registration: readRegistration(key, value) })
       Object.assign(known, { lease, holder })
@@ -219,7 +124,7 @@ export class Directory {
     return known
   }
 
-  #told(type: Event['type'], key: string, lease: number, revision: number): KnownInstance | undefined {
+  #applyEvent(type: Event['type'], key: string, lease: number, revision: number): KnownInstance | undefined {
     const parts = partsOf(key)
     const known = parts === undefined ? undefined : this.#known.get(`${parts.service}/${parts.instance}`)
     if (parts === undefined || known === undefined) return undefined
@@ -242,27 +147,28 @@ export class Directory {
     if (before === undefined && after === undefined) return
     if (before !== undefined && after !== undefined && same(before, after)) return
     if (before?.capabilities !== after?.capabilities || before?.tags !== after?.tags) {
-      if (before !== undefined) this.#unfile(known, before)
-      if (after !== undefined) this.#file(known, after)
+      if (before !== undefined) this.#removeFromIndexes(known, before)
+      if (after !== undefined) this.#addToIndexes(known, after)
     }
-    for (const ref of this.#views) ref.deref()?.heard(known, before, after) ?? this.#views.delete(ref)
+    for (const ref of this.#views) ref.deref()?.changed(known, before, after) ?? this.#views.delete(ref)
     for (const listener of this.#listeners) listener(known, before, after)
   }
 
-  #file(known: KnownInstance, { service, capabilities, tags }: Registration): void {
+  #addToIndexes(known: KnownInstance, { service, capabilities, tags }: RegistrationData): void {
     this.#listed++
     add(this.#services, service, known)
     for (const capability of capabilities) add(this.#capabilities, capability, known)
     for (const tag of tags) add(this.#tags, tag, known)
   }
 
-  #unfile(known: KnownInstance, { service, capabilities, tags }: Registration): void {
+  #removeFromIndexes(known: KnownInstance, { service, capabilities, tags }: RegistrationData): void {
     this.#listed--
     remove(this.#services, service, known)
     for (const capability of capabilities) remove(this.#capabilities, capability, known)
     for (const tag of tags) remove(this.#tags, tag, known)
   }
 
+  /** Calls `listener` for each change. Returns a function that ends this. */
   listen(listener: DirectoryListener): () => void {
     this.#listeners.add(listener)
     return () => void this.#listeners.delete(listener)
@@ -273,7 +179,7 @@ export class Directory {
     return known?.listed === true ? known.instance : undefined
   }
 
-  /** Names and how many instances each has, by name. */
+  /** All services and the number of their instances, by name. */
   services(): readonly { readonly service: string; readonly instances: number }[] {
     const all = [...this.#services].map(([service, { size }]) => ({ service, instances: size }))
     return all.sort((a, b) => (a.service < b.service ? -1 : 1))
@@ -281,38 +187,39 @@ export class Directory {
 
   /** Nearest first, then by name. */
   list(filter: Filter = {}): Instance[] {
-    const wanted = wantedBy(filter)
+    const matcher = matcherOf(filter)
     const found: Instance[] = []
-    for (const { instance } of this.search(wanted)) found.push(instance)
-    return inOrder(wanted.zone, found)
+    for (const { instance } of this.search(matcher)) found.push(instance)
+    return nearestFirst(matcher.zone, found)
   }
 
-  /** Kept up to date for as long as someone has it. */
+  /** A view that stays up to date while it is referenced. */
   view(filter: Filter, random: () => number): FilteredView {
-    const view = new FilteredView(wantedBy(filter), random, wanted => this.search(wanted))
+    const view = new FilteredView(matcherOf(filter), random, matcher => this.search(matcher))
     this.#views.add(new WeakRef(view))
     return view
   }
 
-  /** Looks only at the smallest of the groups that everyone wanted must be in. */
-  *search(wanted: InstanceMatcher): Generator<KnownInstance, void, void> {
-    let smallest: Iterable<KnownInstance> & { readonly size: number } = NOBODY
+  /** Scans only the smallest index group that contains all matches. */
+  *search(matcher: InstanceMatcher): Generator<KnownInstance, void, void> {
+    let smallest: Iterable<KnownInstance> & { readonly size: number } = NONE
     let chosen = false
     const narrow = (group: Set<KnownInstance> | undefined) => {
-      if (!chosen || (group?.size ?? 0) < smallest.size) smallest = group ?? NOBODY
+      if (!chosen || (group?.size ?? 0) < smallest.size) smallest = group ?? NONE
       chosen = true
     }
-    if (wanted.service !== undefined) narrow(this.#services.get(wanted.service))
-    for (const capability of wanted.all) narrow(this.#capabilities.get(capability))
-    for (const tag of wanted.tags) narrow(this.#tags.get(tag))
-    if (!chosen && wanted.any.length > 0) narrow(new Set(wanted.any.flatMap(capability => [...(this.#capabilities.get(capability) ?? [])])))
-    for (const known of chosen ? smallest : this.#known.values()) if (known.listed && matches(wanted, known.instance)) yield known
+    if (matcher.service !== undefined) narrow(this.#services.get(matcher.service))
+    for (const capability of matcher.all) narrow(this.#capabilities.get(capability))
+    for (const tag of matcher.tags) narrow(this.#tags.get(tag))
+    if (!chosen && matcher.any.length > 0)
+      narrow(new Set(matcher.any.flatMap(capability => [...(this.#capabilities.get(capability) ?? [])])))
+    for (const known of chosen ? smallest : this.#known.values()) if (known.listed && matches(matcher, known.instance)) yield known
   }
 }
 
-const NOBODY: Set<KnownInstance> = new Set()
+const NONE: Set<KnownInstance> = new Set()
 
-/** A registration that was not written again is the same object: only what may have changed is compared. */
+/** The fields of an unchanged registration are the same objects, so comparing references is enough for them. */
 function same(a: Instance, b: Instance): boolean {
   return (
     a.addresses === b.addresses &&

@@ -1,36 +1,47 @@
-/** Who is meant, and who is nearer: pure, and the same for the library's cache, the server's lists and its feeds. */
+/** Filters instances, orders them by distance and by fitness: the same rules for the library's cache and for the server's lists and feeds. */
 import { LeaseError } from '../errors.ts'
-import { INSTANCE_STATUSES, type InstanceStatus, type Registration } from './entry.ts'
+import { INSTANCE_STATUSES, type InstanceStatus, type RegistrationData } from './entry.ts'
 
-/** An instance as others see it. */
-export interface Instance extends Registration {
-  /** The first of its addresses, or empty. */
+/** An instance as clients see it. */
+export interface Instance extends RegistrationData {
+  /** The first of its addresses; empty if it has none. */
   readonly address: string
   readonly status: InstanceStatus
-  /** Why a check says so, when it does; or that none has been made yet. */
+  /** Why a check failed, or that no check was made yet; otherwise empty. */
   readonly reason: string
+  /** How busy it is, as it last reported. */
   readonly load: number
   readonly lease: number
   readonly holder: string
-  /** Of its last change. */
+  /** The revision of its last change. */
   readonly revision: number
 }
 
+/**
+ * Selects instances. All given fields must match.
+ *
+ * @example
+ * leases.registry.discover({ service: 'critic', capability: 'review', zone: 'eu/fra' })
+ */
 export interface Filter {
+  /** @default all services */
   readonly service?: string
-  /** One, or all of several. */
+  /** One capability, or several, all of which are required. */
   readonly capability?: string | readonly string[]
-  /** All of these; or `all` and at least one of `any`. */
+  /** A list: all of them are required. An object: all of `all`, and at least one of `any`. */
   readonly capabilities?: readonly string[] | { readonly all?: readonly string[]; readonly any?: readonly string[] }
-  /** One, or all of several. */
+  /** One tag, or several, all of which are required. */
   readonly tag?: string | readonly string[]
-  /** Where the asker is: nearest come first, and only the nearest are picked. Nobody is left out for it. */
+  /** The zone of the client. Lists put the nearest first, picks use only the nearest. No instance is excluded by it. */
   readonly zone?: string
-  /** One, or any of several. */
+  /**
+   * One status, or several, any of which matches.
+   * @default every status
+   */
   readonly status?: InstanceStatus | readonly InstanceStatus[]
 }
 
-/** The same, with nothing left to choose. */
+/** A checked filter, with one form for each field. */
 export interface InstanceMatcher {
   readonly service: string | undefined
   readonly all: readonly string[]
@@ -42,7 +53,8 @@ export interface InstanceMatcher {
 
 const FIELDS = ['service', 'capability', 'capabilities', 'tag', 'zone', 'status']
 
-export function wantedBy(filter: Filter): InstanceMatcher {
+/** Throws `INVALID` for a filter with an unknown field or status. */
+export function matcherOf(filter: Filter): InstanceMatcher {
   for (const name of Object.keys(filter))
     if (!FIELDS.includes(name)) throw new LeaseError('INVALID', `there is no filter ${name.slice(0, 64)}; there are ${FIELDS.join(', ')}`)
   const { service, capability, capabilities = [], tag, zone = '', status } = filter
@@ -73,7 +85,7 @@ export function matches({ service, all, any, tags, statuses }: InstanceMatcher, 
   )
 }
 
-/** How many segments of the asker's zone the other does not share: 0 is the same zone, or no wish. */
+/** The number of segments of `zone` that `other` does not share. 0: the same zone, or no zone is given. */
 export function distance(zone: string, other: string): number {
   if (zone === '' || zone === other) return 0
   const mine = zone.split('/')
@@ -83,12 +95,12 @@ export function distance(zone: string, other: string): number {
   return mine.length - shared
 }
 
-/** Nearest first, then by name. */
-export function inOrder(zone: string, instances: Instance[]): Instance[] {
-  const far = new Map<string, number>()
+/** Sorts in place: nearest first, then by name. */
+export function nearestFirst(zone: string, instances: Instance[]): Instance[] {
+  const distances = new Map<string, number>()
   const away = (instance: Instance): number => {
-    const known = far.get(instance.zone) ?? distance(zone, instance.zone)
-    far.set(instance.zone, known)
+    const known = distances.get(instance.zone) ?? distance(zone, instance.zone)
+    distances.set(instance.zone, known)
     return known
   }
   const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0)
@@ -96,9 +108,9 @@ export function inOrder(zone: string, instances: Instance[]): Instance[] {
 }
 
 /**
- * Whom to prefer, smaller first; undefined: never picked. One in its grace is picked when nobody else is left, and one that flaps only
- * when not even such a one is: a bad answer may be better than none, and one that was told to leave is none. One that asked for a check
- * is not picked before its first result.
+ * The order of preference, smaller first; undefined: never picked. A suspect instance is picked only when no healthy one is left, a suppressed
+ * one only when no suspect is left either: an instance that may fail is better than none. `critical`, `draining` and `maintenance` are never
+ * picked, and neither is an instance that waits for its first check.
  */
 export function tierOf(status: InstanceStatus): number | undefined {
   if (status === 'passing' || status === 'warning') return 0
@@ -106,7 +118,7 @@ export function tierOf(status: InstanceStatus): number | undefined {
   return status === 'suppressed' ? 2 : undefined
 }
 
-/** Those that may be picked now: of the best tier that has any, the nearest. */
+/** The instances that may be picked now: the nearest of the best tier that has any. */
 export function candidates<T extends { readonly instance: Instance }>(zone: string, from: Iterable<T>): readonly T[] {
   let best: T[] = []
   let bestTier = Number.POSITIVE_INFINITY

@@ -1,17 +1,25 @@
-/** One of many, by a strategy. What is worked out from all of them is kept until they change: a pick looks at as few as it can. */
+/** Picks one of many instances by a strategy. Sums and hashes over all instances are cached, so that a pick looks at few of them. */
 import type { Instance } from './match.ts'
 
+/** All strategies (see docs/registry.md). */
 export const STRATEGIES = ['round-robin', 'weighted', 'least-loaded', 'two-choices', 'hash'] as const
 export type PickStrategy = (typeof STRATEGIES)[number]
 
+/**
+ * How to pick an instance.
+ *
+ * @example
+ * await reviewers.pick({ strategy: 'two-choices' })
+ * await reviewers.pick({ key: 'user-7' }) // the same instance for the same key
+ */
 export interface PickOptions {
-  /** `round-robin` unless said otherwise, or `hash` when there is a key. */
+  /** @default 'round-robin', or 'hash' if there is a key */
   readonly strategy?: PickStrategy
-  /** With `hash`: the same key finds the same instance for as long as that is there, and others move only when theirs goes or a better one comes. */
+  /** For `hash`: the same key picks the same instance while that is there. When an instance comes or goes, only its own keys move. */
   readonly key?: string
 }
 
-/** Something whose instance may change: its load, as often as it likes, without anything being worked out again. */
+/** Holds the current version of an instance. Its load may change often, without a new `Picker`. */
 export interface PickSlot {
   readonly instance: Instance
 }
@@ -28,7 +36,7 @@ export class Picker {
     this.#random = random
   }
 
-  /** `turn` counts the picks before this one. */
+  /** `turn` is the number of picks before this one. */
   pick(strategy: PickStrategy, turn: number, key: string): Instance | undefined {
     const slots = this.#slots
     if (slots.length <= 1) return slots[0]?.instance
@@ -66,7 +74,7 @@ export class Picker {
     return slots[low]!.instance
   }
 
-  /** Beginning elsewhere each time: equals take turns. */
+  /** Starts elsewhere each time, so that instances of equal load take turns. */
   #least(turn: number): Instance {
     const slots = this.#slots
     const start = turn % slots.length
@@ -78,7 +86,7 @@ export class Picker {
     return best
   }
 
-  /** The less loaded of two: nearly as good as looking at all, and nobody is stormed when everyone's picture is a little old. */
+  /** The less loaded of two at random. Nearly as good as the least loaded, but clients with old data do not all pick the same instance. */
   #two(): Instance {
     const slots = this.#slots
     const first = Math.floor(this.#random() * slots.length)
@@ -88,18 +96,18 @@ export class Picker {
   }
 
   /**
-   * Rendezvous: everyone draws a number for the key, and the highest has it. Who comes or goes moves its own keys and no others. A weight
-   * w makes the draw u^(1/w), which gives shares in proportion.
+   * Rendezvous hashing: each instance draws a number for the key, and the highest draw wins. An instance that comes or goes moves only its own
+   * keys. A weight w turns a draw u into u^(1/w), which gives shares in proportion to the weights.
    */
   #hash(key: string): Instance {
     const slots = this.#slots
     this.#hashes ??= Int32Array.from(slots, ({ instance }) => hash(`${instance.service}/${instance.instance}`))
     this.#even ??= slots.every(({ instance }) => instance.weight === slots[0]!.instance.weight)
-    const wanted = hash(key)
+    const keyHash = hash(key)
     let best = 0
     let highest = Number.NEGATIVE_INFINITY
     for (let i = 0; i < slots.length; i++) {
-      const drawn = mix(this.#hashes[i]! ^ wanted) >>> 0
+      const drawn = mix(this.#hashes[i]! ^ keyHash) >>> 0
       const score = this.#even ? drawn : weigh(drawn, slots[i]!.instance.weight)
       if (score <= highest) continue
       highest = score
@@ -109,19 +117,19 @@ export class Picker {
   }
 }
 
-/** ln u / w, which orders as u^(1/w) does; without weight it comes last of all. */
+/** ln u / w, which has the same order as u^(1/w). Instances of weight 0 come last. */
 function weigh(drawn: number, weight: number): number {
   return weight === 0 ? -1e12 + drawn / 0x1_0000_0000 : Math.log((drawn + 1) / 0x1_0000_0001) / weight
 }
 
-/** FNV-1a, finished by `mix`. */
+/** FNV-1a, finalized by `mix`. */
 function hash(text: string): number {
   let h = 0x811c9dc5
   for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193)
   return mix(h)
 }
 
-/** The end of MurmurHash3: every bit of the input moves every bit of the answer. */
+/** The finalizer of MurmurHash3: every bit of the input affects every bit of the result. */
 function mix(h: number): number {
   let x = h
   x = Math.imul(x ^ (x >>> 16), 0x85ebca6b)

@@ -1,20 +1,20 @@
-/** Those that match a filter, kept up to date change by change. */
-import type { KnownInstance } from './directory.ts'
-import { candidates, type Instance, type InstanceMatcher, inOrder, matches } from './match.ts'
+/** The instances that match a filter, updated with each change of the directory. */
+import type { KnownInstance } from './known-instance.ts'
+import { candidates, type Instance, type InstanceMatcher, matches, nearestFirst } from './match.ts'
 import { Picker, type PickOptions } from './pick.ts'
 
 export class FilteredView {
-  readonly wanted: InstanceMatcher
+  readonly matcher: InstanceMatcher
   readonly #random: () => number
   readonly #members: Set<KnownInstance>
   #picker: Picker | undefined
   #turn = 0
 
-  constructor(wanted: InstanceMatcher, random: () => number, search: (wanted: InstanceMatcher) => Iterable<KnownInstance>) {
-    this.wanted = wanted
+  constructor(matcher: InstanceMatcher, random: () => number, search: (matcher: InstanceMatcher) => Iterable<KnownInstance>) {
+    this.matcher = matcher
     this.#random = random
-    this.#members = new Set(search(wanted))
-    // Not everyone begins with the same one.
+    this.#members = new Set(search(matcher))
+    // Clients should not all start with the same instance.
     this.#turn = Math.floor(random() * 0x10000)
   }
 
@@ -26,13 +26,13 @@ export class FilteredView {
     return this.#members
   }
 
-  /** The directory tells every change of anything. Returns true, always: it is still there. */
-  heard(known: KnownInstance, before: Instance | undefined, after: Instance | undefined): true {
+  /** The directory calls this for each change. Returns true, so that the directory can tell a live view from a collected one. */
+  changed(known: KnownInstance, before: Instance | undefined, after: Instance | undefined): true {
     const was = this.#members.has(known)
-    const is = after !== undefined && matches(this.wanted, after)
+    const is = after !== undefined && matches(this.matcher, after)
     if (is && !was) this.#members.add(known)
     else if (was && !is) this.#members.delete(known)
-    // A load alone moves nobody: pickers read it when they pick.
+    // A new load alone does not invalidate the picker, which reads loads when it picks.
     if (was !== is || (is && (before!.status !== after.status || before!.zone !== after.zone || before!.weight !== after.weight)))
       this.#picker = undefined
     return true
@@ -40,14 +40,14 @@ export class FilteredView {
 
   /** Nearest first, then by name. */
   list(): Instance[] {
-    return inOrder(
-      this.wanted.zone,
+    return nearestFirst(
+      this.matcher.zone,
       Array.from(this.#members, known => known.instance),
     )
   }
 
   pick({ key = '', strategy = key === '' ? 'round-robin' : 'hash' }: PickOptions = {}): Instance | undefined {
-    this.#picker ??= new Picker(candidates(this.wanted.zone, this.#members), this.#random)
+    this.#picker ??= new Picker(candidates(this.matcher.zone, this.#members), this.#random)
     return this.#picker.pick(strategy, this.#turn++, key)
   }
 }

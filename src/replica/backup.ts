@@ -3,22 +3,22 @@
  *
  *   "leasehold-backup" · version (1 byte) · the chunks of a kernel snapshot, each after its length (4 bytes) · length 0 · SHA-256 of all before
  *
- * Not promised: that it holds what was decided after it was taken, renewals that an owner kept in memory among that; whoever restores it
- * begins a new generation (restore.ts). Promised: it is the state at one revision, whole; a damaged one is told from one of a newer version.
+ * Not guaranteed: what was decided after it was taken, including renewals that an owner kept in memory; so a restore begins a new generation
+ * (restore.ts). Guaranteed: it is the complete state at one revision, and a damaged backup is distinguished from one of a newer version.
  */
 import { createHash } from 'node:crypto'
 import { LeaseError } from '../errors.ts'
 import { FromTheFuture } from '../kernel/codec/bytes.ts'
 import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { State } from '../kernel/state.ts'
-import { framed, unframed } from './frame.ts'
+import { frameChunk, readFrames } from './frame.ts'
 
 const MAGIC = new TextEncoder().encode('leasehold-backup')
 const VERSION = 1
 const HEAD = MAGIC.length + 1
 const DIGEST = 32
 
-/** The file that `chunks` make. */
+/** Writes a backup of the chunks of a snapshot. */
 export async function* backupBytes(chunks: Iterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
   const hash = createHash('sha256')
   const counted = (bytes: Uint8Array) => {
@@ -26,17 +26,17 @@ export async function* backupBytes(chunks: Iterable<Uint8Array>): AsyncGenerator
     return bytes
   }
   yield counted(new Uint8Array([...MAGIC, VERSION]))
-  for (const chunk of chunks) yield counted(framed(chunk))
-  yield counted(framed(new Uint8Array(0)))
+  for (const chunk of chunks) yield counted(frameChunk(chunk))
+  yield counted(frameChunk(new Uint8Array(0)))
   yield new Uint8Array(hash.digest())
 }
 
-/** The state in a backup. `INVALID`: damaged, or no backup at all. `UNSUPPORTED`: of a newer version. Nothing is half read. */
+/** Reads the state in a backup. Throws `INVALID` if it is damaged or no backup, `UNSUPPORTED` if it is of a newer version. Never returns a part of it. */
 export async function readBackup(pieces: AsyncIterable<Uint8Array>): Promise<State> {
   const loader = new StateLoader()
   let ended = false
   try {
-    for await (const chunk of unframed(checked(pieces))) {
+    for await (const chunk of readFrames(checked(pieces))) {
       if (ended) throw new Error('it goes on after its end')
       if (chunk.length === 0) ended = true
       else loader.add(chunk)
@@ -45,13 +45,13 @@ export async function readBackup(pieces: AsyncIterable<Uint8Array>): Promise<Sta
     return loader.finish()
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException
-    if (error instanceof LeaseError || code !== undefined) throw error // not of the bytes: they could not be had
+    if (error instanceof LeaseError || code !== undefined) throw error // the bytes could not be read
     if (error instanceof FromTheFuture) throw newer(message, error)
     throw new LeaseError('INVALID', `this backup is damaged: ${message}. Nothing was changed`, { cause: error })
   }
 }
 
-/** What lies between the head and the digest, once both were found right: the last bytes are held back until it is known that they are. */
+/** Yields the bytes between the header and the digest, and checks both. The last bytes are held back until the digest is known to be right. */
 async function* checked(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
   const hash = createHash('sha256')
   let held = new Uint8Array(0)

@@ -1,13 +1,13 @@
 /**
- * A store keeps the bytes of a snapshot in their order and may cut them anywhere; the kernel reads them in the chunks it wrote. So each chunk
- * goes with its length before it.
+ * Frames the chunks of a snapshot: each chunk follows its length. A store keeps the bytes in order and may cut them anywhere, while the kernel reads them in
+ * the chunks that it wrote.
  */
 
 const LENGTH = 4
-/** Far more than any chunk. Nothing larger is written: older builds do not read it. */
+/** Far more than any chunk needs. Larger chunks are refused, since older builds cannot read them. */
 const MAX = 1 << 28
 
-export function framed(chunk: Uint8Array): Uint8Array {
+export function frameChunk(chunk: Uint8Array): Uint8Array {
   if (chunk.length > MAX) throw new Error(`a chunk of ${chunk.length} bytes cannot be read again by every build: it was not written`)
   const frame = new Uint8Array(LENGTH + chunk.length)
   new DataView(frame.buffer).setUint32(0, chunk.length)
@@ -15,9 +15,9 @@ export function framed(chunk: Uint8Array): Uint8Array {
   return frame
 }
 
-/** Reads chunks of every length that fits into four bytes: older builds wrote larger ones than they could read. */
-export async function* unframed(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
-  const held = new Held()
+/** Reads chunks of every length that fits into four bytes: older builds wrote larger chunks than they could read. */
+export async function* readFrames(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+  const held = new PendingBytes()
   for await (const piece of pieces) {
     held.add(piece)
     for (let chunk = held.take(); chunk !== undefined; chunk = held.take()) yield chunk
@@ -25,8 +25,8 @@ export async function* unframed(pieces: AsyncIterable<Uint8Array>): AsyncGenerat
   if (held.size > 0) throw new Error('it is cut off')
 }
 
-/** Pieces that were read and are not part of a whole chunk yet. They are joined once, when the chunk is there: joined one by one they would be copied again with each. */
-class Held {
+/** Bytes that were read and are not a whole chunk yet. They are joined once, when the chunk is complete; joining each piece would copy the others again. */
+class PendingBytes {
   readonly #pieces: Uint8Array[] = []
   size = 0
 
@@ -36,7 +36,7 @@ class Held {
     this.size += piece.length
   }
 
-  /** The next chunk, once all of it is there. */
+  /** The next chunk, once it is complete. */
   take(): Uint8Array | undefined {
     if (this.size < LENGTH) return undefined
     this.#gather(LENGTH)
@@ -52,7 +52,7 @@ class Held {
     return whole.subarray(LENGTH, LENGTH + length)
   }
 
-  /** The first piece has so many bytes at least. */
+  /** Joins pieces until the first one has at least this many bytes. */
   #gather(bytes: number): void {
     if (this.#pieces[0]!.length >= bytes) return
     let count = 0

@@ -1,28 +1,29 @@
 /**
- * Lists of a state that goes on changing.
+ * Reads lists of leases, resources and entries while the state goes on changing.
  *
- * First names are looked at, in strides with a turn of the loop between them, one list at a time, so that whoever asks for a list of a million keeps
- * nobody from renewing. Then views are made, of what is shown and of nothing else, all of one state.
+ * A walk looks at names in strides, with a turn of the event loop between them, one long list at a time: a list of a million leases must not delay
+ * renewals. Then views are made, only of the items that are returned, all of one state.
  *
- * A stride meets the state as it is by then. That is enough: maps are walked in the order of insertion, so that all that is there at the end was met;
- * and a lease that an event has named since is judged again.
+ * Each stride sees the state of its turn. That is enough: maps iterate in insertion order, so the walk has met everything that is there at the end, and
+ * leases that events have named since are checked again.
  */
 import type { Clock } from '../clock.ts'
-import { among, common } from '../kernel/prefixes.ts'
-import { findLease, type Lease, type Resource, type State, UNCLAIMED } from '../kernel/state.ts'
+import { commonPrefixes, underAny } from '../kernel/name.ts'
+import { findLease, UNCLAIMED } from '../kernel/state/leases.ts'
+import type { LeaseState, Resource, State } from '../kernel/state.ts'
 import type { Query, View } from '../lessor.ts'
 import { entryView, leaseView, type Remaining, resourceView } from './view.ts'
 
-type Of<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
-type Listed = Of<'leases'> | Of<'resources'> | Of<'entries'>
+type QueryOf<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
+type Listed = QueryOf<'leases'> | QueryOf<'resources'> | QueryOf<'entries'>
 
 export interface ListReaderOptions {
   readonly clock: Clock
   readonly state: () => State
   readonly remaining: Remaining
-  /** Tells the leases that events after a revision name; false when those are not known any more. */
-  readonly named: (after: number, tell: (lease: number) => void) => boolean
-  /** Looked at in one turn of the loop: a few milliseconds. */
+  /** Calls `each` for the leases that events after a revision name. False when those events are no longer known. */
+  readonly named: (after: number, each: (lease: number) => void) => boolean
+  /** Items looked at in one turn of the loop: a few milliseconds. */
   readonly stride?: number
 }
 
@@ -32,7 +33,7 @@ export class ListReader {
   readonly #remaining: Remaining
   readonly #named: ListReaderOptions['named']
   readonly #stride: number
-  /** The long list that was begun last. */
+  /** The long list that was started last. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor({ clock, state, remaining, named, stride = 5_000 }: ListReaderOptions) {
@@ -48,11 +49,11 @@ export class ListReader {
     return query.kind === 'resources' ? this.#resources(query, signal) : this.#leases(query, signal)
   }
 
-  /** Their tree leads to what is within, past all that is not. */
-  #entries({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: Of<'entries'>): View<'entries'> {
+  /** Entries are found by their prefix tree, without looking at others. */
+  #entries({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'entries'>): View<'entries'> {
     const state = this.#state()
     const found: ReturnType<typeof entryView>[] = []
-    for (const root of common([prefix], within))
+    for (const root of commonPrefixes([prefix], within))
       for (const entry of state.tree.under(root)) {
         if (found.length === limit) return { revision: state.revision, value: found.sort(byKey), more: true }
         found.push(entryView(state, entry, this.#remaining))
@@ -60,12 +61,12 @@ export class ListReader {
     return { revision: state.revision, value: found.sort(byKey) }
   }
 
-  async #resources({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: Of<'resources'>, signal?: AbortSignal): Promise<View> {
-    const roots = common([prefix], within)
-    const wanted = among(roots)
+  async #resources({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'resources'>, signal?: AbortSignal): Promise<View> {
+    const roots = commonPrefixes([prefix], within)
+    const wanted = underAny(roots)
     const walk = await this.#walked(
       signal,
-      state => new Walk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
+      state => new ListWalk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
     )
     const state = this.#state()
     const there = walk.found.filter(resource => state.resources.get(resource.name) === resource).slice(0, limit)
@@ -73,11 +74,15 @@ export class ListReader {
     return { revision: state.revision, value, ...(walk.full && { more: true }) }
   }
 
-  async #leases(query: Of<'leases'>, signal?: AbortSignal): Promise<View> {
+  async #leases(query: QueryOf<'leases'>, signal?: AbortSignal): Promise<View> {
     const { limit = Number.POSITIVE_INFINITY } = query
-    const wanted = judged(query)
+    const wanted = leaseFilter(query)
     const named = new Set<number>()
-    const walk = await this.#walked(signal, state => new Walk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit), named)
+    const walk = await this.#walked(
+      signal,
+      state => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit),
+      named,
+    )
     const state = this.#state()
     const found = new Set(walk.found)
     if (!walk.full)
@@ -91,10 +96,10 @@ export class ListReader {
     return { revision: state.revision, value, ...((walk.full || there.length > limit) && { more: true }) }
   }
 
-  /** The last stride has just met its state when this resolves. `named` gathers the leases that events have named since the first. */
-  async #walked<T>(signal: AbortSignal | undefined, begin: (state: State) => Walk<T>, named?: Set<number>): Promise<Walk<T>> {
+  /** Resolves in the turn of the last stride. `named` collects the leases that events have named since the first stride. */
+  async #walked<T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T>, named?: Set<number>): Promise<ListWalk<T>> {
     const short = begin(this.#state())
-    // Not a whole stride: any number may be asked for within one turn.
+    // Less than a whole stride: a client may ask for any number of lists in one turn.
     if (short.stride(this.#stride / 10)) return short
     const before = this.#last
     let leave!: () => void
@@ -113,7 +118,7 @@ export class ListReader {
     } finally {
       leave()
     }
-    // Another state was loaded, or more has happened than is remembered: once more, and without a pause.
+    // Another state was loaded, or more events have happened than are kept: walk again, without a pause.
     named?.clear()
     const whole = begin(this.#state())
     whole.stride(Number.POSITIVE_INFINITY)
@@ -121,10 +126,10 @@ export class ListReader {
   }
 }
 
-/** What was found so far among what there is to look at. */
-class Walk<T> {
+/** A walk over items, and what it has found so far. */
+class ListWalk<T> {
   readonly found: T[] = []
-  /** There are more than were asked for; the walk ended there. */
+  /** There are more matches than the limit; the walk ended there. */
   full = false
   readonly #items: Iterator<T>
   readonly #wanted: (item: T) => boolean
@@ -136,7 +141,7 @@ class Walk<T> {
     this.#limit = limit
   }
 
-  /** Looks at so many more; true when there is nothing left to look at. */
+  /** Looks at up to `most` more items. Returns whether the walk has ended. */
   stride(most: number): boolean {
     for (let looked = 0; looked < most; looked++) {
       const { done, value } = this.#items.next()
@@ -152,17 +157,17 @@ class Walk<T> {
   }
 }
 
-/** False: nothing can be in the list, and nothing need be looked at. */
-function canBeSeen(state: State, { prefix = '', within = [''], own }: Of<'leases'>): boolean {
-  if (common([prefix], within).length > 0) return true
+/** False: the list must be empty, and no lease need be looked at. */
+function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'leases'>): boolean {
+  if (commonPrefixes([prefix], within).length > 0) return true
   if (own === undefined) return false
   return state.madeWith.has(own.key) || (own.claims.length > 0 && state.madeWith.has(UNCLAIMED))
 }
 
-function judged({ holder, prefix = '', within, own }: Of<'leases'>): (lease: Lease) => boolean {
-  const under = prefix === '' ? undefined : among([prefix])
-  const readable = within === undefined ? undefined : among(within)
-  const claimable = among(own?.claims ?? [])
+function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'leases'>): (lease: LeaseState) => boolean {
+  const under = prefix === '' ? undefined : underAny([prefix])
+  const readable = within === undefined ? undefined : underAny(within)
+  const claimable = underAny(own?.claims ?? [])
   return lease => {
     if (holder !== undefined && lease.holder.name !== holder) return false
     if (under !== undefined && !names(lease, under, false)) return false
@@ -173,21 +178,21 @@ function judged({ holder, prefix = '', within, own }: Of<'leases'>): (lease: Lea
   }
 }
 
-function namesNothing({ grants, rare }: Lease): boolean {
+function namesNothing({ grants, rare }: LeaseState): boolean {
   return grants.length === 0 && (rare === undefined || (rare.wants.length === 0 && !rare.entries?.size))
 }
 
-/** Whether one of the names that a lease holds or waits for is so; `every`: whether all are. */
-function holds({ grants, rare }: Lease, so: (name: string) => boolean, every: boolean): boolean {
-  for (const { resource } of grants) if (so(resource.name) !== every) return !every
-  if (rare !== undefined) for (const { resource } of rare.wants) if (so(resource) !== every) return !every
+/** Whether one of the names that a lease holds or waits for passes `test`; with `every`, whether all do. */
+function holds({ grants, rare }: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
+  for (const { resource } of grants) if (test(resource.name) !== every) return !every
+  if (rare !== undefined) for (const { resource } of rare.wants) if (test(resource) !== every) return !every
   return every
 }
 
-/** As `holds`, its entries included. */
-function names(lease: Lease, so: (name: string) => boolean, every: boolean): boolean {
-  if (holds(lease, so, every) !== every) return !every
-  for (const key of lease.rare?.entries ?? []) if (so(key) !== every) return !every
+/** As `holds`, including the keys of its entries. */
+function names(lease: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
+  if (holds(lease, test, every) !== every) return !every
+  for (const key of lease.rare?.entries ?? []) if (test(key) !== every) return !every
   return every
 }
 

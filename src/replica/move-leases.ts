@@ -1,9 +1,9 @@
 /**
- * Leases move to another log.
+ * Moves all leases to another log.
  *
- * Both logs decide nothing while they are copied. Then the old one says for good where they are, and only after that are they in force in the
- * new one: whatever breaks off, and whoever calls it off meanwhile, they are granted in one place at most. Before the old log has said it, they
- * stay; after it, the same call again completes what is missing.
+ * Neither log decides anything while the leases are copied. Then the old log records, for good, where they are; only after that are they in force in the new
+ * log. So whatever fails, and even if an operator cancels meanwhile, the leases are granted in one log at most. Before that record, the leases stay; after
+ * it, the same call again completes the move.
  */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
@@ -14,28 +14,28 @@ import { readBackup } from './backup.ts'
 import { completeMove, type LogContents, mustBeEmpty, restoreMoved } from './restore.ts'
 
 export interface MoveLeasesOptions {
-  /** What the old log tells everyone. */
+  /** The URL that the old log reports from now on. */
   readonly place: string
-  /** The store at that place; alone on it where that is asked for and possible. */
+  /** Opens the store at that place; as its owner where `alone` asks for it and the store supports it. */
   readonly open: (alone: boolean) => Promise<Store>
   readonly clock?: Clock
 }
 
-/** Undefined: they had left already, and only their arrival was missing. */
+/** Returns undefined if the leases had left already and only their arrival was missing. */
 export async function moveLeases(old: Lessor, { place, open, clock = systemClock }: MoveLeasesOptions): Promise<LogContents | undefined> {
   const { value } = await old.read({ kind: 'summary' }, { consistent: true })
-  // Before the old log is told anything: a driver that is missing, or a place that cannot be reached or is taken, must not stop it even for a moment.
+  // Check before the old log is changed: a missing driver, or a place that is unreachable or occupied, must not stop it even for a moment.
   if (value.moved === undefined) await mustBeEmpty(await open(true))
   const now = value.moved === place ? undefined : await leave(old, place, await open(true), clock)
   let arrived: boolean
   try {
     arrived = await completeMove(await open(false), { clock })
   } catch (error) {
-    const where = `the leases have left for ${place}, where nobody can have them yet: the same command again completes the move`
-    throw told(error, where, 'not-complete')
+    const where = `the leases have left for ${place}, where they are not in force yet: run the same command again to complete the move`
+    throw withMoveState(error, where, 'not-complete')
   }
   if (now === undefined && !arrived)
-    throw new LeaseError('INVALID', `the leases of this log have moved to ${place} already: nothing was left to do`, {
+    throw new LeaseError('INVALID', `the leases of this log have moved to ${place} already: there is nothing left to do`, {
       facts: { moved: place },
     })
   return now
@@ -49,21 +49,21 @@ async function leave(old: Lessor, place: string, store: Store, clock: Clock): Pr
   } catch (error) {
     // What may have been written there is not in force, and never will be.
     await order(old, { kind: 'move', stay: true, since }).catch(cause => {
-      throw told(
+      throw withMoveState(
         cause,
-        `the leases could not be carried to ${place}, for ${String(error)}; nor be told to stay: call it off`,
+        `the leases could not be copied to ${place} (${String(error)}), and the move could not be cancelled: cancel it`,
         'not-complete',
       )
     })
-    throw told(error, `the leases could not be carried to ${place}, and stay where they are`, 'called-off')
+    throw withMoveState(error, `the leases could not be copied to ${place}, and stay where they are`, 'called-off')
   }
   try {
     await order(old, { kind: 'move', to: place, since })
     return now
   } catch (error) {
-    throw told(
+    throw withMoveState(
       error,
-      `the leases may not have left for ${place}: if they have, the same command again completes the move; if not, call it off`,
+      `the leases may not have left for ${place}: if they have, run the same command again to complete the move; if not, cancel it`,
       'not-complete',
     )
   }
@@ -71,7 +71,8 @@ async function leave(old: Lessor, place: string, store: Store, clock: Clock): Pr
 
 async function begin(old: Lessor, store: Store): Promise<number> {
   try {
-    if (old.backup === undefined) throw new LeaseError('UNSUPPORTED', 'the server gives no copy of its state: move where the store is')
+    if (old.backup === undefined)
+      throw new LeaseError('UNSUPPORTED', 'the server offers no backup: run the move on the machine of the store')
     return await order(old, { kind: 'move' })
   } catch (error) {
     await store[Symbol.asyncDispose]()
@@ -79,8 +80,8 @@ async function begin(old: Lessor, store: Store): Promise<number> {
   }
 }
 
-/** `move`: what has become of it. */
-function told(error: unknown, what: string, move: 'called-off' | 'not-complete'): unknown {
+/** Adds to an error what has become of the move. */
+function withMoveState(error: unknown, what: string, move: 'called-off' | 'not-complete'): unknown {
   if (!(error instanceof LeaseError)) return error
   return new LeaseError(error.code, `${what} (${error.message})`, { cause: error, facts: { ...error.facts, move } })
 }

@@ -1,6 +1,7 @@
 /**
- * What waits to be written. One append is under way at a time and carries everything that piled up meanwhile. An append whose answer was
- * lost is sent again byte for byte, until it is certain what became of it; whoever waits is told the truth, and never waits for ever.
+ * The outbox of a replica: proposals that wait to be written to the log. One append is under way at a time; the next record carries all proposals that
+ * arrived meanwhile. An append whose answer was lost is sent again, byte for byte, until its fate is certain. Callers get the truth within `timeout`:
+ * `UNKNOWN` while the fate of their record is uncertain, `UNAVAILABLE` when it was not sent.
  */
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
@@ -8,35 +9,34 @@ import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/co
 import type { Proposal } from '../kernel/command.ts'
 import type { Completion } from '../lessor.ts'
 import type { Appended } from '../store.ts'
-import { isTransient, pauseUnless } from './retry.ts'
+import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST } from './retry.ts'
 
-/** An entry is at most so large: etcd takes 1.5 MiB, and a smaller one is durable sooner. */
-const ENTRY_BYTES = 512 * 1_024
-const RETRY_FIRST = 10
-const RETRY_LAST = 1_000
-/** Upper bounds in ms of what `took` counts. */
+/** A record takes no more proposals beyond this size. etcd takes 1.5 MiB, and a smaller record is durable sooner. */
+const RECORD_BYTES = 512 * 1_024
+/** Upper bounds of the buckets of `latency`, in ms. */
 const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.POSITIVE_INFINITY] as const
 
 export interface OutboxItem {
   readonly proposal: Proposal
-  readonly told: Completion
-  /** Wants to know what became of it, however long that takes. */
-  readonly patient: boolean
+  readonly completion: Completion
+  /** Waits for the certain outcome, however long that takes. Other items fail with `UNKNOWN` after `timeout`. */
+  readonly untilSettled: boolean
 }
 
-const NOBODY: Completion = { settle: () => {}, fail: () => {} }
+/** Of an item whose caller was answered already. */
+const ANSWERED: Completion = { settle: () => {}, fail: () => {} }
 
-/** An entry on its way into the log. */
+/** A record on its way into the log. */
 export interface InFlight {
   readonly seq: number
   readonly bytes: Uint8Array
   readonly batch: Batch
-  readonly waiting: OutboxItem[]
-  /** How often the log had been skipped through by a snapshot when this was made. */
+  readonly items: OutboxItem[]
+  /** How often this replica had loaded a snapshot instead of records when the record was made. */
   readonly reloads: number
-  /** A copy is on its way. */
+  /** A copy is being appended. */
   underWay: boolean
-  /** What became of an earlier copy was never told: it may be in the log. */
+  /** The answer to an earlier copy was lost: that copy may be in the log. */
   lost: boolean
   settled: boolean
 }
@@ -47,15 +47,14 @@ export interface OutboxOptions {
   /** A number that no two proposers share. */
   readonly proposer: number
   readonly closing: AbortSignal
-  /** What has been applied here, for the head of an entry. */
+  /** The last record applied here, for the header of a record. */
   readonly applied: () => Pick<Header, 'applied' | 'trail'>
-  /** How often a snapshot made us skip entries. */
+  /** How often this replica has loaded a snapshot instead of records. */
   readonly reloads: () => number
   readonly append: (bytes: Uint8Array) => Promise<Appended>
-  /** Applies what an append brought. Whether the entry has been dealt with; else it is sent again. */
-  readonly arrived: (flight: InFlight, appended: Appended) => Promise<boolean>
-  /** After each entry. */
-  readonly after: () => void
+  /** Applies the log up to the record, after an append of it. Returns whether the record is in the log; otherwise it is sent again. */
+  readonly apply: (flight: Pick<InFlight, 'bytes' | 'batch'>, appended: Appended) => Promise<boolean>
+  readonly afterRecord: () => void
   /** Nothing more can be written. */
   readonly broken: (error: unknown) => void
 }
@@ -66,18 +65,18 @@ export class Outbox {
   readonly #closing: AbortSignal
   #seq = 0
   #next = new BatchWriter()
-  #nextWaiting: OutboxItem[] = []
-  /** Full batches that wait behind the one under way. */
-  readonly #backlog: { readonly writer: BatchWriter; readonly waiting: OutboxItem[] }[] = []
+  #nextItems: OutboxItem[] = []
+  /** Full batches that wait behind the record under way. */
+  readonly #backlog: { readonly writer: BatchWriter; readonly items: OutboxItem[] }[] = []
   #flight: InFlight | undefined
   #pumping = false
   #pumpSoon = false
   /** For metrics and tests. */
   readonly stats = { appends: 0, commands: 0, resent: 0, voided: 0 }
-  /** The last append failed with this, and when. */
-  trouble: { readonly error: LeaseError; readonly at: number } | undefined
-  /** How many appends were acknowledged within each bound and not within the one before, and how many ms all of them took. */
-  readonly took = { within: BOUNDS.map(bound => [bound, 0] as [bound: number, count: number]), ms: 0 }
+  /** Why the last append failed, and when. */
+  storeError: { readonly error: LeaseError; readonly at: number } | undefined
+  /** A histogram of the time that appends took: the number in each bucket, and the sum in ms. */
+  readonly latency = { within: BOUNDS.map(bound => [bound, 0] as [bound: number, count: number]), ms: 0 }
 
   constructor(options: OutboxOptions) {
     this.#options = options
@@ -85,27 +84,27 @@ export class Outbox {
     this.#closing = options.closing
   }
 
-  /** The number of the last entry that was made. */
+  /** The number of the last record that was made. */
   get lastSeq(): number {
     return this.#seq
   }
 
-  /** Whether an entry made up to `seq` has not been dealt with. */
+  /** Whether a record up to `seq` is not settled. */
   undecided(seq: number): boolean {
     return this.#flight?.settled === false && this.#flight.seq <= seq
   }
 
-  put(waiting: OutboxItem): void {
-    if (this.#closing.aborted) return waiting.told.fail(this.#closing.reason)
-    if (this.#next.bytes > ENTRY_BYTES) {
-      this.#backlog.push({ writer: this.#next, waiting: this.#nextWaiting })
+  put(item: OutboxItem): void {
+    if (this.#closing.aborted) return item.completion.fail(this.#closing.reason)
+    if (this.#next.bytes > RECORD_BYTES) {
+      this.#backlog.push({ writer: this.#next, items: this.#nextItems })
       this.#next = new BatchWriter()
-      this.#nextWaiting = []
+      this.#nextItems = []
     }
-    this.#next.add(waiting.proposal)
-    this.#nextWaiting.push(waiting)
+    this.#next.add(item.proposal)
+    this.#nextItems.push(item)
     if (this.#pumping || this.#pumpSoon) return
-    // Everything asked for within this turn goes into one entry. (To begin earlier, in a turn longer than an append, was tried: it gained nothing.)
+    // All proposals of this turn go into one record. (Starting earlier, in a turn longer than an append, was tried and gained nothing.)
     this.#pumpSoon = true
     this.#clock.soon(() => {
       this.#pumpSoon = false
@@ -117,11 +116,11 @@ export class Outbox {
     if (this.#pumping) return
     this.#pumping = true
     try {
-      while (this.#nextWaiting.length > 0 || this.#backlog.length > 0) {
+      while (this.#nextItems.length > 0 || this.#backlog.length > 0) {
         if (this.#closing.aborted) return
         await this.#send(this.#take())
-        this.#options.after()
-        // A store that answers within the turn would otherwise keep everyone else from running: timers, sockets, snapshots.
+        this.#options.afterRecord()
+        // A store that answers within the turn would otherwise starve timers, sockets and snapshots.
         await new Promise<void>(resolve => this.#clock.soon(resolve))
       }
     } catch (error) {
@@ -132,28 +131,28 @@ export class Outbox {
   }
 
   #take(): InFlight {
-    const { writer, waiting } = this.#backlog.shift() ?? { writer: this.#next, waiting: this.#nextWaiting }
+    const { writer, items } = this.#backlog.shift() ?? { writer: this.#next, items: this.#nextItems }
     if (writer === this.#next) {
       this.#next = new BatchWriter()
-      this.#nextWaiting = []
+      this.#nextItems = []
     }
     const seq = ++this.#seq
     const { proposer, applied, reloads } = this.#options
     const wall = Math.max(0, Math.floor(this.#clock.wall()))
     const { bytes, batch } = writer.take({ proposer, seq, ...applied(), wall })
     this.stats.appends++
-    this.stats.commands += waiting.length
-    this.#flight = { seq, bytes, batch, waiting, reloads: reloads(), underWay: false, lost: false, settled: false }
+    this.stats.commands += items.length
+    this.#flight = { seq, bytes, batch, items, reloads: reloads(), underWay: false, lost: false, settled: false }
     return this.#flight
   }
 
-  /** Appends until it is certain what became of it. Throws only what no further attempt can cure. */
+  /** Appends the record until its fate is certain. Throws only errors that no further attempt can cure. */
   async #send(flight: InFlight): Promise<void> {
     let pause = RETRY_FIRST
-    let impatient = () => {}
+    let cancel = () => {}
     const wait = () => {
-      impatient = afterReading(this.#clock, this.#options.timeout, () => {
-        this.#tellUnknown(flight)
+      cancel = afterReading(this.#clock, this.#options.timeout, () => {
+        this.#failUnknown(flight)
         wait()
       })
     }
@@ -161,12 +160,14 @@ export class Outbox {
     try {
       for (;;) {
         try {
-          if (await this.#options.arrived(flight, await this.#append(flight))) return
+          const inLog = await this.#options.apply(flight, await this.#append(flight))
+          if (inLog && !flight.settled) this.#failSkipped(flight)
+          if (inLog || flight.settled) return
         } catch (error) {
           if (!isTransient(error)) throw error
           if (this.#closing.aborted) return
-          if (flight.settled) return // seen in the log meanwhile: it was there
-          if (flight.underWay) flight.lost = true // it stands in the log: only what came before it could not be read
+          if (flight.settled) return // applied meanwhile: it was in the log
+          if (flight.underWay) flight.lost = true // it is in the log; only the records before it could not be read
           if (!flight.lost) return this.#reject(flight, error)
         }
         await pauseUnless(this.#clock, pause, this.#closing)
@@ -175,7 +176,7 @@ export class Outbox {
         this.stats.resent++
       }
     } finally {
-      impatient()
+      cancel()
     }
   }
 
@@ -184,118 +185,115 @@ export class Outbox {
     const began = this.#clock.now()
     try {
       const appended = await this.#options.append(flight.bytes)
-      this.trouble = undefined
+      this.storeError = undefined
       this.#count(this.#clock.now() - began)
       flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
       return appended
     } catch (error) {
       flight.underWay = false
-      if (error instanceof LeaseError) this.trouble = { error, at: this.#clock.now() }
+      if (error instanceof LeaseError) this.storeError = { error, at: this.#clock.now() }
       flight.lost ||= !(error instanceof LeaseError && error.code === 'UNAVAILABLE')
       throw error
     }
   }
 
   #count(ms: number): void {
-    this.took.ms += ms
-    for (const bucket of this.took.within)
+    this.latency.ms += ms
+    for (const bucket of this.latency.within)
       if (ms <= bucket[0]) {
         bucket[1]++
         return
       }
   }
 
-  // What became of an entry
+  // Settling a record
 
-  /** An entry of ours was applied. Whether it was the one that is waited for. */
+  /** A record of this replica was applied. Returns whether it was the pending one. */
   seenInLog(seq: number, applied: Applied): boolean {
     const flight = this.#flight
     if (flight === undefined || flight.seq !== seq || flight.settled) return false
     flight.settled = true
     if (applied.kind === 'applied') {
-      for (let i = 0; i < flight.waiting.length; i++) flight.waiting[i]!.told.settle(applied.outcomes[i]!)
+      for (let i = 0; i < flight.items.length; i++) flight.items[i]!.completion.settle(applied.outcomes[i]!)
       return true
     }
     if (applied.kind === 'void') this.stats.voided++
-    // An earlier copy may have been done in what was skipped, so long ago that its proposer was forgotten since.
-    if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.tellSkipped(flight)
-    // Certainly not done, and too late to be. It goes into a new entry.
-    else for (const waiting of flight.waiting) this.put(waiting)
+    // An earlier copy may be among the skipped records, so old that its proposer was forgotten since.
+    if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.#failSkipped(flight)
+    // Certainly not done, and too late to be done. The proposals go into a new record.
+    else for (const item of flight.items) this.put(item)
     return true
   }
 
-  /** It was applied, if it was, within what a snapshot made us skip: how it was answered is not known here. */
-  tellSkipped(flight: InFlight): void {
+  /** The record was applied, if at all, among the records that a snapshot replaced: its outcomes are not known here. */
+  #failSkipped(flight: InFlight): void {
     this.#reject(flight, new LeaseError('UNKNOWN', 'this process fell too far behind to see how this was answered; it may have been done'))
   }
 
   #reject(flight: InFlight, error: unknown): void {
     flight.settled = true
-    for (const { told } of flight.waiting) told.fail(error)
+    for (const { completion } of flight.items) completion.fail(error)
   }
 
-  /**
-   * Nobody waits for ever: after so long, the truth is that it is not known. The entry itself is still being sent; what waits behind it
-   * never is.
-   */
-  #tellUnknown(flight: InFlight): void {
+  /** Answers the callers after `timeout`. The pending record is still being sent; the proposals behind it never will be. */
+  #failUnknown(flight: InFlight): void {
     const silence = `no answer from the store for ${this.#options.timeout} ms`
     const unknown = new LeaseError(
       'UNKNOWN',
       `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
     )
     if (!flight.settled)
-      for (const [i, waiting] of flight.waiting.entries()) {
-        if (waiting.patient) continue
-        // Each is told once: where it waited, another may wait by the time the answer comes.
-        flight.waiting[i] = { ...waiting, told: NOBODY }
-        waiting.told.fail(unknown)
+      for (const [i, item] of flight.items.entries()) {
+        if (item.untilSettled) continue
+        // Complete each once: by the time the outcome comes, its completion may have been reused for another call.
+        flight.items[i] = { ...item, completion: ANSWERED }
+        item.completion.fail(unknown)
       }
     const unsent = new LeaseError('UNAVAILABLE', `${silence}: what was asked was not sent; ask again later`)
-    for (const { told } of this.#takeUnsent()) told.fail(unsent)
+    for (const { completion } of this.#takeUnsent()) completion.fail(unsent)
   }
 
   #takeUnsent(): readonly OutboxItem[] {
-    const unsent = [...this.#backlog.splice(0).flatMap(({ waiting }) => waiting), ...this.#nextWaiting]
+    const unsent = [...this.#backlog.splice(0).flatMap(({ items }) => items), ...this.#nextItems]
     this.#next = new BatchWriter()
-    this.#nextWaiting = []
+    this.#nextItems = []
     return unsent
   }
 
-  /** Nothing waits, and nothing is under way. */
+  /** Whether nothing waits and nothing is under way. */
   get idle(): boolean {
-    return this.#nextWaiting.length === 0 && this.#backlog.length === 0 && this.#flight?.settled !== false
+    return this.#nextItems.length === 0 && this.#backlog.length === 0 && this.#flight?.settled !== false
   }
 
-  /** Everything that was put here so far has been settled. */
+  /** Resolves when all present items are settled. */
   allSettled(): Promise<void> {
     return this.#lastSettled(() => true)
   }
 
-  /** Every caller that waits here now has been answered, be it with `UNKNOWN`. What the timekeeper proposed may still be under way. */
-  answered(): Promise<void> {
-    return this.#lastSettled(({ patient, told }) => !patient && told !== NOBODY)
+  /** Resolves when all present callers were answered, even with `UNKNOWN`. Proposals of the timekeeper may still be under way. */
+  callersAnswered(): Promise<void> {
+    return this.#lastSettled(({ untilSettled, completion }) => !untilSettled && completion !== ANSWERED)
   }
 
-  /** What was put here is settled in that order: when the last of those that count is, all of them are. */
-  async #lastSettled(counts: (waiting: OutboxItem) => boolean): Promise<void> {
-    const sent = this.#flight?.settled === false ? this.#flight.waiting : []
-    const queued = [this.#nextWaiting, ...this.#backlog.map(({ waiting }) => waiting).reverse(), sent]
-    const waiting = queued.find(some => some.some(counts))
-    const place = waiting?.findLastIndex(counts)
-    if (waiting === undefined || place === undefined) return
-    const last = waiting[place]!
+  /** Items are settled in order: when the last one that counts is settled, all of them are. */
+  async #lastSettled(counts: (item: OutboxItem) => boolean): Promise<void> {
+    const sent = this.#flight?.settled === false ? this.#flight.items : []
+    const newestFirst = [this.#nextItems, ...this.#backlog.map(({ items }) => items).reverse(), sent]
+    const items = newestFirst.find(list => list.some(counts))
+    const place = items?.findLastIndex(counts)
+    if (items === undefined || place === undefined) return
+    const last = items[place]!
     await new Promise<void>(resolve => {
-      const { told } = last
-      waiting[place] = {
+      const { completion } = last
+      items[place] = {
         ...last,
-        told: {
+        completion: {
           settle: outcome => {
-            told.settle(outcome)
+            completion.settle(outcome)
             resolve()
           },
           fail: error => {
-            told.fail(error)
+            completion.fail(error)
             resolve()
           },
         },
@@ -303,7 +301,7 @@ export class Outbox {
     })
   }
 
-  /** Nothing more will be sent: everyone who waits is told why. */
+  /** Nothing more will be sent: all pending items fail. */
   close(error: LeaseError): void {
     if (this.#flight?.settled === false) {
       const { lost, underWay } = this.#flight
@@ -311,6 +309,6 @@ export class Outbox {
       const unknown = new LeaseError('UNKNOWN', `the replica stopped while this was under way: ${error.message}`, { cause: error })
       this.#reject(this.#flight, lost || underWay ? unknown : error)
     }
-    for (const { told } of this.#takeUnsent()) told.fail(error)
+    for (const { completion } of this.#takeUnsent()) completion.fail(error)
   }
 }

@@ -1,13 +1,17 @@
-/** How those who wait on a store wait. */
+/** How a replica waits for its store: which errors are worth a retry, pauses between retries, and time limits. */
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 
-/** The store may work again, and nothing was decided on wrong ground. */
+/** The first and the longest pause between two attempts, in ms. Each pause is twice as long as the one before. */
+export const RETRY_FIRST = 10
+export const RETRY_LAST = 1_000
+
+/** Whether the store may work again. False for errors after which nothing more may be decided on this log. */
 export function isTransient(error: unknown): boolean {
   return error instanceof LeaseError && (error.code === 'UNAVAILABLE' || error.code === 'UNKNOWN') && error.facts.owner === undefined
 }
 
-/** Resolves after `ms`, or as soon as the signal fires. Leaves no listener behind. */
+/** Resolves after `ms`, or as soon as the signal fires. Removes its listener. */
 export function pauseUnless(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   return new Promise(resolve => {
     if (signal.aborted) return resolve()
@@ -23,22 +27,13 @@ export function pauseUnless(clock: Clock, ms: number, signal: AbortSignal): Prom
   })
 }
 
-/** Gives up waiting after `ms` with what `late` says; what was waited for goes on. An answer that waits to be read comes first. Leaves no timer behind. */
+/**
+ * Stops waiting after `ms` with the error that `late` makes; the work itself goes on. An answer that is already in a socket is read first. Removes its
+ * timer.
+ */
 export function within<T>(clock: Clock, ms: number, promise: Promise<T>, late: () => LeaseError): Promise<T> {
   return new Promise((resolve, reject) => {
     const cancel = afterReading(clock, ms, () => reject(late()))
     promise.then(resolve, reject).then(cancel)
-  })
-}
-
-/** Gives up waiting with the signal's own reason; what was waited for goes on. Leaves no listener behind. */
-export function orAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return promise
-  return new Promise((resolve, reject) => {
-    const stop = () => reject(signal.reason)
-    const done = () => signal.removeEventListener('abort', stop)
-    if (signal.aborted) stop()
-    else signal.addEventListener('abort', stop, { once: true })
-    promise.then(resolve, reject).then(done)
   })
 }

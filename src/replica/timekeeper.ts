@@ -1,145 +1,100 @@
 /**
- * Counts for one replica: when a timer of the state has run for its duration, it proposes that this is due. The kernel decides.
+ * The timekeeper of one replica: it counts the timers of the state and proposes `due` when a timer has run for its duration. The kernel decides.
  *
  * What keeps this safe, whatever happens to this process (docs/guarantees.md has the argument):
- * - A timer is counted from the moment the entry that started its epoch was *applied* here, less the age the store vouches for, less what
- *   the log says has aged. Each of these is a lower bound, so a proposal can be late and never early.
- * - In a run that is owned, renewals may have been kept in memory, so the age of an entry says nothing about when its lease was last
- *   renewed. There only marks count: they are written for leases whose next renewal will be written too.
- * - After a stall, what waits is read first, and the stall is added to every timer: the silence was ours. The stall is added before any timer is
- *   started or restarted after waking: such a timer did not run during the stall, and must not gain from it.
+ * - A timer is counted from the moment when the record that started its epoch was *applied* here, minus the age that the store reports, minus the age
+ *   that the log reports. Each is a lower bound, so a proposal can be late and never early.
+ * - In an owned run, renewals may have been kept in memory, so the age of a record does not tell when its lease was last renewed. There only marks
+ *   count: they are written for leases whose next renewal goes through the log too.
+ * - After a stall, the timekeeper first reads pending input and adds the stall to every timer: the silence was this process's own. It does so before
+ *   it starts or restarts any timer: a timer that did not run during the stall must not be credited with it.
  */
 import type { Clock } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { agedOf, CAP, findLease, type Lease, LIVE, QUIET, SLOTS, type Slot, type State, TERM, timerId, timerOf } from '../kernel/state.ts'
-import { type Bucket, Wheel, type WheelAlarm } from './timer-wheel.ts'
+import { findLease } from '../kernel/state/leases.ts'
+import { agedOf, timerOf } from '../kernel/state/timers.ts'
+import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
+import { AgeMarks, MARK_STEP, MAX_MARKS } from './age-marks.ts'
+import { Countdown, Countdowns } from './countdowns.ts'
+import { StallClock } from './stall-clock.ts'
 
-/** So much later than usual, and the loop was not just busy: it stood still. */
-const STALL = 100
-/** How often the loop is looked at while timers run, so that a stall is measured and not guessed. */
+/** The longest time between two timers of the event loop while countdowns run, so that a stall is measured and not guessed. */
 const BEAT = 250
-const MARK_STEP = 1_000
-const MAX_MARKS = 5_000
-/** So few are proposed by everyone at once; more wait for their proposer's turn, so that a mass lapse is proposed about once. */
+/** Every replica proposes up to this many due timers at once. For more, replicas take turns, so that a mass lapse is proposed about once. */
 const FEW = 16
+/** How long each replica waits for the replica before it, in ms. */
 const TURN = 15
 
 export interface TimekeeperOptions {
   readonly clock: Clock
-  /** Writes commands; `settled` is called with the outcome, or with undefined when it is certain that nothing was done. */
+  /** Writes a command. Calls `settled` with the outcome, or with undefined when it is certain that nothing was done. */
   readonly propose: (command: Command, settled: (outcome: Outcome | undefined) => void) => void
-  /** Resolves when everything that waits to be read, in sockets and in the log, has been read. */
+  /** Resolves when all pending input, in sockets and in the log, has been read. */
   readonly drain: () => Promise<void>
-  /** This replica's place among those that propose: 0 goes first. */
+  /** The place of this replica among those that propose: 0 goes first. */
   readonly turn: () => number
-}
-
-class Countdown implements WheelAlarm {
-  bucket: Bucket | undefined = undefined
-  place = 0
-  readonly lease: Lease | undefined
-  readonly slot: Slot
-  epoch: number
-  /**
-   * When it began to run, on the wheel's time; only ever moved back within an epoch. Whole milliseconds, rounded to the late side: a small
-   * number is kept in its place, a fraction elsewhere, and a renewal should touch as little memory as it can.
-   */
-  zero: number
-  /**
-   * The proposal about it that is under way, 0 when none is: until that very one is settled, its renewals go through the log. (An older
-   * one that settles late must not open the door for a renewal in memory while the newer one can still end the lease.)
-   */
-  busy = 0
-  /** It ran already when this replica came: nobody may have stayed a whole term, so it is marked early and often. */
-  found: boolean
-
-  constructor(lease: Lease | undefined, slot: Slot, epoch: number, zero: number, found: boolean) {
-    this.lease = lease
-    this.slot = slot
-    this.epoch = epoch
-    this.zero = Math.ceil(zero)
-    this.found = found
-  }
 }
 
 export class Timekeeper {
   readonly #clock: Clock
-  readonly #origin: number
+  readonly #time: StallClock
+  readonly #marks: AgeMarks
   readonly #propose: TimekeeperOptions['propose']
   readonly #drain: () => Promise<void>
   readonly #turn: () => number
-  #wheel = new Wheel<Countdown>()
-  /** CAP, HOLD, BREAK and the log's own, by timer id. A lease's TERM hangs on the lease. */
-  #others = new Map<number, Countdown>()
   #state: State
-  /** Sum of the stalls so far: the wheel's time stands still while we do. */
-  #stalls = 0
-  /** The age of the entry being applied, and whether it is one of the past. */
+  #countdowns: Countdowns
+  /** The age of the record that is being applied. */
   #age = 0
-  /** The wheel's time when that entry was taken up: it is in the log by then. */
+  /** The time when that record was read: it is in the log by then. */
   #moment = 0
+  /** Whether records of the past are being applied. */
   #replaying = true
-  /** When the log's present run began, at the latest; what it found and nobody renewed since is at least that much older. */
-  #runZero = 0
+  /** Whether countdowns reflect the latest run and mark for all. */
   #learned = true
-  #runMarked = 0
-  #cohort = false
+  /** Cancels the one real timer. */
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
-  /**
-   * When the real timer should fire, on the wheel's time; never while none is set. Later than what it is armed for when that was overdue already: no
-   * stall of ours.
-   */
-  #expected = Number.POSITIVE_INFINITY
-  /** How much of the present lateness of the real timer has been added to the stalls already. */
-  #added = 0
-  /** How late timers fire of late. A loop with much to do in every turn reads all its input in every turn: that is no stall. */
-  #usual = 0
   #judging = false
-  /** What calls off those who wait for their turn. */
+  /** Cancels the proposals that wait for this replica's turn. */
   readonly #turns = new Set<() => void>()
   #proposals = 0
   #stopped = false
-  /** For metrics and tests: lateness of the last proposals, stalls seen. */
-  readonly stats = { stalls: 0, stalled: 0, proposed: 0, lateness: 0 }
+  readonly #counts = { proposed: 0, lateness: 0 }
 
   constructor(state: State, { clock, propose, drain, turn }: TimekeeperOptions) {
     this.#state = state
+    this.#countdowns = new Countdowns(state)
     this.#clock = clock
-    this.#origin = clock.now()
+    this.#time = new StallClock(clock)
+    this.#marks = new AgeMarks({
+      state: () => this.#state,
+      countdowns: () => this.#countdowns,
+      propose: command => propose(command, () => {}),
+    })
     this.#propose = propose
     this.#drain = drain
     this.#turn = turn
   }
 
-  /**
-   * The wheel's time: monotonic, from when this began, less all the time that we stood still. Input may be read before the overdue timer fires, so a
-   * stall is noticed here and not only there: a renewal that is read first would otherwise be credited with a stall that it did not live through.
-   */
+  /** For metrics and tests: stalls, proposals, and the greatest lateness of a proposal in ms. */
+  get stats(): { readonly stalls: number; readonly stalled: number; readonly proposed: number; readonly lateness: number } {
+    return { ...this.#time.stats, ...this.#counts }
+  }
+
+  /** The time that countdowns are measured in (see StallClock). */
   now(): number {
-    const now = this.#elapsed()
-    const late = now - this.#expected
-    if (late <= 0 || (this.#added === 0 && !this.#isStall(late))) return now
-    if (this.#added === 0) this.stats.stalls++
-    this.stats.stalled += late
-    this.#added += late
-    this.#stalls += late
-    return now - late
+    return this.#time.now()
   }
 
-  #elapsed(): number {
-    return this.#clock.now() - this.#origin - this.#stalls
-  }
-
-  /** A state loaded from a snapshot that is at least `age` old. */
+  /** Takes over a state that was loaded from a snapshot which is at least `age` ms old. */
   load(state: State, age: number): void {
     this.#state = state
-    this.#wheel = new Wheel()
-    this.#others = new Map()
+    this.#countdowns = new Countdowns(state)
     this.#replaying = true
     const now = this.now()
-    this.#runZero = now - age - state.run.ms
+    this.#marks.runZero = now - age - state.run.ms
     for (const lease of state.leases.values()) {
       for (let slot = TERM as Slot; slot < SLOTS; slot++) {
         const timer = timerOf(lease, slot)
@@ -153,19 +108,19 @@ export class Timekeeper {
       this.#place(new Countdown(undefined, QUIET, state.quiet.epoch, now - agedOf(state, state.quiet) - age, true))
   }
 
-  /** Told before each entry is applied: at least how old it is, and whether it is of the past (read at start) or of the present. */
+  /** Called before each record is applied, with its least age in ms. */
   entering(age: number): void {
     this.#age = age
     this.#moment = this.now()
   }
 
   /** Called by the kernel when it starts, restarts, marks or cancels a timer. */
-  timer(lease: Lease | undefined, slot: Slot): void {
+  timer(lease: LeaseState | undefined, slot: Slot): void {
     if (lease === undefined) return this.#logTimer()
     const timer = findLease(this.#state, lease.id) !== lease ? undefined : slot === TERM ? lease : timerOf(lease, slot)
-    const countdown = slot === TERM ? (lease.alarm as Countdown | undefined) : this.#others.get(timerId(lease, slot))
+    const countdown = this.#countdowns.of(lease, slot)
     if (timer === undefined) {
-      if (countdown !== undefined) this.#drop(countdown)
+      if (countdown !== undefined) this.#countdowns.remove(countdown)
       return
     }
     if (countdown === undefined) {
@@ -177,11 +132,11 @@ export class Timekeeper {
       countdown.busy = 0
       countdown.found = this.#replaying
     } else this.#marked(countdown, agedOf(this.#state, timer))
-    this.#wheel.set(countdown, this.#look(countdown))
+    this.#countdowns.schedule(countdown, this.#look(countdown))
     this.#arm()
   }
 
-  /** When a timer began that the present entry starts. An owner's renewals may be younger than the entry that started the epoch. */
+  /** When a timer began that the present record starts. Under an owner, its lease may have been renewed in memory after the record. */
   #started(): number {
     return this.#moment - (this.#state.run.owned ? 0 : this.#age)
   }
@@ -190,371 +145,233 @@ export class Timekeeper {
     countdown.zero = Math.min(countdown.zero, Math.ceil(this.#moment - this.#age - aged))
   }
 
-  /** Something about the log as a whole: a run began, all aged together, or it became quiet. */
+  /** Something changed for the log as a whole: a run began, all timers were marked, or a quiet period began or ended. */
   #logTimer(): void {
     const { quiet, run } = this.#state
     const began = this.#moment - this.#age - run.ms
-    this.#runZero = run.ms === 0 ? began : Math.min(this.#runZero, began)
+    this.#marks.runZero = run.ms === 0 ? began : Math.min(this.#marks.runZero, began)
     this.#learned = false
-    const countdown = this.#others.get(QUIET)
+    const countdown = this.#countdowns.of(undefined, QUIET)
     if (quiet === undefined) {
-      if (countdown !== undefined) this.#drop(countdown)
+      if (countdown !== undefined) this.#countdowns.remove(countdown)
     } else if (countdown?.epoch !== quiet.epoch) {
-      if (countdown !== undefined) this.#drop(countdown)
+      if (countdown !== undefined) this.#countdowns.remove(countdown)
       this.#place(new Countdown(undefined, QUIET, quiet.epoch, this.#started(), this.#replaying))
     } else {
       this.#marked(countdown, agedOf(this.#state, quiet))
-      this.#wheel.set(countdown, this.#look(countdown))
+      this.#countdowns.schedule(countdown, this.#look(countdown))
       this.#arm()
     }
   }
 
-  /** The past has been read; from now on entries are of the present. */
+  /** The past has been read; records are of the present from now on. */
   caughtUp(): void {
     this.#replaying = false
     this.learnTogether()
-    this.#arm() // what was found runs, even if nothing new ever comes
+    this.#arm() // timers found in the log run even if no record follows
   }
 
   /**
-   * Says what was overdue already, at once and out of turn: a process that only looks in may be gone before any timer fires, and if all of
-   * them were like that nothing would ever lapse. All there is has just been read.
+   * Proposes what is overdue already, at once and out of turn. The log has just been read to its end. A process that only looks in may be gone before
+   * any timer fires; if all processes were like that, nothing would ever lapse.
    */
   judgeFound(): void {
     this.#judgeNow({ inTurn: false })
     this.#arm()
   }
 
-  /** Takes over what a run or a mark for all says of those that it found. At start one look at the end is enough. */
+  /** Takes over what a new run, or a mark for all, tells of the timers that it found. At start, one call after all records is enough. */
   learnTogether(): void {
     if (this.#learned) return
     this.#learned = true
-    const state = this.#state
-    for (const countdown of this.#all()) {
-      const timer = countdown.lease === undefined ? state.quiet : timerOf(countdown.lease, countdown.slot)
-      if (timer === undefined || timer.run >= state.run.number) continue
-      countdown.zero = Math.min(countdown.zero, Math.ceil(this.#runZero - timer.aged))
-      this.#wheel.set(countdown, this.#look(countdown))
+    for (const countdown of this.#countdowns) {
+      const timer = this.#countdowns.timerOf(countdown)
+      if (timer === undefined || timer.run >= this.#state.run.number) continue
+      countdown.zero = Math.min(countdown.zero, Math.ceil(this.#marks.runZero - timer.aged))
+      this.#countdowns.schedule(countdown, this.#look(countdown))
     }
     this.#arm()
   }
 
-  *#all(): Generator<Countdown> {
-    for (const lease of this.#state.leases.values()) if (lease.alarm !== undefined) yield lease.alarm as Countdown
-    yield* this.#others.values()
-  }
-
-  /** Before a new run begins: how long the present one has lasted at least, so that even a fast crash loop makes nothing immortal. */
+  /** How long the present run has lasted at least. Written before a new run begins, so that not even a fast crash loop keeps a lease alive. */
   runSoFar(): number {
-    return Math.max(0, Math.floor(this.now() - this.#runZero))
+    return Math.max(0, Math.floor(this.now() - this.#marks.runZero))
   }
 
-  /** This replica began a run as the owner: what it found ages together until it is renewed. */
+  /** This replica began a run as the owner: the timers that it found age together until they are renewed. */
   ownRunBegan(): void {
-    this.#learned = true // it has counted at least as much itself
-    this.#cohort = true
-    this.#runZero = this.now()
-    this.#runMarked = 0
+    this.#learned = true // this replica has counted at least as much itself
+    this.#marks.ownRunBegan(this.now())
     this.#arm()
   }
 
-  /** Whether a renewal may be acknowledged from memory, as far as time is concerned. If it may, it has been. */
-  renewInMemory(lease: Lease, now: number): boolean {
+  /** Renews a lease in memory, if time allows that. Returns whether it did. */
+  renewInMemory(lease: LeaseState, now: number): boolean {
     const countdown = lease.alarm as Countdown | undefined
     if (countdown === undefined || countdown.busy !== 0 || !lease.confirmed || lease.status !== LIVE) return false
-    // The first renewal after a restart, and the first after a mark, must be in the log before anyone relies on it.
+    // The first renewal after a restart, and the first after a mark, must be in the log before a holder relies on it.
     if (lease.aged > 0 || lease.run !== this.#state.run.number) return false
     countdown.zero = Math.ceil(now)
     return true
   }
 
-  /** For people. */
-  remaining(lease: Lease): number {
+  /** About how many ms the lease has left unless renewed. For display only. */
+  remaining(lease: LeaseState): number {
     const countdown = lease.alarm as Countdown | undefined
     if (countdown === undefined) return lease.term
     return Math.max(0, Math.round(countdown.zero + lease.term - this.now()))
   }
 
-  #duration(countdown: Countdown): number {
-    if (countdown.lease === undefined) return this.#state.quiet?.duration ?? 0
-    return timerOf(countdown.lease, countdown.slot)?.duration ?? 0
-  }
-
-  /** When to look at it again: when it is due, or when the log should learn how long it has run. */
+  /** When to look at a countdown again: when it is due, or when the log should learn how long it has run. */
   #look(countdown: Countdown): number {
-    const duration = countdown.lease !== undefined && countdown.slot === TERM ? countdown.lease.term : this.#duration(countdown)
+    const duration = countdown.lease !== undefined && countdown.slot === TERM ? countdown.lease.term : this.#countdowns.duration(countdown)
     const due = countdown.zero + duration
     const step = Math.max(MARK_STEP, duration / 8)
-    const run = this.#state.run
-    if (run.owned && this.#cohort && countdown.found) return due // marked together with all the others
-    // Renewals usually come at half of the term; only what stays silent beyond that is worth a mark.
+    if (this.#state.run.owned && this.#marks.together && countdown.found) return due // marked together with all others
+    // Renewals usually come at half of the term. Only a timer that runs beyond that is worth a mark.
     const first = countdown.found ? step : Math.max(step, (duration * 5) / 8)
-    const mark = countdown.zero + Math.max(first, this.#known(countdown) + step)
+    const mark = countdown.zero + Math.max(first, this.#countdowns.knownAge(countdown) + step)
     return mark < due ? mark : due
   }
 
-  /** How long the log already knows that it has run. */
-  #known({ lease, slot }: Countdown): number {
-    if (lease !== undefined && slot === TERM) return agedOf(this.#state, lease)
-    const timer = lease === undefined ? this.#state.quiet : timerOf(lease, slot)
-    return timer === undefined ? 0 : agedOf(this.#state, timer)
-  }
-
   #place(countdown: Countdown): void {
-    if (countdown.lease !== undefined && countdown.slot === TERM) countdown.lease.alarm = countdown
-    else this.#others.set(countdown.lease === undefined ? QUIET : timerId(countdown.lease, countdown.slot), countdown)
     const at = this.#look(countdown)
-    this.#wheel.set(countdown, at)
-    if (this.#cancel === undefined || at < this.#armedFor) this.#arm() // else what is armed comes first
+    this.#countdowns.add(countdown, at)
+    if (this.#cancel === undefined || at < this.#armedFor) this.#arm() // else the armed timer fires first
   }
 
-  #drop(countdown: Countdown): void {
-    this.#wheel.remove(countdown)
-    if (countdown.lease === undefined) this.#others.delete(QUIET)
-    else if (countdown.slot === TERM) countdown.lease.alarm = undefined
-    else this.#others.delete(timerId(countdown.lease, countdown.slot))
-  }
-
-  /** Sets the one real timer for the next bucket, or for the next beat if that is sooner. */
+  /** Sets the one real timer for the next countdown, or for the next beat if that comes sooner. */
   #arm(): void {
     if (this.#stopped || this.#replaying || this.#judging) return
-    const next = this.#wheel.next() ?? Number.POSITIVE_INFINITY
+    const { next } = this.#countdowns
     if (this.#cancel !== undefined && this.#armedFor <= next) return // it is armed for the next beat at the latest
-    if (next === Number.POSITIVE_INFINITY && !this.#cohort) return
+    if (next === Number.POSITIVE_INFINITY && !this.#marks.together) return
     const now = this.now()
     const at = Math.min(next, now + BEAT)
     this.#cancel?.()
     this.#armedFor = at
-    // One that is overdue stays so: whatever comes sooner is not what the loop was late for.
-    this.#expected = Math.min(this.#expected, Math.max(at, now))
+    // Not before now: a countdown that was overdue when it was armed is no stall.
+    this.#time.expectBy(Math.max(at, now))
     this.#cancel = this.#clock.after(Math.max(0, at - now), () => this.#fire())
+  }
+
+  #armForBeat(): void {
+    if (this.#stopped || this.#cancel !== undefined) return
+    this.#armedFor = this.now() + BEAT
+    this.#time.expectBy(this.#armedFor)
+    this.#cancel = this.#clock.after(BEAT, () => this.#fire())
   }
 
   #fire(): void {
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
-    const now = this.now()
-    const late = this.#added + Math.max(0, now - this.#expected)
-    const stood = this.#added > 0
-    this.#usual += (Math.min(late, 4 * STALL) - this.#usual) / 8
-    this.#expect(Number.POSITIVE_INFINITY)
-    if (!stood && (this.#wheel.next() ?? Number.POSITIVE_INFINITY) > now && !this.#markTogetherDue(now)) return this.#arm()
+    const { now, stalled } = this.#time.fired()
+    if (stalled === 0 && this.#countdowns.next > now && !this.#marks.togetherDue(now)) return this.#arm()
     this.#judging = true
     void this.#judge()
   }
 
-  #expect(time: number): void {
-    this.#expected = time
-    this.#added = 0
-  }
-
-  #isStall(late: number): boolean {
-    return late > STALL + 2 * this.#usual
-  }
-
-  /** Reads what waits, allows for further stalls, and only then says what is due. Never throws: it runs off a timer. */
+  /** Reads pending input, allows for further stalls, and only then proposes what is due. Never throws: it runs off a timer. */
   async #judge(): Promise<void> {
     // Overdue timers fire before queued input is read; a renewal may be waiting in a socket or in the log. Read first, then judge.
-    // Whoever stood still while it read begins again: the answer may have come before what was sent meanwhile was read.
+    // After a stall during the read, read again: the answer may have come before newer input was read.
     let read: boolean
-    let more: number
+    let stalled: number
     do {
       read = true
       const reading = this.#drain().catch(() => {
-        read = false // the reader tells its own story
+        read = false // the reader reports its own error
       })
-      more = await this.#stalledWhile(reading)
-    } while (more > 0)
+      stalled = await this.#time.stalledWhile(reading)
+    } while (stalled > 0)
     this.#judging = false
     if (this.#stopped) return
-    // Whoever cannot read cannot judge either: looked at again at the next beat.
-    if (!read) return this.#armAgain()
+    // A replica that cannot read cannot judge either. It tries again at the next beat.
+    if (!read) return this.#armForBeat()
     this.#judgeNow()
     this.#arm()
-  }
-
-  /** How long we stood still while something else, however slow, was waited for. It has been added to the stalls. */
-  async #stalledWhile(work: Promise<void>): Promise<number> {
-    const before = this.#stalls
-    let cancel = () => {}
-    const beat = () => {
-      this.#expect(this.now() + STALL)
-      cancel = this.#clock.after(STALL, beat)
-    }
-    beat()
-    try {
-      await work
-      this.now() // its timer may be overdue, and not have fired yet
-      return this.#stalls - before
-    } finally {
-      cancel()
-      this.#expect(Number.POSITIVE_INFINITY)
-    }
-  }
-
-  #armAgain(): void {
-    if (this.#stopped || this.#cancel !== undefined) return
-    this.#armedFor = this.now() + BEAT
-    this.#expect(this.#armedFor)
-    this.#cancel = this.#clock.after(BEAT, () => this.#fire())
   }
 
   #judgeNow({ inTurn = true }: { readonly inTurn?: boolean } = {}): void {
     const now = this.now()
     const due: Countdown[] = []
     const marks: Countdown[] = []
-    for (const countdown of this.#wheel.take(now)) {
-      if (countdown.busy !== 0) continue // set again when what is under way is settled
-      if (now >= countdown.zero + this.#duration(countdown)) due.push(countdown)
+    for (const countdown of this.#countdowns.take(now)) {
+      if (countdown.busy !== 0) continue // scheduled again when its proposal is settled
+      if (now >= countdown.zero + this.#countdowns.duration(countdown)) due.push(countdown)
       else if (this.#look(countdown) <= now && marks.length < MAX_MARKS) marks.push(countdown)
-      else this.#wheel.set(countdown, Math.max(this.#look(countdown), now + 1))
+      else this.#countdowns.schedule(countdown, Math.max(this.#look(countdown), now + 1))
     }
     if (this.#state.moved !== undefined) {
-      // The log would take none of it: they are looked at again in case the leases stay after all.
-      for (const countdown of [...due, ...marks]) this.#wheel.set(countdown, now + BEAT)
+      // The log would accept none of it. Look again later, in case the leases stay after all.
+      for (const countdown of [...due, ...marks]) this.#countdowns.schedule(countdown, now + BEAT)
       return
     }
-    if (inTurn && due.length > FEW && this.#turn() > 0) {
-      const wait = ++this.#proposals
-      for (const countdown of due) countdown.busy = wait
-      const cancel = this.#clock.after(this.#turn() * TURN, () => {
-        this.#turns.delete(cancel)
-        const still = due.filter(countdown => countdown.busy === wait)
-        for (const countdown of still) countdown.busy = 0
-        this.#proposeDue(still)
-      })
-      this.#turns.add(cancel)
-    } else this.#proposeDue(due)
+    if (inTurn && due.length > FEW && this.#turn() > 0) this.#proposeInTurn(due)
+    else this.#proposeDue(due)
     this.#proposeMarks(marks, now)
-    if (this.#markTogetherDue(now)) this.#markTogether(now)
+    if (this.#marks.togetherDue(now)) this.#marks.markTogether(now)
   }
 
-  #timerIdOf(countdown: Countdown): number {
-    return countdown.lease === undefined ? QUIET : timerId(countdown.lease, countdown.slot)
-  }
-
-  /** Still the countdown of a running timer, in the epoch it counts. */
-  #runs(countdown: Countdown): boolean {
-    if (countdown.lease === undefined) return this.#others.get(QUIET) === countdown && this.#state.quiet?.epoch === countdown.epoch
-    // Of a lease as the state has it now: after a snapshot was loaded, what is under way still speaks of those before.
-    if (countdown.slot === TERM)
-      return countdown.lease.alarm === countdown && findLease(this.#state, countdown.lease.id) === countdown.lease
-    return this.#others.get(timerId(countdown.lease, countdown.slot)) === countdown
+  #proposeInTurn(due: readonly Countdown[]): void {
+    const wait = ++this.#proposals
+    for (const countdown of due) countdown.busy = wait
+    const cancel = this.#clock.after(this.#turn() * TURN, () => {
+      this.#turns.delete(cancel)
+      const still = due.filter(countdown => countdown.busy === wait)
+      for (const countdown of still) countdown.busy = 0
+      this.#proposeDue(still)
+    })
+    this.#turns.add(cancel)
   }
 
   #proposeDue(due: readonly Countdown[]): void {
     for (const countdown of due) {
-      if (!this.#runs(countdown)) continue
-      const late = this.now() - countdown.zero - this.#duration(countdown)
+      if (!this.#countdowns.runs(countdown)) continue
+      const late = this.now() - countdown.zero - this.#countdowns.duration(countdown)
       if (late < 0) {
-        this.#wheel.set(countdown, this.#look(countdown))
+        this.#countdowns.schedule(countdown, this.#look(countdown))
         continue
       }
-      this.stats.proposed++
-      this.stats.lateness = Math.max(this.stats.lateness, late)
-      this.#proposeFor(countdown, { kind: 'due', timer: this.#timerIdOf(countdown), epoch: countdown.epoch })
+      this.#counts.proposed++
+      this.#counts.lateness = Math.max(this.#counts.lateness, late)
+      this.#proposeFor([countdown], { kind: 'due', timer: this.#countdowns.idOf(countdown), epoch: countdown.epoch })
     }
-  }
-
-  #proposeFor(countdown: Countdown, command: Command): void {
-    const proposal = ++this.#proposals
-    countdown.busy = proposal
-    this.#propose(command, outcome => this.#settled(countdown, proposal, outcome))
-  }
-
-  #settled(countdown: Countdown, proposal: number, outcome: Outcome | undefined): void {
-    if (!this.#runs(countdown) || countdown.busy !== proposal) return
-    countdown.busy = 0
-    // Without an outcome the store could not be reached: asking again at once would only add to its troubles.
-    this.#wheel.set(countdown, Math.max(this.#look(countdown), this.now() + (outcome === undefined ? BEAT : 1)))
-    this.#arm()
   }
 
   #proposeMarks(marked: readonly Countdown[], now: number): void {
-    const running = marked.filter(countdown => this.#runs(countdown))
+    const running = marked.filter(countdown => this.#countdowns.runs(countdown))
     if (running.length === 0) return
     const marks = running.map(countdown => ({
-      timer: this.#timerIdOf(countdown),
+      timer: this.#countdowns.idOf(countdown),
       epoch: countdown.epoch,
       ms: Math.max(0, Math.floor(now - countdown.zero)),
     }))
+    this.#proposeFor(running, { kind: 'aged', marks })
+  }
+
+  #proposeFor(countdowns: readonly Countdown[], command: Command): void {
     const proposal = ++this.#proposals
-    for (const countdown of running) countdown.busy = proposal
-    this.#propose({ kind: 'aged', marks }, outcome => {
-      for (const countdown of running) this.#settled(countdown, proposal, outcome)
+    for (const countdown of countdowns) countdown.busy = proposal
+    this.#propose(command, outcome => {
+      for (const countdown of countdowns) this.#settled(countdown, proposal, outcome)
     })
   }
 
-  /** Marks become rarer as the run grows older: what a crash can cost stays a small share of what has passed. */
-  #markTogetherDue(now: number): boolean {
-    const ms = now - this.#runZero
-    return this.#cohort && this.#state.run.owned && ms - this.#runMarked >= Math.max(MARK_STEP, ms / 16)
+  #settled(countdown: Countdown, proposal: number, outcome: Outcome | undefined): void {
+    if (!this.#countdowns.runs(countdown) || countdown.busy !== proposal) return
+    countdown.busy = 0
+    // Without an outcome, the store could not be reached: an immediate retry would only add load.
+    this.#countdowns.schedule(countdown, Math.max(this.#look(countdown), this.now() + (outcome === undefined ? BEAT : 1)))
+    this.#arm()
   }
 
-  #markTogether(now: number): void {
-    const { run, leases, quiet } = this.#state
-    let any = quiet !== undefined && quiet.run < run.number
-    for (const lease of leases.values()) {
-      if (any) break
-      any = lease.run < run.number || (lease.rare?.timers?.some(timer => timer !== undefined && timer.run < run.number) ?? false)
-    }
-    if (!any) {
-      this.#cohort = false
-      return
-    }
-    this.#markAll(now)
+  markForHeir(lease: number): void {
+    this.#marks.markForHeir(lease, this.now())
   }
 
-  #markAll(now: number): void {
-    const { run } = this.#state
-    this.#runMarked = now - this.#runZero
-    this.#propose({ kind: 'aged-together', run: run.number, ms: Math.floor(this.#runMarked) }, () => {})
-  }
-
-  /**
-   * Before a lease is passed on: its heir inherits what the log knows of the timers that bind it. So the log is told first how long each has run, or to
-   * pass a lease on again and again would keep it for ever.
-   */
-  markForHeir(id: number): void {
-    const { run, moved } = this.#state
-    const lease = findLease(this.#state, id)
-    const timers = lease?.rare?.timers
-    if (lease === undefined || timers === undefined || moved !== undefined) return
-    const now = this.now()
-    const marks: { timer: number; epoch: number; ms: number }[] = []
-    let found = false
-    for (let slot = CAP as Slot; slot < SLOTS; slot++) {
-      const timer = timers[slot]
-      const countdown = this.#others.get(timerId(lease, slot))
-      if (timer === undefined || countdown?.epoch !== timer.epoch) continue
-      const ms = Math.floor(now - countdown.zero)
-      if (ms <= agedOf(this.#state, timer)) continue
-      // Under an owner, what its run has found ages by marks for all.
-      if (run.owned && timer.run < run.number) found = true
-      else marks.push({ timer: timerId(lease, slot), epoch: timer.epoch, ms })
-    }
-    if (found) this.#markAll(now)
-    if (marks.length > 0) this.#propose({ kind: 'aged', marks }, () => {})
-  }
-
-  /**
-   * Before it goes: what this replica has counted and the log does not know yet. No renewal may be kept in memory after this. Where the next
-   * one learns the age of entries from the store, a little may be left out; where it does not, a row of short lives must add up.
-   */
-  markBeforeLeaving({ ages }: { readonly ages: boolean }): void {
-    const now = this.now()
-    if (this.#state.run.owned) {
-      if (this.#cohort && now - this.#runZero - this.#runMarked >= 1) this.#markAll(now)
-      return
-    }
-    const marks: { timer: number; epoch: number; ms: number }[] = []
-    for (const countdown of this.#all()) {
-      const ms = Math.floor(now - countdown.zero)
-      if (countdown.busy !== 0 || ms - this.#known(countdown) < (ages ? MARK_STEP : 1)) continue
-      marks.push({ timer: this.#timerIdOf(countdown), epoch: countdown.epoch, ms })
-      if (marks.length === MAX_MARKS) break
-    }
-    if (marks.length > 0) this.#propose({ kind: 'aged', marks }, () => {})
+  markBeforeLeaving(profile: { readonly ages: boolean }): void {
+    this.#marks.markBeforeLeaving(this.now(), profile)
   }
 
   stop(): void {

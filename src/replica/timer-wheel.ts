@@ -1,13 +1,13 @@
 /**
- * Many timers for the price of few: alarms lie in buckets of a few milliseconds, and only the next bucket has a real timer.
+ * A timer wheel: alarms lie in buckets of a few milliseconds, and only the next bucket needs a real timer.
  *
- * A renewal moves an alarm's deadline and nothing else; the alarm stays in its old bucket and is put into the right one when that comes up.
+ * A renewal moves the deadline of an alarm and nothing else; the alarm stays in its old bucket and moves to the right one when that bucket comes up.
  * So a renewal costs the same with a thousand leases and with a million.
  */
 export interface WheelAlarm {
-  /** When to look at it again, at the latest. Kept by the wheel; `undefined`: it is in no bucket. */
+  /** Set by the wheel; `undefined`: the alarm is in no bucket. */
   bucket: Bucket | undefined
-  /** Its place in the bucket, so that it can be taken out without a search. */
+  /** The index in the bucket, so that the alarm can be removed without a search. */
   place: number
 }
 
@@ -16,7 +16,7 @@ export interface Bucket {
   readonly alarms: WheelAlarm[]
 }
 
-export class Wheel<A extends WheelAlarm> {
+export class TimerWheel<A extends WheelAlarm> {
   readonly #grain: number
   readonly #buckets = new Map<number, Bucket>()
   /** A binary heap of the ticks that have a bucket. */
@@ -31,7 +31,7 @@ export class Wheel<A extends WheelAlarm> {
     return this.#size
   }
 
-  /** Looks at `alarm` at `time` or, if it already lies in an earlier bucket, then. Never before. */
+  /** Takes `alarm` at `time`, or with the earlier bucket that it already lies in. Never before `time` otherwise. */
   set(alarm: A, time: number): void {
     const tick = Math.ceil(time / this.#grain)
     if (alarm.bucket !== undefined) {
@@ -62,7 +62,7 @@ export class Wheel<A extends WheelAlarm> {
     this.#size--
   }
 
-  /** When the next bucket comes up; undefined when there is none. */
+  /** The time of the next bucket; undefined when there is none. */
   next(): number | undefined {
     for (;;) {
       const tick = this.#ticks[0]
@@ -73,7 +73,7 @@ export class Wheel<A extends WheelAlarm> {
     }
   }
 
-  /** Takes out every alarm whose bucket has come up. The caller decides which are due and sets the others again. */
+  /** Removes and returns all alarms whose bucket has come up. The caller decides which are due and sets the others again. */
   take(now: number): A[] {
     const taken: A[] = []
     for (let next = this.next(); next !== undefined && next <= now; next = this.next()) {

@@ -1,8 +1,9 @@
-/** What readers see of the state. Nothing here changes it. */
+/** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
-import { rule } from '../kernel/policy.ts'
+import { rule } from '../kernel/rule/policy.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
-import { type Attached, FROZEN, findLease, type Grant, type Lease, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
+import { findLease } from '../kernel/state/leases.ts'
+import { type Attached, FROZEN, type Grant, type LeaseState, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
 import type {
   EntryView,
   GrantView,
@@ -16,9 +17,9 @@ import type {
   WaiterView,
 } from '../lessor.ts'
 
-export type Remaining = (lease: Lease) => number
+export type Remaining = (lease: LeaseState) => number
 
-/** What is answered by a look at one thing or at a few; what may be long is in lists.ts. */
+/** Queries that look at one item or a few. */
 type Short = Exclude<Query, { readonly kind: 'leases' | 'resources' | 'entries' }>
 
 export function view(state: State, query: Short, remaining: Remaining): View {
@@ -56,7 +57,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
   }
 }
 
-function statusOf(lease: Lease): LeaseStatus {
+function statusOf(lease: LeaseState): LeaseStatus {
   if (lease.status === LIVE) return 'live'
   return lease.status === WAITING ? 'waiting' : lease.status === FROZEN ? 'frozen' : 'suspect'
 }
@@ -76,7 +77,7 @@ function grantView({ lease, resource, token, units, shared }: Grant, remaining: 
   }
 }
 
-function waiterView(resource: Resource, lease: Lease, position: number): WaiterView {
+function waiterView(resource: Resource, lease: LeaseState, position: number): WaiterView {
   const want = lease.rare!.wants.find(({ resource: name }) => name === resource.name)!
   return {
     lease: lease.id,
@@ -100,7 +101,7 @@ export function resourceView(state: State, name: string, resource: Resource | un
   }
 }
 
-export function leaseView(state: State, lease: Lease, remaining: Remaining): LeaseView {
+export function leaseView(state: State, lease: LeaseState, remaining: Remaining): LeaseView {
   const { rare } = lease
   return {
     lease: lease.id,

@@ -1,27 +1,28 @@
 /**
- * A witness: what a log tells its clients about itself, so that a client which comes back can be told whether the log still contains what the client saw.
+ * A witness: how far a log has come, as a text that clients keep. A client that reconnects presents it, and learns whether the log still contains what
+ * the client saw.
  *
- * Not promised: that every log which went back is noticed. A shared log has no runs, and only its newest records can be compared; a client that is told
- * nothing after the copy was made has nothing to show. Promised: a log that only grew, or whose leases were moved, is never taken for one that went
- * back. The signature keeps a client from claiming records that never were: only a witness that this log signed begins a generation.
+ * Not guaranteed: that every log which was put back to an older copy is noticed. A shared log has no runs, and only its newest records can be compared; a
+ * client that received nothing after the copy was made has nothing to present. Guaranteed: a log that only grew, or whose leases were moved, is never taken
+ * for one that was put back. The signature prevents clients from claiming records that never existed: only a witness that this log signed begins a generation.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { Damaged, Reader, Writer } from '../kernel/codec/bytes.ts'
-import type { Lineage } from '../kernel/lineage.ts'
+import type { Lineage } from '../kernel/state/lineage.ts'
 import type { State } from '../kernel/state.ts'
 import type { Position } from '../store.ts'
 
-/** How far a log had come. */
+/** The position and the counters of a log. */
 export interface Witness {
-  /** Of the lineage; 0 where the log has none. */
+  /** The id of the lineage; 0 if the log has none. */
   readonly log: number
   readonly run: number
-  /** 0 where the run has none. */
+  /** The nonce of the run; 0 if it has none. */
   readonly nonce: number
   readonly index: number
-  /** Of the record at `index`, as the store has it. */
+  /** The nonce of the record at `index`. */
   readonly record: bigint
-  /** The counters, and how long anyone may believe in what was granted. */
+  /** The counters, and for how long a holder may trust a grant. */
   readonly lease: number
   readonly token: number
   readonly revision: number
@@ -41,7 +42,7 @@ export function witnessOf(state: State, { nonce: record }: Position): Witness {
   }
 }
 
-/** Text that can stand in a header. */
+/** Writes a witness as text that fits into an HTTP header. */
 export function writeWitness(witness: Witness, secret: string): string {
   const to = new Writer(96)
   to.byte(VERSION)
@@ -51,11 +52,11 @@ export function writeWitness(witness: Witness, secret: string): string {
   to.uint32(Number(record & 0xffff_ffffn))
   for (const n of [lease, token, revision, quiet]) to.uint(n)
   const body = to.view()
-  // A client reads the first two parts: which of two witnesses of one log is the newer.
+  // Clients read the first two parts, to tell which of two witnesses of one log is newer.
   return `${log.toString(36)}.${index}.${Buffer.concat([body, macOf(body, secret)]).toString('base64url')}`
 }
 
-/** Undefined when it is none. `signed`: this log has written it, now or in a future that it lost. */
+/** Undefined when the text is no witness. `signed`: this log has written it, possibly in records that it has lost since. */
 export function readWitness(text: string, secret: string): (Witness & { readonly signed: boolean }) | undefined {
   if (text.length > LONGEST) return undefined
   const bytes = Buffer.from(text.slice(text.lastIndexOf('.') + 1), 'base64url')
@@ -67,7 +68,7 @@ export function readWitness(text: string, secret: string): (Witness & { readonly
     const record = (BigInt(from.uint32()) << 32n) | BigInt(from.uint32())
     const [lease, token, revision, quiet] = [from.uint(), from.uint(), from.uint(), from.uint()]
     if (!from.ended) return undefined
-    // Without a secret nothing can be shown: anyone could sign with an empty one.
+    // Without a secret there is no proof: every client could sign with an empty one.
     const signed = secret !== '' && timingSafeEqual(bytes.subarray(body.length), macOf(body, secret))
     return { log, run, nonce, index, record, lease, token, revision, quiet, signed }
   } catch (error) {
@@ -80,10 +81,10 @@ function macOf(body: Uint8Array, secret: string): Buffer {
   return createHmac('sha256', secret).update(body).digest().subarray(0, MAC_BYTES)
 }
 
-/** `lost`: the log does not contain what the client saw. It differs from what the client saw at this record at the latest. */
+/** `lost`: the log does not contain what the client saw. The two differ at this record or before it. */
 export type Verdict = 'contained' | { readonly lost: number }
 
-/** `recordAt` is the nonce of a record where that is known here. The state is at the log's end, or beyond the witness. */
+/** `recordAt` returns the nonce of a record if it is known here. The state is at the end of the log, or beyond the witness. */
 export function judge(state: State, seen: Witness, recordAt: (index: number) => bigint | undefined): Verdict {
   const { lineage, index } = state
   const { runs } = lineage
@@ -91,7 +92,7 @@ export function judge(state: State, seen: Witness, recordAt: (index: number) => 
   if (!own) return lineage.before.includes(seen.log) ? 'contained' : { lost: forkOf(lineage, index) }
   if (seen.nonce !== 0) {
     const at = runs.findIndex(({ number }) => number === seen.run)
-    // Older than all that are known: nobody can say, and whoever believes in it has not renewed anything for hundreds of runs.
+    // A run older than all known ones cannot be judged. A holder that trusts it has renewed nothing for hundreds of runs.
     if (at < 0 || runs[at]!.nonce !== seen.nonce) return { lost: forkOf(lineage, index) }
     const next = runs[at + 1]
     if (next !== undefined) return seen.index < next.index ? 'contained' : { lost: next.index }
@@ -102,14 +103,14 @@ export function judge(state: State, seen: Witness, recordAt: (index: number) => 
 }
 
 /**
- * A log goes back while it has no owner, so before its present run began. It cannot be known how long before: a log that was put back once may be put back
+ * A log is put back while it has no owner, so before its present run began. How long before is unknown: a log that was put back once may be put back
  * again, to a copy from before the first time, whose generations came before the run that is lost now. So only a generation of the present run counts.
  */
 function forkOf({ runs }: Lineage, index: number): number {
   return runs.at(-1)?.index ?? index
 }
 
-/** Whether a generation that stands in the log already makes up for what the witness tells of. */
+/** Whether a generation that is already in the log makes up for the loss that the witness proves. */
 export function isMadeUpFor({ lineage, nextLease, nextToken }: State, seen: Witness, fork: number): boolean {
   const { generation } = lineage
   return generation.index >= fork && generation.quiet >= seen.quiet && nextLease >= seen.lease && nextToken >= seen.token

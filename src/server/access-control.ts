@@ -1,73 +1,72 @@
 /**
- * Who asks, and what they may see.
+ * Identifies callers by their key, and filters what each caller may read and watch. Everything is denied unless a key allows it.
  *
- * What a key may change is decided in the kernel, with the state that the change meets. Here stands what never reaches the kernel: whether
- * a caller must have a key at all, which key a secret belongs to, and what of the state a caller is shown. Denied unless allowed.
+ * The kernel decides what a key may change, because only the kernel sees the state that the change applies to. This file decides the rest: whether a caller needs a key,
+ * which key a secret belongs to, and which part of the state a caller sees.
  *
- * Not promised: that a key revoked through another server is known here before that server's change has arrived.
+ * Not guaranteed: a key that was revoked through another server stays valid here until that change has arrived.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
-import { normalPrefix, under } from '../kernel/name.ts'
+import { commonPrefixes, normalPrefix, under } from '../kernel/name.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { common } from '../kernel/prefixes.ts'
 import { isOf, permits } from '../kernel/rule/authority.ts'
 import { deadlockMessage } from '../kernel/rule/deadlock.ts'
-import { UNCLAIMED } from '../kernel/state.ts'
+import { UNCLAIMED } from '../kernel/state/leases.ts'
 import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, Summary, View } from '../lessor.ts'
 import { CHECKERS } from '../registry/entry.ts'
 
-/** `key` 0 is a caller without one: allowed everything while there are no keys, and nothing once there are. */
+/** `key` is 0 for a caller without a key. Such a caller may do everything while no keys exist, and nothing once they do. */
 export interface Caller {
   readonly key: number
   readonly name: string
-  /** Has the operator's secret: speaks for the store itself, and for whichever key it names. */
+  /** Has the operator's secret: acts for the store itself, and for any key that it names. */
   readonly operator?: true
 }
 
-/** Each connection is one of its own, so that what is limited by caller is limited by connection. */
+/** Each connection without a key gets its own object, so that limits per caller are limits per connection. */
 export function anonymousCaller(): Caller {
-  return { key: 0, name: 'anyone' }
+  return { key: 0, name: 'anonymous' }
 }
 
 function hashOf(secret: string): Buffer {
   return createHash('sha256').update(secret).digest()
 }
 
-interface Key {
+interface KnownKey {
   readonly id: number
   readonly name: string
   readonly hash: string
   readonly allow: readonly Scope[]
-  /** Something, if not everything. */
+  /** Has the verb `admin` on at least one prefix. */
   readonly administers: boolean
 }
 
-/** One that stays: a watch, or a place in a queue. */
-interface Guest {
+/** A long-lived request of a caller: a watch, or a place in a queue. */
+interface AdmittedClient {
   readonly caller: Caller
-  readonly out: (error: LeaseError) => void
+  readonly onRevoked: (error: LeaseError) => void
 }
 
 export interface AccessControlOptions {
-  /** A secret that is in no log; empty: there is none. */
+  /** The operator's secret, which is stored in no log. @default '' (no operator) */
   readonly operator?: string | undefined
   readonly clock?: Clock
 }
 
-const RETRY = 100
+const RETRY_AFTER = 100
 
 export class AccessControl implements AsyncDisposable {
   readonly #lessor: Lessor
   readonly #clock: Clock
   readonly #operator: Buffer | undefined
   readonly #closing = new AbortController()
-  readonly #byHash = new Map<string, Key>()
-  readonly #byId = new Map<number, Key>()
-  readonly #guests = new Set<Guest>()
+  readonly #byHash = new Map<string, KnownKey>()
+  readonly #byId = new Map<number, KnownKey>()
+  readonly #clients = new Set<AdmittedClient>()
   #exposed = false
   #following: Promise<void> = Promise.resolve()
 
@@ -78,28 +77,28 @@ export class AccessControl implements AsyncDisposable {
   }
 
   static async open(lessor: Lessor, options: AccessControlOptions = {}): Promise<AccessControl> {
-    const gate = new AccessControl(lessor, options)
-    const after = await gate.learn({ consistent: true })
-    gate.#following = gate.#follow(after)
-    return gate
+    const access = new AccessControl(lessor, options)
+    const after = await access.reloadKeys({ consistent: true })
+    access.#following = access.#follow(after)
+    return access
   }
 
   get hasKeys(): boolean {
     return this.#byId.size > 0
   }
 
-  /** Everyone needs a key: there are some, or there must be. */
-  get closed(): boolean {
+  /** Every caller needs a key: keys exist, or the server is exposed to other machines. */
+  get keyRequired(): boolean {
     return this.#exposed || this.hasKeys
   }
 
-  /** Other machines can reach this server: without keys it lets nobody in, also when the last one goes while it runs. */
+  /** Call this when other machines can reach the server. It then refuses callers without a key, even after the last key was revoked. */
   expose(): void {
     this.#exposed = true
-    this.#lookAround()
+    this.#checkClients()
   }
 
-  /** The caller that a secret belongs to. Throws `UNAUTHENTICATED`. */
+  /** Returns the caller that a secret belongs to. Throws `UNAUTHENTICATED`. */
   identify(secret: string | undefined): Caller {
     if (secret === undefined) {
       const caller = anonymousCaller()
@@ -110,71 +109,71 @@ export class AccessControl implements AsyncDisposable {
     if (this.#operator !== undefined && timingSafeEqual(hash, this.#operator)) return { key: 0, name: 'operator', operator: true }
     const key = this.#byHash.get(hash.toString('hex'))
     if (key === undefined || !timingSafeEqual(hash, Buffer.from(key.hash, 'hex')))
-      throw new LeaseError('UNAUTHENTICATED', 'this key is not known here, or was revoked: ask whoever administers keys for another')
+      throw new LeaseError('UNAUTHENTICATED', 'this key is unknown or was revoked. Ask an administrator for a new key')
     return { key: key.id, name: key.name }
   }
 
   /**
-   * The caller who signed `text`, where no secret may be sent: the HMAC (SHA-256, hex) of the text under the hash of the key's secret, which is all
-   * that is known of it here. Undefined when it was not that key.
+   * Returns the caller that signed `text`, or undefined for a wrong signature. Used where the secret itself must not be sent. The signature is the HMAC (SHA-256, hex) of
+   * the text under the hash of the key's secret: the server stores only that hash.
    */
   signer(key: number, text: string, mac: string): Caller | undefined {
     const known = this.#byId.get(key)
     if (known === undefined) return undefined
-    const right = createHmac('sha256', Buffer.from(known.hash, 'hex')).update(text).digest()
+    const expected = createHmac('sha256', Buffer.from(known.hash, 'hex')).update(text).digest()
     const given = Buffer.from(mac, 'hex')
-    return given.length === right.length && timingSafeEqual(given, right) ? { key, name: known.name } : undefined
+    return given.length === expected.length && timingSafeEqual(given, expected) ? { key, name: known.name } : undefined
   }
 
-  /** Whether a caller that was identified earlier still counts: keys come and go while connections last. Throws `UNAUTHENTICATED`. */
+  /** Throws `UNAUTHENTICATED` if a caller that was identified earlier is no longer valid: keys change while connections stay open. */
   admit(caller: Caller): void {
     if (!this.admits(caller))
-      throw new LeaseError('UNAUTHENTICATED', caller.key === 0 ? this.#needed() : `the key ${caller.name} was revoked`)
+      throw new LeaseError('UNAUTHENTICATED', caller.key === 0 ? this.#keyRequiredMessage() : `the key ${caller.name} was revoked`)
   }
 
   admits({ key, operator }: Caller): boolean {
-    return operator === true || (key === 0 ? !this.closed : this.#byId.has(key))
+    return operator === true || (key === 0 ? !this.keyRequired : this.#byId.has(key))
   }
 
-  #needed(): string {
+  #keyRequiredMessage(): string {
     return this.hasKeys
-      ? 'a key is needed here: send Authorization: Bearer KEY (HTTP), AUTH KEY (RESP), or set LEASEHOLD_API_KEY'
-      : 'this server can be reached from other machines and its last key is gone: nobody is let in until whoever has the store creates one (leasehold key create --name admin --allow admin --store URL)'
+      ? 'this server requires a key: send Authorization: Bearer KEY (HTTP), AUTH KEY (RESP), or set LEASEHOLD_API_KEY'
+      : 'this server accepts connections from other machines and has no keys left. Create one where the store can be opened: leasehold key create --name admin --allow admin --store URL'
   }
 
-  /** Tells a caller that stays, once and at once, when it is let in no more. Returns what to call when it leaves of itself. */
-  mind(caller: Caller, out: (error: LeaseError) => void): () => void {
-    const guest = { caller, out }
-    this.#guests.add(guest)
-    this.#look(guest)
-    return () => void this.#guests.delete(guest)
+  /** Calls `onRevoked` once, when the caller is no longer admitted. Returns a function that unsubscribes. */
+  onRevoked(caller: Caller, onRevoked: (error: LeaseError) => void): () => void {
+    const client = { caller, onRevoked }
+    this.#clients.add(client)
+    this.#checkClient(client)
+    return () => void this.#clients.delete(client)
   }
 
-  #lookAround(): void {
-    for (const guest of this.#guests) this.#look(guest)
+  #checkClients(): void {
+    for (const client of this.#clients) this.#checkClient(client)
   }
 
-  #look(guest: Guest): void {
+  #checkClient(client: AdmittedClient): void {
     try {
-      this.admit(guest.caller)
+      this.admit(client.caller)
     } catch (error) {
-      this.#guests.delete(guest)
-      guest.out(error as LeaseError)
+      this.#clients.delete(client)
+      client.onRevoked(error as LeaseError)
     }
   }
 
   may({ key, operator }: Caller, verb: Verb, name: string): boolean {
-    if (key === 0) return operator === true || !this.closed
+    if (key === 0) return operator === true || !this.keyRequired
     return permits(this.#byId.get(key)?.allow ?? [], verb, name)
   }
 
-  /** Whether who is judged by `key` may touch leases of others. The operator, whose `key` is 0, may; anyone, where there are no keys, has no others. */
+  /** Whether `key` may act on leases of other keys. The operator (key 0) may. Without keys, a caller has no leases of others to act on. */
   administers({ operator }: Caller, key: number): boolean {
     return key === 0 ? operator === true : (this.#byId.get(key)?.administers ?? false)
   }
 
-  /** Throws `FORBIDDEN`, or `UNAUTHENTICATED` when a key would be needed. */
-  demand(caller: Caller, verb: Verb, name: string): void {
+  /** Throws `FORBIDDEN` unless the caller may do this, and `UNAUTHENTICATED` if it needs a key. */
+  require(caller: Caller, verb: Verb, name: string): void {
     this.admit(caller)
     if (this.may(caller, verb, name)) return
     throw new LeaseError('FORBIDDEN', `the key ${caller.name} may not ${verb} ${name === '' ? 'everything' : name}`, {
@@ -182,18 +181,18 @@ export class AccessControl implements AsyncDisposable {
     })
   }
 
-  /** Throws as `demand` does, unless something under the prefix, or all of it, is the caller's to see. */
-  reach(caller: Caller, verb: Verb, prefix: string): void {
+  /** As `require`, but it is enough if the caller may do this for some names under the prefix. */
+  requireUnder(caller: Caller, verb: Verb, prefix: string): void {
     this.admit(caller)
     const scopes = caller.key === 0 ? [] : (this.#byId.get(caller.key)?.allow ?? [])
-    const inside = scopes.some(scope => isOf(scope, verb) && under(prefix, scope.prefix))
-    if (!inside) this.demand(caller, verb, normalPrefix(prefix))
+    const someUnder = scopes.some(scope => isOf(scope, verb) && under(prefix, scope.prefix))
+    if (!someUnder) this.require(caller, verb, normalPrefix(prefix))
   }
 
-  // What a caller is shown
+  // What a caller may see
 
-  /** A lease is shown to whom it answers to, to whom may claim it, and to whom may read all that it names. */
-  #shown(caller: Caller, lease: LeaseView): boolean {
+  /** A caller sees a lease that its key created, that it may claim, or of which it may read every name. */
+  #isVisible(caller: Caller, lease: LeaseView): boolean {
     if (caller.key !== 0 && lease.key === caller.key) return true
     const held = [...lease.grants, ...lease.wants].map(({ resource }) => resource)
     if (lease.key === UNCLAIMED && caller.key !== 0 && held.every(name => this.may(caller, 'acquire', name))) return true
@@ -201,34 +200,34 @@ export class AccessControl implements AsyncDisposable {
     return names.length === 0 ? this.may(caller, 'read', '') : names.every(name => this.may(caller, 'read', name))
   }
 
-  /** The prefixes that a verb is allowed under; undefined: everything. */
+  /** The prefixes under which the caller may use the verb; undefined for all names. */
   #prefixes({ key, operator }: Caller, verb: Verb): readonly string[] | undefined {
-    if (key === 0) return operator === true || !this.closed ? undefined : []
+    if (key === 0) return operator === true || !this.keyRequired ? undefined : []
     const scopes = (this.#byId.get(key)?.allow ?? []).filter(scope => isOf(scope, verb))
     const prefixes = scopes.map(({ prefix }) => normalPrefix(prefix))
     return prefixes.includes('') ? undefined : prefixes
   }
 
   /**
-   * The question, as far as it concerns what the caller may see: a list of the rest is neither looked for nor made, and what counts as `more` is
-   * what this caller may see. Throws where all of it is hidden.
+   * Narrows a list query to what the caller may see. The replica then does no work for hidden items, and `more` counts only visible ones.
+   * Throws if everything is hidden.
    */
-  narrowed<Q extends Query>(caller: Caller, query: Q): Q {
+  narrow<Q extends Query>(caller: Caller, query: Q): Q {
     const { kind } = query
     if (kind !== 'leases' && kind !== 'resources' && kind !== 'entries') return query
-    if (isForAll(query)) return query
-    if (kind !== 'leases') this.reach(caller, 'read', query.prefix)
+    if (isPublic(query)) return query
+    if (kind !== 'leases') this.requireUnder(caller, 'read', query.prefix)
     const readable = this.#prefixes(caller, 'read')
     if (readable === undefined) return query
-    const within = query.within === undefined ? readable : common(query.within, readable)
+    const within = query.within === undefined ? readable : commonPrefixes(query.within, readable)
     if (kind !== 'leases') return { ...query, within }
-    // Whoever asks only for what is within some prefixes does not mean what is theirs besides.
-    const { own: besides, ...rest } = query
-    if (query.within !== undefined && besides === undefined) return { ...query, within }
+    // A query for some prefixes only does not ask for the caller's own leases elsewhere.
+    const { own, ...rest } = query
+    if (query.within !== undefined && own === undefined) return { ...query, within }
     return { ...rest, within, own: { key: caller.key, claims: this.#prefixes(caller, 'acquire') ?? [''] } } as Q
   }
 
-  /** The answer, without what the caller may not read. What is hidden looks as if it were not there. Throws where all of it is hidden. */
+  /** Removes from a view what the caller may not read. Hidden items are reported as not found. Throws if everything is hidden. */
   filter<K extends Query['kind']>(caller: Caller, query: Extract<Query, { readonly kind: K }>, view: View<K>): View<K> {
     return { ...view, value: this.#filtered(caller, query, view.value) } as View<K>
   }
@@ -239,33 +238,33 @@ export class AccessControl implements AsyncDisposable {
       case 'summary':
         return this.may(caller, 'read', '') ? value : withoutFigures(value as Summary)
       case 'keys':
-        this.demand(caller, 'admin', '')
+        this.require(caller, 'admin', '')
         return value
       case 'policies':
         return (value as View<'policies'>['value']).filter(({ prefix }) => this.may(caller, 'read', prefix))
       case 'lease':
-        return value !== undefined && this.#shown(caller, value as LeaseView) ? value : undefined
+        return value !== undefined && this.#isVisible(caller, value as LeaseView) ? value : undefined
       case 'leases':
-        return (value as readonly LeaseView[]).filter(lease => this.#shown(caller, lease))
+        return (value as readonly LeaseView[]).filter(lease => this.#isVisible(caller, lease))
       case 'resource':
       case 'history':
-        this.demand(caller, 'read', query.resource)
+        this.require(caller, 'read', query.resource)
         return value
       case 'resources':
-        this.reach(caller, 'read', query.prefix)
+        this.requireUnder(caller, 'read', query.prefix)
         return (value as readonly ResourceView[]).filter(({ resource }) => this.may(caller, 'read', resource))
       case 'entries':
-        if (isForAll(query)) return value
-        this.reach(caller, 'read', query.prefix)
+        if (isPublic(query)) return value
+        this.requireUnder(caller, 'read', query.prefix)
         return (value as readonly EntryView[]).filter(({ key }) => this.may(caller, 'read', key))
       case 'services':
         return (value as readonly ServiceView[]).filter(({ service }) => this.may(caller, 'read', `services/${service}`))
     }
   }
 
-  /** The events of one revision that a caller may see. `byAcquire`: also what it may acquire. One that names nothing is for those who may watch everything. */
-  events(caller: Caller, events: readonly Event[], byAcquire = false): readonly Event[] {
-    if (caller.key === 0 && (caller.operator === true || !this.closed)) return events
+  /** The events of one revision that the caller may see. With `byAcquire`, also those of resources it may acquire. Events without a name need the right to watch everything. */
+  visibleEvents(caller: Caller, events: readonly Event[], byAcquire = false): readonly Event[] {
+    if (caller.key === 0 && (caller.operator === true || !this.keyRequired)) return events
     return events.filter(({ type, resource, key = '' }) => {
       if (type === 'resync' || type === 'generation') return true
       if (byAcquire && resource !== undefined && this.may(caller, 'acquire', resource)) return true
@@ -274,31 +273,31 @@ export class AccessControl implements AsyncDisposable {
   }
 
   /**
-   * A refusal, without the names that the caller may not see. A cycle of waiters leads through whatever the others hold; of that, the caller is told what it
-   * may read, what it may acquire and what it asked for.
+   * Removes names from a refusal that the caller may not see. A deadlock cycle passes through resources of other holders. The caller gets only those names that it
+   * may read or acquire.
    */
-  refusal(caller: Caller, outcome: Outcome): Outcome {
-    if (outcome.kind !== 'refused' || outcome.code !== 'DEADLOCK' || (caller.key === 0 && (caller.operator === true || !this.closed)))
+  redact(caller: Caller, outcome: Outcome): Outcome {
+    if (outcome.kind !== 'refused' || outcome.code !== 'DEADLOCK' || (caller.key === 0 && (caller.operator === true || !this.keyRequired)))
       return outcome
     const path = (outcome.facts.cycle ?? []) as readonly string[]
     const cycle = path.filter(name => this.may(caller, 'read', name) || this.may(caller, 'acquire', name))
     if (cycle.length === path.length) return outcome
-    return { ...outcome, message: deadlockMessage([...cycle, 'what this key may not see']), facts: { ...outcome.facts, cycle } }
+    return { ...outcome, message: deadlockMessage([...cycle, 'resources this key may not see']), facts: { ...outcome.facts, cycle } }
   }
 
-  // Keeping up
+  // Following the keys in the log
 
-  /** Reads the keys anew. */
-  async learn(options: { readonly consistent?: boolean } = {}): Promise<number> {
+  /** Reads all keys again. Returns the revision they were read at. */
+  async reloadKeys(options: { readonly consistent?: boolean } = {}): Promise<number> {
     const { revision, value } = await this.#lessor.read({ kind: 'keys' }, options)
     this.#byHash.clear()
     this.#byId.clear()
-    for (const one of value) {
-      const key = { ...one, administers: one.allow.some(({ verb }) => verb === 'admin') }
+    for (const view of value) {
+      const key = { ...view, administers: view.allow.some(({ verb }) => verb === 'admin') }
       this.#byHash.set(key.hash, key)
       this.#byId.set(key.id, key)
     }
-    this.#lookAround()
+    this.#checkClients()
     return revision
   }
 
@@ -306,13 +305,13 @@ export class AccessControl implements AsyncDisposable {
     const { signal } = this.#closing
     while (!signal.aborted && !this.#lessor.signal.aborted) {
       try {
-        for await (const _ of this.#lessor.watch('', { after, types: ['key'], signal })) after = await this.learn()
+        for await (const _ of this.#lessor.watch('', { after, types: ['key'], signal })) after = await this.reloadKeys()
       } catch {
-        // A lessor that lives and cannot be listened to just now is asked again: else a key revoked meanwhile would stay.
-        await pause(this.#clock, RETRY, signal).catch(() => {})
+        // Retry while the lessor lives: otherwise a key that is revoked meanwhile would stay valid.
+        await pause(this.#clock, RETRY_AFTER, signal).catch(() => {})
       }
     }
-    // The lessor ended, and with it the server: nobody is let in by what was known.
+    // The lessor has ended. Admit no caller by keys that can no longer be checked.
     this.#byHash.clear()
   }
 
@@ -322,12 +321,12 @@ export class AccessControl implements AsyncDisposable {
   }
 }
 
-/** Whether anyone makes health checks is told to every key: an instance that asks for one is not used before it was made. */
-function isForAll(query: Query): boolean {
+/** Every key may see which servers run health checks: an instance that requests a check is not used before it has passed one. */
+function isPublic(query: Query): boolean {
   return query.kind === 'entries' && query.prefix === CHECKERS
 }
 
-/** What every client needs to know of a log. How much others have in it is theirs. */
+/** What every client needs to know about a log, without counts of other callers' leases. */
 function withoutFigures({ rules, quiet, moved }: Summary): Summary {
   return { rules, quiet, ...(moved !== undefined && { moved }) }
 }

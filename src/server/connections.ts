@@ -1,83 +1,87 @@
 /**
- * Every open connection of a server: whose it is, and how much it was sent and has not read. When there is no room, this decides who goes.
+ * Tracks every open connection of a server: its caller, and how many bytes of responses it has not read. When a limit is reached, this class decides which
+ * connection to close.
  *
- * Where there are keys, a connection that has shown none is a stranger's. Strangers have little time, cannot take the slots that are reserved for
- * callers with keys, and are the first to go. Answers that nobody reads are bounded for each address and for all connections together: beyond that, the
- * connection goes that has read nothing for the longest time.
+ * Where keys are required, a connection is unauthenticated until it has sent one. Unauthenticated connections are closed when idle, cannot use the slots that are
+ * reserved for clients with keys, and are closed first. Unread responses are limited per address and in total: beyond a limit, the connection that has not
+ * read for longest is closed.
  */
 import type { Socket } from 'node:net'
 import type { Clock } from '../clock.ts'
 import type { AccessControl, Caller } from './access-control.ts'
 import type { Limits } from './limits.ts'
-import type { Log } from './listener.ts'
+import type { ServerLog } from './listener.ts'
 
-export interface Connection {
-  /** Undefined: a unix socket, or no socket at all. */
+/** What a wire reports about its connection. */
+export interface TrackedConnection {
+  /** Undefined for a unix socket. */
   readonly address: string | undefined
-  /** A key was accepted here; undefined: whoever was here before has left. */
+  /** The connection sent a valid key. Undefined: it is unauthenticated again, after a reset. */
   identified(caller: Caller | undefined): void
-  /** Bytes that are kept for it until it reads. */
-  owed(bytes: number): void
-  /** It has read something. */
+  /** Bytes of responses that are buffered until the client reads them. */
+  setUnread(bytes: number): void
+  /** The client has read something. */
   progressed(): void
-  /** A request is being served. A stranger is not idle meanwhile. */
-  busy(busy: boolean): void
-  /** How it is to be closed. Until this is called it is cut off. */
-  ends(end: (reason: Reason) => void): void
+  /** A request is being served. A busy connection is not idle. */
+  setBusy(busy: boolean): void
+  /** Sets how the connection is closed. @default the socket is destroyed */
+  closeWith(close: (reason: CloseReason) => void): void
 }
 
-export interface Reason {
+export interface CloseReason {
   readonly code: 'LIMIT' | 'UNAUTHENTICATED'
   readonly message: string
 }
 
-/** How often strangers are looked at. */
-const SWEEP = 1_000
-/** One address may leave so large a share of all unread answers. */
-const SHARE_OF_ONE = 1 / 2
-/** When there is too much, connections are closed until this share of the limit is left. */
-const RELIEVED = 3 / 4
+/** How often idle unauthenticated connections are looked for, in ms. */
+const SWEEP_INTERVAL = 1_000
+/** The share of the limit `unread` that one address may use. */
+const MAX_ADDRESS_SHARE = 1 / 2
+/** When a limit on unread bytes is exceeded, connections are closed until this share of it is left. */
+const RELIEF_SHARE = 3 / 4
 
-interface Entry {
+interface OpenConnection {
   readonly socket: Socket
   readonly address: string | undefined
   caller: Caller | undefined
-  /** Since when it has been a stranger's and idle. */
-  since: number
+  /** When it was last busy, or became unauthenticated. */
+  idleSince: number
   busy: boolean
   unread: number
   progressedAt: number
-  end: (reason: Reason) => void
+  close: (reason: CloseReason) => void
+}
+
+interface ServerConnectionsOptions {
+  readonly access: AccessControl
+  readonly clock: Clock
+  readonly limits: Limits
+  readonly log: ServerLog
 }
 
 export class Connections {
-  static readonly #bySocket = new WeakMap<object, Connection>()
-  readonly #gate: AccessControl
+  static readonly #bySocket = new WeakMap<object, TrackedConnection>()
+  readonly #access: AccessControl
   readonly #clock: Clock
   readonly #limits: Limits
-  readonly #log: Log
-  readonly #open = new Set<Entry>()
-  /** Those idle for longest first. */
-  readonly #strangers = new Set<Entry>()
-  readonly #strangersAt = new Map<string, number>()
-  readonly #unreadAt = new Map<string, number>()
+  readonly #log: ServerLog
+  readonly #open = new Set<OpenConnection>()
+  /** The longest idle first. */
+  readonly #unauthenticated = new Set<OpenConnection>()
+  readonly #unauthenticatedByAddress = new Map<string, number>()
+  readonly #unreadByAddress = new Map<string, number>()
   #unread = 0
-  #sweep: (() => void) | undefined
+  #cancelSweep: (() => void) | undefined
 
-  constructor({
-    gate,
-    clock,
-    limits,
-    log,
-  }: { readonly gate: AccessControl; readonly clock: Clock; readonly limits: Limits; readonly log: Log }) {
-    this.#gate = gate
+  constructor({ access, clock, limits, log }: ServerConnectionsOptions) {
+    this.#access = access
     this.#clock = clock
     this.#limits = limits
     this.#log = log
   }
 
-  /** The connection of a socket that `open` was called with. */
-  static of(socket: object): Connection | undefined {
+  /** The connection of a socket that was passed to `open`. */
+  static of(socket: object): TrackedConnection | undefined {
     return Connections.#bySocket.get(socket)
   }
 
@@ -85,162 +89,169 @@ export class Connections {
     return this.#open.size
   }
 
-  /** Bytes of answers that have not been read, for metrics and tests. */
+  /** Bytes of unread responses of all connections, for metrics and tests. */
   get unread(): number {
     return this.#unread
   }
 
-  /** Makes room, and takes it in. Undefined: there is none, even without strangers. */
-  open(socket: Socket): Connection | undefined {
+  /** Tracks a new connection. Closes an unauthenticated one if that makes room. Returns undefined if there is no room. */
+  open(socket: Socket): TrackedConnection | undefined {
     const { connections, reserved, strangersPerAddress } = this.#limits
     const address = socket.remoteAddress
     const before = this.#open.size
-    if (this.#gate.closed) {
-      const here = address === undefined ? 0 : (this.#strangersAt.get(address) ?? 0)
-      if (here >= strangersPerAddress) this.#evict(found => found.address === address)
-      else if (this.#strangers.size >= connections - reserved || before >= connections) this.#evict(() => true)
+    if (this.#access.keyRequired) {
+      const fromAddress = address === undefined ? 0 : (this.#unauthenticatedByAddress.get(address) ?? 0)
+      if (fromAddress >= strangersPerAddress) this.#evict(other => other.address === address)
+      else if (this.#unauthenticated.size >= connections - reserved || before >= connections) this.#evict(() => true)
     }
     if (this.#open.size >= connections) return undefined
-    const entry: Entry = {
+    const open: OpenConnection = {
       ...{ socket, address, caller: undefined, busy: false, unread: 0 },
-      ...{ since: this.#clock.now(), progressedAt: 0, end: () => socket.destroy() },
+      ...{ idleSince: this.#clock.now(), progressedAt: 0, close: () => socket.destroy() },
     }
-    this.#open.add(entry)
-    this.#judge(entry)
-    if (this.#sweep === undefined) this.#sweepLater()
-    socket.once('close', () => this.#close(entry))
-    const connection: Connection = {
+    this.#open.add(open)
+    this.#classify(open)
+    if (this.#cancelSweep === undefined) this.#scheduleSweep()
+    socket.once('close', () => this.#forget(open))
+    const connection: TrackedConnection = {
       address,
       identified: caller => {
-        entry.caller = caller
-        this.#judge(entry)
+        open.caller = caller
+        this.#classify(open)
       },
-      owed: bytes => this.#owe(entry, bytes),
+      setUnread: bytes => this.#setUnread(open, bytes),
       progressed: () => {
-        entry.progressedAt = this.#clock.now()
+        open.progressedAt = this.#clock.now()
       },
-      busy: busy => {
-        entry.busy = busy
-        this.#refresh(entry)
+      setBusy: busy => {
+        open.busy = busy
+        this.#refresh(open)
       },
-      ends: end => {
-        entry.end = end
+      closeWith: close => {
+        open.close = close
       },
     }
     Connections.#bySocket.set(socket, connection)
     return connection
   }
 
-  #close(entry: Entry): void {
-    this.#open.delete(entry)
-    this.#strange(entry, false)
-    this.#owe(entry, 0)
+  #forget(open: OpenConnection): void {
+    this.#open.delete(open)
+    this.#setUnauthenticated(open, false)
+    this.#setUnread(open, 0)
     if (this.#open.size > 0) return
-    this.#sweep?.()
-    this.#sweep = undefined
+    this.#cancelSweep?.()
+    this.#cancelSweep = undefined
   }
 
-  // Strangers
+  // Unauthenticated connections
 
-  #judge(entry: Entry): void {
-    if (!this.#open.has(entry)) return
-    this.#strange(entry, this.#gate.closed && (entry.caller === undefined || !this.#gate.admits(entry.caller)))
+  #classify(open: OpenConnection): void {
+    if (!this.#open.has(open)) return
+    const { caller } = open
+    this.#setUnauthenticated(open, this.#access.keyRequired && (caller === undefined || !this.#access.admits(caller)))
   }
 
-  #strange(entry: Entry, strange: boolean): void {
-    if (this.#strangers.has(entry) === strange) return
-    if (strange) {
-      entry.since = this.#clock.now()
-      this.#strangers.add(entry)
-    } else this.#strangers.delete(entry)
-    if (entry.address !== undefined) add(this.#strangersAt, entry.address, strange ? 1 : -1)
+  #setUnauthenticated(open: OpenConnection, unauthenticated: boolean): void {
+    if (this.#unauthenticated.has(open) === unauthenticated) return
+    if (unauthenticated) {
+      open.idleSince = this.#clock.now()
+      this.#unauthenticated.add(open)
+    } else this.#unauthenticated.delete(open)
+    if (open.address !== undefined) add(this.#unauthenticatedByAddress, open.address, unauthenticated ? 1 : -1)
   }
 
-  #refresh(entry: Entry): void {
-    entry.since = this.#clock.now()
-    if (this.#strangers.delete(entry)) this.#strangers.add(entry)
+  #refresh(open: OpenConnection): void {
+    open.idleSince = this.#clock.now()
+    if (this.#unauthenticated.delete(open)) this.#unauthenticated.add(open)
   }
 
-  #evict(which: (entry: Entry) => boolean): void {
-    for (const entry of this.#strangers) {
-      if (!which(entry)) continue
-      this.#leave(entry, {
+  /** Closes the unauthenticated connection that was idle for longest, among those that match. */
+  #evict(matches: (open: OpenConnection) => boolean): void {
+    for (const open of this.#unauthenticated) {
+      if (!matches(open)) continue
+      this.#close(open, {
         code: 'LIMIT',
-        message: 'there are as many connections without a key as are allowed, and others wait: connect again, and show a key at once',
+        message:
+          'the limit on connections without a key is reached, and this one was idle for longest: connect again, and send a key first',
       })
       return
     }
   }
 
-  #leave(entry: Entry, reason: Reason): void {
-    this.#close(entry) // its slot is free now, though its socket may need a moment
-    entry.end(reason)
+  #close(open: OpenConnection, reason: CloseReason): void {
+    this.#forget(open) // frees its slot now: the socket may take a moment to close
+    open.close(reason)
   }
 
-  #sweepLater(): void {
+  #scheduleSweep(): void {
     const clock = this.#clock
-    // What waits in the sockets is read before anyone is judged: after a stall of our own everyone looks idle.
-    this.#sweep = clock.after(SWEEP, () => clock.soon(() => clock.soon(() => this.#lookAround())))
+    // Read waiting input first, then judge: after a stall of this process every connection looks idle.
+    this.#cancelSweep = clock.after(SWEEP_INTERVAL, () => clock.soon(() => clock.soon(() => this.#sweep())))
   }
 
-  #lookAround(): void {
+  #sweep(): void {
     if (this.#open.size === 0) return
-    // Keys come and go while connections last.
-    for (const entry of this.#open) this.#judge(entry)
+    // Keys change while connections stay open.
+    for (const open of this.#open) this.#classify(open)
     const oldest = this.#clock.now() - this.#limits.strangerTime
-    for (const entry of this.#strangers)
-      if (entry.since <= oldest && !entry.busy)
-        this.#leave(entry, {
+    for (const open of this.#unauthenticated)
+      if (open.idleSince <= oldest && !open.busy)
+        this.#close(open, {
           code: 'UNAUTHENTICATED',
-          message: `no key was shown for ${this.#limits.strangerTime} ms: connect again, and show one`,
+          message: `this connection sent no key within ${this.#limits.strangerTime} ms: connect again, and send one`,
         })
     if (this.#open.size === 0) return
-    this.#sweepLater()
+    this.#scheduleSweep()
   }
 
-  // Answers that are not read
+  // Unread responses
 
-  #owe(entry: Entry, bytes: number): void {
-    const more = (this.#open.has(entry) ? bytes : 0) - entry.unread
-    if (more === 0) return
-    if (more < 0 || entry.unread === 0) entry.progressedAt = this.#clock.now()
-    entry.unread += more
-    this.#unread += more
-    if (entry.address !== undefined) add(this.#unreadAt, entry.address, more)
-    if (more < 0) return
-    const most = this.#limits.unread
-    if (this.#unread > most)
+  #setUnread(open: OpenConnection, bytes: number): void {
+    const change = (this.#open.has(open) ? bytes : 0) - open.unread
+    if (change === 0) return
+    if (change < 0 || open.unread === 0) open.progressedAt = this.#clock.now()
+    open.unread += change
+    this.#unread += change
+    if (open.address !== undefined) add(this.#unreadByAddress, open.address, change)
+    if (change < 0) return
+    const max = this.#limits.unread
+    if (this.#unread > max)
       this.#relieve(
         () => true,
         () => this.#unread,
-        most,
+        max,
       )
-    else if (entry.address !== undefined && this.#unreadAt.get(entry.address)! > most * SHARE_OF_ONE)
+    else if (open.address !== undefined && this.#unreadByAddress.get(open.address)! > max * MAX_ADDRESS_SHARE)
       this.#relieve(
-        ({ address }) => address === entry.address,
-        () => this.#unreadAt.get(entry.address!) ?? 0,
-        most * SHARE_OF_ONE,
+        ({ address }) => address === open.address,
+        () => this.#unreadByAddress.get(open.address!) ?? 0,
+        max * MAX_ADDRESS_SHARE,
       )
   }
 
-  #relieve(which: (entry: Entry) => boolean, unread: () => number, most: number): void {
-    const owing = [...this.#open].filter(entry => entry.unread > 0 && which(entry))
-    const rank = (entry: Entry) => (this.#strangers.has(entry) ? 0 : 1)
-    owing.sort((a, b) => rank(a) - rank(b) || a.progressedAt - b.progressedAt)
+  /** Closes matching connections until `unread` is well below `max`: first unauthenticated ones, then those that have not read for longest. */
+  #relieve(matches: (open: OpenConnection) => boolean, unread: () => number, max: number): void {
+    const candidates = [...this.#open].filter(open => open.unread > 0 && matches(open))
+    const rank = (open: OpenConnection) => (this.#unauthenticated.has(open) ? 0 : 1)
+    candidates.sort((a, b) => rank(a) - rank(b) || a.progressedAt - b.progressedAt)
     const before = unread()
     let closed = 0
-    for (const entry of owing) {
-      if (unread() <= most * RELIEVED) break
+    for (const open of candidates) {
+      if (unread() <= max * RELIEF_SHARE) break
       closed++
-      this.#leave(entry, { code: 'LIMIT', message: 'answers were left unread while there was no room for more' })
-      entry.socket.destroy()
+      this.#close(open, {
+        code: 'LIMIT',
+        message: 'the limit on unread responses is reached: read responses before you send more requests',
+      })
+      open.socket.destroy()
     }
-    this.#log.warn({ bytes: before, limit: this.#limits.unread, closed }, 'answers were left unread: connections were closed')
+    this.#log.warn({ bytes: before, limit: this.#limits.unread, closed }, 'closed connections that left responses unread')
   }
 }
 
-function add(counts: Map<string, number>, name: string, more: number): void {
-  const count = (counts.get(name) ?? 0) + more
+function add(counts: Map<string, number>, name: string, change: number): void {
+  const count = (counts.get(name) ?? 0) + change
   if (count === 0) counts.delete(name)
   else counts.set(name, count)
 }

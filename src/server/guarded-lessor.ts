@@ -1,37 +1,29 @@
 /**
- * Where every wire comes to: the lessor as callers see it that have keys, limits and connections of their own.
+ * The lessor as remote callers see it: with keys, limits, audit, and waiting on behalf of a connection. All wires go through it.
  *
- * A wire turns bytes into calls of this and answers into bytes; it decides nothing. Refusals are outcomes, which the wire words; failures are
- * thrown LeaseErrors.
+ * A wire turns bytes into calls of this class, and results into bytes. It makes no decisions. Refusals are returned as outcomes; failures are thrown as
+ * LeaseErrors.
  */
-import { type Clock, systemClock, unlessAborted } from '../clock.ts'
+import { type Clock, systemClock, unlessAborted, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import { badText, NAME_BYTES } from '../kernel/name.ts'
 import type { Granted, Outcome, Queued, Refused } from '../kernel/outcome.ts'
-import {
-  type Completion,
-  complete,
-  holdersOf,
-  type Lessor,
-  type ProposeOptions,
-  type Query,
-  type ReadOptions,
-  type View,
-  type WatchOptions,
-} from '../lessor.ts'
+import { complete } from '../lessor/complete.ts'
+import { holdersOf } from '../lessor/holders-of.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
-import { Audit, type Audited, type Concern } from './audit.ts'
+import { Audit, type AuditRecord, type ForeignLeases } from './audit.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { type RemoteWaiterOptions, RemoteWaiters } from './remote-waiters.ts'
 
-export type { Audited } from './audit.ts'
+export type { AuditRecord } from './audit.ts'
 
 export interface GuardedRequest {
   readonly op?: Operation
   readonly signal?: AbortSignal
-  /** Speaks for this key. The operator's right alone. */
+  /** Act for this key. Only the operator may. */
   readonly key?: number
 }
 
@@ -39,46 +31,48 @@ export interface GuardedLessorOptions {
   readonly lessor: Lessor
   readonly limits?: Limits
   readonly clock?: Clock
-  readonly audit?: (done: Audited) => void
-  /** A secret that is in no log: whoever has it speaks for the store itself. */
+  readonly audit?: (record: AuditRecord) => void
+  /** The operator's secret. Its caller acts for the store itself. @default none */
   readonly operator?: string
-  /** Places that an administrator's key may move the leases to; none unless said otherwise. The operator may move them anywhere. */
+  /** Stores that an administrator's key may move the leases to. The operator may move them anywhere. @default none */
   readonly moveTo?: readonly string[]
 }
 
-const UNCOUNTED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
+/** Not counted against the limit `rate`: a refused renewal would end a lease. */
+const NOT_RATE_LIMITED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
 const SECOND = 1_000
-/** So long it is asked who was in the way of a wait in vain. */
-const NAMING = 250
-/** Leases or resources in one answer. */
+/** Timeout for looking up the holders that a waiter timed out on, in ms. */
+const HOLDERS_TIMEOUT = 250
+/** Maximum leases or resources in one list. */
 export const MAX_LISTED = 100_000
-export const NOTHING_MORE: GuardedRequest = {}
+export const NO_REQUEST_OPTIONS: GuardedRequest = {}
 
 export class GuardedLessor implements AsyncDisposable {
   readonly lessor: Lessor
-  readonly gate: AccessControl
+  readonly access: AccessControl
   readonly limits: Limits
   readonly clock: Clock
   readonly #audit: Audit
   readonly #moveTo: ReadonlySet<string>
-  readonly #waiting: RemoteWaiters
-  /** Requests in this second, by key. */
-  readonly #asked = new Map<number, number>()
-  /** Watches open now: by key, and by connection for those who have none. */
-  readonly #watches = new Map<number | Caller, number>()
+  readonly #waiters: RemoteWaiters
+  /** Requests in the current second, by key. */
+  readonly #requests = new Map<number, number>()
+  /** When the current second began. */
   #second = 0
+  /** Open watches by key, or by connection for callers without a key. */
+  readonly #watches = new Map<number | Caller, number>()
 
   private constructor(
-    gate: AccessControl,
+    access: AccessControl,
     { lessor, limits = DEFAULT_LIMITS, clock = systemClock, audit = () => {}, moveTo = [] }: GuardedLessorOptions,
   ) {
     this.#moveTo = new Set(moveTo)
     this.lessor = lessor
-    this.gate = gate
+    this.access = access
     this.limits = limits
     this.clock = clock
     this.#audit = new Audit(lessor, audit)
-    this.#waiting = new RemoteWaiters(lessor, clock)
+    this.#waiters = new RemoteWaiters(lessor, clock)
   }
 
   static async open(options: GuardedLessorOptions): Promise<GuardedLessor> {
@@ -86,9 +80,9 @@ export class GuardedLessor implements AsyncDisposable {
     return new GuardedLessor(await AccessControl.open(lessor, { operator, clock }), options)
   }
 
-  /** How many wait through this server. */
+  /** The number of waiters that are connected to this server. */
   get waiting(): number {
-    return this.#waiting.size
+    return this.#waiters.size
   }
 
   get watches(): number {
@@ -97,65 +91,65 @@ export class GuardedLessor implements AsyncDisposable {
     return open
   }
 
-  propose(caller: Caller, command: Command, asked: GuardedRequest = NOTHING_MORE): Promise<Outcome> {
-    return new Promise((settle, fail) => this.submit(caller, command, asked, { settle, fail }))
+  propose(caller: Caller, command: Command, request: GuardedRequest = NO_REQUEST_OPTIONS): Promise<Outcome> {
+    return new Promise((settle, fail) => this.submit(caller, command, request, { settle, fail }))
   }
 
-  /** Most requests come this way. Never throws: what is not let in is told, too. */
-  submit(caller: Caller, asks: Command, asked: GuardedRequest, told: Completion): void {
+  /** The fast path of `propose`, without promises. Never throws: failures go to the completion as well. */
+  submit(caller: Caller, requested: Command, request: GuardedRequest, completion: Completion): void {
     try {
       const { lessor } = this
-      const options = this.#admit(caller, asks, asked)
-      const command = signed(caller, asks)
-      const concern = this.#audit.concern(command, options.key, this.gate.administers(caller, options.key))
-      const seen = command?.kind === 'acquire' && command.holding !== undefined ? this.#censored(caller, told) : told
-      if (concern === undefined && lessor.submit !== undefined) return lessor.submit(command, options, seen)
-      const forbidden = this.#mayNotMove(caller, command)
+      const options = this.#admit(caller, requested, request)
+      const command = withKeyName(caller, requested)
+      const foreign = this.#audit.foreignLeases(command, options.key, this.access.administers(caller, options.key))
+      const redacted = command?.kind === 'acquire' && command.holding !== undefined ? this.#redacted(caller, completion) : completion
+      if (foreign === undefined && lessor.submit !== undefined) return lessor.submit(command, options, redacted)
+      const forbidden = this.#refuseMove(caller, command)
       const outcome = forbidden === undefined ? lessor.propose(command, options) : Promise.resolve(forbidden)
-      complete(seen, concern === undefined ? outcome : this.#audited(caller, command, outcome, concern))
+      complete(redacted, foreign === undefined ? outcome : this.#audited(caller, command, outcome, foreign))
     } catch (error) {
-      told.fail(error)
+      completion.fail(error)
     }
   }
 
   /**
-   * The server goes along with a move: it opens whatever place is named, as its own user, and serves what it finds there. So the place is the operator's
-   * choice, or named in the server's configuration; a key that came over the network chooses none.
+   * On a move the server opens the named store as its own user and serves what it finds there. So only the operator or the server's configuration may choose the
+   * store, never a key that came over the network.
    */
-  #mayNotMove(caller: Caller, command: Command): Refused | undefined {
+  #refuseMove(caller: Caller, command: Command): Refused | undefined {
     if (command?.kind !== 'move' || caller.operator === true) return undefined
     const { to } = command
     if (to === undefined ? this.#moveTo.size > 0 : this.#moveTo.has(to)) return undefined
     const message =
-      'moving leases to another store is for the operator: run leasehold migrate where the store itself can be opened, or name the place in the configuration of the server ("serve": {"moveTo": ["…"]})'
+      'only the operator may move leases to another store: run leasehold migrate where the store itself can be opened, or name the store in the configuration of the server ("serve": {"moveTo": ["…"]})'
     return { kind: 'refused', revision: 0, code: 'FORBIDDEN', message, facts: {} }
   }
 
-  /** Only a waiter that declares what it holds can be refused because of what others hold. */
-  #censored(caller: Caller, told: Completion): Completion {
-    return { settle: outcome => told.settle(this.gate.refusal(caller, outcome)), fail: error => told.fail(error) }
+  /** A deadlock names resources of other holders. Only a waiter that declares what it holds can be refused for one. */
+  #redacted(caller: Caller, completion: Completion): Completion {
+    return { settle: outcome => completion.settle(this.access.redact(caller, outcome)), fail: error => completion.fail(error) }
   }
 
   #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: GuardedRequest): ProposeOptions & { readonly key: number } {
-    this.gate.admit(caller)
-    // What has not even a kind is the lessor's to refuse.
-    if (!UNCOUNTED.has(command?.kind)) this.#count(caller)
+    this.access.admit(caller)
+    // The lessor refuses a command without a kind.
+    if (!NOT_RATE_LIMITED.has(command?.kind)) this.#countRequest(caller)
     if (key !== caller.key && caller.operator !== true)
-      throw new LeaseError('FORBIDDEN', `${caller.name} may not speak for another key`, { facts: { key } })
+      throw new LeaseError('FORBIDDEN', `${caller.name} may not act for another key: only the operator may`, { facts: { key } })
     return op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) }
   }
 
-  async #audited(caller: Caller, command: Command, proposed: Promise<Outcome>, concern: NonNullable<Concern>): Promise<Outcome> {
+  async #audited(caller: Caller, command: Command, proposed: Promise<Outcome>, foreign: NonNullable<ForeignLeases>): Promise<Outcome> {
     const outcome = await proposed
-    await this.#audit.done(caller, command, outcome, concern)
-    // Whoever was told that there is a key now, or no longer, finds it so.
-    if (command.kind === 'key' || command.kind === 'unkey') await this.gate.learn()
+    await this.#audit.record(caller, command, outcome, foreign)
+    // Apply the change before its outcome is returned: the caller relies on it from then on.
+    if (command.kind === 'key' || command.kind === 'unkey') await this.access.reloadKeys()
     return outcome
   }
 
   /**
-   * Asks and, when others have it, waits up to `wait` ms. `signal` is the asker's connection: its place goes when that goes. A grant that was
-   * `waited` for must be renewed once before anyone trusts it. A wait in vain throws `TIMEOUT`.
+   * Acquires, and waits up to `wait` ms if the resources are held. `signal` fires when the caller's connection closes: its place in the queue is then given up.
+   * A grant with `waited` must be renewed once before the holder trusts it. Throws `TIMEOUT` when the wait is over.
    */
   async acquire(
     caller: Caller,
@@ -163,65 +157,61 @@ export class GuardedLessor implements AsyncDisposable {
     { wait, op, signal }: GuardedRequest & { readonly wait: number },
   ): Promise<Outcome | (Granted & { readonly waited: boolean })> {
     const { wait: _, ...now } = command
-    // Without the signal: what was asked may happen all the same, and then somebody must know it to undo it.
+    // Without the signal: the command may be applied even if it fires, and this code must know the outcome to undo it.
     const outcome = await this.propose(caller, wait > 0 ? { ...now, wait: true } : now, op === undefined ? {} : { op })
     if (outcome.kind === 'granted') {
-      // Under an operation it may have been asked again through another connection, and be believed there.
+      // With an operation, the client may have repeated the request on another connection and rely on the grant there.
       if (op !== undefined || !signal?.aborted) return { ...outcome, waited: false }
       this.lessor.propose({ kind: 'release', lease: outcome.lease }).catch(() => {})
       throw signal.reason
     }
     if (outcome.kind !== 'queued') return outcome
-    const over = new AbortController()
-    const leave = () => over.abort(signal!.reason)
-    signal?.addEventListener('abort', leave, { once: true })
-    if (signal?.aborted) leave()
-    const inVain = waitedInVain(command, wait)
-    const cancel = this.clock.after(wait, () => over.abort(inVain))
+    const stop = new AbortController()
+    const unlink = signal && whenAborted(signal, () => stop.abort(signal.reason))
+    const timedOut = timeoutError(command, wait)
+    const cancel = this.clock.after(wait, () => stop.abort(timedOut))
     try {
-      return { ...(await this.follow(caller, outcome, over.signal, { remember: op !== undefined })), waited: true }
+      return { ...(await this.follow(caller, outcome, stop.signal, { remember: op !== undefined })), waited: true }
     } catch (error) {
       const ended = op !== undefined && error instanceof LeaseError && error.code === 'GONE'
-      if (ended && (await this.#waiting.wasInVain(outcome.lease))) throw await this.#inVain(command, wait)
-      throw over.signal.aborted && error === inVain ? await this.#inVain(command, wait) : error
+      if (ended && (await this.#waiters.hasTimedOut(outcome.lease))) throw await this.#timeoutWithHolders(command, wait)
+      throw stop.signal.aborted && error === timedOut ? await this.#timeoutWithHolders(command, wait) : error
     } finally {
       cancel()
-      signal?.removeEventListener('abort', leave)
+      unlink?.()
     }
   }
 
-  /** With who is in the way: that is told to whoever asks for a name, as it is by `HELD`. */
-  async #inVain(command: Acquire, wait: number): Promise<LeaseError> {
+  /** Names the current holders, as `HELD` does: a caller that may acquire a resource may know who holds it. */
+  async #timeoutWithHolders(command: Acquire, wait: number): Promise<LeaseError> {
     const late = new AbortController()
-    const cancel = this.clock.after(NAMING, () => late.abort())
+    const cancel = this.clock.after(HOLDERS_TIMEOUT, () => late.abort())
     const names = command.wants.map(({ resource }) => resource)
     const holders = await unlessAborted(holdersOf(this.lessor, names), late.signal).catch(() => [])
     cancel()
-    return waitedInVain(command, wait, holders)
+    return timeoutError(command, wait, holders)
   }
 
-  /** For those who were answered `queued` and are to be told of the grant later: see Waiting. A revoked key's place goes at once. */
+  /** Waits for the grant of a queued lease (see RemoteWaiters). Its place is given up at once if the caller's key is revoked. */
   async follow(caller: Caller, queued: Queued, signal: AbortSignal, options?: RemoteWaiterOptions): Promise<Granted> {
-    const stay = this.#stay(caller, signal)
+    const admission = this.#whileAdmitted(caller, signal)
     try {
-      return await this.#waiting.follow(queued, stay.signal, options)
+      return await this.#waiters.follow(queued, admission.signal, options)
     } finally {
-      stay.over()
+      admission.end()
     }
   }
 
-  /** A signal that fires when `signal` does, or, with `UNAUTHENTICATED`, when the caller is let in no more. */
-  #stay(caller: Caller, signal: AbortSignal): { readonly signal: AbortSignal; readonly over: () => void } {
+  /** A signal that fires with `signal`, or with `UNAUTHENTICATED` when the caller's key is revoked. */
+  #whileAdmitted(caller: Caller, signal: AbortSignal): { readonly signal: AbortSignal; readonly end: () => void } {
     const stop = new AbortController()
-    const leave = () => stop.abort(signal.reason)
-    const forget = this.gate.mind(caller, error => stop.abort(error))
-    signal.addEventListener('abort', leave, { once: true })
-    if (signal.aborted) leave()
-    const over = () => {
-      forget()
-      signal.removeEventListener('abort', leave)
+    const unsubscribe = this.access.onRevoked(caller, error => stop.abort(error))
+    const unlink = whenAborted(signal, () => stop.abort(signal.reason))
+    const end = () => {
+      unsubscribe()
+      unlink()
     }
-    return { signal: stop.signal, over }
+    return { signal: stop.signal, end }
   }
 
   async read<K extends Query['kind']>(
@@ -229,115 +219,124 @@ export class GuardedLessor implements AsyncDisposable {
     query: Extract<Query, { readonly kind: K }>,
     options: ReadOptions = {},
   ): Promise<View<K>> {
-    this.gate.admit(caller)
-    this.#count(caller)
-    const narrowed = this.gate.narrowed(caller, query)
-    // Views are made all of one state, in one turn of the loop: a million of them would keep everyone from renewing.
+    this.access.admit(caller)
+    this.#countRequest(caller)
+    const narrowed = this.access.narrow(caller, query)
+    // A list is built from one state in one turn of the event loop: a list of a million would delay all renewals.
     const { limit } = query as { readonly limit?: number }
-    const bounded = query.kind === 'leases' || query.kind === 'resources'
-    const asked = bounded ? { ...narrowed, limit: Math.min(limit ?? MAX_LISTED, MAX_LISTED) } : narrowed
-    const view = this.gate.filter(caller, query, await this.lessor.read<K>(asked, options))
-    // Who did not ask for a part must not take it for the whole.
+    const isBounded = query.kind === 'leases' || query.kind === 'resources'
+    const bounded = isBounded ? { ...narrowed, limit: Math.min(limit ?? MAX_LISTED, MAX_LISTED) } : narrowed
+    const view = this.access.filter(caller, query, await this.lessor.read<K>(bounded, options))
+    // A caller that set no limit must not take a part for the whole list.
     if (view.more && limit === undefined)
-      throw new LeaseError('LIMIT', `there are more than ${MAX_LISTED}: say a limit to have so many of them, or name a narrower prefix`, {
-        facts: { limit: MAX_LISTED },
-      })
+      throw new LeaseError(
+        'LIMIT',
+        `the list has more than ${MAX_LISTED} ${query.kind}: set a limit to get the first ones, or use a narrower prefix`,
+        {
+          facts: { limit: MAX_LISTED },
+        },
+      )
     return view
   }
 
-  /** Throws `FORBIDDEN` where there is nothing under the prefix that the caller may watch. */
+  /** Throws `FORBIDDEN` if the caller may watch nothing under the prefix. */
   mayWatch(caller: Caller, prefix: string): void {
-    this.gate.reach(caller, 'watch', prefix)
+    this.access.requireUnder(caller, 'watch', prefix)
   }
 
-  /** What a caller may see of what happens under a prefix. A revoked key's watch ends at once, with `UNAUTHENTICATED`. */
+  /** The events under a prefix that the caller may see. The watch ends with `UNAUTHENTICATED` when the caller's key is revoked. */
   async *watch(caller: Caller, prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
-    this.gate.admit(caller)
-    // Who has a name is told to whoever asks for it, and a waiter must hear of its grant: so what may be acquired may be watched, where it is named.
-    const byAcquire = prefix !== '' && this.gate.may(caller, 'acquire', prefix)
+    this.access.admit(caller)
+    // A waiter must learn of its grant. So a caller may watch a resource that it may acquire, if it names the resource.
+    const byAcquire = prefix !== '' && this.access.may(caller, 'acquire', prefix)
     if (!byAcquire) this.mayWatch(caller, prefix)
     const key = caller.key === 0 ? caller : caller.key
     const open = this.#watches.get(key) ?? 0
     if (open >= this.limits.watches)
-      throw new LeaseError('LIMIT', `${caller.name} has ${open} watches open, as many as are allowed: watch a prefix over several names`, {
-        facts: { limit: this.limits.watches, retryAfter: SECOND },
-      })
+      throw new LeaseError(
+        'LIMIT',
+        `${caller.name} has ${open} open watches, the limit: close one, or watch a prefix that covers several names`,
+        {
+          facts: { limit: this.limits.watches, retryAfter: SECOND },
+        },
+      )
     this.#watches.set(key, open + 1)
-    const stay = this.#stay(caller, options.signal)
+    const admission = this.#whileAdmitted(caller, options.signal)
     try {
-      for await (const events of this.lessor.watch(prefix, { ...options, signal: stay.signal })) {
-        const shown = this.gate.events(caller, events, byAcquire)
-        if (shown.length > 0) yield shown
+      for await (const events of this.lessor.watch(prefix, { ...options, signal: admission.signal })) {
+        const visible = this.access.visibleEvents(caller, events, byAcquire)
+        if (visible.length > 0) yield visible
       }
-      if (!options.signal.aborted) stay.signal.throwIfAborted()
+      if (!options.signal.aborted) admission.signal.throwIfAborted()
     } finally {
-      stay.over()
+      admission.end()
       const left = this.#watches.get(key)! - 1
       if (left === 0) this.#watches.delete(key)
       else this.#watches.set(key, left)
     }
   }
 
-  /** How far the log has come, for a client to show when it comes back; undefined where that is not known. */
+  /** How far the log has come. A client sends it back when it reconnects. Undefined if the lessor does not know. */
   get witness(): string | undefined {
     return this.lessor.witness
   }
 
-  /** Whether the log contains what a client saw. The caller has been let in. */
+  /** Whether the log contains what a client saw. Admit the caller first. */
   async continues(witness: string): Promise<boolean> {
     return (await this.lessor.continues?.(witness)) ?? true
   }
 
-  /** Everything, as the bytes of a backup file, for an administrator of everything. Throws `FORBIDDEN`, and `UNSUPPORTED` where none can be had. */
+  /** A backup file of the whole store, for callers with `admin` on everything. Throws `FORBIDDEN`, or `UNSUPPORTED` if the lessor makes no backups. */
   backup(caller: Caller, signal: AbortSignal): AsyncIterable<Uint8Array> {
-    this.gate.demand(caller, 'admin', '')
-    if (this.lessor.backup === undefined) throw new LeaseError('UNSUPPORTED', 'no backup can be had here: ask where the store is')
-    this.#audit.backup(caller)
+    this.access.require(caller, 'admin', '')
+    if (this.lessor.backup === undefined)
+      throw new LeaseError('UNSUPPORTED', 'this server cannot make a backup: run leasehold backup where the store itself can be opened')
+    this.#audit.recordBackup(caller)
     return this.#backup(caller, signal)
   }
 
   async *#backup(caller: Caller, signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
-    const stay = this.#stay(caller, signal)
+    const admission = this.#whileAdmitted(caller, signal)
     try {
-      yield* this.lessor.backup!({ signal: stay.signal })
-      if (!signal.aborted) stay.signal.throwIfAborted()
+      yield* this.lessor.backup!({ signal: admission.signal })
+      if (!signal.aborted) admission.signal.throwIfAborted()
     } finally {
-      stay.over()
+      admission.end()
     }
   }
 
-  #count({ key, name }: Caller): void {
+  #countRequest({ key, name }: Caller): void {
     const { rate } = this.limits
     if (rate === 0 || key === 0) return
     const now = this.clock.now()
     if (now - this.#second >= SECOND) {
-      this.#asked.clear()
+      this.#requests.clear()
       this.#second = now
     }
-    const asked = (this.#asked.get(key) ?? 0) + 1
-    if (asked > rate)
-      throw new LeaseError('LIMIT', `${name} asked more than ${rate} times within a second: ask again in a while`, {
+    const requests = (this.#requests.get(key) ?? 0) + 1
+    if (requests > rate)
+      throw new LeaseError('LIMIT', `${name} sent more than ${rate} requests within a second, the limit: retry later`, {
         facts: { limit: rate, retryAfter: Math.ceil(this.#second + SECOND - now) },
       })
-    this.#asked.set(key, asked)
+    this.#requests.set(key, requests)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.gate[Symbol.asyncDispose]()
+    await this.access[Symbol.asyncDispose]()
   }
 }
 
-/** Who comes with a key is called by its name: what they call themselves stands behind it, and can be no one else's. */
-function signed(caller: Caller, command: Command): Command {
+/** Puts the key's name before the name that the caller gave itself in `by`, so that no caller can pose as another. */
+function withKeyName(caller: Caller, command: Command): Command {
   if (caller.key === 0 || !(command?.kind === 'revoke' || command?.kind === 'break' || command?.kind === 'recall')) return command
   const { by = '' } = command
-  // What is not even a text, or too long, is the kernel's to refuse.
+  // The kernel refuses a bad or too long text.
   if (badText(by, NAME_BYTES) !== undefined) return command
-  return { ...command, by: by === '' || by === caller.name ? caller.name : shortened(`${caller.name} (${by})`) }
+  return { ...command, by: by === '' || by === caller.name ? caller.name : truncated(`${caller.name} (${by})`) }
 }
 
-/** So that it fits, as long names go: never in the middle of a character. */
-function shortened(text: string): string {
+/** Cuts a text to the maximum length of a name, but not inside a character. */
+function truncated(text: string): string {
   const bytes = Buffer.from(text)
   if (bytes.length <= NAME_BYTES) return text
   let end = NAME_BYTES
@@ -345,10 +344,10 @@ function shortened(text: string): string {
   return bytes.toString('utf8', 0, end)
 }
 
-function waitedInVain({ wants }: Acquire, wait: number, holders: readonly string[] = []): LeaseError {
+function timeoutError({ wants }: Acquire, wait: number, holders: readonly string[] = []): LeaseError {
   const names = wants.map(({ resource }) => resource)
-  const who = holders.length === 0 ? '' : `: it is held by ${holders.join(', ')}`
-  return new LeaseError('TIMEOUT', `${names.join(', ')} was not granted within ${wait} ms${who}`, {
+  const heldBy = holders.length === 0 ? '' : `: it is held by ${holders.join(', ')}`
+  return new LeaseError('TIMEOUT', `${names.join(', ')} was not granted within ${wait} ms${heldBy}`, {
     facts: { resources: names, waited: wait, ...(holders.length > 0 && { holder: holders[0]!, holders }) },
   })
 }

@@ -1,17 +1,17 @@
-/** Long answers as JSON, piece by piece, with a turn of the loop for others in between. */
+/** Writes long lists as JSON in pieces, and yields to the event loop between pieces. */
 import { turn } from '../clock.ts'
 
-const PIECE = 500
+const PIECE_ITEMS = 500
 
-/** Whether it is written in one piece. */
-export function isShort(items: readonly unknown[]): boolean {
-  return items.length <= PIECE
+/** Whether a list is written in one piece. */
+export function fitsOnePiece(items: readonly unknown[]): boolean {
+  return items.length <= PIECE_ITEMS
 }
 
-/** An object: `items` under their name, and the rest, which has at least one field. */
+/** The JSON object `{[name]: items, ...rest}`. `rest` must have at least one field. */
 export async function* jsonPieces(name: string, items: readonly unknown[], rest: object): AsyncGenerator<string, void, void> {
-  for (let i = 0; i < items.length; i += PIECE) {
-    yield `${i === 0 ? `{"${name}":[` : ','}${JSON.stringify(items.slice(i, i + PIECE)).slice(1, -1)}`
+  for (let i = 0; i < items.length; i += PIECE_ITEMS) {
+    yield `${i === 0 ? `{"${name}":[` : ','}${JSON.stringify(items.slice(i, i + PIECE_ITEMS)).slice(1, -1)}`
     await turn()
   }
   yield `],${JSON.stringify(rest).slice(1)}`

@@ -1,39 +1,46 @@
-/** What one caller may ask of a server before others would feel it. Each has a default, a setting of its name, and a coded refusal. */
+/**
+ * The limits of a server. They keep one client from using up what others need.
+ *
+ * Each limit is a configuration key (`"serve": {"limits": {"body": 131072}}`), has a default, and is enforced with an error that names it. Limits are part of the
+ * documented configuration: the names stay as they are. Fixed bounds that no operator needs to change are constants beside the code that enforces them.
+ */
 import { getHeapStatistics } from 'node:v8'
 import { LeaseError } from '../errors.ts'
 
 export interface Limits {
-  /** Bytes of an HTTP request's body. */
+  /** Maximum bytes in the body of an HTTP request. @default 65536 */
   readonly body: number
-  /** Bytes of one RESP command. */
+  /** Maximum bytes of one RESP command. @default 4194304 */
   readonly command: number
-  /** Bytes of unfinished commands that all connections together may have sent; as many again of unfinished bodies over HTTP. */
+  /** Maximum bytes of incomplete RESP commands over all connections. The same limit applies, separately, to incomplete HTTP bodies. @default 268435456 */
   readonly unfinished: number
-  /** Leases in one renewal. */
+  /** Maximum leases in one renewal. @default 10000 */
   readonly renewals: number
-  /** Bytes of a registration's metadata. */
+  /** Maximum bytes of a registration's metadata, as JSON. @default 8192 */
   readonly metadata: number
-  /** How deep JSON may be nested. */
+  /** Maximum nesting depth of a JSON body. @default 16 */
   readonly depth: number
+  /** Maximum open connections, over all wires. @default 12000 */
   readonly connections: number
-  /** Of the connections, so many are for callers with a key, once there are keys. */
+  /** Connections that only clients with a key can use, once keys exist. @default 3000 */
   readonly reserved: number
-  /** Connections of one address that have shown no key where one is needed. */
+  /** Maximum connections from one address that have not sent a key, where one is required. @default 1000 */
   readonly strangersPerAddress: number
-  /** Ms that such a connection may ask nothing. Then it is closed. */
+  /** Close a connection that has not sent a required key and has been idle for this long, in ms. @default 10000 */
   readonly strangerTime: number
-  /** Bytes of answers that all connections together may leave unread. Then those are closed that have read nothing for the longest time. */
+  /** Maximum bytes of unread responses over all connections. Beyond it, connections that have not read for longest are closed. @default 268435456, at most an eighth of the heap */
   readonly unread: number
-  /** Watches open at once with one key, or on one connection without a key. */
+  /** Maximum open watches of one key, or of one connection without a key. @default 100 */
   readonly watches: number
-  /** Bytes kept for a watcher that does not read. Then it is told to begin anew, or cut off. */
+  /** Maximum bytes buffered for a watcher that does not read. It then gets a `resync`, or is disconnected. @default 1048576 */
   readonly watchBuffer: number
-  /** Ms that a watcher may leave unread what it was sent. Then it is cut off. */
+  /** Disconnect a client that leaves responses unread for this long, in ms. @default 30000 */
   readonly drainTime: number
-  /** Requests a second with one key; 0: any number. Renewals and releases are never counted: refusing them would end leases. */
+  /** Maximum requests per second with one key; 0 for no limit. Renewals and releases are not counted: a refused renewal would end a lease. @default 50000 */
   readonly rate: number
-  /** Ms from the first byte of a request to the end of its header, and of its body. */
+  /** Timeout from the first byte of a request to the end of its header, in ms. @default 10000 */
   readonly headerTime: number
+  /** Timeout for the body of a request, in ms. Also applies to an incomplete RESP command. @default 15000 */
   readonly bodyTime: number
 }
 
@@ -57,13 +64,13 @@ export const DEFAULT_LIMITS: Limits = {
   bodyTime: 15_000,
 }
 
-/** The limits of a server whose configuration says `given`. */
-export function limitsFrom(given: Readonly<Record<string, unknown>> = {}): Limits {
-  for (const [name, value] of Object.entries(given)) {
+/** The limits of a server with this configuration. Throws `INVALID` for an unknown name or a bad value. */
+export function limitsFrom(configured: Readonly<Record<string, unknown>> = {}): Limits {
+  for (const [name, value] of Object.entries(configured)) {
     if (!Object.hasOwn(DEFAULT_LIMITS, name))
-      throw new LeaseError('INVALID', `there is no limit ${name}; there are ${Object.keys(DEFAULT_LIMITS).join(', ')}`)
+      throw new LeaseError('INVALID', `there is no limit ${name}. The limits are ${Object.keys(DEFAULT_LIMITS).join(', ')}`)
     if (!Number.isSafeInteger(value) || (value as number) < 0 || (value as number) > 2 ** 31 - 1)
       throw new LeaseError('INVALID', `the limit ${name} must be a whole number from 0 to ${2 ** 31 - 1}, not ${String(value)}`)
   }
-  return { ...DEFAULT_LIMITS, ...given }
+  return { ...DEFAULT_LIMITS, ...configured }
 }

@@ -1,39 +1,39 @@
 /**
- * Where a connection goes once its first bytes have told which wire it speaks. A door has everything it needs in its context, keeps nothing
- * open after `closing`, and never lets one connection hurt another.
+ * The contract between a server and its wires: what a wire gets to work with. A connection goes to a wire once its first bytes show which protocol it speaks. A wire
+ * keeps nothing open after `closing`, and never lets one connection affect another.
  */
 import type { Server as HttpServer } from 'node:http'
 import type { Clock } from '../clock.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
 import type { Limits } from './limits.ts'
 
-/** Of pino's shape; silent where none is given. Nothing secret is ever handed to it. */
-export interface Log {
+/** A structured log with the methods of pino. Secrets are never passed to it. */
+export interface ServerLog {
   debug(facts: object, message?: string): void
   info(facts: object, message?: string): void
   warn(facts: object, message?: string): void
   error(facts: object, message?: string): void
 }
 
-/** What is logged when a client shows that the log lost what the client saw. */
+/** Logged when a client proves that the log lost records which the client had seen. */
 export const LOG_WENT_BACK =
-  'the log went back: a client saw records that it does not contain, as after a data directory was put back from a copy; what the client held by them is lost'
+  'the log went back: a client saw records that it does not contain, as after a restore from an old copy of the data directory. Leases that the client held by those records are lost'
 
 export interface ListenerContext {
-  readonly desk: GuardedLessor
+  readonly guarded: GuardedLessor
   readonly clock: Clock
   readonly limits: Limits
-  readonly log: Log
-  /** Numbers of the replica and the store, for metrics. */
+  readonly log: ServerLog
+  /** Figures of the replica and the store, for metrics. */
   readonly figures: () => Readonly<Record<string, number>>
-  /** Fires when the server begins to stop: waits and watches end now, what is under way is answered, idle connections are let go. */
+  /** Fires when the server starts to stop: waits and watches end at once, requests in progress are answered, idle connections are closed. */
   readonly closing: AbortSignal
-  /** Connections open now, of every wire. */
+  /** The number of open connections, over all wires. */
   readonly connections: () => number
 }
 
 /**
- * HTTP: a Node server that does not listen itself. Its connections come by `emit('connection', socket)` with everything they sent put back; the
- * port starts its watch over slow headers and bodies (`emit('listening')`), closes idle connections when stopping, and cuts what is left in the end.
+ * Creates the HTTP wire: a Node server that does not listen itself. The port passes it connections by `emit('connection', socket)`, with the bytes already read put back.
+ * The port also starts its timeouts for slow headers and bodies (`emit('listening')`), closes idle connections on stop, and destroys the remaining ones at the end.
  */
 export type Listener = (context: ListenerContext) => HttpServer

@@ -1,20 +1,20 @@
 /**
- * Structured logs, one JSON object a line. What others named themselves may stand in them, so whatever a terminal would act upon or hide is taken
- * out; and whatever has the form of a key is, too, should one ever come this way.
+ * The server's structured log: one JSON object per line. It contains names that clients chose, so characters that a terminal acts on or hides are replaced.
+ * Anything that looks like a key's secret is replaced as well, in case one ever gets here.
  */
 import { type DestinationStream, pino } from 'pino'
-import type { Audited } from './audit.ts'
+import type { AuditRecord } from './audit.ts'
 import { CONTROL_CHARACTERS } from './control-characters.ts'
-import { SECRET } from './key-secret.ts'
-import type { Log } from './listener.ts'
+import { SECRET_PATTERN } from './key-secret.ts'
+import type { ServerLog } from './listener.ts'
 
-const DEEPEST = 6
+const MAX_DEPTH = 6
 
 export function clean(text: string): string {
-  return text.replace(CONTROL_CHARACTERS, '\ufffd').replace(SECRET, '[key]')
+  return text.replace(CONTROL_CHARACTERS, '\ufffd').replace(SECRET_PATTERN, '[key]')
 }
 
-function cleaned(value: unknown, left = DEEPEST): unknown {
+function cleaned(value: unknown, left = MAX_DEPTH): unknown {
   if (typeof value === 'string') return clean(value)
   if (typeof value !== 'object' || value === null) return value
   if (left === 0) return '…'
@@ -27,7 +27,7 @@ export interface LogOptions {
   readonly to?: DestinationStream
 }
 
-export function serverLog({ level = 'info', to }: LogOptions = {}): Log {
+export function serverLog({ level = 'info', to }: LogOptions = {}): ServerLog {
   const options = {
     level,
     base: { name: 'leasehold', pid: process.pid },
@@ -41,12 +41,12 @@ export function serverLog({ level = 'info', to }: LogOptions = {}): Log {
       },
     },
   }
-  // The casts: pino's own types want a tuple here, and we hand on what came.
-  return (to === undefined ? pino(options as object) : pino(options as object, to)) as unknown as Log
+  // The casts: pino's types want a tuple in logMethod, and this passes on whatever it was given.
+  return (to === undefined ? pino(options as object) : pino(options as object, to)) as unknown as ServerLog
 }
 
-/** What operators did, who they were, and what came of it; never what only keys may know. */
-export function auditTo(log: Log): (done: Audited) => void {
+/** Writes audit records to the log: who did what, with which outcome. Hashes, values and passwords are left out. */
+export function auditTo(log: ServerLog): (record: AuditRecord) => void {
   return ({ caller, command, outcome, of = [] }) => {
     const did = command.kind === 'acquire' ? 'steal' : command.kind
     log.info(
@@ -54,7 +54,7 @@ export function auditTo(log: Log): (done: Audited) => void {
         audit: true,
         by: { key: caller.key, name: caller.name },
         did,
-        ...about(command),
+        ...objectOf(command),
         ...(of.length > 0 && { of }),
         ...(outcome && { outcome: outcome.kind === 'refused' ? outcome.code : outcome.kind, revision: outcome.revision }),
       },
@@ -63,13 +63,13 @@ export function auditTo(log: Log): (done: Audited) => void {
   }
 }
 
-function about(command: Audited['command']): object {
+function objectOf(command: AuditRecord['command']): object {
   switch (command.kind) {
-    case 'key': // A hash cannot be turned back, and is still nobody's business.
+    case 'key': // Without the hash of the secret.
       return { on: { name: command.name, allow: command.allow.map(({ verb, prefix }) => `${verb}:${prefix}`) } }
-    case 'acquire': // What it attaches may be anything.
+    case 'acquire': // Without entries, whose values may be anything.
       return { on: { resources: command.wants.map(({ resource }) => resource), holder: command.holder, how: command.steal } }
-    case 'move': // A password may stand in it.
+    case 'move': // Without the password that the URL may contain.
       return { on: { ...(command.to !== undefined && { to: command.to.replace(/\/\/[^@/]*@/, '//…@') }), stay: command.stay } }
     default: {
       const { kind: _, ...rest } = command

@@ -1,45 +1,46 @@
 /**
- * What an operator needs to see, in the form that Prometheus reads. Labels are words of ours alone: names of resources, holders and keys never are,
- * since they would tell one customer of another and could be made up without end.
+ * Metrics in the Prometheus format. Labels contain only our own words. Names of resources, holders and keys are never labels: they would show one tenant's names to
+ * another, and clients could create series without bound.
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
 import type { ListenerContext } from './listener.ts'
-import { RequestCounts } from './request-counts.ts'
+import { RequestCounters } from './request-counters.ts'
 import { StoreWatch } from './store-watch.ts'
 
-/** Upper bounds of what `figures` counts as `commit.le.MS`, in ms. */
-const COMMIT = 'commit.le.'
+/** Figures `commit.le.MS` count appends by their duration, in ms. */
+const COMMIT_BUCKET = 'commit.le.'
+/** Figures `events.TYPE` count events by type. */
 const EVENTS = 'events.'
 
 const FIGURES: Readonly<Record<string, string>> = {
-  appends: 'Entries that this process wrote to the log.',
-  commands: 'Commands in them.',
-  resent: 'Entries sent again because their answer was lost.',
-  voided: 'Entries that came too late to be applied.',
+  appends: 'Records that this process appended to the log.',
+  commands: 'Commands in the records that this process appended.',
+  resent: 'Records appended again because the answer was lost.',
+  voided: 'Records that arrived too late to be applied.',
   snapshots: 'Snapshots taken.',
-  reloads: 'Times that this process was so far behind that it began from a snapshot.',
-  memoryRenewals: 'Renewals kept in memory by the owner of the store.',
-  rewinds: 'Times that a client showed that the log went back, and a generation began.',
-  stalls: 'Times that this process stood still.',
-  stalled: 'For how many ms in all.',
-  proposed: 'Timers that this process said were due.',
-  lateness: 'The latest of them, in ms.',
-  index: 'Entries of the log applied here.',
-  appliedRevision: 'The last revision applied here.',
+  reloads: 'Times that this process was so far behind that it loaded a snapshot.',
+  memoryRenewals: 'Renewals that the owner of the store kept in memory.',
+  rewinds: 'Times that a client proved that the log went back, and a new generation began.',
+  stalls: 'Times that this process stalled.',
+  stalled: 'Total duration of all stalls, in ms.',
+  proposed: 'Timers that this process proposed as due.',
+  lateness: 'The largest delay of a proposed timer, in ms.',
+  index: 'Records of the log applied by this process.',
+  appliedRevision: 'The last revision applied by this process.',
 }
 
 export class Metrics {
-  static readonly #byDesk = new WeakMap<object, Metrics>()
+  static readonly #byServer = new WeakMap<object, Metrics>()
   readonly #registry = new Registry()
   readonly #context: ListenerContext
-  readonly #look: () => Promise<void>
+  readonly #refreshState: () => Promise<void>
 
-  /** One for all wires of a server. */
+  /** The metrics of a server, shared by its wires. */
   static of(context: ListenerContext): Metrics {
-    let metrics = Metrics.#byDesk.get(context.desk)
+    let metrics = Metrics.#byServer.get(context.guarded)
     if (metrics === undefined) {
       metrics = new Metrics(context)
-      Metrics.#byDesk.set(context.desk, metrics)
+      Metrics.#byServer.set(context.guarded, metrics)
     }
     return metrics
   }
@@ -47,22 +48,22 @@ export class Metrics {
   private constructor(context: ListenerContext) {
     this.#context = context
     collectDefaultMetrics({ register: this.#registry })
-    this.#requests()
-    this.#look = this.#state()
-    this.#gauge('connections', 'Connections open now, of every wire.', () => context.connections())
-    this.#gauge('watches', 'Watches open now.', () => context.desk.watches)
-    this.#gauge('waits', 'Connections that wait for a grant.', () => context.desk.waiting)
-    this.#figures()
+    this.#addRequests()
+    this.#refreshState = this.#addState()
+    this.#addGauge('connections', 'Open connections, over all wires.', () => context.connections())
+    this.#addGauge('watches', 'Open watches.', () => context.guarded.watches)
+    this.#addGauge('waits', 'Connections that wait for a grant.', () => context.guarded.waiting)
+    this.#addFigures()
   }
 
   readonly type = Registry.PROMETHEUS_CONTENT_TYPE
 
-  async text(): Promise<string> {
-    await this.#look().catch(() => {}) // `store_up` says it
+  async render(): Promise<string> {
+    await this.#refreshState().catch(() => {}) // `store_up` shows the failure
     return this.#registry.metrics()
   }
 
-  #gauge(name: string, help: string, read: () => number): void {
+  #addGauge(name: string, help: string, read: () => number): void {
     new Gauge({
       name: `leasehold_${name}`,
       help,
@@ -73,35 +74,36 @@ export class Metrics {
     })
   }
 
-  #requests(): void {
-    // Added up elsewhere and handed over when someone looks: a counter with labels costs more than some answers.
-    const tallies = RequestCounts.of(this.#context.desk)
+  #addRequests(): void {
+    // Counted elsewhere and copied here on a scrape: a labelled counter costs more than some requests.
+    const counters = RequestCounters.of(this.#context.guarded)
     new Counter({
       name: 'leasehold_requests_total',
-      help: 'Requests answered, by wire, by route or command, and by how they were answered.',
+      help: 'Requests answered, by wire, by route or command, and by result code.',
       labelNames: ['wire', 'asked', 'code'],
       registers: [this.#registry],
       collect() {
         this.reset()
-        for (const { wire, asked, counts } of tallies.all()) for (const [code, count] of counts) this.inc({ wire, asked, code }, count)
+        for (const { wire, request, counts } of counters.all())
+          for (const [code, count] of counts) this.inc({ wire, asked: request, code }, count)
       },
     })
   }
 
-  /** What the state itself says is asked for once, before anything is written down. */
-  #state(): () => Promise<void> {
-    const { desk } = this.#context
-    const of = (name: string, help: string) => new Gauge({ name: `leasehold_${name}`, help, registers: [this.#registry] })
+  /** Gauges of the leases and the store. The returned function reads the state once for all of them. */
+  #addState(): () => Promise<void> {
+    const { guarded } = this.#context
+    const gauge = (name: string, help: string) => new Gauge({ name: `leasehold_${name}`, help, registers: [this.#registry] })
     const leases = new Gauge({ name: 'leasehold_leases', help: 'Leases by state.', labelNames: ['state'], registers: [this.#registry] })
-    const resources = of('resources', 'Resources held or waited for.')
-    const entries = of('entries', 'Entries attached to leases.')
-    const keys = of('keys', 'Keys that are valid.')
-    const quiet = of('quiet', '1 while nothing is granted because the log lost entries.')
-    const up = of('store_up', '1 when the store can be reached and takes writes, 0 when it cannot or does not.')
+    const resources = gauge('resources', 'Resources held or waited for.')
+    const entries = gauge('entries', 'Entries attached to leases.')
+    const keys = gauge('keys', 'Valid keys.')
+    const quiet = gauge('quiet', '1 while nothing is granted because the log lost records.')
+    const up = gauge('store_up', '1 if the store can be reached and accepts writes, 0 if not.')
     return async () => {
       up.set(0)
-      const reached = StoreWatch.of(desk)?.look() ?? true
-      const { value } = await desk.lessor.read({ kind: 'summary' })
+      const reached = StoreWatch.of(guarded)?.check() ?? true
+      const { value } = await guarded.lessor.read({ kind: 'summary' })
       const { leases: all = 0, waiting = 0, suspect = 0, frozen = 0 } = value
       leases.set({ state: 'live' }, all - waiting - suspect - frozen)
       for (const [state, count] of Object.entries({ waiting, suspect, frozen })) leases.set({ state }, count)
@@ -113,12 +115,12 @@ export class Metrics {
     }
   }
 
-  /** Numbers of the replica: `events.TYPE` and `commit.…` have metrics of their own, every other is a gauge of its name. */
-  #figures(): void {
+  /** Figures of the replica. `events.TYPE` and `commit.…` become a counter and a histogram, every other figure a gauge of its name. */
+  #addFigures(): void {
     const { figures } = this.#context
     new Counter({
       name: 'leasehold_events_total',
-      help: 'What happened to leases since this process began, by type: granted, lapsed, released, revoked, …',
+      help: 'Events since this process started, by type: granted, lapsed, released, revoked, …',
       labelNames: ['type'],
       registers: [this.#registry],
       collect() {
@@ -129,32 +131,32 @@ export class Metrics {
     })
     for (const name of Object.keys(figures()))
       if (!name.startsWith(EVENTS) && !name.startsWith('commit.'))
-        this.#gauge(snake(name), FIGURES[name] ?? `${name}, as the replica counts it.`, () => figures()[name] ?? 0)
+        this.#addGauge(snakeCase(name), FIGURES[name] ?? `The replica's figure ${name}.`, () => figures()[name] ?? 0)
     this.#registry.registerMetric(commitHistogram(figures) as never)
   }
 }
 
-/** Counted where the log is written, one for each append: here it is only put into words. */
+/** Appends are counted where the log is written. This only formats the counts. */
 function commitHistogram(figures: ListenerContext['figures']) {
   const name = 'leasehold_commit_seconds'
   const get = async () => {
-    const counted = figures()
+    const current = figures()
     let sum = 0
     const values: { metricName: string; labels: object; value: number }[] = []
-    for (const [key, count] of Object.entries(counted)) {
-      if (!key.startsWith(COMMIT)) continue
+    for (const [key, count] of Object.entries(current)) {
+      if (!key.startsWith(COMMIT_BUCKET)) continue
       sum += count
-      const le = key.slice(COMMIT.length)
+      const le = key.slice(COMMIT_BUCKET.length)
       values.push({ metricName: `${name}_bucket`, labels: { le: le === 'inf' ? '+Inf' : Number(le) / 1_000 }, value: sum })
     }
-    values.push({ metricName: `${name}_sum`, labels: {}, value: (counted['commit.ms'] ?? 0) / 1_000 })
+    values.push({ metricName: `${name}_sum`, labels: {}, value: (current['commit.ms'] ?? 0) / 1_000 })
     values.push({ metricName: `${name}_count`, labels: {}, value: sum })
-    return { name, help: 'How long appends to the log took until they were acknowledged.', type: 'histogram', values, aggregator: 'sum' }
+    return { name, help: 'Time until an append to the log was acknowledged.', type: 'histogram', values, aggregator: 'sum' }
   }
   return { name, get }
 }
 
-function snake(name: string): string {
+function snakeCase(name: string): string {
   return name
     .replaceAll(/[^A-Za-z0-9]+/g, '_')
     .replaceAll(/([a-z0-9])([A-Z])/g, '$1_$2')

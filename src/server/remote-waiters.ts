@@ -1,6 +1,6 @@
 /**
- * Those who wait through a connection to this server. While the connection lives, the server keeps their place in the queue; when it goes,
- * their place goes with it. One watch and one beat for all of them.
+ * Keeps the places of waiters that are connected to this server. The server renews a place in the queue while its connection is open, and gives it up when the
+ * connection closes. One watch and one renewal timer serve all waiters.
  */
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
@@ -9,39 +9,41 @@ import { GONE, type Granted, type Outcome, type Queued } from '../kernel/outcome
 import { FIRST_TERM } from '../kernel/state.ts'
 import type { Lessor } from '../lessor.ts'
 
-interface Place {
+interface QueuedLease {
   readonly queued: Queued
-  /** When its place must be renewed, on the monotonic clock. */
+  /** When the lease must be renewed, on the monotonic clock. */
   due: number
-  /** Whoever asked for it: several where an operation was asked again before the first connection was known to be dead. */
-  readonly followers: Set<Follower>
+  /** The requests that wait for it. Several, if a client repeated an operation before its first connection was known to be dead. */
+  readonly followers: Set<QueueFollower>
 }
 
-interface Follower {
+interface QueueFollower {
   readonly granted: (granted: Granted) => void
   readonly failed: (error: unknown) => void
 }
 
 export interface RemoteWaiterOptions {
-  /** Whoever asks again must hear that the wait was in vain, and not only that its place is gone: see `wasInVain`. */
+  /** Record a timeout in the log, so that a repeated request gets `TIMEOUT` and not `GONE`: see `hasTimedOut`. @default false */
   readonly remember?: boolean
 }
 
-const NEWS = ['granted', 'withdrawn'] as const
-const MAX = 10_000
-/** A place is renewed this often within its ttl. */
-const BEATS = 3
-const RETRY = 100
+const WATCHED_EVENTS = ['granted', 'withdrawn'] as const
+/** Maximum leases in one renewal. */
+const MAX_RENEWED = 10_000
+/** Renewals of a queued lease within its ttl. */
+const RENEWALS_PER_TTL = 3
+/** Pause before the watch is retried, in ms. */
+const RETRY_AFTER = 100
 
 export class RemoteWaiters {
   readonly #lessor: Lessor
   readonly #clock: Clock
-  readonly #places = new Map<number, Place>()
+  readonly #queued = new Map<number, QueuedLease>()
   #watching: AbortController | undefined
-  /** The watch has told everything up to here. */
-  #heard = 0
-  #beat: (() => void) | undefined
-  #beatAt = Number.POSITIVE_INFINITY
+  /** The watch has delivered all events up to this revision. */
+  #seenRevision = 0
+  #cancelRenewal: (() => void) | undefined
+  #renewalAt = Number.POSITIVE_INFINITY
 
   constructor(lessor: Lessor, clock: Clock) {
     this.#lessor = lessor
@@ -49,145 +51,146 @@ export class RemoteWaiters {
   }
 
   get size(): number {
-    return this.#places.size
+    return this.#queued.size
   }
 
   /** Waits for the grant of a queued lease. Rejects with `GONE` when it is withdrawn, with the signal's reason when that fires first. */
   follow(queued: Queued, signal: AbortSignal, { remember = false }: RemoteWaiterOptions = {}): Promise<Granted> {
     const { lease, revision } = queued
     return new Promise((resolve, reject) => {
-      const place = this.#places.get(lease) ?? { queued, due: this.#clock.now() + queued.ttl / BEATS, followers: new Set() }
-      const left = () => {
-        place.followers.delete(follower)
+      const waiter = this.#queued.get(lease) ?? { queued, due: this.#clock.now() + queued.ttl / RENEWALS_PER_TTL, followers: new Set() }
+      const onAbort = () => {
+        waiter.followers.delete(follower)
         reject(signal.reason)
-        // Another copy of the question still waits, through a connection that lives.
-        if (place.followers.size > 0 || !this.#settle(lease, place)) return
-        // Also when it was granted at this moment: nobody will hear of it.
-        const inVain = remember && signal.reason instanceof LeaseError && signal.reason.code === 'TIMEOUT'
-        this.#giveUp(lease, inVain).catch(() => {})
+        // A repetition of the request may still wait on another connection.
+        if (waiter.followers.size > 0 || !this.#remove(lease, waiter)) return
+        // Give it up even if it is granted at this moment: no client would learn of the grant.
+        const timedOut = remember && signal.reason instanceof LeaseError && signal.reason.code === 'TIMEOUT'
+        this.#giveUp(lease, timedOut).catch(() => {})
       }
-      const follower: Follower = {
+      const follower: QueueFollower = {
         granted: granted => {
-          signal.removeEventListener('abort', left)
+          signal.removeEventListener('abort', onAbort)
           resolve(granted)
         },
         failed: error => {
-          signal.removeEventListener('abort', left)
+          signal.removeEventListener('abort', onAbort)
           reject(error)
         },
       }
-      place.followers.add(follower)
-      this.#places.set(lease, place)
-      if (signal.aborted) return left()
-      signal.addEventListener('abort', left, { once: true })
-      this.#beatBy(place.due)
+      waiter.followers.add(follower)
+      this.#queued.set(lease, waiter)
+      if (signal.aborted) return onAbort()
+      signal.addEventListener('abort', onAbort, { once: true })
+      this.#renewBy(waiter.due)
       if (this.#watching === undefined) {
         this.#watching = new AbortController()
         void this.#watch(revision, this.#watching.signal)
-      } else if (this.#heard >= revision) void this.#look(lease) // the news may have come before we listened
+      } else if (this.#seenRevision >= revision) void this.#readLease(lease) // its events may have passed already
     })
   }
 
-  /** Whether a place that is gone was given up since its time was over, on whichever server. */
-  async wasInVain(lease: number): Promise<boolean> {
-    // Of a place that is gone, only what was answered before is heard.
+  /** Whether a lease that is gone was given up because its wait timed out, on this server or another. */
+  async hasTimedOut(lease: number): Promise<boolean> {
+    // The lease is gone, so only the recorded answer of that operation can be `done`.
     return (await this.#giveUp(lease, true)).kind === 'done'
   }
 
-  #giveUp(lease: number, inVain: boolean): Promise<Outcome> {
+  #giveUp(lease: number, timedOut: boolean): Promise<Outcome> {
     const op = { session: `waited ${lease}`, seq: 1, acked: 0, again: true }
-    return this.#lessor.propose({ kind: 'release', lease }, inVain ? { op } : {})
+    return this.#lessor.propose({ kind: 'release', lease }, timedOut ? { op } : {})
   }
 
-  /** Nobody waits here any more. Whether this was the first to say so. */
-  #settle(lease: number, place: Place): boolean {
-    if (this.#places.get(lease) !== place) return false
-    this.#places.delete(lease)
-    if (this.#places.size === 0) this.#rest()
+  /** Removes a waiter. Returns false if it was removed before. */
+  #remove(lease: number, waiter: QueuedLease): boolean {
+    if (this.#queued.get(lease) !== waiter) return false
+    this.#queued.delete(lease)
+    if (this.#queued.size === 0) this.#stop()
     return true
   }
 
-  #granted(place: Place, granted: Granted): void {
-    if (this.#settle(place.queued.lease, place)) for (const follower of place.followers) follower.granted(granted)
+  #granted(waiter: QueuedLease, granted: Granted): void {
+    if (this.#remove(waiter.queued.lease, waiter)) for (const follower of waiter.followers) follower.granted(granted)
   }
 
-  #failed(place: Place, error: unknown): void {
-    if (this.#settle(place.queued.lease, place)) for (const follower of place.followers) follower.failed(error)
+  #failed(waiter: QueuedLease, error: unknown): void {
+    if (this.#remove(waiter.queued.lease, waiter)) for (const follower of waiter.followers) follower.failed(error)
   }
 
-  #rest(): void {
+  /** Ends the watch and the timer while there is no waiter. */
+  #stop(): void {
     this.#watching?.abort()
     this.#watching = undefined
-    this.#heard = 0
-    this.#beat?.()
-    this.#beat = undefined
-    this.#beatAt = Number.POSITIVE_INFINITY
+    this.#seenRevision = 0
+    this.#cancelRenewal?.()
+    this.#cancelRenewal = undefined
+    this.#renewalAt = Number.POSITIVE_INFINITY
   }
 
-  // News
+  // Events
 
   async #watch(after: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       try {
-        for await (const events of this.#lessor.watch('', { after, types: NEWS, signal })) {
+        for await (const events of this.#lessor.watch('', { after, types: WATCHED_EVENTS, signal })) {
           if (signal.aborted) return
           after = events[0]!.revision
-          this.#heard = after
-          if (events[0]!.type === 'resync') for (const lease of this.#places.keys()) void this.#look(lease)
-          else this.#tell(events)
+          this.#seenRevision = after
+          if (events[0]!.type === 'resync') for (const lease of this.#queued.keys()) void this.#readLease(lease)
+          else this.#onEvents(events)
         }
       } catch (error) {
         if (this.#lessor.signal.aborted) {
-          for (const place of [...this.#places.values()]) this.#failed(place, error)
+          for (const waiter of [...this.#queued.values()]) this.#failed(waiter, error)
           return
         }
-        await pause(this.#clock, RETRY, signal).catch(() => {})
+        await pause(this.#clock, RETRY_AFTER, signal).catch(() => {})
       }
     }
   }
 
-  #tell(events: readonly Event[]): void {
+  #onEvents(events: readonly Event[]): void {
     for (const { lease, type, cause } of events) {
-      const place = this.#places.get(lease)
-      if (place === undefined || cause === ELSEWHERE) continue
-      if (type === 'withdrawn') this.#failed(place, withdrawn(lease, cause))
+      const waiter = this.#queued.get(lease)
+      if (waiter === undefined || cause === ELSEWHERE) continue
+      if (type === 'withdrawn') this.#failed(waiter, withdrawnError(lease, cause))
       else {
-        const given = events.filter(event => event.lease === lease && event.type === 'granted')
+        const grants = events.filter(event => event.lease === lease && event.type === 'granted')
         this.#granted(
-          place,
-          granted(
-            place.queued,
+          waiter,
+          grantedOutcome(
+            waiter.queued,
             events[0]!.revision,
-            given.map(event => ({ resource: event.resource!, token: event.token! })),
+            grants.map(event => ({ resource: event.resource!, token: event.token! })),
           ),
         )
       }
     }
   }
 
-  /** Where news may have been missed, the state itself is asked. */
-  async #look(lease: number): Promise<void> {
+  /** Reads the lease itself where its events may have been missed. */
+  async #readLease(lease: number): Promise<void> {
     try {
       const { revision, value } = await this.#lessor.read({ kind: 'lease', lease })
-      const place = this.#places.get(lease)
-      if (place === undefined) return
-      if (value === undefined) this.#failed(place, withdrawn(lease, undefined))
-      else if (value.status !== 'waiting') this.#granted(place, granted(place.queued, revision, value.grants))
+      const waiter = this.#queued.get(lease)
+      if (waiter === undefined) return
+      if (value === undefined) this.#failed(waiter, withdrawnError(lease, undefined))
+      else if (value.status !== 'waiting') this.#granted(waiter, grantedOutcome(waiter.queued, revision, value.grants))
     } catch (error) {
-      const place = this.#places.get(lease)
-      if (this.#lessor.signal.aborted && place !== undefined) this.#failed(place, error)
-      // Else the next beat finds out.
+      const waiter = this.#queued.get(lease)
+      if (this.#lessor.signal.aborted && waiter !== undefined) this.#failed(waiter, error)
+      // Otherwise the next renewal finds out.
     }
   }
 
-  // Keeping places
+  // Renewals
 
-  #beatBy(at: number): void {
-    if (at >= this.#beatAt) return
-    this.#beat?.()
-    this.#beatAt = at
-    this.#beat = this.#clock.after(Math.max(0, at - this.#clock.now()), () => {
-      this.#beatAt = Number.POSITIVE_INFINITY
+  #renewBy(at: number): void {
+    if (at >= this.#renewalAt) return
+    this.#cancelRenewal?.()
+    this.#renewalAt = at
+    this.#cancelRenewal = this.#clock.after(Math.max(0, at - this.#clock.now()), () => {
+      this.#renewalAt = Number.POSITIVE_INFINITY
       void this.#renew()
     })
   }
@@ -195,22 +198,22 @@ export class RemoteWaiters {
   async #renew(): Promise<void> {
     const now = this.#clock.now()
     const due: number[] = []
-    for (const [lease, place] of this.#places) {
-      if (place.due <= now + 1 && due.length < MAX) {
+    for (const [lease, waiter] of this.#queued) {
+      if (waiter.due <= now + 1 && due.length < MAX_RENEWED) {
         due.push(lease)
-        place.due = now + place.queued.ttl / BEATS
+        waiter.due = now + waiter.queued.ttl / RENEWALS_PER_TTL
       }
-      this.#beatBy(place.due)
+      this.#renewBy(waiter.due)
     }
     if (due.length === 0) return
     const outcome = await this.#lessor.propose({ kind: 'renew', leases: due, waiting: true }).catch(() => undefined)
     if (outcome?.kind !== 'renewed') return
-    // Gone, or granted meanwhile: the news of it is on its way, or was missed.
-    for (const [i, ttl] of outcome.ttls.entries()) if (ttl === GONE || ttl === 0) void this.#look(due[i]!)
+    // Gone, or granted meanwhile. Its event is on its way, or was missed.
+    for (const [i, ttl] of outcome.ttls.entries()) if (ttl === GONE || ttl === 0) void this.#readLease(due[i]!)
   }
 }
 
-function granted(
+function grantedOutcome(
   { lease, incarnation, ttl }: Queued,
   revision: number,
   grants: readonly { readonly resource: string; readonly token: number }[],
@@ -226,9 +229,9 @@ function granted(
   }
 }
 
-function withdrawn(lease: number, cause: string | undefined): LeaseError {
-  const why = cause === 'unkeyed' ? 'the key it was asked with was revoked' : (cause ?? 'it has ended')
-  return new LeaseError(cause === 'unkeyed' ? 'UNAUTHENTICATED' : 'GONE', `lease ${lease} waits no longer: ${why}`, {
+function withdrawnError(lease: number, cause: string | undefined): LeaseError {
+  const why = cause === 'unkeyed' ? 'the key that requested it was revoked' : (cause ?? 'it has ended')
+  return new LeaseError(cause === 'unkeyed' ? 'UNAUTHENTICATED' : 'GONE', `lease ${lease} is no longer waiting: ${why}`, {
     facts: { lease, ...(cause !== undefined && { cause }) },
   })
 }

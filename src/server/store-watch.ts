@@ -1,139 +1,138 @@
 /**
- * Whether the store can be reached and takes writes, for metrics and for the log of the server. An operator must not learn of an outage from
- * its users: each outage and each return is one line, with the reason.
+ * Checks whether the store can be reached and accepts writes, for metrics and for the server's log. An operator must not learn of an outage from
+ * users: each outage and each recovery is logged once, with the reason.
  *
- * A store that takes reads and refuses writes (a failing disk, a full one) is not up either: the last append that failed counts until one
- * succeeds.
+ * A store that answers reads and refuses writes (a full or failing disk) is down as well: a failed append counts until an append succeeds.
  */
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
-import type { Log } from './listener.ts'
+import type { ServerLog } from './listener.ts'
 
-/** How often the store is asked. */
-const LOOK_EVERY = 5_000
-/** A store that takes longer to say where its log ends is not up. */
-const ANSWERS_WITHIN = 2_000
-/** A store that comes and goes makes at most one line in this time. */
-const LINE_EVERY = 10_000
-/** Of these a successful read says nothing. */
-const ONLY_WRITES = new Set<unknown>(['io', 'full', 'readonly', 'damaged', 'disk', 'memory', 'replicas', 'permission'])
+/** Interval between two checks, in ms. */
+const CHECK_INTERVAL = 5_000
+/** Timeout of a check, in ms. A store that takes longer is down. */
+const CHECK_TIMEOUT = 2_000
+/** Minimum time between two logged outages, in ms, so that a flapping store does not flood the log. */
+const LOG_INTERVAL = 10_000
+/** Reasons of failed writes that a successful read does not disprove. */
+const WRITE_ONLY_REASONS = new Set<unknown>(['io', 'full', 'readonly', 'damaged', 'disk', 'memory', 'replicas', 'permission'])
 
-/** An append that failed, and none has succeeded since. */
-export interface StoreTrouble {
+/** A failed append. No append has succeeded since. */
+export interface FailedAppend {
   readonly error: LeaseError
-  /** When, by the server's clock. */
+  /** When it failed, by the server's clock. */
   readonly at: number
 }
 
 export interface StoreWatchOptions {
   readonly clock: Clock
-  readonly log: Log
+  readonly log: ServerLog
   /** The last append of the replica, if it failed. */
-  readonly trouble?: () => StoreTrouble | undefined
+  readonly failedAppend?: () => FailedAppend | undefined
 }
 
 export class StoreWatch implements Disposable {
-  static readonly #byDesk = new WeakMap<GuardedLessor, StoreWatch>()
-  readonly #desk: GuardedLessor
+  static readonly #byServer = new WeakMap<GuardedLessor, StoreWatch>()
+  readonly #guarded: GuardedLessor
   readonly #options: StoreWatchOptions
   #up = true
   #since: number
   #reason = ''
-  /** What the last line said, and when. */
-  #told = { up: true, at: Number.NEGATIVE_INFINITY }
+  /** What was last logged, and when the last outage was. */
+  #logged = { up: true, at: Number.NEGATIVE_INFINITY }
   #outages = 0
-  #looking: Promise<boolean> | undefined
-  #cancelLook: (() => void) | undefined
-  #cancelLine: (() => void) | undefined
-  #over = false
+  #checking: Promise<boolean> | undefined
+  #cancelCheck: (() => void) | undefined
+  #cancelLog: (() => void) | undefined
+  #disposed = false
 
-  /** The one of a server. */
-  static of(desk: GuardedLessor): StoreWatch | undefined {
-    return StoreWatch.#byDesk.get(desk)
+  /** The store watch of a server. */
+  static of(guarded: GuardedLessor): StoreWatch | undefined {
+    return StoreWatch.#byServer.get(guarded)
   }
 
-  constructor(desk: GuardedLessor, options: StoreWatchOptions) {
-    StoreWatch.#byDesk.set(desk, this)
-    this.#desk = desk
+  constructor(guarded: GuardedLessor, options: StoreWatchOptions) {
+    StoreWatch.#byServer.set(guarded, this)
+    this.#guarded = guarded
     this.#options = options
     this.#since = options.clock.now()
-    this.#lookLater()
+    this.#scheduleCheck()
   }
 
-  /** Asks the store, within a bound. */
-  look(): Promise<boolean> {
-    this.#looking ??= this.#look().finally(() => (this.#looking = undefined))
-    return this.#looking
+  /** Whether the store is up. Asks it, with a timeout. */
+  check(): Promise<boolean> {
+    this.#checking ??= this.#check().finally(() => (this.#checking = undefined))
+    return this.#checking
   }
 
   [Symbol.dispose](): void {
-    this.#over = true
-    this.#cancelLook?.()
-    this.#cancelLine?.()
+    this.#disposed = true
+    this.#cancelCheck?.()
+    this.#cancelLog?.()
   }
 
-  #lookLater(): void {
-    if (this.#over) return
-    this.#cancelLook = this.#options.clock.after(LOOK_EVERY, () => void this.look().then(() => this.#lookLater()))
+  #scheduleCheck(): void {
+    if (this.#disposed) return
+    this.#cancelCheck = this.#options.clock.after(CHECK_INTERVAL, () => void this.check().then(() => this.#scheduleCheck()))
   }
 
-  async #look(): Promise<boolean> {
-    const failed = await this.#failure()
-    if (!this.#over) this.#note(failed)
-    return failed === undefined
+  async #check(): Promise<boolean> {
+    const error = await this.#findError()
+    if (!this.#disposed) this.#update(error)
+    return error === undefined
   }
 
-  async #failure(): Promise<LeaseError | undefined> {
-    const { clock, trouble } = this.#options
-    const { lessor } = this.#desk
-    const last = trouble?.()?.error
-    // A read would say nothing of writes; and an owner reads its own memory.
-    if (last !== undefined && (!lessor.profile.shared || ONLY_WRITES.has(last.facts.reason))) return last
-    const began = clock.now()
+  async #findError(): Promise<LeaseError | undefined> {
+    const { clock, failedAppend } = this.#options
+    const { lessor } = this.#guarded
+    const last = failedAppend?.()?.error
+    // A read shows nothing about writes, and the owner of a store reads its own memory.
+    if (last !== undefined && (!lessor.profile.shared || WRITE_ONLY_REASONS.has(last.facts.reason))) return last
+    const startedAt = clock.now()
     const late = new AbortController()
-    const cancel = clock.after(ANSWERS_WITHIN, () =>
-      late.abort(new LeaseError('UNAVAILABLE', `the store has not answered for ${ANSWERS_WITHIN} ms`)),
+    const cancel = clock.after(CHECK_TIMEOUT, () =>
+      late.abort(new LeaseError('UNAVAILABLE', `the store has not answered for ${CHECK_TIMEOUT} ms`)),
     )
     try {
       await lessor.read({ kind: 'summary' }, { consistent: true, signal: late.signal })
-      const since = trouble?.()
-      return since !== undefined && since.at >= began ? since.error : undefined
+      const failed = failedAppend?.()
+      return failed !== undefined && failed.at >= startedAt ? failed.error : undefined
     } catch (error) {
-      return trouble?.()?.error ?? (error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', String(error)))
+      return failedAppend?.()?.error ?? (error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', String(error)))
     } finally {
       cancel()
     }
   }
 
-  #note(failed: LeaseError | undefined): void {
-    const up = failed === undefined
-    if (failed !== undefined) this.#reason = failed.message
+  #update(error: LeaseError | undefined): void {
+    const up = error === undefined
+    if (error !== undefined) this.#reason = error.message
     if (up === this.#up) return
     this.#up = up
     if (!up) this.#outages++
     this.#since = this.#options.clock.now()
-    this.#tell()
+    this.#logChange()
   }
 
-  #tell(): void {
+  #logChange(): void {
     const { clock, log } = this.#options
     const now = clock.now()
-    this.#cancelLine?.()
-    if (this.#told.up === this.#up) return
-    const rest = this.#told.at + LINE_EVERY - now
-    // The return is told at once: only a line that follows another outage has to wait.
-    if (!this.#up && rest > 0) {
-      this.#cancelLine = clock.after(rest, () => this.#tell())
+    this.#cancelLog?.()
+    if (this.#logged.up === this.#up) return
+    const wait = this.#logged.at + LOG_INTERVAL - now
+    // A recovery is logged at once. Only an outage that follows another one has to wait.
+    if (!this.#up && wait > 0) {
+      this.#cancelLog = clock.after(wait, () => this.#logChange())
       return
     }
     const outages = this.#outages
     if (this.#up) {
       log.info({ store: 'up', outages }, 'the store answers again')
     } else {
-      this.#told.at = now
+      this.#logged.at = now
       log.error({ store: 'down', outages, reason: this.#reason, since: Math.round(now - this.#since) }, 'the store is not available')
     }
-    this.#told.up = this.#up
+    this.#logged.up = this.#up
   }
 }

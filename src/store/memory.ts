@@ -1,47 +1,49 @@
 /**
- * A log in memory: for one process, for tests, and as the plainest reading of the contract in `store.ts`.
+ * A log in memory: for one process, for tests, and as the simplest implementation of the contract in `store.ts`.
  *
- * The data is a `MemoryLog`; several `MemoryStore`s may stand on one, as several processes stand on one engine.
+ * The data is a `MemoryLog`. Several `MemoryStore`s may use one, as several processes use one engine.
  */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Snapshot, Store } from '../store.ts'
-import { type Appended, type LogRecord, type NotThere, type Opened, type Position, type Profile, type Read, START } from '../store.ts'
+import { type Appended, type LogRecord, type Opened, type Position, type Profile, type Read, type Rejected, START } from '../store.ts'
+import { storeClosed, storeNotOpened } from './closed.ts'
+import { Wakeups } from './wakeups.ts'
 
-/** What one answer carries at most. An entry that is larger travels alone. */
-const MAX_ENTRIES = 1_000
+/** One answer carries at most this much. A larger record travels alone. */
+const MAX_RECORDS = 1_000
 const MAX_BYTES = 1_048_576
 
-interface Kept {
+interface MemoryRecord {
   readonly position: Position
   readonly bytes: Uint8Array
   readonly stamp: number
 }
 
-interface KeptSnapshot {
+interface MemorySnapshot {
   readonly position: Position
   readonly chunks: readonly Uint8Array[]
   readonly stamp: number
 }
 
-/** The engine's side: entries, snapshots and who owns them. Its clock is the engine's, so ages mean the same to every store on it. */
+/** The engine's side: records, snapshots and their owner. Its clock is the engine's, so ages mean the same to every store on it. */
 export class MemoryLog {
   readonly #clock: Clock
-  /** The last entry no longer kept. Its nonce stays, so that one may still stand on it. */
+  /** The last record that was trimmed. Its nonce is kept, so that readers at this position can continue. */
   #floor = START
-  #entries: Kept[] = []
-  #snapshot: KeptSnapshot | undefined
+  #records: MemoryRecord[] = []
+  #snapshot: MemorySnapshot | undefined
   #epoch = 0
   #owner: MemoryStore | undefined
   readonly #users = new Set<MemoryStore>()
-  readonly #readers = new Set<() => void>()
+  readonly #wakeups = new Wakeups()
 
   constructor({ clock = systemClock }: { readonly clock?: Clock } = {}) {
     this.#clock = clock
   }
 
   get head(): Position {
-    return this.#entries.at(-1)?.position ?? this.#floor
+    return this.#records.at(-1)?.position ?? this.#floor
   }
 
   get snapshot(): Snapshot | undefined {
@@ -71,86 +73,70 @@ export class MemoryLog {
   dismiss(store: MemoryStore): void {
     this.#users.delete(store)
     if (this.#owner === store) this.#owner = undefined
-    this.#wake() // its own readers must hear of it
+    this.#wakeups.wake() // its waiting readers must notice
   }
 
   append(bytes: Uint8Array, after: Position, epoch: number): Appended {
-    const elsewhere = this.#locate(after, epoch)
-    if (elsewhere) return elsewhere
+    const rejected = this.#locate(after, epoch)
+    if (rejected) return rejected
     const missed = this.#following(after)
     const position = { index: this.head.index + 1, nonce: this.#clock.bits() }
     const complete = (missed.at(-1)?.position ?? after).index === position.index - 1
-    this.#entries.push({ position, bytes: bytes.slice(), stamp: this.#clock.now() })
-    this.#wake()
+    this.#records.push({ position, bytes: bytes.slice(), stamp: this.#clock.now() })
+    this.#wakeups.wake()
     return complete && size(missed) <= MAX_BYTES ? { kind: 'appended', position, missed } : { kind: 'behind', position }
   }
 
   read(after: Position, epoch: number): Read {
-    return this.#locate(after, epoch) ?? { kind: 'entries', entries: this.#following(after) }
+    return this.#locate(after, epoch) ?? { kind: 'records', records: this.#following(after) }
   }
 
-  /** The new one in force, what came before the last one forgotten: a reader slightly behind need not begin again. */
+  /** Puts the snapshot in force and trims up to the previous one, so that a reader slightly behind need not start again. */
   keep(position: Position, chunks: readonly Uint8Array[]): void {
     const last = this.#snapshot?.position
     this.#snapshot = { position, chunks, stamp: this.#clock.now() }
     if (!last) return
-    this.#entries = this.#entries.slice(last.index - this.#floor.index)
+    this.#records = this.#records.slice(last.index - this.#floor.index)
     this.#floor = last
   }
 
-  /** Undefined when the log contains `after` and `epoch` is still in force. */
-  #locate(after: Position, epoch: number): NotThere | undefined {
-    if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#owner?.name ?? 'an owner that is gone' }
+  /** Undefined if the log contains `after` and `epoch` is still in force. */
+  #locate(after: Position, epoch: number): Rejected | undefined {
+    if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#owner?.name ?? 'an owner that has closed' }
     return this.find(after)
   }
 
-  find({ index, nonce }: Position): NotThere | undefined {
+  find({ index, nonce }: Position): Rejected | undefined {
     const head = this.head.index
     if (index > head) return { kind: 'diverged', reason: `the log ends at ${head}, before ${index}` }
     if (index < this.#floor.index) return { kind: 'trimmed' }
     const found = index === this.#floor.index ? this.#floor : this.#at(index).position
-    if (found.nonce !== nonce) return { kind: 'diverged', reason: `another entry stands at ${index}` }
+    if (found.nonce !== nonce) return { kind: 'diverged', reason: `another record is at ${index}` }
     return undefined
   }
 
   /** Resolves at the next change; rejects with the signal's reason. */
-  changed(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const done = () => {
-        this.#readers.delete(wake)
-        signal.removeEventListener('abort', stop)
-      }
-      const wake = () => {
-        done()
-        resolve()
-      }
-      const stop = () => {
-        done()
-        reject(signal.reason)
-      }
-      this.#readers.add(wake)
-      signal.addEventListener('abort', stop)
-      if (signal.aborted) stop()
-    })
+  async changed(signal: AbortSignal): Promise<void> {
+    await this.#wakeups.wait([signal])
   }
 
-  /** For tests: the engine forgets its last entries, as one does that acknowledged before it had synced. */
+  /** For tests: the engine loses its last records, like one that acknowledges before it syncs. */
   loseTail(count: number): void {
-    this.#entries.length -= Math.min(count, this.#entries.length)
+    this.#records.length -= Math.min(count, this.#records.length)
   }
 
-  /** For tests: a copy of all there is now. The returned function puts it back, as after a restore of the directory. */
+  /** For tests: copies the log. The returned function restores the copy, like a restore of a directory. */
   copy(): () => void {
-    const { floor, entries, snapshot } = { floor: this.#floor, entries: this.#entries.slice(), snapshot: this.#snapshot }
+    const { floor, records, snapshot } = { floor: this.#floor, records: this.#records.slice(), snapshot: this.#snapshot }
     return () => {
       this.#floor = floor
-      this.#entries = entries.slice()
+      this.#records = records.slice()
       this.#snapshot = snapshot
       this.#newEpoch()
     }
   }
 
-  /** For tests: the engine takes its owner for dead, though it lives. */
+  /** For tests: the engine considers its owner dead although it is alive. */
   forgetOwner(): void {
     this.#owner = undefined
     this.#newEpoch()
@@ -158,18 +144,18 @@ export class MemoryLog {
 
   #following({ index }: Position): LogRecord[] {
     const first = index - this.#floor.index
-    const entries: LogRecord[] = []
-    let bytes = 0
-    for (const entry of this.#entries.slice(first, first + MAX_ENTRIES)) {
-      bytes += entry.bytes.length
-      if (bytes > MAX_BYTES && entries.length > 0) break
-      entries.push({ position: entry.position, bytes: entry.bytes, age: this.#age(entry.stamp) })
+    const following: LogRecord[] = []
+    let size = 0
+    for (const { position, bytes, stamp } of this.#records.slice(first, first + MAX_RECORDS)) {
+      size += bytes.length
+      if (size > MAX_BYTES && following.length > 0) break
+      following.push({ position, bytes, age: this.#age(stamp) })
     }
-    return entries
+    return following
   }
 
-  #at(index: number): Kept {
-    return this.#entries[index - this.#floor.index - 1]!
+  #at(index: number): MemoryRecord {
+    return this.#records[index - this.#floor.index - 1]!
   }
 
   #age(stamp: number): number {
@@ -178,21 +164,19 @@ export class MemoryLog {
 
   #newEpoch(): void {
     this.#epoch++
-    this.#wake() // whoever waits here has been disowned
-  }
-
-  #wake(): void {
-    for (const wake of [...this.#readers]) wake()
+    this.#wakeups.wake() // waiting readers have been disowned
   }
 }
 
 export interface MemoryStoreOptions {
+  /** The log to use. Default: a new one. */
   readonly log?: MemoryLog
   readonly clock?: Clock
-  /** To be the only one; the name is what others are told. */
+  /** Asks to be the only store on the log. Errors of refused stores contain the name. */
   readonly own?: { readonly name: string }
 }
 
+/** A store on a log in memory. */
 export class MemoryStore implements Store {
   readonly profile: Profile
   readonly own: boolean
@@ -212,26 +196,26 @@ export class MemoryStore implements Store {
       push: true,
       shared: !this.own,
       ages: true,
-      notes: ['Everything is gone when the process ends.'],
+      notes: ['The log is gone when the process ends.'],
     }
   }
 
   async open(): Promise<Opened> {
-    if (this.#closed) throw closed()
+    if (this.#closed) throw storeClosed()
     this.#epoch ??= this.#log.admit(this)
     const { snapshot, head } = this.#log
     return snapshot ? { snapshot, head } : { head }
   }
 
-  async append(entry: Uint8Array, after: Position): Promise<Appended> {
-    return this.#log.append(entry, after, this.#inForce())
+  async append(record: Uint8Array, after: Position): Promise<Appended> {
+    return this.#log.append(record, after, this.#inForce())
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
     for (;;) {
       wait?.throwIfAborted()
       const read = this.#log.read(after, this.#inForce())
-      if (!wait || read.kind !== 'entries' || read.entries.length > 0) return read
+      if (!wait || read.kind !== 'records' || read.records.length > 0) return read
       await this.#log.changed(wait)
     }
   }
@@ -240,7 +224,7 @@ export class MemoryStore implements Store {
     if (this.#outdated(at)) return 'older'
     const chunks: Uint8Array[] = []
     for await (const chunk of bytes) chunks.push(chunk.slice())
-    if (this.#outdated(at)) return 'older' // another was quicker
+    if (this.#outdated(at)) return 'older' // another store was quicker
     this.#log.keep(at, chunks)
     return 'kept'
   }
@@ -260,14 +244,14 @@ export class MemoryStore implements Store {
     const epoch = this.#inForce()
     if (at.index <= (this.#log.snapshot?.position.index ?? 0)) return true
     const read = this.#log.read(at, epoch)
-    if (read.kind === 'disowned') throw new LeaseError('UNAVAILABLE', `the log in memory is owned by ${read.by}: no snapshot was kept`)
+    if (read.kind === 'disowned') throw new LeaseError('UNAVAILABLE', `the log in memory is owned by ${read.by}: no snapshot was saved`)
     if (read.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${read.reason}`)
     return false
   }
 
   #inForce(): number {
-    if (this.#closed) throw closed()
-    if (this.#epoch === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
+    if (this.#closed) throw storeClosed()
+    if (this.#epoch === undefined) throw storeNotOpened()
     return this.#epoch
   }
 }
@@ -276,10 +260,6 @@ async function* each(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> 
   yield* chunks
 }
 
-function size(entries: readonly LogRecord[]): number {
-  return entries.reduce((sum, { bytes }) => sum + bytes.length, 0)
-}
-
-function closed(): LeaseError {
-  return new LeaseError('UNAVAILABLE', 'the store was closed')
+function size(records: readonly LogRecord[]): number {
+  return records.reduce((sum, { bytes }) => sum + bytes.length, 0)
 }

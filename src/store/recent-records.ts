@@ -1,32 +1,33 @@
+/** The last records of a log that this process has appended or received. */
 import type { LogRecord, Position } from '../store.ts'
 
-const MAX_ENTRIES = 256
+const MAX_RECORDS = 256
 const MAX_BYTES = 1_048_576
 
 /**
- * The last entries that our own appends have put or brought, without a gap. Whoever waits for news is served from here: otherwise everything
- * that this process writes would be fetched back from the engine once more.
+ * The last records that this process has appended, and those it missed before them, without a gap. Waiting readers are served from here.
+ * Otherwise a process would fetch every record that it writes back from the engine.
  */
 export class RecentRecords {
   #base: Position | undefined
-  #entries: LogRecord[] = []
+  #records: LogRecord[] = []
   #bytes = 0
 
   get end(): Position | undefined {
-    return this.#entries.at(-1)?.position ?? this.#base
+    return this.#records.at(-1)?.position ?? this.#base
   }
 
-  add(after: Position, entries: readonly LogRecord[]): void {
+  add(after: Position, records: readonly LogRecord[]): void {
     const { end } = this
-    const from = entries.findIndex(({ position }) => position.index === (end?.index ?? -1) + 1)
-    const joins = from !== -1 && isSame(end!, from === 0 ? after : entries[from - 1]!.position)
+    const from = records.findIndex(({ position }) => position.index === (end?.index ?? -1) + 1)
+    const joins = from !== -1 && isSame(end!, from === 0 ? after : records[from - 1]!.position)
     if (!joins) this.#begin(after)
-    for (const entry of joins ? entries.slice(from) : entries) {
-      this.#entries.push(entry)
-      this.#bytes += entry.bytes.length
+    for (const record of joins ? records.slice(from) : records) {
+      this.#records.push(record)
+      this.#bytes += record.bytes.length
     }
-    while (this.#entries.length > MAX_ENTRIES || this.#bytes > MAX_BYTES) {
-      const { position, bytes } = this.#entries.shift()!
+    while (this.#records.length > MAX_RECORDS || this.#bytes > MAX_BYTES) {
+      const { position, bytes } = this.#records.shift()!
       this.#base = position
       this.#bytes -= bytes.length
     }
@@ -37,14 +38,14 @@ export class RecentRecords {
     return found !== undefined && found.nonce === nonce
   }
 
-  /** What follows, when that is known here; empty when it is not. */
+  /** The records that follow, if they are known here; otherwise empty. */
   following(after: Position): readonly LogRecord[] {
-    return this.has(after) ? this.#entries.slice(after.index - this.#base!.index) : []
+    return this.has(after) ? this.#records.slice(after.index - this.#base!.index) : []
   }
 
   clear(): void {
     this.#base = undefined
-    this.#entries = []
+    this.#records = []
     this.#bytes = 0
   }
 
@@ -55,7 +56,7 @@ export class RecentRecords {
 
   #at(index: number): Position | undefined {
     if (this.#base === undefined) return undefined
-    return index === this.#base.index ? this.#base : this.#entries[index - this.#base.index - 1]?.position
+    return index === this.#base.index ? this.#base : this.#records[index - this.#base.index - 1]?.position
   }
 }
 

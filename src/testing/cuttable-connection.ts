@@ -1,21 +1,19 @@
 /**
- * A connection that can be cut: stands on a loopback port of its own and passes bytes on, until it is told otherwise.
- *
- * What a cut looks like matters: refused before anything was sent, silent while the connection stays open, or gone when the engine has done
- * the work and its answer was on the way.
+ * A TCP proxy on a loopback port that a test can cut in different ways: it refuses connections, keeps them open without passing bytes, or
+ * drops an answer after the engine has done the work.
  */
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 
-type Mode = 'open' | 'refusing' | 'silent'
+type ConnectionMode = 'open' | 'refusing' | 'silent'
 
-/** An answer is lost; what is asked afterwards is refused. */
+/** An answer is lost; later requests are refused. */
 export interface Breakdown {
   /** Answers that pass before one is lost. */
   readonly before: number
   /** Answers that pass between the lost one and the end. */
   readonly after: number
-  /** Makes the engine refuse; nothing passes until it resolves. By default nothing listens on the port any more. */
+  /** Makes the engine refuse; nothing passes until it resolves. By default the port is closed. */
   readonly refuse?: () => Promise<void>
 }
 
@@ -28,10 +26,10 @@ export class Cable implements AsyncDisposable {
   readonly #target: Address
   readonly #server: Server
   readonly #pairs = new Set<{ readonly near: Socket; readonly far: Socket }>()
-  #mode: Mode = 'open'
+  #mode: ConnectionMode = 'open'
   #swallow = 0
   #breakdown: Breakdown | undefined
-  /** Answers that were cut off, so that a test can say that it happened. */
+  /** Answers that were cut off, so that a test can check that it happened. */
   cut = 0
 
   private constructor(target: Address) {
@@ -39,7 +37,7 @@ export class Cable implements AsyncDisposable {
     this.#server = createServer(near => this.#accept(near))
   }
 
-  /** To an address, or to a port of this machine. */
+  /** Opens a proxy to an address, or to a port of this machine. */
   static async to(target: Address | number): Promise<Cable> {
     const cable = new Cable(typeof target === 'number' ? { host: '127.0.0.1', port: target } : target)
     cable.#server.listen(0, '127.0.0.1')
@@ -87,7 +85,7 @@ export class Cable implements AsyncDisposable {
     }
   }
 
-  /** The next so many answers are cut off: the engine has done what was asked, and nobody hears of it. */
+  /** Cuts off this many answers: the engine has executed the requests, and the client does not learn of it. */
   cutAnswers(count = 1): void {
     this.#swallow = count
   }
@@ -97,7 +95,7 @@ export class Cable implements AsyncDisposable {
     this.#breakdown = breakdown
   }
 
-  /** Nothing listens on the port any more, so the system refuses new connections. */
+  /** Closes the port, so that the system refuses new connections. */
   unplug(): void {
     this.#server.close()
     this.disconnect()
@@ -178,7 +176,7 @@ export class Cable implements AsyncDisposable {
   }
 }
 
-/** The same URL, with each of the engine's ports replaced by that of a cable. */
+/** The same URL, with each of the engine's ports replaced by that of a proxy. */
 export function through(url: string, ports: readonly number[], cables: readonly Cable[]): string {
   return ports.reduce((changed, port, i) => changed.replace(`127.0.0.1:${port}`, `127.0.0.1:${cables[i]!.port}`), url)
 }

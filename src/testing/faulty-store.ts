@@ -1,31 +1,32 @@
+/** A store behind a bad connection, for tests and the simulator: appends fail, answers get lost, and everything takes time. */
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../store.ts'
 
-/** What may go wrong with one append. */
+/** A fault of one append. */
 export type AppendFault =
-  /** It is done, but its answer is lost: UNKNOWN. */
+  /** Done, but its answer is lost: UNKNOWN. */
   | 'lost'
-  /** It is not done: UNAVAILABLE. */
+  /** Not done: UNAVAILABLE. */
   | 'refused'
   /** Not done, but the answer that would say so is lost: UNKNOWN. */
   | 'dropped'
-  /** It is done twice, as when a resent entry and its first copy both arrive. The answer is that of the second. */
+  /** Done twice, as when a resent record and its first copy both arrive. The answer is that of the second. */
   | 'doubled'
 
 export interface FaultyStoreOptions {
   readonly clock: Clock
-  /** Asked before each append, so that a script or a seeded chance may decide. */
-  readonly append?: (entry: Uint8Array) => AppendFault | undefined
-  /** How long, in ms, a request takes to arrive, and its answer to come back. Asked once for each way. */
+  /** Called before each append, for a script or a seeded random decision. */
+  readonly append?: (record: Uint8Array) => AppendFault | undefined
+  /** How many ms a request takes to arrive, and its answer to come back. Called once for each way. */
   readonly delay?: (call: 'append' | 'read' | 'snapshot') => number
 }
 
-/** A store behind a bad connection. It bends when things happen and what is heard of them, never what the contract promises. */
+/** It changes when requests take effect and which answers arrive, but never breaks the contract of a store. */
 export class FaultyStore implements Store {
   readonly #store: Store
   readonly #clock: Clock
-  readonly #fault: (entry: Uint8Array) => AppendFault | undefined
+  readonly #fault: (record: Uint8Array) => AppendFault | undefined
   readonly #delay: (call: 'append' | 'read' | 'snapshot') => number
 
   constructor(store: Store, { clock, append = () => undefined, delay = () => 0 }: FaultyStoreOptions) {
@@ -47,9 +48,9 @@ export class FaultyStore implements Store {
     return this.#store.open()
   }
 
-  async append(entry: Uint8Array, after: Position): Promise<Appended> {
-    const fault = this.#fault(entry)
-    const bytes = entry.slice() // on its way it is out of the caller's reach
+  async append(record: Uint8Array, after: Position): Promise<Appended> {
+    const fault = this.#fault(record)
+    const bytes = record.slice() // the caller may change its buffer while the request travels
     await this.#travel('append')
     if (fault === 'refused') throw new LeaseError('UNAVAILABLE', 'the append was refused, as the script said')
     if (fault !== 'dropped') {

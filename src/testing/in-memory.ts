@@ -1,4 +1,4 @@
-/** Leases for tests: time moves by hand, nothing sleeps, and the lessor can be made to fall silent. */
+/** In-memory leases for tests: the clock is manual, nothing sleeps, and the lessor can stop answering. */
 
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
@@ -13,8 +13,8 @@ import type { Profile } from '../store.ts'
 import { ManualClock } from './manual-clock.ts'
 
 /**
- * A lessor in memory that does what a network does. Falling silent, it carries nothing out; losing answers, it does and nobody hears of it.
- * Its own time passes all the while: leases that nobody can renew lapse.
+ * A lessor in memory that fails as a network does. Silent, it executes nothing; losing answers, it executes commands and the caller does not
+ * learn of it. Its own time passes meanwhile: leases that cannot be renewed lapse.
  */
 export class SilentLessor implements Lessor {
   readonly profile: Profile
@@ -23,7 +23,7 @@ export class SilentLessor implements Lessor {
   #silent = false
   #losing = false
   #resumed: (() => void)[] = []
-  /** What was proposed, in order, answered or not. */
+  /** The proposed commands, in order, answered or not. */
   readonly proposals: Command[] = []
 
   constructor(clock: ManualClock, log: MemoryLog = new MemoryLog({ clock })) {
@@ -36,12 +36,12 @@ export class SilentLessor implements Lessor {
     return this.#closing.signal
   }
 
-  /** What is asked from here on is carried out only after `answer`. */
+  /** Later requests are executed only after `answer`. */
   stopAnswering(): void {
     this.#silent = true
   }
 
-  /** What is asked from here on is carried out, and its answer comes after `answer`. */
+  /** Later requests are executed, and their answers come after `answer`. */
   loseAnswers(): void {
     this.#losing = true
   }
@@ -52,7 +52,7 @@ export class SilentLessor implements Lessor {
     for (const resume of this.#resumed.splice(0)) resume()
   }
 
-  /** Will never answer again, for this reason. */
+  /** Ends the lessor: it never answers again, for this reason. */
   end(reason: unknown): void {
     this.#closing.abort(reason)
   }
@@ -101,11 +101,11 @@ export class SilentLessor implements Lessor {
 
 export interface SilentLessorOptions extends Omit<LeasesOptions, 'clock'> {
   readonly clock?: ManualClock
-  /** To stand on the same leases as another. */
+  /** A log to share with another lessor. */
   readonly log?: MemoryLog
 }
 
-/** Everything a test of code that holds leases needs. */
+/** Everything that a test of code with leases needs. */
 export function silentLessor({ clock = new ManualClock(), log = new MemoryLog({ clock }), ...options }: SilentLessorOptions = {}): {
   readonly clock: ManualClock
   readonly log: MemoryLog

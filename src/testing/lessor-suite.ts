@@ -1,13 +1,13 @@
 /**
- * What every lessor must do, as sentences that are either true or not: a replica nearby or a server far away, on whatever store. It needs no
- * test runner: each sentence has a `run` that throws.
+ * The contract of a lessor as test cases, for a local replica or a remote server on any store. The suite needs no test runner: each case has
+ * a name that is a sentence, and a `run` that throws.
  *
  * ```ts
  * for (const { name, run } of lessorSuite(openFixture)) test(name, run)
  * ```
  *
- * It talks to lessors only through their contract, and lets time pass only through the fixture: with a clock moved by hand that costs
- * nothing, with a real one a few seconds.
+ * The suite uses lessors only through their contract, and lets time pass only through the fixture. With a manual clock that takes no time,
+ * with a real one a few seconds.
  */
 import assert from 'node:assert/strict'
 import { getEventListeners } from 'node:events'
@@ -21,23 +21,23 @@ import type { SuiteCase } from './store-suite.ts'
 
 /** One fresh, empty log. */
 export interface LessorFixture extends AsyncDisposable {
-  /** One more lessor on the log, as another process would have it. The suite closes it. */
+  /** Opens one more lessor on the log, as another process would. The suite closes it. */
   lessor(): Promise<Lessor>
-  /** Lets so much time pass for every lessor, and what falls due meanwhile happen. */
+  /** Lets this much time pass for every lessor, and timers that expire meanwhile fire. */
   advance(ms: number): Promise<void>
-  /** There can only be one lessor at a time: the suite plays both parts with it. */
+  /** Only one lessor can be open at a time: the suite uses it for both parts. */
   readonly alone?: boolean
-  /** How late a lapse may be at most, in ms; 200 unless said otherwise. */
+  /** How late a lapse may be, in ms. Default: 200. */
   readonly late?: number
-  /** At most so many events are kept for watches that resume: then the suite also looks at what happens beyond them. */
+  /** The number of events kept for watches that resume. If given, the suite also tests what happens beyond it. */
   readonly keeps?: number
-  /** Ends and begins anew whatever stands behind the lessors. Left out: closing them all is that. */
+  /** Restarts what is behind the lessors. Left out: closing them all does that. */
   restart?(): Promise<void>
 }
 
-/** Bounds a failure; nothing here waits for it. */
+/** Ends a case that hangs; no case waits for it. */
 const TIMEOUT = 20_000
-/** Long enough never to end by itself in these sentences. */
+/** Long enough not to expire within a case. */
 const LONG = 600_000
 const SHORT = 1_000
 
@@ -46,14 +46,14 @@ export function lessorSuite(open: () => Promise<LessorFixture>): SuiteCase[] {
     name,
     run: async () => {
       await using fixture = await open()
-      await using log = new Log(fixture)
+      await using log = new LessorLog(fixture)
       await check(log)
     },
   }))
 }
 
-const sentences: Record<string, (log: Log) => Promise<void>> = {
-  // What can be asked
+const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
+  // Commands
 
   'a grant has a lease, an incarnation, a ttl, and a token for each resource in the order asked for': async log => {
     const lessor = await log.open()
@@ -74,7 +74,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     )
   },
 
-  'every change has a revision of its own, and what changed nothing has the last one': async log => {
+  'every change has a revision of its own, and a command that changed nothing has the last one': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'])))
     const second = granted(await lessor.propose(acquire('ann', ['b'])))
@@ -86,7 +86,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(done(await lessor.propose({ kind: 'release', lease: first.lease })).revision, second.revision + 1)
   },
 
-  'tokens and ids only grow: over releases, other resources and a restart': async log => {
+  'tokens and ids only grow, across releases, other resources and a restart': async log => {
     let lessor = await log.open()
     let last = { lease: 0, token: 0 }
     for (let i = 0; i < 12; i++) {
@@ -98,7 +98,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
-  'what the caller changes after it proposed a command changes nothing': async log => {
+  'a caller that changes a command object after proposing it changes nothing': async log => {
     const lessor = await log.open()
     const rules = { capacity: 2 }
     const wants = [{ resource: 'pool', units: 2 }]
@@ -148,14 +148,14 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(child.incarnation, parent.incarnation)
   },
 
-  'a long grant begins short, and has its whole ttl once it was renewed': async log => {
+  'a long grant begins with a short ttl, and has its whole ttl after the first renewal': async log => {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
     assert.equal(lease.ttl, 30_000)
     assert.deepEqual(await renew(lessor, lease.lease), [LONG])
   },
 
-  'renewing many says for each, in order, what it has now or that it is gone': async log => {
+  'renewing many leases says for each, in order, its ttl or that it is gone': async log => {
     const lessor = await log.open()
     const a = granted(await lessor.propose(acquire('ann', ['a'], { ttl: 5_000 })))
     const b = granted(await lessor.propose(acquire('ann', ['b'], { ttl: 6_000 })))
@@ -166,7 +166,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await renew(lessor, c.lease, a.lease), [7_000, 5_000])
   },
 
-  'more renewals than one command takes are refused, all of them': async log => {
+  'a command with too many renewals is refused as a whole': async log => {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'])))
     assert.deepEqual(await renew(lessor, lease.lease), [LONG])
@@ -174,7 +174,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(ttls(await lessor.propose({ kind: 'renew', leases: Array<number>(10_000).fill(lease.lease) })).length, 10_000)
   },
 
-  'renewing only those that wait leaves a lease alone that was granted meanwhile': async log => {
+  'renewing only waiting leases does not renew a lease that was granted meanwhile': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'])))
     const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true, ttl: 5_000 })))
@@ -196,7 +196,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
   },
 
-  'one release ends a lease and all that hangs on it in one revision, and frees what their holder has stopped to believe in': async log => {
+  'one release ends a lease and its descendants in one revision, and frees those that their holder has stopped using': async log => {
     const lessor = await log.open()
     const parent = granted(await lessor.propose(acquire('ann', ['a'])))
     const child = granted(await lessor.propose(acquire('ann', ['b'], { parent: parent.lease, entries: [{ key: 'e', value: 'v' }] })))
@@ -215,13 +215,13 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
       'frozen d bob',
     ])
     granted(await lessor.propose(acquire('eve', ['a', 'b', 'c'])))
-    // Its holder said nothing: it may still believe.
+    // Its holder has not said that it stopped, so it may still use it.
     refused('HELD', await lessor.propose(acquire('eve', ['d'])))
     done(await lessor.propose({ kind: 'release', lease: foreign.lease }))
     granted(await lessor.propose(acquire('eve', ['d'])))
   },
 
-  'those who wait are granted in order, each in the revision that frees the resource': async log => {
+  'waiters are granted in order, each in the revision that frees the resource': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'])))
     await using watcher = log.watch(lessor, '', first.revision)
@@ -257,14 +257,14 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await renew(lessor, second.lease), [GONE])
   },
 
-  'sharers do not exclude each other, and exclude everyone else': async log => {
+  'shared holders do not exclude each other, and exclude exclusive holders': async log => {
     const lessor = await log.open()
     for (const holder of ['ann', 'bob'])
       granted(await lessor.propose({ kind: 'acquire', holder, ttl: LONG, wants: [{ resource: 'a', shared: true }] }))
     refused('HELD', await lessor.propose(acquire('eve', ['a'])))
   },
 
-  'units are granted up to the capacity that policy gives, and never above it': async log => {
+  'units are granted up to the capacity of the policy, and never above it': async log => {
     const lessor = await log.open()
     done(await lessor.propose(policy('gpu', { capacity: 4 })))
     const take = (holder: string, units: number): Command => ({ kind: 'acquire', holder, ttl: LONG, wants: [{ resource: 'gpu/0', units }] })
@@ -294,7 +294,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     refused('NOT_FOUND', await lessor.propose({ kind: 'delete', key: 'service/a' }))
   },
 
-  'registrations are counted by service, and an older generation never writes over a newer one': async log => {
+  'registrations are counted by service, and an older generation never overwrites a newer one': async log => {
     const lessor = await log.open()
     const entry = (instance: string, generation?: number) => {
       return { key: `services/web/${instance}`, value: '{}', ...(generation !== undefined && { generation }) }
@@ -319,13 +319,13 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     refused('STALE', await lessor.propose({ kind: 'put', lease: bob.lease, ...entry('2', 2) }))
   },
 
-  'a lease, a holder and a prefix can be revoked; what does not match is NOT_FOUND': async log => {
+  'a lease, a holder and a prefix can be revoked; without a match it is NOT_FOUND': async log => {
     const lessor = await log.open()
     const a = granted(await lessor.propose(acquire('ann', ['jobs/a'])))
     granted(await lessor.propose(acquire('bob', ['jobs/b', 'other'])))
     granted(await lessor.propose(acquire('eve', ['jobs/c'])))
     granted(await lessor.propose(acquire('eve', ['jobsuite'])))
-    refused('NOT_FOUND', await lessor.propose({ kind: 'revoke', target: { holder: 'nobody' } }))
+    refused('NOT_FOUND', await lessor.propose({ kind: 'revoke', target: { holder: 'absent' } }))
     refused('GONE', await lessor.propose({ kind: 'revoke', target: { lease: a.lease + 1_000 } }))
     done(await lessor.propose({ kind: 'revoke', target: { lease: a.lease }, force: true }))
     done(await lessor.propose({ kind: 'revoke', target: { holder: 'bob' }, force: true }))
@@ -342,34 +342,34 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     )
   },
 
-  'a giver that has stopped hands over at once, under a new lease and a new token': async log => {
+  'a transfer by a holder that has stopped takes effect at once, under a new lease and a new token': async log => {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'])))
     queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
-    const heir = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob', stopped: true })).id!
+    const received = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob', stopped: true })).id!
     const { value } = await lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })
-    assert.equal(value.grants[0]?.lease, heir)
+    assert.equal(value.grants[0]?.lease, received)
     assert.equal(value.grants[0].holder, 'bob')
     assert.ok(value.grants[0].token > lease.tokens[0]!)
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
     refused('GONE', await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' }))
   },
 
-  'a transfer that the giver did not ask for waits until it has stopped believing, before all who wait': async log => {
+  'a transfer that the holder did not ask for waits until the holder has stopped, and goes before all waiters': async log => {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: SHORT })))
     queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
-    const heir = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' })).id!
-    assert.equal((await status(lessor, heir)) ?? 'none', 'waiting')
+    const received = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' })).id!
+    assert.equal((await status(lessor, received)) ?? 'none', 'waiting')
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
     await log.advance(SHORT / 2, { late: false })
-    assert.deepEqual(await renew(lessor, heir), [SHORT])
+    assert.deepEqual(await renew(lessor, received), [SHORT])
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
     await log.advance(SHORT / 2)
     assert.deepEqual(await holders(lessor, 'a'), ['bob'])
   },
 
-  'a break ends the holder when its time has come, and a second one may only shorten it': async log => {
+  'a break ends the holder when its time is over, and a second break can only shorten the time': async log => {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
     await renew(lessor, lease.lease)
@@ -379,7 +379,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     await log.advance(SHORT)
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
-    refused('NOT_FOUND', await lessor.propose({ kind: 'break', resource: 'nobody/has/it' }))
+    refused('NOT_FOUND', await lessor.propose({ kind: 'break', resource: 'free/resource' }))
   },
 
   'a recall tells the holder and takes nothing away': async log => {
@@ -394,7 +394,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     refused('NOT_FOUND', await lessor.propose({ kind: 'recall', resource: 'b' }))
   },
 
-  'a policy bounds what is asked from then on, for whole segments, until it is taken back': async log => {
+  'a policy limits later commands, for whole segments, until it is deleted': async log => {
     const lessor = await log.open()
     done(await lessor.propose(policy('jobs', { ttlMax: 5_000 })))
     refused('INVALID', await lessor.propose(acquire('ann', ['jobs/a'], { ttl: 5_001 })))
@@ -443,7 +443,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal((await lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })).value.fence, tokens[1])
   },
 
-  'what only replicas write is refused to everyone else': async log => {
+  'commands that only replicas write are refused to clients': async log => {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'])))
     const internal: Command[] = [
@@ -457,7 +457,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await holders(lessor, 'a'), ['ann'])
   },
 
-  'what is malformed is INVALID, says why, and changes nothing': async log => {
+  'a malformed command is INVALID, says why, and changes nothing': async log => {
     const lessor = await log.open()
     const lease = granted(await lessor.propose(acquire('ann', ['a'])))
     const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
@@ -510,7 +510,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     granted(await lessor.propose(acquire('bob', ['b'])))
   },
 
-  'an operation or a key that is malformed is INVALID, and hurts nobody who asks at the same time': async log => {
+  'a malformed operation or key is INVALID, and does not affect other proposals made at the same time': async log => {
     const lessor = await log.open()
     const wrong: unknown[] = [
       { op: { session: 's', seq: Number.NaN, acked: 0 } },
@@ -536,7 +536,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal((await again.read({ kind: 'leases', holder: 'bad' }, { consistent: true })).value.length, 0)
   },
 
-  'the rules cannot be raised above what the lessor itself knows': async log => {
+  'the rules version cannot be raised above the one that the lessor knows': async log => {
     const lessor = await log.open()
     const { rules } = (await lessor.read({ kind: 'summary' })).value
     const answer = await lessor.propose({ kind: 'upgrade', rules: rules + 1 })
@@ -544,9 +544,9 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     granted(await lessor.propose(acquire('ann', ['a'])))
   },
 
-  // One order for all
+  // One order for all lessors
 
-  'once an acquisition was acknowledged, every lessor refuses; once its release was, every lessor grants': async log => {
+  'after an acquisition is acknowledged, every lessor refuses; after its release is acknowledged, every lessor grants': async log => {
     const [a, b] = await log.pair()
     for (let i = 0; i < 10; i++) {
       const [one, two] = i % 2 === 0 ? [a, b] : [b, a]
@@ -563,7 +563,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
-  'of many who ask at once for one resource, through any lessor, exactly one is granted': async log => {
+  'of many concurrent requests for one resource, through any lessor, exactly one is granted': async log => {
     const [a, b] = await log.pair()
     const answers = await Promise.all(Array.from({ length: 40 }, (_, i) => (i % 2 === 0 ? a : b).propose(acquire(`holder-${i}`, ['a']))))
     const won = answers.filter(({ kind }) => kind === 'granted')
@@ -571,7 +571,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     for (const answer of answers) if (answer.kind !== 'granted') refused('HELD', answer)
   },
 
-  'what one lessor proposes in a row is decided in that order': async log => {
+  'the proposals of one lessor are decided in the order they were made': async log => {
     const lessor = await log.open()
     const asked: Promise<Outcome>[] = []
     for (let i = 0; i < 30; i++) {
@@ -587,7 +587,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
 
   // Operations
 
-  'an operation asked twice has one effect and one answer, whoever is asked and whenever': async log => {
+  'an operation that is sent twice has one effect and one answer, through any lessor and at any time': async log => {
     const [a, b] = await log.pair()
     const op: Operation = { session: 's', seq: 1, acked: 0 }
     const ask = acquire('ann', ['a'], { ttl: LONG })
@@ -617,7 +617,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     const op: Operation = { session: 's', seq: 1, acked: 0, again: true }
     const held = refused('HELD', await b.propose(acquire('bob', ['a']), { op }))
     done(await a.propose({ kind: 'release', lease: first.lease }))
-    // The copy that was still on its way arrives now: whoever was told HELD must not be granted after all.
+    // The first copy, still on its way, arrives now: a client that was refused with HELD must not be granted later.
     const { again: _, ...copy } = op
     assert.deepEqual(await a.propose(acquire('bob', ['a']), { op: copy }), held)
     assert.deepEqual(await holders(a, 'a'), [])
@@ -634,7 +634,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await lessor.propose(acquire('bob', ['b']), { op, key }), theirs)
   },
 
-  'an operation whose answer was acknowledged is STALE, never done again': async log => {
+  'an operation whose answer was acknowledged is STALE, and never repeated': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a']), { op: { session: 's', seq: 1, acked: 0 } }))
     done(await lessor.propose({ kind: 'release', lease: first.lease }, { op: { session: 's', seq: 2, acked: 1 } }))
@@ -658,7 +658,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
-  'a consistent read sees everything that was acknowledged before it, by anyone': async log => {
+  'a consistent read sees everything that any lessor acknowledged before it': async log => {
     const [a, b] = await log.pair()
     for (let i = 0; i < 5; i++) {
       const lease = granted(await a.propose(acquire('ann', ['a'])))
@@ -668,13 +668,13 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
-  'a revision that was never reached cannot be read: UNAVAILABLE': async log => {
+  'a read at a revision that was never reached is UNAVAILABLE': async log => {
     const lessor = await log.open()
     const { revision } = granted(await lessor.propose(acquire('ann', ['a'])))
     await rejectsWith('UNAVAILABLE', lessor.read({ kind: 'summary' }, { atLeast: revision + 1_000_000 }))
   },
 
-  'a list ends at its limit and says that there are more, and is about what is within its prefixes': async log => {
+  'a list ends at its limit, says that there are more items, and contains only names within its prefixes': async log => {
     const lessor = await log.open()
     for (const name of ['a/1', 'a/2', 'b/1', 'b/2', 'c'])
       granted(await lessor.propose({ ...acquire('ann', [name]), entries: [{ key: `${name}/e`, value: '' }] }))
@@ -698,7 +698,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     )
   },
 
-  'every question has an answer on an empty log and on one in use': async log => {
+  'every query has an answer on an empty log and on one in use': async log => {
     const lessor = await log.open()
     const ask = async () => ({
       summary: (await lessor.read({ kind: 'summary' }, { consistent: true })).value,
@@ -750,7 +750,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
 
   // Watching
 
-  'a watch tells every change once, in order, one array for each revision': async log => {
+  'a watch yields every change once, in order, one array for each revision': async log => {
     const lessor = await log.open()
     const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
     await using watcher = log.watch(lessor, '', revision)
@@ -765,7 +765,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(revisions.at(-1), last)
   },
 
-  'a watch can go on after any revision and misses nothing, on any lessor': async log => {
+  'a watch can resume after any revision, on any lessor, and misses nothing': async log => {
     const [a, b] = await log.pair()
     granted(await a.propose(acquire('first', ['first'])))
     const { revision } = await a.read({ kind: 'summary' }, { consistent: true })
@@ -779,7 +779,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
-  'a watch without a revision begins with what comes next': async log => {
+  'a watch without a revision begins with the next change': async log => {
     const lessor = await log.open()
     granted(await lessor.propose(acquire('ann', ['a'])))
     await using watcher = log.watch(lessor, '')
@@ -789,7 +789,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.ok(!watcher.seen.some(events => events.some(event => event.resource === 'a')))
   },
 
-  'a watch sees what lies under its prefix, by whole segments': async log => {
+  'a watch sees the names under its prefix, by whole segments': async log => {
     const lessor = await log.open()
     const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
     await using slash = log.watch(lessor, 'jobs/', revision)
@@ -821,7 +821,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     )
   },
 
-  'a watch ends with its signal and leaves nothing on it': async log => {
+  'a watch ends with its signal and leaves no listener on it': async log => {
     const lessor = await log.open()
     const controller = new AbortController()
     const events = lessor.watch('', { signal: controller.signal, after: (await lessor.read({ kind: 'summary' })).revision })
@@ -836,7 +836,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     for await (const _ of lessor.watch('', { signal: controller.signal })) assert.fail('it was over before it began')
   },
 
-  'a watch that is left in the middle leaves nothing on its signal': async log => {
+  'a watch that is left in the middle leaves no listener on its signal': async log => {
     const lessor = await log.open()
     const controller = new AbortController()
     const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
@@ -846,7 +846,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
   },
 
-  'a slow watcher holds up nobody, and either sees everything or is told that it did not': async log => {
+  'a slow watcher delays no other client, and either sees everything or gets a resync': async log => {
     const lessor = await log.open()
     const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
     const controller = new AbortController()
@@ -868,7 +868,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal((await within(slow.next())).done, true)
   },
 
-  'a watch from a revision that is not kept any more begins with a resync, and goes on from there without a gap': async log => {
+  'a watch from a revision that is no longer kept begins with a resync, and continues without a gap': async log => {
     const { keeps } = log.fixture
     if (keeps === undefined) return
     const lessor = await log.open()
@@ -887,7 +887,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(later.seen.length, next.revision - poured)
   },
 
-  'a watch from a revision that the log never reached is told so by a resync': async log => {
+  'a watch from a revision that the log never reached gets a resync': async log => {
     const lessor = await log.open()
     const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
     await using watcher = log.watch(lessor, '', revision + 1_000_000)
@@ -900,7 +900,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
 
   // Time
 
-  'what nobody renews lapses, not before its time, and the next waiter has it in the same revision': async log => {
+  'a lease that is not renewed lapses, not before its deadline, and the next waiter is granted in the same revision': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: SHORT, entries: [{ key: 'service/ann', value: 'up' }] })))
     const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
@@ -919,7 +919,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     ])
   },
 
-  'what is renewed in time never lapses, through whichever lessor': async log => {
+  'a lease that is renewed in time, through any lessor, never lapses': async log => {
     const [a, b] = await log.pair()
     const lease = granted(await a.propose(acquire('ann', ['a'], { ttl: SHORT })))
     for (let i = 0; i < 12; i++) {
@@ -930,7 +930,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(value.grants[0]?.token, lease.tokens[0])
   },
 
-  'a holder that comes back too late is told so, and touches nothing of its successor': async log => {
+  'a holder that comes back too late gets GONE, and changes nothing of its successor': async log => {
     const [a, b] = await log.pair()
     const late = granted(await a.propose(acquire('ann', ['a'], { ttl: SHORT })))
     done(await a.propose({ kind: 'put', lease: late.lease, key: 'leader', value: 'ann' }))
@@ -949,7 +949,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(value.entries, [{ key: 'leader', value: 'bob' }])
   },
 
-  'a waiter that died is passed over': async log => {
+  'a waiter that died is skipped': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
     const dead = queued(await lessor.propose(acquire('bob', ['a'], { wait: true, ttl: SHORT })))
@@ -960,7 +960,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await renew(lessor, dead.lease, live.lease), [GONE, 10 * SHORT])
   },
 
-  'children end with their parent in one revision, with everything that hangs on them': async log => {
+  'children end with their parent in one revision, with their entries': async log => {
     const lessor = await log.open()
     const parent = granted(await lessor.propose(acquire('ann', ['p'], { ttl: SHORT })))
     const { incarnation } = parent
@@ -980,7 +980,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await renew(lessor, parent.lease, child.lease, grandchild.lease), [GONE, GONE, GONE])
   },
 
-  'after a revoke the units stay frozen until the last acknowledged ttl has run, or their holder releases them': async log => {
+  'after a revoke the units stay frozen until the last acknowledged ttl has expired, or their holder releases them': async log => {
     const lessor = await log.open()
     const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: 2 * SHORT })))
     await log.advance(SHORT, { late: false })
@@ -992,12 +992,12 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     done(await lessor.propose({ kind: 'release', lease: second.lease }))
     granted(await lessor.propose(acquire('eve', ['b'])))
     await log.advance(SHORT, { late: false })
-    refused('HELD', await lessor.propose(acquire('eve', ['a']))) // its ttl has run from the grant, but not from the renewal
+    refused('HELD', await lessor.propose(acquire('eve', ['a']))) // its ttl has expired since the grant, but not since the renewal
     await log.advance(SHORT)
     granted(await lessor.propose(acquire('eve', ['a'])))
   },
 
-  'a restart neither ends what was just renewed nor keeps what is abandoned': async log => {
+  'a restart neither ends a lease that was just renewed nor keeps an abandoned one': async log => {
     let lessor = await log.open()
     const kept = granted(await lessor.propose(acquire('ann', ['kept'], { ttl: 4 * SHORT })))
     const left = granted(await lessor.propose(acquire('bob', ['left'], { ttl: 4 * SHORT })))
@@ -1040,7 +1040,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
   },
 
-  'closing settles every proposal under way: answered and there, or certainly not, or unknown': async log => {
+  'closing settles every proposal under way: applied, certainly not applied, or UNKNOWN': async log => {
     const lessor = await log.open()
     const other = await log.other()
     const asked = Array.from({ length: 200 }, (_, i) => lessor.propose(acquire('ann', [`a/${i}`])))
@@ -1067,7 +1067,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
-  'after it was closed every call is UNAVAILABLE, its signal says why, and closing again is nothing': async log => {
+  'after it was closed every call is UNAVAILABLE, its signal says why, and closing again does nothing': async log => {
     const lessor = await log.open()
     assert.equal(lessor.signal.aborted, false)
     const { revision } = granted(await lessor.propose(acquire('ann', ['a'])))
@@ -1087,7 +1087,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(await holders(next, 'a'), ['ann'])
   },
 
-  'it says what its store promises': async log => {
+  'it reports the profile of its store': async log => {
     const { profile } = await log.open()
     assert.ok(profile.store.length > 0)
     for (const promise of [profile.durable, profile.failover, profile.push, profile.shared, profile.ages])
@@ -1095,8 +1095,8 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
   },
 }
 
-/** The lessors a sentence has opened, closed when it ends. */
-class Log implements AsyncDisposable {
+/** The lessors that a case has opened, closed when it ends. */
+class LessorLog implements AsyncDisposable {
   readonly fixture: LessorFixture
   readonly #lessors: Lessor[] = []
 
@@ -1110,7 +1110,7 @@ class Log implements AsyncDisposable {
     return lessor
   }
 
-  /** One more; the one there is where there can be only one. */
+  /** Opens one more, or returns the only one where there can be only one. */
   async other(): Promise<Lessor> {
     return this.fixture.alone ? (this.#lessors[0] ?? this.open()) : this.open()
   }
@@ -1125,7 +1125,7 @@ class Log implements AsyncDisposable {
     return this.open()
   }
 
-  /** So much, and what a lapse may be late. */
+  /** This much time, and the time that a lapse may be late. */
   async advance(ms: number, { late = true }: { readonly late?: boolean } = {}): Promise<void> {
     await this.fixture.advance(ms + (late ? (this.fixture.late ?? 200) : 0))
   }
@@ -1134,7 +1134,7 @@ class Log implements AsyncDisposable {
     return new Watcher(lessor, prefix, { ...(after !== undefined && { after }), ...(types !== undefined && { types }) })
   }
 
-  /** A little of everything that can be watched; the last revision. */
+  /** Causes events of every type; returns the last revision. */
   async busyLife(lessor: Lessor): Promise<number> {
     const ann = granted(await lessor.propose(acquire('ann', ['a', 'b'], { entries: [{ key: 'service/ann', value: 'up' }] })))
     queued(await lessor.propose(acquire('bob', ['a'], { wait: true, recall: true })))
@@ -1148,7 +1148,7 @@ class Log implements AsyncDisposable {
     return granted(await lessor.propose(acquire('eve', ['c']))).revision
   }
 
-  /** So many revisions as quickly as they can be made; the last one. */
+  /** Makes this many revisions as quickly as possible; returns the last one. */
   async pour(lessor: Lessor, count: number): Promise<number> {
     const lease = granted(await lessor.propose(acquire('pour', [])))
     const answers = await Promise.all(
@@ -1166,7 +1166,7 @@ class Log implements AsyncDisposable {
   }
 }
 
-/** Keeps what a watch tells. */
+/** Collects the events of a watch. */
 class Watcher implements AsyncDisposable {
   readonly seen: (readonly Event[])[] = []
   readonly #controller = new AbortController()
@@ -1188,7 +1188,7 @@ class Watcher implements AsyncDisposable {
     }
   }
 
-  /** The events of a revision, when they have come. */
+  /** The events of a revision, once they have arrived. */
   async at(revision: number): Promise<readonly Event[]> {
     return within(
       (async () => {
@@ -1204,7 +1204,7 @@ class Watcher implements AsyncDisposable {
     )
   }
 
-  /** A question asked after it and answered: a lessor that is far away has heard of the watch by then. */
+  /** Waits for the answer to a read: a remote lessor has received the watch by then. */
   async begun(lessor: Lessor): Promise<void> {
     await lessor.read({ kind: 'summary' }, { consistent: true })
   }
@@ -1268,7 +1268,7 @@ async function status(lessor: Lessor, lease: number): Promise<string | undefined
   return (await lessor.read({ kind: 'lease', lease }, { consistent: true })).value?.status
 }
 
-/** `granted a ann`: what happened, to what, whose. */
+/** An event in short: its type, resource and holder, as in `granted a ann`. */
 function types(events: readonly Event[]): string[] {
   return events.map(({ type, resource, key, holder }) => [type, resource ?? key, holder].filter(Boolean).join(' '))
 }

@@ -1,3 +1,4 @@
+/** A clock for tests and the simulator: one machine whose time moves only by method calls. */
 import { type Clock, turn } from '../clock.ts'
 
 export interface ManualClockOptions {
@@ -7,17 +8,16 @@ export interface ManualClockOptions {
   readonly wall?: number
 }
 
-interface Timer {
+interface ManualTimer {
   readonly at: number
   /** Timers of the same moment fire in the order they were set. */
   readonly order: number
   readonly then: () => void
 }
 
-/** One machine whose time moves only when it is told to. */
 export class ManualClock implements Clock {
   /** Sorted by moment, then by order. */
-  readonly #timers: Timer[] = []
+  readonly #timers: ManualTimer[] = []
   #soon = 0
   #now = 1_000
   #slept = 0
@@ -70,7 +70,7 @@ export class ManualClock implements Clock {
     }
   }
 
-  /** Not a matter of time: it runs in a coming turn of the real loop, so that whoever awaits what it leads to need not move the clock. */
+  /** Independent of the clock: runs in a later turn of the real event loop, so that a test that awaits its effect need not advance the clock. */
   soon(then: () => void): void {
     this.#soon++
     void turn().then(() => {
@@ -79,7 +79,7 @@ export class ManualClock implements Clock {
     })
   }
 
-  /** Moves time on by `ms`, firing what falls due at its own moment. Between two timers everything that can settle settles. */
+  /** Advances time by `ms` and fires each timer at its own time. Between two timers all promises that can settle do. */
   async advance(ms: number): Promise<void> {
     const end = this.#now + ms
     await this.settle()
@@ -94,9 +94,8 @@ export class ManualClock implements Clock {
   }
 
   /**
-   * The process stands still for `ms`, stopped or blocked: time goes on and nothing runs. Then what is overdue fires, all of it, before
-   * anything that waits to be read is read: so does Node. Where Node was stopped while it waited for input, it reads before timers fire: `input`
-   * stands for that.
+   * The process is stopped or blocked for `ms`: time passes and nothing runs. Then all overdue timers fire before queued input is read, as in
+   * Node. If Node was stopped while it waited for input, it reads before timers fire; `input` stands for that.
    */
   stall(ms: number, input: () => void = () => {}): void {
     this.#moveTo(this.#now + ms)
@@ -107,7 +106,7 @@ export class ManualClock implements Clock {
     }
   }
 
-  /** Synchronous code runs for `ms`: time goes on and no timer fires. What is overdue fires with the next `advance`. */
+  /** Synchronous code runs for `ms`: time passes and no timer fires. Overdue timers fire with the next `advance`. */
   block(ms: number): void {
     this.#moveTo(this.#now + ms)
   }
@@ -119,7 +118,7 @@ export class ManualClock implements Clock {
     await turn()
   }
 
-  /** The machine is suspended for `ms`: its uptime and wall clock go on, its monotonic clock and timers stand still. */
+  /** The machine is suspended for `ms`: its uptime and wall clock advance, its monotonic clock and timers do not. */
   sleepMachine(ms: number): void {
     this.#slept += ms
     this.#wall += ms
@@ -129,12 +128,12 @@ export class ManualClock implements Clock {
     this.#wall += ms
   }
 
-  /** From here on `now` belongs to another boot, or to one that cannot be known: ''. */
+  /** From now on `now` belongs to another boot, or to an unknown one: ''. */
   reboot(boot: string): void {
     this.#boot = boot
   }
 
-  /** How many timers wait: a test's way to see that nothing was left behind. */
+  /** The number of pending timers, so that a test can check that none was left behind. */
   get waiting(): number {
     return this.#timers.length
   }
@@ -144,7 +143,7 @@ export class ManualClock implements Clock {
     this.#now = now
   }
 
-  #place({ at, order }: Timer): number {
+  #place({ at, order }: ManualTimer): number {
     let low = 0
     let high = this.#timers.length
     while (low < high) {

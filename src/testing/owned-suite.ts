@@ -1,6 +1,6 @@
 /**
- * What every store that can be owned must do when an answer is lost, and when an accident befalls what it keeps while no process has it open.
- * It needs no test runner: each sentence has a `run` that throws.
+ * The contract of a store that can be owned, when an answer is lost and when its data is changed while no process has it open. The suite
+ * needs no test runner: each case has a name that is a sentence, and a `run` that throws.
  *
  * ```ts
  * for (const { name, run } of ownedSuite(openFixture)) test(name, run)
@@ -11,30 +11,30 @@ import { LeaseError } from '../errors.ts'
 import { type LogRecord, type Position, START, type Store } from '../store.ts'
 import type { SuiteCase } from './store-suite.ts'
 
-/** One fresh, empty log, and the accidents that can befall it. */
+/** One fresh, empty log, and the accidents that the suite can cause. */
 export interface OwnedFixture extends AsyncDisposable {
-  /** One that asks to be the only one. Not open yet; the suite closes it. */
+  /** A store that asks to own the log. Not open yet; the suite closes it. */
   owner(name: string): Store
-  /** Has `owner` append, and loses the answer. Resolves when the engine does no more of it; `owner` need not be usable afterwards. */
+  /** Has `owner` append, and loses the answer. Resolves when the engine has finished; `owner` need not be usable afterwards. */
   loseAnswer(owner: Store, append: () => Promise<unknown>): Promise<void>
-  /** Called while an owner has the log open, early in its life: what is saved now may be put back by an accident. */
+  /** Called early while an owner has the log open. An accident may restore what is saved here. */
   remember?(): Promise<void>
-  /** Empty where nothing is kept while no process has it open. */
+  /** Empty where the store keeps nothing while no process has it open. */
   readonly accidents: readonly Accident[]
 }
 
-/** Befalls a log that was closed. */
+/** Happens to a log that was closed. */
 export interface Accident {
   readonly name: string
   happen(): Promise<void>
-  /** All that the engine keeps, to compare. */
+  /** All data of the engine, to compare. */
   contents(): Promise<string>
 }
 
-const ENTRIES = 40
+const RECORDS = 40
 
 export function ownedSuite(open: () => Promise<OwnedFixture>): SuiteCase[] {
-  const sentence = (name: string, run: (fixture: OwnedFixture) => Promise<void>): SuiteCase => ({
+  const suiteCase = (name: string, run: (fixture: OwnedFixture) => Promise<void>): SuiteCase => ({
     name,
     run: async () => {
       await using fixture = await open()
@@ -42,15 +42,15 @@ export function ownedSuite(open: () => Promise<OwnedFixture>): SuiteCase[] {
     },
   })
   return [
-    sentence('an append whose answer was lost is UNKNOWN, and stands whole or not at all for the next owner', async fixture => {
+    suiteCase('an append whose answer was lost is UNKNOWN, and the next owner finds the whole record or none', async fixture => {
       const { before, found } = await afterLostAnswer(fixture)
       assert.deepEqual(found.slice(0, before.length), before)
-      assert.ok(found.length <= before.length + 1, 'it stands once at most')
+      assert.ok(found.length <= before.length + 1, 'the record is there at most once')
       if (found.length > before.length) assert.equal(found.at(-1), 'lost?')
     }),
 
-    sentence(
-      'an entry that is sent again after its answer was lost stands behind the first copy, and nothing is missing',
+    suiteCase(
+      'a record that is appended again after its answer was lost follows the first copy, and no record is missing',
       async fixture => {
         const { before, found } = await afterLostAnswer(fixture)
         await using owner = fixture.owner('third')
@@ -62,40 +62,40 @@ export function ownedSuite(open: () => Promise<OwnedFixture>): SuiteCase[] {
       },
     ),
 
-    sentence('one who stood on the log before an answer was lost learns of the entry, or that it does not stand', async fixture => {
-      const { stoodOn, before, found } = await afterLostAnswer(fixture)
+    suiteCase('an append at the position before a lost answer returns the record, or shows that it is not there', async fixture => {
+      const { position, before, found } = await afterLostAnswer(fixture)
       await using owner = fixture.owner('third')
       await owner.open()
-      const answer = await owner.append(bytes('next'), stoodOn)
+      const answer = await owner.append(bytes('next'), position)
       assert.ok(answer.kind === 'appended', answer.kind)
       assert.deepEqual(texts(answer.missed), found.slice(before.length))
     }),
 
     {
-      name: 'an accident while no process had the log open ends in an error that says so and changes nothing, or in a log that is whole',
+      name: 'an accident while no process has the log open leads to an error that says so and changes nothing, or to a whole log',
       run: () => eachAccident(open),
     },
   ]
 }
 
 interface Lost {
-  /** What stood there, and the place of the last of it. */
+  /** The records, and the position of the last one. */
   readonly before: readonly string[]
-  readonly stoodOn: Position
-  /** What the next owner found. */
+  readonly position: Position
+  /** The records that the next owner found. */
   readonly found: readonly string[]
 }
 
 async function afterLostAnswer(fixture: OwnedFixture): Promise<Lost> {
   const before = ['a', 'b', 'c']
-  let stoodOn: Position
+  let position: Position
   {
     await using owner = fixture.owner('first')
     await owner.open()
-    stoodOn = await appendAll(owner, before)
+    position = await appendAll(owner, before)
     let outcome: unknown
     const append = () =>
-      owner.append(bytes('lost?'), stoodOn).then(
+      owner.append(bytes('lost?'), position).then(
         answer => {
           outcome = answer
         },
@@ -108,7 +108,7 @@ async function afterLostAnswer(fixture: OwnedFixture): Promise<Lost> {
   }
   await using next = fixture.owner('second')
   await next.open()
-  return { before, stoodOn, found: texts(await readAll(next)) }
+  return { before, position, found: texts(await readAll(next)) }
 }
 
 async function eachAccident(open: () => Promise<OwnedFixture>): Promise<void> {
@@ -117,7 +117,7 @@ async function eachAccident(open: () => Promise<OwnedFixture>): Promise<void> {
     await using fixture = await open()
     const accident = fixture.accidents[number]
     if (accident === undefined) break
-    const words = Array.from({ length: ENTRIES }, (_, i) => `${i}`.repeat(100))
+    const words = Array.from({ length: RECORDS }, (_, i) => `${i}`.repeat(100))
     {
       await using owner = fixture.owner('first')
       await owner.open()
@@ -133,7 +133,7 @@ async function eachAccident(open: () => Promise<OwnedFixture>): Promise<void> {
     } catch (error) {
       assert.ok(error instanceof LeaseError && error.facts.reason !== undefined, `${accident.name}: ${String(error)}`)
       await owner[Symbol.asyncDispose]()
-      assert.ok((await accident.contents()) === before, `${accident.name}: what is kept has changed, though opening it was refused`)
+      assert.ok((await accident.contents()) === before, `${accident.name}: the data has changed, although opening it was refused`)
       seen.push('refused')
       continue
     }
@@ -147,7 +147,8 @@ async function eachAccident(open: () => Promise<OwnedFixture>): Promise<void> {
       await owner[Symbol.asyncDispose]()
     }
   }
-  if (seen.length > 0) assert.ok(seen.includes('refused'), 'no accident did any harm: the fixture hurts nothing that counts')
+  if (seen.length > 0)
+    assert.ok(seen.includes('refused'), 'no accident did any harm: the accidents of the fixture change nothing that matters')
 }
 
 async function appendAll(store: Store, words: readonly string[], after: Position = START): Promise<Position> {
@@ -163,9 +164,9 @@ async function readAll(store: Store): Promise<LogRecord[]> {
   const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
-    assert.ok(read.kind === 'entries', read.kind)
-    if (read.entries.length === 0) return all
-    all.push(...read.entries)
+    assert.ok(read.kind === 'records', read.kind)
+    if (read.records.length === 0) return all
+    all.push(...read.records)
   }
 }
 
@@ -173,6 +174,6 @@ function bytes(word: string): Uint8Array {
   return new TextEncoder().encode(word)
 }
 
-function texts(entries: readonly LogRecord[]): string[] {
-  return entries.map(entry => new TextDecoder().decode(entry.bytes))
+function texts(records: readonly LogRecord[]): string[] {
+  return records.map(record => new TextDecoder().decode(record.bytes))
 }

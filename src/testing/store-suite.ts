@@ -1,5 +1,5 @@
 /**
- * What every store must do, as sentences that are either true or not. It needs no test runner: each sentence has a `run` that throws.
+ * The contract of a store as test cases. The suite needs no test runner: each case has a name that is a sentence, and a `run` that throws.
  *
  * ```ts
  * for (const { name, run } of storeSuite(openFixture)) test(name, run)
@@ -13,33 +13,33 @@ import type { Granted } from '../kernel/outcome.ts'
 import { Replica } from '../replica/replica.ts'
 import { type Appended, type LogRecord, type Position, type Read, START, type Store } from '../store.ts'
 
-/** One fresh, empty log on a real engine, and the accidents that can befall it. */
+/** One fresh, empty log on a real engine, and the failures that the suite can cause. */
 export interface StoreFixture extends AsyncDisposable {
-  /** One more store on the same log, as another process would have it. Not open yet; the suite closes it. */
+  /** One more store on the same log, as another process would have. Not open yet; the suite closes it. */
   store(): Store
-  /** The same, but it asks to be the only one. Absent: this store cannot be owned, and says so in its profile. */
+  /** The same, but it asks to own the log. Absent: this store cannot be owned, and its profile says so. */
   owner?(name: string): Store
-  /** The engine takes its owner for dead, though it lives. */
+  /** The engine takes its owner for dead, although it is alive. */
   forgetOwner?(): Promise<void>
-  /** The engine forgets its last entries, as one does that acknowledged before it had synced. */
+  /** The engine loses its last records, like an engine that acknowledged before it had synced. */
   loseTail(count: number): Promise<void>
-  /** A copy of all that the store keeps. The returned function puts it back. Both while no store has the log open. Where it can be owned. */
+  /** Copies all data of the store; the returned function restores the copy. Called while no store has the log open, where it can be owned. */
   copy?(): Promise<() => Promise<void>>
   /**
-   * A store on the same log that reaches the engine over a link of its own. The suite breaks the link. Every shared store on an engine that runs
-   * elsewhere has one. Absent: nothing can be lost between this store and its engine.
+   * A store on the same log that reaches the engine over a link of its own, which the suite breaks. Every shared store on a remote engine has
+   * one. Absent: nothing can be lost between this store and its engine.
    */
   linked?(): Promise<LinkedStore>
 }
 
 export interface LinkedStore extends AsyncDisposable {
-  /** Not open yet. It gives up after a few hundred ms. */
+  /** Not open yet. Its requests time out after a few hundred ms. */
   readonly store: Store
   /** Takes effect with the next request. */
   fail(failure: LinkFailure): void
 }
 
-/** The engine carries out a request and its answer is lost. Soon afterwards every request is refused. */
+/** The engine executes a request and its answer is lost. Soon afterwards every request is refused. */
 export interface LinkFailure {
   /** Answers that pass before the one that is lost. */
   readonly before: number
@@ -54,7 +54,7 @@ export interface SuiteCase {
   run(): Promise<void>
 }
 
-/** Real engines are slow to wake; nothing here waits for time, so this only bounds a failure. */
+/** Ends a case that hangs; no case waits for it. Real engines can be slow. */
 const TIMEOUT = 10_000
 
 export function storeSuite(open: () => Promise<StoreFixture>): SuiteCase[] {
@@ -62,23 +62,23 @@ export function storeSuite(open: () => Promise<StoreFixture>): SuiteCase[] {
     name,
     run: async () => {
       await using fixture = await open()
-      await using log = new Log(fixture)
+      await using log = new StoreLog(fixture)
       await check(log)
     },
   }))
 }
 
-const sentences: Record<string, (log: Log) => Promise<void>> = {
+const sentences: Record<string, (log: StoreLog) => Promise<void>> = {
   'an empty log begins at START, has no snapshot and nothing to read': async log => {
     const store = log.store()
     const opened = await store.open()
     assert.deepEqual(opened.head, START)
     assert.equal(opened.snapshot, undefined)
     assert.equal(await store.newest(), undefined)
-    assert.deepEqual(await store.read(START), { kind: 'entries', entries: [] })
+    assert.deepEqual(await store.read(START), { kind: 'records', records: [] })
   },
 
-  'what was appended is read back in order, by its own store, by another and after all were closed': async log => {
+  'records are read back in order, by the store that appended them, by another one and after all were closed': async log => {
     const first = await log.open()
     const other = await log.open()
     const positions = await appendAll(first, ['a', 'b', 'c'])
@@ -99,8 +99,8 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(entries), ['a', 'b', 'c'])
   },
 
-  'several stores append at once: one order for all, no gap, nothing twice, nothing missed': async log => {
-    const followers = await Promise.all([1, 2, 3, 4].map(async () => new Follower(await log.open())))
+  'several stores that append at once see one order, without gaps, duplicates or losses': async log => {
+    const followers = await Promise.all([1, 2, 3, 4].map(async () => new LogFollower(await log.open())))
     await Promise.all(
       followers.map(async (follower, me) => {
         for (let i = 0; i < 50; i++) await follower.append(`${me}:${i}`)
@@ -118,7 +118,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     for (const seen of others) assert.deepEqual(seen, first)
   },
 
-  'an append says what came between the position it stands on and its own': async log => {
+  'an append returns the records between the position it was made at and its own': async log => {
     const [one, two] = [await log.open(), await log.open()]
     const [a] = await appendAll(one, ['a'])
     await appendAll(two, ['b', 'c'], a)
@@ -131,7 +131,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     )
   },
 
-  'the same bytes sent again stand again, at another position with another nonce': async log => {
+  'the same bytes appended again are a second record, with another position and another nonce': async log => {
     const store = await log.open()
     const [a, again] = await appendAll(store, ['a', 'a'])
     assert.equal(again!.index, a!.index + 1)
@@ -139,7 +139,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(store)), ['a', 'a'])
   },
 
-  'a caller may use its buffer again, and a view into a larger one is that view': async log => {
+  'a caller may reuse its buffer, and a view into a larger buffer is appended as that view': async log => {
     const store = await log.open()
     const buffer = bytes('-mine-')
     const { position } = appended(await store.append(buffer.subarray(1, 5), START))
@@ -149,7 +149,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(store)), ['mine', 'other'])
   },
 
-  'every byte survives, and so does an entry of none': async log => {
+  'every byte is preserved, and so is an empty record': async log => {
     const store = await log.open()
     const all = Uint8Array.from({ length: 1_024 }, (_, i) => i % 256)
     const entries = [all, new Uint8Array(), new Uint8Array(64), all.toReversed()]
@@ -161,7 +161,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     )
   },
 
-  'an entry of 1 MiB is carried whole': async log => {
+  'a record of 1 MiB is stored whole': async log => {
     const [store, other] = [await log.open(), await log.open()]
     const big = noise(1_048_576, 7)
     const { position } = appended(await store.append(big, START))
@@ -171,7 +171,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.ok(Buffer.from(big).equals(entries[0]!.bytes))
   },
 
-  'an append that missed more than an answer carries is behind, and reading on closes the gap in bounded pieces': async log => {
+  'an append that missed more records than an answer carries is behind, and reading on closes the gap in bounded pieces': async log => {
     const [store, other] = [await log.open(), await log.open()]
     let after = START
     for (let i = 0; i < 16; i++) after = appended(await store.append(noise(262_144, i), after)).position
@@ -188,7 +188,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     for (const [i, entry] of all.slice(0, 16).entries()) assert.ok(Buffer.from(noise(262_144, i)).equals(entry.bytes))
   },
 
-  'standing on another nonce is diverged, and nothing is appended': async log => {
+  'an append at a position with another nonce is diverged, and appends nothing': async log => {
     const store = await log.open()
     const [a, b] = await appendAll(store, ['a', 'b'])
     for (const wrong of [
@@ -202,7 +202,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(store)), ['a', 'b'])
   },
 
-  'standing beyond the end is diverged, and nothing is appended': async log => {
+  'an append beyond the end is diverged, and appends nothing': async log => {
     const store = await log.open()
     const [a] = await appendAll(store, ['a'])
     const beyond = { index: 2, nonce: a!.nonce }
@@ -212,7 +212,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(store)), ['a'])
   },
 
-  'a log that lost its tail is diverged for whoever stood on it, also after it has grown again': async log => {
+  'a log that lost its tail is diverged for a store that was at the tail, even after it has grown again': async log => {
     const [witness, other] = [await log.open(), await log.open()]
     const positions = await appendAll(witness, ['1', '2', '3', '4', '5'])
     const [third, last] = [positions[2]!, positions[4]!]
@@ -226,7 +226,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(other)), ['1', '2', '3', 'four', 'five', 'six'])
   },
 
-  'whoever waits at the end of a log that loses it and grows again is told': async log => {
+  'a reader that waits at the end of a log that loses its tail and grows again gets diverged': async log => {
     const [witness, other] = [await log.open(), await log.open()]
     const positions = await appendAll(witness, ['1', '2', '3'])
     const waiting = witness.read(positions[2]!, { wait: new AbortController().signal })
@@ -235,7 +235,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal((await soon(waiting)).kind, 'diverged')
   },
 
-  'a log that lost everything is diverged for whoever stood anywhere in it': async log => {
+  'a log that lost everything is diverged for a store at any position in it': async log => {
     const store = await log.open()
     const [a] = await appendAll(store, ['a', 'b'])
     await log.fixture.loseTail(2)
@@ -256,7 +256,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     }
   },
 
-  'a reader that waits is answered at once when there is something already': async log => {
+  'a reader that waits is answered at once if there are records already': async log => {
     const store = await log.open()
     await appendAll(store, ['a'])
     assert.deepEqual(texts(entriesOf(await soon(store.read(START, { wait: new AbortController().signal })))), ['a'])
@@ -268,13 +268,13 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     const controller = new AbortController()
     const reason = new Error('enough')
     const waiting = Promise.all([1, 2, 3].map(() => assert.rejects(store.read(a!, { wait: controller.signal }), error => error === reason)))
-    await store.read(START) // the waits are under way
+    await store.read(START) // by now the reads wait
     controller.abort(reason)
     await soon(waiting)
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
     await assert.rejects(store.read(a!, { wait: controller.signal }), error => error === reason)
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
-    await appendAll(store, ['b'], a) // and the store is as good as before
+    await appendAll(store, ['b'], a) // and the store still works
   },
 
   'ages are lower bounds, never negative, and known where the profile says so': async log => {
@@ -294,7 +294,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     lowerBound(appended(await other.append(bytes('b'), START)).missed[0]!.age)
   },
 
-  'a snapshot is found by the next to open, whole, with the position it was taken at': async log => {
+  'the next store to open finds the whole snapshot, with the position it was taken at': async log => {
     const store = await log.open()
     const positions = await appendAll(store, ['a', 'b', 'c'])
     const pieces = [noise(300_000, 1), new Uint8Array(), noise(1, 2), noise(1_500_000, 3)]
@@ -308,7 +308,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(entriesOf(await store.read(positions[1]!))), ['c'])
   },
 
-  'an empty snapshot is one too': async log => {
+  'an empty snapshot is kept like any other': async log => {
     const store = await log.open()
     const [a] = await appendAll(store, ['a'])
     assert.equal(await store.snapshot(a!, chunks([])), 'kept')
@@ -327,7 +327,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(store)), ['a', 'b', 'c'])
   },
 
-  'of two snapshots written at once the newer one stays': async log => {
+  'of two snapshots written at once the newer one is kept': async log => {
     const [store, other] = [await log.open(), await log.open()]
     const positions = await appendAll(store, ['a', 'b', 'c'])
     const newer = other.snapshot(positions[2]!, chunks(['three']))
@@ -338,7 +338,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(text(await collect(newest.bytes)), 'three')
   },
 
-  'a snapshot of an entry the log does not contain is refused': async log => {
+  'a snapshot at a record that the log does not contain is refused': async log => {
     const store = await log.open()
     const [a] = await appendAll(store, ['a'])
     await rejectsWith('DIVERGED', store.snapshot({ index: 1, nonce: a!.nonce ^ 1n }, chunks(['x'])))
@@ -346,7 +346,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(await store.newest(), undefined)
   },
 
-  'a snapshot interrupted in the middle leaves the last one in force, and the next is kept': async log => {
+  'an interrupted snapshot leaves the last one in force, and the next one is kept': async log => {
     const store = await log.open()
     const positions = await appendAll(store, ['a', 'b', 'c'])
     await store.snapshot(positions[0]!, chunks(['one']))
@@ -362,7 +362,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(text(await collect((await store.newest())!.bytes)), 'three')
   },
 
-  'appends go on while a snapshot is written': async log => {
+  'appends continue while a snapshot is written': async log => {
     const [store, other] = [await log.open(), await log.open()]
     let after = (await appendAll(store, ['a', 'b']))[1]!
     const at = after
@@ -376,7 +376,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(other, at)), ['c', 'c', 'd', 'd', 'e', 'e'])
   },
 
-  'trimming forgets what came before the last snapshot but one, never what follows it': async log => {
+  'trimming removes records before the last snapshot but one, and never later ones': async log => {
     const store = await log.open()
     const positions = await appendAll(store, [...'abcdefghij'])
     await store.snapshot(positions[3]!, chunks(['four']))
@@ -388,7 +388,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
         assert.equal((await reader.read(after, { wait: new AbortController().signal })).kind, 'trimmed')
         assert.equal((await reader.append(bytes('k'), after)).kind, 'trimmed')
       }
-      // Standing exactly on the last entry that is gone, nothing is missing.
+      // At the last record that was removed, no record is missing.
       assert.deepEqual(texts(entriesOf(await reader.read(positions[3]!))), [...'efghij'])
       assert.equal((await reader.read({ ...positions[3]!, nonce: positions[3]!.nonce ^ 1n })).kind, 'diverged')
     }
@@ -398,7 +398,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(opened.head.index, 11)
   },
 
-  'a log that is trimmed to its end still knows where it ends': async log => {
+  'a log that is trimmed to its end still knows its end': async log => {
     const store = await log.open()
     let after = START
     for (const word of ['a', 'b', 'c']) {
@@ -409,11 +409,11 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     const later = log.store()
     const opened = await later.open()
     assert.deepEqual([opened.head, opened.snapshot?.position], [after, after])
-    assert.deepEqual(await later.read(after), { kind: 'entries', entries: [] })
+    assert.deepEqual(await later.read(after), { kind: 'records', records: [] })
     assert.equal(appended(await later.append(bytes('d'), after)).position.index, 4)
   },
 
-  'a snapshot that is being read is read whole, or refused, when a newer one is kept': async log => {
+  'a snapshot that is being read when a newer one is kept is read whole, or refused': async log => {
     const [store, other] = [await log.open(), await log.open()]
     const positions = await appendAll(store, ['a', 'b', 'c'])
     const pieces = [1, 2, 3, 4].map(seed => noise(400_000, seed))
@@ -430,7 +430,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.ok(Buffer.concat(pieces).equals(Buffer.concat(read)))
   },
 
-  'an owner is alone: neither another owner nor a shared user gets in, and they are told who it is': async log => {
+  'an owner excludes other owners and shared users, and their errors name it': async log => {
     if (!log.ownable) return log.assertShared()
     const owner = log.owner('alpha')
     await owner.open()
@@ -458,7 +458,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(owner)), ['a', 'b'])
   },
 
-  'an owner that has closed makes way for another, and for shared users': async log => {
+  'after an owner has closed, another owner or shared users can open the log': async log => {
     if (!log.ownable) return log.assertShared()
     for (const name of ['alpha', 'beta']) {
       const owner = log.owner(name)
@@ -471,7 +471,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     await appendAll(two, ['shared'], (await readAll(two)).at(-1)!.position)
   },
 
-  'of several that ask to own at once, exactly one does': async log => {
+  'of several stores that ask to own the log at once, exactly one does': async log => {
     if (!log.ownable) return log.assertShared()
     const owners = Array.from('abcde', name => log.owner(name))
     const answers = await Promise.allSettled(owners.map(owner => owner.open()))
@@ -481,7 +481,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     await appendAll(won[0]!, ['mine'])
   },
 
-  'after a copy was put back, an owner gives no id and no token again, and knows which witnesses tell of what was lost': async log => {
+  'after a copy was restored, an owner reuses no id and no token, and recognises witnesses of lost records': async log => {
     if (!log.ownable) return log.assertShared()
     const owned = (name: string) => Replica.open(log.owner(name), { owned: true })
     const grant = async (replica: Replica, resource: string) => {
@@ -499,7 +499,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(await second.continues(kept), true)
     const [a, lost] = [await grant(second, 'x'), second.witness]
     await second[Symbol.asyncDispose]()
-    // No copy is put back within a millisecond, which is what counters go by.
+    // Counters advance with milliseconds, and no operator restores a copy within one.
     for (const before = systemClock.wall(); systemClock.wall() <= before + 1; ) await turn()
     await putBack()
 
@@ -512,20 +512,20 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(await third.continues(kept), true)
     assert.equal((await third.read({ kind: 'summary' })).value.quiet, false)
     assert.equal(await third.continues(lost), false)
-    // The log itself has signed it: nothing is granted until everyone has stopped who believes by what was lost.
+    // The log itself has signed the witness: nothing is granted until every holder by a lost record has stopped.
     assert.equal((await third.read({ kind: 'summary' })).value.quiet, true)
     const { revision } = await third.read({ kind: 'summary' })
     assert.equal(await third.continues(lost), false)
     assert.equal((await third.read({ kind: 'summary' })).revision, revision, 'a second client that tells of the same begins nothing')
     await third[Symbol.asyncDispose]()
 
-    // What was told since is in the log, through another restart.
+    // Later answers are in the log after another restart.
     const fourth = await owned('delta')
     assert.equal(await fourth.continues(third.witness), true)
     await fourth[Symbol.asyncDispose]()
   },
 
-  'an owner taken for dead is disowned by the next one, and appends nothing': async log => {
+  'an owner taken for dead loses the log to the next owner, and appends nothing': async log => {
     if (!log.ownable) return log.assertShared()
     const first = log.owner('alpha')
     await first.open()
@@ -541,12 +541,12 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal(await second.newest(), undefined)
     await appendAll(second, ['c'], a)
     assert.deepEqual(texts(await readAll(second)), ['a', 'c'])
-    await first[Symbol.asyncDispose]() // and its going takes nothing from its successor
+    await first[Symbol.asyncDispose]() // closing it takes nothing from its successor
     assert.deepEqual(texts(await readAll(second)), ['a', 'c'])
     await rejectsWith('UNAVAILABLE', log.owner('gamma').open())
   },
 
-  'an owner taken for dead is disowned by shared users too': async log => {
+  'an owner taken for dead loses the log to shared users too': async log => {
     if (!log.ownable) return log.assertShared()
     const owner = log.owner('alpha')
     await owner.open()
@@ -558,7 +558,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.deepEqual(texts(await readAll(user)), ['a', 'c'])
   },
 
-  'an owner that waits to read is woken when it is disowned': async log => {
+  'an owner that waits to read wakes when it loses the log': async log => {
     if (!log.ownable) return log.assertShared()
     const first = log.owner('alpha')
     await first.open()
@@ -568,7 +568,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     assert.equal((await soon(waiting)).kind, 'disowned')
   },
 
-  'an append that fails after an answer was lost is UNKNOWN, unless it certainly is not in the log': async log => {
+  'an append that fails after an answer was lost is UNKNOWN, unless the record is certainly not in the log': async log => {
     for (const end of ['disconnected', 'forbidden'] as const)
       for (let after = 0; after < 4; after++) {
         const what = `${end} after ${after}`
@@ -592,7 +592,7 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
           const at = appended(await direct.append(bytes(what), log.end)).position
           log.end = at
           await log.breakLink(async (store, fail) => {
-            // An empty snapshot, and the link breaks where its end is reached: what is asked from then on puts it in force.
+            // The link breaks at the end of an empty snapshot: the requests after that put it in force.
             async function* nothing(): AsyncGenerator<Uint8Array> {
               fail({ before, after, end })
               yield* []
@@ -611,13 +611,13 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
     const store = await log.open()
     const controller = new AbortController()
     const waiting = rejectsWith('UNAVAILABLE', store.read(START, { wait: controller.signal }))
-    await store.read(START) // the wait is under way
+    await store.read(START) // by now the read waits
     await store[Symbol.asyncDispose]()
     await soon(waiting)
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
   },
 
-  'before it is opened and after it was closed every call is UNAVAILABLE, and closing again is nothing': async log => {
+  'before it is opened and after it was closed every call is UNAVAILABLE, and closing again does nothing': async log => {
     const store = log.store()
     const every = [
       () => store.append(bytes('a'), START),
@@ -640,11 +640,11 @@ const sentences: Record<string, (log: Log) => Promise<void>> = {
   },
 }
 
-/** The stores a sentence has opened, closed when it ends. */
-class Log implements AsyncDisposable {
+/** The stores that a case has opened, closed when it ends. */
+class StoreLog implements AsyncDisposable {
   readonly fixture: StoreFixture
   readonly #stores: Store[] = []
-  /** Where a sentence that appends through several stores stands. */
+  /** The position of a case that appends through several stores. */
   end = START
 
   constructor(fixture: StoreFixture) {
@@ -682,7 +682,7 @@ class Log implements AsyncDisposable {
     }
   }
 
-  /** All entries, read by a store with nothing in its way. */
+  /** All records, read over a link that works. */
   async everything(): Promise<string[]> {
     const store = await this.open()
     return texts(await readAll(store))
@@ -707,8 +707,8 @@ class Log implements AsyncDisposable {
   }
 }
 
-/** Follows the log by what its own appends tell it, as a replica does. */
-class Follower {
+/** Follows the log by the answers to its own appends, as a replica does. */
+class LogFollower {
   readonly seen: { position: Position; text: string }[] = []
   readonly #store: Store
   #at = START
@@ -740,8 +740,8 @@ function appended(answer: Appended): Extract<Appended, { kind: 'appended' }> {
 }
 
 function entriesOf(read: Read): readonly LogRecord[] {
-  assert.ok(read.kind === 'entries', `expected entries, got ${read.kind}`)
-  return read.entries
+  assert.ok(read.kind === 'records', `expected entries, got ${read.kind}`)
+  return read.records
 }
 
 async function appendAll(store: Store, words: readonly string[], after: Position = START): Promise<Position[]> {

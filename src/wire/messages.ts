@@ -1,9 +1,9 @@
 /**
- * What our own client and a server say to each other, whatever carries it: everything a Lessor can do, as numbered messages. An answer names the
- * number of its question and comes as soon as it is known, so that one slow question holds up no other.
+ * The messages between a Leasehold client and a server, and their encoding: everything a Lessor can do. Each request has an id, its answer
+ * carries the same id and is sent as soon as it is known, so that a slow request does not delay others.
  *
- * Commands and outcomes are written as the log writes them; what is asked seldom, and what people look at, is JSON. Neither side trusts the
- * other's bytes: what cannot be read is `Damaged` or `FromTheFuture`, and ends the conversation.
+ * Commands and outcomes are encoded as in the log; rare and human-readable parts are JSON. Neither side trusts the other's bytes: a message
+ * that cannot be read is `Damaged` or `FromTheFuture`, and ends the connection.
  */
 import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
 import { Damaged, FromTheFuture, Reader, type Writer } from '../kernel/codec/bytes.ts'
@@ -15,62 +15,62 @@ import type { View } from '../lessor.ts'
 
 export const MESSAGES_VERSION = 1
 
-/** A client's. */
+/** From a client to a server. */
 export type ClientMessage =
   | { readonly kind: 'propose'; readonly id: number; readonly proposal: Proposal }
   | { readonly kind: 'read'; readonly id: number; readonly query: unknown; readonly consistent: boolean; readonly atLeast: number }
   | { readonly kind: 'watch'; readonly id: number; readonly prefix: string; readonly after?: number; readonly types?: readonly EventType[] }
   | { readonly kind: 'backup'; readonly id: number }
-  /** No more of a watch or a backup. */
+  /** Ends a watch or a backup. */
   | { readonly kind: 'stop'; readonly id: number }
-  /** Are you there? */
+  /** A heartbeat, answered at once. */
   | { readonly kind: 'beat'; readonly id: number }
 
-/** A server's. */
+/** From a server to a client. */
 export type ServerMessage =
   | { readonly kind: 'outcome'; readonly id: number; readonly outcome: Outcome }
   | { readonly kind: 'failed'; readonly id: number; readonly error: LeaseError }
-  /** `json`: the view, where it has been written out already. */
+  /** `json`: the view as JSON, if the server already has it. */
   | { readonly kind: 'view'; readonly id: number; readonly view: View; readonly json?: string }
-  /** A watch has begun, after this revision. */
+  /** A watch has begun, and will report what comes after this revision. */
   | { readonly kind: 'watching'; readonly id: number; readonly revision: number }
   | { readonly kind: 'events'; readonly id: number; readonly events: readonly Event[] }
   | { readonly kind: 'chunk'; readonly id: number; readonly bytes: Uint8Array }
   | { readonly kind: 'over'; readonly id: number }
   | { readonly kind: 'beat'; readonly id: number }
-  /** How far the log has come: all that was answered before is in it. Only to clients that asked for it. */
+  /** How far the log has come. It contains everything answered before. Only for clients that asked for it. */
   | { readonly kind: 'witness'; readonly id: number; readonly witness: string }
 
-/** The place in these lists is the number on the wire: append only. */
-const QUESTIONS = ['propose', 'read', 'watch', 'backup', 'stop', 'beat'] as const satisfies readonly ClientMessage['kind'][]
-const ANSWERS = [
+/** The index in these lists is the number on the wire: append only. */
+const CLIENT_KINDS = ['propose', 'read', 'watch', 'backup', 'stop', 'beat'] as const satisfies readonly ClientMessage['kind'][]
+const SERVER_KINDS = [
   ...(['outcome', 'failed', 'view', 'watching', 'events', 'chunk', 'over', 'beat'] as const),
   'witness',
 ] as const satisfies readonly ServerMessage['kind'][]
 
-export function writeClientMessage(to: Writer, question: ClientMessage): void {
-  to.byte(QUESTIONS.indexOf(question.kind))
-  to.uint(question.id)
-  switch (question.kind) {
+export function writeClientMessage(to: Writer, message: ClientMessage): void {
+  to.byte(CLIENT_KINDS.indexOf(message.kind))
+  to.uint(message.id)
+  switch (message.kind) {
     case 'propose':
-      to.bool(question.proposal.op?.again === true)
-      return writeProposal(to, question.proposal)
+      to.bool(message.proposal.op?.again === true)
+      return writeProposal(to, message.proposal)
     case 'read':
-      to.bool(question.consistent)
-      to.uint(question.atLeast)
-      return to.text(JSON.stringify(question.query))
+      to.bool(message.consistent)
+      to.uint(message.atLeast)
+      return to.text(JSON.stringify(message.query))
     case 'watch':
-      to.text(question.prefix)
-      to.uint(question.after === undefined ? 0 : question.after + 1)
-      to.bool(question.types !== undefined)
-      return to.list(question.types ?? [], type => to.byte(EVENT_TYPES.indexOf(type)))
+      to.text(message.prefix)
+      to.uint(message.after === undefined ? 0 : message.after + 1)
+      to.bool(message.types !== undefined)
+      return to.list(message.types ?? [], type => to.byte(EVENT_TYPES.indexOf(type)))
   }
 }
 
-/** Reads one of several. */
+/** Reads the next message of a batch. */
 export function readClientMessage(from: Reader): ClientMessage {
-  const kind = QUESTIONS[from.byte()]
-  if (kind === undefined) throw new FromTheFuture('a question of another kind')
+  const kind = CLIENT_KINDS[from.byte()]
+  if (kind === undefined) throw new FromTheFuture('a request of another kind')
   const id = from.uint()
   switch (kind) {
     case 'propose': {
@@ -79,50 +79,50 @@ export function readClientMessage(from: Reader): ClientMessage {
       return { kind, id, proposal: again && proposal.op !== undefined ? { ...proposal, op: { ...proposal.op, again } } : proposal }
     }
     case 'read':
-      return { kind, id, consistent: from.bool(), atLeast: from.uint(), query: queryIn(from.text()) }
+      return { kind, id, consistent: from.bool(), atLeast: from.uint(), query: parseQuery(from.text()) }
     case 'watch': {
       const prefix = from.text()
       const after = from.uint()
-      const some = from.bool()
+      const hasTypes = from.bool()
       const types = from.list(() => typeAt(from.byte()), EVENT_TYPES.length)
-      return { kind, id, prefix, ...(after > 0 && { after: after - 1 }), ...(some && { types }) }
+      return { kind, id, prefix, ...(after > 0 && { after: after - 1 }), ...(hasTypes && { types }) }
     }
     default:
       return { kind, id }
   }
 }
 
-export function writeServerMessage(to: Writer, answer: ServerMessage): void {
-  to.byte(ANSWERS.indexOf(answer.kind))
-  to.uint(answer.id)
-  switch (answer.kind) {
+export function writeServerMessage(to: Writer, message: ServerMessage): void {
+  to.byte(SERVER_KINDS.indexOf(message.kind))
+  to.uint(message.id)
+  switch (message.kind) {
     case 'outcome':
-      return writeOutcome(to, answer.outcome)
+      return writeOutcome(to, message.outcome)
     case 'failed':
-      to.text(answer.error.code)
-      to.text(answer.error.message)
-      return to.text(JSON.stringify(answer.error.facts))
+      to.text(message.error.code)
+      to.text(message.error.message)
+      return to.text(JSON.stringify(message.error.facts))
     case 'view':
-      return to.text(answer.json ?? JSON.stringify(answer.view))
+      return to.text(message.json ?? JSON.stringify(message.view))
     case 'watching':
-      return to.uint(answer.revision)
+      return to.uint(message.revision)
     case 'events':
-      return to.text(JSON.stringify(answer.events))
+      return to.text(JSON.stringify(message.events))
     case 'chunk':
-      to.uint(answer.bytes.length)
-      return to.raw(answer.bytes)
+      to.uint(message.bytes.length)
+      return to.raw(message.bytes)
     case 'witness':
-      return to.text(answer.witness)
+      return to.text(message.witness)
   }
 }
 
-export function readServerMessages(bytes: Uint8Array, each: (answer: ServerMessage) => void): void {
+export function readServerMessages(bytes: Uint8Array, each: (message: ServerMessage) => void): void {
   const from = new Reader(bytes)
-  while (!from.ended) each(readAnswer(from))
+  while (!from.ended) each(readServerMessage(from))
 }
 
-function readAnswer(from: Reader): ServerMessage {
-  const kind = ANSWERS[from.byte()]
+function readServerMessage(from: Reader): ServerMessage {
+  const kind = SERVER_KINDS[from.byte()]
   if (kind === undefined) throw new FromTheFuture('an answer of another kind')
   const id = from.uint()
   switch (kind) {
@@ -133,7 +133,7 @@ function readAnswer(from: Reader): ServerMessage {
     case 'view': {
       const view = json(from.text()) as View
       if (!isWhole(view?.revision)) throw new Damaged('a view without a revision')
-      // JSON has no undefined: what is not there is left out.
+      // JSON has no undefined: an absent value is left out.
       return { kind, id, view: { revision: view.revision, value: view.value, ...(view.more === true && { more: true }) } as View }
     }
     case 'watching':
@@ -158,7 +158,7 @@ function typeAt(i: number): EventType {
 }
 
 function eventsFrom(value: unknown): readonly Event[] {
-  if (!Array.isArray(value) || value.length === 0) throw new Damaged('events that are none')
+  if (!Array.isArray(value) || value.length === 0) throw new Damaged('a list of events that is none, or empty')
   for (const event of value as readonly (Event | null)[])
     if (typeof event !== 'object' || !isWhole(event?.revision) || typeof event.type !== 'string')
       throw new Damaged('an event without a revision')
@@ -170,7 +170,7 @@ const CODES: ReadonlySet<string> = new Set<ErrorCode>([
   ...(['TIMEOUT', 'LOST', 'UNKNOWN', 'UNAUTHENTICATED', 'UNSUPPORTED', 'DIVERGED'] as const),
 ])
 
-/** A code that is not known here is UNKNOWN: nothing may be concluded from it. */
+/** A code that this version does not know becomes UNKNOWN: the client can conclude nothing from it. */
 export function errorFrom(code: string, message: string, facts: unknown = {}): LeaseError {
   const known = CODES.has(code) ? (code as ErrorCode) : 'UNKNOWN'
   return new LeaseError(known, message, typeof facts === 'object' && facts !== null ? { facts: facts as Facts } : {})
@@ -180,10 +180,10 @@ export function isWhole(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
-/** A query of more characters is none: to parse it would take long, and no honest one is that large. */
+/** Refuse longer queries without parsing them: that would take long, and no real query is as large. */
 const MAX_QUERY = 64 << 10
 
-function queryIn(text: string): unknown {
+function parseQuery(text: string): unknown {
   return text.length > MAX_QUERY ? undefined : json(text)
 }
 

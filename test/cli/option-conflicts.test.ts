@@ -1,11 +1,11 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { completed, rememberFlags } from '../../src/cli/hints.ts'
+import { rememberFlags, withStoreFlags } from '../../src/cli/hints.ts'
 import { Place } from '../support/cli.ts'
 
 const SLOW = 120_000
 
-describe('options that contradict each other are refused, and nothing is run', () => {
+describe('options that contradict each other are rejected, and nothing is run', () => {
   const refused: readonly (readonly [words: RegExp, args: readonly string[]])[] = [
     [/--wait and --no-wait/, ['run', 'a', '--no-wait', '--wait', '3s', '--', 'touch', 'ran']],
     [/--wait and --no-wait/, ['run', 'a', '--wait', '3s', '--no-wait', '--', 'touch', 'ran']],
@@ -13,8 +13,8 @@ describe('options that contradict each other are refused, and nothing is run', (
     [/--grace is longer than --ttl/, ['elect', 'a', '--ttl', '1s', '--grace', '10s', '--terms', '1', '--', 'touch', 'ran']],
     [/--skip-ok and -E/, ['run', 'a', '--skip-ok', '-E', '9', '--', 'touch', 'ran']],
     [/--shared and --units/, ['run', 'a', '--shared', '--units', '1', '--', 'touch', 'ran']],
-    [/--tls-cert and --tls-key come together/, ['serve', '--tls-cert', 'x']],
-    [/--tls-cert and --tls-key come together/, ['serve', '--tls-key', 'x']],
+    [/--tls-cert and --tls-key need each other/, ['serve', '--tls-cert', 'x']],
+    [/--tls-cert and --tls-key need each other/, ['serve', '--tls-key', 'x']],
     [/--tls-ca without --tls-cert/, ['serve', '--tls-ca', 'x', '--listen', '0']],
     [/--dns-domain without --dns/, ['serve', '--dns-domain', 'x', '--listen', '0']],
     [/--dns-public without --dns/, ['serve', '--dns-public', '--listen', '0']],
@@ -28,7 +28,7 @@ describe('options that contradict each other are refused, and nothing is run', (
   })
 })
 
-test('a contradiction in the configuration file is one of the configuration', { timeout: SLOW }, async () => {
+test('a conflict in the configuration file is a configuration error', { timeout: SLOW }, async () => {
   await using here = new Place()
   writeFileSync(here.file('c.json'), JSON.stringify({ serve: { dnsDomain: 'x' } }))
   expect(await here.run(['serve', '--config', here.file('c.json'), '--listen', '0'])).toMatchObject({
@@ -37,24 +37,24 @@ test('a contradiction in the configuration file is one of the configuration', { 
   })
 })
 
-test('options that only look like a contradiction are taken', { timeout: SLOW }, async () => {
+test('options that only look contradictory are accepted', { timeout: SLOW }, async () => {
   await using here = new Place()
   for (const args of [
     ['--ttl', '1s', '--grace', '1s'],
-    ['--ttl', '2s'], // the grace that nobody asked for is longer
+    ['--ttl', '2s'], // the default grace is longer, but was not given
     ['--grace', '60s'],
     ['--wait', '3s'],
   ])
     expect((await here.run(['run', 'a', ...args, '--', 'true'])).code, args.join(' ')).toBe(0)
 })
 
-test('a suggested command gets the store and the configuration file that were named, once', () => {
+test('a suggested command gets the named store and configuration file exactly once', () => {
   const hint = 'See leasehold history NAME, or ask: leasehold key ls. (leasehold key create --name admin --allow admin --store URL)'
   rememberFlags({})
-  expect(completed(hint)).toBe(hint)
+  expect(withStoreFlags(hint)).toBe(hint)
   rememberFlags({ store: 'postgres://ann:secret@host/db?name=a', config: '/etc/l.json' })
   const flags = "--store 'postgres://host/db?name=a' --config /etc/l.json"
-  expect(completed(hint)).toBe(
+  expect(withStoreFlags(hint)).toBe(
     `See leasehold history ${flags} NAME, or ask: leasehold key ls ${flags}. (leasehold key create --name admin --allow admin --store URL)`,
   )
   rememberFlags({})

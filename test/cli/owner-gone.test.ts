@@ -1,4 +1,4 @@
-/** A file that a server owned, after that server has stopped for good: those who were led to it go on over the file itself. */
+/** A file after the server that owned it has stopped for good: clients that were connected to the server continue on the file itself. */
 import { writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
@@ -35,7 +35,7 @@ test.each(['SIGKILL', 'SIGTERM'] as const)(
   },
 )
 
-test('leases of a program go on, those who wait are served, and tokens grow', { timeout: SLOW }, async () => {
+test('the leases of a program stay held, waiters are granted, and tokens grow', { timeout: SLOW }, async () => {
   await using here = new Place()
   const server = await started(here)
   await using leases = await connect(here.url, { holder: 'program' })

@@ -5,7 +5,7 @@ import { alive, eventually, Place, processesWith, program, type Running } from '
 
 const SLOW = 120_000
 
-/** util-linux has made terminals for programs since before there was Node; it is part of every Debian. */
+/** `script` of util-linux gives a program a terminal. It is part of every Debian. */
 const there = process.platform === 'linux' && /util-linux/.test(spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout ?? '')
 if (!there) console.warn('SKIPPED: the tests of a real terminal need script(1) of util-linux')
 
@@ -13,7 +13,7 @@ function quoted(word: string): string {
   return `'${word.replaceAll("'", "'\\''")}'`
 }
 
-/** In a terminal of its own. What is written to stdin is typed. */
+/** Runs a program in its own terminal. Its stdin is what a user types. */
 function inTerminal(here: Place, ...words: string[]): Running {
   return here.spawn('script', ['-qfec', `exec ${words.map(quoted).join(' ')}`, '/dev/null'], { env: { SHELL: '/bin/sh', TERM: 'xterm' } })
 }
@@ -27,7 +27,7 @@ function type(running: Running, keys: string): void {
 }
 
 describe.skipIf(!there)('on a terminal', () => {
-  test('the command reads what is typed, can open the terminal, and is in its foreground', { timeout: SLOW }, async () => {
+  test('the command reads from the terminal, can open it, and is in its foreground', { timeout: SLOW }, async () => {
     await using here = new Place()
     const script =
       'read line; echo "read $line"; : </dev/tty && echo "has it"; read -r a b c d group e f g < /proc/$$/stat; set -- $(cat /proc/$$/stat); echo "group $5 of $8"'
@@ -40,7 +40,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect((await running.finished).code).toBe(0)
   })
 
-  test('Ctrl-C reaches the command once, and its end is ours', { timeout: SLOW }, async () => {
+  test('Ctrl-C reaches the command once, and leasehold ends with it', { timeout: SLOW }, async () => {
     await using here = new Place()
     const patient = leasehold(
       here,
@@ -66,7 +66,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect(await here.json('ls')).toEqual([])
   })
 
-  test('TERM that is sent to us is passed on', { timeout: SLOW }, async () => {
+  test('TERM that is sent to leasehold is forwarded', { timeout: SLOW }, async () => {
     await using here = new Place()
     const running = leasehold(
       here,
@@ -83,7 +83,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect((await running.finished).code).toBe(9)
   })
 
-  test('every signal reaches the command once, whether it was sent to us alone or to the whole job', { timeout: SLOW }, async () => {
+  test('every signal reaches the command once, whether it was sent to leasehold alone or to the whole job', { timeout: SLOW }, async () => {
     await using here = new Place()
     const names = ['INT', 'QUIT', 'TERM', 'HUP', 'USR1', 'USR2', 'WINCH'] as const
     const traps = names.map(name => `trap 'echo "got ${name}."' ${name}`).join('; ')
@@ -109,7 +109,7 @@ describe.skipIf(!there)('on a terminal', () => {
   test('a server whose terminal is closed stops in order', { timeout: SLOW }, async () => {
     await using here = new Place()
     const serve = [process.execPath, program, 'serve', '--listen', '127.0.0.1:0'].map(quoted).join(' ')
-    // The shell passes the hangup on to its job, as those that people use do.
+    // The shell forwards the hangup to its job, as interactive shells do.
     const script = `${serve} & job=$!; trap 'kill -HUP $job' HUP; wait $job; wait $job; echo "ended $?" >code`
     const running = inTerminal(here, 'sh', '-c', script)
     await running.printed(/http:/)
@@ -120,7 +120,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect((await here.run(['run', 'a', '--', 'true'])).code).toBe(0)
   })
 
-  test('while it waits, one line says who has it, for how long, and our place; it goes when the wait is over', {
+  test('while it waits, one line shows the holder, the duration and the place in the queue, and is cleared when the wait is over', {
     timeout: SLOW,
   }, async () => {
     await using here = new Place()
@@ -129,8 +129,8 @@ describe.skipIf(!there)('on a terminal', () => {
     const ahead = here.start(['run', 'a', '--json', '--', 'true'])
     await ahead.printed(/waiting/)
     const running = leasehold(here, 'run', 'a', '--', 'echo', 'mine')
-    await running.printed(/\r\u001b\[Kwaiting for a: held by first for [\d.]+ m?s, 1 before you/)
-    // Drawn again in its place: never a second line.
+    await running.printed(/\r\u001b\[Kwaiting for a: held by first for [\d.]+ m?s, 1 ahead of you/)
+    // Redrawn in place: there is never a second line.
     await eventually('it is drawn again', () => running.stdout().split('\r\u001b[Kwaiting').length > 2)
     expect(running.stdout()).not.toContain('\n')
     await here.spawn('touch', [here.file('stop')]).finished
@@ -139,7 +139,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect(stdout.endsWith('\r\u001b[Kmine\r\n')).toBe(true)
   })
 
-  test('Ctrl-C while it waits leaves the queue', { timeout: SLOW }, async () => {
+  test('Ctrl-C during the wait leaves the queue', { timeout: SLOW }, async () => {
     await using here = new Place()
     const holder = here.start(['run', 'a', '--', 'sh', '-c', 'echo up; exec sleep 60'])
     await holder.printed(/up/)
@@ -150,7 +150,9 @@ describe.skipIf(!there)('on a terminal', () => {
     expect(await here.json('ls')).toMatchObject([{ queue: [] }])
   })
 
-  test('a lost lease ends the command with what it started, orphans too, and nobody else in the pipeline', { timeout: SLOW }, async () => {
+  test('a lost lease ends the command and its descendants, orphans included, and no other member of the pipeline', {
+    timeout: SLOW,
+  }, async () => {
     await using here = new Place()
     const shell = inTerminal(here, 'bash', '--norc', '--noprofile', '-i')
     const orphan = `sh -c "trap '' TERM HUP; echo orphan \\$\\$; while :; do sleep 0.1; done" & `
@@ -168,7 +170,7 @@ describe.skipIf(!there)('on a terminal', () => {
     await shell.finished
   })
 
-  test('Ctrl-Z stops the job; what was lost meanwhile is ended when it comes back with fg', { timeout: SLOW }, async () => {
+  test('Ctrl-Z stops the job; if the lease was lost meanwhile, the command is ended when fg resumes it', { timeout: SLOW }, async () => {
     await using here = new Place()
     const shell = inTerminal(here, 'bash', '--norc', '--noprofile', '-i')
     const run = (...args: string[]) => [process.execPath, program, 'run', ...args].map(quoted).join(' ')
@@ -194,7 +196,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect((await here.run(['run', 'a', '--wait', '20s', '--', 'true'])).code).toBe(0)
   })
 
-  test('NO_COLOR is honoured, and without a terminal there are no colours at all', { timeout: SLOW }, async () => {
+  test('NO_COLOR is honoured, and there are no colours without a terminal', { timeout: SLOW }, async () => {
     await using here = new Place()
     await here.json('policy', 'set', 'a', 'capacity=2')
     const coloured = await leasehold(here, 'policy', 'get').finished

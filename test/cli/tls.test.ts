@@ -1,4 +1,4 @@
-/** A server with a certificate of its own authority, and the commands of its machine. */
+/** A server whose certificate is signed by a private authority, and commands on its machine. */
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
@@ -7,7 +7,7 @@ import { describeWith, programs } from '../support/engine.ts'
 
 const SLOW = 120_000
 
-/** A certificate for loopback, and its authority's. */
+/** Creates a certificate for loopback and the certificate of its authority. */
 function certified(here: Place): { readonly files: string[]; readonly ca: string } {
   const [ca, caKey, cert, key, csr, ext] = ['ca.pem', 'ca.key', 's.pem', 's.key', 's.csr', 's.ext'].map(name => here.file(name)) as [
     ...[string, string, string, string, string, string],
@@ -22,7 +22,7 @@ function certified(here: Place): { readonly files: string[]; readonly ca: string
 }
 
 describeWith([programs.openssl], 'a server with a certificate', () => {
-  test('a certificate that is not trusted is named as the reason, with what to do about it', { timeout: SLOW }, async () => {
+  test('an untrusted certificate is reported as the reason, with a remedy', { timeout: SLOW }, async () => {
     await using here = new Place()
     const { files, ca } = certified(here)
     const server = here.start(['serve', '--listen', '127.0.0.1:0', ...files])
@@ -41,7 +41,7 @@ describeWith([programs.openssl], 'a server with a certificate', () => {
     expect(trusting.code).toBe(0)
   })
 
-  test('where the server has a socket, too, whoever names the file comes in by that', { timeout: SLOW }, async () => {
+  test('if the server also has a socket, commands that open the file use the socket', { timeout: SLOW }, async () => {
     await using here = new Place()
     const { files } = certified(here)
     const server = here.start(['serve', '--listen', '127.0.0.1:0', '--socket', here.file('a socket?'), ...files])
@@ -50,7 +50,7 @@ describeWith([programs.openssl], 'a server with a certificate', () => {
     expect([code, stdout]).toEqual([0, 'in\n'])
   })
 
-  test('a server that has nothing but a socket is found as well', { timeout: SLOW }, async () => {
+  test('commands that open the file find a server that has only a socket', { timeout: SLOW }, async () => {
     await using here = new Place()
     const server = here.start(['serve', '--socket', here.file('s')])
     await server.printed(/serving/)

@@ -1,3 +1,4 @@
+/** A lessor that follows its leases to another log, or from a stopped server to the server's store. */
 import { expect, test, vi } from 'vitest'
 import { turn } from '../../src/clock.ts'
 import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
@@ -17,7 +18,7 @@ import { fate, granted, Line, Rig } from '../support/replica/rig.ts'
 
 const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire', holder, ttl: 1_000, wants: [{ resource }] })
 
-function houses() {
+function twoLogs() {
   const clock = new ManualClock()
   const [old, next] = [new MemoryLog({ clock }), new MemoryLog({ clock })]
   const replica = (log: MemoryLog) => Replica.open(new MemoryStore({ log, clock }), { clock })
@@ -26,17 +27,17 @@ function houses() {
     next,
     replica: () => replica(old),
     following: async () => new RelocatingLessor(await replica(old), { clock, open: () => replica(next) }),
-    carry: (from: Replica) => moveLeases(from, { place: 'next', open: async () => new MemoryStore({ log: next, clock }), clock }),
+    moveToNext: (from: Replica) => moveLeases(from, { place: 'next', open: async () => new MemoryStore({ log: next, clock }), clock }),
     there: () => replica(next),
   }
 }
 
-test('leases move to another log while they are held: tokens grow, nobody is granted what is held', async () => {
-  const { clock, following, replica, carry, there } = houses()
+test('leases move to another log while they are held: tokens increase, and held resources are not granted again', async () => {
+  const { clock, following, replica, moveToNext, there } = twoLogs()
   await using mover = await replica()
   await using leases = new Leases(await following(), { clock, holder: 'ann' })
   const lease = await leases.acquire('a', { ttl: 1_000 })
-  await carry(mover)
+  await moveToNext(mover)
   for (let i = 0; i < 50; i++) {
     await clock.advance(100)
     await turn()
@@ -49,21 +50,21 @@ test('leases move to another log while they are held: tokens grow, nobody is gra
   expect(granted.kind === 'granted' && granted.tokens[0]! > lease.token).toBe(true)
 })
 
-test('what is asked while they are on their way is decided where they arrive', async () => {
-  const { clock, following, replica, carry } = houses()
+test('a command proposed during a move is decided by the new log', async () => {
+  const { clock, following, replica, moveToNext } = twoLogs()
   await using mover = await replica()
   await using lessor = await following()
   await mover.propose({ kind: 'move' })
-  const asked = lessor.propose(acquire('ann', 'a'))
+  const pending = lessor.propose(acquire('ann', 'a'))
   await clock.advance(500)
   await mover.propose({ kind: 'move', stay: true })
-  await carry(mover)
+  await moveToNext(mover)
   for (let i = 0; i < 5; i++) await clock.advance(100)
-  expect((await asked).kind).toBe('granted')
+  expect((await pending).kind).toBe('granted')
 })
 
-test('a watch goes along and is told to begin anew', async () => {
-  const { following, replica, carry } = houses()
+test('a watch follows the leases and gets a resync event', async () => {
+  const { following, replica, moveToNext } = twoLogs()
   await using mover = await replica()
   await using lessor = await following()
   const stop = new AbortController()
@@ -72,7 +73,7 @@ test('a watch goes along and is told to begin anew', async () => {
     for await (const events of lessor.watch('', { after: mover.revision, signal: stop.signal })) seen.push(...events)
   })()
   await mover.propose(acquire('ann', 'a'))
-  await carry(mover)
+  await moveToNext(mover)
   for (let i = 0; i < 20; i++) await turn()
   await lessor.propose(acquire('bob', 'b'))
   for (let i = 0; i < 20; i++) await turn()
@@ -88,11 +89,11 @@ test('a watch goes along and is told to begin anew', async () => {
   for (const [i, { revision }] of seen.entries()) if (i > 0) expect(revision).toBeGreaterThan(seen[i - 1]!.revision)
 })
 
-test('who opens the old log later is led to the new one', async () => {
-  const { following, replica, carry, there } = houses()
+test('a lessor that opens the old log later is redirected to the new one', async () => {
+  const { following, replica, moveToNext, there } = twoLogs()
   await using mover = await replica()
   await mover.propose(acquire('ann', 'a'))
-  await carry(mover)
+  await moveToNext(mover)
   await using lessor = await following()
   for (let i = 0; i < 20; i++) await turn()
   await using direct = await there()
@@ -101,22 +102,22 @@ test('who opens the old log later is led to the new one', async () => {
   expect((await lessor.read({ kind: 'resources', prefix: '' })).value.map(({ resource }) => resource)).toEqual(['a', 'b'])
 })
 
-test('a place that cannot be opened is told, and holders end by their own clocks', async () => {
-  const { clock, replica, carry } = houses()
+test('a command fails with UNAVAILABLE if the new place cannot be opened', async () => {
+  const { clock, replica, moveToNext } = twoLogs()
   await using mover = await replica()
   const open = () => Promise.reject(new Error('no route'))
   await using lessor = new RelocatingLessor(await replica(), { clock, open })
-  await carry(mover)
+  await moveToNext(mover)
   await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { moved: 'next' } })
 })
 
-test('a read is answered where the leases are, not by the log that they have left', async () => {
-  const { clock, replica, carry, there } = houses()
+test('a read is answered by the new log, not by the log that the leases have left', async () => {
+  const { clock, replica, moveToNext, there } = twoLogs()
   await using mover = await replica()
   let arrive!: (lessor: Lessor) => void
   await using lessor = new RelocatingLessor(await replica(), { clock, open: () => new Promise(resolve => (arrive = resolve)) })
   const { lease } = granted(await mover.propose(acquire('ann', 'a')))
-  await carry(mover)
+  await moveToNext(mover)
   await using other = await there()
   await other.propose({ kind: 'release', lease })
   granted(await other.propose(acquire('bob', 'a')))
@@ -128,8 +129,8 @@ test('a read is answered where the leases are, not by the log that they have lef
   expect(read.value?.value.grants.map(({ holder }) => holder)).toEqual(['bob'])
 })
 
-test('a read is not answered while they are on their way, and the summary says so', async () => {
-  const { clock, following, replica } = houses()
+test('a read is not answered during a move, and the summary shows the move', async () => {
+  const { clock, following, replica } = twoLogs()
   await using mover = await replica()
   await using lessor = await following()
   granted(await mover.propose(acquire('ann', 'a')))
@@ -140,14 +141,14 @@ test('a read is not answered while they are on their way, and the summary says s
   expect(read.settled).toBe(false)
   await clock.advance(2_000)
   expect(late.error).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
-  const asked = fate(lessor.read({ kind: 'leases' }))
+  const pending = fate(lessor.read({ kind: 'leases' }))
   await mover.propose({ kind: 'move', stay: true })
   await clock.advance(100)
-  expect(asked.value?.value.map(({ holder }) => holder)).toEqual(['ann'])
+  expect(pending.value?.value.map(({ holder }) => holder)).toEqual(['ann'])
 })
 
-test('one who cannot open the new place is told so whatever it asks, goes on trying, and goes along as soon as it can', async () => {
-  const { clock, replica, carry, there } = houses()
+test('a lessor that cannot open the new place fails every request, keeps trying, and follows as soon as it can', async () => {
+  const { clock, replica, moveToNext, there } = twoLogs()
   await using mover = await replica()
   const place = { password: false, tries: 0 }
   const open = () => {
@@ -162,7 +163,7 @@ test('one who cannot open the new place is told so whatever it asks, goes on try
   }
   const watching = fate(watch())
   await clock.settle()
-  await carry(mover)
+  await moveToNext(mover)
   await clock.advance(3_600_000)
   const why = { code: 'UNAVAILABLE', facts: { moved: 'next' }, message: expect.stringMatching(/no password/) }
   expect(watching.error).toMatchObject(why)
@@ -181,8 +182,8 @@ test('one who cannot open the new place is told so whatever it asks, goes on try
   expect(seen).toEqual(['put'])
 })
 
-test('a watch outlasts a place that cannot be opened for a moment', async () => {
-  const { clock, replica, carry, there } = houses()
+test('a watch survives a new place that cannot be opened for a short time', async () => {
+  const { clock, replica, moveToNext, there } = twoLogs()
   await using mover = await replica()
   let tries = 0
   const open = () => (++tries < 5 ? Promise.reject(new Error('it is owned')) : there())
@@ -192,7 +193,7 @@ test('a watch outlasts a place that cannot be opened for a moment', async () => 
     for await (const events of lessor.watch('', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
   })()
   await clock.settle()
-  await carry(mover)
+  await moveToNext(mover)
   await clock.advance(5_000)
   granted(await lessor.propose(acquire('bob', 'b')))
   await clock.settle()
@@ -201,7 +202,7 @@ test('a watch outlasts a place that cannot be opened for a moment', async () => 
   expect(seen).toEqual(['moved', 'moved', 'resync', 'granted'])
 })
 
-test('what was under way when the leases left is decided where they are, under the same number', async () => {
+test('a command in flight when the leases left is decided by the new log, under the same operation number', async () => {
   const [from, next] = [new Rig(), new MemoryLog()]
   const { clock } = from
   const line = new Line()
@@ -210,32 +211,32 @@ test('what was under way when the leases left is decided where they are, under t
   await using leases = new Leases(new RelocatingLessor(await from.open({ line }), { clock, open }), { clock, holder: 'ann' })
   await clock.settle()
   line.ways.append.push(20, 0)
-  const asked = fate(leases.acquire('free', { wait: false, ttl: 60_000 }))
+  const pending = fate(leases.acquire('free', { ifAvailable: true, ttl: 60_000 }))
   await clock.settle()
-  const { revision: since } = await mover.propose({ kind: 'move' }) // stands in the log before the request does
+  const { revision: since } = await mover.propose({ kind: 'move' }) // comes before the request in the log
   await clock.advance(100)
   await restoreMoved(new MemoryStore({ log: next, clock }), await readBackup(mover.backup()), { clock })
   await mover.propose({ kind: 'move', to: 'next', since })
   await completeMove(new MemoryStore({ log: next, clock }), { clock })
   await clock.advance(1_000)
-  expect(asked.error).toBeUndefined()
-  expect(asked.value?.held).toBe(true)
+  expect(pending.error).toBeUndefined()
+  expect(pending.value?.held).toBe(true)
 })
 
-test('leases are not moved into a log that holds others', async () => {
-  const { replica, carry, there } = houses()
+test('leases are not moved into a log that holds other leases', async () => {
+  const { replica, moveToNext, there } = twoLogs()
   await using mover = await replica()
   {
     await using other = await there()
     const command: Command = acquire('eve', 'x')
     await other.propose(command)
   }
-  await expect(carry(mover)).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(moveToNext(mover)).rejects.toMatchObject({ code: 'INVALID' })
   expect((await mover.propose(acquire('ann', 'a'))).kind).toBe('granted')
 })
 
-/** One who was led to a server: a replica that can be cut off, and the place itself, which is owned until it is not. */
-function led() {
+/** A lessor that was redirected to a server: a replica that can be cut off, and its store, which is owned while `place.owned` is true. */
+function redirected() {
   const clock = new ManualClock()
   const log = new MemoryLog({ clock })
   const replica = () => Replica.open(new MemoryStore({ log, clock }), { clock })
@@ -275,8 +276,8 @@ function led() {
   return { clock, open, place }
 }
 
-test('a server that is away for less than a sixth of the shortest ttl is waited for', async () => {
-  const { clock, open, place } = led()
+test('the lessor waits for a server that is unreachable for less than a sixth of the shortest ttl', async () => {
+  const { clock, open, place } = redirected()
   const { cut, server, following } = await open()
   await using leases = new Leases(following, { clock, holder: 'ann' })
   await using lease = await leases.acquire('a', { ttl: 12_000 })
@@ -288,20 +289,20 @@ test('a server that is away for less than a sixth of the shortest ttl is waited 
   expect([place.tries, following.here === server, lease.held]).toEqual([0, true, true])
 })
 
-test('one that stays away while its place is owned may come back; then the place is gone on with, and what was asked is answered', async () => {
-  const { clock, open, place } = led()
+test('the lessor waits for an unreachable server while its store is owned; then it continues on the store, and answers pending requests', async () => {
+  const { clock, open, place } = redirected()
   const { cut, server, following } = await open()
   await using leases = new Leases(following, { clock, holder: 'ann' })
   await using lease = await leases.acquire('a', { ttl: 12_000 })
   cut(true)
-  const asked = leases.acquire('b', { ttl: 12_000 })
+  const pending = leases.acquire('b', { ttl: 12_000 })
   await clock.advance(4_000)
   expect(place.tries).toBeGreaterThan(1)
   expect(following.here).toBe(server)
   place.owned = false
   await clock.advance(1_000)
   expect(following.here).not.toBe(server)
-  await using other = await asked
+  await using other = await pending
   expect(other.token).toBeGreaterThan(lease.token)
   for (let i = 0; i < 30; i++) {
     await clock.advance(1_000)
@@ -309,7 +310,7 @@ test('one that stays away while its place is owned may come back; then the place
   }
 })
 
-test('one that is closed while it goes home leaves nothing open', async () => {
+test('a lessor that is closed while it returns to the store leaves nothing open', async () => {
   const rig = new Rig()
   const { clock } = rig
   const there = await rig.open()
@@ -318,7 +319,7 @@ test('one that is closed while it goes home leaves nothing open', async () => {
   const here: Lessor & { readonly server: undefined } = {
     ...{ profile: there.profile, signal: new AbortController().signal, server: undefined, propose: gone, read: gone },
     async *watch() {},
-    // It says goodbye to a server that does not answer.
+    // Closing waits for a server that does not answer.
     [Symbol.asyncDispose]: () => new Promise(resolve => (closed = resolve)),
   }
   const following = new RelocatingLessor(here, { clock, open: gone, home: () => new Promise(resolve => (home = resolve)) })
@@ -332,8 +333,8 @@ test('one that is closed while it goes home leaves nothing open', async () => {
   expect(there.signal.aborted).toBe(true)
 })
 
-test('a watch that is over leaves nothing behind on signals that live on', async () => {
-  const { clock, following } = houses()
+test('a finished watch leaves no listener on long-lived signals', async () => {
+  const { clock, following } = twoLogs()
   await using lessor = await following()
   await lessor.propose(acquire('ann', 'a'))
   await clock.settle()

@@ -1,3 +1,4 @@
+/** The dashboard in a real browser. */
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -19,7 +20,7 @@ const acquire = (holder: string, names: readonly string[], more: Partial<Acquire
   ...more,
 })
 
-/** Each would run `ran()` or ask `evil.invalid` if it were anything but text. */
+/** Each would call `ran()` or send a request to `evil.invalid` if the page treated it as anything but text. */
 const PAYLOADS = [
   '<script>ran(1)</script>',
   '<img src=x onerror=ran(2)>',
@@ -48,7 +49,7 @@ const PAYLOADS = [
   '<template><script>ran(25)</script></template>',
   '<meta http-equiv=refresh content="0;url=https://evil.invalid/26">',
   '</td></tr></table><script>ran(27)</script>',
-  // biome-ignore lint/suspicious/noTemplateCurlyInString: it is what some template would run
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: a template engine would run it
   '${ran(28)}{{ran(28)}}<%=ran(28)%>',
   '<noscript><p title="</noscript><img src=x onerror=ran(29)>">',
   '&lt;script&gt;ran(30)&lt;/script&gt;',
@@ -56,7 +57,7 @@ const PAYLOADS = [
   '<img src="https://evil.invalid/32">',
 ]
 
-describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () => {
+describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard', () => {
   let browser: Browser
   beforeAll(async () => {
     browser = await chromium.launch({
@@ -66,32 +67,34 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
   }, 60_000)
   afterAll(() => browser?.close())
 
-  /** A fresh tab, and everything it asked for or complained about. */
-  async function visit(here: World): Promise<{ page: Page; asked: string[]; wrong: string[]; [Symbol.asyncDispose](): Promise<void> }> {
+  /** Opens a new tab, and records its requests and errors. */
+  async function openTab(
+    here: World,
+  ): Promise<{ page: Page; requested: string[]; errors: string[]; [Symbol.asyncDispose](): Promise<void> }> {
     const context = await browser.newContext()
     const page = await context.newPage()
-    const asked: string[] = []
-    const wrong: string[] = []
-    page.on('request', request => asked.push(request.url()))
-    page.on('pageerror', error => wrong.push(String(error)))
+    const requested: string[] = []
+    const errors: string[] = []
+    page.on('request', request => requested.push(request.url()))
+    page.on('pageerror', error => errors.push(String(error)))
     page.on('console', message => {
-      if (message.type() === 'error') wrong.push(message.text())
+      if (message.type() === 'error') errors.push(message.text())
     })
     await page.goto(`${here.url}/`)
-    return { page, asked, wrong, [Symbol.asyncDispose]: () => context.close() }
+    return { page, requested, errors, [Symbol.asyncDispose]: () => context.close() }
   }
 
-  test('of the server’s own origin can acquire, renew, watch and release with the client, and a tab that was frozen learns of its loss when it asks', async () => {
+  test('a page of the server’s own origin can acquire, renew, watch and release with the HTTP client, and a frozen tab learns of its loss with the next request', async () => {
     await using here = await world()
-    await using tab = await visit(here)
-    const { page, wrong } = tab
+    await using tab = await openTab(here)
+    const { page, errors } = tab
     await page.route('**/client/**', async (route, request) =>
       route.fulfill({
         contentType: 'text/javascript',
         body: await readFile(join(root, 'dist', new URL(request.url()).pathname.slice('/client/'.length))),
       }),
     )
-    const body = "import { HttpLessor } from '../wire/http-client.js'; globalThis.HttpLessor = HttpLessor"
+    const body = "import { HttpLessor } from './wire/http/client.js'; globalThis.HttpLessor = HttpLessor"
     await page.route('**/client/index.js', route => route.fulfill({ contentType: 'text/javascript', body }))
     await page.addScriptTag({ type: 'module', url: '/client/index.js' })
     const first = await page.evaluate(async url => {
@@ -99,8 +102,8 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
       const lessor = await HttpLessor.open(url)
       const events: string[] = []
       const watching = (async () => {
-        for await (const heard of lessor.watch('k', { signal: new AbortController().signal }))
-          for (const { type } of heard) events.push(type)
+        for await (const batch of lessor.watch('k', { signal: new AbortController().signal }))
+          for (const { type } of batch) events.push(type)
       })()
       watching.catch(() => {})
       const granted = async () => {
@@ -122,10 +125,10 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     expect(later).toMatchObject({ ttls: [-1] })
     const events = () => page.evaluate(() => (globalThis as unknown as { events: string[] }).events)
     await expect.poll(events).toEqual(['granted', 'released', 'granted', 'lapsed'])
-    expect(wrong).toEqual([])
+    expect(errors).toEqual([])
   })
 
-  test('shows who holds what and who waits, and follows what happens without a reload', async () => {
+  test('it shows holders and waiters, and follows events without a reload', async () => {
     await using here = await world()
     const lease = (await here.lessor.propose(acquire('ann', ['jobs/nightly']))) as { lease: number; tokens: readonly number[] }
     await here.lessor.propose(acquire('bob', ['jobs/nightly'], { wait: true }))
@@ -136,8 +139,8 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
         ],
       }),
     )
-    await using tab = await visit(here)
-    const { page, asked, wrong } = tab
+    await using tab = await openTab(here)
+    const { page, requested, errors } = tab
     const row = page.locator('#resources tbody tr', { hasText: 'jobs/nightly' })
     await row.waitFor()
     expect(await row.locator('td').allInnerTexts()).toEqual([
@@ -166,43 +169,43 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     await expect.poll(() => row.locator('time').innerText()).not.toBe(before)
     await page.locator('#filter').fill('new/')
     await row.waitFor({ state: 'detached' })
-    expect(wrong).toEqual([])
-    for (const url of asked) expect(url.startsWith(here.url)).toBe(true)
+    expect(errors).toEqual([])
+    for (const url of requested) expect(url.startsWith(here.url)).toBe(true)
   })
 
-  test('looks again at what changed, and at everything only every few seconds', async () => {
+  test('it reads changed resources again, and everything only every few seconds', async () => {
     await using here = await world()
     for (let i = 0; i < 20; i++) await here.lessor.propose(acquire('ann', [`held/${i}`]))
-    await using tab = await visit(here)
-    const { page, asked } = tab
+    await using tab = await openTab(here)
+    const { page, requested } = tab
     await page.locator('#status[data-state=live]').waitFor()
     await page.locator('#resources tbody tr').nth(19).waitFor()
     const began = performance.now()
-    const before = asked.length
+    const before = requested.length
     for (let i = 0; i < 10; i++) {
       const { lease } = (await here.lessor.propose(acquire(`eve-${i}`, ['new/one']))) as { lease: number }
       await page.locator('#resources tbody tr', { hasText: `eve-${i}` }).waitFor()
       await here.lessor.propose({ kind: 'release', lease })
       await page.locator('#resources tbody tr', { hasText: 'new/one' }).waitFor({ state: 'detached' })
     }
-    const paths = asked.slice(before).map(url => url.replace(here.url, ''))
+    const paths = requested.slice(before).map(url => url.replace(here.url, ''))
     expect(paths).toContain('/v1/resources/new/one')
     const most = Math.ceil((performance.now() - began) / 3_000) + 1
     expect(paths.filter(path => path.startsWith('/v1/resources?')).length).toBeLessThanOrEqual(most)
-    // Too many to look at one by one.
+    // Too many to read one by one.
     await Promise.all(Array.from({ length: 40 }, (_, i) => here.lessor.propose(acquire('mob', [`mob/${i}`]))))
     await page.locator('#resources tbody tr', { hasText: 'mob/39' }).waitFor()
-    expect(asked.filter(url => url.includes('/v1/resources/mob/')).length).toBeLessThan(20)
+    expect(requested.filter(url => url.includes('/v1/resources/mob/')).length).toBeLessThan(20)
   })
 
-  test('of more leases than it shows, it counts all, finds one by name, and never says that nobody holds anything', async () => {
+  test('when there are more leases than it lists, it counts all of them, finds one by name, and never says that no resource is held', async () => {
     await using here = await world()
     const names = Array.from({ length: 400 }, (_, i) => `jobs/${String(i).padStart(3, '0')}`)
     for (const name of names) await here.lessor.propose(acquire('ann', [name], { ttl: 3_600_000 }))
     for (const name of ['team/One', 'team/Two']) await here.lessor.propose(acquire('zoe', [name], { ttl: 3_600_000 }))
     await here.lessor.propose(acquire('bob', ['jobs/000'], { wait: true }))
-    await using tab = await visit(here)
-    const { page, wrong } = tab
+    await using tab = await openTab(here)
+    const { page, errors } = tab
     await expect.poll(() => page.locator('#count-held').textContent()).toBe('402')
     expect(await page.locator('#count-waiting').textContent()).toBe('1')
     const shown = new Set(await page.locator('#resources tbody tr td.name').allTextContents())
@@ -217,16 +220,16 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     await page.locator('#filter').fill('nothing of that name')
     await expect.poll(() => page.locator('#resources-unmatched').isVisible()).toBe(true)
     expect(await page.locator('#resources-empty').isVisible()).toBe(false)
-    expect(await page.locator('#resources-unmatched').textContent()).toMatch(/there is more/)
-    expect(wrong.filter(text => !/404|400/.test(text))).toEqual([])
+    expect(await page.locator('#resources-unmatched').textContent()).toMatch(/the list is incomplete/)
+    expect(errors.filter(text => !/404|400/.test(text))).toEqual([])
   })
 
-  test('the bar of a lease is as full as what is left of its term', async () => {
+  test('the bar of a lease shows the remaining share of its ttl', async () => {
     await using here = await world()
     const granted = await here.lessor.propose(acquire('ann', ['a'], { ttl: 60_000 }))
     await here.lessor.propose({ kind: 'renew', leases: [(granted as { lease: number }).lease] })
     await here.clock.advance(29_000)
-    await using tab = await visit(here)
+    await using tab = await openTab(here)
     const bar = tab.page.locator('#resources progress')
     await expect.poll(() => bar.isVisible()).toBe(true)
     const full = await bar.evaluate(found => (found as unknown as { value: number }).value)
@@ -234,7 +237,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     expect(full).toBeLessThan(0.53)
   })
 
-  test('says of an agent what the server says of it', async () => {
+  test('it shows the same status of an agent as the server', async () => {
     await using here = await world()
     const said = [
       ['draining', 'critical', 'draining'],
@@ -260,16 +263,16 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     }
     const { json } = await here.ask('GET', '/v1/services/pay')
     expect(json.instances.map(({ status }: { status: string }) => status)).toEqual(said.map(([, , shown]) => shown))
-    await using tab = await visit(here)
+    await using tab = await openTab(here)
     await tab.page.locator('#agents tbody tr').nth(6).waitFor()
     expect(await tab.page.locator('#agents tbody td:nth-child(5)').allInnerTexts()).toEqual(said.map(([, , shown]) => shown))
-    // And goes on saying it when an event tells of the change.
+    // Also after an event changes the status.
     const { value } = await here.lessor.read({ kind: 'entries', prefix: 'services/pay/5' })
     await here.lessor.propose({ kind: 'put', lease: value[0]!.lease, key: 'services/pay/5/check', value: '{"status":"critical"}' })
     await tab.page.locator('#agents tbody tr:nth-child(6) td:nth-child(5)', { hasText: 'critical' }).waitFor()
   })
 
-  test('shows what a key may see, and says in words what it may not', async () => {
+  test('it shows what a key may read, and says what the key may not read', async () => {
     await using here = await world()
     await here.lessor.propose(acquire('ann', ['jobs/seen']))
     await here.lessor.propose(acquire('bob', ['secret/held']))
@@ -283,7 +286,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
       await page.locator('#key').fill(key)
       await page.locator('#key-form button').click()
     }
-    await using tab = await visit(here)
+    await using tab = await openTab(here)
     const { page } = tab
     await page.locator('#key-form').waitFor()
     expect(await page.locator('#resources-empty').isVisible()).toBe(false)
@@ -309,24 +312,24 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     expect(await page.locator('#resources-empty').isVisible()).toBe(false)
   })
 
-  test('says what the server answers when it cannot show anything, and takes it back when it can', async () => {
+  test('it shows the error of a server that cannot answer, and removes it after the next good answer', async () => {
     await using here = await world()
-    await using tab = await visit(here)
+    await using tab = await openTab(here)
     const { page } = tab
     await page.locator('#status[data-state=live]').waitFor()
     const body = JSON.stringify({ error: { code: 'UNAVAILABLE', message: 'the store does not answer' } })
     await page.route('**/v1/resources?**', route => route.fulfill({ status: 503, contentType: 'application/json', body }))
     await page.reload()
-    await page.locator('#trouble', { hasText: 'the store does not answer' }).waitFor()
+    await page.locator('#error', { hasText: 'the store does not answer' }).waitFor()
     await page.unroute('**/v1/resources?**')
     await page.locator('#status[data-state=live]').waitFor()
-    expect(await page.locator('#trouble').isVisible()).toBe(false)
+    expect(await page.locator('#error').isVisible()).toBe(false)
   })
 
-  test('says how old it is while the server is away, and goes on when it is back', async () => {
+  test('it shows the age of its data while the server is unreachable, and continues when the server is back', async () => {
     await using here = await world()
     await here.lessor.propose(acquire('ann', ['a']))
-    await using tab = await visit(here)
+    await using tab = await openTab(here)
     const { page } = tab
     await page.locator('#status[data-state=live]').waitFor()
     await here.server.close()
@@ -339,27 +342,27 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     await page.locator('#resources tbody tr', { hasText: 'bob' }).waitFor()
   })
 
-  test('asks for a key where one is needed, keeps it in the tab and never in an address', async () => {
+  test('it asks for a key if the server requires one, and keeps the key in the tab and out of every URL', async () => {
     await using here = await world()
     const key = await here.key('root', [{ verb: 'admin', prefix: '' }])
     await here.lessor.propose(acquire('ann', ['a']))
-    await using tab = await visit(here)
-    const { page, asked } = tab
+    await using tab = await openTab(here)
+    const { page, requested } = tab
     await page.locator('#key-form').waitFor()
     await page.locator('#key').fill('wrong')
     await page.locator('#key-form button').click()
-    await page.locator('#key-note', { hasText: 'not known' }).waitFor()
+    await page.locator('#key-note', { hasText: 'does not know' }).waitFor()
     await page.locator('#key').fill(key)
     await page.locator('#key-form button').click()
     await page.locator('#resources tbody tr', { hasText: 'ann' }).waitFor()
     await page.locator('#key-form').waitFor({ state: 'hidden' })
     await page.reload()
     await page.locator('#resources tbody tr', { hasText: 'ann' }).waitFor()
-    for (const url of [...asked, page.url()]) expect(url).not.toContain(key)
+    for (const url of [...requested, page.url()]) expect(url).not.toContain(key)
     expect(await page.evaluate('[localStorage.length, document.cookie]')).toEqual([0, ''])
   })
 
-  test('whatever anyone calls anything, nothing of it runs', async () => {
+  test('no name, value or label is ever run as code or markup', async () => {
     await using here = await world()
     for (const [i, payload] of PAYLOADS.entries()) {
       const name = payload.split('/').filter(Boolean).join('∕') // a segment of a name has no slash
@@ -386,16 +389,16 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
       expect(first, payload).toMatchObject({ kind: 'granted' })
       await here.lessor.propose(acquire(`${payload.replaceAll(/\/+/g, '∕')} waits`, [`r/${name}/${i}`], { wait: true }))
     }
-    await using tab = await visit(here)
-    const { page, asked, wrong } = tab
+    await using tab = await openTab(here)
+    const { page, requested, errors } = tab
     await page.evaluate("globalThis.ran = n => { document.body.dataset.ran = (document.body.dataset.ran ?? '') + ' ' + n }")
     await page
       .locator('#resources tbody tr')
       .nth(PAYLOADS.length - 1)
       .waitFor()
     expect(await page.locator('#agents').innerText()).toContain('<img src=x onerror=ran(2)>')
-    // Events carry them, too: causes, operators, values.
-    for (const payload of PAYLOADS) await here.lessor.propose({ kind: 'break', resource: 'nobody', by: payload }).catch(() => {})
+    // Events carry them too: causes, operators, values.
+    for (const payload of PAYLOADS) await here.lessor.propose({ kind: 'break', resource: 'free', by: payload }).catch(() => {})
     const { value } = await here.lessor.read({ kind: 'leases' })
     for (const [i, { lease }] of value.slice(0, 20).entries())
       await here.lessor.propose({ kind: 'revoke', target: { lease }, by: PAYLOADS[i]!, force: true })
@@ -410,36 +413,36 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the page', () =
     expect(await page.locator(foreign).count()).toBe(0)
     const links = await page.locator('main a').evaluateAll(found => found.map(link => (link as unknown as URL).protocol))
     expect(links.every(protocol => protocol === 'http:' || protocol === 'https:')).toBe(true)
-    expect(asked.filter(url => !url.startsWith(here.url))).toEqual([])
-    expect(wrong).toEqual([])
+    expect(requested.filter(url => !url.startsWith(here.url))).toEqual([])
+    expect(errors).toEqual([])
   }, 60_000)
 
-  test('the HTTP client runs in a browser as it is', async () => {
+  test('the HTTP client runs in a browser without a build step', async () => {
     const built = join(root, 'dist/wire/http/client.js')
-    expect(existsSync(built), 'build first: node scripts/build.mjs').toBe(true)
+    expect(existsSync(built), 'run first: npm run build').toBe(true)
     await using here = await world()
-    await using tab = await visit(here)
-    const { page, wrong } = tab
+    await using tab = await openTab(here)
+    const { page, errors } = tab
     await page.route('**/built/**', async route => {
       const path = new URL(route.request().url()).pathname.replace('/built/', '')
       await route.fulfill({ contentType: 'text/javascript', body: await readFile(join(root, 'dist', path), 'utf8') })
     })
-    // As a text: what stands here is not to be compiled for Node first.
-    const seen = await page.evaluate(`(async () => {
-      const { HttpLessor } = await import('/built/wire/http-client.js')
+    // As a string, so that it is not compiled for Node first.
+    const result = await page.evaluate(`(async () => {
+      const { HttpLessor } = await import('/built/wire/http/client.js')
       const lessor = await HttpLessor.open(location.origin)
       const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
       const granted = await lessor.propose({ kind: 'acquire', holder: 'browser', ttl: 5000, wants: [{ resource: 'a' }] })
       const stop = new AbortController()
       const events = []
-      for await (const told of lessor.watch('', { after: revision, signal: stop.signal })) {
-        events.push(told[0].type)
+      for await (const batch of lessor.watch('', { after: revision, signal: stop.signal })) {
+        events.push(batch[0].type)
         if (events.length === 1) await lessor.propose({ kind: 'release', lease: granted.lease })
         else stop.abort()
       }
       return [granted.kind, ...events]
     })()`)
-    expect(seen).toEqual(['granted', 'granted', 'released'])
-    expect(wrong).toEqual([])
+    expect(result).toEqual(['granted', 'granted', 'released'])
+    expect(errors).toEqual([])
   })
 })

@@ -17,35 +17,35 @@ function world(...holders: string[]) {
   }
 }
 
-test('a waiter is granted when the holder lets go, after a renewal of its own', async () => {
+test('a waiter gets the lease after the release by the holder and a renewal of its own', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const held = await a!.acquire('k')
-  const asked = b!.acquire('k', { ttl: 10_000 })
-  await here.clock.advance(60_000) // its place is kept for as long as it lives
+  const pending = b!.acquire('k', { ttl: 10_000 })
+  await here.clock.advance(60_000) // its place is kept while it is renewed
   here.lessors[1]!.proposals.length = 0
   await held.release()
-  await using lease = await asked
+  await using lease = await pending
   expect(lease.token).toBeGreaterThan(held.token)
   expect(lease.remaining()).toBe(9_900)
   expect(here.lessors[1]!.proposals).toEqual([{ kind: 'renew', leases: [lease.id] }])
 })
 
-test('a renewal that left before the news of the grant does not count, though it is answered after it', async () => {
+test('a renewal that was sent before the news of the grant does not count, even if it is answered later', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const held = await a!.acquire('k')
-  const asked = b!.acquire('k', { ttl: 9_000 })
+  const pending = b!.acquire('k', { ttl: 9_000 })
   await here.clock.settle()
   const lessor = here.lessors[1]!
   const kept = vi.spyOn(lessor, 'propose')
   lessor.stopAnswering()
-  await here.clock.advance(3_100) // a renewal of the waiter has left
+  await here.clock.advance(3_100) // a renewal of the waiter has been sent
   expect(kept).toHaveBeenCalledTimes(1)
   await held.release()
   await here.clock.settle()
   lessor.answer() // it arrives now, at a lease that was granted meanwhile
-  await using lease = await asked
+  await using lease = await pending
   expect(await kept.mock.results[0]!.value).toMatchObject({ ttls: [0] })
   expect(kept.mock.calls.map(([command]) => command)).toEqual([
     { kind: 'renew', leases: [lease.id], waiting: true },
@@ -54,13 +54,13 @@ test('a renewal that left before the news of the grant does not count, though it
   expect(lease.remaining()).toBe(8_910)
 })
 
-test('an answer from before the grant gives no belief, though it comes after the news of it', async () => {
+test('an answer from before the grant does not make the lease held, even if it arrives after the news', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const held = await a!.acquire('k')
-  const asked = b!.acquire('k', { ttl: 9_000 })
+  const pending = b!.acquire('k', { ttl: 9_000 })
   let handed = false
-  void asked.then(() => (handed = true))
+  void pending.then(() => (handed = true))
   await here.clock.settle()
   const lessor = here.lessors[1]!
   const propose = lessor.propose.bind(lessor)
@@ -74,32 +74,32 @@ test('an answer from before the grant gives no belief, though it comes after the
   expect(late.length).toBe(1) // the place in the queue was renewed, and the answer is on its way
   await held.release()
   await here.clock.settle()
-  expect(late.length).toBe(2) // the renewal that belief begins with has left
+  expect(late.length).toBe(2) // the confirming renewal has been sent
   late[0]!()
   await here.clock.settle()
   const early = handed
   vi.restoreAllMocks()
   for (const answer of late) answer()
-  await using lease = await asked
+  await using lease = await pending
   expect(early).toBe(false)
   expect(lease.remaining()).toBe(8_910)
 })
 
-test('a confirming renewal that fails is sent again, and the place is not lost', async () => {
+test('a confirming renewal that fails is retried, and the place in the queue is kept', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const held = await a!.acquire('k')
-  const asked = b!.acquire('k', { ttl: 10_000 })
+  const pending = b!.acquire('k', { ttl: 10_000 })
   await here.clock.settle()
   const waiting = (await b!.query()).pending[0]!.lease
   vi.spyOn(here.lessors[1]!, 'propose').mockRejectedValueOnce(new LeaseError('UNAVAILABLE', 'no route'))
   await held.release()
   await here.clock.advance(100)
-  await using lease = await asked
+  await using lease = await pending
   expect(lease.id).toBe(waiting)
 })
 
-test('those who wait are served in their order, higher priority first', async () => {
+test('waiters are served in order, higher priority first', async () => {
   await using here = world('a', 'b', 'c', 'd')
   const [a, b, c, d] = here.leases
   const held = await a!.acquire('k')
@@ -107,21 +107,21 @@ test('those who wait are served in their order, higher priority first', async ()
   const wait = async (leases: typeof a, name: string, priority = 0) => {
     await leases!.request('k', { priority }, async () => void order.push(name))
   }
-  const asked: Promise<void>[] = []
+  const pending: Promise<void>[] = []
   for (const [leases, name, priority] of [
     [b, 'b', 0],
     [c, 'c', 0],
     [d, 'd', 5],
   ] as const) {
-    asked.push(wait(leases, name, priority))
+    pending.push(wait(leases, name, priority))
     await here.clock.settle()
   }
   await held.release()
-  await Promise.all(asked)
+  await Promise.all(pending)
   expect(order).toEqual(['d', 'b', 'c'])
 })
 
-test('shared holders do not exclude each other, an exclusive one waits for all of them', async () => {
+test('shared holders do not exclude each other, and an exclusive waiter waits for all of them', async () => {
   await using here = world('a', 'b', 'c')
   const [a, b, c] = here.leases
   const one = await a!.acquire('doc', { mode: 'shared' })
@@ -139,7 +139,7 @@ test('shared holders do not exclude each other, an exclusive one waits for all o
 test('units of a resource are handed out up to its capacity', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
-  await a!.policy('licences', { capacity: 5 })
+  await a!.setPolicy('licences', { capacity: 5 })
   await using three = await a!.acquire('licences', { units: 3 })
   await expect(b!.acquire('licences', { units: 3, ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
   await using two = await b!.acquire('licences', { units: { licences: 2 } })
@@ -147,26 +147,25 @@ test('units of a resource are handed out up to its capacity', async () => {
   await expect(a!.acquire('licences', { units: 6 })).rejects.toMatchObject({ code: 'INVALID' })
 })
 
-test('waiting ends after its time with TIMEOUT, and leaves nothing behind', async () => {
+test('a wait that is over rejects with TIMEOUT and leaves no waiter behind', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   await using _held = await a!.acquire('k')
-  const asked = b!.acquire('k', { wait: '5s' })
-  const told = expect(asked).rejects.toMatchObject({ code: 'TIMEOUT', facts: { resource: 'k', waited: 5_000 } })
+  const pending = b!.acquire('k', { wait: '5s' })
+  const rejection = expect(pending).rejects.toMatchObject({ code: 'TIMEOUT', facts: { resource: 'k', waited: 5_000 } })
   await here.clock.advance(5_000)
-  await told
+  await rejection
   await here.clock.settle()
   expect((await a!.query()).pending).toEqual([])
   expect(b!.stats.leases).toBe(0)
 })
 
-test('not waiting is an answer at once: undefined, HELD, or null for a callback', async () => {
+test('a call that does not wait answers at once: undefined, HELD, or null for a callback', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   await using _held = await a!.acquire('k')
   expect(await b!.tryAcquire('k')).toBeUndefined()
-  await expect(b!.acquire('k', { wait: 0 })).rejects.toMatchObject({ code: 'HELD', facts: { holder: 'a', resource: 'k' } })
-  await expect(b!.acquire('k', { wait: false })).rejects.toMatchObject({ code: 'HELD' })
+  await expect(b!.acquire('k', { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD', facts: { holder: 'a', resource: 'k' } })
   expect(await b!.request('k', { ifAvailable: true }, lease => lease)).toBeNull()
 })
 
@@ -180,8 +179,8 @@ test.each(['before it was sent', 'while it is decided', 'while it waits', 'when 
     const held = when === 'while it waits' || when === 'when it was granted' ? await a!.acquire('k') : undefined
     if (when === 'before it was sent') stop.abort(reason)
     if (when === 'when the answer is lost') here.lessors[1]!.loseAnswers()
-    const asked = b!.acquire('k', { signal: stop.signal, ttl: 60_000 })
-    const told = expect(asked).rejects.toBe(reason)
+    const pending = b!.acquire('k', { signal: stop.signal, ttl: 60_000 })
+    const rejection = expect(pending).rejects.toBe(reason)
     if (when === 'while it is decided') await Promise.resolve()
     if (when === 'while it waits') await here.clock.settle()
     if (when === 'when it was granted') {
@@ -192,7 +191,7 @@ test.each(['before it was sent', 'while it is decided', 'while it waits', 'when 
     }
     if (when === 'when the answer is lost') await here.clock.advance(1_000)
     stop.abort(reason)
-    await told
+    await rejection
     here.lessors[1]!.answer()
     await here.clock.advance(1_000)
     await held?.release()
@@ -202,7 +201,7 @@ test.each(['before it was sent', 'while it is decided', 'while it waits', 'when 
   },
 )
 
-test('an outcome that nobody knows is asked for again under the same operation, and has one effect', async () => {
+test('a request with an unknown outcome is repeated under the same operation, and has one effect', async () => {
   await using here = world('a')
   const [a] = here.leases
   const [lessor] = here.lessors
@@ -215,15 +214,15 @@ test('an outcome that nobody knows is asked for again under the same operation, 
     if (ops.length < 3) throw new LeaseError('UNKNOWN', 'the connection broke')
     return outcome
   })
-  const asked = a!.acquire('k')
+  const pending = a!.acquire('k')
   await here.clock.advance(1_000)
-  await using lease = await asked
+  await using lease = await pending
   expect(ops).toHaveLength(3)
   expect(ops[2]).toEqual({ ...(ops[0] as object), again: true })
   expect((await a!.query()).held.map(grant => grant.lease)).toEqual([lease.id])
 })
 
-test('what is asked meanwhile does not make the lessor forget the answer that is still asked for', async () => {
+test('other requests do not make the lessor forget an answer that is still awaited', async () => {
   await using here = world('a')
   const [a] = here.leases
   const [lessor] = here.lessors
@@ -236,56 +235,56 @@ test('what is asked meanwhile does not make the lessor forget the answer that is
       throw new LeaseError('UNKNOWN', 'the connection broke')
     return outcome
   })
-  const asked = a!.tryAcquire('k', { ttl: '1m' })
+  const pending = a!.tryAcquire('k', { ttl: '1m' })
   await here.clock.settle()
   for (let i = 0; i < 3; i++) await (await a!.acquire(`other/${i}`)).release()
   await here.clock.advance(1_000)
-  await using lease = await asked
+  await using lease = await pending
   expect(lease?.held).toBe(true)
   expect((await a!.query()).held.map(grant => grant.resource)).toEqual(['first', 'k'])
 })
 
-test('a lessor that never answers is not waited for in vain, and what it does later is given back', async () => {
+test('a call rejects with UNKNOWN if the lessor never answers, and a later grant is released', async () => {
   await using here = world('a')
   const [a] = here.leases
   const [lessor] = here.lessors
   lessor!.stopAnswering()
-  const asked = a!.acquire('k', { ttl: 1_000, wait: '1m' })
-  const told = expect(asked).rejects.toMatchObject({ code: 'UNKNOWN' })
+  const pending = a!.acquire('k', { ttl: 1_000, wait: '1m' })
+  const rejection = expect(pending).rejects.toMatchObject({ code: 'UNKNOWN' })
   await here.clock.advance(11_000)
-  await told
+  await rejection
   lessor!.answer()
   await here.clock.settle()
   expect((await a!.query()).held).toEqual([])
 })
 
-test.each(['UNKNOWN', 'UNAVAILABLE'] as const)('one who waits until granted waits through an outage: %s', async code => {
+test.each(['UNKNOWN', 'UNAVAILABLE'] as const)('a wait until granted survives an outage: %s', async code => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const [, lessor] = here.lessors
   const held = await a!.acquire('k', { ttl: '1h' })
-  const asked = b!.acquire('k', { ttl: '5s' })
-  const seat = b!.election('seat').terms(new AbortController().signal).next()
+  const pending = b!.acquire('k', { ttl: '5s' })
+  const seat = b!.election('seat').terms({ signal: new AbortController().signal }).next()
   await here.clock.settle()
   const down = vi.spyOn(lessor!, 'propose').mockRejectedValue(new LeaseError(code, 'connection refused'))
   await here.clock.advance(120_000) // long enough for its place to lapse, and for every timeout to end
-  const told = expect(b!.tryAcquire('other')).rejects.toMatchObject({ code })
+  const rejection = expect(b!.tryAcquire('other')).rejects.toMatchObject({ code })
   await here.clock.advance(60_000)
-  await told
+  await rejection
   down.mockRestore()
   await held.release()
   await here.clock.advance(2_000)
-  await using lease = await asked
+  await using lease = await pending
   expect(lease.held).toBe(true)
   expect((await seat).value!.token).toBeGreaterThan(0)
 })
 
-test('without any answer it is asked again under the same operation, and a late answer to the first counts', async () => {
+test('without an answer a request is repeated under the same operation, and a late answer to the first copy counts', async () => {
   await using here = world('a')
   const [a] = here.leases
   const [lessor] = here.lessors
   lessor!.stopAnswering()
-  const asked = a!.acquire('k', { ttl: '1m' })
+  const pending = a!.acquire('k', { ttl: '1m' })
   const also = expect(a!.tryAcquire('k')).rejects.toMatchObject({ code: 'UNAVAILABLE' }) // the first has not even been answered
   await here.clock.advance(200_000)
   await also
@@ -293,33 +292,33 @@ test('without any answer it is asked again under the same operation, and a late 
   expect(tries).toBeGreaterThan(2)
   lessor!.answer()
   await here.clock.advance(1_000)
-  await using lease = await asked
+  await using lease = await pending
   await here.clock.advance(120_000)
   expect(lease.held).toBe(true)
   expect((await a!.query()).held.map(grant => grant.lease)).toEqual([lease.id])
 })
 
-test('one who waited through an outage and was called off leaves nothing behind', async () => {
+test('a wait that survived an outage and was aborted leaves no lease behind', async () => {
   await using here = world('a')
   const [a] = here.leases
   const [lessor] = here.lessors
   lessor!.stopAnswering()
   const stop = new AbortController()
-  const told = expect(a!.acquire('k', { ttl: '1m', signal: stop.signal })).rejects.toThrow('enough')
+  const rejection = expect(a!.acquire('k', { ttl: '1m', signal: stop.signal })).rejects.toThrow('enough')
   await here.clock.advance(100_000)
   stop.abort(new Error('enough'))
-  await told
+  await rejection
   await here.clock.advance(50_000)
   lessor!.answer()
   await here.clock.advance(1_000)
   expect((await a!.query()).held).toEqual([])
 })
 
-test('a waiter whose own lease died is not granted, and stands in line again', async () => {
+test('a waiter whose lease lapsed is not granted, and queues again', async () => {
   await using here = world('a', 'b', 'c')
   const [a, b, c] = here.leases
   const held = await a!.acquire('k', { ttl: 60_000 })
-  const asked = b!.acquire('k', { ttl: 1_000 })
+  const pending = b!.acquire('k', { ttl: 1_000 })
   await here.clock.settle()
   const behind = c!.acquire('k', { ttl: 60_000 })
   await here.clock.settle()
@@ -330,22 +329,22 @@ test('a waiter whose own lease died is not granted, and stands in line again', a
   await held.release()
   const next = await behind // b had lost its place
   await next.release()
-  await using lease = await asked
+  await using lease = await pending
   expect(lease.held).toBe(true)
 })
 
-test('a waiter that an operator sends away is told so', async () => {
+test('a waiter that an operator revokes rejects with GONE', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   await using _held = await a!.acquire('k')
-  const asked = b!.acquire('k')
-  const told = expect(asked).rejects.toMatchObject({ code: 'GONE', facts: { cause: 'revoked' } })
+  const pending = b!.acquire('k')
+  const rejection = expect(pending).rejects.toMatchObject({ code: 'GONE', facts: { cause: 'revoked' } })
   await here.clock.settle()
   await a!.revoke({ holder: 'b' })
-  await told
+  await rejection
 })
 
-test('whoever waits may be told its place', async () => {
+test('onWait reports the place in the queue', async () => {
   await using here = world('a', 'b', 'c')
   const [a, b, c] = here.leases
   const held = await a!.acquire('k')
@@ -360,12 +359,12 @@ test('whoever waits may be told its place', async () => {
   expect(places).toEqual([1, 0])
 })
 
-test('a thief waits until the one before has stopped, or was told to', async () => {
+test('a steal waits until the former holder has stopped or its term is over', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const lease = await a!.acquire('k', { ttl: 10_000 })
   const { signal } = lease
-  here.lessors[0]!.stopAnswering() // a hears of nothing
+  here.lessors[0]!.stopAnswering() // a receives no events
   const stealing = b!.acquire('k', { steal: true, ttl: 60_000 })
   let stolen = false
   void stealing.then(() => (stolen = true))
@@ -379,39 +378,39 @@ test('a thief waits until the one before has stopped, or was told to', async () 
   await (await stealing).release()
 })
 
-test('a thief need not wait for one that hears of it', async () => {
+test('a steal is granted at once when the former holder learns of it and stops', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const lease = await a!.acquire('k', { ttl: 60_000 })
-  await here.clock.advance(31_000) // it listens by now
+  await here.clock.advance(31_000) // it follows events by now
   await using stolen = await b!.acquire('k', { steal: true })
   expect(stolen.token).toBeGreaterThan(lease.token)
   expect((lease.signal.reason as LeaseError).message).toMatch(/stolen by b/)
 })
 
-test('a holder is told politely that another waits, and nothing is taken from it', async () => {
+test('a recall informs the holder and leaves it its lease', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const lease = await a!.acquire('k')
   const { recalled } = lease
-  const asked = b!.acquire('k', { recall: true })
+  const pending = b!.acquire('k', { advanced: { recall: true } })
   await here.clock.settle()
   expect(recalled.aborted).toBe(true)
   expect(recalled.reason).toMatchObject({ code: 'HELD', facts: { by: 'b' } })
   await here.clock.advance(60_000)
   expect(lease.held).toBe(true)
   await lease.release()
-  await (await asked).release()
+  await (await pending).release()
 
   const late = await a!.acquire('other')
   await b!.recall('other')
   const signal = late.recalled
   expect(signal.aborted).toBe(false)
   await here.clock.settle()
-  expect(signal.aborted).toBe(true) // though it began to listen only afterwards
+  expect(signal.aborted).toBe(true) // although it began to follow events only afterwards
 })
 
-test('nested requests of one name are refused instead of waiting for themselves', async () => {
+test('nested requests of one name are refused with DEADLOCK instead of waiting for themselves', async () => {
   await using here = world('a')
   const [a] = here.leases
   const nested = a!.request('k', () => a!.request('k', () => 'never'))
@@ -421,7 +420,7 @@ test('nested requests of one name are refused instead of waiting for themselves'
   expect(await a!.request('k', { mode: 'shared' }, () => a!.request('k', { mode: 'shared' }, () => 'fine'))).toBe('fine')
 })
 
-test('a waiting cycle is refused to whoever would close it, with the cycle named', async () => {
+test('the request that would close a waiting cycle is refused, and the error names the cycle', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   let go = () => {}
@@ -452,35 +451,38 @@ test('a callback that throws releases and rethrows', async () => {
   expect((await a!.query()).held).toEqual([])
 })
 
-test('a callback is handed its lease and its result is handed on', async () => {
+test('request passes the lease to the callback and returns its result', async () => {
   await using here = world('a')
   const [a] = here.leases
   expect(await a!.request('k', { ttl: '30s', wait: '5m' }, async lease => lease.token > 0)).toBe(true)
 })
 
-test('closing gives everything back and calls off what waits', async () => {
+test('closing releases all leases and cancels all waits', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases
   const lease = await a!.acquire('k')
-  const asked = b!.acquire('k')
-  const told = expect(asked).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  const pending = b!.acquire('k')
+  const rejection = expect(pending).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await here.clock.settle()
   await b![Symbol.asyncDispose]()
-  await told
+  await rejection
   expect((await a!.query()).pending).toEqual([])
   await a![Symbol.asyncDispose]()
   expect(lease.held).toBe(false)
   await expect(a!.acquire('k')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
 })
 
-test('what is asked for badly is refused with what is wrong', async () => {
+test('a wrong option is refused with the reason', async () => {
   await using here = world('a')
   const [a] = here.leases
-  await expect(a!.acquire('k', { ttl: '30' })).rejects.toMatchObject({ code: 'INVALID', message: expect.stringMatching(/30 of what/) })
+  await expect(a!.acquire('k', { ttl: '30' as '30s' })).rejects.toMatchObject({
+    code: 'INVALID',
+    message: expect.stringMatching(/Add a unit: '30s'/),
+  })
   await expect(a!.acquire('k', { ttl: 5 })).rejects.toMatchObject({ code: 'INVALID' })
   await expect(a!.acquire('/k')).rejects.toMatchObject({ code: 'INVALID' })
   await expect(a!.acquire('k', { renew: 'sometimes' as 'half' })).rejects.toMatchObject({ code: 'INVALID' })
-  await expect(a!.acquire('k', { steal: true, wait: 0 })).rejects.toMatchObject({ code: 'INVALID' })
-  await expect(a!.acquire('k', { require: ['durable'] })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+  await expect(a!.acquire('k', { steal: true, ifAvailable: true })).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(a!.acquire('k', { advanced: { require: ['durable'] } })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
   await expect(a!.request('k', undefined as never)).rejects.toMatchObject({ code: 'INVALID' })
 })

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { DeadlineTimer } from '../../src/holder/deadline-timer.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
-test('an alarm rings at the earliest moment it was set for, is told which that was, and then has to be set anew', async () => {
+test('a timer fires at the earliest time it was set for, reports that time, and must then be set anew', async () => {
   const clock = new ManualClock()
   const began = clock.now()
   const rang: number[] = []
@@ -20,7 +20,7 @@ test('an alarm rings at the earliest moment it was set for, is told which that w
   expect(rang).toEqual([30, 30, 200, 200])
 })
 
-test('one that rests does not ring, and where timers cannot stand it is called off and says so', async () => {
+test('a resting timer does not fire; without rearmable timers it is cancelled and reports that it is idle', async () => {
   const clock = new ManualClock()
   let rings = 0
   let idle = 0
@@ -37,7 +37,7 @@ test('one that rests does not ring, and where timers cannot stand it is called o
   expect([rings, idle]).toEqual([1, 1])
 })
 
-test('one that rests stays set without keeping its process alive, and rings when it was needed again', () => {
+test('a resting timer stays set without keeping its process alive, and fires when it is needed again', () => {
   const clock = fileURLToPath(new URL('../../dist/clock.js', import.meta.url))
   const alarm = fileURLToPath(new URL('../../dist/holder/deadline-timer.js', import.meta.url))
   const program = (rest: string) => `

@@ -3,7 +3,7 @@ import { connect } from '../../src/connect/connect.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { Leases } from '../../src/leases.ts'
 import type { WatchOptions } from '../../src/lessor.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { place } from '../support/resp-place.ts'
@@ -35,7 +35,7 @@ class DeafLessor extends SilentLessor {
   }
 }
 
-test('a revoke reaches every lease at once: of one name, of several, and on nothing', async () => {
+test('a revoke reaches every lease at once: with one name, with several, and without resources', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   const one = await leases.acquire('jobs/a', { ttl: '30s' })
@@ -50,7 +50,7 @@ test('a revoke reaches every lease at once: of one name, of several, and on noth
   }
 })
 
-test('one who is revoked, stolen from or recalled before anybody listens is told within a moment', async () => {
+test('a holder that is revoked, stolen from or recalled before it follows events learns of it within a moment', async () => {
   const first = silentLessor({ holder: 'a' })
   const { clock, log } = first
   const other = silentLessor({ holder: 'b', clock, log })
@@ -70,7 +70,7 @@ test('one who is revoked, stolen from or recalled before anybody listens is told
   expect(thief.held).toBe(true)
 })
 
-test('one watch serves all that is held, widened as names need it, and is gone with the last of them', async () => {
+test('one watch covers all held leases, is widened for new names, and ends with the last lease', async () => {
   const clock = new ManualClock()
   const lessor = new CountingLessor(clock)
   await using leases = new Leases(lessor, { clock })
@@ -91,7 +91,7 @@ test('one watch serves all that is held, widened as names need it, and is gone w
   expect(lessor.open).toBe(0)
 })
 
-test('after a gap in the news those that are gone are found by one renewal', async () => {
+test('after a gap in the events, one renewal finds the leases that are gone', async () => {
   const clock = new ManualClock()
   let resync = () => {}
   class GappyLessor extends SilentLessor {
@@ -118,25 +118,25 @@ test('after a gap in the news those that are gone are found by one renewal', asy
   expect(session.active).toBe(false)
 })
 
-test('a waiter that may not watch learns of its grant within a second or so', async () => {
+test('a waiter that may not watch learns of its grant within about a second', async () => {
   const first = silentLessor({ holder: 'a' })
   const { clock, log } = first
   await using a = first.leases
   const deaf = new DeafLessor(clock, log)
   await using b = new Leases(deaf, { clock, holder: 'b' })
   const held = await a.acquire('k')
-  const asked = b.acquire('k', { ttl: '30s' })
+  const pending = b.acquire('k', { ttl: '30s' })
   await clock.advance(3_000)
   await held.release()
   let granted = false
-  void asked.then(() => (granted = true))
+  void pending.then(() => (granted = true))
   await clock.advance(1_100)
   expect(granted).toBe(true)
-  await (await asked).release()
+  await (await pending).release()
   expect(deaf.watches).toBeLessThan(20)
 })
 
-test('where only names can be watched, some of what is held is listened for name by name', async () => {
+test('if only single names may be watched, some held leases get a watch of their own', async () => {
   const clock = new ManualClock()
   class NarrowLessor extends SilentLessor {
     override async *watch(prefix: string, options: WatchOptions) {
@@ -164,23 +164,23 @@ test('a wake from suspend is noticed within a quarter of a second', async () => 
   expect(signal.reason).toMatchObject({ facts: { cause: 'suspend' } })
 })
 
-test('with a key that may acquire and not watch, a waiter hears of its grant and a holder of its end at once', async () => {
+test('with a key that may acquire but not watch, a waiter learns of its grant and a holder of its end at once', async () => {
   await using here = await place()
   const allow = (['acquire', 'renew', 'release', 'read'] as const).map(verb => ({ verb, prefix: 'jobs' }))
-  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashOf('ci'), allow })
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashSecret('ci'), allow })
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   const url = `leasehold://127.0.0.1:${here.port}`
   await using root = await connect(url, { apiKey: 'root' })
   await using ci = await connect(url, { apiKey: 'ci' })
   const before = await root.acquire('jobs/a', { ttl: '1h' })
-  const asked = ci.acquire('jobs/a', { ttl: '1h' })
+  const pending = ci.acquire('jobs/a', { ttl: '1h' })
   await expect.poll(async () => (await root.query('jobs')).pending.length).toBe(1)
   await before.release()
-  const lease = await asked // its next renewal would be in twenty minutes
+  const lease = await pending // its next renewal would be in twenty minutes
   await using other = await ci.acquire('jobs/b', { ttl: '1h' })
   await using elsewhere = await ci.acquire('jobs/c/1', { ttl: '1h' })
-  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   const lost = new Promise(resolve => lease.signal.addEventListener('abort', resolve))
   await root.revoke({ lease: lease.id })
   await lost

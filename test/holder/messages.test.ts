@@ -1,14 +1,14 @@
-/** What is said when it goes wrong: the right code, the right cause, and who is in the way. */
+/** What errors say: the right code, the right cause, and the present holders. */
 import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import type { LeaseError } from '../../src/errors.ts'
 import type { Done } from '../../src/kernel/outcome.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
 
-test('a manual renewal that was not answered is not reported as one that nobody asked for', async () => {
+test('a manual renewal without an answer is not reported as a missing renewal', async () => {
   for (const renew of ['manual', 'on-activity'] as const) {
     const { clock, leases, lessor } = silentLessor()
     const lease = await leases.acquire('k', { ttl: 1_000, renew })
@@ -25,7 +25,7 @@ test('a manual renewal that was not answered is not reported as one that nobody 
   }
 })
 
-test('a lease that only activity renews, and whose renewal was not answered, was not inactive', async () => {
+test('a lease renewed by activity whose renewal was not answered is not reported as inactive', async () => {
   const { clock, leases, lessor } = silentLessor()
   const lease = await leases.acquire('k', { ttl: 1_000, renew: 'on-activity' })
   lessor.stopAnswering()
@@ -36,7 +36,7 @@ test('a lease that only activity renews, and whose renewal was not answered, was
   await leases[Symbol.asyncDispose]()
 })
 
-test('a manual lease that nobody renewed still says so, also after an earlier renewal was answered', async () => {
+test('a manual lease that was not renewed is reported as such, even after an earlier renewal was answered', async () => {
   const { clock, leases } = silentLessor()
   const lease = await leases.acquire('k', { ttl: 1_000, renew: 'manual' })
   await lease.renew()
@@ -45,16 +45,16 @@ test('a manual lease that nobody renewed still says so, also after an earlier re
   await leases[Symbol.asyncDispose]()
 })
 
-test('TIMEOUT names who is in the way', async () => {
+test('TIMEOUT names the present holders', async () => {
   const a = silentLessor({ holder: 'ann' })
   const { clock, log } = a
   const c = silentLessor({ holder: 'cleo', clock, log })
   const b = silentLessor({ holder: 'bob', clock, log })
-  const kept = [await a.leases.acquire('k', { mode: 'shared' }), await c.leases.acquire('k', { mode: 'shared' })] // else they are collected
+  const kept = [await a.leases.acquire('k', { mode: 'shared' }), await c.leases.acquire('k', { mode: 'shared' })] // otherwise they are collected
   for (const ask of [() => b.leases.acquire('k', { wait: 1_000 }), () => b.leases.request('k', { wait: 1_000 }, () => {})]) {
-    const asked = ask().catch(error => error)
+    const pending = ask().catch(error => error)
     await clock.advance(1_000)
-    expect(await asked).toMatchObject({
+    expect(await pending).toMatchObject({
       code: 'TIMEOUT',
       message: expect.stringMatching(/k was not granted within 1 s: it is held by ann, cleo/),
       facts: { resource: 'k', waited: 1_000, holder: 'ann', holders: ['ann', 'cleo'] },
@@ -64,22 +64,22 @@ test('TIMEOUT names who is in the way', async () => {
   await Promise.all([a, b, c].map(({ leases }) => leases[Symbol.asyncDispose]()))
 })
 
-test('TIMEOUT is told in time when nobody can say who is in the way', async () => {
+test('TIMEOUT is on time when the holders cannot be read', async () => {
   const a = silentLessor({ holder: 'ann' })
   const { clock, log } = a
   const b = silentLessor({ holder: 'bob', clock, log })
   const kept = await a.leases.acquire('k', { ttl: '1m' })
-  const asked = b.leases.acquire('k', { ttl: '1m', wait: 1_000 }).catch(error => error)
+  const pending = b.leases.acquire('k', { ttl: '1m', wait: 1_000 }).catch(error => error)
   await clock.advance(500)
   b.lessor.stopAnswering()
   await clock.advance(1_000)
-  expect(await asked).toMatchObject({ code: 'TIMEOUT' })
+  expect(await pending).toMatchObject({ code: 'TIMEOUT' })
   b.lessor.answer()
   expect(kept.held).toBe(true)
   await Promise.all([a, b].map(({ leases }) => leases[Symbol.asyncDispose]()))
 })
 
-test('over HTTP and RESP, TIMEOUT names who is in the way', async () => {
+test('over HTTP and RESP, TIMEOUT names the present holders', async () => {
   await using here = await place({ http: httpListener({}) })
   await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'k' }] })
   const answer = await fetch(`http://127.0.0.1:${here.port}/v1/leases`, {
@@ -99,12 +99,12 @@ test('over HTTP and RESP, TIMEOUT names who is in the way', async () => {
   expect(String(await raw.next())).toContain('held by ann')
 })
 
-test('a waiter whose key is revoked is told UNAUTHENTICATED', async () => {
+test('a waiter whose key is revoked rejects with UNAUTHENTICATED', async () => {
   await using here = await place({ http: httpListener({}) })
   const key = (name: string, secret: string, verb: 'admin' | 'acquire') =>
-    here.lessor.propose({ kind: 'key', name, hash: hashOf(secret), allow: [{ verb, prefix: '' }] })
+    here.lessor.propose({ kind: 'key', name, hash: hashSecret(secret), allow: [{ verb, prefix: '' }] })
   await key('root', 'root-secret', 'admin')
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using root = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'root-secret', holder: 'root' })
   for (const [scheme, verb] of [
     ['leasehold', 'admin'],
@@ -116,10 +116,10 @@ test('a waiter whose key is revoked is told UNAUTHENTICATED', async () => {
     await using held = await root.acquire(`k/${name}`)
     await using waiter = await connect(`${scheme}://127.0.0.1:${here.port}`, { apiKey: `${name}-secret`, holder: name })
     const queued = deferred()
-    const asked = waiter.acquire(`k/${name}`, { onQueued: () => queued.resolve(undefined) }).catch(error => error)
+    const pending = waiter.acquire(`k/${name}`, { advanced: { onQueued: () => queued.resolve(undefined) } }).catch(error => error)
     await queued.promise
     await here.lessor.propose({ kind: 'unkey', id: id! })
-    expect(await asked, name).toMatchObject({ code: 'UNAUTHENTICATED' })
+    expect(await pending, name).toMatchObject({ code: 'UNAUTHENTICATED' })
     expect(held.held).toBe(true)
   }
 })

@@ -12,15 +12,15 @@ afterEach(() => vi.restoreAllMocks())
 
 const unknown = () => new LeaseError('UNKNOWN', 'no answer')
 
-test('an acquire whose answer took longer than its ttl is LOST, and what was granted is given back', async () => {
+test('an acquire whose answer took longer than its ttl is LOST, and its lease is released', async () => {
   const { clock, leases, lessor } = silentLessor()
   lessor.loseAnswers()
-  const asked = leases.tryAcquire('k', { ttl: 1_000 })
+  const request = leases.tryAcquire('k', { ttl: 1_000 })
   await clock.advance(995)
   lessor.answer()
-  await expect(asked).rejects.toMatchObject({
+  await expect(request).rejects.toMatchObject({
     code: 'LOST',
-    message: expect.stringMatching(/k was granted, but the answer took longer than the ttl of 1 s.*given back/),
+    message: expect.stringMatching(/k was granted, but the answer took longer than the ttl of 1 s.*released/),
     facts: { resource: 'k', cause: 'late-answer' },
   })
   await clock.settle()
@@ -28,27 +28,27 @@ test('an acquire whose answer took longer than its ttl is LOST, and what was gra
   await leases[Symbol.asyncDispose]()
 })
 
-describe('after a copy that may have been done', () => {
+describe('after a copy that may have been carried out', () => {
   test.each(['UNAUTHENTICATED', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE'] as ErrorCode[])('%s of the next copy is UNKNOWN', async code => {
     const { clock, leases, lessor } = silentLessor()
     const propose = vi.spyOn(lessor, 'propose').mockRejectedValueOnce(unknown()).mockRejectedValue(new LeaseError(code, 'not now'))
-    const asked = expect(leases.tryAcquire('k', { ttl: 1_000 })).rejects.toMatchObject({ code: 'UNKNOWN', cause: { code } })
+    const request = expect(leases.tryAcquire('k', { ttl: 1_000 })).rejects.toMatchObject({ code: 'UNKNOWN', cause: { code } })
     await clock.advance(20_000)
-    await asked
+    await request
     propose.mockRestore()
     await leases[Symbol.asyncDispose]()
   })
 
-  test('LIMIT of the next copy is asked again, and its answer counts', async () => {
+  test('LIMIT of the next copy is retried, and the answer to the retry counts', async () => {
     const { clock, leases, lessor } = silentLessor()
     vi.spyOn(lessor, 'propose').mockRejectedValueOnce(unknown()).mockRejectedValueOnce(new LeaseError('LIMIT', 'slowly'))
-    const asked = leases.tryAcquire('k', { ttl: 1_000 })
+    const request = leases.tryAcquire('k', { ttl: 1_000 })
     await clock.advance(2_000)
-    expect((await asked)?.held).toBe(true)
+    expect((await request)?.held).toBe(true)
     await leases[Symbol.asyncDispose]()
   })
 
-  test('a failure of the place that is asked next is UNKNOWN, with an operation id', async () => {
+  test('a failure of the next lessor is UNKNOWN, with an operation id', async () => {
     const clock = new ManualClock()
     const { signal } = new AbortController()
     const base = { profile: {} as Lessor['profile'], signal, read: () => new Promise<never>(() => {}), async *watch() {} }
@@ -63,16 +63,16 @@ describe('after a copy that may have been done', () => {
     const home = async () => ({ ...base, propose, [Symbol.asyncDispose]: async () => {} })
     const following = new RelocatingLessor(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home })
     const op = { session: 's', seq: 1, acked: 0 }
-    const asked = following.propose({ kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] }, { op })
-    const told = expect(asked).rejects.toMatchObject({ code: 'UNKNOWN' })
+    const request = following.propose({ kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] }, { op })
+    const rejection = expect(request).rejects.toMatchObject({ code: 'UNKNOWN' })
     await clock.advance(12_000)
-    await told
+    await rejection
     expect(propose).toHaveBeenCalledOnce()
     await following[Symbol.asyncDispose]()
   })
 })
 
-describe('a question on its way', () => {
+describe('a request under way', () => {
   const command = { kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] } as const
   const ask = () =>
     new PendingRequest(
@@ -83,20 +83,20 @@ describe('a question on its way', () => {
     )
   const refusals: ErrorCode[] = ['UNAUTHENTICATED', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE']
 
-  test.each(refusals)('%s is the last word on a first copy', code => {
-    const asked = ask()
-    asked.on = {} as RespConnection
+  test.each(refusals)('%s is final for a first copy', code => {
+    const request = ask()
+    request.on = {} as RespConnection
     const error = new LeaseError(code, 'no')
-    expect(asked.isFinal(error)).toBe(true)
-    expect(asked.finally(error)).toBe(error)
+    expect(request.isFinal(error)).toBe(true)
+    expect(request.finally(error)).toBe(error)
   })
 
-  test.each(refusals)('%s says nothing about an earlier copy', code => {
-    const asked = ask()
-    asked.on = {} as RespConnection
-    asked.interrupted()
+  test.each(refusals)('%s proves nothing about an earlier copy', code => {
+    const request = ask()
+    request.on = {} as RespConnection
+    request.interrupted()
     const error = new LeaseError(code, 'no')
-    expect(asked.isFinal(error)).toBe(code === 'UNAUTHENTICATED' || code === 'FORBIDDEN')
-    expect(asked.finally(error).code).toBe('UNKNOWN')
+    expect(request.isFinal(error)).toBe(code === 'UNAUTHENTICATED' || code === 'FORBIDDEN')
+    expect(request.finally(error).code).toBe('UNKNOWN')
   })
 })

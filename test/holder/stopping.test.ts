@@ -12,32 +12,32 @@ function rivals() {
   }
 }
 
-test('what was revoked stays frozen until the work has stopped, and goes to the next one then', async () => {
+test('a revoked resource stays frozen until the work has stopped, then goes to the next waiter', async () => {
   await using both = rivals()
   const { a, b, clock } = both
   let stop = () => {}
-  let told: unknown
+  let reported: unknown
   const stopped = new Promise<void>(resolve => (stop = resolve))
   const lease = await a.acquire('k', {
     ttl: 10_000,
     onLost: reason => {
-      told = reason
+      reported = reason
       return stopped
     },
   })
-  expect(lease.recalled.aborted).toBe(false) // it listens from now on
+  expect(lease.recalled.aborted).toBe(false) // it follows events from now on
   const next = b.acquire('k')
   await b.revoke({ lease: lease.id })
   await clock.advance(2_000)
   expect(lease.signal.aborted).toBe(true)
-  expect(told).toBe(lease.signal.reason)
+  expect(reported).toBe(lease.signal.reason)
   expect((await b.query('k')).held).toMatchObject([{ holder: 'a', status: 'frozen' }])
   stop()
   await lease.release() // resolves when the lessor knows
   await using _next = await next
 })
 
-test('work that does not stop is not waited for beyond its last term, and one that throws has stopped', async () => {
+test('a resource is not frozen beyond the last term if its work does not stop, and work that throws has stopped', async () => {
   await using both = rivals()
   const { a, b, clock } = both
   const slow = await a.acquire('slow', { ttl: 5_000, onLost: () => new Promise(() => {}) })

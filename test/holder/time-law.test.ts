@@ -10,7 +10,7 @@ import { Replica } from '../../src/replica/replica.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
-/** A process of its own: its clock runs at another rate, and all of it can stand still while the world goes on. */
+/** A simulated process: its clock runs at its own rate, and it can stall while the rest goes on. */
 class Process implements Clock {
   readonly #world: ManualClock
   readonly #rate: number
@@ -79,7 +79,7 @@ class Process implements Clock {
   }
 }
 
-/** A network: both ways take their time, and some messages never arrive. */
+/** A network with delays both ways, which loses some messages. */
 class Far implements Lessor {
   readonly #replica: Replica
   readonly #world: ManualClock
@@ -161,9 +161,9 @@ async function run(seed: number): Promise<{ grants: number; lost: number; moves:
       lease: undefined as Lease | undefined,
     }
   })
-  const believers = (moment: string) => {
-    const believing = holders.filter(({ lease, process }) => !process.stalled && lease?.held)
-    if (believing.length > 1) overlaps.push(`seed ${seed}: ${believing.map(({ name }) => name).join(' and ')} ${moment}`)
+  const checkOverlap = (moment: string) => {
+    const holding = holders.filter(({ lease, process }) => !process.stalled && lease?.held)
+    if (holding.length > 1) overlaps.push(`seed ${seed}: ${holding.map(({ name }) => name).join(' and ')} ${moment}`)
   }
   const stop = new AbortController()
   const work = holders.map(async holder => {
@@ -172,7 +172,7 @@ async function run(seed: number): Promise<{ grants: number; lost: number; moves:
         const lease = await holder.leases.acquire('k', { ttl, signal: stop.signal, renew: world.random() < 0.8 ? 'half' : 'continuous' })
         holder.lease = lease
         grants++
-        believers('when granted')
+        checkOverlap('when granted')
         await new Promise<void>(resolve => {
           lease.signal.addEventListener('abort', () => resolve(), { once: true })
           holder.process.after(pick(ttl / 10, ttl * 3), resolve)
@@ -194,7 +194,7 @@ async function run(seed: number): Promise<{ grants: number; lost: number; moves:
   for (let t = 0; t < ttl * 20; t += ttl / 10) {
     const holder = holders[Math.floor(pick(0, 3))]!
     const fault = world.random()
-    if (fault < 0.06) holder.process.stall(pick(0, ttl * 2), () => believers('after a stall'))
+    if (fault < 0.06) holder.process.stall(pick(0, ttl * 2), () => checkOverlap('after a stall'))
     else if (fault < 0.12) {
       holder.lessor.cut = true
       world.after(pick(0, ttl * 2), () => (holder.lessor.cut = false))
@@ -203,7 +203,7 @@ async function run(seed: number): Promise<{ grants: number; lost: number; moves:
     else if (fault < 0.19) void replica.propose({ kind: 'break', resource: 'k', after: Math.round(ttl / 4) })
     else if (fault < 0.21) world.sleepMachine(pick(0, ttl * 2))
     await world.advance(ttl / 10)
-    believers(`at ${t}`)
+    checkOverlap(`at ${t}`)
   }
   stop.abort()
   for (const { lessor } of holders) Object.assign(lessor, { cut: false, loss: 0, delay: 0 })
@@ -215,7 +215,7 @@ async function run(seed: number): Promise<{ grants: number; lost: number; moves:
 
 const SEEDS = Number(process.env.LEASE_SEEDS ?? 150)
 
-test(`no two holders ever believe at once, however the first one ended, whatever stalls, cuts, sleeps and clocks within the error do (${SEEDS} seeds)`, async () => {
+test(`no two holders hold a lease at once, however the first ended, under stalls, outages, sleeps and clocks within the error (${SEEDS} seeds)`, async () => {
   const seen = { grants: 0, lost: 0, moves: 0 }
   for (let seed = 1; seed <= SEEDS; seed++) {
     const { grants, lost, moves, overlaps } = await run(seed)
@@ -224,13 +224,13 @@ test(`no two holders ever believe at once, however the first one ended, whatever
     seen.lost += lost
     seen.moves += moves
   }
-  // Otherwise the faults were too kind to show anything.
+  // Otherwise the faults were too mild to prove anything.
   expect(seen.grants).toBeGreaterThan(SEEDS * 5)
   expect(seen.lost).toBeGreaterThan(SEEDS)
   expect(seen.moves).toBeGreaterThan(SEEDS / 4)
 }, 600_000)
 
-test('the signal fires before the lessor could lapse the lease, in every case of silence', async () => {
+test('the signal fires before the lessor can end the lease, in every case of silence', async () => {
   const cases = Number(process.env.LEASE_CASES ?? 1_000)
   for (let seed = 1; seed <= cases; seed++) {
     const world = new ManualClock({ seed: seed + 1_000_000 })
@@ -239,48 +239,48 @@ test('the signal fires before the lessor could lapse the lease, in every case of
     const process = new Process(world, 1 + (world.random() - 0.5) * ERROR)
     const lessor = new Far(replica, world, process)
     lessor.delay = world.random() * (ttl / 4)
-    const asking = new Leases(lessor, { clock: process, holder: 'a' }).acquire('k', { ttl })
+    const pending = new Leases(lessor, { clock: process, holder: 'a' }).acquire('k', { ttl })
     for (let i = 0; i < 3; i++) await world.advance(lessor.delay)
-    const lease = await asking
+    const lease = await pending
     const { signal } = lease
     await world.advance(world.random() * ttl * 3)
     lessor.cut = true
     let lapsed = false
-    let told: boolean | undefined
+    let inTime: boolean | undefined
     const stop = new AbortController()
     void (async () => {
       for await (const events of replica.watch('k', { signal: stop.signal })) {
         if (!events.some(({ type }) => type === 'lapsed')) continue
         lapsed = true
-        told = signal.aborted && !lease.held
+        inTime = signal.aborted && !lease.held
       }
     })()
     for (let i = 0; i < 30 && !lapsed; i++) await world.advance(ttl / 10)
-    expect({ seed, lapsed, told }).toEqual({ seed, lapsed: true, told: true })
+    expect({ seed, lapsed, inTime }).toEqual({ seed, lapsed: true, inTime: true })
     stop.abort()
     await replica[Symbol.asyncDispose]()
   }
 }, 600_000)
 
-test('after a stall the answers that wait are read before anything is given up', async () => {
+test('after a stall, queued answers are read before a lease counts as lost', async () => {
   const world = new ManualClock()
   const replica = await Replica.open(new MemoryStore({ clock: world }), { clock: world })
   const process = new Process(world, 1)
   const lessor = new Far(replica, world, process)
   const leases = new Leases(lessor, { clock: process, holder: 'a' })
-  const asking = leases.acquire('k', { ttl: 1_000 })
+  const pending = leases.acquire('k', { ttl: 1_000 })
   await world.advance(0)
-  const lease = await asking
+  const lease = await pending
   const { signal } = lease
   lessor.delay = 200
   while (leases.stats.messages === 0) await world.advance(10)
-  let believed: boolean | undefined
-  process.stall(700, () => (believed = lease.remaining() > 0))
+  let stillHeld: boolean | undefined
+  process.stall(700, () => (stillHeld = lease.remaining() > 0))
   await world.advance(705)
-  expect(believed).toBe(false) // the clocks knew no better
+  expect(stillHeld).toBe(false) // by the clocks
   expect(signal.aborted).toBe(true)
 
-  // The same, and nobody asks meanwhile: the renewal was answered in time, so nothing is lost.
+  // The same without a call in between: the renewal was answered in time, so nothing is lost.
   lessor.delay = 0
   const again = leases.acquire('l', { ttl: 1_000 })
   await world.advance(0)

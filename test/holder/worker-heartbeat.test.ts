@@ -1,4 +1,4 @@
-/** A heartbeat on a thread of its own: real threads, real blocks. */
+/** The heartbeat in a worker thread, with real threads and a blocked event loop. */
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { BackupRenewer } from '../../src/holder/backup-renewer.ts'
-import { BeliefPage, LoopPulse } from '../../src/holder/worker-heartbeat.ts'
+import { LoopPulse, SlotPage } from '../../src/holder/worker-heartbeat.ts'
 import { Leases } from '../../src/leases.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 
@@ -18,7 +18,7 @@ function place() {
   return { url: `file:${join(path, 'leases.db')}`, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
 }
 
-/** A process whose lines are objects. Monotonic time is common to the processes of one machine. */
+/** A process that prints one JSON object per line. Monotonic time is common to the processes of one machine. */
 function child(url: string, options: object, source: string, env: Record<string, string> = {}) {
   const program = `import { connect } from ${JSON.stringify(index)}
 const now = () => Number(process.hrtime.bigint()) / 1e6
@@ -80,7 +80,7 @@ test('a loop that is blocked for longer than the ttl, but not for longer than ma
   expect([await holder.ended, await rival.ended]).toEqual([0, 0])
 })
 
-test('a loop that is blocked for longer than maxStall loses its lease, another gets it, and the first line after the block knows', {
+test('a loop that is blocked for longer than maxStall loses its lease, another holder gets it, and the first line after the block knows', {
   timeout: 60_000,
 }, async () => {
   using here = place()
@@ -109,14 +109,14 @@ test('a loop that is blocked for longer than maxStall loses its lease, another g
   expect([await holder.ended, await rival.ended]).toEqual([0, 0])
 })
 
-test('the thread keeps no process alive once everything is released', { timeout: 60_000 }, async () => {
+test('the thread keeps no process alive once all leases are released', { timeout: 60_000 }, async () => {
   using here = place()
   const { ended } = child(here.url, { heartbeat: 'worker' }, `await leases.request('k', { ttl: '1s' }, () => {})`)
   expect(await ended).toBe(0)
 })
 
 test.each(['throw new Error("fell")', 'process.exit(3)'])(
-  'a thread that fails (%s) is told of, and its process goes on without it',
+  'a thread that fails (%s) is reported, and its process goes on without it',
   { timeout: 60_000 },
   async falls => {
     using here = place()
@@ -145,99 +145,99 @@ test.each(['throw new Error("fell")', 'process.exit(3)'])(
   },
 )
 
-test('what cannot be opened twice is refused', async () => {
+test('a place that cannot be opened twice is refused', async () => {
   await expect(connect('memory:', { heartbeat: 'worker' })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
   const { lessor } = silentLessor()
   expect(() => new Leases(lessor, { heartbeat: 'worker' })).toThrow(expect.objectContaining({ code: 'UNSUPPORTED' }))
   await lessor[Symbol.asyncDispose]()
 })
 
-describe('who stands in', () => {
-  async function standingIn({ maxStall = 10_000 }: { maxStall?: number } = {}) {
+describe('the backup renewer', () => {
+  async function startRenewer({ maxStall = 10_000 }: { maxStall?: number } = {}) {
     const here = silentLessor()
     const { clock, lessor } = here
     const pulse = new LoopPulse()
-    const page = new BeliefPage()
+    const page = new SlotPage()
     const standIn = new BackupRenewer({ lessor, clock, pulse, margin: 0.01, maxStall })
     standIn.addPage(page.memory)
     standIn.mindTerm(1_000)
     const granted = await lessor.propose({ kind: 'acquire', holder: 'h', ttl: 1_000, wants: [{ resource: 'k' }] })
     if (granted.kind !== 'granted') throw new Error(granted.kind)
     page.take(3, { id: granted.lease, term: 1_000 })
-    page.believes(3, clock.now() + 990, 1_000)
+    page.setValidity(3, clock.now() + 990, 1_000)
     pulse.beat(clock.now())
     const renewals = () => lessor.proposals.filter(({ kind }) => kind === 'renew').length
     return { ...here, pulse, page, lease: granted.lease, renewals, [Symbol.dispose]: () => standIn.close() }
   }
 
-  test('leaves alone what is renewed in time', async () => {
-    using stand = await standingIn()
+  test('does not renew a lease that is renewed in time', async () => {
+    using renewer = await startRenewer()
     for (let i = 0; i < 20; i++) {
-      stand.page.believes(3, stand.clock.now() + 990, 1_000)
-      await stand.clock.advance(500)
+      renewer.page.setValidity(3, renewer.clock.now() + 990, 1_000)
+      await renewer.clock.advance(500)
     }
-    expect(stand.renewals()).toBe(0)
-    expect(stand.page.stood(3, stand.lease)).toBeUndefined()
+    expect(renewer.renewals()).toBe(0)
+    expect(renewer.page.validUntil(3, renewer.lease)).toBeUndefined()
   })
 
-  test('counts from before the request left, and forgives no margin', async () => {
-    using stand = await standingIn()
-    await stand.clock.advance(550)
-    stand.lessor.loseAnswers()
-    await stand.clock.advance(100)
-    expect(stand.renewals()).toBe(1)
-    const most = stand.clock.now() + 990
-    await stand.clock.advance(60)
-    stand.lessor.answer()
-    await stand.clock.settle()
-    expect(stand.page.stood(3, stand.lease)!.now).toBeLessThanOrEqual(most)
+  test('counts from before the request was sent, less the margin', async () => {
+    using renewer = await startRenewer()
+    await renewer.clock.advance(550)
+    renewer.lessor.loseAnswers()
+    await renewer.clock.advance(100)
+    expect(renewer.renewals()).toBe(1)
+    const most = renewer.clock.now() + 990
+    await renewer.clock.advance(60)
+    renewer.lessor.answer()
+    await renewer.clock.settle()
+    expect(renewer.page.validUntil(3, renewer.lease)!.now).toBeLessThanOrEqual(most)
   })
 
-  test('stops when the main loop has shown no sign of life for maxStall, and begins again when it does', async () => {
-    using stand = await standingIn({ maxStall: 3_000 })
-    await stand.clock.advance(2_900)
-    const before = stand.renewals()
+  test('stops when the main loop has not turned for maxStall, and begins again when it turns', async () => {
+    using renewer = await startRenewer({ maxStall: 3_000 })
+    await renewer.clock.advance(2_900)
+    const before = renewer.renewals()
     expect(before).toBeGreaterThan(2)
-    await stand.clock.advance(200)
-    const until = stand.renewals()
-    stand.pulse.beat(stand.clock.now())
-    await stand.clock.advance(600)
-    expect(stand.renewals()).toBeGreaterThan(until)
-    await stand.clock.advance(10_000)
-    expect(stand.page.stood(3, stand.lease)!.now).toBeLessThan(stand.clock.now())
-    expect((await stand.lessor.read({ kind: 'lease', lease: stand.lease })).value).toBeUndefined()
+    await renewer.clock.advance(200)
+    const until = renewer.renewals()
+    renewer.pulse.beat(renewer.clock.now())
+    await renewer.clock.advance(600)
+    expect(renewer.renewals()).toBeGreaterThan(until)
+    await renewer.clock.advance(10_000)
+    expect(renewer.page.validUntil(3, renewer.lease)!.now).toBeLessThan(renewer.clock.now())
+    expect((await renewer.lessor.read({ kind: 'lease', lease: renewer.lease })).value).toBeUndefined()
   })
 
-  test('stops when the work of a lease is said to have made no progress', async () => {
-    using stand = await standingIn()
-    stand.page.works(3, stand.clock.now() + 1_500)
-    await stand.clock.advance(4_000)
-    expect((await stand.lessor.read({ kind: 'lease', lease: stand.lease })).value).toBeUndefined()
+  test('stops when the work of a lease makes no progress', async () => {
+    using renewer = await startRenewer()
+    renewer.page.setWorking(3, renewer.clock.now() + 1_500)
+    await renewer.clock.advance(4_000)
+    expect((await renewer.lessor.read({ kind: 'lease', lease: renewer.lease })).value).toBeUndefined()
   })
 
-  test('never brings back what its own clock has ended', async () => {
-    using stand = await standingIn()
-    stand.lessor.stopAnswering()
-    await stand.clock.advance(995)
-    const asked = stand.renewals()
-    await stand.clock.advance(500)
-    expect(stand.renewals()).toBe(asked)
+  test('never renews a lease that its own clock has ended', async () => {
+    using renewer = await startRenewer()
+    renewer.lessor.stopAnswering()
+    await renewer.clock.advance(995)
+    const before = renewer.renewals()
+    await renewer.clock.advance(500)
+    expect(renewer.renewals()).toBe(before)
   })
 
-  test('what was achieved for a lease says nothing about the next one in its slot', async () => {
-    using stand = await standingIn()
-    await stand.clock.advance(700)
-    expect(stand.page.stood(3, stand.lease)).toBeDefined()
-    stand.page.free(3)
-    stand.page.take(3, { id: stand.lease + 1, term: 1_000 })
-    expect(stand.page.stood(3, stand.lease + 1)).toBeUndefined()
+  test('a renewal for one lease does not count for the next lease in its slot', async () => {
+    using renewer = await startRenewer()
+    await renewer.clock.advance(700)
+    expect(renewer.page.validUntil(3, renewer.lease)).toBeDefined()
+    renewer.page.free(3)
+    renewer.page.take(3, { id: renewer.lease + 1, term: 1_000 })
+    expect(renewer.page.validUntil(3, renewer.lease + 1)).toBeUndefined()
   })
 })
 
-test('a lease that was waited for longer than its maxStall is renewed all the same', async () => {
+test('a lease whose wait took longer than its maxStall is renewed nevertheless', async () => {
   const { clock, leases } = silentLessor()
   const first = await leases.acquire('k', { ttl: 1_000 })
-  const waiting = leases.acquire('k', { ttl: 1_000, maxStall: 2_000 })
+  const waiting = leases.acquire('k', { ttl: 1_000, advanced: { maxStall: 2_000 } })
   await clock.advance(5_000)
   await first.release()
   await clock.settle()

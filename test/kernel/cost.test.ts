@@ -54,7 +54,7 @@ for (const [queue, waiters] of [
       expect(counted.tries).toBeLessThanOrEqual(rules === 1 ? waiters : 0)
     })
 
-test('a waiter that keeps what no one else waits for is not compared with all who wait before it', () => {
+test('a waiter that keeps a lease without waiters is not compared with all waiters before it', () => {
   const world = new World({ strict: false })
   world.acquire('h', 'x')
   const wait = (i: number) => world.queue(`w${i}`, 'x', { holding: [world.acquire(`w${i}`, `own/${i}`).lease] })
@@ -62,7 +62,7 @@ test('a waiter that keeps what no one else waits for is not compared with all wh
   counted.looks = 0
   wait(2_000)
   expect(counted.looks).toBeLessThan(10)
-  // Somebody waits for what it keeps, and leads nowhere.
+  // A waiter for what it keeps, which leads to no cycle.
   const { lease } = world.acquire('last', 'own/last')
   world.queue('other', 'own/last')
   counted.looks = 0
@@ -70,7 +70,7 @@ test('a waiter that keeps what no one else waits for is not compared with all wh
   expect(counted.looks).toBeLessThan(10)
 })
 
-test('a cycle that closes through thousands of waiters is found all the same', () => {
+test('a cycle that closes through thousands of waiters is found', () => {
   const world = new World({ strict: false })
   const x = world.acquire('h', 'x').lease
   const { lease } = world.acquire('last', 'own/last')
@@ -93,7 +93,7 @@ function watched<T>(list: T[]): { readonly list: T[]; reads: number } {
   return seen
 }
 
-test('a waiter does not press again those who count already how long they hold', () => {
+test('a new waiter does not visit holders whose hold timer already runs', () => {
   const world = new World({ strict: false })
   world.policy('x', { maxHold: 5_000 })
   for (let i = 0; i < 2_000; i++) world.acquire(`h${i}`, 'x~')
@@ -105,7 +105,7 @@ test('a waiter does not press again those who count already how long they hold',
   expect(seen.reads).toBeLessThan(200)
 })
 
-test('one of many holders lets go without a walk over the others', () => {
+test('one of many holders is released without a walk over the others', () => {
   const world = new World({ strict: false })
   const held = Array.from({ length: 20_000 }, (_, i) => world.acquire(`h${i}`, 'x~').lease)
   const resource = world.state.resources.get('x')!
@@ -115,7 +115,7 @@ test('one of many holders lets go without a walk over the others', () => {
   expect(seen.reads).toBeLessThan(50)
 })
 
-test('a quota is counted among the leases of its holder, not among all', () => {
+test('a quota is counted among the leases of its holder, not among all leases', () => {
   const world = new World({ strict: false })
   world.policy('q', { quota: 3 })
   for (let i = 0; i < 5_000; i++) world.acquire(`h${i}`, `r/${i}`)

@@ -1,8 +1,8 @@
-/** What watchers are told: whoever hears nothing else must still know, name by name, who holds, who waits and what is registered. */
+/** Events: a watcher of a single name must know from them alone its holders, waiters and registrations. */
 import { expect, test } from 'vitest'
 import { applyBatch } from '../../src/kernel/codec/batch.ts'
 import type { Event } from '../../src/kernel/event.ts'
-import { createState, FROZEN, type Lease, RULES, type State, SUSPECT } from '../../src/kernel/state.ts'
+import { createState, FROZEN, type LeaseState, RULES, type State, SUSPECT } from '../../src/kernel/state.ts'
 import { Stream } from '../support/kernel/stream.ts'
 import { World } from '../support/kernel/world.ts'
 
@@ -54,7 +54,7 @@ class Mirror {
   }
 
   #change(sound: boolean, type: string, name: string, change = () => {}): void {
-    if (!sound) throw new Error(`${type} ${name} was told, and it had not been so before`)
+    if (!sound) throw new Error(`${type} ${name} was emitted, and did not follow from the events before`)
     change()
   }
 
@@ -68,7 +68,7 @@ class Mirror {
 }
 
 function truth(state: State): readonly string[] {
-  const how = ({ status }: Lease) => (status === FROZEN ? ' frozen' : status === SUSPECT ? ' suspect' : '')
+  const how = ({ status }: LeaseState) => (status === FROZEN ? ' frozen' : status === SUSPECT ? ' suspect' : '')
   const all: string[] = []
   for (const { name, grants, queue } of state.resources.values()) {
     for (const { lease, token } of grants) all.push(`${name} ${lease.id} #${token}${how(lease)}`)
@@ -78,7 +78,7 @@ function truth(state: State): readonly string[] {
   return all.sort()
 }
 
-test(`whoever follows one name alone knows who holds it, with which token, who waits for it and what is registered there (${SEEDS} seeds)`, () => {
+test(`a watcher of a single name knows its holders, their tokens, its waiters and its registrations (${SEEDS} seeds)`, () => {
   for (let seed = 1; seed <= SEEDS; seed++) {
     const state = createState()
     const stream = new Stream(seed)
@@ -94,7 +94,7 @@ test(`whoever follows one name alone knows who holds it, with which token, who w
   }
 })
 
-test('one who waited for any of several is told to have left the queues in which it got nothing, after its grant', () => {
+test('a waiter for any of several resources is reported as withdrawn from the queues that granted nothing, after its grant', () => {
   const world = new World()
   const [one] = [world.acquire('a', 'p/1'), world.acquire('a', 'p/2')]
   const { lease } = world.queue('b', ['p/1', 'p/2'], { any: 1 })

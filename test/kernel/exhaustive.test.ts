@@ -3,12 +3,14 @@ import { apply } from '../../src/kernel/apply.ts'
 import { stateHash } from '../../src/kernel/codec/snapshot.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
-import { createState, findLease, SLOTS, type State, timerOf } from '../../src/kernel/state.ts'
+import { findLease } from '../../src/kernel/state/leases.ts'
+import { timerOf } from '../../src/kernel/state/timers.ts'
+import { createState, SLOTS, type State } from '../../src/kernel/state.ts'
 import { violations, withinCapacity } from '../support/kernel/invariant.ts'
 import { reload, wants } from '../support/kernel/world.ts'
 
 /**
- * Every sequence of so many commands over a small alphabet. What can follow depends on the state alone, so a state reached in two ways is
+ * Every sequence of a given length of commands over a small alphabet. What can follow depends on the state alone, so a state reached in two ways is
  * looked at once; each step starts from a copy that went through bytes, so every snapshot on the way is tried as well.
  */
 
@@ -148,9 +150,9 @@ const settings: Record<string, Setting> = {
   },
 }
 
-/** Whom each exclusive thing belongs to by what was told alone: from granted until released, lapsed, transferred or thawed. */
-function follow(told: ReadonlyMap<string, string>, events: readonly Event[], path: string): Map<string, string> {
-  const now = new Map(told)
+/** The holder of each exclusive resource according to events alone: from granted until released, lapsed, transferred or thawed. */
+function follow(known: ReadonlyMap<string, string>, events: readonly Event[], path: string): Map<string, string> {
+  const now = new Map(known)
   const frozen = new Set(events.filter(event => event.type === 'frozen').map(event => `${event.lease}/${event.resource}`))
   for (const { type, resource, lease } of events) {
     const hold = `${lease}/${resource}`
@@ -171,12 +173,12 @@ describe('every sequence of commands', { timeout: 120_000 }, () => {
   test.each(Object.entries(settings))('%s', (name, { before, letters, length }) => {
     const start = createState(0)
     for (const command of before) apply(start, { command }, { events: [], timer: () => undefined })
-    let level = [{ state: start, path: '', told: new Map<string, string>() }]
+    let level = [{ state: start, path: '', known: new Map<string, string>() }]
     const seen = new Set([stateHash(start)])
     let steps = 0
     for (let depth = 1; depth <= length; depth++) {
       const next: typeof level = []
-      for (const { state: from, path, told } of level) {
+      for (const { state: from, path, known } of level) {
         const hash = stateHash(from)
         for (const [letter, make] of Object.entries(letters)) {
           const command = make(from)
@@ -196,11 +198,11 @@ describe('every sequence of commands', { timeout: 120_000 }, () => {
           if (name !== 'a pool and sharers') withinCapacity(state)
           const tokens = events.filter(event => event.type === 'granted' && event.token !== undefined).map(event => event.token!)
           if (tokens.some((token, i) => token !== from.nextToken + i)) throw new Error(`${here}: tokens ${tokens}`)
-          const holds = follow(told, events, here)
+          const holds = follow(known, events, here)
           const held = [...state.leases.values()].flatMap(lease => lease.grants.map(grant => `${lease.id}/${grant.resource.name}`))
           if (held.length !== holds.size || held.some(hold => !holds.has(hold)))
-            throw new Error(`${here}: held is ${held}, told was ${[...holds.keys()]}`)
-          next.push({ state, path: here, told: holds })
+            throw new Error(`${here}: held is ${held}, events say ${[...holds.keys()]}`)
+          next.push({ state, path: here, known: holds })
         }
       }
       level = next

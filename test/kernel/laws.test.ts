@@ -6,11 +6,11 @@ import { readOutcome, writeOutcome } from '../../src/kernel/codec/encode.ts'
 import { malformed } from '../../src/kernel/codec/form.ts'
 import { StateLoader, saveState, stateHash } from '../../src/kernel/codec/snapshot.ts'
 import type { Proposal } from '../../src/kernel/command.ts'
-import type { Effects } from '../../src/kernel/effects.ts'
 import type { Event } from '../../src/kernel/event.ts'
-import { newLineage } from '../../src/kernel/lineage.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
-import { rule } from '../../src/kernel/policy.ts'
+import type { Effects } from '../../src/kernel/rule/effects.ts'
+import { rule } from '../../src/kernel/rule/policy.ts'
+import { newLineage } from '../../src/kernel/state/lineage.ts'
 import { COUNTER_LIMIT, createState, RULES, SLOTS, type State } from '../../src/kernel/state.ts'
 import { check } from '../support/kernel/invariant.ts'
 import { random, Stream, type StreamOptions } from '../support/kernel/stream.ts'
@@ -19,7 +19,7 @@ import { reload } from '../support/kernel/world.ts'
 const seeds = fc.integer({ min: 0, max: 2 ** 31 })
 
 class Log {
-  state: State = Object.assign(createState(10), { index: 1 }) // founded: an entry before ours did that
+  state: State = Object.assign(createState(10), { index: 1 }) // an earlier record has begun the log
   readonly events: Event[] = []
   readonly effects: Effects = { events: this.events, timer: () => undefined }
   #seq = 0
@@ -49,7 +49,7 @@ class Log {
   }
 }
 
-/** So many commands, as a log of one batch each. */
+/** A log of random commands, one batch each. */
 function written(seed: number, length: number, options: StreamOptions = {}) {
   const log = new Log()
   const stream = new Stream(seed, options)
@@ -74,7 +74,7 @@ function essence(state: State): string {
   return stateHash(copy)
 }
 
-describe('whatever is asked', { timeout: 120_000 }, () => {
+describe('whatever is proposed', { timeout: 120_000 }, () => {
   test('every invariant holds after every command', () => {
     fc.assert(
       fc.property(seeds, seed => {
@@ -111,7 +111,7 @@ describe('whatever is asked', { timeout: 120_000 }, () => {
     )
   })
 
-  test('a steal ends nobody without whom it would have got the same', () => {
+  test('a steal ends no lease whose end was not needed', () => {
     let ended = 0
     fc.assert(
       fc.property(seeds, seed => {
@@ -151,7 +151,7 @@ describe('whatever is asked', { timeout: 120_000 }, () => {
     expect(ended).toBeGreaterThan(100)
   })
 
-  test('near the end of the numbers every token is still another, and all of them can be told apart', () => {
+  test('near the end of the counters every token is still unique, and all ids are safe integers', () => {
     fc.assert(
       fc.property(seeds, seed => {
         const log = new Log()
@@ -184,7 +184,7 @@ describe('whatever is asked', { timeout: 120_000 }, () => {
     )
   })
 
-  test('resources are not forgotten, and not kept for nothing: when all leases have ended, nothing is left but what is bounded', () => {
+  test('resources are neither lost nor leaked: when all leases have ended, only bounded tables are left', () => {
     fc.assert(
       fc.property(seeds, seed => {
         const { log } = written(seed, 200)
@@ -202,7 +202,7 @@ describe('whatever is asked', { timeout: 120_000 }, () => {
 })
 
 describe('snapshots', { timeout: 120_000 }, () => {
-  test('a snapshot at any cut and the rest of the log are the whole log', () => {
+  test('a snapshot at any cut, followed by the rest of the log, equals the whole log', () => {
     fc.assert(
       fc.property(seeds, seed => {
         const length = 70
@@ -223,7 +223,7 @@ describe('snapshots', { timeout: 120_000 }, () => {
     )
   })
 
-  test('taken in slices while the log goes on, it is the state at the moment it was begun', () => {
+  test('a snapshot taken in slices while the log goes on is the state at the moment it began', () => {
     let slices = 0
     fc.assert(
       fc.property(seeds, seed => {
@@ -240,7 +240,7 @@ describe('snapshots', { timeout: 120_000 }, () => {
         log.append({ command: { kind: 'acquire', holder: 'h1', ttl: 9_000, wants: [{ resource: 'r/crowded' }] } })
         for (let i = 0; i < 24; i++)
           log.append({ command: { kind: 'put', lease: crowded, key: `svc/crowded/${i}`, value: 'v'.repeat(8_000) } })
-        // Something for every timer to run: holders that were pressed by one who has left, and a run that told of all together.
+        // Something for every timer: holders with a hold timer whose waiter has left, and a run with marks for all.
         log.append({ command: { kind: 'policy', prefix: 'r', rules: { maxHold: 1_000 } } })
         for (let i = 100; i < 150; i++) {
           const { nextLease } = log.state
@@ -271,7 +271,7 @@ describe('snapshots', { timeout: 120_000 }, () => {
     expect(slices / 25).toBeGreaterThan(6)
   })
 
-  test('one that is given up in the middle leaves nothing behind', () => {
+  test('a snapshot that is abandoned in the middle leaves nothing behind', () => {
     const { log } = written(7, 300, { bulk: 4_000, resources: many })
     for (const _ of saveState(log.state)) break
     expect(log.state.saving).toBeUndefined()
@@ -281,7 +281,7 @@ describe('snapshots', { timeout: 120_000 }, () => {
 
 const many = Array.from({ length: 160 }, (_, i) => `r/${i}`)
 
-describe('metamorphosis', () => {
+describe('metamorphic relations', () => {
   test('a batch cut into single commands leads to the same leases, grants and tokens', () => {
     fc.assert(
       fc.property(seeds, seed => {
@@ -345,7 +345,7 @@ describe('metamorphosis', () => {
 })
 
 describe('bytes', () => {
-  test('what is written is read back the same: entries and outcomes', () => {
+  test('records and outcomes are read back as they were written', () => {
     fc.assert(
       fc.property(seeds, seed => {
         const { batches, outcomes } = written(seed, 120)

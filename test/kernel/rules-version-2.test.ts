@@ -15,8 +15,8 @@ function old(): World {
 
 const LOSS = { kind: 'generation', lease: 1, token: 1, revision: 1, quiet: 0 } as const
 
-describe('in the quiet after a loss', () => {
-  test('a lease that its holder passes on is granted when the quiet is over, and before everyone who waits', () => {
+describe('in the quiet period after a loss', () => {
+  test('a transferred lease is granted when the quiet period is over, before all waiters', () => {
     const world = new World()
     const { lease } = world.acquire('ann', 'x')
     world.do(LOSS)
@@ -32,7 +32,7 @@ describe('in the quiet after a loss', () => {
     expect(world.lease(waiter.lease)!.grants).toEqual([])
   })
 
-  test('by the rules of version 1 it was granted at once', () => {
+  test('under rules version 1 it was granted at once', () => {
     const world = old()
     const { lease } = world.acquire('ann', 'x')
     world.do(LOSS)
@@ -41,7 +41,7 @@ describe('in the quiet after a loss', () => {
   })
 })
 
-describe('the quiet after a loss', () => {
+describe('the quiet period after a loss', () => {
   test.each([
     [2, 10_000],
     [1, 1_200_000],
@@ -56,7 +56,7 @@ describe('the quiet after a loss', () => {
     expect(world.state.quiet!.duration).toBe(quiet)
   })
 
-  test('is as long as the longest term of a lease that held something', () => {
+  test('is as long as the longest term of a lease with grants', () => {
     const world = new World()
     const { lease } = world.acquire('ann', 'x', { ttl: 100_000 })
     world.renew(lease)
@@ -66,14 +66,14 @@ describe('the quiet after a loss', () => {
   })
 })
 
-describe('a break that is announced', () => {
+describe('an announced break', () => {
   function broken(world: World): number {
     const { lease } = world.acquire('ann', 'x', { ttl: 100_000 })
     for (let i = 0; i < 5; i++) world.do({ kind: 'break', resource: 'x', after: 10_000 - i })
     return lease
   }
 
-  test('is refused where it would be the sixth and the shortest, instead of being forgotten', () => {
+  test('is refused if it would be the sixth and the shortest, and not ignored', () => {
     const world = new World()
     const lease = broken(world)
     world.refused(world.do({ kind: 'break', resource: 'x', after: 1_000 }), 'LIMIT', /x .*at once/)
@@ -84,7 +84,7 @@ describe('a break that is announced', () => {
     expect(world.lease(lease)!.status).toBe(3)
   })
 
-  test('changes no holder where one of them has no room for it', () => {
+  test('changes no holder if one of them has no free slot for it', () => {
     const world = new World()
     world.policy('x', { capacity: 2 })
     const lease = broken(world)
@@ -96,7 +96,7 @@ describe('a break that is announced', () => {
     expect(world.lease(other.lease)!.rare!.timers![BREAK]!.duration).toBe(1_000)
   })
 
-  test('whatever is announced, what was done is over in time, and what was refused would have been', () => {
+  test('is over in time if it was accepted, and would have been if it was refused', () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 2_000 }), { maxLength: 20 }), announced => {
         const world = new World({ strict: false })
@@ -116,7 +116,7 @@ describe('a break that is announced', () => {
     )
   })
 
-  test('by the rules of version 1 was done, and nothing came of it', () => {
+  test('under rules version 1 was accepted and had no effect', () => {
     const world = old()
     const lease = broken(world)
     expect(world.do({ kind: 'break', resource: 'x', after: 1_000 }).kind).toBe('done')
@@ -125,7 +125,7 @@ describe('a break that is announced', () => {
   })
 })
 
-describe('when the numbers run out', () => {
+describe('when the counters are exhausted', () => {
   const asks = (world: World) => {
     const { lease } = world.acquire('ann', 'x')
     const waiter = world.queue('bob', 'x')
@@ -158,7 +158,7 @@ describe('when the numbers run out', () => {
     },
   )
 
-  test('a key is refused when the numbers of keys have run out', () => {
+  test('a key is refused when the key ids are exhausted', () => {
     const world = new World({ strict: false })
     world.state.nextKey = COUNTER_LIMIT
     world.refused(world.do({ kind: 'key', name: 'k', hash: '0'.repeat(64), allow: [] }), 'LIMIT')
@@ -169,7 +169,7 @@ describe('when the numbers run out', () => {
     for (const field of ['lease', 'token', 'revision', 'key']) world.refused(world.do({ ...LOSS, [field]: COUNTER_LIMIT }), 'INVALID')
   })
 
-  test('by the rules of version 1 they went on', () => {
+  test('under rules version 1 they went on', () => {
     const world = new World({ strict: false })
     world.state.rules = 1
     world.state.nextToken = COUNTER_LIMIT
@@ -182,7 +182,7 @@ describe('a steal', () => {
   const steal = (world: World, names: string | readonly string[], more: object = {}) =>
     world.ask('thief', names, { wait: true, steal: 'after', ...more })
 
-  test('of any of several ends nobody while enough of them are free', () => {
+  test('of any of several resources ends no lease while enough of them are free', () => {
     for (const how of ['after', 'force'] as const) {
       const world = new World()
       world.acquire('ann', 'b')
@@ -192,7 +192,7 @@ describe('a steal', () => {
     }
   })
 
-  test('of any of several ends as few as it takes', () => {
+  test('of any of several resources ends as few leases as possible', () => {
     const world = new World()
     world.policy('pool', { capacity: 2 })
     world.acquire('ann', ['b', 'c'])
@@ -203,7 +203,7 @@ describe('a steal', () => {
     expect(world.holders('c')).toEqual([])
   })
 
-  test('of units ends nobody while enough are free, and then as few as it takes, the largest first and the newest of equals', () => {
+  test('of units ends no lease while enough are free, and then as few as possible, the largest first and the newest of equals', () => {
     const world = new World()
     world.policy('x', { capacity: 10 })
     world.acquire('one', 'x:1')
@@ -219,7 +219,7 @@ describe('a steal', () => {
     expect(world.holders('x')).toEqual(['one', 'two', 'big*', 'three', 'thief*'])
   })
 
-  test('by force takes what is frozen before it ends another', () => {
+  test('by force takes frozen units before it ends another lease', () => {
     const world = new World()
     world.policy('x', { capacity: 3 })
     const { lease } = world.acquire('ann', 'x:1')
@@ -229,7 +229,7 @@ describe('a steal', () => {
     expect(world.holders('x')).toEqual(['bob', 'thief'])
   })
 
-  test('waits for what is frozen, and ends nobody else', () => {
+  test('waits for frozen units, and ends no other lease', () => {
     const world = new World()
     world.policy('x', { capacity: 3 })
     const { lease } = world.acquire('ann', 'x:1')
@@ -239,7 +239,7 @@ describe('a steal', () => {
     expect(world.holders('x')).toEqual(['ann*', 'bob'])
   })
 
-  test('of an exclusive thing ends all who share it, and of a shared one those who do not', () => {
+  test('of an exclusive resource ends all sharers, and of a shared one all others', () => {
     const world = new World()
     world.acquire('ann', 'x~')
     world.acquire('bob', 'x~')
@@ -250,7 +250,7 @@ describe('a steal', () => {
     expect(world.holders('y')).toEqual(['thief', 'thief'])
   })
 
-  test('does not end what the thief hangs on while others will do', () => {
+  test('does not end an ancestor of the thief while others suffice', () => {
     const world = new World()
     world.policy('x', { capacity: 3 })
     const parent = world.acquire('boss', 'x:2')
@@ -260,7 +260,7 @@ describe('a steal', () => {
     world.refused(steal(world, 'x:2', { parent: parent.lease, steal: 'force' }), 'INVALID', /end with it/)
   })
 
-  test('needs the right to end those that it ends, and prefers them', () => {
+  test('needs the right to end its victims, and prefers those that it may end', () => {
     const world = new World()
     world.policy('x', { capacity: 2 })
     const key = world.key('t', 'acquire:', 'break:x')
@@ -271,7 +271,7 @@ describe('a steal', () => {
     world.refused(steal(world, 'x:2', { key }), 'FORBIDDEN')
   })
 
-  test('by the rules of version 1 ended everyone', () => {
+  test('under rules version 1 ended every holder', () => {
     const world = old()
     world.acquire('ann', 'b')
     world.acquire('bob', 'c')
@@ -280,7 +280,7 @@ describe('a steal', () => {
   })
 })
 
-describe('one who waits for more than there is', () => {
+describe('a waiter that wants more than the capacity', () => {
   test('is passed over in a fifo queue, and keeps its place', () => {
     const world = new World()
     world.policy('x', { capacity: 3 })
@@ -296,7 +296,7 @@ describe('one who waits for more than there is', () => {
     expect(world.holders('x')).toEqual(['bob', 'big'])
   })
 
-  test('keeps no newcomer out', () => {
+  test('does not block newcomers', () => {
     const world = new World()
     world.policy('x', { capacity: 3 })
     const { lease } = world.acquire('ann', 'x:3')
@@ -306,7 +306,7 @@ describe('one who waits for more than there is', () => {
     expect(world.ask('bob', 'x')).toMatchObject({ kind: 'granted' })
   })
 
-  test('and for something else stands in nobody’s way there either, from the change of the policy on', () => {
+  test('and another resource does not block that one either, from the policy change on', () => {
     const world = new World()
     world.policy('x', { capacity: 3 })
     world.acquire('ann', 'x:3')
@@ -317,7 +317,7 @@ describe('one who waits for more than there is', () => {
     expect(world.holders('y')).toEqual(['bob'])
   })
 
-  test('of any of several stands where it can be served, and nowhere else', () => {
+  test('for any of several blocks only where it can be served', () => {
     const world = new World()
     world.policy('x', { capacity: 3 })
     const { lease } = world.acquire('ann', ['x:3', 'y'])
@@ -329,7 +329,7 @@ describe('one who waits for more than there is', () => {
     expect([world.holders('x'), world.holders('y')]).toEqual([['bob'], ['any']])
   })
 
-  test('after a snapshot is passed over, too', () => {
+  test('is passed over after a snapshot as well', () => {
     const world = new World()
     world.policy('x', { capacity: 3 })
     const { lease } = world.acquire('ann', 'x:3')
@@ -341,7 +341,7 @@ describe('one who waits for more than there is', () => {
     expect(world.holders('x')).toEqual(['bob'])
   })
 
-  test('may want less of it, and keeps its place', () => {
+  test('may want less, and keeps its place', () => {
     const world = new World()
     world.policy('x', { capacity: 4 })
     const { lease } = world.acquire('ann', 'x:4')
@@ -356,7 +356,7 @@ describe('one who waits for more than there is', () => {
     expect(world.waiters('x')).toEqual(['bob'])
   })
 
-  test('ends no holder that may hold only so long while others wait', () => {
+  test('ends no holder with a limit on holding while others wait', () => {
     const world = new World()
     world.policy('x', { capacity: 2, maxHold: 1_000 })
     const { lease } = world.acquire('ann', 'x')
@@ -376,7 +376,7 @@ describe('one who waits for more than there is', () => {
     expect(world.ask('ann', 'x', { wait: true, holding: [mine.lease] })).toMatchObject({ kind: 'queued' })
   })
 
-  test('by the rules of version 1 stayed in front, until the rules were raised', () => {
+  test('under rules version 1 stayed in front, until the rules were raised', () => {
     const world = old()
     world.policy('x', { capacity: 3 })
     const { lease } = world.acquire('ann', 'x:3')
@@ -390,22 +390,22 @@ describe('one who waits for more than there is', () => {
   })
 })
 
-describe('entries of one who waits', () => {
+describe('the entries of a waiter', () => {
   const entry = (key: string, value = 'v') => ({ entries: [{ key, value }] })
 
-  test('are there when it is granted, and not before', () => {
+  test('are attached with the grant, and not before', () => {
     const world = new World()
     const { lease } = world.acquire('ann', 'x')
     world.queue('bob', 'x', entry('e'))
     expect(world.entries()).toEqual([])
-    const told = world.events.length
+    const before = world.events.length
     world.release(lease)
     expect(world.entries()).toEqual(['e=v@2'])
-    expect(world.told(told)).toEqual(['released x released', 'put e', 'granted x'])
-    expect(new Set(world.events.slice(told).map(({ revision }) => revision)).size).toBe(1)
+    expect(world.eventsSince(before)).toEqual(['released x released', 'put e', 'granted x'])
+    expect(new Set(world.events.slice(before).map(({ revision }) => revision)).size).toBe(1)
   })
 
-  test('that another has are waited for: a second candidate with the same key waits', () => {
+  test('are waited for if another lease has the key: a second candidate with the same key waits', () => {
     const world = new World()
     const { lease } = world.acquire('ann', 'x', entry('leader', 'ann'))
     world.queue('bob', 'x', entry('leader', 'bob'))
@@ -417,7 +417,7 @@ describe('entries of one who waits', () => {
     expect(world.entries()).toEqual(['leader=cid@3'])
   })
 
-  test('are waited for although the resource is free, and served as soon as the key is', () => {
+  test('are waited for even if the resource is free, and attached as soon as the key is free', () => {
     const world = new World()
     world.acquire('ann', [], entry('k'))
     world.queue('bob', 'x', entry('k', 'bob'))
@@ -427,7 +427,7 @@ describe('entries of one who waits', () => {
     expect(world.entries()).toEqual(['k=bob@2'])
   })
 
-  test('are served when their owner gives way to another, or is silent too long in the registry', () => {
+  test('are attached when their owner hands over, or is silent too long in the registry', () => {
     const world = new World()
     const { lease } = world.acquire('ann', [], { ...entry('services/s/1'), grace: 1_000 })
     world.queue('bob', 'x', entry('services/s/1', 'bob'))
@@ -436,14 +436,14 @@ describe('entries of one who waits', () => {
     expect(world.entries()).toEqual(['services/s/1=bob@2'])
   })
 
-  test('of a newer generation are refused at once, as for one who does not wait', () => {
+  test('of an older generation are refused at once, as for a request that does not wait', () => {
     const world = new World()
     world.acquire('ann', [], { entries: [{ key: 'k', value: '', generation: 5 }] })
     world.acquire('eve', 'x')
     world.refused(world.ask('bob', 'x', { wait: true, entries: [{ key: 'k', value: '', generation: 4 }] }), 'STALE')
   })
 
-  test('come with it over a snapshot, however large', () => {
+  test('are kept by a snapshot, however large they are', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', 'x')
     const entries = Array.from({ length: 64 }, (_, i) => ({ key: `e/${i}`, value: 'v'.repeat(16_000), ...(i === 3 && { generation: 7 }) }))
@@ -457,7 +457,7 @@ describe('entries of one who waits', () => {
     expect(world.state.pending.size).toBe(0)
   })
 
-  test('go with it: when it leaves, and when it is revoked by their prefix', () => {
+  test('end with it: when it withdraws, and when it is revoked by their prefix', () => {
     const world = new World()
     world.acquire('ann', 'x')
     const { lease } = world.queue('bob', 'x', entry('e/1'))
@@ -469,7 +469,7 @@ describe('entries of one who waits', () => {
     expect(world.state.pending.size).toBe(0)
   })
 
-  test('by the rules of version 1 were there while it waited', () => {
+  test('under rules version 1 were attached while it waited', () => {
     const world = old()
     world.acquire('ann', 'x')
     world.queue('bob', 'x', entry('e'))

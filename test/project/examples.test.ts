@@ -1,19 +1,20 @@
+/** The programs in examples/ run and print what they claim. */
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 
-test('a killed holder is followed by the next one, with a greater token', { timeout: 60_000 }, async () => {
+test('after a holder is killed, the next one gets the lease with a greater token', { timeout: 60_000 }, async () => {
   const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('../../examples/takeover.mjs', import.meta.url))])
   const [, first] = /holds jobs\/nightly, with token (\d+)/.exec(stdout) ?? []
-  const [, second] = /has it, [\d.]+ s later, with token (\d+)/.exec(stdout) ?? []
+  const [, second] = /has it [\d.]+ s later, with the greater token (\d+)/.exec(stdout) ?? []
   expect(Number(second)).toBeGreaterThan(Number(first))
 })
 
-test('agents find each other by what they can do, and one that is killed is picked no more', { timeout: 60_000 }, async () => {
+test('agents find each other by capability, and a killed agent is no longer picked', { timeout: 60_000 }, async () => {
   const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('../../examples/agents.mjs', import.meta.url))])
-  expect(stdout).toMatch(/knows 3 who can write and 1 who can review/)
+  expect(stdout).toMatch(/found 3 writers and 1 reviewer/)
   expect(stdout.match(/chapter \w+, written by \d+: approved/g)).toHaveLength(4)
-  expect(stdout).toMatch(/nobody would pick \S+ any more; 2 can write/)
-  expect(stdout).toMatch(/left: 0 are listed/)
+  expect(stdout).toMatch(/\S+ is not picked any more; 2 writers are left/)
+  expect(stdout).toMatch(/deregistered: 0 are listed/)
 })

@@ -1,3 +1,4 @@
+/** What the npm package contains, exports and depends on. */
 import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -29,28 +30,29 @@ interface Locked {
 const manifest = JSON.parse(readFileSync(`${root}/package.json`, 'utf8')) as Manifest
 const lock = (JSON.parse(readFileSync(`${root}/package-lock.json`, 'utf8')) as { packages: Record<string, Locked> }).packages
 
-/** What a user's `npm install leasehold` brings along. */
+/** What `npm install leasehold` installs for a user. */
 const runtime = Object.entries(lock).filter(([path, { dev, peer }]) => path !== '' && !dev && !peer)
 
-test('what is published is the build and the papers: no tests, no sources, no scripts', async () => {
+test('the package contains the build and the documents: no tests, no sources, no scripts', async () => {
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
   const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
   const paths = files.map(file => file.path)
-  const allowed = /^(package\.json|LICENSE|[A-Z]+\.md|docs\/[a-z-]+\.md|dist\/[^.][^:]*\.(js|js\.map|d\.ts|css|html|svg|json))$/
+  const allowed =
+    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/(recipes\/)?[a-z-]+\.md|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
   expect(paths.filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
   expect(paths).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'SECURITY.md']))
-  // Whoever reads them where they were installed can follow them.
+  // Links of the installed README.md work.
   const linked = readFileSync(`${root}/README.md`, 'utf8').matchAll(/\]\((?!https?:)([^)#]+)/g)
   expect([...linked].map(([, path]) => path!).filter(path => !paths.includes(path))).toEqual([])
 })
 
-test('every door leads into the build', () => {
-  const targets = Object.values(manifest.exports).flatMap(door => (typeof door === 'string' ? [door] : Object.values(door)))
+test('every export and every bin points into the build', () => {
+  const targets = Object.values(manifest.exports).flatMap(target => (typeof target === 'string' ? [target] : Object.values(target)))
   expect(targets.filter(target => !target.startsWith('./dist/') && target !== './package.json')).toEqual([])
   expect(Object.values(manifest.bin).filter(target => !target.startsWith('dist/'))).toEqual([])
 })
 
-test('the engines we name are enough for everything we depend on', () => {
+test('the Node version in engines is new enough for every dependency', () => {
   const floor = manifest.engines.node
     .match(/^>=(\d+)\.(\d+)$/)!
     .slice(1)
@@ -59,9 +61,9 @@ test('the engines we name are enough for everything we depend on', () => {
   expect(tooNew.map(([path, { engines }]) => `${path} wants ${engines?.node}`)).toEqual([])
 })
 
-test('nothing a user installs needs an install script', async () => {
+test('no dependency of a user needs an install script', async () => {
   const scripted = runtime.filter(([, { hasInstallScript }]) => hasInstallScript).map(([path]) => path)
-  // Known to have one and to work without it: our own install runs none (scripts/build.mjs), so loading it here is the proof.
+  // It has one and works without it: our own install runs no scripts (scripts/build.mjs), so loading it here is the proof.
   expect(scripted.filter(path => path !== 'node_modules/@photostructure/sqlite')).toEqual([])
   const { DatabaseSync } = await import('@photostructure/sqlite')
   const database = new DatabaseSync(':memory:')
@@ -70,17 +72,17 @@ test('nothing a user installs needs an install script', async () => {
   expect(existsSync(`${root}/node_modules/@photostructure/sqlite/build`)).toBe(false)
 })
 
-test('drivers are brought by those who need them', () => {
+test('every driver is an optional peer dependency', () => {
   const peers = Object.keys(manifest.peerDependencies ?? {})
   expect(peers.filter(peer => manifest.peerDependenciesMeta?.[peer]?.optional !== true)).toEqual([])
 })
 
-test('tools are pinned, and the lockfile names no place to load from', () => {
+test('tools are pinned, and the lockfile names no registry', () => {
   expect(Object.entries(manifest.devDependencies).filter(([, version]) => !/^\d+\.\d+\.\d+$/.test(version))).toEqual([])
   expect(Object.entries(lock).filter(([, { resolved }]) => resolved !== undefined)).toEqual([])
 })
 
-/** Whether `range` (the forms found in the wild: `>=a`, `^a`, `a || b`, `>= a < b`, `*`) admits the version `floor`. */
+/** Whether `range` (the forms in use: `>=a`, `^a`, `a || b`, `>= a < b`, `*`) admits the version `floor`. */
 function admits(range: string, floor: readonly [number, number]): boolean {
   return range.split('||').some(alternative =>
     [...alternative.matchAll(/(>=|<=|>|<|\^|~)?\s*v?(\d+)(?:\.(\d+))?(?:\.\d+)?/g)].every(([, sign, major, minor]) => {

@@ -1,4 +1,4 @@
-/** Every program that a test calls is looked for before: a missing one skips its tests loudly, and fails none. */
+/** Every test checks that the programs it calls are installed: a missing program skips its tests with a message, and fails none. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -7,8 +7,8 @@ import { find, programs } from '../support/engine.ts'
 
 const folder = fileURLToPath(new URL('..', import.meta.url))
 
-/** On every machine that builds this: a shell, the essential packages of Debian, and npm, which runs the tests. */
-const EVERYWHERE = new Set(['sh', 'bash', 'touch', 'cat', 'cp', 'chmod', 'npm', 'setpriv', 'apt-get'])
+/** Installed on every machine that runs the tests: a shell, the essential packages of Debian, and npm. */
+const EVERYWHERE = new Set(['sh', 'bash', 'touch', 'cat', 'cp', 'chmod', 'tar', 'npm', 'setpriv', 'apt-get'])
 
 /** A call whose first argument is the name of a program. */
 const CALL =
@@ -17,7 +17,7 @@ const CALL =
 interface Call {
   readonly file: string
   readonly program: string
-  /** The exported function around it, in a file that is no test. */
+  /** The exported function that contains the call, in a file that is not a test. */
   readonly within: string | undefined
 }
 
@@ -35,7 +35,7 @@ function calls(): Call[] {
   )
 }
 
-/** Named where tests are described, looked up by `find`, or tried before it is needed. */
+/** Whether a source names the program in `describeWith`, looks it up with `find`, or tries it first. */
 function looksFor(source: string, program: string): boolean {
   const name = program.replace(/\W/g, '\\$&')
   return [
@@ -48,7 +48,7 @@ function looksFor(source: string, program: string): boolean {
   ].some(pattern => pattern.test(source))
 }
 
-test('a test that calls a program looks for that program, not for another of its package', () => {
+test('a test that calls a program checks for that program, not for another of its package', () => {
   const missing = calls()
     .filter(({ program }) => !EVERYWHERE.has(program))
     .flatMap(({ file, program, within }) => {
@@ -58,20 +58,20 @@ test('a test that calls a program looks for that program, not for another of its
   expect(missing).toEqual([])
 })
 
-test('the walk sees calls: it would find one that is not looked for', () => {
-  const seen = new Set(calls().map(({ program }) => program))
+test('the search finds calls, and a call without a check', () => {
+  const called = new Set(calls().map(({ program }) => program))
   for (const program of ['etcdctl', 'redis-cli', 'redis-benchmark', 'openssl', 'dig', 'strace', 'mount', 'script'])
-    expect(seen).toContain(program)
+    expect(called).toContain(program)
   expect(looksFor("describeEngine('etcd', 'x', () => {})", 'etcdctl')).toBe(false)
   expect(looksFor('describeWith([programs.etcdctl])', 'etcdctl')).toBe(true)
 })
 
-test('what a snippet of README.md calls is looked for as well', () => {
+test('programs in snippets of README.md are checked for as well', () => {
   for (const [, program] of sources.get('project/readme.test.ts')!.matchAll(/snippet\('([a-z-]+)'\)/g))
     if (program !== 'npm' && find(program!) !== undefined) expect(Object.keys(programs)).toContain(program)
 })
 
-/** Tests that use a function of a file that is no test. */
+/** Tests that import a function from a file that is not a test. */
 function importers(file: string, name: string): string[] {
   return [...sources].flatMap(([other, source]) =>
     other.endsWith('.test.ts') &&

@@ -1,3 +1,4 @@
+/** The shell snippets of README.md run as they are printed. Its TypeScript is checked by snippets.test.ts. */
 import { chmodSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { Place, program } from '../support/cli.ts'
@@ -15,7 +16,7 @@ function snippet(word: string): string {
   return found[0]!
 }
 
-/** With `leasehold` on the path, as it is where the package is installed. */
+/** With `leasehold` on the path, as where the package is installed. */
 function place(): Place {
   const here = new Place()
   mkdirSync(here.file('bin'))
@@ -30,15 +31,15 @@ async function served(here: Place): Promise<string> {
   return (await server.printed(/127\.0\.0\.1:(\d+)\//))[1]!
 }
 
-test('what README.md says for the shell runs, line by line, without a server', { timeout: SLOW }, async () => {
+test('the leasehold commands of README.md run, line by line, without a server', { timeout: SLOW }, async () => {
   await using here = place()
   const { code, stdout, stderr } = await here.spawn('sh', ['-ec', snippet('leasehold run')]).finished
   expect({ code, stderr }).toMatchObject({ code: 0, stderr: expect.stringMatching(/leases\.backup: \d+ bytes/) })
-  expect(stdout).toMatch(/mine, with token \d+\nonly if nobody else is at it\nin office\n[\s\S]*released[\s\S]*jobs\/nightly is free/)
+  expect(stdout).toMatch(/held, with token \d+\nonly if it is free\nleading\n[\s\S]*released[\s\S]*jobs\/nightly is free/)
 })
 
-describeWith([programs.curl], 'what README.md says for curl', () => {
-  test('runs', { timeout: SLOW }, async () => {
+describeWith([programs.curl], 'the curl commands of README.md', () => {
+  test('run', { timeout: SLOW }, async () => {
     await using here = place()
     const port = await served(here)
     const { code, stdout } = await here.spawn('sh', ['-ec', snippet('curl').replaceAll('7420', port)]).finished
@@ -47,8 +48,8 @@ describeWith([programs.curl], 'what README.md says for curl', () => {
   })
 })
 
-describeWith([programs['redis-cli']], 'what README.md says for redis-cli', () => {
-  test('runs', { timeout: SLOW }, async () => {
+describeWith([programs['redis-cli']], 'the redis-cli commands of README.md', () => {
+  test('run', { timeout: SLOW }, async () => {
     await using here = place()
     const port = await served(here)
     const { code, stdout } = await here.spawn('sh', ['-ec', snippet('redis-cli').replaceAll('7420', port)]).finished
@@ -57,7 +58,7 @@ describeWith([programs['redis-cli']], 'what README.md says for redis-cli', () =>
   })
 })
 
-test('the two commands for a fresh clone are there', () => {
+test('package.json has the two commands for a fresh clone', () => {
   const { scripts } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
     scripts: Record<string, string>
   }

@@ -4,12 +4,11 @@ import { whenAborted } from '../../src/clock.ts'
 import { LeaseError } from '../../src/errors.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { pauseUnless } from '../../src/replica/retry.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { type SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
-/** Calls `then` so many microtasks after the first `acquire` was answered with a grant. */
+/** Calls `then` this many microtasks after the first `acquire` was answered with a grant. */
 function afterGrant(lessor: SilentLessor, microtasks: number, then: () => void): void {
   const propose = lessor.propose.bind(lessor)
   let first = true
@@ -28,10 +27,10 @@ function afterGrant(lessor: SilentLessor, microtasks: number, then: () => void):
   })
 }
 
-/** Enough to reach from the answer to long after the listener. */
+/** Reaches from the answer to well after the listener was added. */
 const TURNS = Array.from({ length: 24 }, (_, i) => i)
 
-test.each(TURNS)('an election that is called off %i microtasks after the seat was granted ends, and leaves the seat', async microtasks => {
+test.each(TURNS)('an election that is aborted %i microtasks after the grant ends, and leaves the office free', async microtasks => {
   const { clock, leases, lessor } = silentLessor()
   const calledOff = new AbortController()
   afterGrant(lessor, microtasks, () => calledOff.abort())
@@ -41,7 +40,7 @@ test.each(TURNS)('an election that is called off %i microtasks after the seat wa
   const leading = election.lead(
     async term => {
       begunLate ||= term.signal.aborted
-      // Work that ends when it is told to.
+      // Work that ends when its signal fires.
       await new Promise<void>(resolve => whenAborted(term.signal, resolve))
     },
     { signal: calledOff.signal },
@@ -53,13 +52,13 @@ test.each(TURNS)('an election that is called off %i microtasks after the seat wa
   await leases[Symbol.asyncDispose]()
 })
 
-test.each(TURNS)('terms that are called off %i microtasks after the seat was granted end', async microtasks => {
+test.each(TURNS)('terms that are aborted %i microtasks after the grant end', async microtasks => {
   const { clock, leases, lessor } = silentLessor()
   const calledOff = new AbortController()
   afterGrant(lessor, microtasks, () => calledOff.abort())
   let over = false
   const observing = (async () => {
-    for await (const term of leases.election('boss', { ttl: 1_000 }).terms(calledOff.signal))
+    for await (const term of leases.election('boss', { ttl: 1_000 }).terms({ signal: calledOff.signal }))
       await new Promise<void>(resolve => whenAborted(term.signal, resolve))
     over = true
   })()
@@ -69,13 +68,13 @@ test.each(TURNS)('terms that are called off %i microtasks after the seat was gra
   await leases[Symbol.asyncDispose]()
 })
 
-test('an offer that was lost before it was returned takes its capacity with it', async () => {
+test('an offer that is lost before it is returned removes its capacity', async () => {
   const { clock, leases, lessor } = silentLessor()
   const pool = leases.pool('gpu')
   const read = lessor.read.bind(lessor)
   let looks = 0
   vi.spyOn(lessor, 'read').mockImplementation((query, options) => {
-    // The offer is seen by now, and is lost while its capacity is looked at again.
+    // The offer is listed by now, and is lost while its capacity is read again.
     if (query.kind === 'resource' && ++looks === 2) clock.stall(2_000)
     return read(query as never, options) as never
   })
@@ -86,7 +85,7 @@ test('an offer that was lost before it was returned takes its capacity with it',
   await leases[Symbol.asyncDispose]()
 })
 
-test('a replica whose store has ended while it was opened stops', async () => {
+test('a replica whose store ended while it was opened stops', async () => {
   const clock = new ManualClock()
   const ended = new LeaseError('UNAVAILABLE', 'the engine is gone')
   const store = Object.assign(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { ended: AbortSignal.abort(ended) })
@@ -99,24 +98,4 @@ test('a replica whose store has ended while it was opened stops', async () => {
   )
   await clock.advance(100)
   expect(await opening).toBe(ended)
-})
-
-test('a pause that an aborted signal ends is over at once, and leaves no timer', async () => {
-  const clock = new ManualClock()
-  await pauseUnless(clock, 10_000, AbortSignal.abort())
-  expect(clock.waiting).toBe(0)
-})
-
-test('whenAborted calls at once when the signal has fired, once when it fires, and not after it was taken off', () => {
-  const told = vi.fn()
-  whenAborted(AbortSignal.abort(), told)
-  expect(told).toHaveBeenCalledOnce()
-  const one = new AbortController()
-  whenAborted(one.signal, told)
-  one.abort()
-  expect(told).toHaveBeenCalledTimes(2)
-  const other = new AbortController()
-  whenAborted(other.signal, told)()
-  other.abort()
-  expect(told).toHaveBeenCalledTimes(2)
 })

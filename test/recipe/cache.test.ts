@@ -20,7 +20,7 @@ function origin() {
   }
 }
 
-everywhere('a value is loaded once, and read anew after a write by anyone', async ({ open }) => {
+everywhere('a value is loaded once, and loaded again after a write by any process', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   const source = origin()
@@ -36,7 +36,7 @@ everywhere('a value is loaded once, and read anew after a write by anyone', asyn
   expect(source.seen.loads).toBe(4)
 })
 
-everywhere('no read is older than the last write completed before it, while many read and write', async ({ open }) => {
+everywhere('no read is older than the last write completed before it, while several processes read and write', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   let stored = 0
@@ -50,7 +50,7 @@ everywhere('no read is older than the last write completed before it, while many
     save: (_: string, value: number) => {
       stored = value
     },
-    ttl: '5s',
+    ttl: '5s' as const,
   }
   await using mine = a.cache<number>('register', options)
   await using theirs = b.cache<number>('register', options)
@@ -88,7 +88,7 @@ test('a write waits for a reader that cannot be reached until its term is over, 
   const writing = theirs.write('a', 'two').then(() => (written = true))
   await a.clock.advance(9_800)
   expect(written).toBe(false)
-  expect(await mine.get('a')).toBe('one') // the write is not completed: nobody knows of it
+  expect(await mine.get('a')).toBe('one') // the write is not completed yet
   await a.clock.advance(400)
   expect(written).toBe(true)
   await writing
@@ -118,12 +118,12 @@ test('a value whose lease ran out while it was loaded is not served: a write may
   expect(await reading).toBe('two')
 })
 
-test('a recall that overtakes the grant it is about is heeded', async () => {
+test('a recall that overtakes its grant is obeyed', async () => {
   const a = silentLessor({ holder: 'a' })
   const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
   const source = origin()
   const mine = a.leases.cache('config', { ...source, ttl: 20_000 })
-  await mine.get('other') // it listens
+  await mine.get('other') // it watches from now on
   const propose = a.lessor.propose.bind(a.lessor)
   let arrive = () => {}
   const late = new Promise<void>(resolve => (arrive = resolve))
@@ -141,7 +141,7 @@ test('a recall that overtakes the grant it is about is heeded', async () => {
   expect(await reading).toBe('two')
 })
 
-test('a load that fails is told to whoever asked, and keeps nothing', async () => {
+test('a load that fails rejects get, and nothing is cached', async () => {
   const { leases, clock } = silentLessor()
   let fails = true
   const cache = leases.cache('c', { load: async () => (fails ? Promise.reject(new Error('down')) : 'fine') })
@@ -170,7 +170,7 @@ test('the term follows the ratio of reads to writes: many reads a moderate term,
   expect((await leases.query()).held).toEqual([])
 })
 
-test('no more is kept than was allowed', async () => {
+test('no more values are kept than most allows', async () => {
   const { leases, clock } = silentLessor()
   const cache = leases.cache('c', { load: async key => key, most: 3 })
   for (const key of ['a', 'b', 'c', 'd', 'e']) await cache.get(key)
@@ -178,14 +178,14 @@ test('no more is kept than was allowed', async () => {
   expect((await leases.query()).held.map(({ resource }) => resource)).toEqual(['c/c', 'c/d', 'c/e'])
 })
 
-everywhere('without save, everybody loads anew what was written, the writer too', async ({ open }) => {
+everywhere('without save, all processes load the value anew after write, the writer too', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   const { load, values, seen } = origin()
   await using mine = a.cache('config/', { load, ttl: '10s' })
   await using theirs = b.cache('config/', { load, ttl: '10s' })
   expect([await mine.get('a'), await theirs.get('a')]).toEqual(['one', 'one'])
-  values.set('a', 'two') // the source is the caller's to write
+  values.set('a', 'two') // without save, the caller writes the source
   expect(await theirs.get('a')).toBe('one')
   await mine.write('a', 'two')
   expect(await mine.get('a')).toBe('two')
@@ -205,13 +205,13 @@ everywhere('without save, readers agree although writes to the source and calls 
   await using mine = a.cache('config/', { load, ttl: '10s' })
   await using theirs = b.cache('config/', { load, ttl: '10s' })
   values.set('a', 'mine')
-  values.set('a', 'theirs') // the source has this one last, and the caches are told of it first
+  values.set('a', 'theirs') // the source has this one last, but the caches learn of it first
   await theirs.write('a', 'theirs')
   await mine.write('a', 'mine')
   expect([await mine.get('a'), await theirs.get('a')]).toEqual(['theirs', 'theirs'])
 })
 
-test('a cache that was closed says so', async () => {
+test('a closed cache rejects with UNAVAILABLE', async () => {
   const { leases } = silentLessor()
   await using _ = leases
   const cache = leases.cache('config', origin())
@@ -221,7 +221,7 @@ test('a cache that was closed says so', async () => {
   await expect(cache.write('a', 'x')).rejects.toMatchObject({ code: 'UNAVAILABLE' })
 })
 
-test('a cache is closed at once, also while one reads what another writes, and leaves nothing behind', async () => {
+test('a cache closes at once, even while a read waits for a writer, and leaves no lease behind', async () => {
   const a = silentLessor({ holder: 'a' })
   const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
   await using _a = a.leases
@@ -231,12 +231,12 @@ test('a cache is closed at once, also while one reads what another writes, and l
   const reading = cache.get('a').catch((error: unknown) => error)
   await a.clock.settle()
   await cache[Symbol.asyncDispose]()
-  expect(await reading).toMatchObject({ code: 'UNAVAILABLE', message: 'the cache of config/ was closed' })
+  expect(await reading).toMatchObject({ code: 'UNAVAILABLE', message: 'the cache of config/ is closed' })
   await a.clock.settle()
   expect((await b.leases.query()).pending).toEqual([])
 })
 
-test('what takes longer to load than a term is loaded once more, under a term in which it can be', async () => {
+test('a value that takes longer to load than its term is loaded again, under a longer term', async () => {
   const { leases, clock } = silentLessor()
   await using _ = leases
   let loads = 0

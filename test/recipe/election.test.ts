@@ -19,7 +19,7 @@ function candidates(...holders: string[]) {
   }
 }
 
-everywhere('one leads at a time, tokens grow from term to term, and everyone can see who leads', async ({ open }) => {
+everywhere('there is one leader at a time, tokens grow from term to term, and every process can read the leader', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   await using c = await open('c')
@@ -28,16 +28,16 @@ everywhere('one leads at a time, tokens grow from term to term, and everyone can
   const seen: (string | undefined)[] = []
   let leading = 0
   const observing = (async () => {
-    for await (const leader of c.election('scheduler').observe(stop.signal)) seen.push(leader?.holder)
+    for await (const leader of c.election('scheduler').observe({ signal: stop.signal })) seen.push(leader?.holder)
   })()
   const hasSeen = async (count: number) => {
     while (seen.length < count) await new Promise(resolve => setImmediate(resolve))
   }
-  await hasSeen(1) // nobody leads yet
+  await hasSeen(1) // no leader yet
   const campaign = (leases: typeof a) =>
     (async () => {
       let terms = 0
-      for await (const term of leases.election('scheduler', { ttl: '5s' }).terms(stop.signal)) {
+      for await (const term of leases.election('scheduler', { ttl: '5s' }).terms({ signal: stop.signal })) {
         expect(++leading).toBe(1)
         tokens.push(term.token)
         await Promise.resolve()
@@ -55,13 +55,13 @@ everywhere('one leads at a time, tokens grow from term to term, and everyone can
   expect(new Set(seen)).toEqual(new Set([undefined, 'a', 'b']))
 })
 
-test('a leader that is cut off hears that its term is over before another can lead', async () => {
+test('the signal of a leader that is cut off fires before another can lead', async () => {
   await using here = candidates('a', 'b')
   const [a, b] = here.leases
   const stop = new AbortController()
-  const terms = a!.election('s', { ttl: 10_000 }).terms(stop.signal)
+  const terms = a!.election('s', { ttl: 10_000 }).terms({ signal: stop.signal })
   const { value: term } = await terms.next()
-  const next = b!.election('s', { ttl: 10_000 }).terms(stop.signal).next()
+  const next = b!.election('s', { ttl: 10_000 }).terms({ signal: stop.signal }).next()
   let successor = false
   void next.then(() => (successor = true))
   await here.clock.settle()
@@ -76,17 +76,17 @@ test('a leader that is cut off hears that its term is over before another can le
   stop.abort()
 })
 
-test('the seat is given up only after the work of the term has ended', async () => {
+test('a leader leaves office only after the work of the term has ended', async () => {
   await using here = candidates('a', 'b')
   const [a, b] = here.leases
   const stop = new AbortController()
   const election = a!.election('s')
   let finish = () => {}
-  let asked = false
+  let signalled = false
   const leading = election.lead(
     term =>
       new Promise<void>(resolve => {
-        term.signal.addEventListener('abort', () => (asked = true), { once: true })
+        term.signal.addEventListener('abort', () => (signalled = true), { once: true })
         finish = resolve
       }),
     { signal: stop.signal },
@@ -95,7 +95,7 @@ test('the seat is given up only after the work of the term has ended', async () 
   let successor = false
   const next = b!
     .election('s')
-    .terms(new AbortController().signal)
+    .terms({ signal: new AbortController().signal })
     .next()
     .then(result => {
       successor = true
@@ -103,15 +103,15 @@ test('the seat is given up only after the work of the term has ended', async () 
     })
   await here.clock.settle()
   stop.abort()
-  await here.clock.advance(60_000) // the work takes its time, and the seat is kept meanwhile
-  expect({ asked, successor }).toEqual({ asked: true, successor: false })
+  await here.clock.advance(60_000) // the work goes on, and the office is kept meanwhile
+  expect({ signalled, successor }).toEqual({ signalled: true, successor: false })
   finish()
   await leading
   const { value: term } = await next
   expect(term!.lease.held).toBe(true)
 })
 
-test('work that does not end within its budget loses the seat all the same', async () => {
+test('work that does not end within its budget loses the office anyway', async () => {
   await using here = candidates('a', 'b')
   const [a, b] = here.leases
   const election = a!.election('s', { budget: '5s' })
@@ -120,7 +120,7 @@ test('work that does not end within its budget loses the seat all the same', asy
   let successor = false
   void b!
     .election('s')
-    .terms(new AbortController().signal)
+    .terms({ signal: new AbortController().signal })
     .next()
     .then(() => (successor = true))
   await here.clock.settle()
@@ -131,21 +131,21 @@ test('work that does not end within its budget loses the seat all the same', asy
   expect(successor).toBe(true)
 })
 
-test('office is handed over to a named successor, past those who waited longer', async () => {
+test('the office goes to a named successor, ahead of candidates that waited longer', async () => {
   await using here = candidates('a', 'b', 'c')
   const [a, b, c] = here.leases
   const stop = new AbortController()
   const election = a!.election('s')
   const leading = (async () => {
-    for await (const term of election.terms(stop.signal)) {
+    for await (const term of election.terms({ signal: stop.signal })) {
       await new Promise<void>(resolve => term.signal.addEventListener('abort', () => resolve(), { once: true }))
       break
     }
   })()
   await here.clock.settle()
-  void b!.election('s').terms(stop.signal).next()
+  void b!.election('s').terms({ signal: stop.signal }).next()
   await here.clock.settle()
-  const next = c!.election('s').terms(stop.signal).next()
+  const next = c!.election('s').terms({ signal: stop.signal }).next()
   await here.clock.settle()
   election.resign('c')
   await leading
@@ -155,13 +155,13 @@ test('office is handed over to a named successor, past those who waited longer',
   stop.abort()
 })
 
-test('preferred candidates are elected first, and a leader that yields makes way for them', async () => {
+test('candidates of higher priority are elected first, and a leader that yields resigns for them', async () => {
   await using here = candidates('a', 'b', 'c')
   const [a, b, c] = here.leases
   const stop = new AbortController()
   const leaders: (Leader | undefined)[] = []
   void (async () => {
-    for await (const leader of c!.election('s').observe(stop.signal)) leaders.push(leader)
+    for await (const leader of c!.election('s').observe({ signal: stop.signal })) leaders.push(leader)
   })()
   const lead = (leases: typeof a, priority: number) =>
     leases!
@@ -180,7 +180,7 @@ test('preferred candidates are elected first, and a leader that yields makes way
   await Promise.all(work)
 })
 
-test('a candidate stands on when its seat could not be given back: the lessor was away just then', async () => {
+test('a candidacy goes on if the release of its term failed during an outage', async () => {
   const { leases, lessor, clock } = silentLessor()
   const ending = new AbortController()
   const tokens: number[] = []
@@ -200,24 +200,24 @@ test('a candidate stands on when its seat could not be given back: the lessor wa
   await leases[Symbol.asyncDispose]()
 })
 
-test('who observes sees each leader once and in order, also when it missed some', async () => {
+test('an observer sees each leader once and in order, even after a gap', async () => {
   await using world = candidates('a', 'b')
   const [a, b] = world.leases as [Leases, Leases]
   const [lessor] = world.lessors as [SilentLessor]
   const watch = lessor.watch.bind(lessor)
-  let tell = () => {}
-  const told = new Promise<void>(resolve => (tell = resolve))
-  // A gap is told late: more has happened since, which is read at once and told again by the watch.
+  let release = () => {}
+  const released = new Promise<void>(resolve => (release = resolve))
+  // The gap is reported late: later events are in the read already, and come again by the watch.
   vi.spyOn(lessor, 'watch').mockImplementationOnce(async function* (prefix, options) {
     const { revision } = await lessor.read({ kind: 'summary' })
-    await told
+    await released
     yield [{ revision, type: 'resync', lease: 0, at: 0 }]
     yield* watch(prefix, { ...options, after: revision })
   })
   const ending = new AbortController()
   const seen: (number | undefined)[] = []
   const observing = (async () => {
-    for await (const leader of a.election('seat').observe(ending.signal)) seen.push(leader?.token)
+    for await (const leader of a.election('seat').observe({ signal: ending.signal })) seen.push(leader?.token)
   })()
   await world.clock.settle()
   const tokens: number[] = []
@@ -225,7 +225,7 @@ test('who observes sees each leader once and in order, also when it missed some'
     const term = await b.acquire('election/seat')
     tokens.push(term.token)
     if (i === 2) {
-      tell()
+      release()
       await world.clock.settle()
     }
     if (i < 3) await term.release()

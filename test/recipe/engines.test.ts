@@ -1,4 +1,4 @@
-/** Every recipe, wherever leases live: its work, the death of who has it, and a place that is killed and comes back in the middle of it. */
+/** Every recipe on every engine: normal use, the death of a holder, and an engine that is killed and restarted meanwhile. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
@@ -13,7 +13,7 @@ const polling = { timeout: 20_000, interval: 50 }
 
 interface Where extends AsyncDisposable {
   url(name: string): string
-  /** Killed and started again, with what it had acknowledged. */
+  /** Kills the engine and starts it again on the same data. */
   crash(): Promise<void>
 }
 
@@ -58,7 +58,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
   }, 60_000)
   afterAll(() => where?.[Symbol.asyncDispose]())
 
-  test('what a process had that was killed is had by whoever waits for it', async () => {
+  test('a waiter gets everything that a killed process held', async () => {
     const url = where.url('killed')
     await using owner = await connect(url, { holder: 'owner' })
     await using next = await connect(url, { holder: 'next' })
@@ -68,20 +68,21 @@ function everyRecipe(begin: () => Promise<Where>): void {
     try {
       const leaders: number[] = []
       const observing = (async () => {
-        for await (const leader of owner.election('seat').observe(ending.signal)) if (leader !== undefined) leaders.push(leader.token)
+        for await (const leader of owner.election('seat').observe({ signal: ending.signal }))
+          if (leader !== undefined) leaders.push(leader.token)
       })()
       const services = owner.registry.discover({ service: 's' })
       expect(await services.list()).toHaveLength(1)
       const cache = next.cache<string>('config', { load: () => 'old', save: () => {} })
       const waited = Promise.all([
         next.acquire('lock'),
-        next.pool('gpu').take(1, { wait: true }),
+        next.pool('gpu').take(),
         next.acquire('desk'),
-        next.election('seat').terms(ending.signal).next(),
+        next.election('seat').terms({ signal: ending.signal }).next(),
         cache.write('a', 'new'),
       ])
       waited.catch(() => {})
-      await vi.waitFor(async () => expect(await askedBy(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu/one', 'lock']), polling)
+      await vi.waitFor(async () => expect(await waitsOf(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu/one', 'lock']), polling)
       victim.kill('SIGKILL')
       const [lock, , , { value: term }] = await waited
       expect(lock.token).toBeGreaterThan(token)
@@ -98,18 +99,18 @@ function everyRecipe(begin: () => Promise<Where>): void {
     }
   })
 
-  test('a place that is killed and comes back has taken nothing from anyone, and everyone goes on', async () => {
+  test('after a restart of the engine every holder still has its leases and goes on', async () => {
     const url = where.url('crashed')
     await using a = await connect(url, { holder: 'a' })
     await using b = await connect(url, { holder: 'b' })
     await using c = await connect(url, { holder: 'c' })
     const ending = new AbortController()
-    const told: string[] = []
+    const seen: string[] = []
     const leaders: number[] = []
     const observing = (async () => {
-      for await (const leader of c.election('seat').observe(ending.signal)) if (leader !== undefined) leaders.push(leader.token)
+      for await (const leader of c.election('seat').observe({ signal: ending.signal })) if (leader !== undefined) leaders.push(leader.token)
     })()
-    const lead = (leases: Leases) => leases.election('seat', { ttl: '20s' }).terms(ending.signal)
+    const lead = (leases: Leases) => leases.election('seat', { ttl: '20s' }).terms({ signal: ending.signal })
     const [terms, others] = [lead(a), lead(b)]
     const { value: first } = await terms.next()
     const elected = others.next()
@@ -117,13 +118,13 @@ function everyRecipe(begin: () => Promise<Where>): void {
     const taken = await a.pool('gpu').take()
     const takers = [b, c].map(async (leases, i) => {
       await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(i), polling)
-      const lease = await leases.pool('gpu').take(1, { wait: true })
-      told.push(leases.holder)
+      const lease = await leases.pool('gpu').take()
+      seen.push(leases.holder)
       await lease.release()
     })
     await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(2), polling)
     const session = await a.session({ ttl: '1m' })
-    void session.ended.then(() => told.push('session'))
+    void session.ended.then(() => seen.push('session'))
     const me = await a.registry.register({ service: 's', instance: 'a', address, ttl: '20s' })
     const services = b.registry.discover({ service: 's' })
     expect(await services.list()).toHaveLength(1)
@@ -141,21 +142,21 @@ function everyRecipe(begin: () => Promise<Where>): void {
     expect(await services.list()).toMatchObject([{ instance: 'a' }])
     await taken.release()
     await Promise.all(takers)
-    expect(told).toEqual(['b', 'c'])
+    expect(seen).toEqual(['b', 'c'])
     first?.resign()
     void terms.next() // its work has ended
     const { value: second } = await elected
     expect(second?.token).toBeGreaterThan(first?.token ?? 0)
     await vi.waitFor(() => expect(leaders).toEqual([first?.token, second?.token]), polling)
     await session.end()
-    await vi.waitFor(() => expect(told).toEqual(['b', 'c', 'session']))
+    await vi.waitFor(() => expect(seen).toEqual(['b', 'c', 'session']))
     ending.abort()
     await observing
   })
 }
 
-/** What it has or waits for. */
-async function askedBy(leases: Leases, name: string): Promise<string[]> {
+/** The resources that a holder holds or waits for. */
+async function waitsOf(leases: Leases, name: string): Promise<string[]> {
   const { held, pending } = await leases.query()
   const all = [...held, ...pending].filter(({ holder, resource }) => holder === name && !resource.startsWith('config'))
   return all.map(({ resource }) => resource).sort()

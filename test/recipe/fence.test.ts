@@ -33,21 +33,21 @@ function folder() {
 interface GuardProcess {
   ask(call: string, ...args: unknown[]): Promise<unknown>
   send(request: unknown[]): void
-  /** Resolves when so many were acknowledged. */
-  heard(count: number): Promise<void>
+  /** Resolves when this many were acknowledged. */
+  acknowledged(count: number): Promise<void>
   readonly last: number
   readonly gone: Promise<unknown>
   kill(signal: NodeJS.Signals): void
 }
 
-/** Another process with a guard on the same file. */
+/** A second process with a guard on the same file. */
 function guardProcess(path: string): GuardProcess {
   const child = fork(fileURLToPath(new URL('../support/fence-child.mjs', import.meta.url)), [path], { execArgv: [] })
   const tokens: number[] = []
-  let heard = () => {}
+  let acknowledged = () => {}
   child.on('message', (message: { readonly token?: number }) => {
     if (message.token !== undefined) tokens.push(message.token)
-    heard()
+    acknowledged()
   })
   return {
     async ask(...request) {
@@ -55,12 +55,12 @@ function guardProcess(path: string): GuardProcess {
       return ((await once(child, 'message'))[0] as { answer: unknown }).answer
     },
     send: request => void child.send(request),
-    heard: count =>
+    acknowledged: count =>
       new Promise(resolve => {
-        heard = () => {
+        acknowledged = () => {
           if (tokens.length >= count) resolve()
         }
-        heard()
+        acknowledged()
       }),
     get last() {
       return tokens.at(-1)!
@@ -89,7 +89,7 @@ test('in a file, which remembers over a restart', async () => {
   await new FileGuard(path).admit('b', 2)
 })
 
-test('in a file that two guards share, neither admits what is older than the other has seen', async () => {
+test('in a file that two guards share, neither admits a token older than the other has seen', async () => {
   using here = folder()
   const path = join(here.path, 'fence.json')
   const [one, two] = [new FileGuard(path), new FileGuard(path)]
@@ -116,7 +116,7 @@ test('in a file that several processes share, tokens are admitted in one order, 
     expect(await second.ask('admit', 'a', 9)).toBe('admitted')
     expect(await first.ask('admit', 'a', 6)).toBe('STALE')
     expect(JSON.parse(readFileSync(path, 'utf8'))).toEqual([['a', 9]])
-    // Each writes what it was admitted with into a file of the resource, as a store behind the guard would.
+    // Each process writes its admitted tokens to a file, as a store behind the guard would.
     const runs = await Promise.all(children.map(child => child.ask('race', 'b', join(here.path, 'written'), 60)))
     const admitted = runs.flatMap(run => run as number[])
     const written = readFileSync(join(here.path, 'written'), 'utf8').trim().split('\n').map(Number) // prettier-ignore
@@ -137,7 +137,7 @@ test('a process that is killed inside the guard leaves no lock, and no half of a
     const child = guardProcess(path)
     await child.ask('admit', 'warm', 1)
     child.send(['pour', 'a', highest + 1])
-    await child.heard(5)
+    await child.acknowledged(5)
     child.kill('SIGKILL')
     await child.gone
     const acknowledged = child.last
@@ -148,7 +148,7 @@ test('a process that is killed inside the guard leaves no lock, and no half of a
   }
 })
 
-test('a process that stands still inside the guard is waited for, and then nobody is admitted', async () => {
+test('admit waits for a process that stalls inside the guard, then rejects with UNAVAILABLE', async () => {
   using here = folder()
   const path = join(here.path, 'fence.json')
   await new FileGuard(path).admit('a', 5)
@@ -164,7 +164,7 @@ test('a process that stands still inside the guard is waited for, and then nobod
   await new FileGuard(path, { timeout: 50 }).admit('a', 6)
 })
 
-test('a file of tokens that is damaged, a link, or open to others admits nobody', async () => {
+test('a token file that is damaged, a link, or open to other users admits no token', async () => {
   using here = folder()
   const path = join(here.path, 'fence.json')
   for (const text of ['', '[["a",', '{}', '[["a","5"]]', '[["a",-1]]']) {
@@ -187,14 +187,14 @@ test('a file of tokens that is damaged, a link, or open to others admits nobody'
   }
 })
 
-test('a file that cannot be written admits nobody', async () => {
+test('a file that cannot be written admits no token', async () => {
   using here = folder()
   const guard = new FileGuard(join(here.path, 'missing', 'fence.json'))
   await expect(guard.admit('a', 1)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await expect(guard.admit('a', 2)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
 })
 
-test('the holder who comes back too late is refused, though it still believes in nothing', async () => {
+test('a holder that returns too late is refused', async () => {
   const a = silentLessor({ holder: 'a' })
   const b = silentLessor({ holder: 'b', clock: a.clock, log: a.log })
   const guard = new MemoryGuard()
@@ -254,7 +254,7 @@ describe('over HTTP', () => {
 })
 
 describeEngine('postgres', 'in Postgres', () => {
-  test('the fence stands in the transaction of the write', async () => {
+  test('the fence is in the transaction of the write', async () => {
     await using running = await engine('postgres')
     const clients = [new pg.Client(running.url), new pg.Client(running.url)] as const
     for (const client of clients) await client.connect()
@@ -267,7 +267,7 @@ describeEngine('postgres', 'in Postgres', () => {
         await within.query('insert into account values ($1, $2) on conflict (id) do update set balance = excluded.balance', ['x', balance])
       }
       await new PostgresGuard(client).write('x', 10, put(100))
-      // The younger one waits for the older one's transaction, or the older one for the younger one's: never both in between.
+      // Either transaction waits for the other: they never interleave.
       const [older, younger] = await Promise.allSettled([
         new PostgresGuard(client).write('x', 11, put(111)),
         new PostgresGuard(other).write('x', 12, put(112)),
@@ -284,7 +284,7 @@ describeEngine('postgres', 'in Postgres', () => {
 })
 
 describeEngine('redis', 'in Redis', () => {
-  test('the fence stands in the script of the write', async () => {
+  test('the fence is in the script of the write', async () => {
     await using running = await engine('redis')
     const client = createClient({ url: running.url })
     await client.connect()

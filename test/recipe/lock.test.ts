@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import { everywhere } from '../support/recipe-places.ts'
 
-everywhere('a lock is had by one at a time, and shared by those who only read', async ({ open }) => {
+everywhere('a lock has one holder at a time, or several that share it', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   const [lock, same] = [a.lock('repo/main', { ttl: '5s' }), b.lock('repo/main', { ttl: '5s' })]
@@ -19,7 +19,7 @@ everywhere('a lock is had by one at a time, and shared by those who only read', 
   await lock.share(() => same.share(lease => expect(lease.held).toBe(true)))
 })
 
-everywhere('several names are locked at once, and whoever locks them in another order does not lock up', async ({ open }) => {
+everywhere('several names are locked at once, and two lockers with another order do not deadlock', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   let inside = 0
@@ -31,11 +31,11 @@ everywhere('several names are locked at once, and whoever locks them in another 
   await Promise.all(Array.from({ length: 10 }, (_, i) => (i % 2 ? a.lock(['x', 'y', 'z']) : b.lock(['z', 'y', 'x'])).run(work)))
 })
 
-everywhere('waiting for a lock can be called off', async ({ open }) => {
+everywhere('a wait for a lock can be aborted', async ({ open }) => {
   await using a = await open('a')
   const stop = new AbortController()
   await using _held = await a.lock('k').acquire()
-  const asked = a.lock('k').acquire({ signal: stop.signal })
+  const pending = a.lock('k').acquire({ signal: stop.signal })
   stop.abort(new Error('enough'))
-  await expect(asked).rejects.toThrow('enough')
+  await expect(pending).rejects.toThrow('enough')
 })

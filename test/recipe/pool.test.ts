@@ -2,12 +2,12 @@ import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Lease } from '../../src/lease.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { type SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { everywhere } from '../support/recipe-places.ts'
 import { place } from '../support/resp-place.ts'
 
-everywhere('any so many of those that match are taken, all at once, and given back together', async ({ open }) => {
+everywhere('any of the matching members are taken, all at once, and released together', async ({ open }) => {
   await using owner = await open('owner')
   await using user = await open('user')
   const gpus = owner.pool('gpu')
@@ -24,7 +24,7 @@ everywhere('any so many of those that match are taken, all at once, and given ba
   expect(two.resources).toHaveLength(2)
   expect(two.resources.every(name => ['gpu/0', 'gpu/1', 'gpu/2'].includes(name))).toBe(true)
   expect(await a100.tryTake(2)).toBeUndefined()
-  await using one = await a100.take(1, { wait: 0 })
+  await using one = await a100.take(1, { ifAvailable: true })
   expect(two.resources).not.toContain(one.resources[0])
   await using other = await user.pool('gpu').take(1, { match: { model: 'H100' } })
   expect(other.resources).toEqual(['gpu/3'])
@@ -32,7 +32,8 @@ everywhere('any so many of those that match are taken, all at once, and given ba
   await two.release()
   await using again = await waiting
   expect([...again.resources].sort()).toEqual([...two.resources].sort())
-  await expect(a100.take(4)).rejects.toMatchObject({ code: 'NOT_FOUND', facts: { members: 3, count: 4 } })
+  await expect(a100.take(4, { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD', facts: { members: 3, count: 4 } })
+  expect(await a100.tryTake(4)).toBeUndefined()
 })
 
 everywhere('a member with units is shared out by weight', async ({ open }) => {
@@ -41,7 +42,7 @@ everywhere('a member with units is shared out by weight', async ({ open }) => {
   await owner.pool('machine').offer('big', { units: 8 })
   const machines = user.pool('machine')
   await using five = await machines.take(1, { units: 5 })
-  await using three = await machines.take(1, { units: 3, wait: 0 })
+  await using three = await machines.take(1, { units: 3, ifAvailable: true })
   expect(await machines.tryTake(1, { units: 1 })).toBeUndefined()
   await three.release()
   expect(await machines.tryTake(1, { units: 4 })).toBeUndefined()
@@ -49,10 +50,10 @@ everywhere('a member with units is shared out by weight', async ({ open }) => {
   await five.release()
   await using all = await machines.take()
   expect(all.held).toBe(true)
-  await expect(machines.take(1, { units: 9 })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  await expect(machines.take(1, { units: 9, ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
 })
 
-everywhere('who waits is granted a member that another process offers meanwhile', async ({ open }) => {
+everywhere('a waiter gets a member that another process offers meanwhile', async ({ open }) => {
   await using owner = await open('owner')
   await using user = await open('user')
   await owner.pool('p').offer('a')
@@ -65,16 +66,16 @@ everywhere('who waits is granted a member that another process offers meanwhile'
   expect((await owner.query('p')).pending).toEqual([])
 })
 
-everywhere('a member that is offered again with fewer units is refused to nobody who can use it', async ({ open }) => {
+everywhere('a member that is offered again with fewer units is granted to every taker that fits', async ({ open }) => {
   await using owner = await open('owner')
   await using user = await open('user')
   await using other = await open('other')
   const pool = owner.pool('p')
   const offer = await pool.offer('a', { units: 4 })
   const all = await pool.take()
-  // One wants four units whatever comes, the other all that the member has.
+  // One taker wants four units, the other all units of the member.
   const four = new AbortController()
-  const fixed = user.pool('p').take(1, { units: 4, wait: true, signal: four.signal })
+  const fixed = user.pool('p').take(1, { units: 4, signal: four.signal })
   await expect.poll(async () => (await owner.query('p')).pending.length).toBe(1)
   const whole = other.pool('p').take(1, { wait: '20s' })
   await expect.poll(async () => (await owner.query('p')).pending.length).toBe(2)
@@ -84,14 +85,14 @@ everywhere('a member that is offered again with fewer units is refused to nobody
   await using taken = await whole
   expect(taken.resources).toEqual(['p/a'])
   await taken.release()
-  // A newcomer is not kept waiting behind the one that wants more than there is.
-  await using one = await other.pool('p').take(1, { units: 1, wait: 0 })
+  // A newcomer does not wait behind a taker that wants more units than there are.
+  await using one = await other.pool('p').take(1, { units: 1, ifAvailable: true })
   expect(one.held).toBe(true)
   four.abort(new Error('enough'))
   await expect(fixed).rejects.toThrow('enough')
 })
 
-test('those who wait are served in their order: whoever wants more is not overtaken', async () => {
+test('waiters are served in order: a taker of more members is not overtaken', async () => {
   const { leases, clock } = silentLessor()
   const pool = leases.pool('p')
   for (const name of ['a', 'b']) await pool.offer(name)
@@ -113,7 +114,7 @@ test('those who wait are served in their order: whoever wants more is not overta
   expect(order).toEqual(['both', 'single'])
 })
 
-test('a member whose owner has died is offered no more', async () => {
+test('a member leaves the pool when its owner has died', async () => {
   const { leases, clock, lessor, log } = silentLessor({ holder: 'owner' })
   const user = silentLessor({ holder: 'user', clock, log })
   await leases.pool('p').offer('a', { ttl: 1_000 })
@@ -124,7 +125,7 @@ test('a member whose owner has died is offered no more', async () => {
   lessor.answer()
 })
 
-test('a member that is offered while one waits is taken, at once and once', async () => {
+test('a member that is offered during a wait is taken, at once and once', async () => {
   const { leases, clock, log } = silentLessor({ holder: 'owner' })
   const user = silentLessor({ holder: 'user', clock, log }).leases
   const pool = leases.pool('p')
@@ -145,7 +146,7 @@ test('a member that is offered while one waits is taken, at once and once', asyn
   expect(taken.held).toBe(true)
 })
 
-test('one that comes to match while others wait goes to who asked first, of those whom it matches', async () => {
+test('a member that comes to match goes to the first waiter that it matches', async () => {
   const { leases, clock } = silentLessor()
   const pool = leases.pool('p')
   for (const name of ['a', 'b']) await pool.offer(name, { labels: { model: 'A100' } })
@@ -171,10 +172,10 @@ test('one that comes to match while others wait goes to who asked first, of thos
   await clock.settle()
   await (await early).release()
   expect((await late).resources).toEqual(['p/d'])
-  await expect(pool.relabel(other, 'nobody', {})).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  await expect(pool.relabel(other, 'missing', {})).rejects.toMatchObject({ code: 'NOT_FOUND' })
 })
 
-test('members that are offered one by one make up what one waits for; units that do not fit are not among them', async () => {
+test('members that are offered one by one add up for a waiter; members with too few units do not count', async () => {
   const { leases, clock } = silentLessor()
   const pool = leases.pool('p')
   for (const name of ['a', 'b']) await pool.offer(name, { units: 4 })
@@ -192,7 +193,7 @@ test('members that are offered one by one make up what one waits for; units that
   await full.release()
 })
 
-test('a wait that is called off leaves nothing behind, also among the members that came later', async () => {
+test('an aborted wait leaves no waiter behind, not even at members that came later', async () => {
   const { leases, clock } = silentLessor()
   const pool = leases.pool('p')
   await pool.offer('a')
@@ -219,7 +220,7 @@ test('a wait that is called off leaves nothing behind, also among the members th
   await holder.release()
 })
 
-test('who lost its place asks again for all that it had come to wait for', async () => {
+test('a waiter that lost its place requests again all members that it had come to wait for', async () => {
   const { leases, clock, log } = silentLessor({ holder: 'owner' })
   const user = silentLessor({ holder: 'user', clock, log })
   const pool = leases.pool('p')
@@ -245,36 +246,36 @@ test('who lost its place asks again for all that it had come to wait for', async
   expect(lease.resources).toEqual(['p/c'])
 })
 
-test('one who says how long it waits also waits for members', async () => {
+test('a wait also waits for members to be offered', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   const pool = leases.pool('late')
-  const told = expect(pool.take(1, { wait: '2s' })).rejects.toMatchObject({ code: 'TIMEOUT' })
+  const rejection = expect(pool.take(1, { wait: '2s' })).rejects.toMatchObject({ code: 'TIMEOUT' })
   await clock.advance(2_100)
-  await told
-  const asked = pool.take(2, { wait: '1m' })
+  await rejection
+  const pending = pool.take(2, { wait: '1m' })
   await clock.settle()
   await using _one = await pool.offer('one')
   await clock.advance(1_000)
   await using _two = await pool.offer('two')
   await clock.settle()
-  await using both = await asked
+  await using both = await pending
   expect([...both.resources].sort()).toEqual(['late/one', 'late/two'])
   const stop = new AbortController()
-  const left = expect(pool.take(3, { wait: true, signal: stop.signal })).rejects.toThrow('enough')
+  const left = expect(pool.take(3, { signal: stop.signal })).rejects.toThrow('enough')
   await clock.settle()
   stop.abort(new Error('enough'))
   await left
 })
 
-test('what an offer needs of the policy goes with it, and an operator’s rules stay', async () => {
+test('the capacity that an offer sets ends with it, and the rules of an operator stay', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   const pool = leases.pool('m')
   const rules = async () =>
     (await leases.read({ kind: 'policies' })).value.map(({ prefix, rules }) => [prefix, rules.capacity, rules.ttlMax])
   const plain = await pool.offer('a', { units: 4 })
-  await leases.policy('m/b', { ttlMax: 60_000 })
+  await leases.setPolicy('m/b', { ttlMax: 60_000 })
   const ruled = await pool.offer('b', { units: 8 })
   expect(await rules()).toEqual([
     ['m/a', 4, undefined],
@@ -285,25 +286,25 @@ test('what an offer needs of the policy goes with it, and an operator’s rules 
   await clock.advance(1_000)
   expect(await rules()).toEqual([['m/b', undefined, 60_000]])
   const kept = await pool.offer('c', { units: 2 })
-  await leases.policy('m/c', { capacity: 2, ttlMax: 5_000 })
+  await leases.setPolicy('m/c', { capacity: 2, ttlMax: 5_000 })
   await kept.release()
   await clock.advance(1_000)
   expect(await rules()).toContainEqual(['m/c', 2, 5_000])
 })
 
-test('a member is for one alone again when it is offered so, though its last owner shared it out and died', async () => {
+test('a member that is offered with one unit is exclusive again, even if its last owner shared it and died', async () => {
   const { clock, log, lessor, leases: dying } = silentLessor({ holder: 'dying' })
   await using next = silentLessor({ clock, log, holder: 'next' }).leases
   await dying.pool('gpu').offer('0', { units: 4, ttl: '1s' })
   lessor.end(new Error('killed'))
   await clock.advance(5_000)
   await next.pool('gpu').offer('0')
-  await using first = await next.pool('gpu').take(1, { wait: 0 })
+  await using first = await next.pool('gpu').take(1, { ifAvailable: true })
   expect(await next.pool('gpu').tryTake()).toBeUndefined()
   expect(first.held).toBe(true)
 })
 
-test('what was offered while one had lost its place is among what it waits for when it is back', async () => {
+test('members that were offered while a waiter had lost its place count when it has queued again', async () => {
   const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
   await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
   await owner.pool('p').offer('a', { ttl: '1h' })
@@ -323,7 +324,7 @@ test('what was offered while one had lost its place is among what it waits for w
   await leases[Symbol.asyncDispose]()
 })
 
-test('what somebody else has written among the members is none, and keeps nobody from taking', async () => {
+test('a foreign entry among the members is ignored, and takers are not disturbed', async () => {
   await using leases = silentLessor().leases
   await leases.pool('p').offer('a')
   await leases.grant({ entries: { 'pool/p/note': 'hello', 'pool/p/null': 'null', 'pool/p/no': '{"labels":{},"units":0}' } })
@@ -332,7 +333,7 @@ test('what somebody else has written among the members is none, and keeps nobody
   expect(lease.resources).toEqual(['p/a'])
 })
 
-/** What is asked of this lessor by a command of that kind waits until `first` is done, once. */
+/** Delays the first command of that kind at this lessor until `first` is done. */
 function before(lessor: SilentLessor, kind: Command['kind'], first: () => Promise<unknown>): void {
   const propose = lessor.propose.bind(lessor)
   lessor.propose = async (command, options) => {
@@ -344,7 +345,7 @@ function before(lessor: SilentLessor, kind: Command['kind'], first: () => Promis
   }
 }
 
-test('a member that is withdrawn just as one takes is passed over', async () => {
+test('a member that is withdrawn during a take is skipped', async () => {
   const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
   await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
   const shared = await owner.pool('p').offer('a', { units: 4 })
@@ -353,13 +354,13 @@ test('a member that is withdrawn just as one takes is passed over', async () => 
     await shared.release()
     await clock.advance(2_000)
   })
-  const lease = await leases.pool('p').take(1, { wait: 0 })
+  const lease = await leases.pool('p').take(1, { ifAvailable: true })
   expect(lease.resources).toEqual(['p/b'])
   await expect(leases.pool('p').take(1, { ttl: '900h' })).rejects.toMatchObject({ code: 'INVALID' })
   await leases[Symbol.asyncDispose]()
 })
 
-test('who takes a member over from one that withdraws it finds its capacity, whichever is first', async () => {
+test('an owner that takes over a member from another that withdraws it keeps its capacity, in either order', async () => {
   const { clock, log, lessor, leases: old } = silentLessor({ holder: 'old' })
   const { lessor: way, leases: young } = silentLessor({ clock, log, holder: 'young' })
   const capacity = async () => (await young.read({ kind: 'resource', resource: 'p/a' }, { consistent: true })).value.capacity
@@ -386,29 +387,29 @@ test('who takes a member over from one that withdraws it finds its capacity, whi
   await Promise.all([old, young].map(each => each[Symbol.asyncDispose]()))
 })
 
-test('a member of its own is offered with a key that may not read', async () => {
+test('a key that may not read can offer a member', async () => {
   await using here = await place()
   const allow = [{ verb: 'register', prefix: 'pool/p' }] as const
-  await here.lessor.propose({ kind: 'key', name: 'owner', hash: hashOf('owner'), allow })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'owner', hash: hashSecret('owner'), allow })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using owner = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'owner' })
   await using offer = await owner.pool('p').offer('a')
   expect(offer.held).toBe(true)
   await expect(owner.pool('p').offer('b', { units: 4 })).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })
 
-test('a pool has more members than one can ask for at once: all of them are taken, free ones first', async () => {
+test('a pool may have more members than one request can name: all of them can be taken, free ones first', async () => {
   const { leases } = silentLessor()
   const pool = leases.pool('gpu')
   const offers = await Promise.all(Array.from({ length: 300 }, (_, i) => pool.offer(`${i}`)))
   const taken: Lease[] = []
-  for (let i = 0; i < 300; i++) taken.push(await pool.take(1, { wait: 0 }))
+  for (let i = 0; i < 300; i++) taken.push(await pool.take(1, { ifAvailable: true }))
   expect(new Set(taken.flatMap(({ resources }) => resources)).size).toBe(300)
-  await expect(pool.take(1, { wait: 0 })).rejects.toMatchObject({ code: 'HELD' })
+  await expect(pool.take(1, { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
   const waiting = pool.take(2, { wait: '10s' })
   for (const lease of taken) await lease.release()
   const got = await waiting
   expect(got.resources).toHaveLength(2)
-  // Those that nobody keeps are collected, and withdrawn.
+  // Without references the offers would be collected, and withdrawn.
   for (const lease of [got, ...offers]) await lease.release()
 })

@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { everywhere } from '../support/recipe-places.ts'
 
-everywhere('what hangs on a session ends with it, in one revision', async ({ open }) => {
+everywhere('leases and entries under a session end with it, in one revision', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   const session = await a.session({ ttl: '20m', labels: { user: 'ada' } })
@@ -20,12 +20,12 @@ everywhere('what hangs on a session ends with it, in one revision', async ({ ope
   expect(await b.tryAcquire('file/readme')).toBeDefined()
 })
 
-test('activity keeps a session, silence ends it, and its end is told once', async () => {
+test('activity keeps a session, inactivity ends it, and ended resolves once', async () => {
   const { clock, leases, lessor } = silentLessor()
   const session = await leases.session({ ttl: '20m' })
   const file = await session.acquire('file/a', { ttl: '1m' })
-  let told = 0
-  void session.ended.then(() => told++)
+  let ends = 0
+  void session.ended.then(() => ends++)
   for (let i = 0; i < 12; i++) {
     await clock.advance(600_000)
     session.touch()
@@ -37,14 +37,14 @@ test('activity keeps a session, silence ends it, and its end is told once', asyn
   expect(session.active).toBe(false)
   expect(lessor.proposals.filter(({ kind }) => kind === 'release')).toHaveLength(1)
   expect((await leases.read({ kind: 'summary' })).revision).toBe(revision + 1)
-  expect(told).toBe(1)
+  expect(ends).toBe(1)
   expect(await session.ended).toMatchObject({ code: 'LOST', facts: { cause: 'inactive' } })
   expect(file.signal.reason).toMatchObject({ facts: { cause: 'parent' } })
   await clock.settle()
   expect((await leases.query()).held).toEqual([])
 })
 
-test('a session lasts no longer than its longest life, however active', async () => {
+test('a session lasts no longer than maxLife, however active', async () => {
   const { clock, leases } = silentLessor()
   await using session = await leases.session({ ttl: '20m', maxLife: '1h' })
   for (let i = 0; i < 8; i++) {
@@ -54,23 +54,23 @@ test('a session lasts no longer than its longest life, however active', async ()
   expect(session.active).toBe(false)
 })
 
-everywhere('whoever waits under a session that ends is told so, and one asked for while it ends is not handed out', async ({ open }) => {
+everywhere('a wait under a session that ends rejects with GONE, and so does a request that is made while it ends', async ({ open }) => {
   await using a = await open('a')
   await using b = await open('b')
   await using _busy = await b.acquire('busy')
   const session = await a.session()
   let onQueued = (_: number) => {}
   const queued = new Promise<number>(resolve => (onQueued = resolve))
-  const waiting = session.acquire('busy', { onQueued }).catch((error: unknown) => error)
+  const waiting = session.acquire('busy', { advanced: { onQueued } }).catch((error: unknown) => error)
   await queued
-  const late = [session.acquire('free', { ttl: 10_000 }), session.begin()].map(asked => asked.catch((error: unknown) => error))
+  const late = [session.acquire('free', { ttl: 10_000 }), session.begin()].map(pending => pending.catch((error: unknown) => error))
   await session.end()
   expect(await waiting).toMatchObject({ code: 'GONE', facts: { cause: 'parent' } })
   for (const error of await Promise.all(late)) expect(error).toMatchObject({ code: 'GONE' })
   await vi.waitFor(async () => expect(await b.query()).toMatchObject({ held: [{ resource: 'busy' }], pending: [] }))
 })
 
-test('what hangs on a session and has something to stop is released after that, and its units are not free before', async () => {
+test('a lease under a session whose onLost has work to stop is released after that, and its units are not free before', async () => {
   const { clock, leases } = silentLessor()
   const session = await leases.session({ ttl: '20m' })
   let stopped = () => {}
@@ -80,13 +80,13 @@ test('what hangs on a session and has something to stop is released after that, 
   await session.end()
   await clock.settle()
   expect(await leases.tryAcquire('slow')).toBeUndefined()
-  await using _quick = await leases.acquire('quick', { wait: 0 })
+  await using _quick = await leases.acquire('quick', { ifAvailable: true })
   stopped()
   await clock.settle()
-  await using _slow = await leases.acquire('slow', { wait: 0 })
+  await using _slow = await leases.acquire('slow', { ifAvailable: true })
 })
 
-test('a session that the lessor has ended already leaves nothing frozen behind', async () => {
+test('a session that the lessor has ended already leaves no frozen resource behind', async () => {
   const { clock, leases } = silentLessor()
   const session = await leases.session({ ttl: '20m' })
   await session.acquire('x', { ttl: '1h' })
@@ -97,5 +97,5 @@ test('a session that the lessor has ended already leaves nothing frozen behind',
   await clock.advance(700_000)
   expect(await ended).toMatchObject({ code: 'LOST' })
   await clock.settle()
-  await using _again = await leases.acquire('x', { wait: 0 })
+  await using _again = await leases.acquire('x', { ifAvailable: true })
 })

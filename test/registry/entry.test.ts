@@ -22,7 +22,7 @@ const card = {
 }
 
 describe('a registration', () => {
-  test('is kept as it was given, an agent card to the letter', () => {
+  test('is read back exactly as it was written, including an A2A agent card', () => {
     const given = {
       ...plain,
       ...{ capabilities: ['plan', 'estimate'], tags: ['blue'], metadata: card, weight: 3, zone: 'eu/fra/7', generation: 4 },
@@ -35,11 +35,11 @@ describe('a registration', () => {
     expect(JSON.stringify(readRegistration(key, value)!.metadata)).toBe(JSON.stringify(card))
   })
 
-  test('says little when there is little to say', () => {
+  test('stores no default values', () => {
     expect(entryOf(registrationOf(plain))).toEqual({ key: 'services/planner/p-1', value: '{"addresses":["http://10.0.0.7:8080"]}' })
   })
 
-  test('fits the kernel’s limit even when everything in it is as large as it may be', () => {
+  test('of the largest allowed size fits the limit of an entry', () => {
     const words = Array.from({ length: 12 }, (_, i) => `${i}`.padStart(128, 'w'))
     const full = registrationOf({ ...plain, metadata: 'm'.repeat(8_190), capabilities: words, tags: words })
     expect(Buffer.byteLength(entryOf(full).value)).toBeLessThan(16_384)
@@ -54,7 +54,7 @@ describe('a registration', () => {
     '[::1]:80',
     'ws://münchen.example:1',
     'unix+http://box',
-  ])('has an address like %s', address => {
+  ])('accepts the address %s', address => {
     expect(registrationOf({ ...plain, address }).addresses).toEqual([address])
   })
 })
@@ -70,7 +70,7 @@ const wrong: readonly (readonly [string, object])[] = [
   ['a service that is __proto__', { service: '__proto__' }],
   ['an instance that is constructor', { instance: 'constructor' }],
   ['an empty instance', { instance: '' }],
-  ['an instance that is no text', { instance: 7 }],
+  ['an instance that is not a string', { instance: 7 }],
   ['names that are too long together', { service: 's'.repeat(300), instance: 'i'.repeat(300) }],
   ['half of a surrogate pair', { instance: '\ud800' }],
   ['both address and addresses', { addresses: ['a:1'] }],
@@ -100,7 +100,7 @@ const wrong: readonly (readonly [string, object])[] = [
       'http://a\u0000',
     ],
   ].map(address => [`the address ${String(address).slice(0, 30)}`, { address }] as const),
-  ['capabilities that are no list', { capabilities: 'plan' }],
+  ['capabilities that are not a list', { capabilities: 'plan' }],
   ['65 capabilities', { capabilities: Array.from({ length: 65 }, (_, i) => `c${i}`) }],
   ['a capability of 129 bytes', { capabilities: ['c'.repeat(129)] }],
   ['a capability with a control character', { capabilities: ['a\u001bb'] }],
@@ -115,55 +115,55 @@ const wrong: readonly (readonly [string, object])[] = [
   ['metadata with a Map', { metadata: new Map() }],
   ['metadata with Infinity', { metadata: [Number.POSITIVE_INFINITY] }],
   ['metadata with undefined', { metadata: [undefined] }],
-  ['half a weight', { weight: 0.5 }],
-  ['a weight below nothing', { weight: -1 }],
+  ['a weight that is not whole', { weight: 0.5 }],
+  ['a negative weight', { weight: -1 }],
   ['a zone with an empty segment', { zone: 'eu//fra' }],
-  ['a generation that is no safe integer', { generation: 2 ** 53 }],
+  ['a generation that is not a safe integer', { generation: 2 ** 53 }],
   ['a host with an empty label', { address: 'http://a..b:80' }],
   ['a host that begins with a dot', { address: '.a:80' }],
   ['a host with a label of 64 bytes', { address: `http://${'x'.repeat(64)}.test:80` }],
   ['a host of 300 bytes', { address: `tcp://${'a.'.repeat(150)}b:80` }],
   ['a check of a host with an empty label', { check: 'http://a..b:80/' }],
-  ['a check without an url', { check: {} }],
+  ['a check without a url', { check: {} }],
   ['a check by command', { check: { url: 'tcp://a:1', args: ['sh'] } }],
   ['a check of a file', { check: 'file:///etc/passwd' }],
   ['a check more often than ten times a second', { check: { url: 'tcp://a:1', interval: 99 } }],
 ]
 
-describe('refused as INVALID, by name', () => {
+describe('registrationOf refuses as INVALID', () => {
   test.each(wrong)('%s', (_, change) => {
     const input = { ...plain, ...change } as RegistrationInput
     expect(() => registrationOf(input)).toThrow(expect.objectContaining({ code: 'INVALID' }))
     expect(({} as { admin?: boolean }).admin).toBeUndefined()
   })
 
-  test('and when it is 16 deep or just 8,192 bytes long it is not', () => {
+  test('only metadata that is deeper than 16 or longer than 8,192 bytes', () => {
     expect(registrationOf({ ...plain, metadata: deep(15) as never }).metadata).toEqual(deep(15))
     expect(registrationOf({ ...plain, metadata: 'x'.repeat(8_190) }).metadata).toHaveLength(8_190)
   })
 })
 
-describe('what somebody else wrote', () => {
+describe('an entry written by any client', () => {
   test.each([
-    ['no JSON', 'services/a/1', '{'],
+    ['not JSON', 'services/a/1', '{'],
     ['a number', 'services/a/1', '7'],
     ['a list', 'services/a/1', '[]'],
     ['null', 'services/a/1', 'null'],
-    ['a field nobody knows', 'services/a/1', '{"addresses":[],"run":"sh"}'],
-    ['another service’s name', 'services/a/1', '{"addresses":["javascript:x"]}'],
-    ['a proto', 'services/a/1', '{"addresses":[],"__proto__":{"x":1}}'],
+    ['an unknown field', 'services/a/1', '{"addresses":[],"run":"sh"}'],
+    ['a bad address', 'services/a/1', '{"addresses":["javascript:x"]}'],
+    ['a __proto__ field', 'services/a/1', '{"addresses":[],"__proto__":{"x":1}}'],
     ['another key', 'pool/a/1', '{"addresses":[]}'],
     ['too short a key', 'services/a', '{"addresses":[]}'],
     ['too long a key', 'services/a/1/x', '{"addresses":[]}'],
-  ])('%s is not listed', (_, key, value) => {
+  ])('is not listed: %s', (_, key, value) => {
     expect(readRegistration(key, value)).toBeUndefined()
   })
 
-  test('takes its names from the key, whatever the value says', () => {
+  test('takes the names from the key, not from the value', () => {
     expect(readRegistration('services/a/1', '{"service":"b","instance":"2","addresses":[]}')).toMatchObject({ service: 'a', instance: '1' })
   })
 
-  test('as a state or a check means nothing when it is none', () => {
+  test('counts as the default state, or as no check, if it cannot be parsed', () => {
     expect(readState('{"status":"fine"}')).toEqual({ status: 'passing', load: 0 })
     expect(readState('x')).toEqual({ status: 'passing', load: 0 })
     expect(readState('{"status":"draining","load":0.25}')).toEqual({ status: 'draining', load: 0.25 })
@@ -171,7 +171,7 @@ describe('what somebody else wrote', () => {
     expect(readCheck('{"status":"critical","reason":"no answer"}')).toEqual({ status: 'critical', reason: 'no answer' })
   })
 
-  test('a load is a number that is not negative', () => {
+  test('must have a load that is a number and not negative', () => {
     for (const load of [-1, Number.NaN, '1', 1e10]) expect(() => stateOf({ load: load as number })).toThrow(/load/)
   })
 })

@@ -38,13 +38,13 @@ async function withLeases(here: ReturnType<typeof memory>) {
   const replica = await here.open()
   const leases = new Leases(replica, { holder: 'a', clock: here.clock })
   const lease = await leases.acquire('jobs/nightly', { ttl: 10_000, entries: { 'service/a': 'x' } })
-  await leases.policy('jobs', { capacity: 1, lockDelay: 5 })
+  await leases.setPolicy('jobs', { capacity: 1, lockDelay: 5 })
   await replica.propose({ kind: 'fence', resource: 'jobs/nightly', token: lease.token })
   await replica.propose({ kind: 'key', name: 'ci', hash: 'ab'.repeat(32), allow: [{ verb: 'admin', prefix: '' }] })
   return { replica, leases, lease }
 }
 
-test('a backup is the state at the end of the log, whole, and is read back wherever it is cut', async () => {
+test('a backup is the complete state at the end of the log, and is read back wherever its bytes are cut', async () => {
   const here = memory()
   const { replica, leases, lease } = await withLeases(here)
   const bytes = await bytesOf(replica.backup())
@@ -73,7 +73,7 @@ test('a restore that has written to the log and cannot read it back is UNKNOWN, 
   await expect(restore(store, backup, { clock: here.clock })).rejects.toMatchObject({ code: 'UNKNOWN' })
 })
 
-test('a damaged backup is refused wherever a bit flipped or it was cut off; one from the future and a foreign file are told apart', async () => {
+test('a damaged backup is refused wherever a bit flipped or it was cut off; a backup of a newer version and a foreign file get errors of their own', async () => {
   const here = memory()
   const { replica, leases } = await withLeases(here)
   const bytes = await bytesOf(replica.backup())
@@ -90,7 +90,7 @@ test('a damaged backup is refused wherever a bit flipped or it was cut off; one 
   await leases[Symbol.asyncDispose]()
 })
 
-test('a restored log gives tokens above all that was given after the backup, and grants nothing until nobody can believe any more', async () => {
+test('a restored log gives tokens above all that were given after the backup, and grants nothing until no holder can still rely on a lost grant', async () => {
   const here = memory()
   const { replica, leases, lease } = await withLeases(here)
   const backup = await bytesOf(replica.backup())
@@ -106,16 +106,16 @@ test('a restored log gives tokens above all that was given after the backup, and
   await using again = new Leases(await here.open(), { holder: 'b', clock: here.clock })
   const { value } = await again.read({ kind: 'resource', resource: 'jobs/nightly' })
   expect(value).toMatchObject({ grants: [{ lease: lease.id, holder: 'a' }], fence: token })
-  await expect(again.acquire('free', { wait: false })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await expect(again.acquire('free', { ifAvailable: true })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   const waiting = again.acquire('jobs/nightly')
   await here.clock.advance(9_000)
   expect((await again.read({ kind: 'summary' })).value).toMatchObject({ quiet: true })
-  // The lease of the backup began its term anew and nobody renews it; the quiet covers the one that the backup does not know.
+  // The lease of the backup began its term anew and is not renewed; the quiet period covers the lease that the backup does not know.
   await here.clock.advance(12_000)
   expect((await waiting).token).toBeGreaterThan(token)
 })
 
-test('into an empty log, too: its counters begin above what the backup may have missed', async () => {
+test('a restore into an empty log starts its counters above those that the backup may have missed', async () => {
   const here = memory()
   const { replica, leases } = await withLeases(here)
   const backup = await bytesOf(replica.backup())
@@ -131,7 +131,7 @@ test('into an empty log, too: its counters begin above what the backup may have 
   expect((await again.read({ kind: 'policies' })).value).toEqual([{ prefix: 'jobs', rules: { capacity: 1, lockDelay: 5 } }])
 })
 
-test('a log that cannot be owned is restored into only while it is empty', async () => {
+test('a log that cannot be owned can be restored into only while it is empty', async () => {
   const here = memory()
   const { replica, leases } = await withLeases(here)
   const backup = await bytesOf(replica.backup())
@@ -143,7 +143,7 @@ test('a log that cannot be owned is restored into only while it is empty', async
   await expect(into(log)).rejects.toMatchObject({ code: 'UNSUPPORTED', message: expect.stringMatching(/empty/) })
 })
 
-test('whoever does not confirm has changed nothing; a log in use is not restored over', async () => {
+test('a restore that is not confirmed changes nothing, and a log in use is not restored over', async () => {
   const here = memory()
   const { replica, leases } = await withLeases(here)
   const backup = await bytesOf(replica.backup())
@@ -164,11 +164,11 @@ test('whoever does not confirm has changed nothing; a log in use is not restored
   expect((await again.read({ kind: 'leases' })).value).toEqual([])
 })
 
-test('a backup is taken while writes go on and snapshots fall due, and a reader that stops half way holds nothing up', async () => {
+test('a backup is taken while writes go on and snapshots become due, and a reader that stops half way delays nothing', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-backup-'))
   try {
     const path = join(folder, 'leases.db')
-    const replica = await Replica.open(new FileStore({ path, own: { name: 'test' } }), { owned: true, snapshotEntries: 50 })
+    const replica = await Replica.open(new FileStore({ path, own: { name: 'test' } }), { owned: true, snapshotRecords: 50 })
     await using leases = new Leases(replica, { holder: 'a' })
     const kept = await Promise.all(Array.from({ length: 400 }, (_, i) => leases.acquire(`r/${i}`)))
     let going = true
@@ -193,7 +193,7 @@ test('a backup is taken while writes go on and snapshots fall due, and a reader 
   }
 })
 
-test('several backups into one file do not disturb each other, and a draft that is not its own is left alone', async () => {
+test('several backups into one file do not disturb each other, and a foreign draft file is left alone', async () => {
   const here = memory()
   const { replica, leases } = await withLeases(here)
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-backup-'))

@@ -119,7 +119,7 @@ async function stateOf(replica: Replica, empty: State): Promise<State> {
   }
 }
 
-test('an owner that reopens its log has the state it had, whatever callers changed', async () => {
+test('an owner that reopens its log has the state it had, even if callers changed their objects', async () => {
   const rig = new Rig()
   const rules: { -readonly [K in keyof PolicyRules]: PolicyRules[K] } = { capacity: 3 }
   const labels: [string, string][] = [['zone', 'a']]
@@ -139,7 +139,7 @@ test('an owner that reopens its log has the state it had, whatever callers chang
   expect((await again.read({ kind: 'resource', resource: 'p' })).value.capacity).toBe(3)
 })
 
-test('answers and views that a caller changes change nothing in the state', async () => {
+test('changing a returned answer or view changes nothing in the state', async () => {
   const rig = new Rig()
   await using replica = await rig.open()
   const commands: readonly Command[] = [
@@ -177,12 +177,12 @@ test('answers and views that a caller changes change nothing in the state', asyn
   expect(replica.hash()).toBe(before)
 })
 
-test('a command that is no plain data is refused, and does not break the copy', async () => {
+test('a command that is not plain data is refused, and does not break the copy', async () => {
   const rig = new Rig()
   await using replica = await rig.open()
   const cyclic: Record<string, unknown> = { kind: 'policy', prefix: 'a' }
   cyclic.rules = cyclic
   expect(await replica.propose(cyclic as unknown as Command)).toMatchObject({ kind: 'refused', code: 'INVALID' })
   await using leases = new Leases(await rig.open(), { clock: rig.clock })
-  await expect(leases.policy('a', cyclic as PolicyRules)).rejects.toMatchObject({ code: 'INVALID' })
+  await expect(leases.setPolicy('a', cyclic as PolicyRules)).rejects.toMatchObject({ code: 'INVALID' })
 })

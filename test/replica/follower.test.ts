@@ -8,7 +8,7 @@ import { type MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
 import { acquire, fate, granted, Line, leases, queued, Rig, renew, until } from '../support/replica/rig.ts'
 
-/** Says where an entry stands, and has lost it before anyone reads that far. */
+/** Reports the position of a record, and loses it before a replica reads that far. */
 class Forgetful extends MemoryStore {
   forgets = false
   reads = 0
@@ -29,7 +29,7 @@ class Forgetful extends MemoryStore {
   override async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
     if (wait === undefined && this.forgets && ++this.reads > 1_000) throw new LeaseError('DIVERGED', 'it was read a thousand times')
     const read = await super.read(after, wait && { wait })
-    // Whoever waits hears of it too late.
+    // A waiting reader learns of it too late.
     if (wait !== undefined && this.forgets) await new Promise((_, reject) => wait.addEventListener('abort', () => reject(wait.reason)))
     return read
   }
@@ -37,7 +37,7 @@ class Forgetful extends MemoryStore {
 
 describe('a log that lost its tail', () => {
   for (const owned of [false, true]) {
-    test(`is noticed before anything is decided on it, and everyone is told (${owned ? 'owned' : 'shared'})`, async () => {
+    test(`is noticed before anything is decided on it, and all callers get the error (${owned ? 'owned' : 'shared'})`, async () => {
       const rig = new Rig()
       const line = new Line()
       await using replica = await rig.open({ owned, line })
@@ -61,7 +61,7 @@ describe('a log that lost its tail', () => {
     })
   }
 
-  test('a proposal that may be in the log is told UNKNOWN, not that it failed', async () => {
+  test('a proposal that may be in the log fails with UNKNOWN, not with UNAVAILABLE', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
@@ -78,7 +78,7 @@ describe('a log that lost its tail', () => {
     expect(replica.signal.reason).toMatchObject({ code: 'DIVERGED' })
   })
 
-  test('a second loss does not cut short the quiet that the first one asked for', async () => {
+  test('a second loss does not shorten the quiet period of the first', async () => {
     const rig = new Rig()
     await using first = await rig.open()
     const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: 600_000 })))
@@ -99,7 +99,7 @@ describe('a log that lost its tail', () => {
     }
   })
 
-  test('the number of a key that was lost is not given again', async () => {
+  test('the id of a lost key is not given again', async () => {
     const rig = new Rig()
     await using before = await rig.open()
     granted(await before.propose(acquire('ann', 'a')))
@@ -114,7 +114,7 @@ describe('a log that lost its tail', () => {
     expect(await after.propose(key)).toMatchObject({ kind: 'done', id: 2 })
   })
 
-  test('whoever watches begins anew after it: what was heard may be among what was lost', async () => {
+  test('watches must resync after it: events they delivered may be among the lost ones', async () => {
     const rig = new Rig()
     await using before = await rig.open()
     const { lease } = granted(await before.propose(acquire('ann', 'a')))
@@ -131,7 +131,7 @@ describe('a log that lost its tail', () => {
     }
   })
 
-  test('an entry that was acknowledged and is gone is not looked for for ever', async () => {
+  test('a replica does not search for ever for an acknowledged record that is gone', async () => {
     const rig = new Rig()
     const store = new Forgetful({ log: rig.log, clock: rig.clock })
     await using replica = await Replica.open(store, { clock: rig.clock })
@@ -145,7 +145,7 @@ describe('a log that lost its tail', () => {
     expect(store.reads).toBeLessThan(10)
   })
 
-  test('a replica that only reads notices when the log has grown again', async () => {
+  test('a replica that only reads notices a log that lost its tail and has grown again', async () => {
     const rig = new Rig()
     await using reader = await rig.open()
     await using writer = await rig.open()
@@ -164,7 +164,7 @@ describe('a log that lost its tail', () => {
   })
 
   for (const owned of [false, true]) {
-    test(`whoever recovers it begins above all that the survivor saw, and is quiet for the longest ttl (${owned ? 'owned' : 'shared'})`, async () => {
+    test(`recovery begins above all that the survivor saw, with a quiet period of the longest ttl (${owned ? 'owned' : 'shared'})`, async () => {
       const rig = new Rig()
       const first = await rig.open({ owned })
       const kept = granted(await first.propose(acquire('ann', 'a', { ttl: 20_000 })))
@@ -201,7 +201,7 @@ describe('a log that lost its tail', () => {
     })
   }
 
-  test('a log found empty still grows: its counters start from the wall clock', async () => {
+  test('counters of a log found empty still grow: they start from the wall clock', async () => {
     const rig = new Rig()
     const first = await rig.open()
     const before = granted(await first.propose(acquire('ann', 'a')))
@@ -216,8 +216,8 @@ describe('a log that lost its tail', () => {
   })
 })
 
-describe('an owner taken for dead', () => {
-  test('is disowned by its next append: told so, by name, and nothing of it was done', async () => {
+describe('an owner that was taken for dead', () => {
+  test('is disowned by its next append: the error names the new owner, and nothing was done', async () => {
     const rig = new Rig()
     await using first = await rig.open({ owned: true })
     granted(await first.propose(acquire('ann', 'a')))
@@ -233,9 +233,9 @@ describe('an owner taken for dead', () => {
 })
 
 describe('snapshots', () => {
-  test('a large state is not copied over and over: as much is written between two as one takes', async () => {
+  test('a large state is not copied over and over: as many bytes are written between two snapshots as one takes', async () => {
     const rig = new Rig()
-    await using replica = await rig.open({ snapshotBytes: 1_000, snapshotEntries: 20 })
+    await using replica = await rig.open({ snapshotBytes: 1_000, snapshotRecords: 20 })
     const ids: number[] = []
     for (let i = 0; i < 20; i++) {
       const all = await Promise.all(Array.from({ length: 100 }, (_, j) => replica.propose(acquire('ann', `a/${i}/${j}`))))
@@ -252,9 +252,9 @@ describe('snapshots', () => {
     expect(made).toBeLessThan(6)
   })
 
-  test('are taken in slices while commands go on, and lead to the same state', async () => {
+  test('are taken in slices while commands are applied, and lead to the same state', async () => {
     const rig = new Rig()
-    await using replica = await rig.open({ snapshotEntries: 40 })
+    await using replica = await rig.open({ snapshotRecords: 40 })
     await Promise.all(Array.from({ length: 5_000 }, (_, i) => replica.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 }))))
     for (let i = 0; i < 400; i++) {
       await replica.propose({
@@ -270,12 +270,12 @@ describe('snapshots', () => {
     expect(other.hash()).toBe(replica.hash())
   })
 
-  test('are made by one of many: the others find it there', async () => {
+  test('are taken by one of many replicas: the others find it', async () => {
     const rig = new Rig()
     const replicas = [
-      await rig.open({ snapshotEntries: 40 }),
-      await rig.open({ snapshotEntries: 40 }),
-      await rig.open({ snapshotEntries: 40 }),
+      await rig.open({ snapshotRecords: 40 }),
+      await rig.open({ snapshotRecords: 40 }),
+      await rig.open({ snapshotRecords: 40 }),
     ]
     for (let i = 0; i < 400; i++) {
       granted(await replicas[i % 3]!.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 })))
@@ -291,7 +291,7 @@ describe('snapshots', () => {
     for (const size of [1, 7, 1_000, 1_000_000]) {
       const rig = new Rig()
       const line = new Line()
-      await using replica = await rig.open({ line, snapshotEntries: 10 })
+      await using replica = await rig.open({ line, snapshotRecords: 10 })
       const { store } = line
       const keep = store!.snapshot.bind(store)
       store!.snapshot = (at, bytes) => keep(at, piecesOf(size, bytes))
@@ -304,7 +304,7 @@ describe('snapshots', () => {
     }
   })
 
-  test('a replica that was cut off while the log lost what it had seen, and was trimmed, notices it by the snapshot', async () => {
+  test('a replica that was cut off while the log lost records and was trimmed notices the loss by the snapshot', async () => {
     const rig = new Rig()
     const line = new Line()
     await using behind = await rig.open({ line })
@@ -312,8 +312,8 @@ describe('snapshots', () => {
     await rig.clock.settle()
     line.ways.read.push(...Array(4).fill(5_000)) // it hears nothing for a while
     const lost = granted(await behind.propose(acquire('ann', 'b', { ttl: 60_000 })))
-    rig.log.loseTail(1) // before anyone else has seen it
-    await using busy = await rig.open({ snapshotEntries: 20 })
+    rig.log.loseTail(1) // before another replica has seen it
+    await using busy = await rig.open({ snapshotRecords: 20 })
     for (let i = 0; i < 100; i++) {
       granted(await busy.propose(acquire('bob', `b/${i}`)))
       await turn()
@@ -322,24 +322,24 @@ describe('snapshots', () => {
     const answer = fate(behind.propose(acquire('ann', 'late')))
     await rig.clock.advance(30_000)
     expect(answer.error?.code).toBe('DIVERGED')
-    expect(behind.signal.reason).toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/without entry/) })
+    expect(behind.signal.reason).toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/without record/) })
     expect(behind.survivor.token).toBeGreaterThan(lost.tokens[0]!)
-    // Those who never saw it go on: it is for the one who did to say so.
+    // Replicas that never saw it go on: only the one that did can report it.
     expect(busy.signal.aborted).toBe(false)
     granted(await busy.propose(acquire('bob', 'more')))
   })
 
-  test('a replica behind the trimmed log begins from the snapshot, its watchers are told, and it answers again', async () => {
+  test('a replica behind the trimmed log starts from the snapshot, sends its watchers a resync, and answers again', async () => {
     const rig = new Rig()
     const line = new Line()
     await using behind = await rig.open({ line })
-    await using busy = await rig.open({ snapshotEntries: 20 })
+    await using busy = await rig.open({ snapshotRecords: 20 })
     granted(await behind.propose(acquire('ann', 'a', { ttl: 60_000 })))
     await rig.clock.settle()
-    const told: string[] = []
+    const received: string[] = []
     const controller = new AbortController()
     const watching = (async () => {
-      for await (const events of behind.watch('', { signal: controller.signal })) told.push(...events.map(({ type }) => type))
+      for await (const events of behind.watch('', { signal: controller.signal })) received.push(...events.map(({ type }) => type))
     })()
     await rig.clock.settle()
     line.ways.read.push(5_000, 5_000) // it hears nothing for a while
@@ -352,8 +352,8 @@ describe('snapshots', () => {
     await rig.clock.advance(30_000)
     expect(behind.stats.reloads).toBeGreaterThan(0)
     expect(answer.value?.kind).toBe('granted')
-    expect(told).toContain('resync')
-    expect(told.slice(told.indexOf('resync') + 1)).not.toContain('resync')
+    expect(received).toContain('resync')
+    expect(received.slice(received.indexOf('resync') + 1)).not.toContain('resync')
     await rig.clock.settle()
     expect(behind.hash()).toBe(busy.hash())
     controller.abort()
@@ -362,13 +362,13 @@ describe('snapshots', () => {
 })
 
 describe('replicas that differ', () => {
-  test('come to the same state under any load, each from its own end', async () => {
+  test('reach the same state under any load, each with its own connection', async () => {
     for (const seed of [1, 2, 3]) {
       const rig = new Rig()
       const random = chance(seed)
       const lines = [new Line(), new Line(), new Line()]
       const replicas: Replica[] = []
-      for (const line of lines) replicas.push(await rig.open({ line, snapshotEntries: 50 }))
+      for (const line of lines) replicas.push(await rig.open({ line, snapshotRecords: 50 }))
       const asked: Promise<unknown>[] = []
       const known: number[] = []
       for (let i = 0; i < 1_500; i++) {
@@ -400,7 +400,7 @@ describe('replicas that differ', () => {
     }
   })
 
-  test('are found out by the trail that an entry carries', async () => {
+  test('are detected by the trail that a record carries', async () => {
     const rig = new Rig()
     await using replica = await rig.open()
     granted(await replica.propose(acquire('ann', 'a')))
@@ -411,7 +411,7 @@ describe('replicas that differ', () => {
   })
 })
 
-describe('entries that cannot be understood', () => {
+describe('records that cannot be decoded', () => {
   const cases: readonly [what: string, inject: (rig: Rig) => Promise<void>, code: string, message: RegExp][] = [
     [
       'newer rules',
@@ -436,12 +436,12 @@ describe('entries that cannot be understood', () => {
         await rig.inject(bytes)
       },
       'DIVERGED',
-      /entry 2 is damaged/,
+      /record 2 is damaged/,
     ],
-    ['nothing at all', rig => rig.inject(new Uint8Array(0)), 'DIVERGED', /entry 2 is damaged/],
+    ['nothing at all', rig => rig.inject(new Uint8Array(0)), 'DIVERGED', /record 2 is damaged/],
   ]
   for (const [what, inject, code, message] of cases) {
-    test(`${what}: a coded error for whoever reads it, at once and on opening`, async () => {
+    test(`${what}: all readers get a coded error, at once and on opening`, async () => {
       const rig = new Rig()
       await using replica = await rig.open()
       granted(await replica.propose(acquire('ann', 'a')))

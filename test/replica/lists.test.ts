@@ -1,10 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Command, Scope } from '../../src/kernel/command.ts'
-import { RecentEvents } from '../../src/kernel/event.ts'
-import { among, common } from '../../src/kernel/prefixes.ts'
 import type { LeaseView, Lessor, Query, View } from '../../src/lessor.ts'
 import { ListReader } from '../../src/replica/lists.ts'
+import { RecentEvents } from '../../src/replica/recent-events.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { anonymousCaller } from '../../src/server/access-control.ts'
 import { GuardedLessor, MAX_LISTED } from '../../src/server/guarded-lessor.ts'
@@ -27,17 +26,17 @@ function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly s
     }
   }
   const recent = new RecentEvents(world.state.revision)
-  let told = world.events.length
+  let kept = world.events.length
   seen.lists = new ListReader({
     ...{ clock: new Between(), state: () => world.state, stride },
     remaining: () => ++seen.remaining,
-    named(after, tell) {
-      for (; told < world.events.length; told++) recent.push([world.events[told]!])
-      const each = ({ lease }: { readonly lease: number }) => {
-        tell(lease)
+    named(after, each) {
+      for (; kept < world.events.length; kept++) recent.push([world.events[kept]!])
+      const filter = ({ lease }: { readonly lease: number }) => {
+        each(lease)
         return false
       }
-      return recent.after(after, each) !== undefined
+      return recent.after(after, filter) !== undefined
     },
   })
   return seen
@@ -52,7 +51,7 @@ function many(count: number): World {
 const ids = ({ value }: View) => (value as readonly LeaseView[]).map(({ lease }) => lease)
 
 describe('a list', () => {
-  test('makes views of what it shows, and of nothing else', async () => {
+  test('makes views only of the items that it returns', async () => {
     const seen = lists(many(1_000), { stride: 5_000 })
     const { value, more } = await seen.lists.read({ kind: 'leases', limit: 1 })
     expect([(value as unknown[]).length, more, seen.remaining]).toEqual([1, true, 2]) // the lease and its one grant
@@ -63,7 +62,7 @@ describe('a list', () => {
     expect(await seen.lists.read({ kind: 'leases', limit: 1_000 })).not.toHaveProperty('more')
   })
 
-  test('looks at nothing for one who may see nothing, and goes no further than its limit', async () => {
+  test('looks at nothing for a key that may see nothing, and stops at its limit', async () => {
     const seen = lists(many(1_000), { stride: 100 })
     expect(await seen.lists.read({ kind: 'leases', within: [], own: { key: 9, claims: [''] } })).toMatchObject({ value: [] })
     expect(await seen.lists.read({ kind: 'leases', prefix: 'odd', within: ['even'] })).toMatchObject({ value: [] })
@@ -74,7 +73,7 @@ describe('a list', () => {
     expect([seen.turns, seen.remaining]).toEqual([0, 8 + 4])
   })
 
-  test('that takes long lets everyone else have a turn between its strides, and several of them take one after the other', async () => {
+  test('yields to other work between its strides when it is long, and long lists run one after the other', async () => {
     const seen = lists(many(1_000), { stride: 100 })
     const [leases, resources] = await Promise.all([
       seen.lists.read({ kind: 'leases', holder: 'h3' }),
@@ -84,16 +83,16 @@ describe('a list', () => {
     expect(seen.turns).toBe(20)
   })
 
-  test('ends with the one who asked for it, and those behind it go on', async () => {
+  test('ends when its caller aborts, and the lists behind it go on', async () => {
     const stop = new AbortController()
     const seen = lists(many(100), { meanwhile: () => stop.abort(new Error('gone')) })
-    const gone = seen.lists.read({ kind: 'leases', holder: 'nobody' }, stop.signal) as Promise<View>
+    const gone = seen.lists.read({ kind: 'leases', holder: 'absent' }, stop.signal) as Promise<View>
     const next = seen.lists.read({ kind: 'leases', prefix: 'odd' }) as Promise<View>
     await expect(gone).rejects.toThrow('gone')
     expect((await next).value).toHaveLength(50)
   })
 
-  test('is one state, whatever changed while names were looked at', async () => {
+  test('shows one state, whatever changed while names were walked', async () => {
     const name = fc.constantFrom('a/1', 'a/2', 'b/1', 'b/2/x', 'c', 'd/9')
     const change = fc.record({ kind: fc.constantFrom('acquire', 'put', 'delete', 'release', 'release one'), name, at: fc.nat(30) })
     const query = fc.record(
@@ -136,26 +135,6 @@ describe('a list', () => {
   })
 })
 
-describe('prefixes', () => {
-  test('several of them are asked at once as one would be, few or many', () => {
-    const names = ['', 'a', 'a/b', 'ab', 'b/c/d', 'b/c', 'x/y']
-    const filler = Array.from({ length: 20 }, (_, i) => `filler/${i}`)
-    for (const prefixes of [[], ['a'], ['a/'], ['b/c'], ['a/b', 'b'], ['']]) {
-      const few = names.filter(among(prefixes))
-      expect(names.filter(among([...prefixes, ...filler]))).toEqual(few)
-    }
-    expect(names.filter(among(['a/', 'b/c']))).toEqual(['a', 'a/b', 'b/c/d', 'b/c'])
-  })
-
-  test('what two sets have in common is under both, and none of it twice', () => {
-    expect(common([''], ['a/', 'a/b', 'c'])).toEqual(['a', 'c'])
-    expect(common(['a/b', 'x'], ['a', 'y'])).toEqual(['a/b'])
-    expect(common(['a'], ['a/b', 'a/c', 'ab'])).toEqual(['a/b', 'a/c'])
-    expect(common(['a'], [])).toEqual([])
-    expect(common([''], [''])).toEqual([''])
-  })
-})
-
 /** How many views each list brought here from the lessor. */
 function counting(lessor: Lessor, brought: number[]): Lessor {
   return new Proxy(lessor, {
@@ -174,7 +153,7 @@ function counting(lessor: Lessor, brought: number[]): Lessor {
 }
 
 describe('at a server', () => {
-  test('a list with a limit, or for a key that may read little, brings no more than is shown', async () => {
+  test('a list with a limit, or for a key that may read little, transfers no more than is shown', async () => {
     const brought: number[] = []
     const clock = new ManualClock()
     await using lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
@@ -211,7 +190,7 @@ describe('at a server', () => {
     expect(brought).toEqual([0])
   })
 
-  test('a long list is written piece by piece, and is the same list', async () => {
+  test('a long list is written in pieces, and is the same list', async () => {
     await using here = await served()
     for (let i = 0; i < 1_201; i++)
       await here.lessor.propose({
@@ -235,7 +214,7 @@ describe('at a server', () => {
     }
   })
 
-  test('a list has an end: more than it holds is a part for whoever asked for one, and refused to others', async () => {
+  test('a list has a maximum length: a longer one is cut for callers that set a limit, and refused to others', async () => {
     const clock = new ManualClock()
     await using lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
     const limits: unknown[] = []
@@ -259,7 +238,7 @@ describe('at a server', () => {
     expect(limits).toEqual(Array(4).fill(MAX_LISTED))
   })
 
-  test('nobody sees more by saying whose eyes a list is for, and one may ask to see less', async () => {
+  test('a caller cannot widen what its key may see, and can narrow it', async () => {
     const clock = new ManualClock()
     await using lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
     await using desk = await GuardedLessor.open({ lessor, clock })
@@ -271,7 +250,7 @@ describe('at a server', () => {
       ((await lessor.propose({ kind: 'key', name, hash: hash.repeat(64), allow })) as { id: number }).id
     const caller = { key: await key('a', 'a'), name: 'a' }
     const other = { key: await key('b', 'b'), name: 'b' }
-    await desk.gate.learn()
+    await desk.access.reloadKeys()
     const acquire = (...names: string[]): Command => ({
       kind: 'acquire',
       holder: 'h',
@@ -285,7 +264,7 @@ describe('at a server', () => {
     const mine = await id(desk.propose(caller, acquire('mine/1')))
     const theirs = await id(desk.propose(other, acquire('mine/2')))
     const unclaimed = await id(lessor.propose(acquire('mine/3')))
-    const given = (await lessor.propose({ kind: 'transfer', lease: unclaimed, to: 'whoever', stopped: true })) as { id: number }
+    const given = (await lessor.propose({ kind: 'transfer', lease: unclaimed, to: 'another', stopped: true })) as { id: number }
     const seen = async (query: object) => ids(await desk.read(caller, { kind: 'leases', ...query } as never))
     expect(await seen({})).toEqual([jobs, mine, given.id])
     expect(await seen({ within: [''] })).toEqual([jobs])

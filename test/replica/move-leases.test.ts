@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { openHere, storeOf } from '../../src/connect/connect.ts'
+import { openInPlace } from '../../src/connect/connect.ts'
+import { storeOf } from '../../src/connect/store-of.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import { moveLeases } from '../../src/replica/move-leases.ts'
@@ -27,8 +28,8 @@ async function held(replica: Replica): Promise<readonly string[]> {
   return leases(replica)
 }
 
-describe('whoever has the new log open while leases are carried into it', () => {
-  test('serves what arrives, as those who come later do', async () => {
+describe('a replica that has the new log open while leases are moved into it', () => {
+  test('serves the leases that arrive, as replicas opened later do', async () => {
     const { to, carry, ann, clock } = await house()
     await using server = await to.open() // started first, as one does
     await using other = await to.open()
@@ -51,7 +52,7 @@ describe('whoever has the new log open while leases are carried into it', () => 
     expect(await held(server)).toEqual([])
   })
 
-  test('is told to begin anew when it watches', async () => {
+  test('sends its watches a resync', async () => {
     const { to, carry, clock } = await house()
     await using server = await to.open()
     const stop = new AbortController()
@@ -70,7 +71,7 @@ describe('whoever has the new log open while leases are carried into it', () => 
     expect(seen.slice(-2)).toEqual(['moved', 'granted'])
   })
 
-  test('is answered by what arrived where its request was under way', async () => {
+  test('answers a pending request by the leases that arrived', async () => {
     const { to, carry, clock } = await house()
     const line = new Line()
     await using server = await to.open({ line })
@@ -122,7 +123,7 @@ describe('whoever has the new log open while leases are carried into it', () => 
     },
   )
 
-  test('serves a backup that is restored into it, too', async () => {
+  test('serves a backup that is restored into the log as well', async () => {
     const { to, old, open, clock } = await house()
     await using server = await to.open()
     await restore(await open(), await readBackup(old.backup()), { clock })
@@ -132,7 +133,7 @@ describe('whoever has the new log open while leases are carried into it', () => 
     expect(await held(later)).toEqual(['ann', 'bob'])
   })
 
-  test('keeps what it has when they cannot be written there', async () => {
+  test('keeps its state when the leases cannot be written there', async () => {
     const { to, old, clock } = await house()
     await using server = await to.open()
     const open = async () => broken(new MemoryStore({ log: to.log, clock }), { snapshot: async () => 'older' })
@@ -142,8 +143,8 @@ describe('whoever has the new log open while leases are carried into it', () => 
   })
 })
 
-describe('leases are granted in one place at most', () => {
-  test('when the move is called off while they are copied', async () => {
+describe('leases are granted in one log at most', () => {
+  test('when the move is cancelled while they are copied', async () => {
     const { to, old, clock } = await house()
     const open = async () => {
       const store = new MemoryStore({ log: to.log, clock })
@@ -176,7 +177,7 @@ describe('leases are granted in one place at most', () => {
     expect(await there.propose(acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
   })
 
-  test('when it is broken off after they have left: the same again completes it, and a third time there is nothing to do', async () => {
+  test('when the move fails after they have left: a repetition completes it, and a third call has nothing to do', async () => {
     const { to, old, clock, carry: carryOn, open } = await house()
     const once = async (alone: boolean) => (alone ? open() : Promise.reject(new Error('killed')))
     await expect(moveLeases(old, { place, open: once, clock })).rejects.toThrow('killed')
@@ -191,7 +192,7 @@ describe('leases are granted in one place at most', () => {
     expect(await old.propose(acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
   })
 
-  test('when another carries them already: that is not called off', async () => {
+  test('when another process is moving them already: that move is not cancelled', async () => {
     const { old, carry } = await house()
     await old.propose({ kind: 'move' })
     await expect(carry()).rejects.toMatchObject({ code: 'INVALID', facts: { moving: true } })
@@ -208,16 +209,16 @@ test('a backup of a log whose leases have left, and such a log, are not restored
 })
 
 describeEngine('redis', 'a server on an engine', () => {
-  test('that was started before the leases came serves them', { timeout: 60_000 }, async () => {
+  test('that was started before the leases arrived serves them', { timeout: 60_000 }, async () => {
     await using redis = await engine('redis')
     const url = `${redis.url}?name=new`
-    await using server = (await openHere(url)) as Replica
-    await using old = (await openHere(`${redis.url}?name=old`)) as Replica
+    await using server = (await openInPlace(url)) as Replica
+    await using old = (await openInPlace(`${redis.url}?name=old`)) as Replica
     const ann = granted(await old.propose(acquire('ann', 'job', { ttl: 60_000 })))
     await moveLeases(old, { place: url, open: () => storeOf(url) })
     expect(await server.propose(acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
     expect(await renew(server, ann.lease)).toEqual([60_000])
-    await using later = (await openHere(url)) as Replica
+    await using later = (await openInPlace(url)) as Replica
     expect(await held(later)).toEqual(['ann'])
     granted(await later.propose(acquire('bob', 'free')))
     expect(await held(server)).toEqual(['ann', 'bob'])
@@ -235,7 +236,7 @@ function broken(store: Store, other: Partial<Store>): Store {
 }
 
 describe('a place that cannot be used', () => {
-  test('is found out before the old log is told anything', async () => {
+  test('is rejected before the old log is changed', async () => {
     const { old, clock } = await house()
     const { revision } = await old.read({ kind: 'summary' })
     const missing = new LeaseError('UNSUPPORTED', 'the driver is missing')
@@ -244,7 +245,7 @@ describe('a place that cannot be used', () => {
     expect((await old.read({ kind: 'summary' })).revision).toBe(revision)
   })
 
-  test('is said not to be nothing when the move had begun and was called off', async () => {
+  test('is reported with the state of the move when it had begun and was cancelled', async () => {
     const { to, old, clock } = await house()
     let opened = 0
     const open = async (): Promise<Store> => {
@@ -259,7 +260,7 @@ describe('a place that cannot be used', () => {
   })
 })
 
-test('a restore that fails after it has begun says so', async () => {
+test('a restore that fails after it has begun reports so', async () => {
   const { to, old, clock } = await house()
   const backup = await readBackup(old.backup())
   const store = broken(new MemoryStore({ log: to.log, clock, own: { name: 'restore' } }), {

@@ -11,7 +11,7 @@ import type { Appended, Position, Read } from '../../src/store.ts'
 import { acquire, fate, granted, Line, leases, Rig, until } from '../support/replica/rig.ts'
 
 describe('group commit', () => {
-  test('everything asked for in one turn goes into one entry', async () => {
+  test('all proposals of one turn go into one record', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
@@ -21,7 +21,7 @@ describe('group commit', () => {
     expect(replica.stats).toMatchObject({ appends: 1, commands: 1_000, resent: 0 })
   })
 
-  test('what is asked for while an append is under way goes into the next one, all of it', async () => {
+  test('all proposals made while an append is under way go into the next one', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
@@ -40,7 +40,7 @@ describe('group commit', () => {
     expect((await rig.entries()).map(({ proposals }) => proposals.length)).toEqual([1, 50])
   })
 
-  test('an entry does not grow far beyond 512 KiB, and the order is kept over several', async () => {
+  test('a record does not grow far beyond 512 KiB, and the order is kept over several', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
@@ -54,7 +54,7 @@ describe('group commit', () => {
   })
 })
 
-test('whoever asks again as soon as it was answered keeps nobody else from running', async () => {
+test('a caller that proposes again after every answer does not starve other work', async () => {
   const rig = new Rig()
   await using replica = await rig.open()
   let turns = 0
@@ -70,33 +70,33 @@ test('whoever asks again as soon as it was answered keeps nobody else from runni
 
 describe('answers come after durability', () => {
   for (const owned of [false, true]) {
-    test(`while an append is under way nothing of it is answered, told or shown (${owned ? 'owned' : 'shared'})`, async () => {
+    test(`while an append is under way, nothing of it is answered, delivered to watches or shown (${owned ? 'owned' : 'shared'})`, async () => {
       const rig = new Rig()
       const line = new Line()
       await using replica = await rig.open({ owned, line })
       granted(await replica.propose(acquire('ann', 'a')))
-      const told: string[] = []
+      const received: string[] = []
       const controller = new AbortController()
       const watching = (async () => {
-        for await (const events of replica.watch('', { signal: controller.signal })) told.push(...events.map(({ type }) => type))
+        for await (const events of replica.watch('', { signal: controller.signal })) received.push(...events.map(({ type }) => type))
       })()
       await rig.clock.settle()
       line.ways.append.push(1_000)
       const answer = fate(replica.propose(acquire('bob', 'b')))
       await rig.clock.advance(999)
       expect(answer.settled).toBe(false)
-      expect(told).toEqual([])
+      expect(received).toEqual([])
       expect(await leases(replica)).toEqual(['ann'])
       await rig.clock.advance(1)
       expect(answer.settled).toBe(true)
-      expect(told).toEqual(['granted'])
+      expect(received).toEqual(['granted'])
       expect(await leases(replica)).toEqual(['ann', 'bob'])
       controller.abort()
       await watching
     })
   }
 
-  test('an entry that its proposer reads in the log before the answer of the append comes is answered once, and closing does not wait', async () => {
+  test('a record that its proposer reads in the log before the append is answered is settled once, and closing does not wait', async () => {
     const rig = new Rig()
     const line = new Line()
     const replica = await rig.open({ line })
@@ -128,7 +128,7 @@ describe('lost answers', () => {
       granted(await replica.propose(acquire('bob', 'b')))
     })
 
-    test(`one that never arrived is sent until it does (${owned ? 'owned' : 'shared'})`, async () => {
+    test(`an append that never arrived is sent until it does (${owned ? 'owned' : 'shared'})`, async () => {
       const rig = new Rig()
       const line = new Line()
       await using replica = await rig.open({ owned, line })
@@ -140,7 +140,7 @@ describe('lost answers', () => {
     })
   }
 
-  test('an entry that stands in the log twice is applied once, on every replica', async () => {
+  test('a record that is in the log twice is applied once, on every replica', async () => {
     const rig = new Rig()
     const line = new Line()
     await using a = await rig.open({ line })
@@ -153,7 +153,7 @@ describe('lost answers', () => {
     expect(a.hash()).toBe(b.hash())
   })
 
-  test('UNAVAILABLE is told at once, nothing was done, and the next proposal goes through', async () => {
+  test('UNAVAILABLE is returned at once, nothing was done, and the next proposal succeeds', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
@@ -164,7 +164,7 @@ describe('lost answers', () => {
     granted(await replica.propose(acquire('ann', 'a')))
   })
 
-  test('without an answer for as long as its timeout a proposal is told that its fate is unknown; it is still settled, once', async () => {
+  test('a proposal without an answer fails with UNKNOWN after the timeout; its record is still settled, once', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line, timeout: 5_000 })
@@ -179,34 +179,34 @@ describe('lost answers', () => {
     granted(await replica.propose(acquire('bob', 'b')))
   })
 
-  test('whoever was told that its fate is unknown is told nothing more, neither later nor when the answer comes', async () => {
+  test('a caller that got UNKNOWN is not called back again, neither later nor when the outcome comes', async () => {
     const rig = new Rig()
     const line = new Line()
     const replica = await rig.open({ line, timeout: 5_000 })
-    const told: string[] = []
+    const received: string[] = []
     const ask = (name: string) =>
       replica.submit(
         acquire(name, name),
         {},
         {
-          settle: ({ kind }) => told.push(`${name} ${kind}`),
-          fail: error => told.push(`${name} ${(error as LeaseError).code}`),
+          settle: ({ kind }) => received.push(`${name} ${kind}`),
+          fail: error => received.push(`${name} ${(error as LeaseError).code}`),
         },
       )
     line.ways.append.push(12_000)
     ask('ann')
     await rig.clock.advance(11_000)
-    expect(told).toEqual(['ann UNKNOWN'])
+    expect(received).toEqual(['ann UNKNOWN'])
     await rig.clock.advance(10_000)
     expect(await leases(replica)).toEqual(['ann'])
     line.always = 'dropped'
     ask('bob')
     await rig.clock.advance(6_000)
     await Promise.all([replica[Symbol.asyncDispose](), rig.clock.advance(10_000)])
-    expect(told).toEqual(['ann UNKNOWN', 'bob UNKNOWN'])
+    expect(received).toEqual(['ann UNKNOWN', 'bob UNKNOWN'])
   })
 
-  test('what waits behind an append without an answer is told UNAVAILABLE in time, and is never done', async () => {
+  test('proposals behind an unanswered append fail with UNAVAILABLE in time, and are never done', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line, timeout: 5_000 })
@@ -244,7 +244,7 @@ class Curt extends MemoryStore {
   }
 }
 
-test('whoever stands in the log is not told that it does not, when what came before it cannot be read at once', async () => {
+test('a proposal that is in the log is not reported as failed when the records before it cannot be read at once', async () => {
   const rig = new Rig()
   const store = new Curt({ log: rig.log, clock: rig.clock })
   await using replica = await Replica.open(store, { clock: rig.clock })
@@ -258,7 +258,7 @@ test('whoever stands in the log is not told that it does not, when what came bef
   expect(await leases(replica)).toEqual(['bob'])
 })
 
-test('a store that breaks in a way of its own ends the replica with a code that can be read, also for those who ask later', async () => {
+test('a store that throws a foreign error ends the replica with a coded error, also for later calls', async () => {
   const { clock, log } = new Rig()
   const odd = new TypeError('odd')
   class Odd extends MemoryStore {
@@ -273,7 +273,7 @@ test('a store that breaks in a way of its own ends the replica with a code that 
   expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', cause: odd })
 })
 
-test('when its store has ended, a replica reads no more of it, and closing it waits for nothing', async () => {
+test('a replica whose store has ended reads no more of it, and closes without waiting', async () => {
   const rig = new Rig()
   const end = new AbortController()
   let reads = 0
@@ -293,7 +293,7 @@ test('when its store has ended, a replica reads no more of it, and closing it wa
   await replica[Symbol.asyncDispose]()
 })
 
-test('an answer that came while this process stood still is read before anyone is told that it is not known', async () => {
+test('an answer that came while this process stood still is read before a caller gets UNKNOWN', async () => {
   const rig = new Rig()
   const line = new Line()
   await using replica = await rig.open({ line, timeout: 30_000 })
@@ -307,8 +307,8 @@ test('an answer that came while this process stood still is read before anyone i
   expect(behind.value).toMatchObject({ kind: 'granted' })
 })
 
-describe('entries that come too late', () => {
-  test('an entry more than WINDOW out of date is void, and what it asked for is asked again, once', async () => {
+describe('records that come too late', () => {
+  test('a record more than WINDOW out of date is void, and its commands are proposed again, once', async () => {
     const rig = new Rig()
     const slow = new Line()
     await using a = await rig.open({ line: slow })
@@ -326,11 +326,11 @@ describe('entries that come too late', () => {
     expect(a.hash()).toBe(b.hash())
   })
 
-  test('when the entries between were skipped, a void copy may have been done by an earlier one: it is not asked again', async () => {
+  test('a void copy after skipped records may have been applied earlier: its commands are not proposed again', async () => {
     const rig = new Rig()
     const line = new Line()
     await using a = await rig.open({ line, timeout: 1e9 })
-    await using b = await rig.open({ snapshotEntries: 2_000 })
+    await using b = await rig.open({ snapshotRecords: 2_000 })
     line.faults.push('lost', 'dropped')
     line.ways.append.push(0, 0, 60_000) // the first copy arrives at once and its answer is lost; the second takes its time
     line.ways.read.push(1e9) // and what was read never comes
@@ -349,11 +349,11 @@ describe('entries that come too late', () => {
   })
 })
 
-test('an entry that stands in the log, but within what a snapshot made its proposer skip, is told UNKNOWN and not left waiting', async () => {
+test('a record among those that a snapshot made its proposer skip fails with UNKNOWN, and its callers do not wait for ever', async () => {
   const rig = new Rig()
   const line = new Line()
   await using a = await rig.open({ line })
-  await using b = await rig.open({ snapshotEntries: 1_200 })
+  await using b = await rig.open({ snapshotRecords: 1_200 })
   const lease = granted(await b.propose(acquire('bob', 'b', { ttl: 60_000 })))
   await rig.clock.settle()
   const pour = async (count: number) => {
@@ -398,7 +398,7 @@ describe('refusals', () => {
     expect((await rig.raw()).length).toBe(entries)
   })
 
-  test('a refusal was true when it was asked for: a release that another acknowledged before is seen', async () => {
+  test('a refusal was true when the command was proposed: a release that was acknowledged before is seen', async () => {
     const rig = new Rig()
     const line = new Line()
     await using a = await rig.open({ line })
@@ -413,7 +413,7 @@ describe('refusals', () => {
   })
 })
 
-test('an owner refuses nothing while the fate of what it wrote itself is unknown', async () => {
+test('an owner refuses nothing while the fate of its own record is unknown', async () => {
   const rig = new Rig()
   const line = new Line()
   await using owner = await rig.open({ owned: true, line, timeout: 1_000 })
@@ -460,7 +460,7 @@ for (const owned of [false, true])
         await using replica = await undecided(rig, line)
         const answer = fate(ask(replica))
         await rig.clock.advance(420)
-        // Nothing of it was sent: whoever shares the log asks its end, and an owner, whose own entry may be that end, says that it cannot know.
+        // Nothing was sent. A replica of a shared log reads its end; an owner, whose own record may be that end, cannot know it.
         if (owned) expect(answer.error?.code).toBe('UNAVAILABLE')
         else expect(answer).toMatchObject({ settled: true })
         if (!owned) expect(answer.error).toBe(undefined)
@@ -475,22 +475,22 @@ for (const owned of [false, true])
       await using replica = await undecided(rig, line)
       line.ways.read.push(...Array.from({ length: 50 }, () => 10_000))
       const over = new AbortController()
-      const told: unknown[] = []
+      const received: unknown[] = []
       const watching = (async () => {
-        for await (const events of replica.watch('', { after: replica.revision + 5, signal: over.signal })) told.push(events)
+        for await (const events of replica.watch('', { after: replica.revision + 5, signal: over.signal })) received.push(events)
       })()
       const ended = fate(watching.then(() => 'ended'))
       await rig.clock.settle()
       over.abort()
       await rig.clock.settle()
       expect(ended.value).toBe('ended')
-      expect(told).toEqual([])
+      expect(received).toEqual([])
       line.always = undefined
       line.ways.read.length = 0
       await rig.clock.advance(20_000)
     })
 
-    test('nothing is left behind by those who ask and are answered', async () => {
+    test('calls leave no listeners and timers behind once they are answered', async () => {
       const rig = new Rig()
       const replica = await rig.open({ owned, timeout: 400 })
       granted(await replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
@@ -503,7 +503,7 @@ for (const owned of [false, true])
     })
   })
 
-test('a snapshot that was overtaken while it was read is not loaded: watchers miss nothing and nothing is applied again', async () => {
+test('a snapshot that was overtaken while it was read is not loaded: watches miss nothing and no record is applied again', async () => {
   const rig = new Rig()
   let goOn = () => {}
   const read = new Promise<void>(resolve => (goOn = resolve))
@@ -517,8 +517,8 @@ test('a snapshot that was overtaken while it was read is not loaded: watchers mi
     }
     return { ...snapshot, bytes: slowly() }
   }
-  await using writer = await rig.open({ snapshotEntries: 10 })
-  await using replica = await Replica.open(store, { clock: rig.clock, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  await using writer = await rig.open({ snapshotRecords: 10 })
+  await using replica = await Replica.open(store, { clock: rig.clock, snapshotRecords: 1e9, snapshotBytes: 1e9 })
   const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: 60_000 })))
   await rig.clock.settle()
   const seen: string[] = []
@@ -555,7 +555,7 @@ test('a snapshot that was overtaken while it was read is not loaded: watchers mi
   await watching
 })
 
-test('whoever is told without a promise is told the same, once, whatever became of it', async () => {
+test('callbacks get the same outcomes as promises, once each', async () => {
   const rig = new Rig()
   const replica = await rig.open({ owned: true })
   const ask = (command: Command, options: ProposeOptions = {}) =>

@@ -29,7 +29,7 @@ for (const owned of [false, true]) {
   })
 }
 
-test('two replicas on one log come to the same state, and either can tell that the other holder has lapsed', async () => {
+test('two replicas of one log reach the same state, and each lapses a lease whose holder used the other', async () => {
   const clock = new ManualClock()
   const log = new MemoryLog({ clock })
   await using a = await Replica.open(new MemoryStore({ log, clock }), { clock })

@@ -5,7 +5,8 @@ import { apply } from '../../src/kernel/apply.ts'
 import { decodeBatch } from '../../src/kernel/codec/batch.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
-import { createState, findLease, type Lease, type Slot } from '../../src/kernel/state.ts'
+import { findLease } from '../../src/kernel/state/leases.ts'
+import { createState, type LeaseState, type Slot } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { Timekeeper } from '../../src/replica/timekeeper.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -24,8 +25,8 @@ async function timeUntilGone(rig: Rig, replica: Replica, lease: number, { within
 
 for (const owned of [false, true]) {
   describe(`a lease under a replica on a log that is ${owned ? 'owned' : 'shared'}`, () => {
-    // etcd 12105: at so many revokes a second, 900,000 leases were 600 s late.
-    test('lapses on time also where twenty thousand do so in one moment', async () => {
+    // etcd 12105: with a limited number of revokes a second, 900,000 leases were 600 s late.
+    test('lapses on time when twenty thousand leases are due at one moment', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
       const many = Array.from({ length: 20_000 }, (_, i) => replica.propose(acquire('ann', `a/${i}`, { ttl: TTL })))
@@ -38,7 +39,7 @@ for (const owned of [false, true]) {
       expect(await left()).toBe(0)
     })
 
-    test('lapses not before its ttl, and at most 20 ms after', async () => {
+    test('does not lapse before its ttl, and at most 20 ms after', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
       for (const ttl of [100, 101, 777, 1_000, 3_333, 29_999]) {
@@ -64,7 +65,7 @@ for (const owned of [false, true]) {
       expect(gone).toBeGreaterThanOrEqual(TTL)
     })
 
-    test('many that lapse at once are all gone in time', async () => {
+    test('lapses on time when many are due at once', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
       await using other = owned ? undefined : await rig.open()
@@ -92,7 +93,7 @@ for (const owned of [false, true]) {
       expect(gone).toBeLessThan(TTL / 5 + 30)
     })
 
-    test("a stall is nobody's fault: what waits is read first, and the stall is added to every timer", async () => {
+    test('is not charged for a stall: pending input is read first, and the stall is added to every timer', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
       const kept = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
@@ -155,14 +156,14 @@ for (const owned of [false, true]) {
   })
 }
 
-test('an entry that waits in the log is read before anything is judged, also after a stall', async () => {
+test('records that wait in the log are read before a timer is judged, also after a stall', async () => {
   const rig = new Rig()
   await using a = await rig.open()
   const other = new Line()
   await using b = await rig.open({ line: other })
   const { lease } = granted(await a.propose(acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(TTL - 100)
-  // The renewal is in the log, and neither of them has been told when its timers fire.
+  // The renewal is in the log, and neither replica has read it when its timers fire.
   await rig.injectBatch({ applied: 0, trail: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
   rig.clock.stall(5_000)
   await rig.clock.settle()
@@ -172,7 +173,7 @@ test('an entry that waits in the log is read before anything is judged, also aft
   expect(await leases(b)).toEqual([])
 })
 
-test('what waits to be read when a timer fires is read first: a renewal in a socket, an entry in the log', async () => {
+test('pending input is read first when a timer fires: a renewal in a socket, a record in the log', async () => {
   for (const owned of [false, true]) {
     const rig = new Rig()
     const line = new Line()
@@ -194,7 +195,7 @@ test('what waits to be read when a timer fires is read first: a renewal in a soc
   await using replica = await rig.open({ line })
   const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(TTL - 20)
-  line.ways.read.push(1_000) // its tail is slow to tell
+  line.ways.read.push(1_000) // its tail reads slowly
   await rig.injectBatch({ applied: 0, trail: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
   await rig.clock.advance(100)
   expect(await rig.commands('due')).toEqual([])
@@ -202,7 +203,7 @@ test('what waits to be read when a timer fires is read first: a renewal in a soc
 })
 
 for (const when of ['between two looks', 'while the log is read before judging'])
-  test(`stopped ${when}, a replica lapses nobody whose renewal it has not read yet`, async () => {
+  test(`stopped ${when}, a replica lapses no lease whose renewal it has not read yet`, async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
@@ -220,7 +221,7 @@ for (const when of ['between two looks', 'while the log is read before judging']
     expect(await renewal).toEqual([TTL])
   })
 
-test('a stall counts as one also when the log could not be read at once after it', async () => {
+test('a stall counts even if the log could not be read at once after it', async () => {
   const rig = new Rig()
   const store = rig.store()
   let failures = 0
@@ -245,7 +246,7 @@ test('a stall counts as one also when the log could not be read at once after it
 })
 
 for (const work of [90, 120, 150, 400])
-  test(`a loop with ${work} ms of work in every turn is busy, not stopped: leases lapse about in time`, async () => {
+  test(`a loop with ${work} ms of work in every turn is busy, not stalled: leases lapse about on time`, async () => {
     const rig = new Rig()
     await using replica = await rig.open()
     granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
@@ -260,12 +261,12 @@ for (const work of [90, 120, 150, 400])
     }
   })
 
-test('what was proposed before a snapshot was loaded leaves nothing that proposes for ever', async () => {
+test('proposals from before a snapshot was loaded leave no timer that proposes for ever', async () => {
   const rig = new Rig()
   const line = new Line()
-  await using writer = await rig.open({ snapshotEntries: 10 })
+  await using writer = await rig.open({ snapshotRecords: 10 })
   const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: TTL })))
-  await using replica = await rig.open({ line, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  await using replica = await rig.open({ line, snapshotRecords: 1e9, snapshotBytes: 1e9 })
   await rig.clock.advance(900)
   line.ways.append.push(4_000, 0)
   await rig.clock.advance(400) // what it found is marked after a step of 1.25 s: that is on its way now
@@ -289,11 +290,11 @@ test('what was proposed before a snapshot was loaded leaves nothing that propose
   expect(line.sent.length - sent).toBeLessThan(20)
 })
 
-test('a replica that skipped ahead by a snapshot goes on counting: what was left behind lapses in time', async () => {
+test('a replica that skipped ahead by a snapshot goes on counting: abandoned leases lapse on time', async () => {
   const rig = new Rig()
   const [line, gone] = [new Line(), new Line()]
-  const writer = await rig.open({ line: gone, snapshotEntries: 10 })
-  await using replica = await rig.open({ line, snapshotEntries: 1e9, snapshotBytes: 1e9 })
+  const writer = await rig.open({ line: gone, snapshotRecords: 10 })
+  await using replica = await rig.open({ line, snapshotRecords: 1e9, snapshotBytes: 1e9 })
   const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: TTL })))
   line.ways.read.push(3_000)
   for (let i = 0; i < 60; i++) {
@@ -305,12 +306,12 @@ test('a replica that skipped ahead by a snapshot goes on counting: what was left
   await rig.clock.advance(3_100)
   expect(replica.stats.reloads).toBe(1)
   expect(await leases(replica)).toEqual(['ann'])
-  rig.kill(gone) // nobody writes any more: nothing but its own timers moves it
+  rig.kill(gone) // no process writes any more: only its own timers move it
   await rig.clock.advance(TTL)
   expect(await leases(replica)).toEqual([])
 })
 
-test('how long a run has lasted is not counted anew with each mark, however slow the store is', async () => {
+test('the age of a run is not counted again with each mark, however slow the store is', async () => {
   const rig = new Rig({ ages: false })
   const first = await rig.open()
   granted(await first.propose(acquire('ann', 'a', { ttl: 60_000 })))
@@ -320,8 +321,8 @@ test('how long a run has lasted is not counted anew with each mark, however slow
   const began = rig.clock.now()
   line.ways.append.push(...Array(50).fill(200)) // 400 ms there and back
   await rig.clock.advance(10_000)
-  const told = (await rig.commands('aged-together')).at(-1)?.ms
-  expect(told).toBeGreaterThan(rig.clock.now() - began - 2_000)
+  const marked = (await rig.commands('aged-together')).at(-1)?.ms
+  expect(marked).toBeGreaterThan(rig.clock.now() - began - 2_000)
   rig.kill(line)
 })
 
@@ -339,8 +340,8 @@ test('a mass lapse that waits for its turn leaves no timer when the replica clos
   }
 })
 
-describe('a replica that comes later', () => {
-  test('counts what it only found', async () => {
+describe('a replica that starts later', () => {
+  test('counts the timers that it finds', async () => {
     const rig = new Rig({ ages: false })
     const first = await rig.open()
     granted(await first.propose(acquire('ann', 'a', { ttl: 1_000 })))
@@ -350,7 +351,7 @@ describe('a replica that comes later', () => {
     expect(await leases(second)).toEqual([])
   })
 
-  test('takes nothing that was overdue when it came for a stall', async () => {
+  test('does not take a timer that was overdue at its start for a stall', async () => {
     const rig = new Rig()
     const first = await rig.open()
     granted(await first.propose(acquire('ann', 'a', { ttl: 1_000 })))
@@ -362,7 +363,7 @@ describe('a replica that comes later', () => {
     expect(second.timing.stalls).toBe(0)
   })
 
-  test('knows the age of the entries of a shared log, and is not early by it', async () => {
+  test('knows the age of the records of a shared log, and is never early by it', async () => {
     const rig = new Rig()
     const line = new Line()
     const first = await rig.open({ line })
@@ -377,10 +378,10 @@ describe('a replica that comes later', () => {
     expect(gone).toBeLessThan(TTL - 4_000 + 30)
   })
 
-  test('knows the age of a snapshot of a shared log, and is not early by it', async () => {
+  test('knows the age of a snapshot of a shared log, and is never early by it', async () => {
     const rig = new Rig()
     const line = new Line()
-    const first = await rig.open({ line, snapshotEntries: 5 })
+    const first = await rig.open({ line, snapshotRecords: 5 })
     const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
     await rig.clock.advance(2_000)
     expect(await renew(first, lease)).toEqual([TTL])
@@ -398,10 +399,10 @@ describe('a replica that comes later', () => {
   })
 
   for (const next of ['shared', 'owned'] as const) {
-    test(`does not take the age of an owner's entries for the age of its leases: they may have been renewed in memory (${next})`, async () => {
+    test(`does not take the age of an owner's records for the age of its leases: they may have been renewed in memory (${next})`, async () => {
       const rig = new Rig()
       const line = new Line()
-      const owner = await rig.open({ owned: true, line, snapshotEntries: 8 })
+      const owner = await rig.open({ owned: true, line, snapshotRecords: 8 })
       const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: TTL })))
       expect(await renew(owner, lease)).toEqual([TTL]) // logged: it confirms the grant
       for (let i = 0; i < 8; i++) granted(await owner.propose(acquire('bob', `b/${i}`)))
@@ -420,7 +421,7 @@ describe('a replica that comes later', () => {
   }
 })
 
-describe('short lives make nothing immortal', () => {
+describe('short-lived replicas keep no lease alive', () => {
   const cases: readonly { what: string; owned: boolean; ages: boolean; life: number; leave: 'killed' | 'closed'; within: number }[] = [
     { what: 'replicas of 0.4 ttl', owned: false, ages: false, life: 4_000, leave: 'killed', within: 2 * TTL },
     { what: 'replicas of 0.4 ttl', owned: false, ages: false, life: 4_000, leave: 'closed', within: 2 * TTL },
@@ -434,10 +435,10 @@ describe('short lives make nothing immortal', () => {
     { what: 'owners of 2 s where ages are known', owned: true, ages: true, life: 2_000, leave: 'killed', within: 2 * TTL },
   ]
   for (const { what, owned, ages, life, leave, within } of cases) {
-    test(`${what}, ${leave}: what is abandoned is gone within ${within} ms, what is renewed never is`, async () => {
+    test(`${what}, ${leave}: abandoned leases are gone within ${within} ms, renewed ones never are`, async () => {
       const rig = new Rig({ ages })
       let line = new Line()
-      let replica = await rig.open({ owned, line, snapshotEntries: 7 })
+      let replica = await rig.open({ owned, line, snapshotRecords: 7 })
       const left = granted(await replica.propose(acquire('left', 'a', { ttl: TTL })))
       const kept = granted(await replica.propose(acquire('kept', 'b', { ttl: TTL })))
       await renew(replica, left.lease, kept.lease)
@@ -457,7 +458,7 @@ describe('short lives make nothing immortal', () => {
         if (leave === 'killed') rig.kill(line)
         else await replica[Symbol.asyncDispose]()
         line = new Line()
-        replica = await rig.open({ owned, line, snapshotEntries: 7 })
+        replica = await rig.open({ owned, line, snapshotRecords: 7 })
       }
       expect(gone).toBeGreaterThanOrEqual(TTL)
       await replica[Symbol.asyncDispose]()
@@ -465,7 +466,7 @@ describe('short lives make nothing immortal', () => {
   }
 
   for (const many of [1, 40])
-    test(`those who only try once and go take over ${many} abandoned leases soon after their ttl, and not before`, async () => {
+    test(`replicas that only try once and leave take over ${many} abandoned leases soon after their ttl, and not before`, async () => {
       const rig = new Rig()
       const line = new Line()
       const first = await rig.open({ line })
@@ -483,7 +484,7 @@ describe('short lives make nothing immortal', () => {
       expect(rig.clock.now() - began).toBeGreaterThanOrEqual(TTL)
     })
 
-  test('a frozen lease and a quiet log thaw as well', async () => {
+  test('a frozen lease and a quiet period end as well', async () => {
     const rig = new Rig({ ages: false })
     let line = new Line()
     let replica = await rig.open({ owned: true, line })
@@ -503,7 +504,7 @@ describe('short lives make nothing immortal', () => {
 })
 
 describe('renewals kept in memory', () => {
-  test('are not appended, and the first one, which confirms the grant, is', async () => {
+  test('are not appended, except the first one, which confirms the grant', async () => {
     const rig = new Rig()
     const line = new Line()
     await using owner = await rig.open({ owned: true, line })
@@ -526,7 +527,7 @@ describe('renewals kept in memory', () => {
     expect((await rig.commands('renew')).length).toBe(5)
   })
 
-  test('the first after a restart is logged before it is acknowledged', async () => {
+  test('the first renewal after a restart is logged before it is acknowledged', async () => {
     const rig = new Rig()
     const first = await rig.open({ owned: true })
     const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
@@ -546,7 +547,7 @@ describe('renewals kept in memory', () => {
     expect((await rig.commands('renew')).length).toBe(2)
   })
 
-  test('the first after a mark is logged before it is acknowledged, also while the mark is under way', async () => {
+  test('the first renewal after a mark is logged before it is acknowledged, also while the mark is pending', async () => {
     const rig = new Rig()
     const line = new Line()
     await using owner = await rig.open({ owned: true, line })
@@ -569,7 +570,7 @@ describe('renewals kept in memory', () => {
     expect(gone).toBeGreaterThanOrEqual(TTL)
   })
 
-  test('none is acknowledged while a due is under way, however long that takes', async () => {
+  test('no renewal is acknowledged in memory while a due is pending, however long that takes', async () => {
     const rig = new Rig()
     const line = new Line()
     await using owner = await rig.open({ owned: true, line, timeout: 2_000 })
@@ -589,7 +590,7 @@ describe('renewals kept in memory', () => {
     expect(await leases(owner)).toEqual([])
   })
 
-  test('a proposal that is settled late opens no door while a newer one can still end the lease', async () => {
+  test('a proposal that settles late allows no renewal in memory while a newer one can still end the lease', async () => {
     const clock = new ManualClock()
     const state = createState()
     const settle: ((outcome: Outcome | undefined) => void)[] = []
@@ -599,7 +600,7 @@ describe('renewals kept in memory', () => {
       drain: async () => {},
       turn: () => 0,
     })
-    const effects = { events: [], timer: (lease: Lease | undefined, slot: Slot) => keeper.timer(lease, slot) }
+    const effects = { events: [], timer: (lease: LeaseState | undefined, slot: Slot) => keeper.timer(lease, slot) }
     keeper.load(state, 0)
     const write = (command: Command) => {
       keeper.entering(0)
@@ -624,11 +625,11 @@ describe('renewals kept in memory', () => {
     keeper.stop()
   })
 
-  test('whoever was renewed just before an owner was killed has its ttl from then on', async () => {
-    for (const snapshotEntries of [3, 10_000]) {
+  test('a lease renewed just before its owner was killed has its full ttl from then on', async () => {
+    for (const snapshotRecords of [3, 10_000]) {
       const rig = new Rig()
       const line = new Line()
-      const first = await rig.open({ owned: true, line, snapshotEntries })
+      const first = await rig.open({ owned: true, line, snapshotRecords })
       const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
       for (let i = 0; i < 30; i++) {
         await rig.clock.advance(3_000)
@@ -637,7 +638,7 @@ describe('renewals kept in memory', () => {
       const sent = rig.clock.now()
       rig.kill(line)
       await rig.clock.advance(2_000)
-      await using second = await rig.open({ owned: true, snapshotEntries })
+      await using second = await rig.open({ owned: true, snapshotRecords })
       await rig.clock.advance(sent + TTL - 1 - rig.clock.now())
       expect(await leases(second)).toEqual(['ann'])
       await rig.clock.advance(2 * TTL)
@@ -650,13 +651,13 @@ function decodedKinds(bytes: Uint8Array): string[] {
   return decodeBatch(bytes).proposals.map(({ command }) => command.kind)
 }
 
-test('whatever happens to its replicas, no acknowledged renewal is cut short', async () => {
+test('no acknowledged renewal is cut short, whatever happens to the replicas', async () => {
   for (let seed = 1; seed <= 12; seed++) {
     const random = chance(seed)
     const rig = new Rig({ ages: seed % 2 === 0 })
     let owned = seed % 3 > 0
     let line = new Line()
-    const open = () => rig.open({ owned, line, snapshotEntries: 5 + random(20) })
+    const open = () => rig.open({ owned, line, snapshotRecords: 5 + random(20) })
     let replica = await open()
     const ttl = 1_000 + random(4_000)
     /** When the last acknowledged renewal was sent. */
@@ -713,7 +714,7 @@ function chance(seed: number): (below: number) => number {
   }
 }
 
-describe('what binds a lease goes on to run when it is passed on', () => {
+describe('the timers that bind a lease continue when it is transferred', () => {
   for (const owned of [false, true]) {
     const log = owned ? 'an owned log' : 'a shared log'
 
@@ -783,7 +784,7 @@ describe('what binds a lease goes on to run when it is passed on', () => {
   }
 })
 
-/** Keeps the place of one who waits. */
+/** Keeps a waiter queued. */
 function setKept(replica: Replica, rig: Rig, lease: number): () => void {
   let cancel = () => {}
   const beat = () => {

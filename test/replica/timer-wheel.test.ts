@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Bucket, Wheel, type WheelAlarm } from '../../src/replica/timer-wheel.ts'
+import { type Bucket, TimerWheel, type WheelAlarm } from '../../src/replica/timer-wheel.ts'
 
 class Item implements WheelAlarm {
   bucket: Bucket | undefined = undefined
   place = 0
-  /** As whoever uses the wheel keeps it: when it is really due. */
+  /** When it is really due; kept by the user of the wheel. */
   due = 0
 }
 
@@ -21,11 +21,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   fc.record({ kind: fc.constant('pass' as const), ms: fc.double({ min: 0, max: 700, noNaN: true }) }),
 )
 
-describe('a wheel', () => {
-  test('gives what a list would give: nothing early, nothing later than its grain, everything once', () => {
+describe('a timer wheel', () => {
+  test('returns what a sorted list would: nothing early, nothing later than its grain, everything once', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 200 }), fc.constantFrom(1, 10, 64), (steps, grain) => {
-        const wheel = new Wheel<Item>(grain)
+        const wheel = new TimerWheel<Item>(grain)
         const items = Array.from({ length: 20 }, () => new Item())
         const naive = new Map<Item, number>()
         let now = 1_000
@@ -71,8 +71,8 @@ describe('a wheel', () => {
     )
   })
 
-  test('never gives an alarm before its time, and comes up at most a grain after it', () => {
-    const wheel = new Wheel<Item>(10)
+  test('never returns an alarm before its time, and at most one grain after it', () => {
+    const wheel = new TimerWheel<Item>(10)
     for (let i = 0; i < 1_000; i++) {
       const alarm = new Item()
       const due = 5_000 + i * 3.7
@@ -87,8 +87,8 @@ describe('a wheel', () => {
     expect(wheel.size).toBe(0)
   })
 
-  test('moving a deadline back leaves the alarm where it lies: a renewal costs nothing', () => {
-    const wheel = new Wheel<Item>(10)
+  test('leaves the alarm in its bucket when its deadline moves back: a renewal costs nothing', () => {
+    const wheel = new TimerWheel<Item>(10)
     const alarm = new Item()
     wheel.set(alarm, 1_000)
     const { bucket } = alarm

@@ -1,10 +1,11 @@
-/** What a replica tells of its log, and what it makes of that when a client shows it again. */
+/** Witnesses: how a replica describes its log, and how it judges a witness that a client presents. */
 import { describe, expect, test } from 'vitest'
 import { applyBatch, decodeBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
 import { StateLoader, saveState, stateHash } from '../../src/kernel/codec/snapshot.ts'
 import type { Command } from '../../src/kernel/command.ts'
-import { carryLineage } from '../../src/kernel/lineage.ts'
-import { createState, findLease, type State } from '../../src/kernel/state.ts'
+import { findLease } from '../../src/kernel/state/leases.ts'
+import { carryLineage } from '../../src/kernel/state/lineage.ts'
+import { createState, type State } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { isMadeUpFor, judge, readWitness, type Witness, witnessOf, writeWitness } from '../../src/replica/witness.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
@@ -32,8 +33,8 @@ class Log {
 const acquire = (resource: string): Command => ({ kind: 'acquire', holder: 'h', ttl: 10_000, wants: [{ resource }] })
 const begin = (nonce: number): Command => ({ kind: 'run', owned: true, nonce, secret: 's' })
 
-describe('the rules of a run', () => {
-  test('ids and tokens go on above 100 for each ms of the wall time, and leases that were there are found', () => {
+describe('the beginning of a run', () => {
+  test('raises ids and tokens to 100 for each ms of wall time, and existing leases are still found', () => {
     const log = new Log()
     log.apply(WALL, begin(1), acquire('a'))
     const [outcome] = log.apply(WALL + 5, begin(2)).concat(log.apply(WALL + 5, acquire('b')))
@@ -48,7 +49,7 @@ describe('the rules of a run', () => {
     expect([...log.state.leases.values()]).toEqual([young])
   })
 
-  test('they never go down, and stay where a timer still has a safe number', () => {
+  test('never lowers counters, and keeps timer ids safe integers', () => {
     const log = new Log()
     log.apply(WALL, begin(1))
     const { nextLease, nextToken } = log.state
@@ -59,7 +60,7 @@ describe('the rules of a run', () => {
     expect(Number.isSafeInteger(log.state.nextLease * 8)).toBe(true)
   })
 
-  test('the revision stays: a watch goes on over a restart without a gap', () => {
+  test('keeps the revision: a watch resumes over a restart without a gap', () => {
     const log = new Log()
     log.apply(WALL, begin(1), acquire('a'))
     const { revision } = log.state
@@ -67,7 +68,7 @@ describe('the rules of a run', () => {
     expect(log.state.revision).toBe(revision)
   })
 
-  test('under version 1 nothing of that happens', () => {
+  test('changes no counters under rules version 1', () => {
     const log = new Log(1)
     log.apply(WALL, { kind: 'run', owned: true })
     const { nextLease, nextToken } = log.state
@@ -76,7 +77,7 @@ describe('the rules of a run', () => {
     expect(log.state.lineage).toMatchObject({ id: 0, runs: [] })
   })
 
-  test('a snapshot carries the runs, a bounded number of them', () => {
+  test('is in snapshots: they carry a bounded number of runs', () => {
     const log = new Log()
     for (let nonce = 1; nonce <= 300; nonce++) log.apply(WALL + nonce, begin(nonce))
     const { lineage } = log.state
@@ -100,7 +101,7 @@ describe('a witness', () => {
   const seenBy = ({ state }: Log, record = 5n): Witness => witnessOf(state, { index: state.index, nonce: record })
   const nothing = () => undefined
 
-  test('is read as it was written, and only its own log has signed it', () => {
+  test('is read as it was written, and is signed only by its own log', () => {
     const witness = seenBy(state(), 2n ** 64n - 3n)
     const text = writeWitness(witness, 'secret')
     expect(text).toMatch(/^[\w.-]{1,200}$/)
@@ -109,11 +110,11 @@ describe('a witness', () => {
     expect(readWitness(writeWitness(witness, ''), '')).toMatchObject({ signed: false })
   })
 
-  test.each(['', 'none', '.', 'a.1.AA', 'x'.repeat(300), '0.0.AQAAAAAAAAAAAAAA', '💥'])('%j is none', text => {
+  test.each(['', 'none', '.', 'a.1.AA', 'x'.repeat(300), '0.0.AQAAAAAAAAAAAAAA', '💥'])('%j is not one', text => {
     expect(readWitness(text, 'secret')).toBeUndefined()
   })
 
-  test('a claim that was changed is not signed', () => {
+  test('is not signed after it was changed', () => {
     const text = writeWitness(seenBy(state()), 'secret')
     const [log, index, body] = text.split('.') as [string, string, string]
     const bytes = Buffer.from(body, 'base64url')
@@ -124,7 +125,7 @@ describe('a witness', () => {
     }
   })
 
-  test('of a log that only grew is contained, over restarts too', () => {
+  test('of a log that only grew is contained, also after restarts', () => {
     const log = state()
     const seen = seenBy(log)
     log.apply(WALL + 1, acquire('b'))
@@ -134,7 +135,7 @@ describe('a witness', () => {
     expect(judge(log.state, seenBy(log), nothing)).toBe('contained')
   })
 
-  test('of a run that was lost is not, however far the log has grown', () => {
+  test('of a lost run is not contained, however far the log has grown', () => {
     const seen = seenBy(state())
     const log = new Log()
     log.apply(WALL, begin(11))
@@ -145,7 +146,7 @@ describe('a witness', () => {
     expect(judge(log.state, lost, nothing)).toEqual({ lost: 2 })
   })
 
-  test('of the end of a run that was cut short is not, and of its beginning is', () => {
+  test('of the end of a run that was cut short is not contained, and of its beginning is', () => {
     const log = state()
     const [early, late] = [seenBy(log), { ...seenBy(log), index: 4 }]
     log.apply(WALL + 2, begin(12))
@@ -164,7 +165,7 @@ describe('a witness', () => {
     expect(judge(log.state, { ...seen, index: 2 }, nothing)).toEqual({ lost: 1 })
   })
 
-  test('of the log that the leases came from is contained; of a stranger it is not', () => {
+  test('of the log that the leases came from is contained; of an unrelated log it is not', () => {
     const log = state()
     const seen = seenBy(log)
     const target = new Log()
@@ -176,7 +177,7 @@ describe('a witness', () => {
     expect(judge(target.state, { ...seen, index: 900 }, nothing)).toBe('contained')
   })
 
-  test('one generation makes up for all that one loss concerns, and for no later one', () => {
+  test('is made up for by one generation for all clients of one loss, and by none of an earlier loss', () => {
     const log = state()
     log.apply(WALL + 2, begin(12))
     const lost = { ...seenBy(log), run: 2, nonce: 99 }
@@ -189,7 +190,7 @@ describe('a witness', () => {
   })
 })
 
-describe('a replica that is shown a witness', () => {
+describe('a replica that is presented a witness', () => {
   test('begins a generation only for one that its log has signed', async () => {
     const clock = new ManualClock()
     const log = new MemoryLog({ clock })
@@ -205,7 +206,7 @@ describe('a replica that is shown a witness', () => {
     expect(owner.stats.rewinds).toBe(0)
   })
 
-  test('begins a generation for a run that is lost although the log was put back once before, to a copy from after that', async () => {
+  test('begins a generation for a lost run even if the log was put back once before, to a copy from after that', async () => {
     const clock = new ManualClock()
     const log = new MemoryLog({ clock })
     const open = () => Replica.open(new MemoryStore({ log, clock, own: { name: 'server' } }), { clock, owned: true })
@@ -239,7 +240,7 @@ describe('a replica that is shown a witness', () => {
     expect(owner.stats.rewinds).toBe(1)
   })
 
-  test('is quiet for the longest term that was granted in what is lost', async () => {
+  test('begins a quiet period of the longest term that was granted in the lost records', async () => {
     const clock = new ManualClock()
     const log = new MemoryLog({ clock })
     const open = () => Replica.open(new MemoryStore({ log, clock, own: { name: 'server' } }), { clock, owned: true })
@@ -262,7 +263,7 @@ describe('a replica that is shown a witness', () => {
     expect(second.stats.rewinds).toBe(1)
   })
 
-  test('of a shared log that it has not read to the end reads on before it judges', async () => {
+  test('of a shared log reads to the end before it judges', async () => {
     const clock = new ManualClock()
     const log = new MemoryLog({ clock })
     const open = () => Replica.open(new MemoryStore({ log, clock }), { clock })
@@ -272,7 +273,7 @@ describe('a replica that is shown a witness', () => {
     expect(await two.continues(one.witness)).toBe(true)
   })
 
-  test('of a shared log that went back while nobody had it open tells the client so', async () => {
+  test('of a shared log that was put back while no process had it open reports so to the client', async () => {
     const clock = new ManualClock()
     const log = new MemoryLog({ clock })
     const open = () => Replica.open(new MemoryStore({ log, clock }), { clock })

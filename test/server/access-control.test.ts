@@ -1,10 +1,10 @@
-/** The table of commands, walked without a key and with one for something else: nothing is answered that was not allowed. */
+/** Every RESP command without a key, and with a key for other things: nothing is answered that the key does not allow. */
 import { describe, expect, test } from 'vitest'
-import { scopesIn } from '../../src/cli/command/key.ts'
+import { parseScopes } from '../../src/cli/command/key.ts'
 import { VERBS, type Verb } from '../../src/kernel/command.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import type { RespCommand } from '../../src/server/resp/command.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
 import { serve } from '../../src/server/serve.ts'
@@ -13,7 +13,7 @@ import { ReplyError } from '../../src/wire/resp/reply-parser.ts'
 import { ask, world } from '../support/http-world.ts'
 import { type Place, place, Raw } from '../support/resp-place.ts'
 
-/** A server with a lease, an entry and a history under `jobs`, and keys for everything, for another prefix, and for each verb alone. */
+/** A server with a lease, an entry and a history under `jobs`, and with keys for everything, for another prefix, and for each single verb. */
 async function guarded() {
   const here = await place()
   const propose = here.lessor.propose.bind(here.lessor)
@@ -26,7 +26,7 @@ async function guarded() {
     foreign: all.map(verb => ({ verb, prefix: 'elsewhere' })),
     ...Object.fromEntries(all.map(verb => [`only ${verb}`, [{ verb, prefix: 'jobs' }]])),
   }
-  for (const [name, allow] of Object.entries(keys)) await propose({ kind: 'key', name, hash: hashOf(name), allow })
+  for (const [name, allow] of Object.entries(keys)) await propose({ kind: 'key', name, hash: hashSecret(name), allow })
   const { value } = await here.lessor.read({ kind: 'keys' })
   const root = value.find(({ name }) => name === 'root')!.id
   const held = await propose(
@@ -40,7 +40,7 @@ async function guarded() {
     { key: root },
   )
   if (held.kind !== 'granted') throw new Error(held.kind)
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   return { here, lease: held.lease, token: held.tokens[0]! }
 }
 
@@ -48,7 +48,7 @@ function wordsOf({ example }: RespCommand, { lease, token }: { readonly lease: n
   return example.map(word => word.replace('$lease', String(lease)).replace('$token', String(token)))
 }
 
-async function asked(here: Place, key: string | undefined, command: RespCommand, words: string[]): Promise<unknown> {
+async function request(here: Place, key: string | undefined, command: RespCommand, words: string[]): Promise<unknown> {
   using raw = new Raw(here.port)
   if (key !== undefined) expect(await raw.ask('AUTH', key)).toBe('OK')
   return await raw.ask(command.name, ...words)
@@ -57,12 +57,12 @@ async function asked(here: Place, key: string | undefined, command: RespCommand,
 const lease = [...COMMANDS.values()].filter(({ name }) => name.startsWith('LEASE.'))
 
 describe('without a key', () => {
-  test('every command that needs one is UNAUTHENTICATED, and changes nothing', async () => {
+  test('every command that needs one is refused with UNAUTHENTICATED, and changes nothing', async () => {
     const world = await guarded()
     await using here = world.here
     const { revision } = await here.lessor.read({ kind: 'summary' })
     for (const command of COMMANDS.values()) {
-      const answer = await asked(here, undefined, command, wordsOf(command, world))
+      const answer = await request(here, undefined, command, wordsOf(command, world))
       if (command.open) continue
       expect(answer, command.name).toBeInstanceOf(ReplyError)
       expect((answer as ReplyError).message, command.name).toMatch(/^UNAUTHENTICATED /)
@@ -71,7 +71,7 @@ describe('without a key', () => {
     expect([...COMMANDS.values()].filter(({ open }) => open).map(({ name }) => name)).toEqual(['HELLO', 'AUTH', 'PING', 'QUIT', 'RESET'])
   })
 
-  test('HELLO lets nobody in, wrong keys neither, and guessing ends the connection', async () => {
+  test('HELLO and wrong keys are refused, and repeated wrong keys end the connection', async () => {
     const world = await guarded()
     await using here = world.here
     using raw = new Raw(here.port)
@@ -82,47 +82,47 @@ describe('without a key', () => {
   })
 })
 
-describe('with a key for something else', () => {
+describe('with a key for other names', () => {
   for (const command of lease)
     test(`${command.name} reaches nothing outside the key's scope`, async () => {
       const world = await guarded()
       await using here = world.here
       const { revision } = await here.lessor.read({ kind: 'summary' })
-      const answer = await asked(here, 'foreign', command, wordsOf(command, world))
+      const answer = await request(here, 'foreign', command, wordsOf(command, world))
       if (command.name === 'LEASE.BATCH' || command.name === 'LEASE.UNWATCH') return expect(answer).toBe(0)
-      // What is hidden looks as if it were not there: gone, not found, an empty list.
-      const shown = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
+      // Hidden items are reported as not found: gone, null, or an empty list.
+      const described = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
       if (command.name === 'LEASE.RENEW') expect(answer).toEqual([-1])
-      else expect(shown).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$/)
-      expect(shown).not.toMatch(/ann|secret/)
+      else expect(described).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$/)
+      expect(described).not.toMatch(/ann|secret/)
       expect((await here.lessor.read({ kind: 'summary' })).revision).toBe(revision)
     })
 })
 
-describe('with a key for one verb alone', () => {
+describe('with a key for a single verb', () => {
   for (const command of lease.filter(({ verb }) => verb !== undefined && verb !== 'admin'))
     test(`${command.name} takes the right to ${command.verb}, and no other`, async () => {
       const world = await guarded()
       await using here = world.here
       for (const verb of VERBS.filter(other => other !== 'admin' && other !== command.verb)) {
-        const answer = await asked(here, `only ${verb}`, command, wordsOf(command, world))
-        const shown = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
-        expect(shown, verb).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$|^\[-1\]$/)
+        const answer = await request(here, `only ${verb}`, command, wordsOf(command, world))
+        const described = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
+        expect(described, verb).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$|^\[-1\]$/)
       }
     })
 })
 
-describe('with the right key', () => {
-  test('everything in the table does what it says', async () => {
+describe('with a key that allows it', () => {
+  test('every command succeeds', async () => {
     for (const command of lease) {
       const world = await guarded()
       await using here = world.here
-      const answer = await asked(here, 'root', command, wordsOf(command, world))
+      const answer = await request(here, 'root', command, wordsOf(command, world))
       expect(answer instanceof ReplyError ? answer.message : '', command.name).toBe('')
     }
   })
 
-  test('a key that is revoked is out at once: its connections, its watches, its waits', async () => {
+  test('a revoked key loses its connections, watches and waits at once', async () => {
     const world = await guarded()
     await using here = world.here
     using watcher = new Raw(here.port)
@@ -134,31 +134,31 @@ describe('with the right key', () => {
     await queuer.ask('HELLO', 3, 'AUTH', 'default', 'only acquire')
     const waits = waiter.ask('LEASE.ACQUIRE', 'jobs/nightly', 'TTL', 5_000, 'WAIT', 60_000)
     await queuer.ask('LEASE.ACQUIRE', 'jobs/nightly', 'TTL', 5_000, 'QUEUE')
-    await expect.poll(() => here.server.desk.waiting).toBe(2)
+    await expect.poll(() => here.server.guarded.waiting).toBe(2)
     const { value } = await here.lessor.read({ kind: 'keys' })
     for (const revoked of ['only watch', 'only acquire'])
       await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === revoked)!.id })
-    // Nothing has happened under what it watches.
-    const told = JSON.stringify(await watcher.next())
-    expect(told).toContain('lease.unwatched')
+    // No event has happened under the watched prefix.
+    const result = JSON.stringify(await watcher.next())
+    expect(result).toContain('lease.unwatched')
     expect(((await waits) as Error).message).toMatch(/^UNAUTHENTICATED /)
     const withdrawn = (await queuer.next()) as unknown as { items: [string, number, Map<string, string>] }
     expect([withdrawn.items[0], withdrawn.items[2].get('code')]).toEqual(['lease.withdrawn', 'UNAUTHENTICATED'])
     expect((await here.lessor.read({ kind: 'resource', resource: 'jobs/nightly' })).value.queue).toEqual([])
-    expect(here.server.desk.watches + here.server.desk.waiting).toBe(0)
+    expect(here.server.guarded.watches + here.server.guarded.waiting).toBe(0)
     expect(((await watcher.ask('LEASE.LIST')) as Error).message).toMatch(/^UNAUTHENTICATED /)
   })
 })
 
-describe('figures of everything', () => {
+describe('counts of all leases', () => {
   const FIGURES = ['leases', 'resources', 'keys', 'nextToken', 'connected_clients', 'appends']
   const named = (info: string) => FIGURES.filter(name => info.includes(`\n${name}:`))
 
-  test('INFO tells them to who may read everything, and to others what a client needs', async () => {
+  test('INFO shows them to a key that may read everything, and to other keys only what a client needs', async () => {
     const world = await guarded()
     await using here = world.here
-    await here.lessor.propose({ kind: 'key', name: 'monitor', hash: hashOf('monitor'), allow: [{ verb: 'read', prefix: '' }] })
-    await expect.poll(() => here.server.desk.gate.identify('monitor').name).toBe('monitor')
+    await here.lessor.propose({ kind: 'key', name: 'monitor', hash: hashSecret('monitor'), allow: [{ verb: 'read', prefix: '' }] })
+    await expect.poll(() => here.server.guarded.access.identify('monitor').name).toBe('monitor')
     for (const key of ['foreign', 'only read']) {
       using raw = new Raw(here.port)
       await raw.ask('AUTH', key)
@@ -172,28 +172,28 @@ describe('figures of everything', () => {
     }
   })
 
-  test('so do /metrics and questions to the state; /v1/about tells every key what it talks to', async () => {
+  test('/metrics and summaries show them to a key that may read everything only; /v1/about answers every key', async () => {
     await using here = await world()
     const keys = {
       none: await here.key('none', []),
       part: await here.key('part', [{ verb: 'read', prefix: 'jobs' }]),
-      monitor: await here.key('monitor', scopesIn('read:')),
+      monitor: await here.key('monitor', parseScopes('read:')),
     }
-    const asked = async (method: string, path: string, body?: unknown) =>
+    const request = async (method: string, path: string, body?: unknown) =>
       Promise.all(Object.values(keys).map(secret => here.ask(method, path, body, { Authorization: `Bearer ${secret}` })))
-    expect((await asked('GET', '/metrics')).map(({ status }) => status)).toEqual([403, 403, 200])
-    const summaries = await asked('POST', '/v1/read', { query: { kind: 'summary' } })
+    expect((await request('GET', '/metrics')).map(({ status }) => status)).toEqual([403, 403, 200])
+    const summaries = await request('POST', '/v1/read', { query: { kind: 'summary' } })
     expect(summaries.map(({ json }) => json.value.keys)).toEqual([undefined, undefined, 3])
     expect(summaries.map(({ json }) => json.value.quiet)).toEqual([false, false, false])
-    for (const { status, json } of await asked('GET', '/v1/about'))
+    for (const { status, json } of await request('GET', '/v1/about'))
       expect([status, Object.keys(json)]).toEqual([200, ['name', 'version', 'profile', 'keys', 'revision']])
   })
 })
 
-test('a server on another address than loopback refuses everyone when its last key is revoked, and says why', async () => {
+test('a server on a non-loopback address refuses every caller when its last key is revoked, and gives the reason', async () => {
   await using lessor = await Replica.open(new MemoryStore())
   const create = async (name: string) => {
-    const made = await lessor.propose({ kind: 'key', name, hash: hashOf(name), allow: [{ verb: 'admin', prefix: '' }] })
+    const made = await lessor.propose({ kind: 'key', name, hash: hashSecret(name), allow: [{ verb: 'admin', prefix: '' }] })
     return (made as { id: number }).id
   }
   const id = await create('root')
@@ -202,17 +202,17 @@ test('a server on another address than loopback refuses everyone when its last k
   using stayed = new Raw(port)
   expect(await stayed.ask('AUTH', 'root')).toBe('OK')
   await lessor.propose({ kind: 'unkey', id })
-  await expect.poll(() => server.desk.gate.hasKeys).toBe(false)
+  await expect.poll(() => server.guarded.access.hasKeys).toBe(false)
   using raw = new Raw(port)
   for (const words of [['LEASE.LIST'], ['HELLO', '3'], ['LEASE.ACQUIRE', 'a', 'TTL', '1000'], ['LEASE.KEY', 'LIST']])
-    expect(((await raw.ask(...words)) as Error).message, words[0]).toMatch(/^UNAUTHENTICATED .*last key is gone/)
+    expect(((await raw.ask(...words)) as Error).message, words[0]).toMatch(/^UNAUTHENTICATED .*has no keys left/)
   expect(((await stayed.ask('LEASE.LIST')) as Error).message).toMatch(/^UNAUTHENTICATED /)
   const refused = await ask(port, undefined, 'GET', '/v1/resources')
-  expect([refused.status, refused.text]).toEqual([401, expect.stringContaining('last key is gone')])
+  expect([refused.status, refused.text]).toEqual([401, expect.stringContaining('has no keys left')])
   expect((await ask(port, undefined, 'POST', '/v1/keys', { name: 'mine', allow: [{ verb: 'admin', prefix: '' }] })).status).toBe(401)
   expect((await ask(port, undefined, 'GET', '/v1/resources', undefined, { Authorization: 'Bearer op' })).status).toBe(200)
   await create('next')
-  await expect.poll(() => server.desk.gate.hasKeys).toBe(true)
+  await expect.poll(() => server.guarded.access.hasKeys).toBe(true)
   expect(await raw.ask('AUTH', 'next')).toBe('OK')
   expect(await raw.ask('LEASE.LIST')).toEqual([])
 })

@@ -1,4 +1,4 @@
-/** What is written down of those who act on what is not theirs, and by which name. */
+/** Which actions are audited, and by which name. */
 import { expect, test } from 'vitest'
 import { open } from '../../src/connect/connect.ts'
 import type { Verb } from '../../src/kernel/command.ts'
@@ -8,7 +8,7 @@ import { Raw } from '../support/resp-place.ts'
 
 const bearer = (secret: string) => ({ Authorization: `Bearer ${secret}` })
 
-/** A server with an administrator and one who only holds, whose lease of `jobs/a` is given. */
+/** A server with an administrator's key and a holder's key. Returns the holder's lease of `jobs/a`. */
 async function guarded() {
   const lines: Record<string, unknown>[] = []
   const log = { debug() {}, info: (facts: object) => void lines.push(facts as Record<string, unknown>), warn() {}, error() {} }
@@ -26,7 +26,7 @@ async function held(here: World, secret: string, resource: string): Promise<numb
   return (await here.ask('POST', '/v1/leases', body, bearer(secret))).json.lease
 }
 
-test('an administrator that renews, releases or transfers the lease of another is written down, with whose it was', async () => {
+test('an administrator that renews, releases or transfers the lease of another key is audited, with its holder', async () => {
   const { here, lines, admin, lease } = await guarded()
   await using _ = here
   await here.ask('POST', `/v1/leases/${lease}/renew`, {}, bearer(admin))
@@ -39,7 +39,7 @@ test('an administrator that renews, releases or transfers the lease of another i
   ])
 })
 
-test('nobody is written down for what they do with their own, nor for what never was', async () => {
+test('actions on own leases, and on leases that never existed, are not audited', async () => {
   const { here, lines, admin, worker, lease } = await guarded()
   await using _ = here
   const own = await held(here, admin, 'jobs/own')
@@ -51,7 +51,7 @@ test('nobody is written down for what they do with their own, nor for what never
   expect(lines).toEqual([])
 })
 
-test('stealing is, whether it waits or not, without what is attached; and so is a move, without its password', async () => {
+test('a steal is audited without its entries, and a move without its password', async () => {
   const { here, lines, admin } = await guarded()
   await using _ = here
   const entries = [{ key: 'notes/n', value: 'private' }]
@@ -65,7 +65,7 @@ test('stealing is, whether it waits or not, without what is attached; and so is 
   expect(lines).toMatchObject([{ did: 'move' }, { did: 'move', on: { to: 'postgres://…@db/x' } }])
 })
 
-test('a backup is, on either wire, when it begins', async () => {
+test('a backup is audited when it starts, on both wires', async () => {
   const { here, lines, admin, worker } = await guarded()
   await using _ = here
   expect((await here.ask('GET', '/v1/backup', undefined, bearer(worker))).status).toBe(403)
@@ -79,7 +79,7 @@ test('a backup is, on either wire, when it begins', async () => {
   ])
 })
 
-test('what has not the form of a command is refused, and nothing else comes of it', async () => {
+test('a malformed command is refused, and not audited', async () => {
   const { here, lines, admin } = await guarded()
   await using _ = here
   const proposals = [
@@ -93,7 +93,7 @@ test('what has not the form of a command is refused, and nothing else comes of i
   expect(lines).toEqual([])
 })
 
-test('by is the name of the key; what a caller calls itself stands behind it', async () => {
+test('`by` is the name of the key, followed by the name that the caller gave', async () => {
   const { here, admin, worker, lease } = await guarded()
   await using _ = here
   await here.ask('POST', '/v1/break', { resource: 'jobs/a', by: 'root' }, bearer(worker))
@@ -110,7 +110,7 @@ test('by is the name of the key; what a caller calls itself stands behind it', a
   expect([await past('jobs/a'), await past('jobs/b'), await past('jobs/c')]).toEqual([['worker (root)'], ['admin (root)'], ['admin']])
 })
 
-test('a long name leaves what is said behind it less room, and never half a character', async () => {
+test('a `by` that is too long is truncated, but not inside a character', async () => {
   const { here } = await guarded()
   await using _ = here
   const name = 'k'.repeat(500)

@@ -1,11 +1,11 @@
-/** What strangers and idle peers can take from a server: memory, connections, and its orderly end. */
+/** What unauthenticated and idle clients can cost a server: memory, connections, and an orderly stop. */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../src/clock.ts'
 import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { writeClientMessage } from '../../src/wire/messages.ts'
@@ -24,7 +24,7 @@ class Peers implements Disposable {
     this.#port = port
   }
 
-  /** One that sends this and reads nothing. */
+  /** A client that sends these bytes and reads nothing. */
   async deaf(bytes: string | Uint8Array): Promise<Socket> {
     const socket = connect({ port: this.#port, host: '127.0.0.1', allowHalfOpen: true })
     socket.on('error', () => {})
@@ -49,9 +49,9 @@ async function served(here: CliPlace, env: Record<string, string> = {}, ...args:
 describe('a server with a small heap', () => {
   test.each([
     ['/openapi.json', 'GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-    ['nothing at all, without a host', 'GET / HTTP/1.1\r\n\r\n'],
+    ['a page without a Host header', 'GET / HTTP/1.1\r\n\r\n'],
     ['the page', 'GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-  ])('outlives 250 connections that ask for %s thousands of times and read nothing', { timeout: SLOW }, async (_, request) => {
+  ])('survives 250 connections that request %s thousands of times and read nothing', { timeout: SLOW }, async (_, request) => {
     await using here = new CliPlace()
     const { server, port } = await served(here, { NODE_OPTIONS: '--max-old-space-size=96' })
     using peers = new Peers(port)
@@ -60,7 +60,7 @@ describe('a server with a small heap', () => {
       await peers.deaf(pipeline)
       if (i % 10 === 9) expect((await ask(port, undefined, 'GET', '/healthz')).status).toBe(200)
     }
-    // It goes on reading as long as it can: whoever asks after that finds it alive.
+    // The server reads as long as it can. A request after that shows that it is alive.
     for (let i = 0; i < 100; i++) expect((await ask(port, undefined, 'GET', '/healthz')).status).toBe(200)
     server.process.kill('SIGTERM')
     expect(await server.finished).toMatchObject({ code: 0, signal: null })
@@ -76,13 +76,16 @@ function batchOfReads(): Uint8Array {
 
 describe('a stopping server', () => {
   test.each([
-    ['keeps its socket after QUIT', command('QUIT')],
-    ['asked for much and reads nothing', Buffer.concat(Array.from({ length: 500 }, () => command('LEASE.ENTRIES', 'k')))],
-    ['asked for much in batches and reads nothing', batchOfReads()],
-    ['asked for much over HTTP and reads nothing', 'GET /v1/entries HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(500)],
+    ['keeps its socket open after QUIT', command('QUIT')],
+    ['requested much and reads nothing', Buffer.concat(Array.from({ length: 500 }, () => command('LEASE.ENTRIES', 'k')))],
+    ['requested much in batches and reads nothing', batchOfReads()],
+    ['requested much over HTTP and reads nothing', 'GET /v1/entries HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(500)],
     ['watches and reads nothing', 'GET /v1/watch?prefix=k&after=1 HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-    ['never ends its body', 'POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{'],
-  ])('ends in order, and in time, though a peer %s', { timeout: SLOW }, async (_, bytes) => {
+    [
+      'never completes its body',
+      'POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{',
+    ],
+  ])('stops in order and in time, even if a client %s', { timeout: SLOW }, async (_, bytes) => {
     await using here = new CliPlace()
     const { server, port } = await served(here)
     using raw = new Raw(port)
@@ -92,16 +95,16 @@ describe('a stopping server', () => {
     using peers = new Peers(port)
     await peers.deaf(bytes)
     raw[Symbol.dispose]()
-    // The server has met the one, and knows that the other is gone.
+    // The server has accepted the one, and knows that the other has disconnected.
     for (let i = 0; i < 20; i++) expect((await ask(port, undefined, 'GET', '/healthz')).status).toBe(200)
     server.process.kill('SIGTERM')
-    // Ten seconds, and the machine may be busy. Without a bound some of them never end.
+    // The bound is ten seconds, and the machine may be busy. Without a bound some stops never end.
     expect(await server.finished).toMatchObject({ code: 0, signal: null })
   })
 })
 
 describeEngine('redis', 'a stopping server on an engine', () => {
-  test('ends in time though its store has stopped answering', { timeout: SLOW }, async () => {
+  test('stops in time, even if its store has stopped answering', { timeout: SLOW }, async () => {
     await using redis = await engine('redis')
     await using here = new CliPlace()
     const { server, port } = await served(here, {}, '--store', redis.url)
@@ -109,7 +112,7 @@ describeEngine('redis', 'a stopping server on an engine', () => {
     expect(await raw.ask('PING')).toBe('PONG')
     redis.pause()
     try {
-      // Under way for as long as the store is silent.
+      // In progress for as long as the store does not answer.
       raw.send(command('LEASE.ACQUIRE', 'a', 'TTL', 600_000))
       for (let i = 0; i < 5; i++) expect((await ask(port, undefined, 'GET', '/healthz')).status).toBe(200)
       server.process.kill('SIGTERM')
@@ -121,16 +124,16 @@ describeEngine('redis', 'a stopping server on an engine', () => {
   })
 })
 
-/** With keys: `ci` may do everything. */
+/** A server with keys: `ci` may do everything. */
 async function locked(limits: Partial<typeof DEFAULT_LIMITS>, clock = systemClock): Promise<Place> {
   const here = await place({ clock, http: httpListener(), limits: { ...DEFAULT_LIMITS, ...limits } })
-  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashOf('ci'), allow: [{ verb: 'admin', prefix: '' }] })
-  await here.server.desk.gate.learn()
+  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashSecret('ci'), allow: [{ verb: 'admin', prefix: '' }] })
+  await here.server.guarded.access.reloadKeys()
   return here
 }
 
-describe('where there are keys', () => {
-  test('connections without one cannot take the place of callers with one', { timeout: SLOW }, async () => {
+describe('on a server with keys', () => {
+  test('connections without a key cannot use up the slots of clients with a key', { timeout: SLOW }, async () => {
     await using here = await locked({ connections: 20, reserved: 10, strangersPerAddress: 100 })
     const known: Raw[] = []
     for (let i = 0; i < 12; i++) {
@@ -148,14 +151,14 @@ describe('where there are keys', () => {
     using late = new Raw(here.port)
     expect(await late.ask('AUTH', 'ci')).toBe('OK')
     expect((await ask(here.port, undefined, 'GET', '/v1/leases', undefined, { authorization: 'Bearer ci' })).status).toBe(200)
-    // Those who were there first have gone, and were told why.
+    // The oldest ones were closed, and were given the reason.
     expect(String(((await strangers[0]!.next()) as Error).message)).toMatch(/^LIMIT .*without a key/)
     expect(await strangers[0]!.next()).toBe('closed')
     for (const raw of known) expect(await raw.ask('PING')).toBe('PONG')
     for (const raw of [...known, ...strangers]) raw[Symbol.dispose]()
   })
 
-  test('one address has a bound of its own', { timeout: SLOW }, async () => {
+  test('one address has its own limit on connections without a key', { timeout: SLOW }, async () => {
     await using here = await locked({ connections: 100, reserved: 10, strangersPerAddress: 5 })
     const strangers = Array.from({ length: 8 }, () => new Raw(here.port))
     for (const raw of strangers) raw.send(command('PING'))
@@ -163,12 +166,12 @@ describe('where there are keys', () => {
     for (const raw of strangers) raw[Symbol.dispose]()
   })
 
-  test('a connection that shows none is closed soon, and one that did may be idle', { timeout: SLOW }, async () => {
+  test('a connection that sends no key is closed soon, and one that has sent a key may be idle', { timeout: SLOW }, async () => {
     const clock = new ManualClock()
     await using here = await locked({ strangerTime: 5_000 }, clock)
-    using stranger = new Raw(here.port)
+    using unauthenticatedClient = new Raw(here.port)
     using known = new Raw(here.port)
-    expect(await stranger.ask('PING')).toBe('PONG')
+    expect(await unauthenticatedClient.ask('PING')).toBe('PONG')
     expect(await known.ask('AUTH', 'ci')).toBe('OK')
     using peers = new Peers(here.port)
     const browser = await peers.deaf('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n')
@@ -176,32 +179,34 @@ describe('where there are keys', () => {
     await once(browser, 'data')
     const closed = once(browser, 'end')
     await clock.advance(4_000)
-    expect(await stranger.ask('PING')).toBe('PONG')
+    expect(await unauthenticatedClient.ask('PING')).toBe('PONG')
     await clock.advance(3_000)
     await turn()
-    expect(String(((await stranger.next()) as Error).message)).toMatch(/^UNAUTHENTICATED no key was shown/)
-    expect(await stranger.next()).toBe('closed')
+    expect(String(((await unauthenticatedClient.next()) as Error).message)).toMatch(/^UNAUTHENTICATED this connection sent no key/)
+    expect(await unauthenticatedClient.next()).toBe('closed')
     await closed
     expect(await known.ask('PING')).toBe('PONG')
   })
 
-  test('a key that is revoked makes a stranger of its connections', { timeout: SLOW }, async () => {
+  test('connections of a revoked key count as unauthenticated', { timeout: SLOW }, async () => {
     const clock = new ManualClock()
     await using here = await locked({ strangerTime: 5_000 }, clock)
-    const key = await here.lessor.propose({ kind: 'key', name: 'x', hash: hashOf('x'), allow: [] })
-    await here.server.desk.gate.learn()
+    const key = await here.lessor.propose({ kind: 'key', name: 'x', hash: hashSecret('x'), allow: [] })
+    await here.server.guarded.access.reloadKeys()
     using known = new Raw(here.port)
     expect(await known.ask('AUTH', 'x')).toBe('OK')
     await here.lessor.propose({ kind: 'unkey', id: (key as { id?: number }).id! })
-    await here.server.desk.gate.learn()
+    await here.server.guarded.access.reloadKeys()
     for (let i = 0; i < 10; i++) await clock.advance(1_000)
     expect(String(((await known.next()) as Error).message)).toMatch(/^UNAUTHENTICATED/)
     expect(await known.next()).toBe('closed')
   })
 })
 
-describe('answers that nobody reads', () => {
-  test('are bounded in all: those go that read nothing, strangers first, and whoever reads stays', { timeout: SLOW }, async () => {
+describe('unread responses', () => {
+  test('are bounded in total: clients that do not read are closed, unauthenticated ones first, and clients that read stay', {
+    timeout: SLOW,
+  }, async () => {
     await using here = await place({ http: httpListener(), limits: { ...DEFAULT_LIMITS, unread: 8 << 20 } })
     using reader = new Raw(here.port)
     for (const half of ['a', 'b']) {

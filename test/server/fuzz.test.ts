@@ -1,4 +1,4 @@
-/** Whatever comes over a socket: a coded answer or the end of the connection, and nothing else, ever. */
+/** Random input over a socket gets a coded answer or ends the connection. It never has another effect. */
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { describe, expect, test } from 'vitest'
@@ -16,7 +16,7 @@ import { command, place, Raw } from '../support/resp-place.ts'
 const pristine = JSON.stringify(Object.getOwnPropertyNames(Object.prototype).sort())
 
 describe(`with seed ${SEED}`, () => {
-  test('60,000 mutated inputs to a whole server: every answer is well-formed, nothing is left behind, everyone else is served', {
+  test('60,000 mutated inputs to a server get well-formed answers, leave nothing behind, and do not disturb other clients', {
     timeout: 120_000,
   }, async () => {
     const dice = new Dice(SEED)
@@ -27,18 +27,18 @@ describe(`with seed ${SEED}`, () => {
     const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), {
       clock,
       events: 1_000,
-      snapshotEntries: 1_000_000,
+      snapshotRecords: 1_000_000,
     })
-    const desk = await GuardedLessor.open({ lessor, clock })
+    const guarded = await GuardedLessor.open({ lessor, clock })
     const limits = { ...DEFAULT_LIMITS, command: 1 << 16 }
     const stop = new AbortController()
     const log = { debug() {}, info() {}, warn() {}, error() {} }
-    const door = new RespListener({ desk, clock, limits, log, figures: () => ({}), closing: stop.signal, connections: () => 1 })
+    const listener = new RespListener({ guarded, clock, limits, log, figures: () => ({}), closing: stop.signal, connections: () => 1 })
     const open = () => {
       const answers = new ReplyParser()
       let count = 0
       let over = false
-      const session = door.open('fuzz', end => ({
+      const session = listener.open('fuzz', end => ({
         write: bytes => answers.feed(bytes, () => count++),
         backlog: 0,
         pause() {},
@@ -64,7 +64,7 @@ describe(`with seed ${SEED}`, () => {
       await turn()
       if (round % 20 === 0) {
         await clock.advance(100)
-        // Keys may have been created by accident: then all is refused, and nothing more is found out.
+        // An input may have created a key by chance. Then everything is refused, and the run finds nothing more.
         for (const { id } of (await lessor.read({ kind: 'keys' })).value) await lessor.propose({ kind: 'unkey', id })
       }
       for (const { session, over } of connections) if (!over()) session.closed()
@@ -72,15 +72,15 @@ describe(`with seed ${SEED}`, () => {
     }
     await clock.settle()
     expect(answers).toBeGreaterThan(20_000)
-    expect(door.sessions.size).toBe(0)
-    expect(desk.watches).toBe(0)
-    expect(desk.waiting).toBe(0)
+    expect(listener.sessions.size).toBe(0)
+    expect(guarded.watches).toBe(0)
+    expect(guarded.waiting).toBe(0)
     const { session, answers: last } = open()
     session.data(command('PING'))
     await turn()
     expect(last()).toBe(1)
     session.closed()
-    await desk[Symbol.asyncDispose]()
+    await guarded[Symbol.asyncDispose]()
     await lessor[Symbol.asyncDispose]()
     await turn()
     process.off('unhandledRejection', onRejection)
@@ -88,7 +88,7 @@ describe(`with seed ${SEED}`, () => {
     expect(JSON.stringify(Object.getOwnPropertyNames(Object.prototype).sort())).toBe(pristine)
   })
 
-  test('pipelines cut anywhere over real sockets: nobody else notices', { timeout: 60_000 }, async () => {
+  test('pipelines that are cut anywhere do not disturb other clients, over real sockets', { timeout: 60_000 }, async () => {
     const dice = new Dice(SEED)
     await using here = await place()
     using witness = new Raw(here.port)
@@ -103,6 +103,6 @@ describe(`with seed ${SEED}`, () => {
       if (i % 20 === 0) expect(await witness.ask('PING')).toBe('PONG')
     }
     await expect.poll(() => here.server.connections, { timeout: 5_000 }).toBe(1)
-    expect(here.server.desk.watches).toBe(0)
+    expect(here.server.guarded.watches).toBe(0)
   })
 })

@@ -1,9 +1,9 @@
 /**
- * What a request costs whose parts are all wrong, or too many: the longest turn of the event loop, over every route and every command, with the largest
- * bodies that the limits allow. While a turn lasts, nobody else is renewed.
+ * The cost of requests with only wrong parts, or too many parts: the longest turn of the event loop, over every route and every command, with the largest
+ * bodies that the limits allow. During one turn, no other client can renew.
  *
- * Turns are measured in CPU time of this process and compared with a loop that is measured beside them, so a busy machine makes both longer. The
- * bound is wide: it finds work that grows with the bad parts of a body, which takes seconds, and not a slow line. Its figures: HOSTILE=1 npx vitest run …
+ * Turns are measured in CPU time of this process and compared with a reference loop that is measured beside them, so a busy machine makes both longer. The
+ * bound is wide: it finds work that grows with the bad parts of a body, which takes seconds, and not a slow line. To print figures: HOSTILE=1 npx vitest run …
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../src/clock.ts'
@@ -11,12 +11,12 @@ import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { parseBody } from '../../src/server/http/body.ts'
-import { Failure } from '../../src/server/http/failure.ts'
-import { Handler } from '../../src/server/http/handler.ts'
+import { HttpFailure } from '../../src/server/http/failure.ts'
+import { HttpHandler } from '../../src/server/http/handler.ts'
 import { parseJson } from '../../src/server/http/parse.ts'
-import type { HttpAnswer, HttpRequest, Route } from '../../src/server/http/route.ts'
-import { TABLE } from '../../src/server/http/router.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import type { HttpRequest, HttpResponse, Route } from '../../src/server/http/route.ts'
+import { ROUTES } from '../../src/server/http/routes.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
 import type { ListenerContext } from '../../src/server/listener.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
@@ -27,21 +27,21 @@ import { command } from '../support/resp-place.ts'
 
 const REPORT = process.env.HOSTILE !== undefined
 const limits = DEFAULT_LIMITS
-/** Registrations and leases that there are. */
+/** Registrations and leases in the state. */
 const THERE = 2_000
 const POOR = 'poor-key'
 const RICH = 'rich-key'
 
 let context: ListenerContext
-let handler: Handler
+let handler: HttpHandler
 let lessor: Replica
 
 beforeAll(async () => {
   lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock: systemClock }), clock: systemClock }), { clock: systemClock })
-  const desk = await GuardedLessor.open({ lessor, clock: systemClock })
-  await lessor.propose({ kind: 'key', name: 'rich', hash: hashOf(RICH), allow: [{ verb: 'admin', prefix: '' }] })
-  await lessor.propose({ kind: 'key', name: 'poor', hash: hashOf(POOR), allow: [{ verb: 'acquire', prefix: 'nothing' }] })
-  await desk.gate.learn()
+  const guarded = await GuardedLessor.open({ lessor, clock: systemClock })
+  await lessor.propose({ kind: 'key', name: 'rich', hash: hashSecret(RICH), allow: [{ verb: 'admin', prefix: '' }] })
+  await lessor.propose({ kind: 'key', name: 'poor', hash: hashSecret(POOR), allow: [{ verb: 'acquire', prefix: 'nothing' }] })
+  await guarded.access.reloadKeys()
   const each = Array.from({ length: THERE }, (_, i) => i)
   const entries = (i: number) => [{ key: `services/s/i${i}`, value: JSON.stringify({ addresses: ['http://10.0.0.7:8080'] }) }]
   for (const i of each) {
@@ -50,16 +50,16 @@ beforeAll(async () => {
   }
   const log = { debug() {}, info() {}, warn() {}, error() {} }
   const closing = new AbortController().signal
-  context = { desk, clock: systemClock, limits, log, figures: () => ({}), closing, connections: () => 1 }
-  handler = new Handler(context)
+  context = { guarded, clock: systemClock, limits, log, figures: () => ({}), closing, connections: () => 1 }
+  handler = new HttpHandler(context)
 }, 60_000)
 
 afterAll(async () => {
-  await context.desk[Symbol.asyncDispose]()
+  await context.guarded[Symbol.asyncDispose]()
   await lessor[Symbol.asyncDispose]()
 })
 
-/** The longest turn while `work` goes on, in ms of CPU time. */
+/** The longest turn during `work`, in ms of CPU time. */
 async function longestTurn(work: () => Promise<void>): Promise<number> {
   let longest = 0
   let over = false
@@ -83,7 +83,7 @@ async function longestTurn(work: () => Promise<void>): Promise<number> {
   return longest
 }
 
-/** What this machine needs for a fixed piece of work, about 4 ms on one that has nothing else to do: the middle of several, in ms of CPU time. */
+/** The time of the reference loop on this machine, about 4 ms when idle: the median of several runs, in ms of CPU time. */
 function unit(): number {
   const text = JSON.stringify(Array.from({ length: 20_000 }, (_, i) => ({ a: i, b: `name ${i}` })))
   const took = Array.from({ length: 9 }, () => {
@@ -95,7 +95,7 @@ function unit(): number {
   return Math.max(2, took.sort((a, b) => a - b)[4]!)
 }
 
-/** So many units a turn may take at most: about 200 ms on a machine that has nothing else to do. Before the bounds, turns took 600 units and more. */
+/** Maximum units of one turn: about 200 ms on an idle machine. Before the bounds, turns took 600 units and more. */
 const MAX_UNITS = 50
 
 class Judge {
@@ -103,7 +103,7 @@ class Judge {
   readonly #found: { readonly what: string; readonly ms: number }[] = []
 
   async measure(what: string, work: () => Promise<void>): Promise<void> {
-    // Once more where it looks slow: a collection of others' garbage falls into some turn.
+    // Repeated if it looks slow: a garbage collection falls into some turn.
     let ms = await longestTurn(work)
     for (let again = 0; again < 2 && ms > this.#unit * MAX_UNITS; again++) ms = Math.min(ms, await longestTurn(work))
     this.#found.push({ what, ms })
@@ -132,18 +132,18 @@ function ask(route: Route, body: string | undefined, key: string): HttpRequest {
     target: route.path.replace('{id}', '1').replace(/\{\w+\}/, 's/i1'),
     header: name => headers[name],
     hasBody: body !== undefined,
-    body: most => (Buffer.byteLength(body!) > most ? Promise.reject(new Failure('TOO_LARGE', 'too large')) : Promise.resolve(body!)),
+    body: most => (Buffer.byteLength(body!) > most ? Promise.reject(new HttpFailure('TOO_LARGE', 'too large')) : Promise.resolve(body!)),
     gone: () => new AbortController().signal,
     connection: {},
   }
 }
 
-/** Text that is repeated, with commas between, until there is no room for more. */
+/** Repeats a text, separated by commas, up to the size. */
 function filled(room: number, item: string): string {
   return `${`${item},`.repeat(Math.max(0, Math.floor((room - item.length) / (item.length + 1))))}${item}`
 }
 
-/** As `filled`, each a little different. */
+/** As `filled`, but each repetition differs. */
 function counted(room: number, item: (i: number) => string): string {
   const items: string[] = []
   for (let i = 0, length = 0; length < room; i++) {
@@ -153,7 +153,7 @@ function counted(room: number, item: (i: number) => string): string {
   return items.slice(0, -1).join(',')
 }
 
-/** Values that are bad in many ways, of about so many characters. */
+/** Values that are bad in many ways, of about this many characters. */
 function hostile(room: number): readonly (readonly [string, string])[] {
   return [
     ['numbers', `[${filled(room - 2, '11')}]`],
@@ -189,9 +189,9 @@ function hostile(room: number): readonly (readonly [string, string])[] {
   ]
 }
 
-/** One body for each field of the route's schema, with every hostile value in it; and each value alone. */
+/** For each field of the route's schema, bodies with every hostile value in it. Also each value alone. */
 function* bodies(route: Route): Generator<readonly [string, string]> {
-  const room = (route.most?.(context) ?? limits.body) - 256
+  const room = (route.maxBodyBytes?.(context) ?? limits.body) - 256
   const { properties = {}, required = [] } = route.body as { properties?: Record<string, object>; required?: string[] }
   const values = hostile(room)
   for (const [name, value] of values) yield [name, value]
@@ -199,7 +199,7 @@ function* bodies(route: Route): Generator<readonly [string, string]> {
     const others = required
       .filter(other => other !== field)
       .map(other => `"${other}":${other === 'lease' || other === 'token' ? 1 : '"x"'},`)
-    // Where all bodies are small, what is wrong in one field costs as much as in another.
+    // If all bodies are small, an error costs the same in every field.
     const some = room > 1 << 17 ? values : values.filter(([name]) => FEW.includes(name))
     for (const [name, value] of some) yield [`${field}: ${name}`, `{${others.join('')}"${field}":${value}}`]
   }
@@ -207,21 +207,21 @@ function* bodies(route: Route): Generator<readonly [string, string]> {
 
 const FEW = ['numbers', 'nests', 'names', 'fields', 'escapes']
 
-describe('no turn grows with the bad parts of', () => {
+describe('no turn of the event loop grows with the bad parts of', () => {
   test('a body, on any route', { timeout: 600_000 }, async () => {
     const judge = new Judge()
-    for (const route of TABLE) {
+    for (const route of ROUTES) {
       if (route.body === undefined) continue
       for (const [name, body] of bodies(route))
-        for (const key of route.most === undefined ? [RICH] : [POOR, RICH])
+        for (const key of route.maxBodyBytes === undefined ? [RICH] : [POOR, RICH])
           await judge.measure(`${route.method} ${route.path} ${name} (${key})`, async () => {
-            await drained((await handler.answer(ask(route, body, key))).body)
+            await drained((await handler.handle(ask(route, body, key))).body)
           })
     }
     judge.verdict()
   })
 
-  test('a question, on any route', { timeout: 600_000 }, async () => {
+  test('a query string, on any route', { timeout: 600_000 }, async () => {
     const judge = new Judge()
     const words = [
       'a,'.repeat(6_000),
@@ -231,7 +231,7 @@ describe('no turn grows with the bad parts of', () => {
       '/'.repeat(12_000),
       `${'%41'.repeat(4_000)}`,
     ]
-    for (const route of TABLE) {
+    for (const route of ROUTES) {
       if (route.path === '/v1/watch' || route.path === '/v1/backup') continue
       const names = Object.keys((route.query as { properties?: object } | undefined)?.properties ?? {})
       for (const word of words)
@@ -239,23 +239,24 @@ describe('no turn grows with the bad parts of', () => {
           const asked = { ...ask(route, undefined, RICH) }
           const target = `${asked.target}?${name}=${word}`
           await judge.measure(`${route.method} ${route.path}?${name}=${word.slice(0, 4)}…`, async () => {
-            await drained((await handler.answer({ ...asked, target })).body)
+            await drained((await handler.handle({ ...asked, target })).body)
           })
         }
     }
     judge.verdict()
   })
 
-  test('a command, of any kind', { timeout: 600_000 }, async () => {
+  test('a RESP command, of any kind', { timeout: 600_000 }, async () => {
     const judge = new Judge()
     for (const { name, arity, example } of COMMANDS.values()) {
       if (name === 'LEASE.BATCH') continue
-      for (const [kind, bytes] of hostileCommands(name, arity, example)) await judge.measure(`${name} ${kind}`, () => said(RICH, bytes))
+      for (const [kind, bytes] of hostileCommands(name, arity, example))
+        await judge.measure(`${name} ${kind}`, () => sendAndWait(RICH, bytes))
     }
     judge.verdict()
   })
 
-  test("a batch of our own client's", { timeout: 600_000 }, async () => {
+  test('a batch of our own client', { timeout: 600_000 }, async () => {
     const judge = new Judge()
     const big = JSON.stringify({ kind: 'leases', within: Array.from({ length: 7_000 }, (_, i) => `p${i}`) })
     const questions: Readonly<Record<string, ClientMessage>> = {
@@ -287,20 +288,21 @@ describe('no turn grows with the bad parts of', () => {
       const one = new Writer()
       writeClientMessage(one, question)
       const bytes = Buffer.from(one.view())
-      // A part of what is allowed, and many turns: what it costs grows with the number of turns, and not with their length.
+      // A part of the limit, over many turns: the cost grows with the number of turns, not with their length.
       const times = Math.max(1, Math.floor(limits.command / 8 / bytes.length))
       const batch = Buffer.alloc(bytes.length * times, bytes)
-      for (const key of [POOR, RICH]) await judge.measure(`${times} × ${kind} (${key})`, () => said(key, command('LEASE.BATCH', batch)))
+      for (const key of [POOR, RICH])
+        await judge.measure(`${times} × ${kind} (${key})`, () => sendAndWait(key, command('LEASE.BATCH', batch)))
     }
     judge.verdict()
   })
 })
 
-async function drained(body: HttpAnswer['body']): Promise<void> {
+async function drained(body: HttpResponse['body']): Promise<void> {
   if (typeof body === 'object' && !(body instanceof Uint8Array)) for await (const _ of body);
 }
 
-/** Commands of as many words as are allowed: `word` again and again, after the beginning of an honest command. */
+/** Commands with the maximum number of arguments: `word` repeated after the start of a valid command. */
 function* hostileCommands(name: string, arity: number, example: readonly string[]): Generator<readonly [string, Buffer]> {
   const most = arity >= 0 ? arity - 1 : 65_535
   const begun = (lead: readonly string[], word: string, count = most - lead.length) =>
@@ -327,11 +329,11 @@ function bulk(word: string): string {
   return `$${Buffer.byteLength(word)}\r\n${word}\r\n`
 }
 
-/** Says it over a connection that reads everything, and waits until it is answered. */
-async function said(key: string, bytes: Buffer): Promise<void> {
-  const door = new RespListener(context)
+/** Sends the bytes over a connection that reads everything, and waits for the reply. */
+async function sendAndWait(key: string, bytes: Buffer): Promise<void> {
+  const listener = new RespListener(context)
   let kept = 0
-  const session = door.open('1.2.3.4:5', end => ({
+  const session = listener.open('1.2.3.4:5', end => ({
     write: written => {
       kept += written.length
     },
@@ -349,12 +351,12 @@ async function said(key: string, bytes: Buffer): Promise<void> {
   for (let quiet = 0; quiet < 3; quiet++) {
     const before = kept
     await turn()
-    if (kept !== before || session.owes) quiet = -1
+    if (kept !== before || session.hasPendingReplies) quiet = -1
   }
-  session.cut()
+  session.destroy()
 }
 
-test('a body that is parsed in several turns is the same, or refused for the same reason', async () => {
+test('a body that is parsed in several turns has the same value, or is refused for the same reason', async () => {
   const pad = ' '.repeat(70_000)
   const right = [
     '{"a":[1,2,3],"b":"x"}',

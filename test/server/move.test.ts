@@ -1,4 +1,4 @@
-/** Moving leases to another store is the operator's: a key that comes over the network chooses no place for the server to open. */
+/** Only the operator may move leases to another store: a key that comes over the network must not choose a store for the server to open. */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -12,7 +12,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 const bearer = (secret: string) => ({ Authorization: `Bearer ${secret}` })
 const OPERATOR = 'lh_operator'
 
-test('an administrator moves nothing, over either wire, and no place is opened', async () => {
+test('an administrator key cannot move leases over either wire, and no store is opened', async () => {
   await using here = await world()
   const admin = await here.key('admin', [{ verb: 'admin', prefix: '' }])
   const to = `file:${join(folder, 'deep/stolen.db')}`
@@ -27,14 +27,14 @@ test('an administrator moves nothing, over either wire, and no place is opened',
   expect(here.audited.map(({ command, outcome }) => [command.kind, outcome?.kind])).toContainEqual(['move', 'refused'])
 })
 
-test('nor does anyone without a key where none is needed', async () => {
+test('a caller without a key cannot move leases on a server without keys', async () => {
   await using here = await world()
   const { json } = await here.ask('POST', '/v1/propose', { proposals: [{ command: { kind: 'move' } }] })
   expect(json.answers[0].outcome).toMatchObject({ kind: 'refused', code: 'FORBIDDEN' })
   expect(json.answers[0].outcome.message).toContain('leasehold migrate')
 })
 
-test('the operator does, and an administrator does to a place that the configuration names', async () => {
+test('the operator can move leases, and an administrator key can move them to a store that the configuration names', async () => {
   await using here = await world({ operator: OPERATOR, moveTo: ['postgres://db/new'] })
   const admin = await here.key('admin', [{ verb: 'admin', prefix: '' }])
   const propose = async (secret: string, command: object) =>

@@ -1,4 +1,4 @@
-/** `op`: the same text for the same question is one operation; for another question it is refused, over whichever wire it comes. */
+/** `op` over both wires: the same text for the same request is one operation. For another request it is refused. */
 import { describe, expect, test } from 'vitest'
 import { world } from '../support/http-world.ts'
 import { place, Raw } from '../support/resp-place.ts'
@@ -6,7 +6,7 @@ import { place, Raw } from '../support/resp-place.ts'
 const said = (answer: unknown) => (answer instanceof Error ? answer.message : JSON.stringify(answer))
 
 describe('over HTTP, an op that was used', () => {
-  test('is refused for another body, and answered for the same one however long it is willing to wait', async () => {
+  test('is refused for another body, and answered for the same body with another wait', async () => {
     await using here = await world()
     const acquire = (body: object) => here.ask('POST', '/v1/leases', { resources: ['o/a'], holder: 'A', op: '1', ...body })
     const first = await acquire({})
@@ -20,18 +20,18 @@ describe('over HTTP, an op that was used', () => {
     expect((await here.ask('GET', '/v1/resources/o/b')).json.grants).toEqual([])
   })
 
-  test('for a wait in vain is answered as it was then; for a place that others ended, with that', async () => {
+  test('for a wait that timed out gets TIMEOUT again; for a place that was revoked it gets GONE', async () => {
     await using here = await world()
     const acquire = (body: object) => here.ask('POST', '/v1/leases', { resources: ['o/a'], holder: 'B', wait: 500, ...body })
     await here.ask('POST', '/v1/leases', { resources: ['o/a'], holder: 'A' })
-    const vain = acquire({ op: '1' })
-    await expect.poll(() => here.server.desk.waiting).toBe(1)
+    const timedOut = acquire({ op: '1' })
+    await expect.poll(() => here.server.guarded.waiting).toBe(1)
     await here.clock.advance(600)
-    const { status, text } = await vain
+    const { status, text } = await timedOut
     expect(status).toBe(408)
     for (let i = 0; i < 2; i++) expect(await acquire({ op: '1' })).toMatchObject({ status, text })
     const revoked = acquire({ op: '2' })
-    await expect.poll(() => here.server.desk.waiting).toBe(1)
+    await expect.poll(() => here.server.guarded.waiting).toBe(1)
     await here.ask('POST', '/v1/revoke', { holder: 'B' })
     expect((await revoked).status).toBe(410)
     for (let i = 0; i < 2; i++) expect((await acquire({ op: '2' })).status).toBe(410)
@@ -55,7 +55,7 @@ describe('over HTTP, an op that was used', () => {
 })
 
 describe('over RESP, an op that was used', () => {
-  test('for an acquisition is another one for a break; and none for another acquisition', async () => {
+  test('for an acquire is refused for another acquire, and names a separate operation for a break', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     const first = said(await raw.ask('LEASE.ACQUIRE', 'op/x', 'TTL', '60000', 'OP', 'k1'))
@@ -67,7 +67,7 @@ describe('over RESP, an op that was used', () => {
     expect(said(await raw.ask('LEASE.BREAK', 'op/y', 'OP', 'k1'))).toMatch(/^INVALID .*used for something else/)
   })
 
-  test('for a wait in vain is answered as it was then', async () => {
+  test('for a wait that timed out gets TIMEOUT again', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     const asked = ['LEASE.ACQUIRE', 'op/x', 'TTL', '60000', 'HOLDER', 'B', 'WAIT', '20', 'OP', 'k1'] as const
@@ -77,7 +77,7 @@ describe('over RESP, an op that was used', () => {
     expect(said(await raw.ask(...asked))).toBe(first)
   })
 
-  test('is the same through another connection, which has another name of its own', async () => {
+  test('is the same operation on another connection, which has another default holder', async () => {
     await using here = await place()
     using one = new Raw(here.port)
     using two = new Raw(here.port)
@@ -87,7 +87,7 @@ describe('over RESP, an op that was used', () => {
   })
 })
 
-test('a key that may only read opens no lease, with or without an op', async () => {
+test('a key that may only read cannot open a lease, with or without an op', async () => {
   await using here = await world()
   const [mine, none] = [await here.key('mine', [{ verb: 'acquire', prefix: '' }]), await here.key('none', [{ verb: 'read', prefix: '' }])]
   const acquire = (secret: string, op: string) =>

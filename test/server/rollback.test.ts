@@ -1,4 +1,4 @@
-/** A data directory that was put back from a copy, under a real server process and clients that stay connected. */
+/** A data directory that is restored from an old copy, under a real server process with clients that stay connected. */
 import { cpSync, rmSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { connect } from '../../src/index.ts'
@@ -8,7 +8,7 @@ import { Place, type Running } from '../support/cli.ts'
 
 const SECONDS = 1_000
 
-/** A server on a file, started again on the same port. */
+/** A server on a file, restarted on the same port. */
 class Server {
   readonly #place: Place
   #running: Running | undefined
@@ -31,7 +31,7 @@ class Server {
   }
 }
 
-/** Resolves when the holder was told. */
+/** Resolves when the holder's signal has fired. */
 function lost(lease: Lease): Promise<unknown> {
   const { signal } = lease
   if (signal.aborted) return Promise.resolve(signal.reason)
@@ -43,7 +43,7 @@ async function raw(leases: Leases, command: Parameters<Leases['lessor']['propose
 }
 
 test.each(['leasehold', 'http'])(
-  'after the data directory was put back, a holder over %s:// stops believing and nothing of it is confused with a newer lease',
+  'after the data directory was restored from a copy, a holder over %s:// loses its lease, and the lease is not confused with a newer one',
   { timeout: 90 * SECONDS },
   async scheme => {
     await using place = new Place()
@@ -62,7 +62,7 @@ test.each(['leasehold', 'http'])(
     cpSync(place.file('copy'), place.file('data'), { recursive: true })
     await server.start()
 
-    // At once, as the first to come: it may be granted before A is back.
+    // B acquires first, and at once: it may be granted before A has reconnected.
     await using b = await connect(url, { holder: 'b' })
     const granted = b.acquire('y', { ttl: '20s' })
     const reason = await lost(x)

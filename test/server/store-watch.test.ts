@@ -1,7 +1,8 @@
-/** What an operator sees of a store that goes away and comes back: the figure, and one line each in the log. */
+/** What an operator sees of a store that fails and recovers: the metric, and one log line each. */
 import { expect, test, vi } from 'vitest'
-import { replicaOn, storeOf } from '../../src/connect/connect.ts'
+import { openReplica } from '../../src/connect/connect.ts'
 import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
+import { storeOf } from '../../src/connect/store-of.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
@@ -26,13 +27,13 @@ const up = async (address: string) => {
 }
 
 describeEngine('postgres', 'a server whose store goes away', () => {
-  test('says so in its figures and once in its log, and that it is back', { timeout: 60_000 }, async () => {
+  test('shows it in its metrics and once in its log, and shows the recovery', { timeout: 60_000 }, async () => {
     await using postgres = await engine('postgres')
     const store = await storeOf(postgres.url)
-    const replica = await replicaOn(store, postgres.url, { owned: false })
+    const replica = await openReplica(store, postgres.url, { owned: false })
     await using lessor = new RelocatingLessor(replica, { open: () => Promise.reject(new Error('nothing moves')) })
     const { lines, log } = logged()
-    await using server = await serve({ lessor, log, listen: '127.0.0.1:0', http: httpListener(), trouble: () => replica.trouble })
+    await using server = await serve({ lessor, log, listen: '127.0.0.1:0', http: httpListener(), failedAppend: () => replica.storeError })
     const [address] = server.addresses as [string]
     expect(await up(address)).toBe(1)
     await postgres.stop()
@@ -47,7 +48,7 @@ describeEngine('postgres', 'a server whose store goes away', () => {
   })
 })
 
-test('a store that reads and fails to sync what it writes is not up until an append succeeds, and is told without being asked', async () => {
+test('a store that answers reads and fails to sync writes is down until an append succeeds, and is logged without a request', async () => {
   const clock = new ManualClock()
   const store = new MemoryStore({ log: new MemoryLog({ clock }), clock, own: { name: 'server' } })
   await using replica = await Replica.open(store, { clock, owned: true })
@@ -58,7 +59,7 @@ test('a store that reads and fails to sync what it writes is not up until an app
     clock,
     listen: '127.0.0.1:0',
     http: httpListener(),
-    trouble: () => replica.trouble,
+    failedAppend: () => replica.storeError,
   })
   const [address] = server.addresses as [string]
   const failing = vi
@@ -77,7 +78,7 @@ test('a store that reads and fails to sync what it writes is not up until an app
   expect(lines.map(({ level }) => level)).toEqual(['error', 'info'])
 })
 
-test('a store that comes and goes makes one line in ten seconds, which says how often', async () => {
+test('a flapping store is logged once in ten seconds, with the number of outages', async () => {
   const clock = new ManualClock()
   await using replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
   const { lines, log } = logged()

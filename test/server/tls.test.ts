@@ -1,4 +1,4 @@
-/** TLS as operators and clients meet it: probes without a certificate, and addresses that name the wrong protocol. */
+/** TLS for operators and clients: probes without a certificate, and addresses that name the wrong protocol. */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -18,7 +18,7 @@ const folder = mkdtempSync(join(tmpdir(), 'leasehold-tls-'))
 const file = (name: string) => join(folder, name)
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-/** Once, where openssl was found. */
+/** Created once, if openssl is installed. */
 function makeCertificates(): void {
   if (existsSync(file('ext'))) return
   const openssl = (...args: string[]) => execFileSync('openssl', args, { stdio: 'pipe' })
@@ -41,24 +41,24 @@ const tls = (ca?: string) => ({ cert: file('server.pem'), key: file('server.key'
 const mutual = () => place({ http: httpListener({}), tls: tls(file('ca.pem')) })
 const shown = (name: string) => ({ cert: readFileSync(file(`${name}.pem`)), key: readFileSync(file(`${name}.key`)) })
 
-/** Status and text of an answer over TLS. */
+/** Status and text of a response over TLS. */
 function ask(port: number, path: string, options: object = {}): Promise<{ readonly status: number; readonly text: string }> {
   return new Promise((resolve, reject) => {
-    const asked = request({ host: '127.0.0.1', port, path, ca: readFileSync(file('ca.pem')), ...options }, answer => {
+    const sent = request({ host: '127.0.0.1', port, path, ca: readFileSync(file('ca.pem')), ...options }, answer => {
       let text = ''
       answer.setEncoding('utf8')
       answer.on('data', chunk => (text += chunk))
       answer.on('end', () => resolve({ status: answer.statusCode!, text }))
     })
-    asked.on('error', reject)
-    asked.end()
+    sent.on('error', reject)
+    sent.end()
   })
 }
 
-describeWith([programs.openssl], 'a server that asks for client certificates', () => {
+describeWith([programs.openssl], 'a server that requires client certificates', () => {
   beforeAll(makeCertificates)
 
-  test('answers probes that have none, and nothing else', async () => {
+  test('answers health probes without one, and nothing else', async () => {
     await using here = await mutual()
     for (const path of ['/healthz', '/readyz']) expect((await ask(here.port, path)).status, path).toBe(200)
     for (const path of ['/', '/openapi.json', '/metrics', '/v1/about', '/v1/leases', '/healthz/../v1/about', '//healthz', '/healthzz']) {
@@ -68,13 +68,13 @@ describeWith([programs.openssl], 'a server that asks for client certificates', (
     }
   })
 
-  test('does not take a certificate of another authority', async () => {
+  test('refuses a certificate of another authority', async () => {
     await using here = await mutual()
     expect((await ask(here.port, '/v1/about', shown('other'))).status).toBe(401)
     expect((await ask(here.port, '/v1/about', shown('client'))).status).toBe(200)
   })
 
-  test.each(['TLSv1.2', 'TLSv1.3'] as const)('is not misled by a session that is resumed without a certificate: %s', async maxVersion => {
+  test.each(['TLSv1.2', 'TLSv1.3'] as const)('refuses a resumed session without a certificate: %s', async maxVersion => {
     await using here = await mutual()
     const ca = readFileSync(file('ca.pem'))
     const talk = async (session?: Buffer) => {
@@ -84,24 +84,24 @@ describeWith([programs.openssl], 'a server that asks for client certificates', (
       await once(socket, 'secureConnect')
       const reused = socket.isSessionReused()
       socket.write('GET /v1/about HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n')
-      let said = ''
-      for await (const chunk of socket) said += String(chunk)
-      return { said, ticket, reused }
+      let received = ''
+      for await (const chunk of socket) received += String(chunk)
+      return { received, ticket, reused }
     }
     const first = await talk()
     const second = await talk(first.ticket)
     expect([first.reused, second.reused]).toEqual([false, true])
-    for (const { said } of [first, second]) expect(said).toMatch(/^HTTP\/1\.1 401 /)
+    for (const { received } of [first, second]) expect(received).toMatch(/^HTTP\/1\.1 401 /)
   })
 
-  test('keeps letting in a client whose session is resumed with its certificate', async () => {
+  test('admits a client whose session is resumed with its certificate', async () => {
     await using here = await mutual()
     const agent = new Agent({ maxCachedSessions: 8 })
     for (let i = 0; i < 3; i++) expect((await ask(here.port, '/v1/about', { ...shown('client'), agent })).status).toBe(200)
     agent.destroy()
   })
 
-  test('tells a RESP client what it lacks', async () => {
+  test('tells a RESP client that a certificate is missing', async () => {
     await using here = await mutual()
     const url = `leaseholds://127.0.0.1:${here.port}?ca=${file('ca.pem')}`
     for (const more of ['', `&cert=${file('other.pem')}&key=${file('other.key')}`])
@@ -114,7 +114,7 @@ describeWith([programs.openssl], 'a server that asks for client certificates', (
   })
 })
 
-describeWith([programs.openssl], 'an address that names the wrong protocol is told so', () => {
+describeWith([programs.openssl], 'the error names the right protocol for', () => {
   beforeAll(makeCertificates)
 
   const soon = (url: string) => RemoteLessor.open({ ...serverAddressOf(url), connectWithin: 500 })
@@ -124,7 +124,7 @@ describeWith([programs.openssl], 'an address that names the wrong protocol is to
       await using here = await place({ http: httpListener({}), tls: tls(ca) })
       await expect(soon(`leasehold://127.0.0.1:${here.port}`)).rejects.toMatchObject({
         code: 'UNAVAILABLE',
-        message: expect.stringMatching(/speaks TLS.*leaseholds:\/\//),
+        message: expect.stringMatching(/requires TLS.*leaseholds:\/\//),
       })
     }
   })

@@ -1,15 +1,15 @@
-/** Keys of their own on both sides of a transfer, over a server: the recipient has it from then on, and the giver has not. */
+/** A transfer over a server, with a key of its own on each side: afterwards the lease belongs to the recipient's key. */
 import { expect, test } from 'vitest'
 import { open } from '../../src/connect/connect.ts'
 import { Leases } from '../../src/leases.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { place } from '../support/resp-place.ts'
 
-test('a lease that is given to a name answers to the key of who adopts it', async () => {
+test('a lease that is transferred to a name belongs to the key that adopts it', async () => {
   await using here = await place()
   const allow = (['acquire', 'renew', 'release'] as const).map(verb => ({ verb, prefix: 'jobs' }))
-  for (const name of ['giver', 'recipient', 'rival']) await here.lessor.propose({ kind: 'key', name, hash: hashOf(name), allow })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  for (const name of ['giver', 'recipient', 'rival']) await here.lessor.propose({ kind: 'key', name, hash: hashSecret(name), allow })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   const connect = async (name: string) =>
     new Leases(await open(`leasehold://127.0.0.1:${here.port}`, { apiKey: name }), { holder: name, ttl: 5_000 })
   await using giver = await connect('giver')

@@ -1,4 +1,4 @@
-/** What the simulator found, told again without it. */
+/** Mistakes that the simulator once found, reproduced without it. */
 import { expect, test } from 'vitest'
 import { turn } from '../../src/clock.ts'
 import type { LeaseError } from '../../src/errors.ts'
@@ -7,7 +7,7 @@ import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
 
-/** A store whose questions wait at a gate, each kind at its own. */
+/** A store that can hold back appends and reads. */
 class GatedStore extends MemoryStore {
   readonly #gates = { append: open(), read: open() }
   waiting = 0
@@ -20,10 +20,10 @@ class GatedStore extends MemoryStore {
     return release
   }
 
-  override async append(entry: Uint8Array, after: Position): Promise<Appended> {
+  override async append(record: Uint8Array, after: Position): Promise<Appended> {
     this.waiting++
     await this.#gates.append
-    return super.append(entry, after)
+    return super.append(record, after)
   }
 
   override async read(after: Position, options?: { readonly wait?: AbortSignal }): Promise<Read> {
@@ -39,28 +39,28 @@ function acquire(resource: string): Acquire {
   return { kind: 'acquire', holder: 'h', ttl: 60_000, wants: [{ resource }] }
 }
 
-test('an append that was under way while the log lost its tail is not applied on top of what was lost', async () => {
+test('an append in progress while the log loses its tail is not applied on top of the lost records', async () => {
   const log = new MemoryLog()
   const store = new GatedStore({ log })
   await using mine = await Replica.open(store)
   await using other = await Replica.open(new MemoryStore({ log }))
-  await other.propose(acquire('founding'))
+  await other.propose(acquire('first'))
   while (mine.index < 1) await turn()
 
-  const send = store.shut('append')
-  const asked = mine.propose(acquire('mine'))
-  const answer = asked.catch(error => error as LeaseError)
+  const continueAppends = store.shut('append')
+  const proposal = mine.propose(acquire('mine'))
+  const answer = proposal.catch(error => error as LeaseError)
   while (store.waiting === 0) await turn()
-  await other.propose(acquire('lost')) // seen here while our own entry, which follows the first, is still on its way
+  await other.propose(acquire('lost')) // read by `mine` while its own record, which follows the first, is not yet appended
   while (mine.index < 2) await turn()
 
-  const hear = store.shut('read')
+  const continueReads = store.shut('read')
   log.loseTail(1)
   await using late = await Replica.open(new MemoryStore({ log }))
   await late.propose(acquire('instead'))
-  send()
-  const told = await answer
-  hear()
-  expect(told).toMatchObject({ code: 'UNKNOWN' })
+  continueAppends()
+  const error = await answer
+  continueReads()
+  expect(error).toMatchObject({ code: 'UNKNOWN' })
   expect(mine.signal.reason).toMatchObject({ code: 'DIVERGED' })
 })

@@ -1,9 +1,10 @@
+/** Which renewals a simulated client reports to its server during a stall. */
 import { expect, test } from 'vitest'
 import { Client, type Host, type Site } from '../../sim/participants.ts'
 import { World } from '../../sim/world.ts'
 import { LeaseError } from '../../src/errors.ts'
 
-/** One renewal that reaches a server in the middle of a stall. */
+/** Sends one renewal that reaches the server during a stall. */
 async function renewDuringStall(replica: object | undefined): Promise<ReadonlyMap<number, number>> {
   const world = new World(1)
   const [server, holder] = [world.machine('server', 1), world.machine('holder', 1)]

@@ -6,7 +6,7 @@ import { BUGS } from '../../sim/planted.ts'
 
 const built = fileURLToPath(new URL('../../.sim', import.meta.url))
 
-test('each planted mistake finds the text that it replaces, once', () => {
+test('the text that a planted mistake replaces occurs exactly once', () => {
   const misplaced = BUGS.filter(({ file, find }) => readFileSync(`${built}/${file}`, 'utf8').split(find).length !== 2)
   expect(misplaced.map(({ file, name, find }) => ({ file, name, find }))).toEqual([])
 })

@@ -1,24 +1,26 @@
 /**
- * The referee of the simulator: lawful but odd histories pass, unlawful ones are called by their name. Histories are real entries applied by
- * the real kernel; to break a rule, the kernel's work is tampered with before the referee sees it.
+ * The referee of the simulator accepts unusual but correct histories, and names the invariant that a wrong history violates. Histories are real
+ * records applied by the real kernel. To violate an invariant, a test changes the result of the kernel before the referee sees it.
  */
 import { describe, expect, test } from 'vitest'
 import type { ObservedBelief } from '../../sim/beliefs.ts'
-import { Referee, RHO } from '../../sim/referee.ts'
-import { World } from '../../sim/world.ts'
+import { Referee } from '../../sim/referee.ts'
+import { RHO, World } from '../../sim/world.ts'
 import { applyBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
 import { StateLoader, saveState, stateHash } from '../../src/kernel/codec/snapshot.ts'
 import type { Acquire, Command, Operation, PolicyRules, Proposal } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
 import type { Outcome, Refused } from '../../src/kernel/outcome.ts'
-import { BREAK, findLease, QUIET, RULES, type Slot, type State, TERM, timerId, timerOf } from '../../src/kernel/state.ts'
+import { findLease } from '../../src/kernel/state/leases.ts'
+import { timerId, timerOf } from '../../src/kernel/state/timers.ts'
+import { BREAK, QUIET, RULES, type Slot, type State, TERM } from '../../src/kernel/state.ts'
 
 type Tamper = (state: State, events: Event[], outcome: Outcome, command: Command) => Outcome | undefined
 
-class Court extends World {
-  readonly verdicts: string[] = []
+class RefereedWorld extends World {
+  readonly violations: string[] = []
   readonly referee: Referee
-  /** Called after each command, before the referee looks. */
+  /** Called after each command, before the referee sees its result. */
   tamper: Tamper = () => undefined
   #index = 0
   #seq = 0
@@ -37,17 +39,17 @@ class Court extends World {
   }
 
   override violate(invariant: string): void {
-    this.verdicts.push(invariant)
+    this.violations.push(invariant)
   }
 
   get state(): State {
     return this.referee.state
   }
 
-  /** One entry with these proposals; the outcome of the last. */
+  /** Appends one record with these proposals. Returns the outcome of the last. */
   propose(...proposals: Proposal[]): Outcome {
-    const entry = { proposer: 1, seq: ++this.#seq, applied: this.#index, trail: [0, 0] as const, wall: Math.floor(this.now), proposals }
-    this.#last = encodeBatch(entry)
+    const batch = { proposer: 1, seq: ++this.#seq, applied: this.#index, trail: [0, 0] as const, wall: Math.floor(this.now), proposals }
+    this.#last = encodeBatch(batch)
     const before = this.tamper
     let last: Outcome | undefined
     this.tamper = (state, events, outcome, command) => {
@@ -63,7 +65,7 @@ class Court extends World {
     this.referee.observe({ index: ++this.#index, nonce: BigInt(this.#index) }, bytes, sentAt)
   }
 
-  /** The last entry arrives once more. */
+  /** Appends the last record once more. */
   again(): void {
     this.append(this.#last)
   }
@@ -73,14 +75,19 @@ class Court extends World {
     this.#index -= count
   }
 
-  do(command: Command, asker: { readonly key?: number; readonly op?: Operation } = {}): Outcome {
-    return this.propose({ command, ...asker })
+  do(command: Command, sender: { readonly key?: number; readonly op?: Operation } = {}): Outcome {
+    return this.propose({ command, ...sender })
   }
 
-  /** The id of a lease that asks for resources: granted or queued. */
-  acquire(holder: string, resources: string | string[], rest: Partial<Acquire> = {}, asker: { key?: number; op?: Operation } = {}): number {
+  /** Returns the id of the granted or queued lease, 0 if it was refused. */
+  acquire(
+    holder: string,
+    resources: string | string[],
+    rest: Partial<Acquire> = {},
+    sender: { key?: number; op?: Operation } = {},
+  ): number {
     const wants = [resources].flat().map(resource => ({ resource }))
-    const outcome = this.do({ kind: 'acquire', holder, ttl: 1_000, wants, ...rest }, asker)
+    const outcome = this.do({ kind: 'acquire', holder, ttl: 1_000, wants, ...rest }, sender)
     return outcome.kind === 'granted' || outcome.kind === 'queued' ? outcome.lease : 0
   }
 
@@ -119,7 +126,7 @@ class Court extends World {
     return findLease(this.state, lease)!.grants[0]!.token
   }
 
-  /** A belief in the lease, as long as nobody calls `stop`. */
+  /** A holder that uses the lease until `stop` is called. */
   belief(lease: number, { units = 1, shared = false } = {}): ObservedBelief & { stop(): void } {
     const grants = findLease(this.state, lease)!.grants.map(({ resource, token }) => ({ resource: resource.name, units, shared, token }))
     let holds = true
@@ -135,22 +142,22 @@ class Court extends World {
   }
 }
 
-type History = (court: Court) => void
+type History = (world: RefereedWorld) => void
 
-/** Five lawful ones, and those that must be called. */
-function judged(invariant: string, lawful: Readonly<Record<string, History>>, unlawful: Readonly<Record<string, History>>): void {
+/** At least five histories that the referee must accept, and the histories that it must report. */
+function cases(invariant: string, accepted: Readonly<Record<string, History>>, reported: Readonly<Record<string, History>>): void {
   describe(invariant, () => {
-    expect(Object.keys(lawful).length).toBeGreaterThanOrEqual(5)
-    test.each(Object.entries(lawful))('passes: %s', (_, history) => {
-      const court = new Court()
-      history(court)
-      court.referee.checkWhole()
-      expect(court.verdicts).toEqual([])
+    expect(Object.keys(accepted).length).toBeGreaterThanOrEqual(5)
+    test.each(Object.entries(accepted))('accepts: %s', (_, history) => {
+      const world = new RefereedWorld()
+      history(world)
+      world.referee.checkWhole()
+      expect(world.violations).toEqual([])
     })
-    test.each(Object.entries(unlawful))('calls: %s', (_, history) => {
-      const court = new Court()
-      history(court)
-      expect(court.verdicts[0]).toBe(invariant)
+    test.each(Object.entries(reported))('reports: %s', (_, history) => {
+      const world = new RefereedWorld()
+      history(world)
+      expect(world.violations[0]).toBe(invariant)
     })
   })
 }
@@ -164,100 +171,101 @@ function silence(events: Event[], lease: number): void {
   events.splice(0, events.length, ...kept)
 }
 
-/** Two hold one thing: the first by right, the second because the first one's grant was forgotten for a moment. */
-function twoHolders(c: Court, shared: boolean): void {
+/** Two holders use one resource: the first continues after its lease was revoked by force, and the referee has no exception for it. */
+function twoHolders(c: RefereedWorld, shared: boolean): void {
   const a = c.acquire('a', 'x')
   const first = c.belief(a)
-  c.referee.believes(first)
+  c.referee.beliefs.begins(first)
   c.do({ kind: 'revoke', target: { lease: a }, force: true })
-  c.referee.believes(c.belief(c.acquire('b', 'x'), { shared }))
+  c.referee.beliefs.begins(c.belief(c.acquire('b', 'x'), { shared }))
 }
 
-judged(
+cases(
   'S1',
   {
-    'one stops in the instant in which another begins': c => {
+    'a holder stops at the moment at which the next begins': c => {
       const first = c.belief(c.acquire('a', 'x'))
-      c.referee.believes(first)
+      c.referee.beliefs.begins(first)
       first.stop()
       c.release(first.lease)
-      c.referee.believes(c.belief(c.acquire('b', 'x')))
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'x')))
     },
-    'readers hold together': c => {
+    'readers share a resource': c => {
       for (const who of ['a', 'b', 'c']) {
         const lease = c.acquire(who, [], { wants: [{ resource: 'x', shared: true }] })
-        c.referee.believes(c.belief(lease, { units: 0, shared: true }))
+        c.referee.beliefs.begins(c.belief(lease, { units: 0, shared: true }))
       }
     },
-    'a pool is held up to its last unit': c => {
+    'a pool is used up to its last unit': c => {
       c.policy('p', { capacity: 3 })
-      c.referee.believes(c.belief(c.acquire('a', [], { wants: [{ resource: 'p', units: 2 }] }), { units: 2 }))
-      c.referee.believes(c.belief(c.acquire('b', 'p')))
+      c.referee.beliefs.begins(c.belief(c.acquire('a', [], { wants: [{ resource: 'p', units: 2 }] }), { units: 2 }))
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'p')))
     },
-    'one was overruled by force': c => {
+    'a lease was revoked by force': c => {
       const first = c.belief(c.acquire('a', 'x'))
-      c.referee.believes(first)
-      c.referee.forced.add(first.lease)
+      c.referee.beliefs.begins(first)
+      c.referee.beliefs.forced.add(first.lease)
       c.revoke(first.lease, true)
-      c.referee.believes(c.belief(c.acquire('b', 'x')))
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'x')))
     },
-    'a thief by force believes at once': c => {
-      c.referee.believes(c.belief(c.acquire('a', 'x')))
-      c.referee.believes(c.belief(c.acquire('b', 'x', { wait: true, steal: 'force' })))
+    'a holder that steals by force uses its lease at once': c => {
+      c.referee.beliefs.begins(c.belief(c.acquire('a', 'x')))
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'x', { wait: true, steal: 'force' })))
     },
-    'those who were there before a shrink go on': c => {
+    'holders from before a capacity was reduced continue': c => {
       c.policy('p', { capacity: 2 })
       const beliefs = ['a', 'b'].map(who => c.belief(c.acquire(who, 'p')))
       c.policy('p', { capacity: 1 })
-      for (const belief of beliefs) c.referee.believes(belief)
+      for (const belief of beliefs) c.referee.beliefs.begins(belief)
     },
-    'an answer comes after its time': c => {
+    'a grant is answered after its term is over': c => {
       const first = c.belief(c.acquire('a', 'x'))
       first.stop()
       c.release(first.lease)
-      c.referee.believes(c.belief(c.acquire('b', 'x')))
-      c.referee.believes(first)
+      c.referee.beliefs.begins(c.belief(c.acquire('b', 'x')))
+      c.referee.beliefs.begins(first)
     },
   },
   {
-    'two hold one thing': c => twoHolders(c, false),
-    'a reader and a writer': c => twoHolders(c, true),
-    'more units than there are': c => {
+    'two holders use one resource': c => twoHolders(c, false),
+    'a reader and a writer use one resource': c => twoHolders(c, true),
+    'more units are used than exist': c => {
       c.policy('p', { capacity: 3 })
-      for (const who of ['a', 'b']) c.referee.believes(c.belief(c.acquire(who, [], { wants: [{ resource: 'p', units: 1 }] }), { units: 2 }))
+      for (const who of ['a', 'b'])
+        c.referee.beliefs.begins(c.belief(c.acquire(who, [], { wants: [{ resource: 'p', units: 1 }] }), { units: 2 }))
     },
   },
 )
 
-judged(
+cases(
   'S2',
   {
-    'a late one is turned away': c => {
+    'a late write is refused': c => {
       const late = c.belief(c.acquire('a', 'x'))
       late.stop()
       c.release(late.lease)
       const next = c.belief(c.acquire('b', 'x'))
-      expect(c.referee.writes(next, 'x', next.grants[0]!.token)).toBe(true)
-      expect(c.referee.writes(late, 'x', late.grants[0]!.token)).toBe(false)
+      expect(c.referee.beliefs.writes(next, 'x', next.grants[0]!.token)).toBe(true)
+      expect(c.referee.beliefs.writes(late, 'x', late.grants[0]!.token)).toBe(false)
     },
-    'a late one gets through while nobody newer has been there': c => {
+    'a late write is accepted before any newer token was seen': c => {
       const late = c.belief(c.acquire('a', 'x'))
       late.stop()
       c.release(late.lease)
       c.acquire('b', 'x')
-      expect(c.referee.writes(late, 'x', late.grants[0]!.token)).toBe(true)
+      expect(c.referee.beliefs.writes(late, 'x', late.grants[0]!.token)).toBe(true)
     },
-    'one token is shown twice': c => {
+    'one token is used twice': c => {
       const belief = c.belief(c.acquire('a', 'x'))
-      for (let i = 0; i < 2; i++) expect(c.referee.writes(belief, 'x', belief.grants[0]!.token)).toBe(true)
+      for (let i = 0; i < 2; i++) expect(c.referee.beliefs.writes(belief, 'x', belief.grants[0]!.token)).toBe(true)
     },
-    'one who was overruled is turned away while it believes': c => {
+    'a holder that lost its lease by force is refused while it still uses the lease': c => {
       const first = c.belief(c.acquire('a', 'x'))
       const thief = c.belief(c.acquire('b', 'x', { wait: true, steal: 'force' }))
-      c.referee.writes(thief, 'x', thief.grants[0]!.token)
-      expect(c.referee.writes(first, 'x', first.grants[0]!.token)).toBe(false)
+      c.referee.beliefs.writes(thief, 'x', thief.grants[0]!.token)
+      expect(c.referee.beliefs.writes(first, 'x', first.grants[0]!.token)).toBe(false)
     },
-    'an answer of the past is given again': c => {
+    'a repeated operation gets its earlier answer': c => {
       const old = c.token(c.acquire('a', 'x'))
       c.do({ kind: 'fence', resource: 'x', token: old }, { op: op(1) })
       const young = c.token(c.acquire('b', 'y'))
@@ -266,12 +274,12 @@ judged(
     },
   },
   {
-    'a rightful holder is turned away': c => {
+    'the present holder is refused': c => {
       const [a, b] = [c.belief(c.acquire('a', 'x')), c.belief(c.acquire('b', 'y'))]
-      c.referee.writes(b, 'x', b.grants[0]!.token)
-      c.referee.writes(a, 'x', a.grants[0]!.token)
+      c.referee.beliefs.writes(b, 'x', b.grants[0]!.token)
+      c.referee.beliefs.writes(a, 'x', a.grants[0]!.token)
     },
-    'a register takes an older token': c => {
+    'a fence accepts an older token': c => {
       const tokens = ['x', 'y'].map(resource => c.token(c.acquire('a', resource)))
       c.do({ kind: 'fence', resource: 'x', token: tokens[1]! })
       c.tamper = () => ({ kind: 'fenced', revision: 0, highest: tokens[0]! })
@@ -280,26 +288,26 @@ judged(
   },
 )
 
-judged(
+cases(
   'S3',
   {
-    'several in one command': c => void c.acquire('a', ['x', 'y', 'z']),
-    'again after a release': c => {
+    'one command grants several resources': c => void c.acquire('a', ['x', 'y', 'z']),
+    'a resource is granted again after a release': c => {
       c.release(c.acquire('a', 'x'))
       c.acquire('a', 'x')
     },
-    'a gap after a generation': c => {
+    'tokens skip numbers after a generation': c => {
       c.acquire('a', 'x')
       c.do({ kind: 'generation', lease: 0, token: c.state.nextToken + 1_000_000, revision: 0, quiet: 0 })
       c.do({ kind: 'due', timer: QUIET, epoch: c.state.quiet!.epoch })
       c.acquire('a', 'y')
     },
-    'an heir gets a new one': c => {
+    'the recipient of a transfer gets a new token': c => {
       const lease = c.acquire('a', 'x')
       c.referee.givenUp.add(lease)
       c.do({ kind: 'transfer', lease, to: 'b', stopped: true })
     },
-    'a late copy after a loss, before survivors have spoken': c => {
+    'a late copy of a lost record arrives before a survivor writes a generation': c => {
       c.acquire('a', 'x')
       c.acquire('b', 'y')
       c.lose(1)
@@ -313,7 +321,7 @@ judged(
     },
   },
   {
-    'a token is given twice': c => {
+    'a token is granted twice': c => {
       const token = c.token(c.acquire('a', 'x'))
       c.tamper = (_, events) => {
         events[0] = { ...events[0]!, token }
@@ -324,71 +332,71 @@ judged(
   },
 )
 
-judged(
+cases(
   'S4',
   {
-    'a number that was granted in what is lost, and to another before anyone noticed': c => {
+    'a lost lease number is granted to another holder before a survivor notices the loss': c => {
       c.acquire('first', 'y')
       const lost = c.acquire('a', 'x', { ttl: 4_000 })
-      c.referee.acknowledged(lost, 0, 4_000)
+      c.referee.terms.acknowledged(lost, 0, 4_000)
       c.lose(1)
       expect(c.acquire('b', 'x', { ttl: 300 })).toBe(lost)
       c.now = 400
       c.due(lost)
     },
-    'it lapses in the very instant': c => {
+    'a lease lapses exactly at its deadline': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.now = 1_000 / (1 + RHO)
       c.due(lease)
     },
-    'a renewal is acknowledged after the release': c => {
+    'a renewal is acknowledged after the release of its lease': c => {
       const lease = c.acquire('a', 'x')
       c.renew(lease)
       c.release(lease)
       c.now = 5
-      c.referee.acknowledged(lease, 1, 1_000)
+      c.referee.terms.acknowledged(lease, 1, 1_000)
     },
-    'it is revoked long before': c => {
+    'a lease is revoked long before its deadline': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.revoke(lease)
     },
-    'an older renewal is acknowledged after a younger one': c => {
+    'an older renewal is acknowledged after a newer one': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.acknowledged(lease, 100, 1_000)
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 100, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.now = 1_100
       c.due(lease)
     },
-    'nobody was ever told of it': c => {
+    'a lease whose grant was never acknowledged lapses early': c => {
       const lease = c.acquire('a', 'x')
       c.now = 1
       c.due(lease)
     },
-    'it is suspect when its term is over, and gone after its grace': c => {
+    'a lease is suspect after its term, and gone after its grace': c => {
       const lease = c.acquire('a', 'x', { grace: 50 })
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.now = 1_000
       c.due(lease)
       c.due(lease)
     },
-    'a waiter that nobody acknowledged anything to is withdrawn': c => {
+    'a waiter without any acknowledgement is withdrawn': c => {
       c.acquire('a', 'x')
       const waiter = c.acquire('b', 'x', { wait: true })
       c.now = 1
       c.due(waiter)
     },
-    'a renewal that is lost counts for nothing until survivors have spoken': c => {
+    'a lost renewal does not count before a survivor writes a generation': c => {
       const lease = c.acquire('a', 'x')
       c.now = 900
       c.renew(lease)
-      c.referee.acknowledged(lease, 900, 1_000)
+      c.referee.terms.acknowledged(lease, 900, 1_000)
       c.lose(1)
       c.now = 1_010
       c.due(lease)
     },
-    'the delay of a break goes on over a loss of later records': c => {
+    'the delay of a break continues when later records are lost': c => {
       const lease = c.acquire('a', 'x')
       c.do({ kind: 'break', resource: 'x', after: 400 })
       c.now = 300
@@ -399,35 +407,35 @@ judged(
     },
   },
   {
-    'a millisecond too soon': c => {
+    'a lease lapses one millisecond early': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.acknowledged(lease, 0, 1_000)
+      c.referee.terms.acknowledged(lease, 0, 1_000)
       c.now = 1_000 / (1 + RHO) - 1
       c.due(lease)
     },
-    'an acknowledgement of what is gone': c => {
+    'a renewal is acknowledged after its lease has lapsed early': c => {
       const lease = c.acquire('a', 'x')
       c.now = 500
       c.due(lease)
-      c.referee.acknowledged(lease, 100, 1_000)
+      c.referee.terms.acknowledged(lease, 100, 1_000)
     },
-    'broken before the delay is over': c => {
+    'a lease is broken before the delay is over': c => {
       const lease = c.acquire('a', 'x')
       c.do({ kind: 'break', resource: 'x', after: 400 })
       c.now = 390
       c.due(lease, BREAK)
     },
-    'a renewal that is lost counts when survivors have spoken': c => {
+    'a lease with a lost renewal lapses early after a survivor wrote a generation': c => {
       const lease = c.acquire('a', 'x')
       c.now = 900
       c.renew(lease)
-      c.referee.acknowledged(lease, 900, 1_000)
+      c.referee.terms.acknowledged(lease, 900, 1_000)
       c.lose(1)
       c.do({ kind: 'generation', lease: 1, token: 1, revision: 1, quiet: 1_000 })
       c.now = 1_010
       c.due(lease)
     },
-    'broken before the delay is over, after a loss of later records': c => {
+    'a lease is broken before the delay is over, when later records were lost': c => {
       const lease = c.acquire('a', 'x')
       c.do({ kind: 'break', resource: 'x', after: 400 })
       c.now = 300
@@ -439,81 +447,81 @@ judged(
   },
 )
 
-judged(
+cases(
   'L3',
   {
-    'it was told': c => {
+    'the holder knows that its lease lapsed': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => true })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => false, told: () => true })
       c.due(lease)
     },
-    'it is revoked, which may be told later': c => {
+    'the lease is revoked, and the holder learns of it later': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => true, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => true, told: () => false })
       c.revoke(lease)
     },
-    'it released the lease itself': c => {
+    'the holder released the lease itself': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => false, told: () => false })
       c.release(lease)
     },
-    'another that was not told has nothing to do with it': c => {
+    'the holder of another lease does not know': c => {
       const [lease, other] = [c.acquire('a', 'x'), c.acquire('b', 'y')]
-      c.referee.minds({ ...c.belief(other), holds: () => true, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(other), holds: () => true, told: () => false })
       c.due(lease)
     },
-    'it passes the lease on, and knows that it has stopped': c => {
+    'the holder transfers its lease, and has stopped': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => false, told: () => false })
       c.referee.givenUp.add(lease)
       c.due(lease)
     },
   },
   {
-    'it does not know': c => {
+    'the holder does not know that its lease lapsed': c => {
       const lease = c.acquire('a', 'x')
-      c.referee.minds({ ...c.belief(lease), holds: () => false, told: () => false })
+      c.referee.beliefs.watch({ ...c.belief(lease), holds: () => false, told: () => false })
       c.due(lease)
     },
   },
 )
 
-/** Where nothing stands still, half a second is late enough. */
+/** In a world without stalls, a lapse may be half a second late. */
 function calm(history: History): History {
   return c => {
-    c.referee.lateness = 500
+    c.referee.terms.lateness = 500
     history(c)
   }
 }
 
-judged(
+cases(
   'S5',
   {
-    'as late as is allowed': calm(c => {
+    'the latest time that is allowed': calm(c => {
       const lease = c.acquire('a', 'x')
       c.now = 1_000 * (1 + RHO) + 500
       c.due(lease)
     }),
-    'every renewal begins a new term': calm(c => {
+    'each renewal begins a new term': calm(c => {
       const lease = c.acquire('a', 'x')
       for (c.now = 0; c.now < 10_000; c.now += 900) c.renew(lease)
       c.due(lease)
     }),
-    'a grace comes on top': calm(c => {
+    'the grace is added to the term': calm(c => {
       const lease = c.acquire('a', 'x', { grace: 3_000 })
       c.now = 1_400
       c.due(lease)
       c.now = 4_800
       c.due(lease)
     }),
-    'a long term after a short first one': calm(c => {
+    'a long term follows a short first term': calm(c => {
       const lease = c.acquire('a', 'x', { ttl: 60_000 })
       c.now = 20_000
       c.renew(lease)
       c.now = 80_400
       c.due(lease)
     }),
-    'of two breaks the shorter one counts': calm(c => {
+    'the shorter of two breaks counts': calm(c => {
       const lease = c.acquire('a', 'x', { ttl: 20_000 })
       c.do({ kind: 'break', resource: 'x', after: 5_000 })
       c.do({ kind: 'break', resource: 'x', after: 1_000 })
@@ -523,7 +531,7 @@ judged(
       c.due(lease)
       c.referee.nothingIsLeft('after its units have thawed')
     }),
-    'a stalled world may take its time': c => {
+    'a world with stalls has no limit for lateness': c => {
       const lease = c.acquire('a', 'x')
       c.now = 3_600_000
       c.due(lease)
@@ -536,57 +544,57 @@ judged(
       c.now = 1_600
       c.due(lease)
     }),
-    'a break that was lengthened': calm(c => {
+    'a second break lengthens the first': calm(c => {
       const lease = c.acquire('a', 'x', { ttl: 20_000 })
       c.do({ kind: 'break', resource: 'x', after: 200 })
       c.do({ kind: 'break', resource: 'x', after: 5_000 })
       c.now = 5_000
       c.due(lease, BREAK)
     }),
-    'a first term that is not short': c => {
+    'a first term is longer than the limit': c => {
       c.tamper = (_, __, outcome) => ({ ...outcome, ttl: 60_000 }) as Outcome
       c.acquire('a', 'x', { ttl: 60_000 })
     },
-    'something is left when all is over': c => {
+    'a lease is left at the end of the run': c => {
       c.acquire('a', 'x')
       c.referee.nothingIsLeft('after a year')
     },
   },
 )
 
-judged(
+cases(
   'S6',
   {
-    'a late release finds nothing': c => {
+    'a late release finds no lease': c => {
       const lease = c.acquire('a', 'x')
       c.due(lease)
       expect(c.release(lease).kind).toBe('refused')
     },
-    'a late renewal is told that it is gone': c => {
+    'a late renewal is answered that its lease is gone': c => {
       const lease = c.acquire('a', 'x')
       c.due(lease)
       expect(c.renew(lease)).toMatchObject({ ttls: [-1] })
     },
-    'what was revoked thaws when its holder releases it': c => {
+    'a revoked lease is freed when its holder releases it': c => {
       const lease = c.acquire('a', 'x')
       c.revoke(lease)
       c.now = 10
       c.release(lease)
     },
-    'renewed by one who could not know of the end yet': c => {
+    'a replica that has not read the end of a lease renews it': c => {
       const lease = c.acquire('a', 'x')
       const known = c.referee.length
       c.due(lease)
       c.referee.renewed(lease, known, 0)
     },
-    'ended in what was lost, and renewed since': c => {
+    'a lease whose end was lost is renewed': c => {
       const lease = c.acquire('a', 'x')
       c.due(lease)
       c.lose(1)
       c.renew(lease)
       c.referee.renewed(lease, c.referee.length, 1)
     },
-    'a waiter is granted after it was renewed as a waiter': c => {
+    'a waiter is granted after a renewal in the queue': c => {
       const [first, second] = [c.acquire('a', 'x'), c.acquire('b', 'x', { wait: true })]
       c.do({ kind: 'renew', leases: [second], waiting: true })
       c.release(first)
@@ -594,12 +602,12 @@ judged(
     },
   },
   {
-    'renewed after its end': c => {
+    'a lease is renewed after its end': c => {
       const lease = c.acquire('a', 'x')
       c.due(lease)
       c.referee.renewed(lease, c.referee.length, 0)
     },
-    'granted after its end': c => {
+    'a lease is granted after its end': c => {
       const lease = c.acquire('a', 'x')
       c.due(lease)
       c.tamper = (_, events) => {
@@ -622,47 +630,47 @@ judged(
   },
 )
 
-/** Passed on by its holder, with a key, to a name that no process is known by. */
-function given(c: Court, key: number): number {
+/** A lease that its holder transferred, with a key, to a name without a known process. */
+function given(c: RefereedWorld, key: number): number {
   const lease = c.acquire('a', 'x', {}, { key })
   c.referee.givenUp.add(lease)
   return (c.do({ kind: 'transfer', lease, to: 'heir', stopped: true }, { key }) as { id: number }).id
 }
 
-judged(
+cases(
   'S7',
   {
-    'its holder releases it': c => void c.release(c.acquire('a', 'x')),
-    'an operator revokes it': c => void c.revoke(c.acquire('a', 'x')),
-    'its own key renews it': c => {
+    'a holder releases its lease': c => void c.release(c.acquire('a', 'x')),
+    'an operator revokes a lease': c => void c.revoke(c.acquire('a', 'x')),
+    'a lease is renewed with its own key': c => {
       const key = c.key('x')
       expect(c.renew(c.acquire('a', 'x', {}, { key }), key)).toMatchObject({ ttls: [1_000] })
     },
-    'a foreign key finds nothing': c => {
+    'a renewal with another key finds no lease': c => {
       const [mine, other] = [c.key('x'), c.key('x')]
       expect(c.renew(c.acquire('a', 'x', {}, { key: mine }), other)).toMatchObject({ ttls: [-1] })
     },
-    'whoever has the store renews for a key': c => {
+    'a process with the store renews the lease of a key': c => {
       const key = c.key('x')
       c.renew(c.acquire('a', 'x', {}, { key }))
     },
-    'a late release, when someone else has it': c => {
+    'a late release arrives when another holder has the resource': c => {
       const lease = c.acquire('a', 'x')
       c.due(lease)
       c.acquire('b', 'x')
       c.release(lease)
     },
-    'what was given to a name is claimed by a key that may have it': c => {
+    'a lease transferred to a name is claimed with a key that allows it': c => {
       const [giver, taker] = [c.key('x'), c.key('x')]
       expect(c.renew(given(c, giver), taker)).toMatchObject({ ttls: [1_000] })
     },
-    'what was given to a name is claimed by nobody else': c => {
+    'a claim with a key that does not allow the lease is refused': c => {
       const [giver, stranger] = [c.key('x'), c.key('y')]
       expect(c.renew(given(c, giver), stranger)).toMatchObject({ ttls: [-1] })
     },
   },
   {
-    'what was given to a name is claimed by a key that may not have it': c => {
+    'a lease transferred to a name is claimed with a key that does not allow it': c => {
       const [giver, stranger] = [c.key('x'), c.key('y')]
       const lease = given(c, giver)
       c.tamper = state => {
@@ -671,14 +679,14 @@ judged(
       }
       c.renew(lease, stranger)
     },
-    'released by a stranger': c => void c.do({ kind: 'release', lease: c.acquire('a', 'x') }),
-    'renewed with a foreign key': c => {
+    'another process releases a lease': c => void c.do({ kind: 'release', lease: c.acquire('a', 'x') }),
+    'a lease is renewed with another key': c => {
       const lease = c.acquire('a', 'x', {}, { key: c.key('x') })
       const other = c.key('x')
       c.tamper = () => ({ kind: 'renewed', revision: 0, ttls: [1_000] })
       c.renew(lease, other)
     },
-    'an entry is taken by a stranger': c => {
+    'another holder takes an entry': c => {
       c.register('a', 'e')
       c.state.entries.delete('e')
       c.register('b', 'e')
@@ -686,7 +694,7 @@ judged(
   },
 )
 
-judged(
+cases(
   'S8',
   {
     'parent, child and grandchild end together': c => {
@@ -695,7 +703,7 @@ judged(
       c.acquire('a', 'y', { parent: child })
       c.due(parent)
     },
-    'a child goes before its parent': c => {
+    'a child ends before its parent': c => {
       const parent = c.register('a', 'e')
       c.release(c.acquire('a', 'x', { parent }))
       c.release(parent)
@@ -706,16 +714,16 @@ judged(
       c.acquire('a', 'x', { parent, wait: true })
       c.release(parent)
     },
-    'an entry has gone over to another lease': c => {
+    'an entry was taken over by another lease': c => {
       const first = c.register('a', 'e')
       c.register('a', 'e', first)
       c.release(first)
     },
-    'one grant goes, the lease stays': c => {
+    'one grant is released, and the lease continues': c => {
       const lease = c.acquire('a', ['x', 'y'])
       c.do({ kind: 'release', lease, resource: 'x' })
     },
-    'frozen units outlive the entries': c => {
+    'frozen units outlive the entries of their lease': c => {
       const lease = c.acquire('a', 'x', { entries: [{ key: 'e', value: '' }] })
       c.revoke(lease)
     },
@@ -748,7 +756,7 @@ judged(
       }
       c.release(lease)
     },
-    'a resource is held by one who is gone': c => {
+    'a resource is held by a lease that is gone': c => {
       const lease = c.acquire('a', 'x')
       c.state.leases.delete(lease - c.state.origin)
       c.referee.checkWhole()
@@ -756,46 +764,46 @@ judged(
   },
 )
 
-judged(
+cases(
   'S9',
   {
-    'answered from the end of the log': c => c.referee.answered(c.do(plain('a', 'x')), undefined, c.referee.revision, 0),
+    'an answer comes from the end of the log': c => c.referee.answers.answered(c.do(plain('a', 'x')), undefined, c.referee.revision, 0),
     'answered late': c => {
       const outcome = c.do(plain('a', 'x'))
       c.acquire('b', 'y')
-      c.referee.answered(outcome, undefined, 0, 0)
+      c.referee.answers.answered(outcome, undefined, 0, 0)
     },
-    'acknowledged after it has ended': c => {
+    'a grant is acknowledged after its lease has ended': c => {
       const outcome = c.do(plain('a', 'x'))
       c.release((outcome as { lease: number }).lease)
-      c.referee.answered(outcome, undefined, 0, 0)
+      c.referee.answers.answered(outcome, undefined, 0, 0)
     },
-    'an answer of the time before a loss': c => {
+    'an answer comes from before a loss': c => {
       const outcome = c.do(plain('a', 'x'))
       c.do(plain('b', 'y'))
       c.lose(1)
-      c.referee.answered({ ...outcome, revision: outcome.revision + 1 }, undefined, 0, 0)
+      c.referee.answers.answered({ ...outcome, revision: outcome.revision + 1 }, undefined, 0, 0)
     },
-    'a refusal by an owner that has not met the loss yet': c => {
+    'an owner that has not noticed the loss refuses a request': c => {
       c.do(plain('a', 'x'))
       const refused = c.do(plain('b', 'x'))
       c.lose(1)
-      c.referee.answered({ ...refused, revision: refused.revision + 5 }, undefined, 0, 1)
+      c.referee.answers.answered({ ...refused, revision: refused.revision + 5 }, undefined, 0, 1)
     },
-    'a lease without resources': c => c.referee.answered(c.do({ ...plain('a', 'x'), wants: [] }), undefined, 0, 0),
+    'a lease without resources is granted': c => c.referee.answers.answered(c.do({ ...plain('a', 'x'), wants: [] }), undefined, 0, 0),
   },
   {
-    'an answer from the future': c => {
+    'an answer comes from a revision that the log has not reached': c => {
       const outcome = c.do(plain('a', 'x'))
-      c.referee.answered({ ...outcome, revision: outcome.revision + 1 }, undefined, 0, 0)
+      c.referee.answers.answered({ ...outcome, revision: outcome.revision + 1 }, undefined, 0, 0)
     },
-    'a grant that stands nowhere': c => {
+    'a grant that is not in the log is acknowledged': c => {
       const outcome = c.do(plain('a', 'x'))
-      c.referee.answered({ ...outcome, lease: 7 } as Outcome, undefined, 0, 0)
+      c.referee.answers.answered({ ...outcome, lease: 7 } as Outcome, undefined, 0, 0)
     },
-    'a grant with another token': c => {
+    'a grant is acknowledged with another token': c => {
       const outcome = c.do(plain('a', 'x'))
-      c.referee.answered({ ...outcome, tokens: [7] } as Outcome, undefined, 0, 0)
+      c.referee.answers.answered({ ...outcome, tokens: [7] } as Outcome, undefined, 0, 0)
     },
   },
 )
@@ -804,41 +812,41 @@ function plain(holder: string, resource: string): Acquire {
   return { kind: 'acquire', holder, ttl: 1_000, wants: [{ resource }] }
 }
 
-judged(
+cases(
   'S10',
   {
-    'refused at exactly the revision that was there when it was asked': c => {
+    'a request is refused as of the revision at which it was sent': c => {
       c.acquire('a', 'x')
-      c.referee.answered(c.do(plain('b', 'x')), undefined, c.referee.revision, 0)
+      c.referee.answers.answered(c.do(plain('b', 'x')), undefined, c.referee.revision, 0)
     },
-    'refused as of a later revision': c => {
+    'a request is refused as of a later revision': c => {
       c.acquire('a', 'x')
       const asked = c.referee.revision
       c.acquire('a', 'y')
-      c.referee.answered(c.do(plain('b', 'x')), undefined, asked, 0)
+      c.referee.answers.answered(c.do(plain('b', 'x')), undefined, asked, 0)
     },
-    'a repeated operation is answered as it was then': c => {
+    'a repeated operation gets its earlier answer': c => {
       c.acquire('a', 'x')
       const refused = c.do(plain('b', 'x'), { op: op(1) })
       c.acquire('a', 'y')
-      c.referee.answered(refused, '0:s:1', c.referee.revision, 0)
+      c.referee.answers.answered(refused, '0:s:1', c.referee.revision, 0)
     },
-    'one of two, when any will do': c => {
+    'one of two resources is granted when one is enough': c => {
       c.acquire('a', 'x')
       expect(c.acquire('b', ['x', 'y'], { any: 1 })).not.toBe(0)
     },
-    'a waiter gets both at once': c => {
+    'a waiter is granted both resources at once': c => {
       const [x, y] = [c.acquire('a', 'x'), c.acquire('a', 'y')]
       c.acquire('b', ['x', 'y'], { wait: true })
       c.release(x)
       c.release(y)
     },
-    'whoever would close a cycle is refused': c => {
+    'a request that would close a cycle is refused': c => {
       const [x, y] = [c.acquire('a', 'x'), c.acquire('b', 'y')]
       c.acquire('a', 'y', { wait: true, holding: [x] })
       expect(c.do({ ...plain('b', 'x'), wait: true, holding: [y] })).toMatchObject({ code: 'DEADLOCK' })
     },
-    'a refusal for a cycle is given again after the cycle is gone': c => {
+    'a refusal for a cycle is repeated after the cycle is gone': c => {
       const [x, y] = [c.acquire('a', 'x'), c.acquire('b', 'y')]
       const waiter = c.acquire('a', 'y', { wait: true, holding: [x] })
       const wish = { ...plain('b', 'x'), wait: true, holding: [y] }
@@ -848,20 +856,20 @@ judged(
     },
   },
   {
-    'refused from an old state': c => {
+    'a request is refused from an old state': c => {
       c.acquire('a', 'x')
       const refused = c.do(plain('b', 'x'))
       c.acquire('a', 'y')
-      c.referee.answered(refused, undefined, c.referee.revision, 0)
+      c.referee.answers.answered(refused, undefined, c.referee.revision, 0)
     },
-    'one of two, when both were asked for': c => {
+    'one of two resources is granted when both were requested': c => {
       c.tamper = (_, events) => {
         events.pop()
         return undefined
       }
       c.acquire('a', ['x', 'y'])
     },
-    'a cycle that is none': c => {
+    'a request is refused for a cycle that does not exist': c => {
       const y = c.acquire('b', 'y')
       c.acquire('a', 'x')
       c.tamper = () => deadlock
@@ -870,63 +878,63 @@ judged(
   },
 )
 
-judged(
+cases(
   'S11',
   {
-    'the same answer twice': c => {
+    'an operation gets the same answer twice': c => {
       for (let i = 0; i < 2; i++) c.do(plain('a', 'x'), { op: op(1) })
     },
-    'the same number in two sessions': c => {
+    'two sessions use the same number': c => {
       c.do(plain('a', 'x'), { op: op(1) })
       c.do(plain('b', 'x'), { op: op(1, 't') })
     },
-    'the same session with two keys': c => {
+    'two keys use the same session': c => {
       const key = c.key('y')
       c.do(plain('a', 'x'), { op: op(1) })
       c.do(plain('b', 'y'), { op: op(1), key })
     },
-    'an answer that is not kept any more': c => {
+    'an operation is repeated after its answer was forgotten': c => {
       c.do(plain('a', 'x'), { op: op(1) })
       c.do(plain('a', 'y'), { op: { ...op(2), acked: 1 } })
       expect(c.do(plain('a', 'x'), { op: op(1) })).toMatchObject({ code: 'STALE' })
     },
-    'a renewal is simply done again': c => {
+    'a repeated renewal is done again': c => {
       const lease = c.acquire('a', 'x')
       c.do({ kind: 'renew', leases: [lease] }, { op: op(1) })
       c.release(lease)
       c.do({ kind: 'renew', leases: [lease] }, { op: op(1) })
     },
-    'asked again after its answer was lost with the log': c => {
+    'an operation is repeated after its answer was lost with the log': c => {
       c.acquire('b', 'y')
       c.do(plain('a', 'x'), { op: op(1) })
       c.lose(1)
       c.acquire('c', 'x')
       c.do(plain('a', 'x'), { op: op(1) })
     },
-    'whoever asked hears what stands in the log': c => {
+    'a client receives the outcome that is in the log': c => {
       const outcome = c.do(plain('a', 'x'), { op: op(1) })
-      c.referee.told(outcome, '0:s:1', 0, 0)
+      c.referee.answers.received(outcome, '0:s:1', 0, 0)
     },
-    'a refusal that never came to the log': c => {
+    'a client receives a refusal that is not in the log': c => {
       c.acquire('a', 'x')
-      c.referee.told({ kind: 'refused', revision: c.state.revision, code: 'HELD', message: '', facts: {} }, '0:s:1', 0, 0)
+      c.referee.answers.received({ kind: 'refused', revision: c.state.revision, code: 'HELD', message: '', facts: {} }, '0:s:1', 0, 0)
     },
-    'whoever asked hears of what was lost meanwhile': c => {
+    'a client receives an outcome that was lost meanwhile': c => {
       c.acquire('b', 'y')
       const outcome = c.do(plain('a', 'x'), { op: op(1) })
       c.lose(1)
-      c.referee.told(outcome, '0:s:1', 0, 0)
+      c.referee.answers.received(outcome, '0:s:1', 0, 0)
     },
   },
   {
-    'whoever asked hears of an operation that the log does not have': c => {
+    'a client receives an outcome of an operation that is not in the log': c => {
       const outcome = c.do(plain('a', 'x'), { op: op(1) })
-      c.referee.told(outcome, '0:s:2', 0, 0)
+      c.referee.answers.received(outcome, '0:s:2', 0, 0)
     },
-    "whoever asked hears another's answer": c => {
+    'a proposer receives the answer to another proposal': c => {
       c.do(plain('a', 'x'), { op: op(1) })
       const other = c.do(plain('a', 'y'), { op: op(2) })
-      c.referee.told(other, '0:s:1', 0, 0)
+      c.referee.answers.received(other, '0:s:1', 0, 0)
     },
     'another answer': c => {
       c.do(plain('a', 'x'), { op: op(1) })
@@ -936,45 +944,45 @@ judged(
   },
 )
 
-judged(
+cases(
   'S12',
   {
-    'what failed never comes': c => c.referee.failed('0:s:1'),
-    'what failed comes and is refused': c => {
+    'a failed operation never arrives': c => c.referee.answers.failed('0:s:1'),
+    'a failed operation arrives and is refused': c => {
       c.acquire('a', 'x')
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
       c.do(plain('b', 'x'), { op: op(1) })
     },
-    'the next one of the same session is done': c => {
-      c.referee.failed('0:s:1')
+    'the next operation of the same session is done': c => {
+      c.referee.answers.failed('0:s:1')
       c.do(plain('a', 'x'), { op: op(2) })
     },
-    'the same one of another key is done': c => {
-      c.referee.failed('0:s:1')
+    'the operation with the same number of another key is done': c => {
+      c.referee.answers.failed('0:s:1')
       c.do(plain('a', 'x'), { op: op(1), key: c.key('x') })
     },
-    'nobody said anything about it': c => void c.do(plain('a', 'x'), { op: op(1) }),
-    'it was done in what the log has lost': c => {
+    'an operation is done without any report': c => void c.do(plain('a', 'x'), { op: op(1) }),
+    'a failed operation was done in a record that is lost': c => {
       c.acquire('b', 'y')
       c.do(plain('a', 'x'), { op: op(1) })
       c.lose(1)
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
     },
   },
   {
-    'what was done is said to have failed': c => {
+    'an operation that was done is reported as failed': c => {
       c.do(plain('a', 'x'), { op: op(1) })
-      c.referee.failed('0:s:1')
+      c.referee.answers.failed('0:s:1')
     },
-    'what failed was done': c => {
-      c.referee.failed('0:s:1')
+    'an operation that was reported as failed is done': c => {
+      c.referee.answers.failed('0:s:1')
       c.do(plain('a', 'x'), { op: op(1) })
     },
   },
 )
 
 /** Five revisions, as a watcher must see them. */
-function revisions(c: Court): Event[][] {
+function revisions(c: RefereedWorld): Event[][] {
   const seen: Event[][] = []
   const before = c.tamper
   c.tamper = (_, events) => {
@@ -986,20 +994,20 @@ function revisions(c: Court): Event[][] {
   return seen
 }
 
-judged(
+cases(
   'S13',
   {
-    'one after another': c => {
+    'a watcher sees one revision after another': c => {
       const [first, second, third] = revisions(c)
-      c.referee.watched(first![0]!.revision, second!, 0)
-      c.referee.watched(second![0]!.revision, third!, 0)
+      c.referee.revisions.watched(first![0]!.revision, second!, 0)
+      c.referee.revisions.watched(second![0]!.revision, third!, 0)
     },
-    'from before the beginning': c => c.referee.watched(0, revisions(c)[0]!, 0),
-    'a gap that was told as a resync': c => {
+    'a watcher begins before the first revision': c => c.referee.revisions.watched(0, revisions(c)[0]!, 0),
+    'a watcher skips a gap after a resync': c => {
       const [, , third] = revisions(c)
-      c.referee.watched(third![0]!.revision - 1, third!, 0)
+      c.referee.revisions.watched(third![0]!.revision - 1, third!, 0)
     },
-    'revisions that jump with a generation': c => {
+    'revisions skip numbers with a generation': c => {
       const [, , third] = revisions(c)
       const token = c.state.nextToken
       let seen: Event[] = []
@@ -1008,52 +1016,52 @@ judged(
         return undefined
       }
       c.do({ kind: 'generation', lease: 0, token, revision: c.state.revision + 50, quiet: 0 })
-      c.referee.watched(third![0]!.revision, seen, 0)
+      c.referee.revisions.watched(third![0]!.revision, seen, 0)
     },
-    'what was seen before a loss': c => {
+    'a watcher saw revisions that were lost': c => {
       const [first, , third] = revisions(c)
       c.lose(1)
-      c.referee.watched(first![0]!.revision, third!, 0)
+      c.referee.revisions.watched(first![0]!.revision, third!, 0)
     },
   },
   {
-    'a revision is skipped': c => {
+    'a watcher skips a revision': c => {
       const [first, , third] = revisions(c)
-      c.referee.watched(first![0]!.revision, third!, 0)
+      c.referee.revisions.watched(first![0]!.revision, third!, 0)
     },
-    'half a revision': c => {
+    'a watcher sees half of a revision': c => {
       const [first, second] = revisions(c)
-      c.referee.watched(first![0]!.revision, second!.slice(1), 0)
+      c.referee.revisions.watched(first![0]!.revision, second!.slice(1), 0)
     },
-    'a revision that was never': c => {
+    'a watcher sees a revision that is not in the log': c => {
       const [, , third] = revisions(c)
-      c.referee.watched(third![0]!.revision, [{ ...third![0]!, revision: third![0]!.revision + 1 }], 0)
+      c.referee.revisions.watched(third![0]!.revision, [{ ...third![0]!, revision: third![0]!.revision + 1 }], 0)
     },
   },
 )
 
-judged(
+cases(
   'S14',
   {
-    'an heir goes before those who wait': c => {
+    'the recipient of a transfer is granted before waiters': c => {
       const lease = c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
       c.do({ kind: 'transfer', lease, to: 'heir' })
       c.due(lease)
     },
-    'higher priority goes first': c => {
+    'a waiter with higher priority is granted first': c => {
       const lease = c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
       c.acquire('c', 'x', { wait: true, priority: 1 })
       c.release(lease)
     },
-    'whoever fits goes past one who waits for more': c => {
+    'a waiter that fits overtakes a waiter that needs more': c => {
       c.policy('p', { capacity: 2, queue: 'fit' })
       c.acquire('a', 'p')
       c.acquire('b', [], { wants: [{ resource: 'p', units: 2 }], wait: true })
       expect(c.acquire('c', 'p')).not.toBe(0)
     },
-    'one who has waited long goes before higher priority': c => {
+    'a waiter that has waited long is granted before one with higher priority': c => {
       c.policy('x', { aging: 100 })
       const lease = c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
@@ -1061,7 +1069,7 @@ judged(
       c.acquire('c', 'x', { wait: true, priority: 2 })
       c.release(lease)
     },
-    'one whose key was revoked is passed over': c => {
+    'a waiter whose key was revoked is skipped': c => {
       const key = c.key('x')
       const lease = c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true }, { key })
@@ -1069,7 +1077,7 @@ judged(
       c.do({ kind: 'unkey', id: key })
       c.release(lease)
     },
-    'a waiter for two things holds up one who waits for one of them': c => {
+    'a waiter for two resources delays a waiter for one of them': c => {
       const [x, y] = [c.acquire('a', 'x'), c.acquire('a', 'y')]
       c.acquire('b', ['x', 'y'], { wait: true })
       c.acquire('c', 'x', { wait: true })
@@ -1078,7 +1086,7 @@ judged(
     },
   },
   {
-    'the second goes before the first': c => {
+    'the second waiter is granted before the first': c => {
       const lease = c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
       const second = c.acquire('c', 'x', { wait: true })
@@ -1091,17 +1099,17 @@ judged(
       }
       c.release(lease)
     },
-    'one whose key was revoked is granted': c => {
+    'a waiter whose key was revoked is granted': c => {
       const key = c.key('x')
       const lease = c.acquire('a', 'x')
       const waiter = findLease(c.state, c.acquire('b', 'x', { wait: true }, { key }))!
-      // As if its place had been overlooked.
+      // As if its place in the queue had not been removed.
       waiter.key = 0
       c.do({ kind: 'unkey', id: key })
       waiter.key = key
       c.release(lease)
     },
-    'a waiter that had gone is granted': c => {
+    'a waiter that was withdrawn is granted': c => {
       c.acquire('a', 'x')
       const gone = c.acquire('b', 'x', { wait: true })
       c.release(gone)
@@ -1111,7 +1119,7 @@ judged(
       }
       c.acquire('c', 'y')
     },
-    'a rank that priority does not explain': c => {
+    'a waiter has a rank that does not follow from its priority': c => {
       c.acquire('a', 'x')
       c.tamper = state => {
         state.resources.get('x')!.queue[0]!.rare!.rank = 5
@@ -1122,21 +1130,21 @@ judged(
   },
 )
 
-judged(
+cases(
   'S15',
   {
-    'to the last unit': c => {
+    'all units are granted': c => {
       c.policy('p', { capacity: 2 })
       for (const who of ['a', 'b']) c.acquire(who, 'p')
     },
-    'over capacity after a shrink, and nothing granted': c => {
+    'grants exceed a capacity that was reduced after them': c => {
       c.policy('p', { capacity: 2 })
       const [first] = ['a', 'b'].map(who => c.acquire(who, 'p'))
       c.policy('p', { capacity: 1 })
       c.acquire('c', 'p', { wait: true })
       c.release(first!)
     },
-    'passed on after a shrink': c => {
+    'a lease is transferred after the capacity was reduced': c => {
       c.policy('p', { capacity: 2 })
       const [first] = ['a', 'b'].map(who => c.acquire(who, 'p'))
       c.policy('p', { capacity: 1 })
@@ -1146,19 +1154,19 @@ judged(
     'readers take no units': c => {
       for (const who of ['a', 'b', 'c']) c.acquire(who, [], { wants: [{ resource: 'x', shared: true }] })
     },
-    'a wider policy lets one in at once': c => {
+    'a larger capacity grants a waiter at once': c => {
       c.acquire('a', 'p')
       c.acquire('b', 'p', { wait: true })
       c.policy('p', { capacity: 2 })
     },
   },
   {
-    'one unit too many': c => {
+    'one unit too many is granted': c => {
       c.acquire('a', 'x')
       c.state.resources.get('x')!.used = 0
       c.acquire('b', 'x')
     },
-    'a writer among readers': c => {
+    'a writer is granted beside readers': c => {
       c.policy('x', { capacity: 2 })
       c.acquire('a', [], { wants: [{ resource: 'x', shared: true }] })
       c.state.resources.get('x')!.sharers = 0
@@ -1167,30 +1175,30 @@ judged(
   },
 )
 
-judged(
+cases(
   'S18',
   {
-    'a newer life takes over': c => {
+    'a newer incarnation takes over an entry': c => {
       c.register('a', 'e')
       c.register('a', 'e')
     },
-    'the same life writes again': c => {
+    'the same incarnation writes again': c => {
       const lease = c.register('a', 'e')
       c.do({ kind: 'put', lease, key: 'e', value: 'w' })
       c.register('a', 'e', lease)
     },
-    'a life that was replaced is refused': c => {
+    'an incarnation that was replaced is refused': c => {
       const old = c.register('a', 'e')
       c.register('a', 'e')
       expect(c.register('a', 'e', old)).toBe(0)
     },
-    'the lease it hung on ends, the entry stays': c => {
+    'the former lease of an entry ends, and the entry stays': c => {
       const old = c.register('a', 'e')
       c.register('a', 'e')
       c.due(old)
       expect(c.state.entries.has('e')).toBe(true)
     },
-    'when the successor has gone, the predecessor may come back': c => {
+    'an older incarnation registers after its successor has gone': c => {
       const old = c.register('a', 'e')
       c.release(c.register('a', 'e'))
       expect(c.register('a', 'e', old)).not.toBe(0)
@@ -1202,13 +1210,13 @@ judged(
     },
   },
   {
-    'an older life writes over a newer one': c => {
+    'an older incarnation overwrites the entry of a newer one': c => {
       const old = c.register('a', 'e')
       c.register('a', 'e')
       c.state.entries.delete('e')
       c.register('a', 'e', old)
     },
-    'an older life takes off what a newer one registered': c => {
+    'an older incarnation deletes the entry of a newer one': c => {
       c.register('a', 'e')
       const young = c.register('a', 'e')
       c.tamper = (_, events) => {
@@ -1217,7 +1225,7 @@ judged(
       }
       c.do({ kind: 'delete', key: 'e', lease: 1 })
     },
-    'an entry goes with the end of a lease it does not hang on': c => {
+    'an entry ends with a lease that it does not belong to': c => {
       const old = c.register('a', 'e')
       const young = c.register('a', 'e')
       c.tamper = (_, events) => {
@@ -1229,10 +1237,10 @@ judged(
   },
 )
 
-/** A server that stood still from 100 to 600, and what reached it at 200. */
-function stalled(c: Court, { appending = false, arrived = 200 } = {}): number {
+/** A server that was stalled from 100 to 600, and a renewal that reached it at 200. */
+function stalled(c: RefereedWorld, { appending = false, arrived = 200 } = {}): number {
   const lease = c.acquire('a', 'x', { ttl: 400 })
-  c.referee.server = {
+  c.referee.terms.server = {
     arrivedWhileStalled: new Map([[lease, arrived]]),
     renewals: new Map(),
     machine: { lastStall: { from: 100, to: 600, appending }, life: 1, rough: -1 },
@@ -1240,50 +1248,50 @@ function stalled(c: Court, { appending = false, arrived = 200 } = {}): number {
   return lease
 }
 
-/** A server that stood still from 100 to 600, and acknowledged a renewal at 600. */
-function renewedOnWaking(c: Court, { life = 1, rough = -1, losses = 0 } = {}): number {
+/** A server that was stalled from 100 to 600, and acknowledged a renewal at 600. */
+function renewedOnWaking(c: RefereedWorld, { life = 1, rough = -1, losses = 0 } = {}): number {
   const lease = stalled(c, { arrived: 50 })
-  c.referee.server!.renewals.set(lease, { at: 600, term: 400, life, losses })
-  Object.assign(c.referee.server!.machine, { rough })
+  c.referee.terms.server!.renewals.set(lease, { at: 600, term: 400, life, losses })
+  Object.assign(c.referee.terms.server!.machine, { rough })
   return lease
 }
 
-function lapseAt(c: Court, lease: number, at: number, sentAt = at): void {
+function lapseAt(c: RefereedWorld, lease: number, at: number, sentAt = at): void {
   c.now = at
   const it = findLease(c.state, lease)!
   const proposals = [{ command: { kind: 'due', timer: timerId(it, TERM), epoch: it.epoch } as const }]
   c.append(encodeBatch({ proposer: 2, seq: at, applied: c.state.index, trail: [0, 0], wall: 0, proposals }), sentAt)
 }
 
-judged(
+cases(
   'S19',
   {
-    'it lapses long after the renewal that waited': c => lapseAt(c, stalled(c), 700),
-    'nothing had come for it': c => {
+    'a lease lapses long after the renewal that waited': c => lapseAt(c, stalled(c), 700),
+    'no renewal of the lease had arrived': c => {
       stalled(c)
       lapseAt(c, c.acquire('b', 'y', { ttl: 400 }), 600)
     },
-    'it had been proposed before the stall': c => lapseAt(c, stalled(c, { arrived: 450 }), 610, 90),
-    'its end waited behind an append that was under way': c => lapseAt(c, stalled(c, { appending: true, arrived: 450 }), 610),
-    'the renewal came before the stall': c => lapseAt(c, stalled(c, { arrived: 50 }), 610),
-    'there is no server to judge': c => {
+    'the lapse was proposed before the stall': c => lapseAt(c, stalled(c, { arrived: 450 }), 610, 90),
+    'the lapse waited behind an append in progress': c => lapseAt(c, stalled(c, { appending: true, arrived: 450 }), 610),
+    'the renewal arrived before the stall': c => lapseAt(c, stalled(c, { arrived: 50 }), 610),
+    'no server is judged': c => {
       const lease = stalled(c, { arrived: 450 })
-      c.referee.server = undefined
+      c.referee.terms.server = undefined
       lapseAt(c, lease, 610)
     },
   },
-  { 'it lapses the moment the server wakes': c => lapseAt(c, stalled(c, { arrived: 450 }), 610) },
+  { 'a lease lapses at the moment at which the stall ends': c => lapseAt(c, stalled(c, { arrived: 450 }), 610) },
 )
 
-judged(
+cases(
   'S5',
   {
-    'it lapses one term after the renewal': c => lapseAt(c, renewedOnWaking(c), 1_010),
-    'its end waited behind an append that failed': c => lapseAt(c, renewedOnWaking(c, { rough: 900 }), 5_000),
-    'the server was killed since': c => lapseAt(c, renewedOnWaking(c, { life: 0 }), 5_000),
-    'the log lost entries since': c => lapseAt(c, renewedOnWaking(c, { losses: -1 }), 5_000),
-    'its end was proposed in time, and arrived late': c => lapseAt(c, renewedOnWaking(c), 5_000, 1_010),
-    'a generation began its term again': c => {
+    'a lease lapses one term after the renewal': c => lapseAt(c, renewedOnWaking(c), 1_010),
+    'the lapse waited behind an append that failed': c => lapseAt(c, renewedOnWaking(c, { rough: 900 }), 5_000),
+    'the server was killed after the renewal': c => lapseAt(c, renewedOnWaking(c, { life: 0 }), 5_000),
+    'the log lost records after the renewal': c => lapseAt(c, renewedOnWaking(c, { losses: -1 }), 5_000),
+    'the lapse was proposed in time, and arrived late': c => lapseAt(c, renewedOnWaking(c), 5_000, 1_010),
+    'a generation restarted the term': c => {
       const lease = renewedOnWaking(c)
       c.now = 4_000
       c.do({ kind: 'generation', lease: 1, token: 1, revision: 1, quiet: 400 })
@@ -1293,42 +1301,42 @@ judged(
   { 'a stall from before the renewal is added to its term': c => lapseAt(c, renewedOnWaking(c), 1_010 + 1_000) },
 )
 
-judged(
+cases(
   'S20',
   {
-    'any number share it': c => {
+    'several processes share the log': c => {
       for (const name of ['a', 'b', 'c']) c.referee.opened(name, false)
     },
-    'one owner after another': c => {
+    'one process after another owns the log': c => {
       c.referee.opened('a', true)
       c.referee.closed('a')
       c.referee.opened('b', true)
     },
-    'an owner when all who shared have gone': c => {
+    'a process owns the log after all others have closed it': c => {
       for (const name of ['a', 'b']) c.referee.opened(name, false)
       for (const name of ['a', 'b']) c.referee.closed(name)
       c.referee.opened('a', true)
     },
-    'shared again when the owner has gone': c => {
+    'processes share the log after its owner has closed it': c => {
       c.referee.opened('a', true)
       c.referee.closed('a')
       for (const name of ['a', 'b']) c.referee.opened(name, false)
     },
-    'an owner opens it again after it failed': c => {
+    'an owner opens the log again after a failure': c => {
       c.referee.opened('a', true)
       c.referee.opened('a', true)
     },
   },
   {
-    'two owners': c => {
+    'two processes own the log': c => {
       c.referee.opened('a', true)
       c.referee.opened('b', true)
     },
-    'one shares what another owns': c => {
+    'a process shares a log that another owns': c => {
       c.referee.opened('a', true)
       c.referee.opened('b', false)
     },
-    'one owns what another uses': c => {
+    'a process owns a log that another uses': c => {
       c.referee.opened('a', false)
       c.referee.opened('b', true)
     },
@@ -1337,26 +1345,26 @@ judged(
 
 const machine = { name: 'm' }
 
-judged(
+cases(
   'S22',
   {
-    'the same state': c => {
+    'a replica has the same state': c => {
       c.acquire('a', 'x')
       c.referee.sameState(machine, c.state.index, () => c.referee.hash())
     },
-    'before the first entry': c => c.referee.sameState(machine, 0, () => c.referee.hash()),
-    'one that is behind': c => {
+    'a replica has the same state before the first record': c => c.referee.sameState(machine, 0, () => c.referee.hash()),
+    'a replica is behind': c => {
       c.acquire('a', 'x')
-      c.referee.sameState(machine, 0, () => 'what it had then')
+      c.referee.sameState(machine, 0, () => 'its earlier state')
     },
-    'one that is ahead of what was lost': c => {
+    'a replica is ahead of a log that lost records': c => {
       c.acquire('a', 'x')
       c.acquire('a', 'y')
       const hash = c.referee.hash()
       c.lose(1)
       c.referee.sameState(machine, 2, () => hash)
     },
-    'one that began from a snapshot': c => {
+    'a replica began from a snapshot': c => {
       c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
       const loader = new StateLoader()
@@ -1364,22 +1372,22 @@ judged(
       const state = loader.finish()
       c.referee.sameState(machine, state.index, () => stateHash(state))
     },
-    'one that knows no newer rules stands where they were raised': c => {
+    'a replica that does not know the newer rules stops where they were raised': c => {
       c.do({ kind: 'upgrade', rules: RULES + 1 })
       c.referee.decided('m', RULES, c.state.index)
     },
-    'one that knows them goes on': c => {
+    'a replica that knows the newer rules continues': c => {
       c.do({ kind: 'upgrade', rules: RULES + 1 })
       c.acquire('a', 'x')
       c.referee.decided('m', RULES + 1, c.state.index)
     },
-    'they were raised in what the log has lost': c => {
+    'the rules were raised in a record that is lost': c => {
       c.do({ kind: 'upgrade', rules: RULES + 1 })
       c.lose(1)
       c.acquire('a', 'x')
       c.referee.decided('m', RULES, c.state.index)
     },
-    'one that saw the entries again after a loss': c => {
+    'a replica reads the records again after a loss': c => {
       c.acquire('a', 'x')
       const hash = c.referee.hash()
       c.acquire('a', 'y')
@@ -1388,16 +1396,16 @@ judged(
     },
   },
   {
-    'one that knows no newer rules goes on under them': c => {
+    'a replica that does not know the newer rules continues under them': c => {
       c.do({ kind: 'upgrade', rules: RULES + 1 })
       c.acquire('a', 'x')
       c.referee.decided('m', RULES, c.state.index)
     },
-    'another state at the same entry': c => {
+    'a replica has another state at the same record': c => {
       c.acquire('a', 'x')
       c.referee.sameState(machine, 1, () => 'other')
     },
-    'a holder without a name': c => {
+    'a holder has no name': c => {
       const lease = findLease(c.state, c.acquire('a', 'x'))!
       Object.assign(lease.holder, { name: '' })
       c.referee.checkWhole()
@@ -1405,44 +1413,44 @@ judged(
   },
 )
 
-judged(
+cases(
   'S24',
   {
-    'an entry arrives twice and counts once': c => {
+    'a record arrives twice and counts once': c => {
       c.acquire('a', 'x')
       c.again()
     },
-    'it arrives three times, with others in between': c => {
+    'a record arrives three times, with others in between': c => {
       const lease = c.acquire('a', 'x')
       c.again()
       c.again()
       c.renew(lease)
     },
-    'two proposers have the same number': c => {
+    'two proposers use the same number': c => {
       c.acquire('a', 'x')
       const proposals = [{ command: plain('b', 'y') }]
       c.append(encodeBatch({ proposer: 9, seq: 1, applied: 1, trail: [0, 0], wall: 0, proposals }))
     },
-    'one that claims to know the future is void': c => {
+    'a record that claims to have applied later records is void': c => {
       const proposals = [{ command: plain('b', 'y') }]
       c.append(encodeBatch({ proposer: 9, seq: 1, applied: 500, trail: [0, 0], wall: 0, proposals }))
       expect(c.state.leases.size).toBe(0)
     },
-    'a copy of what was lost counts after all': c => {
+    'a copy of a lost record counts': c => {
       c.acquire('a', 'x')
       c.acquire('b', 'y')
       c.lose(1)
       c.again()
     },
-    'a grant is acknowledged after a loss that spared it': c => {
+    'a grant is acknowledged after a loss of later records': c => {
       const outcome = c.do(plain('a', 'x'))
       c.do(plain('b', 'y'))
       c.lose(1)
-      c.referee.answered(outcome, undefined, 0, 1)
+      c.referee.answers.answered(outcome, undefined, 0, 1)
     },
   },
   {
-    'an entry is applied twice': c => {
+    'a record is applied twice': c => {
       c.acquire('a', 'x')
       c.state.proposers.clear()
       c.again()
@@ -1450,23 +1458,24 @@ judged(
     'a grant that was never in the log is acknowledged after a loss': c => {
       const outcome = c.do(plain('a', 'x'))
       c.lose(1)
-      c.referee.answered({ ...outcome, revision: 0, lease: 5 } as Outcome, undefined, 0, 1)
+      c.referee.answers.answered({ ...outcome, revision: 0, lease: 5 } as Outcome, undefined, 0, 1)
     },
   },
 )
 
-judged(
+cases(
   'S25',
   {
-    'the name of the scope itself': c => void c.acquire('a', 'x', {}, { key: c.key('x') }),
-    'a name under it': c => void c.acquire('a', 'x/y/z', {}, { key: c.key('x') }),
-    'a name that only begins like it is refused': c => expect(c.acquire('a', 'xy', {}, { key: c.key('x') })).toBe(0),
-    everything: c => void c.acquire('a', 'y', {}, { key: c.key('') }),
-    'whoever has the store needs no key': c => {
+    'a key allows the resource with the name of its prefix': c => void c.acquire('a', 'x', {}, { key: c.key('x') }),
+    'a key allows a resource under its prefix': c => void c.acquire('a', 'x/y/z', {}, { key: c.key('x') }),
+    'a key does not allow a name that only begins with the letters of its prefix': c =>
+      expect(c.acquire('a', 'xy', {}, { key: c.key('x') })).toBe(0),
+    'a key with an empty prefix allows everything': c => void c.acquire('a', 'y', {}, { key: c.key('') }),
+    'a process with the store needs no key': c => {
       c.key('x')
       c.acquire('a', 'y')
     },
-    'a lease of a key that was revoked is passed on by whoever has the store': c => {
+    'a process with the store transfers the lease of a revoked key': c => {
       const key = c.key('x')
       const lease = c.acquire('a', 'x', {}, { key })
       c.do({ kind: 'unkey', id: key })
@@ -1475,7 +1484,7 @@ judged(
     },
   },
   {
-    'a key opens more than it was made for': c => {
+    'a key allows more than its prefixes': c => {
       const key = c.key('x')
       c.state.keys.set(key, { ...c.state.keys.get(key)!, allow: [{ verb: 'acquire', prefix: '' }] })
       c.acquire('a', 'y', {}, { key })
@@ -1483,36 +1492,36 @@ judged(
   },
 )
 
-judged(
+cases(
   'L1',
   {
-    'it is held': c => {
+    'the resource is held': c => {
       c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
     },
-    'one of two is free': c => {
+    'one of two resources is free': c => {
       c.acquire('a', 'x')
       c.acquire('b', ['x', 'y'], { wait: true })
     },
-    'the log is quiet after a loss': c => {
+    'the log is in its quiet time after a loss': c => {
       const lease = c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
       c.do({ kind: 'generation', lease: 0, token: 0, revision: 0, quiet: 1_000 })
       c.release(lease)
     },
-    'there is not enough for anyone since a shrink': c => {
+    'no waiter fits since the capacity was reduced': c => {
       c.policy('p', { capacity: 2 })
       const lease = c.acquire('a', 'p')
       c.acquire('b', [], { wants: [{ resource: 'p', units: 2 }], wait: true })
       c.policy('p', { capacity: 1 })
       c.release(lease)
     },
-    'what is frozen is not free yet': c => {
+    'a frozen resource is not free': c => {
       const lease = c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
       c.revoke(lease)
     },
-    'a lapse is followed by its lock-delay': c => {
+    'a lock-delay follows a lapse': c => {
       c.policy('x', { lockDelay: 100 })
       const lease = c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
@@ -1520,7 +1529,7 @@ judged(
     },
   },
   {
-    'what is free is given to nobody': c => {
+    'a free resource is not granted to its waiter': c => {
       c.acquire('a', 'x')
       c.acquire('b', 'x', { wait: true })
       c.tamper = state => {
@@ -1529,14 +1538,14 @@ judged(
       }
       c.do({ kind: 'recall', resource: 'x' })
     },
-    'two are free and one who wants both is first for both': c => {
+    'two resources are free, and the first waiter for both is not granted them': c => {
       const lease = c.acquire('a', ['x', 'y'])
       c.acquire('b', ['x', 'y'], { wait: true })
       findLease(c.state, lease)!.grants = []
       for (const name of ['x', 'y']) c.state.resources.get(name)!.grants.length = 0
       c.referee.checkWhole()
     },
-    'what was given back is withheld': c => {
+    'a released resource is withheld': c => {
       const lease = c.acquire('a', 'x')
       const it = findLease(c.state, lease)!
       c.tamper = state => {
@@ -1546,7 +1555,7 @@ judged(
       }
       c.release(lease)
     },
-    'a waiting cycle is closed': c => {
+    'a request closes a waiting cycle': c => {
       const [x, y] = [c.acquire('a', 'x'), c.acquire('b', 'y')]
       c.acquire('a', 'y', { wait: true, holding: [x] })
       const b = c.acquire('b', 'x', { wait: true })
@@ -1556,14 +1565,14 @@ judged(
   },
 )
 
-judged(
+cases(
   'L2',
   {
     'at once': c => c.referee.grantableAfter(0, 700, 500),
-    'when its term is over': c => c.referee.grantableAfter(700, 700, 500),
-    'with clocks as far apart as they may be': c => c.referee.grantableAfter(700 * (1 + RHO), 700, 0),
-    'as late as is allowed': c => c.referee.grantableAfter(700 * (1 + RHO) + 500, 700, 500),
-    'a long term takes long': c => c.referee.grantableAfter(45_000, 45_000, 500),
+    'a resource is granted when its term is over': c => c.referee.grantableAfter(700, 700, 500),
+    'a resource is granted late because clock rates differ as much as allowed': c => c.referee.grantableAfter(700 * (1 + RHO), 700, 0),
+    'the latest time that is allowed': c => c.referee.grantableAfter(700 * (1 + RHO) + 500, 700, 500),
+    'a resource with a long term is granted late': c => c.referee.grantableAfter(45_000, 45_000, 500),
   },
   { 'too late': c => c.referee.grantableAfter(1_300, 700, 500) },
 )

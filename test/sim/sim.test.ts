@@ -1,4 +1,4 @@
-/** The simulator itself: a seed is a world, the same one every time, and what it prints can be relied on. */
+/** The simulator itself: a seed gives the same world every time, and the output is reliable. */
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,7 +8,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { BUGS } from '../../sim/planted.ts'
 import { PLACES } from '../../sim/planted-places.ts'
 import { plant } from '../../sim/planted-search.ts'
-import { MIX, PROFILES, runSeed } from '../../sim/run.ts'
+import { MIX, PROFILES } from '../../sim/profiles.ts'
+import { runSeed } from '../../sim/run.ts'
 
 const MINUTE = 60_000
 const built = fileURLToPath(new URL('../../.sim', import.meta.url))
@@ -18,10 +19,10 @@ function simulate(build: string, ...args: string[]): { readonly status: number |
   return { status, lines: stdout.trimEnd().split('\n'), stderr }
 }
 
-// Another version of the rules is made of the build, and runs there.
+// The rolling profile needs the build: it makes another version of the rules from it.
 const here = PROFILES.filter(profile => profile !== 'rolling')
 
-test.each(here)('a seed is long and bad enough, and the same world twice: %s', { timeout: MINUTE }, async profile => {
+test.each(here)('a seed runs enough commands and faults, and gives the same world twice: %s', { timeout: MINUTE }, async profile => {
   const first = await runSeed(7, { profile })
   expect(first.violation).toBeUndefined()
   expect(first.commands).toBeGreaterThanOrEqual(2_000)
@@ -29,7 +30,7 @@ test.each(here)('a seed is long and bad enough, and the same world twice: %s', {
   expect(await runSeed(7, { profile })).toEqual(first)
 })
 
-test('two builds, one of which knows the next rules, share a log until those are raised; the same world twice', { timeout: MINUTE }, () => {
+test('two builds share a log until the rules are raised, and a seed gives the same world twice', { timeout: MINUTE }, () => {
   const [first, second] = [1, 2].map(() => simulate(built, '--seed', '7', '--profile', 'rolling', '--trace'))
   expect(first!.lines.at(-1)).toBe('1 passed, 0 failed')
   const [, commands, faults] = /rolling, (\d+) commands, (\d+) faults/.exec(first!.lines[0]!)!
@@ -39,13 +40,13 @@ test('two builds, one of which knows the next rules, share a log until those are
   expect(second).toEqual(first)
 })
 
-test('another seed is another world', { timeout: MINUTE }, async () => {
+test('another seed gives another world', { timeout: MINUTE }, async () => {
   const [a, b] = [await runSeed(1, { commands: 200 }), await runSeed(1 + MIX.length, { commands: 200 })]
   expect(a.profile).toBe(b.profile)
   expect(a.digest).not.toBe(b.digest)
 })
 
-test('a seed is the same world in another process', { timeout: MINUTE }, async () => {
+test('a seed gives the same world in another process', { timeout: MINUTE }, async () => {
   const { commands, faults, digest } = await runSeed(8, { profile: 'embedded' })
   const { status, lines } = simulate(built, '--seed', '8', '--profile', 'embedded')
   expect(lines[0]).toBe(`seed 8 (embedded, ${commands} commands, ${faults} faults, digest ${digest.toString(16)}): held`)
@@ -69,7 +70,7 @@ test.each([
   ['--seeds', '0'],
   ['--seed', '1.5'],
   ['--profile', 'sunny'],
-])('a mistyped option is no success: %s %s', (option, value) => {
+])('a mistyped option exits with 2: %s %s', (option, value) => {
   const { status, stderr } = simulate(built, option, value)
   expect(status).toBe(2)
   expect(stderr).toContain(option)
@@ -78,10 +79,12 @@ test.each([
 describe('with a mistake planted', () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
   const broken = join(folder, 'build')
-  beforeAll(() => plant(BUGS.find(({ name }) => name === 'a revoked holder that still believes is not waited for')!, folder, built))
+  beforeAll(() =>
+    plant(BUGS.find(({ name }) => name === 'a revoked lease is granted to others before its holder has stopped')!, folder, built),
+  )
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-  test('a seed that fails is named, and fails again byte for byte', { timeout: MINUTE }, () => {
+  test('a seed that fails is named, and fails again with the same output', { timeout: MINUTE }, () => {
     const { status, lines } = simulate(broken, '--json', '--first', '--seeds', '12')
     expect(status).toBe(1)
     const { found, violations } = JSON.parse(lines.at(-1)!)
@@ -90,14 +93,14 @@ describe('with a mistake planted', () => {
     const again = [1, 2].map(() => simulate(broken, '--seed', String(found[0].seed), '--json'))
     expect(again[0]).toEqual(again[1])
     expect(JSON.parse(again[0]!.lines.at(-1)!).found).toEqual(found)
-    const told = simulate(broken, '--seed', String(found[0].seed))
-    expect(told.status).toBe(1)
-    expect(told.lines.join('\n')).toContain(`again: npm run sim -- --seed ${found[0].seed}`)
-    expect(told.lines.at(-1)).toBe('0 passed, 1 failed')
+    const text = simulate(broken, '--seed', String(found[0].seed))
+    expect(text.status).toBe(1)
+    expect(text.lines.join('\n')).toContain(`again: npm run sim -- --seed ${found[0].seed}`)
+    expect(text.lines.at(-1)).toBe('0 passed, 1 failed')
   })
 })
 
-test('a world whose time is over before enough was done in it is not taken for one that held', { timeout: MINUTE }, async () => {
+test('a seed that does too little within its time counts as failed', { timeout: MINUTE }, async () => {
   const { violation, short } = await runSeed(8, { profile: 'embedded', within: 3 })
   expect([violation, short]).toEqual([undefined, true])
   expect((await runSeed(8, { profile: 'embedded', commands: 20, faults: 1 })).short).toBe(undefined)
@@ -114,7 +117,7 @@ test('a world whose time is over before enough was done in it is not taken for o
   }
 })
 
-test('a mistake that cannot be planted any more is itself a failure', () => {
+test('planting a mistake whose text no longer occurs throws', () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-sim-'))
   try {
     const gone = { name: '', file: 'src/kernel/rule/end.js', find: 'no such text', put: '', expected: [] }
@@ -124,12 +127,12 @@ test('a mistake that cannot be planted any more is itself a failure', () => {
   }
 })
 
-test('the names of mistakes tell them apart', () => {
+test('every planted mistake has its own name', () => {
   expect(new Set(BUGS.map(({ name }) => name)).size).toBe(BUGS.length)
   expect(BUGS.length).toBeGreaterThanOrEqual(25)
 })
 
-test('every place of a planted mistake belongs to one', () => {
+test('every recorded place belongs to a planted mistake', () => {
   const names = new Set(BUGS.map(({ name }) => name))
   expect(Object.keys(PLACES).filter(name => !names.has(name))).toEqual([])
 })

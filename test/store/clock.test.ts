@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { pause } from '../../src/clock.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
-test('timers fire in the order of their moments, each at its own, and not before', async () => {
+test('timers fire in the order of their due times, each at its due time and not before', async () => {
   const clock = new ManualClock()
   const began = clock.now()
   const fired: [string, number][] = []
@@ -23,7 +23,7 @@ test('timers fire in the order of their moments, each at its own, and not before
   expect(clock.waiting).toBe(0)
 })
 
-test('what a timer sets off is done before the next one fires', async () => {
+test('all asynchronous work that a timer starts is done before the next timer fires', async () => {
   const clock = new ManualClock()
   const order: string[] = []
   clock.after(2, () => order.push('second timer'))
@@ -40,7 +40,7 @@ test('what a timer sets off is done before the next one fires', async () => {
   expect(order).toEqual(['promises', 'soon', 'soon again', 'second timer'])
 })
 
-test('a chain of pauses takes as long as it says', async () => {
+test('a chain of pauses takes the sum of their durations', async () => {
   const clock = new ManualClock()
   const ended: number[] = []
   const chain = async () => {
@@ -56,7 +56,7 @@ test('a chain of pauses takes as long as it says', async () => {
   expect(ended.map(at => at - began)).toEqual([10, 20, 30])
 })
 
-test('a suspended machine goes on by uptime and wall clock only; a step of the wall clock moves nothing else', async () => {
+test('suspending the machine advances only uptime and wall clock; a step of the wall clock changes nothing else', async () => {
   const clock = new ManualClock()
   const read = () => [clock.now(), clock.uptime(), clock.wall()]
   const [now, uptime, wall] = read() as [number, number, number]
@@ -68,7 +68,7 @@ test('a suspended machine goes on by uptime and wall clock only; a step of the w
   expect(read()).toEqual([now + 5, uptime + 1_005, wall + 705])
 })
 
-test('the same seed gives the same chance', () => {
+test('the same seed gives the same random numbers', () => {
   const draw = (seed: number) => {
     const clock = new ManualClock({ seed })
     return [clock.bits(), clock.random(), clock.bits(), clock.random()]

@@ -22,7 +22,7 @@ async function fixture(): Promise<StoreFixture> {
   }
 }
 
-/** Nothing is kept of it while no process has it open, so only answers can be lost. */
+/** The log exists only while a process has it open, so only answers can be lost. */
 async function owned(): Promise<OwnedFixture> {
   const log = new MemoryLog()
   const faults = new WeakMap<Store, { fault: AppendFault | undefined }>()
@@ -53,9 +53,9 @@ describe('a store in memory', () => {
     await store.open()
     await store.append(Uint8Array.of(1), START)
     await clock.advance(250)
-    expect(await store.read(START)).toMatchObject({ entries: [{ age: 250 }] })
+    expect(await store.read(START)).toMatchObject({ records: [{ age: 250 }] })
     clock.sleepMachine(1_000)
-    expect(await store.read(START)).toMatchObject({ entries: [{ age: 250 }] })
+    expect(await store.read(START)).toMatchObject({ records: [{ age: 250 }] })
   })
 
   test('the same seed gives the same nonces', async () => {
@@ -68,11 +68,11 @@ describe('a store in memory', () => {
     expect(await nonces(1)).not.toEqual(await nonces(2))
   })
 
-  test('one answer carries 1,000 entries and no more', async () => {
+  test('one answer carries at most 1,000 records', async () => {
     await using store = new MemoryStore()
     await store.open()
     for (let i = 0; i < 1_001; i++) await store.append(Uint8Array.of(i % 256), START)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 })

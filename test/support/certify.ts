@@ -1,4 +1,4 @@
-/** `leasehold certify` on a real engine, and what it found. */
+/** Runs `leasehold certify` on a real engine, and parses its JSON output. */
 import { type AddressInfo, createServer } from 'node:net'
 import type { Fault } from '../../src/cli/certify/fault.ts'
 import type { Measured } from '../../src/cli/certify/measure.ts'
@@ -29,7 +29,7 @@ export function lastOf(finished: Finished): Last {
   return last as unknown as Last
 }
 
-/** With a command that has the engine killed with -9 and started again. */
+/** Runs certify with a `--restart` command that kills the engine with -9 and starts it again. */
 export async function certify(place: Place, engine: Engine): Promise<Finished> {
   const operator = createServer(async socket => {
     socket.on('error', () => {})

@@ -1,4 +1,4 @@
-/** The command line as users have it: real processes of the built program, in a folder of their own. */
+/** Runs the built command line as users do: real processes, in a temporary folder. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -20,14 +20,14 @@ export interface Running {
   readonly finished: Promise<Finished>
   stdout(): string
   stderr(): string
-  /** Resolves when `pattern` was printed, on either stream; rejects when the process ended without. */
+  /** Resolves when `pattern` was printed on either stream. Rejects if the process ends without printing it. */
   printed(pattern: RegExp): Promise<RegExpExecArray>
 }
 
-/** Of a test that ran out of time nothing may stay behind: guardians end what these have started. */
-const left = new Set<ChildProcess>()
+/** Processes to kill when a test runs out of time. Their guardians end what they have started. */
+const remaining = new Set<ChildProcess>()
 process.once('exit', () => {
-  for (const child of left) child.kill('SIGKILL')
+  for (const child of remaining) child.kill('SIGKILL')
 })
 
 export class Place {
@@ -56,7 +56,7 @@ export class Place {
     return this.start(args, options).finished
   }
 
-  /** What it says about itself, one object a line. */
+  /** Runs a command with --json and returns the objects that it prints. */
   async json(...args: string[]): Promise<Record<string, unknown>[]> {
     const { code, stdout, stderr } = await this.run([...args, '--json'])
     if (code !== 0) throw new Error(`leasehold ${args.join(' ')} ended with ${code}: ${stderr}`)
@@ -67,21 +67,21 @@ export class Place {
   }
 
   spawn(file: string, args: readonly string[], { input, env }: { input?: string; env?: Record<string, string> } = {}): Running {
-    // A session of its own: no terminal, whoever runs these tests.
+    // In its own session: without a terminal, even if the tests run in one.
     const child = spawn(file, args, { env: { ...this.env, ...env }, cwd: this.path, detached: true, stdio: ['pipe', 'pipe', 'pipe'] })
-    left.add(child)
+    remaining.add(child)
     const texts = { stdout: '', stderr: '' }
-    const heard = new Set<() => void>()
+    const listeners = new Set<() => void>()
     for (const name of ['stdout', 'stderr'] as const)
       child[name]!.setEncoding('utf8').on('data', (text: string) => {
         texts[name] += text
-        for (const look of heard) look()
+        for (const check of listeners) check()
       })
     child.stdin!.on('error', () => {})
     if (input !== undefined) child.stdin!.end(input)
     const finished = new Promise<Finished>((resolve, reject) => {
       child.once('error', reject)
-      child.once('exit', () => left.delete(child))
+      child.once('exit', () => remaining.delete(child))
       child.once('close', (code, signal) => {
         this.#running.delete(running)
         resolve({ code, signal, ...texts })
@@ -95,14 +95,14 @@ export class Place {
       stderr: () => texts.stderr,
       printed: pattern =>
         new Promise((resolve, reject) => {
-          const look = () => {
+          const check = () => {
             const found = pattern.exec(texts.stdout) ?? pattern.exec(texts.stderr)
             if (found === null) return
-            heard.delete(look)
+            listeners.delete(check)
             resolve(found)
           }
-          heard.add(look)
-          look()
+          listeners.add(check)
+          check()
           finished.then(({ code }) => reject(new Error(`ended with ${code} before ${pattern}: ${texts.stdout}${texts.stderr}`)), reject)
         }),
     }
@@ -112,7 +112,7 @@ export class Place {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const running = [...this.#running]
-    // What they started may live on and keep their pipes open: nothing of that is waited for.
+    // Processes that they started may keep their pipes open. Do not wait for those.
     for (const { process: child } of running) {
       child.kill('SIGKILL')
       for (const stream of child.stdio) stream?.destroy()
@@ -131,13 +131,13 @@ export function alive(pid: number): boolean {
   }
 }
 
-/** Looks again until it is so; fails when it takes too long. For what real processes do in their own time. */
+/** Polls until `look` returns something true. For conditions that real processes bring about; fails after `within` ms. */
 export async function eventually<T>(what: string, look: () => T | Promise<T>, within = 30_000): Promise<NonNullable<T>> {
   const end = performance.now() + within
   for (;;) {
     const found = await look()
     if (found) return found as NonNullable<T>
-    if (performance.now() > end) throw new Error(`it did not come to this within ${within} ms: ${what}`)
+    if (performance.now() > end) throw new Error(`not true after ${within} ms: ${what}`)
     await new Promise(resolve => setTimeout(resolve, 20))
   }
 }

@@ -1,10 +1,10 @@
 /**
  * Real engines for tests: Redis, Postgres, etcd and a three-node etcd, each on free loopback ports in a folder of its own.
  *
- * Not promised: that an engine can be had. Where its program is missing and cannot be installed (Debian, as root), `engine`
- * throws `EngineUnavailable`, and `describeEngine` skips loudly, or fails when CI=true.
+ * Not guaranteed: that an engine is available. If its program is missing and cannot be installed (on Debian, as root), `engine` throws
+ * `EngineUnavailable`, and `describeEngine` skips with a warning, or fails if CI=true.
  *
- * Processes are signalled by their ids only. They die with the test process, however that ends.
+ * Processes are signalled by their ids only. They end with the test process, however that ends.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -16,34 +16,37 @@ import { delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { describe, test } from 'vitest'
+import { etcd as etcdModule } from '../../src/store/etcd/module.ts'
+import { postgres as postgresModule } from '../../src/store/postgres/module.ts'
+import { redis as redisModule } from '../../src/store/redis/module.ts'
 
 export type Kind = 'redis' | 'postgres' | 'etcd' | 'etcd3'
 
 export interface Options {
-  /** Added after our own arguments, so they win where the engine lets the last one win. */
+  /** Added after our own arguments, so they take precedence if the engine uses the last one. */
   readonly args?: readonly string[]
   /** Added to our own environment. */
   readonly env?: Readonly<Record<string, string>>
-  /** Postgres: begin as a standby of the one on this port. */
+  /** Postgres: start as a standby of the server on this port. */
   readonly standbyOf?: number
 }
 
-/** One process of an engine. Everything but `etcd3` has just one. */
+/** One process of an engine. Every kind but `etcd3` has just one. */
 export interface Member {
   readonly port: number
-  /** Changes with every restart; of a stopped member it is the last one. */
+  /** Changes with every restart. A stopped member keeps its last one. */
   readonly pid: number
   readonly running: boolean
-  /** The file it writes its log to. */
+  /** The file that receives its output. */
   readonly log: string
-  /** Ends it as an operator would, or with `signal`, and waits until it is gone. */
+  /** Stops the process as an operator would, or with `signal`, and waits until it has exited. */
   stop(signal?: NodeJS.Signals): Promise<void>
-  /** Ends it and all its children at once, as a crash does. */
+  /** Kills the process and all its children at once, as a crash does. */
   kill9(): Promise<void>
-  /** SIGSTOP: connections stay open, nothing answers. */
+  /** SIGSTOP: connections stay open, but the process does not answer. */
   pause(): void
   resume(): void
-  /** Stopped first if it runs; same data, same port. Does not wait until it answers: see `Engine.ready`. */
+  /** Stops the process if it runs, and starts it with the same data and port. Does not wait until it answers: see `Engine.ready`. */
   restart(): Promise<void>
 }
 
@@ -55,7 +58,7 @@ export interface Engine extends AsyncDisposable {
   readonly ports: readonly number[]
   readonly pid: number
   readonly pids: readonly number[]
-  /** Each of these is done to every member; `restart` returns when all of them answer. */
+  /** These act on every member. `restart` returns when all of them answer. */
   stop(signal?: NodeJS.Signals): Promise<void>
   kill9(): Promise<void>
   pause(): void
@@ -77,10 +80,10 @@ export class EngineUnavailable extends Error {
   }
 }
 
-/** Starts one and waits until it answers. Leaving the block ends it and removes its folder. */
+/** Starts an engine and waits until it answers. Leaving the block stops it and removes its folder. */
 export async function engine(kind: Kind, { args = [], env = {}, standbyOf }: Options = {}): Promise<Engine> {
   await Promise.all(neededBy(kind).map(provide))
-  // Between finding a free port and the engine taking it, someone else may: then it does not come up, and other ports are tried.
+  // Another process may take a free port before the engine does. Then the engine does not start, and other ports are tried.
   for (let attempt = 1; ; attempt++) {
     const started = await launch(kind, args, env, standbyOf)
     try {
@@ -93,25 +96,25 @@ export async function engine(kind: Kind, { args = [], env = {}, standbyOf }: Opt
   }
 }
 
-/** A `describe` for tests on a real engine, which is installed if need be before the first of them. */
+/** A `describe` for tests on a real engine, which is installed first if it is missing. */
 export function describeEngine(kind: Kind, name: string, define: () => void | Promise<void>): void {
   describeWith(neededBy(kind), `${name} (${kind})`, define)
 }
 
-/** The same for what is promised: broken once in a thousand times it is broken, so nothing is tried again. */
+/** As `describeEngine`, for tests of guarantees. A guarantee that fails once in a thousand runs is broken, so no test is retried. */
 export function describePromises(kind: Kind, name: string, define: () => void | Promise<void>): void {
   describeWith(neededBy(kind), `${name} (${kind})`, define, { retry: 0 })
 }
 
-/** What is needed besides: a program, or a file of it, and the Debian packages it comes in. */
+/** A program that tests need, or a file of it, and the Debian packages that contain it. */
 export interface Needed {
   readonly program: string
   readonly packages: readonly string[]
 }
 
 /**
- * Every program that tests call and that is not on every machine. Each is looked for by itself: a machine may have one program of a package
- * and not another, or the packages of another distribution. test/project/programs.test.ts finds calls of programs that are not looked for.
+ * Every program that tests call and that some machines lack. Each is looked up separately: a machine may have one program of a package and
+ * not another, or the packages of another distribution. test/project/programs.test.ts finds calls of programs that are not looked up.
  */
 export const programs = {
   'redis-cli': { program: 'redis-cli', packages: ['redis-tools'] },
@@ -121,7 +124,7 @@ export const programs = {
   curl: { program: 'curl', packages: ['curl'] },
 } as const satisfies Record<string, Needed>
 
-/** The same for an engine and other programs beside it. */
+/** As `describeEngine`, for tests that need other programs as well. */
 export function describePrograms(
   kind: Kind,
   others: readonly Needed[],
@@ -133,8 +136,8 @@ export function describePrograms(
 }
 
 /**
- * The same for programs alone. On a busy machine a program of others may come up late or answer late: in CI such a test is tried once more, and the
- * report says so. Whoever judges what was promised takes that back: `retry: 0`.
+ * As `describeEngine`, for programs alone. On a busy machine another project's program may start or answer late: in CI such a test is retried
+ * once, and the report says so. Tests of guarantees set `retry: 0`.
  */
 export function describeWith(
   needed: readonly Needed[],
@@ -149,7 +152,7 @@ export function describeWith(
     )
     if (missing === undefined) return define()
     if (!(missing instanceof EngineUnavailable)) throw missing
-    console.warn(`NOT TESTED: ${name}: ${missing.message}`) // a skipped test alone is one grey number in a long report
+    console.warn(`NOT TESTED: ${name}: ${missing.message}`) // a skipped test alone is easily overlooked in a long report
     test(`SKIPPED, NOT TESTED: ${missing.message}`, context => {
       if (process.env.CI === 'true') throw missing
       context.skip(missing.message)
@@ -158,18 +161,18 @@ export function describeWith(
 }
 
 // ---------------------------------------------------------------------------------------------------------------------------
-// What differs from kind to kind.
+// What differs between the kinds.
 
 interface Recipe extends Needed {
-  /** Other programs that prepare it. */
+  /** Other programs, which prepare the engine. */
   readonly beside?: readonly string[]
   readonly size: number
-  /** How an operator stops it, and how it is ended when nobody needs its data any more. */
-  readonly gently: NodeJS.Signals
-  readonly swiftly: NodeJS.Signals
-  /** How many ms it gets to end before it is made to. */
+  /** The signals for a normal stop, and for a fast stop when its data is no longer needed. */
+  readonly stopSignal: NodeJS.Signals
+  readonly fastStopSignal: NodeJS.Signals
+  /** How many ms it has to stop before it is killed. */
   readonly timeout: number
-  /** Postgres refuses to be root. */
+  /** Postgres refuses to run as root. */
   readonly unprivileged?: true
   url(ports: readonly number[]): string
   prepare?(folder: string, user: User | undefined, standbyOf: number | undefined): Promise<void>
@@ -183,11 +186,10 @@ interface Recipe extends Needed {
 }
 
 const etcd: Omit<Recipe, 'size'> = {
-  program: 'etcd',
-  packages: ['etcd-server'],
-  gently: 'SIGTERM',
-  swiftly: 'SIGKILL',
-  timeout: 2000, // a leader tries for 7 s to hand over, also when all others are leaving too
+  ...etcdModule.server!,
+  stopSignal: 'SIGTERM',
+  fastStopSignal: 'SIGKILL',
+  timeout: 2000, // a leader tries to hand over for 7 s, even if all others are stopping too
   url: ports => `etcd://${ports.map(port => `127.0.0.1:${port}`).join(',')}`,
   command: ({ index, folder, ports, peers }) => [
     ...['etcd', '--name', `m${index}`, '--data-dir', join(folder, `m${index}`), '--enable-v2=false', '--logger=zap'],
@@ -196,7 +198,7 @@ const etcd: Omit<Recipe, 'size'> = {
     ...['--initial-cluster', peers.map((peer, n) => `m${n}=${http(peer)}`).join(','), '--initial-cluster-token', folder],
   ],
   async answers(port) {
-    // Healthy says more than listening: the cluster has a leader.
+    // Healthy is more than listening: the cluster has a leader.
     const response = await fetch(`${http(port)}/health`, { signal: AbortSignal.timeout(1000) })
     return ((await response.json()) as { health?: string }).health === 'true'
   },
@@ -204,11 +206,10 @@ const etcd: Omit<Recipe, 'size'> = {
 
 const recipes: Record<Kind, Recipe> = {
   redis: {
-    program: 'redis-server',
-    packages: ['redis-server'],
+    ...redisModule.server!,
     size: 1,
-    gently: 'SIGTERM',
-    swiftly: 'SIGKILL',
+    stopSignal: 'SIGTERM',
+    fastStopSignal: 'SIGKILL',
     timeout: 10_000,
     url: ([port]) => `redis://127.0.0.1:${port}`,
     command: ({ folder, ports }) => [
@@ -218,12 +219,11 @@ const recipes: Record<Kind, Recipe> = {
     answers: port => exchange(port, 'PING\r\n', '+PONG'),
   },
   postgres: {
-    program: 'postgres',
-    packages: ['postgresql'],
+    ...postgresModule.server!,
     beside: ['initdb', 'pg_basebackup'],
     size: 1,
-    gently: 'SIGINT', // its fast shutdown; SIGTERM would wait for every client to leave
-    swiftly: 'SIGQUIT', // its immediate shutdown; after SIGKILL it leaves shared memory behind
+    stopSignal: 'SIGINT', // its fast shutdown; SIGTERM would wait for every client to disconnect
+    fastStopSignal: 'SIGQUIT', // its immediate shutdown; after SIGKILL it leaves shared memory behind
     timeout: 10_000,
     unprivileged: true,
     url: ([port]) => `postgres://postgres@127.0.0.1:${port}/postgres`,
@@ -242,7 +242,7 @@ const recipes: Record<Kind, Recipe> = {
     ],
     async answers(port) {
       const client = new pg.Client({ host: '127.0.0.1', port, user: 'postgres', database: 'postgres', connectionTimeoutMillis: 1000 })
-      client.on('error', () => {}) // it may go away again under our hands: the query says so
+      client.on('error', () => {}) // the server may stop again meanwhile: then the query fails
       try {
         await client.connect()
         return (await client.query('select 1')).rowCount === 1
@@ -255,6 +255,9 @@ const recipes: Record<Kind, Recipe> = {
   etcd3: { ...etcd, size: 3 },
 }
 
+/** The servers that can be started here. */
+export const engineServers: Readonly<Record<Kind, Needed>> = recipes
+
 function neededBy(kind: Kind): readonly Needed[] {
   const { program, packages, beside = [] } = recipes[kind]
   return [program, ...beside].map(name => ({ program: name, packages }))
@@ -264,7 +267,7 @@ function http(port: number): string {
   return `http://127.0.0.1:${port}`
 }
 
-/** Sends one line and says whether the answer begins as expected. */
+/** Sends one line and returns whether the answer starts as expected. */
 async function exchange(port: number, line: string, expected: string): Promise<boolean> {
   const socket = connect({ host: '127.0.0.1', port, timeout: 1000 })
   socket.on('timeout', () => socket.destroy(new Error(`no answer from port ${port}`)))
@@ -281,14 +284,14 @@ async function exchange(port: number, line: string, expected: string): Promise<b
 // ---------------------------------------------------------------------------------------------------------------------------
 // Running.
 
-/** Bounded, so that an engine that never comes up is an error with its log and not a hanging test. */
+/** Limited, so that an engine that never starts is reported with its log, and does not block the test. */
 const READY_WITHIN = 30_000
 
-/** What must not outlive this process. */
-const alive = new Set<{ readonly pid: number; readonly swiftly: NodeJS.Signals }>()
+/** Processes and folders that must not outlive this process. */
+const alive = new Set<{ readonly pid: number; readonly fastStopSignal: NodeJS.Signals }>()
 const folders = new Set<string>()
 process.on('exit', () => {
-  for (const { pid, swiftly } of alive) send(pid, swiftly)
+  for (const { pid, fastStopSignal } of alive) send(pid, fastStopSignal)
   for (const folder of folders) rmSync(folder, { recursive: true, force: true })
 })
 
@@ -301,7 +304,7 @@ class Process implements Member {
   readonly #user: User | undefined
   readonly #env: NonNullable<Options['env']>
   #child: ChildProcess | undefined
-  #entry: { pid: number; swiftly: NodeJS.Signals } | undefined
+  #registered: { pid: number; fastStopSignal: NodeJS.Signals } | undefined
 
   constructor(
     recipe: Recipe,
@@ -322,7 +325,7 @@ class Process implements Member {
   }
 
   get pid(): number {
-    return this.#entry?.pid ?? 0
+    return this.#registered?.pid ?? 0
   }
 
   get running(): boolean {
@@ -332,27 +335,27 @@ class Process implements Member {
   async start(): Promise<void> {
     const log = openSync(this.log, 'a')
     try {
-      // A worker that is killed runs no exit handler, so the system is asked to end the engine with its parent.
-      const tie = find('setpriv') ? ['setpriv', '--pdeathsig', this.#recipe.swiftly.slice(3), '--'] : []
-      const [program, ...args] = [...tie, ...this.#command]
+      // A killed test worker runs no exit handler. So the system ends the engine when its parent ends.
+      const endWithParent = find('setpriv') ? ['setpriv', '--pdeathsig', this.#recipe.fastStopSignal.slice(3), '--'] : []
+      const [program, ...args] = [...endWithParent, ...this.#command]
       const env = { ...process.env, ...this.#env }
       const child = spawn(program!, args, { cwd: this.#folder, env, stdio: ['ignore', log, log], ...identity(this.#user) })
       await once(child, 'spawn')
-      const entry = { pid: child.pid!, swiftly: this.#recipe.swiftly }
-      alive.add(entry)
-      child.once('exit', () => alive.delete(entry))
+      const registered = { pid: child.pid!, fastStopSignal: this.#recipe.fastStopSignal }
+      alive.add(registered)
+      child.once('exit', () => alive.delete(registered))
       this.#child = child
-      this.#entry = entry
+      this.#registered = registered
     } finally {
       closeSync(log)
     }
   }
 
-  async stop(signal: NodeJS.Signals = this.#recipe.gently): Promise<void> {
+  async stop(signal: NodeJS.Signals = this.#recipe.stopSignal): Promise<void> {
     const child = this.#child
     if (child === undefined || !this.running) return
     const gone = once(child, 'exit')
-    this.resume() // a stopped process keeps its signals for later
+    this.resume() // a stopped process would not receive the signal
     send(this.pid, signal)
     const timeout = setTimeout(() => this.#signalAll('SIGKILL'), this.#recipe.timeout)
     await gone
@@ -363,19 +366,19 @@ class Process implements Member {
     const child = this.#child
     if (child === undefined || !this.running) return
     const gone = once(child, 'exit')
-    // Stopped first, it starts no child that would be overlooked: one that outlives it keeps the next one from starting.
+    // Stop the process first, so that it starts no child that is overlooked: a child that outlives it would block the next start.
     const { pid } = this
     send(pid, 'SIGSTOP')
     for (let i = 0; i < 200 && !isStopped(pid); i++) await sleep(5)
     const all = [pid, ...descendants(pid)]
     for (const each of all) send(each, 'SIGKILL')
     await gone
-    for (let i = 0; i < 1_000 && all.some(isThere); i++) await sleep(5)
+    for (let i = 0; i < 1_000 && all.some(exists); i++) await sleep(5)
   }
 
   pause(): void {
     this.#signalAll('SIGSTOP')
-    // On a busy machine the signal takes its time, and the engine goes on answering until then.
+    // On a busy machine the signal takes time, and the engine answers until then.
     const until = Date.now() + 5_000
     while (Date.now() < until && [this.pid, ...descendants(this.pid)].some(pid => !isStopped(pid)))
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)
@@ -390,7 +393,7 @@ class Process implements Member {
     await this.start()
   }
 
-  /** The process before its children: it can start no more of them while they are being counted. */
+  /** Signals the process before its children, so that it cannot start more of them meanwhile. */
   #signalAll(signal: NodeJS.Signals): void {
     if (!this.running) return
     const children = descendants(this.pid)
@@ -436,7 +439,7 @@ async function launch(kind: Kind, args: readonly string[], env: NonNullable<Opti
       for (const member of members) member.resume()
     },
     async restart() {
-      // All down before the first is up: an etcd that starts among dying peers is lost in a retry of 7 s.
+      // Stop all before the first start: an etcd that starts while its peers stop spends 7 s in a retry.
       await this.stop()
       await Promise.all(members.map(member => member.start()))
       await this.ready()
@@ -446,7 +449,7 @@ async function launch(kind: Kind, args: readonly string[], env: NonNullable<Opti
       await Promise.all(members.map(member => readyBy(kind, member, until)))
     },
     async [Symbol.asyncDispose]() {
-      await this.stop(recipe.swiftly)
+      await this.stop(recipe.fastStopSignal)
       await rm(folder, { recursive: true, force: true, maxRetries: 5 })
       folders.delete(folder)
     },
@@ -467,7 +470,7 @@ async function launch(kind: Kind, args: readonly string[], env: NonNullable<Opti
   }
 }
 
-function isThere(pid: number): boolean {
+function exists(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2))
@@ -476,7 +479,7 @@ function isThere(pid: number): boolean {
   }
 }
 
-/** Every thread of it stands still, or there is nothing left to stop. */
+/** Every thread of the process is stopped, or the process is gone. */
 function isStopped(pid: number): boolean {
   try {
     return readdirSync(`/proc/${pid}/task`).every(thread => {
@@ -489,7 +492,7 @@ function isStopped(pid: number): boolean {
 }
 
 async function readyBy(kind: Kind, member: Process, until: number): Promise<void> {
-  let last: unknown = 'it did not say why'
+  let last: unknown = 'no error was reported'
   while (performance.now() < until && member.running) {
     try {
       if (await recipes[kind].answers(member.port)) return
@@ -498,7 +501,7 @@ async function readyBy(kind: Kind, member: Process, until: number): Promise<void
     }
     await sleep(25)
   }
-  const state = member.running ? `did not answer within ${READY_WITHIN} ms` : 'ended while it was starting'
+  const state = member.running ? `did not answer within ${READY_WITHIN} ms` : 'exited while it was starting'
   const log = await readFile(member.log, 'utf8').catch(() => '')
   throw new Error(`${kind} on port ${member.port} ${state}. End of its log:\n${log.slice(-2000)}`, { cause: last })
 }
@@ -507,7 +510,7 @@ function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal)
   } catch {
-    // gone already, which is what every caller wants or will notice by waiting
+    // The process is gone already. Every caller wants that, or notices it by waiting.
   }
 }
 
@@ -520,7 +523,7 @@ function descendants(pid: number): number[] {
   }
 }
 
-/** Below the range the system takes ports for outgoing connections from: a port must still be ours after a restart. */
+/** Below the range of ports for outgoing connections: the port must still be free when the engine restarts. */
 export async function freePorts(count: number): Promise<number[]> {
   const ports = new Set<number>()
   while (ports.size < count) {
@@ -543,7 +546,7 @@ function isFree(port: number): Promise<boolean> {
 
 const provided = new Map<string, Promise<void>>()
 
-/** Makes sure the program is there, at most one attempt per process. */
+/** Installs the program if it is missing. At most one attempt per process. */
 function provide(needed: Needed): Promise<void> {
   const { program } = needed
   let done = provided.get(program)
@@ -559,7 +562,7 @@ async function installPackages({ program, packages }: Needed): Promise<void> {
   if (process.getuid?.() !== 0)
     throw new EngineUnavailable(program, `${program} is not installed, and only root may install ${packages.join(', ')}`)
   await using _lock = await installLock()
-  if (find(program)) return // another worker had the lock before us
+  if (find(program)) return // another worker has installed it
   await using _quiet = await noDaemons()
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
   const update = await finished('apt-get', ['update'], { env, within: 120_000 })
@@ -569,7 +572,7 @@ async function installPackages({ program, packages }: Needed): Promise<void> {
   throw new EngineUnavailable(program, `apt-get install ${packages.join(' ')} failed: ${(install.output || update.output).slice(-600)}`)
 }
 
-/** Two workers must not run apt at once. A folder is made by exactly one of them; the id inside tells whether that one still lives. */
+/** Two workers must not run apt at once. Only one of them can create the folder. The process id in it tells whether that worker still runs. */
 async function installLock(): Promise<AsyncDisposable> {
   const lock = join(tmpdir(), 'leasehold-engine-install.lock')
   const owner = join(lock, 'pid')
@@ -587,7 +590,7 @@ async function installLock(): Promise<AsyncDisposable> {
   }
 }
 
-/** Debian starts a daemon for every server it installs, unless this file says no. One that was there before stays. */
+/** Debian starts a daemon for every server it installs, unless this file forbids it. An existing file is kept. */
 async function noDaemons(): Promise<AsyncDisposable> {
   const policy = '/usr/sbin/policy-rc.d'
   const ours = await writeFile(policy, '#!/bin/sh\nexit 101\n', { flag: 'wx', mode: 0o755 }).then(
@@ -601,12 +604,12 @@ async function noDaemons(): Promise<AsyncDisposable> {
   }
 }
 
-/** The full path of a program. Debian keeps those of Postgres out of the PATH. */
+/** The full path of a program. Debian does not put Postgres programs into the PATH. */
 export function find(program: string): string | undefined {
   const versions = '/usr/lib/postgresql'
   const postgres = existsSync(versions) ? readdirSync(versions).sort((a, b) => Number(b) - Number(a)) : []
   const places = [
-    ...(process.env.ENGINES ?? '').split(delimiter).filter(place => place !== ''), // other versions, tried by hand
+    ...(process.env.ENGINES ?? '').split(delimiter).filter(place => place !== ''), // other versions, for tests by hand
     ...postgres.map(version => join(versions, version, 'bin')),
     ...(process.env.PATH ?? '').split(delimiter),
     '/usr/sbin',
@@ -625,7 +628,7 @@ export function unprivilegedUser(): User {
     .split('\n')
     .map(line => line.split(':'))
   const found = users.find(([name]) => name === 'postgres') ?? users.find(([name]) => name === 'nobody')
-  if (!found) throw new Error('neither a user postgres nor nobody to run Postgres as')
+  if (!found) throw new Error('no unprivileged user to run Postgres as')
   return { uid: Number(found[2]), gid: Number(found[3]) }
 }
 
@@ -633,7 +636,7 @@ function identity(user: User | undefined): { uid?: number; gid?: number } {
   return user ? { uid: user.uid, gid: user.gid } : {}
 }
 
-/** Runs to the end, or to the end of its time, with all it said. */
+/** Runs a program to its end, or for `within` ms, and returns its output. */
 async function finished(
   program: string,
   args: readonly string[],

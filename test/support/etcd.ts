@@ -1,4 +1,4 @@
-/** What an operator, or an accident, does to etcd. */
+/** Operator actions and accidents on etcd: backup, compaction, lost records and lost answers. */
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
@@ -21,13 +21,13 @@ export async function asked<T>(port: number, path: string, body: object = {}): P
   return (await response.json()) as T
 }
 
-/** The member that leads, once the others agree that it does. */
+/** The leader, once all members agree on it. */
 export async function leader(engine: Engine): Promise<Member> {
   for (const until = Date.now() + 20_000; Date.now() < until; await sleep(50)) {
-    const said = await Promise.allSettled(
+    const results = await Promise.allSettled(
       engine.members.filter(({ running }) => running).map(async member => ({ member, ...(await status(member.port)) })),
     )
-    const answers = said.flatMap(answer => (answer.status === 'fulfilled' ? [answer.value] : []))
+    const answers = results.flatMap(answer => (answer.status === 'fulfilled' ? [answer.value] : []))
     const leading = answers.find(({ id, leader }) => id === leader && answers.every(other => other.leader === id))
     if (leading && answers.length * 2 > engine.members.length) return leading.member
   }
@@ -36,12 +36,12 @@ export async function leader(engine: Engine): Promise<Member> {
 
 async function status(port: number): Promise<{ id: string; leader: string }> {
   const { header, leader } = await asked<{ header: { member_id: string }; leader?: string }>(port, '/maintenance/status')
-  return { id: header.member_id, leader: leader ?? 'nobody' }
+  return { id: header.member_id, leader: leader ?? 'none' }
 }
 
 const run = promisify(execFile)
 
-/** What `etcdctl` saves of a single member, to be given back to it later: everything since is forgotten, revisions begin again from there. */
+/** A backup of a single member by `etcdctl`. Restoring it loses everything since, and revisions continue from the backup. */
 export async function backup(etcd: Engine): Promise<AsyncDisposable & { restore(): Promise<void> }> {
   const [member] = etcd.members as [Member]
   const folder = await mkdtemp(join(tmpdir(), 'leasehold-backup-'))
@@ -63,7 +63,7 @@ export async function backup(etcd: Engine): Promise<AsyncDisposable & { restore(
   }
 }
 
-/** As auto-compaction does, only sooner. */
+/** Compacts at once, as auto-compaction would later. */
 export async function compact(engine: Engine): Promise<void> {
   for (const port of engine.ports) {
     const { header } = await asked<{ header: { revision: string } }>(port, '/kv/range', { key: base64('x') })
@@ -87,13 +87,13 @@ export class LogInEtcd {
     return kvs.map(({ key }) => Buffer.from(key, 'base64').toString())
   }
 
-  /** As a cluster does that was restored from a backup made that many entries ago. The start is no entry. */
+  /** Removes the last records, like a cluster restored from an older backup. The start of the log is not a record. */
   async loseTail(count: number): Promise<void> {
-    const entries = (await this.keys('log/')).filter(key => !key.includes('/0000000000000000.'))
-    for (const key of entries.slice(-count)) await asked(this.#etcd.port, '/kv/deleterange', { key: base64(key) })
+    const records = (await this.keys('log/')).filter(key => !key.includes('/0000000000000000.'))
+    for (const key of records.slice(-count)) await asked(this.#etcd.port, '/kv/deleterange', { key: base64(key) })
   }
 
-  /** Something of about that many bytes. Whether etcd took it. */
+  /** Puts a value of this size. Resolves to whether etcd accepted it. */
   async fill(number: number, bytes: number): Promise<boolean> {
     const request = { key: base64(`${this.#name}:${number}`), value: base64('x'.repeat(bytes)) }
     return asked(this.#etcd.port, '/kv/put', request).then(
@@ -107,7 +107,7 @@ export class LogInEtcd {
   }
 }
 
-/** A way to etcd on which the answer to one certain request is lost: the request is carried out, and nobody hears of it. */
+/** A proxy to etcd that cuts off the answer to one request: the request is carried out, and its client does not learn that. */
 export class Scissors implements AsyncDisposable {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
@@ -117,16 +117,16 @@ export class Scissors implements AsyncDisposable {
   private constructor(target: number) {
     this.#server = createServer(near => {
       const far = connect({ host: '127.0.0.1', port: target })
-      let doomed = false
+      let cutting = false
       near.on('data', bytes => {
         if (this.#text !== undefined && bytes.includes(this.#text)) {
-          doomed = true
+          cutting = true
           this.#text = undefined
         }
         far.write(bytes)
       })
       far.on('data', bytes => {
-        if (!doomed) return near.write(bytes)
+        if (!cutting) return near.write(bytes)
         this.#cut = true
         return near.destroy()
       })
@@ -153,12 +153,12 @@ export class Scissors implements AsyncDisposable {
     return (this.#server.address() as AddressInfo).port
   }
 
-  /** Whether an answer has come and been cut off since: what was asked has been done. */
+  /** Whether an answer has been cut off since `cutPut`: the request was carried out. */
   get cut(): boolean {
     return this.#cut
   }
 
-  /** The answer to the next request that puts this key. */
+  /** Cuts off the answer to the next request that puts this key. */
   cutPut(key: string): void {
     this.#cut = false
     this.#text = `"request_put":{"key":"${base64(key)}"`
@@ -171,8 +171,8 @@ export class Scissors implements AsyncDisposable {
 }
 
 /**
- * A way to etcd that loses one answer, passes a few more and then refuses. Each connection carries one request: on a connection that is used
- * again nobody could tell a refused request from one whose answer was lost.
+ * A proxy to etcd that loses one answer, passes a few more and then refuses. Each connection carries one request: on a reused connection a
+ * client cannot tell a refused request from one whose answer was lost.
  */
 export class Lossy implements AsyncDisposable {
   readonly #target: number

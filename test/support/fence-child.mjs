@@ -1,4 +1,4 @@
-// Another process with a guard on a file, for tests: does what it is told over IPC, on the built library. `node test/support/fence-child.mjs PATH`
+// A second process with a guard on a file: runs calls that it gets over IPC, on the built library. `node test/support/fence-child.mjs PATH`
 import { appendFileSync } from 'node:fs'
 import { FileGuard } from '../../dist/recipe/fence.js'
 
@@ -10,7 +10,7 @@ const calls = {
       () => 'admitted',
       error => error.code,
     ),
-  /** Tries tokens that all processes draw from one range, and says which were admitted. */
+  /** Tries tokens from a range that all processes share, and returns the admitted ones. */
   async race(resource, file, count) {
     const admitted = []
     for (let token = 1; token <= count; token++) {
@@ -22,7 +22,7 @@ const calls = {
     }
     return admitted
   },
-  /** Goes on for ever, telling of each token that was admitted. */
+  /** Goes on for ever, and reports each admitted token. */
   async pour(resource, first) {
     for (let token = first; ; token++) {
       await guard.admit(resource, token)

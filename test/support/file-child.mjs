@@ -1,4 +1,4 @@
-// Another process on the same file, for tests: does what it is told over IPC, on the built library.
+// Another process on the same file, for tests. It executes commands that arrive over IPC, on the built library.
 import { systemClock } from '../../dist/clock.js'
 import { loadEngine } from '../../dist/store/file/engine.js'
 import { FileStore } from '../../dist/store/file/file.js'
@@ -20,34 +20,34 @@ const calls = {
     if (answer.position) after = answer.position
     return answer
   },
-  /** How old each entry is, as seen here. */
+  /** The age of each record, as this process sees it. */
   async ages() {
-    const { entries } = await store.read({ index: 0, nonce: 0n })
-    return entries.map(entry => entry.age)
+    const { records } = await store.read({ index: 0, nonce: 0n })
+    return records.map(record => record.age)
   },
-  /** Keeps a snapshot of the first entry, and takes away what no reader can ask for. */
+  /** Saves a snapshot of the first record, and deletes what no reader can ask for any more. */
   async keepAndTidy(path) {
     const log = new FileLog({ path, engine: await loadEngine(), timeout: 5_000 })
     await log.open()
-    const { entries } = await log.read({ index: 0, nonce: 0n })
-    const { position } = entries[0]
+    const { records } = await log.read({ index: 0, nonce: 0n })
+    const { position } = records[0]
     const id = await log.beginSnapshot(position)
     await log.putChunk(id, 0, new Uint8Array(10))
     await log.keepSnapshot(id, position, 1)
     await log.tidy()
     await log.close()
   },
-  /** Appends for ever, telling of each that was acknowledged. */
+  /** Appends for ever, and reports each acknowledgement. */
   async pour() {
     for (let i = 1; ; i++) {
       await calls.append(`${i}`)
       process.send(['acknowledged', i, after])
     }
   },
-  /** When the next entry was seen here, on the machine's own clock. */
+  /** The time, on the machine's monotonic clock, at which this process read the next record. */
   async next() {
-    const { entries } = await store.read(after, { wait: new AbortController().signal })
-    after = entries.at(-1).position
+    const { records } = await store.read(after, { wait: new AbortController().signal })
+    after = records.at(-1).position
     return systemClock.now()
   },
   async announce(address) {
@@ -58,7 +58,7 @@ const calls = {
     raw = new DatabaseSync(path, { timeout: 0 })
     raw.exec('begin immediate')
   },
-  /** Has a file open as another program would. */
+  /** Keeps a file open, as another program would. */
   async hold(path, sql) {
     const { DatabaseSync } = await loadEngine()
     raw = new DatabaseSync(path, { timeout: 0 })
@@ -76,12 +76,12 @@ const calls = {
     }
     await store.snapshot(after, endless())
   },
-  /** Reads everything again and again, and exits amid it. */
+  /** Reads everything in a loop, and exits during a read. */
   async exitReading(code) {
     setTimeout(() => process.exit(code), 5 + code)
     for (;;) await store.read({ index: 0, nonce: 0n })
   },
-  /** Leaves everything as it is and stops listening: the process ends when nothing keeps it alive. */
+  /** Leaves everything open and disconnects: the process ends when nothing keeps it alive. */
   async leave() {
     store.read(after, { wait: new AbortController().signal }).catch(() => {})
     store.append(new TextEncoder().encode('last'), after).then(() => process.stdout.write('answered'))

@@ -1,11 +1,11 @@
-/** A real server on a free port of loopback, over a log in memory whose time moves by hand, and a way to ask it anything. */
+/** A real server for HTTP tests: on a free loopback port, over a log in memory with a manual clock, with a function that sends any request. */
 import { Agent, request } from 'node:http'
 import type { Scope } from '../../src/kernel/command.ts'
 import type { Lessor } from '../../src/lessor.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import type { Audited } from '../../src/server/guarded-lessor.ts'
+import type { AuditRecord } from '../../src/server/guarded-lessor.ts'
 import { type HttpOptions, httpListener } from '../../src/server/http/http-listener.ts'
-import { hashOf } from '../../src/server/key-secret.ts'
+import { hashSecret } from '../../src/server/key-secret.ts'
 import { type ServeOptions, type Server, serve } from '../../src/server/serve.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
@@ -14,7 +14,7 @@ export interface Reply {
   readonly status: number
   readonly headers: Readonly<Record<string, string | string[] | undefined>>
   readonly text: string
-  // biome-ignore lint/suspicious/noExplicitAny: whatever it says, the test says what it must be
+  // biome-ignore lint/suspicious/noExplicitAny: the test checks the shape
   readonly json: any
 }
 
@@ -24,28 +24,28 @@ export interface World extends AsyncDisposable {
   readonly server: Server
   readonly port: number
   readonly url: string
-  readonly audited: Audited[]
+  readonly audited: AuditRecord[]
   ask(method: string, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<Reply>
-  /** A key with these scopes; its secret. */
+  /** Creates a key with these scopes. Returns its secret. */
   key(name: string, allow: readonly Scope[]): Promise<string>
 }
 
 export async function world(
-  options: Partial<ServeOptions> & { readonly door?: HttpOptions; readonly events?: number } = {},
+  options: Partial<ServeOptions> & { readonly httpOptions?: HttpOptions; readonly events?: number } = {},
 ): Promise<World> {
   const clock = new ManualClock()
-  const { door = {}, events, ...more } = options
+  const { httpOptions = {}, events, ...more } = options
   const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), {
     clock,
     ...(events !== undefined && { events }),
   })
-  const audited: Audited[] = []
+  const audited: AuditRecord[] = []
   const server = await serve({
     lessor,
     clock,
     listen: '127.0.0.1:0',
-    http: httpListener(door),
-    audit: done => audited.push(done),
+    http: httpListener(httpOptions),
+    audit: record => audited.push(record),
     figures: () => lessor.figures,
     ...more,
   })
@@ -61,7 +61,7 @@ export async function world(
     ask: (method, path, body, headers = {}) => ask(port, agent, method, path, body, headers),
     async key(name, allow) {
       const secret = `secret of ${name}`.replaceAll(' ', '-')
-      await server.desk.propose({ key: 0, name: 'test', operator: true }, { kind: 'key', name, hash: hashOf(secret), allow })
+      await server.guarded.propose({ key: 0, name: 'test', operator: true }, { kind: 'key', name, hash: hashSecret(secret), allow })
       return secret
     },
     async [Symbol.asyncDispose]() {
@@ -72,7 +72,7 @@ export async function world(
   }
 }
 
-/** A text is sent as it is, anything else as JSON. The target goes out as it stands. */
+/** Sends a text or bytes as they are, anything else as JSON. The target is sent unchanged. */
 export function ask(
   port: number,
   agent: Agent | undefined,
@@ -96,7 +96,7 @@ export function ask(
         const chunks: Buffer[] = []
         reply.on('data', chunk => chunks.push(chunk))
         reply.on('error', () => {})
-        // A stream has no end: what it begins with is enough.
+        // A stream has no end: its first chunk is enough.
         if (reply.headers['content-type']?.startsWith('text/event-stream')) reply.once('data', () => reply.destroy())
         reply.on('close', () => {
           const text = Buffer.concat(chunks).toString()

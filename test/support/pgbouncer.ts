@@ -1,4 +1,4 @@
-/** A PgBouncer before a Postgres. In transaction mode each statement may run in another session. */
+/** Starts a PgBouncer in front of a Postgres. In transaction mode each statement may run in another session. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chown, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
@@ -14,7 +14,7 @@ export interface Pooler extends AsyncDisposable {
   readonly port: number
 }
 
-/** `sessions`: how many it keeps to the engine; few, so that clients have to share them. */
+/** `sessions`: the number of connections to Postgres. The default is small, so that clients must share them. */
 export async function pooler(target: number, { sessions = 3, mode = 'transaction' } = {}): Promise<Pooler> {
   const folder = await mkdtemp(join(tmpdir(), 'leasehold-pgbouncer-'))
   const [port] = await freePorts(1)
@@ -34,11 +34,11 @@ logfile = ${join(folder, 'log')}
 `
   await writeFile(join(folder, 'pgbouncer.ini'), config)
   await writeFile(join(folder, 'users'), '"postgres" ""\n')
-  // It refuses to be root.
+  // PgBouncer refuses to run as root.
   const user = process.getuid?.() === 0 ? unprivilegedUser() : undefined
   if (user) await chown(folder, user.uid, user.gid)
-  const tie = find('setpriv') ? ['setpriv', '--pdeathsig', 'KILL', '--'] : []
-  const [program, ...args] = [...tie, find('pgbouncer')!, join(folder, 'pgbouncer.ini')]
+  const endWithParent = find('setpriv') ? ['setpriv', '--pdeathsig', 'KILL', '--'] : []
+  const [program, ...args] = [...endWithParent, find('pgbouncer')!, join(folder, 'pgbouncer.ini')]
   const child = spawn(program!, args, { cwd: folder, stdio: 'ignore', ...(user && { uid: user.uid, gid: user.gid }) })
   await once(child, 'spawn')
   const end = async () => {
@@ -53,7 +53,7 @@ logfile = ${join(folder, 'log')}
     if (attempt === 200 || child.exitCode !== null) {
       const log = await readFile(join(folder, 'log'), 'utf8').catch(() => '')
       await end()
-      throw new Error(`PgBouncer did not come up: ${log.slice(-1_000)}`)
+      throw new Error(`PgBouncer did not start: ${log.slice(-1_000)}`)
     }
     await sleep(25)
   }

@@ -1,4 +1,4 @@
-// Has one of everything, says so, and waits to be killed. `node test/support/recipe-child.mjs URL`
+// A process that holds one lease of every recipe, reports that, and waits to be killed. `node test/support/recipe-child.mjs URL`
 import { connect } from '../../dist/index.js'
 
 const leases = await connect(process.argv[2], { holder: 'victim' })
@@ -13,8 +13,8 @@ const held = [
 ]
 const cache = leases.cache('config', { load: () => 'old', ttl })
 await cache.get('a')
-const terms = leases.election('seat', { ttl }).terms(new AbortController().signal)
+const terms = leases.election('seat', { ttl }).terms({ signal: new AbortController().signal })
 const { value: term } = await terms.next()
 process.send({ token: term.token })
-// What nothing refers to any more would be given back.
+// Without a reference, a lease would be collected and released.
 process.on('disconnect', () => process.exit([session, held, cache, terms].length && 0))

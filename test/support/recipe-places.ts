@@ -1,3 +1,4 @@
+/** Runs the tests of a recipe over the memory store and over the file store. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -6,13 +7,13 @@ import { connect } from '../../src/connect/connect.ts'
 import type { Leases } from '../../src/leases.ts'
 
 export interface Place {
-  /** Leases of one more process, as it were. */
+  /** Leases as of one more process. */
   open(holder: string): Promise<Leases>
 }
 
 let places = 0
 
-/** Every recipe does the same over every store. */
+/** Defines a test that must hold over every store. */
 export function everywhere(name: string, run: (place: Place) => Promise<void>): void {
   describe(name, () => {
     test('memory:', () => {

@@ -1,4 +1,4 @@
-/** What a registry does wherever leases live. */
+/** Scenarios of the registry that must work on every store and over every wire. */
 import { expect } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import type { Leases } from '../../src/leases.ts'
@@ -7,14 +7,14 @@ import type { Place } from './recipe-places.ts'
 
 export const address = 'http://10.0.0.7:8080'
 
-/** As the log has it: names, and whether their leases are live. */
+/** The registered instances in the log, with the status of their leases. */
 export async function listed(leases: Leases): Promise<string[]> {
   const { value } = await leases.read({ kind: 'entries', prefix: 'services' }, { consistent: true })
   return value.filter(({ key }) => key.split('/').length === 3).map(({ key, status }) => `${key.slice(9)} ${status}`)
 }
 
 export const scenes: Readonly<Record<string, (place: Place) => Promise<void>>> = {
-  'an agent is listed while it is registered, and gone in one revision when it leaves': async ({ open }) => {
+  'an instance is listed while it is registered, and removed in one revision by deregister': async ({ open }) => {
     await using a = await open('a')
     await using b = await open('b')
     const metadata = { name: 'Planner', skills: [{ id: 'plan' }] }
@@ -48,7 +48,7 @@ export const scenes: Readonly<Record<string, (place: Place) => Promise<void>>> =
     await changes.return()
   },
 
-  'a name belongs to who has it, until a newer generation takes it over': async ({ open }) => {
+  'a name is HELD by its holder until a newer generation takes it over': async ({ open }) => {
     await using a = await open('a')
     await using b = await open('b')
     const what = { service: 's', instance: '1', address }
@@ -65,7 +65,7 @@ export const scenes: Readonly<Record<string, (place: Place) => Promise<void>>> =
     expect(second.registered).toBe(true)
   },
 
-  'several on one lease come and go together': async ({ open }) => {
+  'several instances on one lease are registered and removed together': async ({ open }) => {
     await using a = await open('a')
     const all = await a.registry.register([
       { service: 'planner', address, capabilities: ['plan'] },

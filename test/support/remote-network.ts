@@ -1,16 +1,16 @@
-/** A network for real clients and real servers in one process: bytes late, in pieces, or never; connections cut, or dead without a word. */
+/** A simulated network between real clients and real servers in one process: it delays, splits and drops bytes, and cuts connections. */
 import type { Clock } from '../../src/clock.ts'
 import type { RespListener } from '../../src/server/resp/resp-listener.ts'
 import type { Dial } from '../../src/wire/resp/dial.ts'
 import type { ByteLink, ByteLinkEnd } from '../../src/wire/resp/link.ts'
 
-export interface Weather {
+export interface NetworkWeather {
   /** Mean delay of a chunk, one way, in ms. */
   delay: number
 }
 
-/** One direction: chunks arrive in order, each at its time, cut anywhere, and none while the server stands still. */
-class Way {
+/** One direction of a connection: chunks arrive in order, after a delay, split anywhere, and not while the server is stalled. */
+class Direction {
   readonly #network: Network
   readonly #cable: Cable
   readonly #deliver: (bytes: Uint8Array) => void
@@ -27,7 +27,7 @@ class Way {
 
   send(bytes: Uint8Array): void {
     const { clock } = this.#network
-    // Sent as they are now: the sender uses its buffer again.
+    // Copy: the sender reuses its buffer.
     const copy = Uint8Array.from(bytes)
     for (let at = 0; at < copy.length; ) {
       const size = this.#network.chance(0.3) ? 1 + this.#network.below(16) : copy.length
@@ -59,11 +59,11 @@ class Way {
 
 export class Cable {
   readonly server: string
-  /** Nothing arrives any more, and nobody is told. */
+  /** Nothing arrives any more, and neither side is notified. */
   dead = false
   /** What the client sends is lost. What the server sends arrives. */
   mute = false
-  readonly #over: (() => void)[] = []
+  readonly #onCut: (() => void)[] = []
   cut = false
 
   constructor(server: string) {
@@ -71,29 +71,29 @@ export class Cable {
   }
 
   onCut(then: () => void): void {
-    this.#over.push(then)
+    this.#onCut.push(then)
   }
 
-  /** Both sides learn of it, each when it does. */
+  /** Closes the connection. Each side learns of it after its own delay. */
   sever(): void {
     if (this.cut) return
     this.cut = true
-    for (const then of this.#over) then()
+    for (const then of this.#onCut) then()
   }
 }
 
 export class Network {
   readonly clock: Clock
-  readonly weather: Weather
+  readonly weather: NetworkWeather
   readonly cables = new Set<Cable>()
-  /** Servers that are there; connecting to others fails. */
-  readonly doors = new Map<string, RespListener>()
-  /** Servers that stand still: what is sent to them waits. */
+  /** Servers by name. Connecting to any other name fails. */
+  readonly listeners = new Map<string, RespListener>()
+  /** Servers that are stalled: bytes to them wait. */
   readonly stalled = new Set<string>()
   readonly #random: () => number
   connections = 0
 
-  constructor(clock: Clock, random: () => number, weather: Weather) {
+  constructor(clock: Clock, random: () => number, weather: NetworkWeather) {
     this.clock = clock
     this.weather = weather
     this.#random = random
@@ -118,13 +118,13 @@ export class Network {
 
   #connect(server: string, near: ByteLinkEnd): ByteLink {
     const { clock } = this
-    const door = this.doors.get(server)
+    const listener = this.listeners.get(server)
     const cable = new Cable(server)
     this.cables.add(cable)
     this.connections++
     let far: ByteLinkEnd | undefined
-    const there = new Way(this, cable, bytes => (cable.mute ? undefined : far?.data(bytes)))
-    const back = new Way(this, cable, bytes => near.data(bytes))
+    const forth = new Direction(this, cable, bytes => (cable.mute ? undefined : far?.data(bytes)))
+    const back = new Direction(this, cable, bytes => near.data(bytes))
     let nearOver = false
     let farOver = false
     const endNear = () => {
@@ -136,7 +136,7 @@ export class Network {
     const endFar = () => {
       if (farOver) return
       farOver = true
-      there.closed = true
+      forth.closed = true
       far?.closed()
     }
     cable.onCut(() => {
@@ -144,9 +144,9 @@ export class Network {
       clock.after(this.delay(), endNear)
       clock.after(this.delay(), endFar)
     })
-    if (door === undefined) clock.after(this.delay(), () => cable.sever())
+    if (listener === undefined) clock.after(this.delay(), () => cable.sever())
     else
-      far = door.open('simulated', () => ({
+      far = listener.open('simulated', () => ({
         write: bytes => back.send(bytes),
         get backlog() {
           return back.waiting
@@ -157,9 +157,9 @@ export class Network {
         destroy: () => cable.sever(),
       }))
     return {
-      write: bytes => there.send(bytes),
+      write: bytes => forth.send(bytes),
       get backlog() {
-        return there.waiting
+        return forth.waiting
       },
       pause() {},
       resume() {},

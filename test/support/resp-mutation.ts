@@ -1,4 +1,4 @@
-/** Inputs that are nearly right: what a parser is most likely to get wrong. */
+/** Mutates valid RESP, for fuzz tests: inputs that are nearly right are those that parsers get wrong. */
 import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
 import { type ClientMessage, writeClientMessage } from '../../src/wire/messages.ts'
@@ -25,9 +25,9 @@ export class Dice {
   }
 }
 
-function batch(...questions: ClientMessage[]): Buffer {
+function batch(...messages: ClientMessage[]): Buffer {
   const writer = new Writer()
-  for (const question of questions) writeClientMessage(writer, question)
+  for (const message of messages) writeClientMessage(writer, message)
   return command('LEASE.BATCH', writer.view())
 }
 
@@ -123,7 +123,7 @@ export function mutated(dice: Dice, from: readonly Buffer[]): Buffer {
   return bytes.length > 20_000 ? bytes.subarray(0, 20_000) : bytes
 }
 
-/** The same bytes in pieces of any size. */
+/** Splits the bytes into pieces of random size. */
 export function pieces(dice: Dice, bytes: Buffer): Buffer[] {
   const cut: Buffer[] = []
   for (let at = 0; at < bytes.length; ) {

@@ -1,4 +1,4 @@
-/** Servers for tests: on a free port of loopback, on leases in memory, on a clock of the test's choice. */
+/** A real server for RESP tests: on a free loopback port, over a log in memory, with a clock of the test's choice. And a client that sends raw bytes. */
 import { connect, type Socket } from 'node:net'
 import { type Clock, systemClock } from '../../src/clock.ts'
 import { Replica } from '../../src/replica/replica.ts'
@@ -30,7 +30,7 @@ export async function place({
   }
 }
 
-/** A client that says exactly what it is told to. */
+/** A client that sends exactly the given bytes. */
 export class Raw implements Disposable {
   readonly socket: Socket
   readonly replies: Reply[] = []
@@ -55,7 +55,7 @@ export class Raw implements Disposable {
     this.socket.write(bytes)
   }
 
-  /** The next answer; 'closed' when there is none any more. */
+  /** The next reply, or 'closed' at the end of the connection. */
   async next(): Promise<Reply> {
     while (this.replies.length === 0) {
       if (this.ended) return 'closed'
@@ -83,7 +83,7 @@ export function command(...words: (string | number | Uint8Array)[]): Buffer {
   return Buffer.concat(parts.map(part => (typeof part === 'string' ? Buffer.from(part) : part)))
 }
 
-/** Texts instead of bytes that are good only for a moment. */
+/** Turns bytes into texts: the parser reuses its buffer. */
 function plain(reply: Reply): Reply {
   if (reply instanceof Uint8Array) return Buffer.from(reply).toString('utf8')
   if (Array.isArray(reply)) return reply.map(plain)

@@ -1,4 +1,4 @@
-/** A server in a process of its own, on a file: to be killed, stopped and started again. */
+/** A server in its own process, on a file. Tests kill, suspend and restart it. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -19,15 +19,15 @@ export class ServerProcess implements AsyncDisposable {
     return server
   }
 
-  /** Again on the same port and file. */
+  /** Starts the server, again on the same port and file. */
   async start(): Promise<void> {
     const child = fork(program, [join(this.#folder, 'leases.db'), String(this.port)])
-    const [said] = (await Promise.race([once(child, 'message'), once(child, 'exit').then(() => [undefined])])) as [
+    const [message] = (await Promise.race([once(child, 'message'), once(child, 'exit').then(() => [undefined])])) as [
       { port: number } | undefined,
     ]
-    if (said === undefined) throw new Error('the server did not start')
+    if (message === undefined) throw new Error('the server did not start')
     this.#child = child
-    this.port = said.port
+    this.port = message.port
   }
 
   get url(): string {

@@ -1,3 +1,4 @@
+/** The store with faults, which users test their code with. */
 import { describe, expect, test } from 'vitest'
 import { systemClock } from '../../src/clock.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
@@ -8,22 +9,22 @@ import { type StoreFixture, storeSuite } from '../../src/testing/store-suite.ts'
 
 async function fixture(): Promise<StoreFixture> {
   const log = new MemoryLog()
-  const behind = (store: MemoryStore) => new FaultyStore(store, { clock: systemClock })
+  const faulty = (store: MemoryStore) => new FaultyStore(store, { clock: systemClock })
   return {
-    store: () => behind(new MemoryStore({ log })),
-    owner: name => behind(new MemoryStore({ log, own: { name } })),
+    store: () => faulty(new MemoryStore({ log })),
+    owner: name => faulty(new MemoryStore({ log, own: { name } })),
     forgetOwner: async () => log.forgetOwner(),
     loseTail: async count => log.loseTail(count),
     copy: async () => {
-      const putBack = log.copy()
-      return async () => putBack()
+      const restore = log.copy()
+      return async () => restore()
     },
     [Symbol.asyncDispose]: async () => {},
   }
 }
 
 describe('a faulty store', () => {
-  describe('without faults is as good as the one behind it', () => {
+  describe('without faults fulfils the contract of a store', () => {
     for (const { name, run } of storeSuite(fixture)) test(name, run)
   })
 
@@ -31,21 +32,21 @@ describe('a faulty store', () => {
     ['lost', 'UNKNOWN', 1],
     ['refused', 'UNAVAILABLE', 0],
     ['dropped', 'UNKNOWN', 0],
-  ] as const)('an append that is %s throws %s and leaves %i behind', async (fault: AppendFault, code, count) => {
+  ] as const)('an append that is %s throws %s and leaves %i records in the log', async (fault: AppendFault, code, count) => {
     const store = new FaultyStore(new MemoryStore(), { clock: new ManualClock(), append: () => fault })
     await store.open()
     await expect(store.append(Uint8Array.of(1), START)).rejects.toMatchObject({ code })
-    expect(await store.read(START)).toMatchObject({ entries: { length: count } })
+    expect(await store.read(START)).toMatchObject({ records: { length: count } })
   })
 
-  test('an append that is doubled stands twice, and says so', async () => {
+  test('an append that is doubled is in the log twice, and its answer contains the first copy', async () => {
     const store = new FaultyStore(new MemoryStore(), { clock: new ManualClock(), append: () => 'doubled' })
     await store.open()
     const answer = await store.append(Uint8Array.of(1), START)
     expect(answer).toMatchObject({ kind: 'appended', position: { index: 2 }, missed: [{ position: { index: 1 } }] })
   })
 
-  test('requests and answers take their time, each way', async () => {
+  test('requests and answers are both delayed', async () => {
     const clock = new ManualClock()
     const store = new FaultyStore(new MemoryStore({ clock }), { clock, delay: () => 100 })
     await store.open()

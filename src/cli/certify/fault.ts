@@ -1,7 +1,8 @@
 /**
- * What befalls connections, writers and, by its owner's own command, the engine; and what of it the log's readers see afterwards.
+ * The faults that `certify` injects: cut connections, a killed writer and, with the operator's own command, a restart of the engine. Each
+ * checks afterwards what the log holds.
  *
- * Not shown by any of this: what a loss of power costs. An engine that was merely killed finds in the system's cache what it never synced.
+ * Not shown: what a power failure loses. An engine that was only killed finds unsynced data in the system's cache.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -9,34 +10,34 @@ import { connect } from 'node:net'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { type Clock, pause } from '../../clock.ts'
-import { storeOf } from '../../connect/connect.ts'
+import { storeOf } from '../../connect/store-of.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
 import { Replica } from '../../replica/replica.ts'
+import { type EngineUnderTest, messageOf, NotTried, type ScratchLog } from '../../store/certification.ts'
 import { type Position, START, type Store } from '../../store.ts'
 import { Cable } from '../../testing/cuttable-connection.ts'
 import { missing, positionOf, readAll, small } from './measure.ts'
-import { type EngineUnderTest, messageOf, NotTried, type ScratchLog } from './place.ts'
 
 export interface Fault {
   readonly result: 'passed' | 'failed' | 'not tried'
-  /** Why it failed, or was not tried. */
+  /** Why the check failed, or was not tried. */
   readonly reason?: string
   readonly [fact: string]: unknown
 }
 
 const ROUNDS = 10
-/** How long anything may stay away. */
+/** How long the engine may be unreachable. */
 const TIMEOUT = 60_000
 
-export async function answersCut(place: EngineUnderTest, clock: Clock): Promise<Fault> {
-  if (place.addresses instanceof NotTried) throw place.addresses
-  const cables = await Promise.all(place.addresses.map(address => Cable.to(address)))
+export async function answersCut(engine: EngineUnderTest, clock: Clock): Promise<Fault> {
+  if (engine.addresses instanceof NotTried) throw engine.addresses
+  const cables = await Promise.all(engine.addresses.map(address => Cable.to(address)))
   try {
     const ports = cables.map(({ port }) => port)
-    const seen = await sentAgain(place.log(), log => place.through(log.url, ports), cables, clock)
-    const applied = await appliedOnce(place.log(), log => place.through(log.url, ports), cables, clock)
+    const seen = await sentAgain(engine.log(), log => engine.through(log.url, ports), cables, clock)
+    const applied = await appliedOnce(engine.log(), log => engine.through(log.url, ports), cables, clock)
     const cut = cables.reduce((sum, cable) => sum + cable.cut, 0)
-    if (cut === 0) throw new NotTried('no answer came by that could be cut off')
+    if (cut === 0) throw new NotTried('no answer passed that could be cut off')
     const wrong = [seen.wrong, applied.wrong].filter(why => why !== undefined)
     const { once: one, twice } = seen
     const facts = { cut, sent: ROUNDS, once: one, twice, proposed: ROUNDS, applied: applied.leases }
@@ -46,7 +47,7 @@ export async function answersCut(place: EngineUnderTest, clock: Clock): Promise<
   }
 }
 
-/** The same entry again, from the same position, until it is acknowledged: it stands there, once or twice, and in order. */
+/** Sends each entry again from the same position until it is acknowledged. It must be in the log once or twice, and in order. */
 async function sentAgain(log: ScratchLog, through: (log: ScratchLog) => string, cables: readonly Cable[], clock: Clock) {
   const store = await storeOf(through(log), { clock })
   let denied = 0
@@ -55,10 +56,10 @@ async function sentAgain(log: ScratchLog, through: (log: ScratchLog) => string, 
     after = positionOf(await store.append(small(-1), after))
     for (let round = 0; round < ROUNDS; round++) {
       for (const cable of cables) cable.cutAnswers(1)
-      const told = new Set<string>()
-      after = positionOf(await persistently(clock, () => store.append(small(round), after), { told }))
+      const codes = new Set<string>()
+      after = positionOf(await retryUnavailable(clock, () => store.append(small(round), after), { codes }))
       for (const cable of cables) cable.heal()
-      if (told.has('UNAVAILABLE') && !told.has('UNKNOWN')) denied |= 1 << round
+      if (codes.has('UNAVAILABLE') && !codes.has('UNKNOWN')) denied |= 1 << round
     }
   } finally {
     await store[Symbol.asyncDispose]()
@@ -73,38 +74,40 @@ async function sentAgain(log: ScratchLog, through: (log: ScratchLog) => string, 
   function wrong(): string | undefined {
     const gone = copies.filter(n => n === 0).length
     if (gone > 0) return `${gone} entries that were sent until acknowledged are not in the log`
-    if (order.some((number, i) => number !== i - 1)) return `entries stand in another order than they were sent: ${order.join(' ')}`
-    // Whoever is told so may send something else instead.
+    if (order.some((number, i) => number !== i - 1)) return `entries are not in the order in which they were sent: ${order.join(' ')}`
+    // After UNAVAILABLE a proposer may send another record instead.
     if (copies.some((n, round) => n > 1 && (denied & (1 << round)) !== 0)) return 'the store said that nothing was done, but it was'
     return undefined
   }
 }
 
-/** The same with the kernel on both sides: what was proposed once is applied once, whatever the log holds. */
+/** The same with a replica: a command proposed once is applied once, even if the log holds its record twice. */
 async function appliedOnce(log: ScratchLog, through: (log: ScratchLog) => string, cables: readonly Cable[], clock: Clock) {
   await using near = await Replica.open(await storeOf(through(log)))
   for (let round = 0; round < ROUNDS; round++) {
-    await persistently(clock, () => near.read({ kind: 'summary' }, { consistent: true })) // connected again after the last cut
-    // Whoever waits for news hears of the entry too: cut both, and the one that was asked is among them.
+    await retryUnavailable(clock, () => near.read({ kind: 'summary' }, { consistent: true })) // reconnects after the last cut
+    // The waiting read gets the entry too. Cut two answers, so that the answer to the append is one of them.
     for (const cable of cables) cable.cutAnswers(2)
-    // Of nothing: applied twice, it would be two leases. Asked again only when told that certainly nothing was done.
-    await persistently(clock, () => near.propose({ kind: 'acquire', holder: 'certify', ttl: 600_000, wants: [] }), { unless: 'UNKNOWN' })
+    // A lease without resources: applied twice, it would be two leases. Sent again only if certainly nothing was done.
+    await retryUnavailable(clock, () => near.propose({ kind: 'acquire', holder: 'certify', ttl: 600_000, wants: [] }), {
+      unless: 'UNKNOWN',
+    })
     for (const cable of cables) cable.heal()
   }
   await using direct = await Replica.open(log.store())
   const { leases } = (await direct.read({ kind: 'summary' }, { consistent: true })).value
-  return { leases, wrong: leases === ROUNDS ? undefined : `${ROUNDS} leases were asked for, and there are ${leases}` }
+  return { leases, wrong: leases === ROUNDS ? undefined : `${ROUNDS} leases were requested, and there are ${leases}` }
 }
 
-/** In the middle of appends: whatever was acknowledged to it is there. */
-export async function writerKilled(place: EngineUnderTest): Promise<Fault> {
-  const log = place.log()
+/** Kills a process that appends. Every entry acknowledged to it must be there. */
+export async function writerKilled(engine: EngineUnderTest): Promise<Fault> {
+  const log = engine.log()
   const program = new URL(import.meta.url.endsWith('.ts') ? '../../../dist/cli/certify/writer.js' : './writer.js', import.meta.url)
-  // By the environment: a command line can be read by everyone, and a URL may hold a password.
+  // In the environment: every user can read a command line, and a URL may hold a password.
   const env = { ...process.env, LEASEHOLD_URL: log.url }
   const writer = spawn(process.execPath, [fileURLToPath(program)], { env, stdio: ['ignore', 'pipe', 'pipe'] })
-  let words = ''
-  writer.stderr.on('data', chunk => (words += chunk))
+  let stderr = ''
+  writer.stderr.on('data', chunk => (stderr += chunk))
   const ended = once(writer, 'close')
   const acknowledged: Position[] = []
   try {
@@ -117,7 +120,7 @@ export async function writerKilled(place: EngineUnderTest): Promise<Fault> {
     writer.kill('SIGKILL')
   }
   await ended
-  if (acknowledged.length < 150) return { result: 'failed', reason: `the writer ended by itself: ${words.trim().slice(-300)}` }
+  if (acknowledged.length < 150) return { result: 'failed', reason: `the writer exited on its own: ${stderr.trim().slice(-300)}` }
   await using reader = log.store()
   await reader.open()
   const entries = await readAll(reader)
@@ -131,52 +134,52 @@ export interface Restart {
   readonly lost: number
   /** The longest time between two acknowledgements, in ms. */
   readonly unavailable: number
-  /** Some call failed, or a connection was broken: the engine was really away. */
+  /** A call failed, or a connection broke: the engine was really unreachable. */
   readonly noticed: boolean
-  /** Whoever stood on what was lost was told. */
+  /** The writer whose records were lost got `diverged`. */
   readonly told: boolean
 }
 
-/** Appends while `command` restarts the engine; then looks what is left of what was acknowledged. */
-export async function restarted(place: EngineUnderTest, command: string | undefined, clock: Clock): Promise<Fault & Partial<Restart>> {
-  if (!place.canRestart) throw new NotTried('a file has no engine to restart; its writer was killed instead')
+/** Appends while `command` restarts the engine, then checks which acknowledged entries are left. */
+export async function restarted(engine: EngineUnderTest, command: string | undefined, clock: Clock): Promise<Fault & Partial<Restart>> {
+  if (!engine.canRestart) throw new NotTried('a file has no engine to restart; its writer was killed instead')
   if (command === undefined) throw new NotTried('no --restart COMMAND was given')
-  const log = place.log()
-  const witness = new Witness(log.store(), clock)
+  const log = engine.log()
+  const writer = new RestartWriter(log.store(), clock)
   try {
-    await witness.open()
-    await witness.append(100)
-    using connections = held(place)
+    await writer.open()
+    await writer.append(100)
+    using connections = idleConnections(engine)
     const running = restart(command)
     const ended = running.then(
       () => {},
       () => {},
     )
-    await witness.appendUntil(ended)
+    await writer.appendUntil(ended)
     await running
-    await witness.append(20)
-    if (connections.broken) witness.noticed = true
+    await writer.append(20)
+    if (connections.broken) writer.noticed = true
   } catch (error) {
     return { result: 'failed', reason: messageOf(error) }
   } finally {
-    await witness.store[Symbol.asyncDispose]()
+    await writer.store[Symbol.asyncDispose]()
   }
-  const { acknowledged, unavailable, noticed, told } = witness
+  const { acknowledged, unavailable, noticed, told } = writer
   const lost = await lostOf(log, acknowledged, clock)
   const facts = { acknowledged: acknowledged.length, lost, unavailable: Math.round(unavailable), noticed, told }
   if (lost > 0) return { result: 'failed', reason: `${lost} of ${acknowledged.length} acknowledged entries are lost`, ...facts }
-  if (told) return { result: 'failed', reason: 'a log that lost nothing was called diverged', ...facts }
+  if (told) return { result: 'failed', reason: 'the store reported DIVERGED, but the log lost nothing', ...facts }
   if (!noticed) throw new NotTried('the engine was never seen away: the command did not restart it, or another took over unseen')
   return { result: 'passed', ...facts }
 }
 
-/** Connections that are used for nothing: a store that asks again by itself shows no trouble when its engine was away for a moment. */
-function held({ addresses }: EngineUnderTest): Disposable & { readonly broken: boolean } {
+/** Idle connections that show whether the engine went away: a store that retries hides a short absence. */
+function idleConnections({ addresses }: EngineUnderTest): Disposable & { readonly broken: boolean } {
   const state = { broken: false }
   const sockets = addresses instanceof NotTried ? [] : addresses.map(address => connect(address))
   for (const socket of sockets) {
     socket.unref()
-    socket.on('error', () => {}) // its close is what counts
+    socket.on('error', () => {}) // 'close' follows
     socket.on('close', () => (state.broken = true))
     socket.resume()
   }
@@ -191,14 +194,14 @@ function held({ addresses }: EngineUnderTest): Disposable & { readonly broken: b
 }
 
 async function lostOf(log: ScratchLog, acknowledged: readonly Position[], clock: Clock): Promise<number> {
-  // The engine may still be finding its feet.
-  return persistently(clock, async () => {
+  // The engine may still be starting.
+  return retryUnavailable(clock, async () => {
     await using store = log.store()
     try {
       await store.open()
       return missing(await readAll(store), acknowledged).length
     } catch (error) {
-      if (error instanceof LeaseError && error.code === 'DIVERGED') return acknowledged.length // nothing can be read of it
+      if (error instanceof LeaseError && error.code === 'DIVERGED') return acknowledged.length // nothing can be read
       throw error
     }
   })
@@ -206,16 +209,16 @@ async function lostOf(log: ScratchLog, acknowledged: readonly Position[], clock:
 
 async function restart(command: string): Promise<void> {
   const child = spawn(command, { shell: true, stdio: ['ignore', 'ignore', 'pipe'], timeout: 2 * TIMEOUT, killSignal: 'SIGKILL' })
-  let words = ''
-  child.stderr.on('data', chunk => (words += chunk))
-  // Not its `close`: a daemon that the command leaves behind has its pipe.
+  let stderr = ''
+  child.stderr.on('data', chunk => (stderr += chunk))
+  // Not 'close': a daemon that the command leaves behind keeps the pipe open.
   const [code, signal] = (await once(child, 'exit')) as [number | null, string | null]
   child.stderr.destroy()
-  if (code !== 0) throw new Error(`the restart command ended with ${code ?? signal}: ${words.trim().slice(-300)}`)
+  if (code !== 0) throw new Error(`the restart command ended with ${code ?? signal}: ${stderr.trim().slice(-300)}`)
 }
 
-/** Appends one entry after another and remembers which were acknowledged. */
-class Witness {
+/** Appends one entry after another and records which were acknowledged. */
+class RestartWriter {
   readonly store: Store
   readonly acknowledged: Position[] = []
   unavailable = 0
@@ -240,16 +243,16 @@ class Witness {
     void over.then(() => (ended = true))
     while (!ended && !this.told) {
       await this.append(1)
-      await pause(this.#clock, 5, undefined, { ref: true }) // a restart may take minutes: it is not the number that matters
+      await pause(this.#clock, 5, undefined, { ref: true }) // a restart may take minutes: do not fill the log
     }
     await over
   }
 
   async append(count: number): Promise<void> {
     for (let i = 0; i < count && !this.told; i++) {
-      const told = new Set<string>()
-      const answer = await persistently(this.#clock, () => this.store.append(small(this.acknowledged.length), this.#after), { told })
-      if (told.size > 0) this.noticed = true
+      const codes = new Set<string>()
+      const answer = await retryUnavailable(this.#clock, () => this.store.append(small(this.acknowledged.length), this.#after), { codes })
+      if (codes.size > 0) this.noticed = true
       if (answer.kind === 'diverged') this.told = true
       if (this.told) return
       this.#after = positionOf(answer)
@@ -261,15 +264,15 @@ class Witness {
   }
 }
 
-interface Persistence {
-  /** Gathers the codes. */
-  readonly told?: Set<string>
-  /** What ends it. */
+interface RetryOptions {
+  /** Collects the error codes. */
+  readonly codes?: Set<string>
+  /** An error code that is not retried. */
   readonly unless?: ErrorCode
 }
 
-/** Again and again while the engine cannot be reached. */
-async function persistently<T>(clock: Clock, work: () => Promise<T>, { told, unless }: Persistence = {}): Promise<T> {
+/** Retries while the engine cannot be reached. */
+async function retryUnavailable<T>(clock: Clock, work: () => Promise<T>, { codes, unless }: RetryOptions = {}): Promise<T> {
   const end = clock.now() + TIMEOUT
   for (;;) {
     try {
@@ -277,7 +280,7 @@ async function persistently<T>(clock: Clock, work: () => Promise<T>, { told, unl
     } catch (error) {
       if (!(error instanceof LeaseError) || !['UNAVAILABLE', 'UNKNOWN'].includes(error.code)) throw error
       if (error.code === unless || clock.now() > end) throw error
-      told?.add(error.code)
+      codes?.add(error.code)
     }
     await pause(clock, 25, undefined, { ref: true })
   }

@@ -1,8 +1,8 @@
-/** What an engine does when nothing goes wrong, as numbers: one append alone, news at another opening, and how many fit into a second. */
+/** Measures an engine without faults: the latency of an append, the latency until another store reads it, and appends a second. */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
+import type { ScratchLog } from '../../store/certification.ts'
 import { type LogRecord, type Position, START, type Store } from '../../store.ts'
-import type { ScratchLog } from './place.ts'
 
 /** In ms. */
 export interface Latency {
@@ -12,19 +12,19 @@ export interface Latency {
 }
 
 export interface Measured {
-  /** One small entry at a time, by one opening. */
+  /** One small entry at a time, from one store. */
   readonly commit: Latency
-  /** From the moment an append is sent until another opening that waits has the entry. */
+  /** From sending an append until another store that waits has the entry. */
   readonly push: Latency
-  /** Entries of 1 KiB by several openings at once, each with one append under way. */
+  /** Entries of 1 KiB from several stores at once, each with one append in flight. */
   readonly throughput: { readonly perSecond: number; readonly openings: number; readonly entries: number }
-  /** What those openings saw afterwards: the same entries in the same order, no gap, all that was acknowledged. */
+  /** Whether those stores then read the same entries in the same order, without a gap, including all acknowledged ones. */
   readonly order: { readonly kept: boolean; readonly reason?: string }
 }
 
 const SAMPLES = 200
 const OPENINGS = 4
-/** A busy machine: long enough to say something, short enough to disturb nobody. */
+/** Long enough to measure a busy engine, short enough not to disturb its other users. */
 const BUSY_MS = 2_000
 const MAX_ENTRIES = 20_000
 
@@ -55,13 +55,13 @@ async function pushLatency(log: ScratchLog, clock: Clock): Promise<Latency> {
   const times: number[] = []
   for (let i = 0; i < SAMPLES / 2; i++) {
     const waiting = reader.read(after, { wait: never.signal }).then(read => ({ read, at: clock.now() }))
-    waiting.catch(() => {}) // when the append fails first, that is what is told
-    await reader.read(after) // the wait is under way
+    waiting.catch(() => {}) // if the append fails first, that error is reported
+    await reader.read(after) // the waiting read has started
     const began = clock.now()
     after = positionOf(await writer.append(small(i), after))
     const { read, at } = await waiting
-    if (read.kind !== 'entries' || read.entries.at(-1)?.position.nonce !== after.nonce)
-      throw new LeaseError('DIVERGED', `whoever waited for an entry got something else: ${read.kind}`)
+    if (read.kind !== 'records' || read.records.at(-1)?.position.nonce !== after.nonce)
+      throw new LeaseError('DIVERGED', `a waiting read did not return the new entry: ${read.kind}`)
     times.push(at - began)
   }
   return latency(times)
@@ -95,7 +95,7 @@ async function load(log: ScratchLog, clock: Clock): Promise<Pick<Measured, 'thro
   }
 }
 
-/** Why these openings have not seen one order, if they have not. */
+/** Why the stores did not see one order; undefined if they did. */
 export function disorder(seen: readonly (readonly LogRecord[])[], acknowledged: readonly Position[]): string | undefined {
   const [first = [], ...others] = seen
   const gap = first.findIndex(({ position }, i) => position.index !== i + 1)
@@ -109,7 +109,7 @@ export function disorder(seen: readonly (readonly LogRecord[])[], acknowledged: 
   return lost.length > 0 ? `${lost.length} acknowledged entries are not there` : undefined
 }
 
-/** What was acknowledged and is not there, or is another entry now. */
+/** Acknowledged positions that are missing, or hold another entry now. */
 export function missing(entries: readonly LogRecord[], acknowledged: readonly Position[]): Position[] {
   const there = new Map(entries.map(({ position }) => [position.index, position.nonce]))
   return acknowledged.filter(({ index, nonce }) => there.get(index) !== nonce)
@@ -125,9 +125,9 @@ export async function readAll(store: Store): Promise<LogRecord[]> {
   const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
-    if (read.kind !== 'entries') throw new LeaseError('DIVERGED', `a log that nobody else uses is ${read.kind}`)
-    if (read.entries.length === 0) return all
-    all.push(...read.entries)
+    if (read.kind !== 'records') throw new LeaseError('DIVERGED', `reading certify's own log returned ${read.kind}`)
+    if (read.records.length === 0) return all
+    all.push(...read.records)
   }
 }
 

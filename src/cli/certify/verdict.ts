@@ -1,6 +1,6 @@
-/** What was found, and what follows from it. */
+/** The findings of `certify`, the verdict that follows from them, and the table that shows them. */
 import type { Profile } from '../../store.ts'
-import type { Row } from '../output.ts'
+import type { TableRow } from '../output.ts'
 import type { Fault } from './fault.ts'
 import type { Latency, Measured } from './measure.ts'
 
@@ -13,16 +13,16 @@ export interface Tried {
 export interface Findings {
   readonly profile: Profile
   readonly sentences: readonly Tried[]
-  /** Or why nothing could be measured. */
+  /** The measurements, or why there are none. */
   readonly measured: Measured | { readonly failed: string }
   readonly faults: { readonly answersCut: Fault; readonly writerKilled: Fault; readonly restart: Fault }
   readonly left: readonly string[]
 }
 
-/** Why it is not certified; nothing when it is. What was not tried stands against nobody, and is said. */
+/** Why the engine is not certified; empty if it is. Checks that were not tried do not count against it, and are listed. */
 export function objections({ profile, sentences, measured, faults }: Findings): string[] {
   const all: string[] = []
-  // The settings decide here, not the restart: a killed engine finds in the system's cache what a loss of power takes.
+  // The settings decide, not the restart: a killed engine still finds in the system's cache what a power failure would lose.
   if (!profile.durable) all.push(`not durable on acknowledgement, as the store itself says: ${profile.notes[0] ?? ''}`)
   for (const { name, result, reason } of sentences) if (result === 'failed') all.push(`${name}: ${reason}`)
   if ('failed' in measured) all.push(`measuring: ${measured.failed}`)
@@ -42,13 +42,13 @@ export function count(sentences: readonly Tried[]): { passed: number; failed: nu
   return { passed: of('passed'), failed: of('failed'), notTried: of('not tried') }
 }
 
-export function rows({ profile, sentences, measured, faults }: Findings): Row[] {
+export function rows({ profile, sentences, measured, faults }: Findings): TableRow[] {
   const { answersCut, writerKilled, restart } = faults
   const { passed, failed, notTried } = count(sentences)
   const outcome = (fault: Fault, kept: string) => (fault.result === 'passed' ? kept : `${fault.result}: ${fault.reason}`)
   return [
     ['durable on acknowledgement', yes(profile.durable), outcome(restart, `${restart.acknowledged} acknowledged, none lost in a restart`)],
-    ['survives the loss of a machine', yes(profile.failover), 'not tried: nobody took a machine away'],
+    ['survives the loss of a machine', yes(profile.failover), 'not tried: no machine was removed'],
     ...measurements(profile, measured),
     [
       FAULTS.answersCut!,
@@ -66,7 +66,7 @@ export function rows({ profile, sentences, measured, faults }: Findings): Row[] 
   ]
 }
 
-function measurements({ push: pushes }: Profile, measured: Findings['measured']): Row[] {
+function measurements({ push: pushes }: Profile, measured: Findings['measured']): TableRow[] {
   if ('failed' in measured) return [['measurements', '', `failed: ${measured.failed}`]]
   const { commit, push, throughput, order } = measured
   const { perSecond, openings, entries } = throughput

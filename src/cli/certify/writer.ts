@@ -1,8 +1,8 @@
-/** A process that appends until it is killed, and says of each entry where it was acknowledged to stand. Run by certify alone. */
+/** A process that appends until it is killed, and prints the acknowledged position of each entry. Only `certify` runs it. */
 import { writeSync } from 'node:fs'
-import { storeOf } from '../../connect/connect.ts'
+import { storeOf } from '../../connect/store-of.ts'
 
-const MAX = 100_000 // nobody has killed us: whoever started us is gone
+const MAX = 100_000 // stops if certify itself is gone and does not kill this process
 
 const store = await storeOf(process.env.LEASEHOLD_URL ?? '')
 let { head: after } = await store.open()

@@ -1,31 +1,32 @@
+/** `leasehold certify`: measures what an engine really guarantees. */
 import type { Command } from 'commander'
-import { systemClock } from '../../clock.ts'
+import { keepAlive, systemClock } from '../../clock.ts'
 import { count, type Findings, objections, rows } from '../certify/verdict.ts'
 import { EXIT } from '../exit.ts'
-import { commandInput, common, interrupted, stayAlive } from '../invocation.ts'
+import { addGlobalOptions, commandInput, listenForInterrupt } from '../invocation.ts'
 import { clean, type Output } from '../output.ts'
 
 export function certify(program: Command): void {
-  common(program.command('certify'), ['json'])
-    .summary('measure what an engine of yours really promises')
+  addGlobalOptions(program.command('certify'), ['json'])
+    .summary('measure what your engine really guarantees')
     .description(
-      'Runs the store suite, measurements and faults on logs of its own, whose names begin with certify-, and takes them away again. Nothing else on the engine is touched. Exit code 0: certified; 1: not; 69: it could not be reached.',
+      'Runs the store suite, measurements and faults on its own logs, whose names begin with certify-, and removes them afterwards. Touches nothing else on the engine. Exit code 0: certified; 1: not certified; 69: the engine cannot be reached.',
     )
     .argument('<url>', 'the store: file:PATH, postgres://, redis:// or etcd://')
-    .option('--restart <command>', 'what restarts your engine: run once, while entries are appended')
+    .option('--restart <command>', 'a command that restarts your engine; runs once, while entries are appended')
     .action(async (url: string, { restart }: { readonly restart?: string }, self: Command) => {
       const { out } = commandInput(self)
-      const stay = stayAlive(systemClock)
-      const interrupt = interrupted()
+      const letExit = keepAlive(systemClock)
+      const interrupt = listenForInterrupt()
       try {
-        const { examine } = await import('../certify/examine.ts') // a suite that no other command needs
+        const { examine } = await import('../certify/examine.ts') // loads the store suite, which no other command needs
         const findings = await examine(url, { out, restart, clock: systemClock, signal: interrupt.signal })
         const against = objections(findings)
         await print(out, findings, against)
         if (against.length > 0) process.exitCode = EXIT.failed
       } finally {
         interrupt.stop()
-        stay()
+        letExit()
       }
     })
 }

@@ -1,9 +1,11 @@
+/** `leasehold discover`: lists registered instances, or picks one. */
 import type { Command } from 'commander'
 import type { Filter } from '../../recipe/registry/registry.ts'
-import { common, invoke } from '../invocation.ts'
-import type { Row } from '../output.ts'
+import { addGlobalOptions, invoke } from '../invocation.ts'
+import { collect } from '../option-values.ts'
+import type { TableRow } from '../output.ts'
 
-interface Options {
+interface DiscoverFlags {
   readonly capability?: readonly string[]
   readonly any?: readonly string[]
   readonly tag?: readonly string[]
@@ -13,23 +15,26 @@ interface Options {
 }
 
 export function discover(program: Command): void {
-  const list = (value: string, before: readonly string[] = []) => [...before, value]
-  common(program.command('discover'))
-    .summary('who is registered')
-    .argument('[service]', 'only instances of it')
-    .option('--capability <name>', 'who can do this; may be repeated: all of them', list)
-    .option('--any <name>', 'who can do this or another that is named; may be repeated', list)
-    .option('--tag <name>', 'who has this tag; may be repeated: all of them', list)
-    .option('--zone <zone>', 'where we are: nearest come first')
-    .option('--status <status>', 'passing, warning, critical, draining, maintenance, unknown, suspect, suppressed; may be repeated', list)
-    .option('--pick', 'one of them, as a client would choose: its address alone')
-    .action(async (service: string | undefined, options: Options, self: Command) => {
+  addGlobalOptions(program.command('discover'))
+    .summary('list the registered instances of services')
+    .argument('[service]', 'only instances of this service (default: all services)')
+    .option('--capability <name>', 'only instances with this capability; repeated: with all of them', collect)
+    .option('--any <name>', 'only instances with this capability; repeated: with at least one of them', collect)
+    .option('--tag <name>', 'only instances with this tag; repeated: with all of them', collect)
+    .option('--zone <zone>', 'where the caller is: the nearest instances come first')
+    .option(
+      '--status <status>',
+      'only instances with this status: passing, warning, critical, draining, maintenance, unknown, suspect or suppressed; may be repeated',
+      collect,
+    )
+    .option('--pick', 'pick one instance as a client would, and print only its address')
+    .action(async (service: string | undefined, options: DiscoverFlags, self: Command) => {
       await invoke(self, async ({ leases, out }) => {
         const found = leases.registry.discover(filterOf(service, options))
         if (options.pick === true) {
           const picked = await found.pick()
           if (picked === undefined) {
-            out.note('nobody is there who could be picked')
+            out.note('no instance matches that a client would pick. To see all, run: leasehold discover')
             process.exitCode = 1
             return
           }
@@ -40,11 +45,11 @@ export function discover(program: Command): void {
           for (const instance of instances) await out.data(instance)
           return
         }
-        if (instances.length === 0) return out.note('nobody like that is registered')
+        if (instances.length === 0) return out.note('no matching instance is registered')
         const rows = instances.map(
-          (each): Row => [
-            ...[each.service, each.instance, each.address, each.reason === '' ? each.status : `${each.status} (${each.reason})`],
-            ...[each.capabilities.join(' '), each.tags.join(' '), each.zone, each.load],
+          ({ service, instance, address, status, reason, capabilities, tags, zone, load }): TableRow => [
+            ...[service, instance, address, reason === '' ? status : `${status} (${reason})`],
+            ...[capabilities.join(' '), tags.join(' '), zone, load],
           ],
         )
         await out.table(['SERVICE', 'INSTANCE', 'ADDRESS', 'STATUS', 'CAPABILITIES', 'TAGS', 'ZONE', 'LOAD'], rows)
@@ -52,7 +57,7 @@ export function discover(program: Command): void {
     })
 }
 
-function filterOf(service: string | undefined, { capability = [], any = [], tag = [], zone, status = [] }: Options): Filter {
+function filterOf(service: string | undefined, { capability = [], any = [], tag = [], zone, status = [] }: DiscoverFlags): Filter {
   return {
     ...(service !== undefined && { service }),
     capabilities: { all: capability, any },

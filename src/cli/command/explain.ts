@@ -1,26 +1,26 @@
-/** Why one waits, or why a resource is free, held or frozen: in sentences. */
+/** `leasehold explain`: says in sentences why a resource is free, held or frozen, and why waiters wait. */
 import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
 import type { PolicyRules } from '../../kernel/command.ts'
 import { under } from '../../kernel/name.ts'
 import type { GrantView, PastGrant, ResourceView, Summary, View } from '../../lessor.ts'
-import { listed } from '../format.ts'
-import { completed } from '../hints.ts'
-import { common, invoke } from '../invocation.ts'
-import { mustName } from '../name.ts'
+import { joinWithAnd } from '../format.ts'
+import { withStoreFlags } from '../hints.ts'
+import { addGlobalOptions, invoke } from '../invocation.ts'
+import { requireValidName } from '../name.ts'
 import { clean } from '../output.ts'
-import { inPairs } from './policy.ts'
-import { taken, unitsOf } from './show.ts'
+import { formatRules } from './policy.ts'
+import { unitsOf, unitsTaken } from './show.ts'
 
 export function explain(program: Command): void {
-  common(program.command('explain'))
-    .summary('why it is free, held or frozen, who is ahead, what would end it')
-    .argument('<name>', 'a resource')
+  addGlobalOptions(program.command('explain'))
+    .summary('say why a resource is free, held or frozen, and who waits for it')
+    .argument('<name>', 'the resource')
     .action(async (name: string, _: unknown, self: Command) => {
-      mustName(name)
+      requireValidName(name)
       await invoke(self, async ({ read, lessor, out, clock }) => {
         const { revision, value: resource } = await read({ kind: 'resource', resource: name })
-        // At that revision or later: all of it has been applied here.
+        // All at that revision or later, so that the sentences fit together.
         const [summary, history, policies] = [
           (await lessor.read({ kind: 'summary' }, { atLeast: revision })).value,
           (await lessor.read({ kind: 'history', resource: name }, { atLeast: revision })).value,
@@ -46,9 +46,7 @@ export function explanation(known: ExplainedFacts): string[] {
   const { grants, queue } = resource
   return [
     ...(summary.quiet
-      ? [
-          'Nothing at all is granted at the moment: the log lost entries or was restored, and waits until nobody can believe in what was lost.',
-        ]
+      ? ['No lease is granted at the moment: the log lost records or was restored, and holders of lost leases may still be running.']
       : []),
     ...(grants.length === 0 ? free(known) : grants.flatMap(grant => heldBy(grant, known))),
     ...room(resource),
@@ -60,11 +58,11 @@ export function explanation(known: ExplainedFacts): string[] {
 
 function free({ resource, history, now }: ExplainedFacts): string[] {
   const last = history.at(-1)
-  const before =
+  const lastHolder =
     last === undefined
-      ? 'Nobody who held it is remembered.'
-      : `The last to hold it was ${last.holder} (token ${last.token}), until ${inWords(Math.max(0, now - last.until))} ago: ${ended(last)}.`
-  return [`${resource.resource} is free. ${before}`]
+      ? 'No past holders are recorded.'
+      : `Its last holder was ${last.holder} (token ${last.token}), until ${inWords(Math.max(0, now - last.until))} ago: ${ended(last)}.`
+  return [`${resource.resource} is free. ${lastHolder}`]
 }
 
 function ended({ cause, by }: PastGrant): string {
@@ -76,30 +74,30 @@ function heldBy(
   { history, now }: ExplainedFacts,
 ): string[] {
   const who = `${holder} (lease ${lease}, token ${token})`
-  const long = inWords(Math.max(0, now - since))
+  const heldFor = inWords(Math.max(0, now - since))
   const left = inWords(remaining)
   if (status === 'frozen') {
     const end = history.findLast(past => past.lease === lease)
     if (end?.cause === 'lapsed')
-      return [`${resource} is withheld for another ${left}: the lease of ${who} lapsed, and the lock-delay of its policy follows a lapse.`]
+      return [`${resource} is withheld for another ${left}: the lease of ${who} lapsed, and its policy sets a lock-delay after a lapse.`]
     const how = end === undefined ? 'was ended' : `was ended (${ended(end)})`
     return [
-      `${resource} is frozen: the lease of ${who} ${how}, but its holder may still believe in it.`,
-      `It is free when that holder says that it has stopped, and in ${left} at the latest.`,
+      `${resource} is frozen: the lease of ${who} ${how}, but its holder may still be running.`,
+      `It becomes free when the holder reports that it has stopped, and in ${left} at the latest.`,
     ]
   }
   if (status === 'suspect')
-    return [`${resource} is held by ${who}, whose ttl has run out; within its grace, for another ${left}, a renewal brings it back.`]
+    return [`${resource} is held by ${who}, whose ttl has run out. Its grace lasts another ${left}; a renewal until then keeps the lease.`]
   const how = shared ? 'shared by' : units > 1 ? `held with ${units} units by` : 'held by'
-  return [`${resource} is ${how} ${who} for ${long}; ${left} are left unless it renews.`]
+  return [`${resource} is ${how} ${who} for ${heldFor}. Without a renewal it expires in ${left}.`]
 }
 
 function room({ capacity, grants, queue }: ResourceView): string[] {
-  const used = taken(grants)
-  if (capacity === 0) return ['Its capacity is 0: nothing is granted until a policy raises it.']
+  const used = unitsTaken(grants)
+  if (capacity === 0) return ['Its capacity is 0: no lease is granted until a policy raises it.']
   if (capacity === 1) return []
   const first = queue[0]
-  const wants = first === undefined || first.shared ? '' : `; the first who waits wants ${first.units}`
+  const wants = first === undefined || first.shared ? '' : `; the first waiter wants ${first.units}`
   return [`${used} of ${capacity} units are taken${wants}.`]
 }
 
@@ -108,11 +106,11 @@ function waiters({ resource: { queue, grants }, now }: ExplainedFacts): string[]
     const wants = want.shared || want.units > 1 ? `, wants ${unitsOf(want)}` : ''
     return `${holder} (for ${inWords(Math.max(0, now - since))}${priority === 0 ? '' : `, priority ${priority}`}${wants})`
   })
-  const more = queue.length > ahead.length ? ` Behind them are ${queue.length - ahead.length} more.` : ''
+  const more = queue.length > ahead.length ? ` ${queue.length - ahead.length} more are behind them.` : ''
   const one = queue.length === 1
-  const why = grants.length === 0 ? ', though nobody holds it' : ''
+  const why = grants.length === 0 ? ', although it is not held' : ''
   return [
-    `${queue.length} ${one ? 'waits' : 'wait'}${why}: ${one ? '' : 'first '}${listed(ahead)}.${more} Whoever asks now comes after them, unless with a higher priority.`,
+    `${queue.length} ${one ? 'waiter' : 'waiters'}${why}: ${joinWithAnd(ahead)}.${more} A new request queues behind ${one ? 'it' : 'them'}, unless its priority is higher.`,
   ]
 }
 
@@ -120,25 +118,25 @@ function endings({ resource: { resource, grants } }: ExplainedFacts): string[] {
   const live = grants.filter(({ status }) => status === 'live' || status === 'suspect')
   if (live.length === 0) return []
   const soonest = Math.min(...live.map(({ remaining }) => remaining))
-  const leases = live.map(({ lease }) => `leasehold revoke ${lease}`)
+  const revoke = `leasehold revoke ${live[0]!.lease}`
   return [
-    completed(
-      `It ends when its holder gives it back, or when nobody renews it for ${inWords(soonest)}; an operator ends it with ${leases[0]} or leasehold break ${resource}.`,
+    withStoreFlags(
+      `It ends when the holder releases it, or if it is not renewed for ${inWords(soonest)}. To end it now, run: ${revoke} or leasehold break ${resource}`,
     ),
   ]
 }
 
-/** Each rule is taken from the longest prefix that has it. */
+/** Each rule applies from the longest prefix that has it. */
 function rules({ resource: { resource }, policies }: ExplainedFacts): string[] {
-  const over = policies.filter(({ prefix }) => under(prefix, resource)).sort((a, b) => b.prefix.length - a.prefix.length)
-  if (over.length === 0)
-    return ['No policy applies: the defaults hold (ttl from 100 ms to 24 h, capacity 1, no lock-delay, first come first served).']
-  const taken = new Set<string>()
-  return over.flatMap(({ prefix, rules }) => {
-    const own = Object.entries(rules).filter(([name, value]) => value !== undefined && name !== 'leases' && !taken.has(name))
-    for (const [name] of own) taken.add(name)
+  const applying = policies.filter(({ prefix }) => under(prefix, resource)).sort((a, b) => b.prefix.length - a.prefix.length)
+  if (applying.length === 0)
+    return ['No policy applies. Defaults: ttl from 100 ms to 24 h, capacity 1, no lock-delay, first come first served.']
+  const seen = new Set<string>()
+  return applying.flatMap(({ prefix, rules }) => {
+    const own = Object.entries(rules).filter(([name, value]) => value !== undefined && name !== 'leases' && !seen.has(name))
+    for (const [name] of own) seen.add(name)
     return own.length === 0
       ? []
-      : [`The policy of ${prefix === '' ? 'everything' : prefix} applies: ${inPairs(Object.fromEntries(own) as PolicyRules)}.`]
+      : [`The policy of ${prefix === '' ? 'everything' : prefix} applies: ${formatRules(Object.fromEntries(own) as PolicyRules)}.`]
   })
 }

@@ -1,26 +1,27 @@
+/** `leasehold history`: the past holders of a resource. */
 import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
-import { clockTime } from '../format.ts'
-import { common, invoke } from '../invocation.ts'
-import { mustName } from '../name.ts'
+import { localTime } from '../format.ts'
+import { addGlobalOptions, invoke } from '../invocation.ts'
+import { requireValidName } from '../name.ts'
 
 export function history(program: Command): void {
-  common(program.command('history'))
-    .summary('the last holders of a resource, and how each ended')
-    .argument('<name>', 'a resource')
+  addGlobalOptions(program.command('history'))
+    .summary('list the last holders of a resource and how each lease ended')
+    .argument('<name>', 'the resource')
     .action(async (name: string, _: unknown, self: Command) => {
-      mustName(name)
+      requireValidName(name)
       await invoke(self, async ({ read, out }) => {
         const { value } = await read({ kind: 'history', resource: name })
         if (out.json) {
           for (const past of value) await out.data({ resource: name, ...past })
           return
         }
-        if (value.length === 0) return out.note(`nobody who held ${name} is remembered`)
+        if (value.length === 0) return out.note(`no past holders of ${name} are recorded`)
         await out.table(
           ['FROM', 'UNTIL', 'HELD FOR', 'HOLDER', 'TOKEN', 'LEASE', 'ENDED'],
           value.map(({ since, until, holder, token, lease, cause, by }) => [
-            ...[clockTime(since), clockTime(until), inWords(Math.max(0, until - since)), holder, token, lease],
+            ...[localTime(since), localTime(until), inWords(Math.max(0, until - since)), holder, token, lease],
             by === undefined ? cause : `${cause} by ${by}`,
           ]),
         )

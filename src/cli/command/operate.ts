@@ -1,12 +1,12 @@
-/** What operators do to leases of others. */
+/** `leasehold revoke` and `leasehold break`: operators end the leases of other holders. */
 import type { Command } from 'commander'
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import { refused } from '../../holder/operations.ts'
 import type { Command as KernelCommand } from '../../kernel/command.ts'
-import { usage } from '../exit.ts'
-import { common, type Invocation, invoke } from '../invocation.ts'
+import { usageError } from '../exit.ts'
+import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
 
-/** As the holder's side asks: refusals are failures here. */
+/** Proposes a command. A refusal is thrown as an error. */
 export async function change(
   { lessor, signal }: Invocation,
   command: KernelCommand,
@@ -17,37 +17,48 @@ export async function change(
 }
 
 export function revoke(program: Command): void {
-  common(program.command('revoke'))
-    .summary('end leases: what they held is free when their holders have stopped')
+  addGlobalOptions(program.command('revoke'))
+    .summary('end leases; their resources become free when the holders have stopped')
     .description(
-      'Ends a lease, or all that hold or want something under a prefix. Holders are told; what they held stays frozen until they say that they have stopped, or their ttl has run. With --force it is free at once, and two may believe they hold it.',
+      'Ends a lease, or all leases that hold or wait for a name under a prefix. Their holders are notified. Their resources stay frozen until the holders report that they have stopped, or their ttl has run out. With --force they are free at once, and two holders may use the same resource.',
     )
-    .argument('[what]', 'the number of a lease, or a prefix')
-    .option('--of <holder>', 'all leases of this holder instead')
-    .option('--force', 'do not wait until the holders have stopped')
+    .argument('[lease|prefix]', 'the id of a lease, or a prefix')
+    .option('--of <holder>', 'end all leases of this holder instead')
+    .option('--force', 'free the resources at once, without waiting for the holders to stop')
     .action(async (what: string | undefined, { of, force }: { of?: string; force?: boolean }, self: Command) => {
       if ((what === undefined) === (of === undefined))
-        throw usage('revoke takes one thing: a lease, a prefix, or --of HOLDER', 'See leasehold help revoke.')
+        throw usageError('revoke takes exactly one target: a lease, a prefix, or --of HOLDER', 'Run: leasehold help revoke')
       const target = of !== undefined ? { holder: of } : /^\d{1,16}$/.test(what!) ? { lease: Number(what) } : { prefix: what! }
-      await invoke(self, async here => {
-        const { revision } = await change(here, { kind: 'revoke', target, by: here.leases.holder, ...(force === true && { force }) })
-        if (here.out.json) await here.out.data({ revoked: target, revision })
-        else here.out.note(`revoked ${of ?? what}`)
+      await invoke(self, async invocation => {
+        const { revision } = await change(invocation, {
+          kind: 'revoke',
+          target,
+          by: invocation.leases.holder,
+          ...(force === true && { force }),
+        })
+        if (invocation.out.json) await invocation.out.data({ revoked: target, revision })
+        else invocation.out.note(`revoked ${of ?? what}`)
       })
     })
 }
 
 export function breakHold(program: Command): void {
-  common(program.command('break'))
-    .summary('end whoever holds a resource, after a while at the latest')
-    .argument('<name>', 'a resource')
-    .option('--after <duration>', 'from now; a second break may only shorten', '0s')
+  addGlobalOptions(program.command('break'))
+    .summary('end the leases that hold a resource, now or after a time')
+    .description(
+      'Ends the leases that hold NAME. Their holders are notified. NAME stays frozen until they report that they have stopped, or their ttl has run out.',
+    )
+    .argument('<name>', 'the resource')
+    .option('--after <duration>', 'end them this long from now; a second break can only shorten it', '0s')
     .action(async (resource: string, { after }: { after: string }, self: Command) => {
-      const ms = milliseconds(after, '--after')
-      await invoke(self, async here => {
-        const { revision } = await change(here, { kind: 'break', resource, after: ms, by: here.leases.holder })
-        if (here.out.json) await here.out.data({ broken: resource, after: ms, revision })
-        else here.out.note(ms === 0 ? `whoever held ${resource} was told to stop` : `whoever holds ${resource} is ended in ${after}`)
+      const ms = parseDuration(after, '--after')
+      await invoke(self, async invocation => {
+        const { revision } = await change(invocation, { kind: 'break', resource, after: ms, by: invocation.leases.holder })
+        if (invocation.out.json) await invocation.out.data({ broken: resource, after: ms, revision })
+        else
+          invocation.out.note(
+            ms === 0 ? `broke ${resource}: its holders were told to stop` : `${resource}: the leases that hold it end in ${after}`,
+          )
       })
     })
 }

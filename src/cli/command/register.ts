@@ -1,13 +1,14 @@
+/** `leasehold register`: lists a service in the registry while a command runs. */
 import type { Command } from 'commander'
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import type { RegisterInput } from '../../recipe/registry/registry.ts'
-import { usage } from '../exit.ts'
-import { common, type Invocation, invoke } from '../invocation.ts'
+import { usageError } from '../exit.ts'
+import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
+import { collect, parseInteger } from '../option-values.ts'
 import { Child } from '../process/child.ts'
 import { type Forwarded, SignalForwarder } from '../process/signal-forwarder.ts'
-import { whole } from './run.ts'
 
-interface Options {
+interface RegisterFlags {
   readonly address?: readonly string[]
   readonly instance?: string
   readonly capability?: readonly string[]
@@ -23,40 +24,40 @@ interface Options {
 }
 
 export function register(program: Command): void {
-  const list = (value: string, before: readonly string[] = []) => [...before, value]
-  common(program.command('register'))
-    .summary('list a service for as long as a command runs')
+  addGlobalOptions(program.command('register'))
+    .summary('list a service in the registry while a command runs')
     .description(
-      'Lists SERVICE while CMD runs: draining when it is asked to stop, gone when it has ended. The exit code is that of the command.',
+      'Registers an instance of SERVICE while CMD runs. Lists it as draining when it is asked to stop, and removes it when CMD has ended. Exits with the code of CMD. Write CMD after --.',
     )
-    .argument('<service>', 'what it is')
-    .argument('<cmd...>', 'what to run, without a shell in between')
-    .option('--address <url>', 'where it is reached; may be repeated, the first is the one that is meant', list)
-    .option('--instance <name>', 'which of them it is (default: the holder)')
-    .option('--capability <name>', 'what it can do; may be repeated', list)
-    .option('--tag <name>', 'a word to find it by; may be repeated', list)
-    .option('--zone <zone>', 'where it is, from the outside in: eu/fra/rack-7')
-    .option('--weight <n>', 'its share of what is picked by weight')
-    .option('--generation <n>', 'a newer one takes the name over from an older one')
-    .option('--metadata <json>', 'anything, kept as it is')
+    .argument('<service>', 'the name of the service')
+    .argument('<cmd...>', 'the command to run, without a shell')
+    .option('--address <url>', 'where clients reach it (required); may be repeated, clients use the first', collect)
+    .option('--instance <name>', 'the name of this instance (default: the holder)')
+    .option('--capability <name>', 'something it can do; may be repeated', collect)
+    .option('--tag <name>', 'a label to filter by; may be repeated', collect)
+    .option('--zone <zone>', 'where it runs, largest area first: eu/fra/rack-7')
+    .option('--weight <n>', 'its share when clients pick by weight (default: 1)')
+    .option('--generation <n>', 'a higher generation takes the instance name over from a lower one (default: 0)')
+    .option('--metadata <json>', 'any JSON value, stored as it is')
     .option(
       '--check <url>',
-      'have a server probe http(s)://, tcp:// or grpc://, where it is allowed; unknown, and not picked, until it did',
+      'health check for the servers to make: http(s)://, tcp:// or grpc://; until the first result the status is unknown, and clients do not pick it',
     )
     .option('--ttl <duration>', 'how long it is listed without a heartbeat', '30s')
-    .option('--drain <duration>', 'how long it is listed as draining before the command is told to stop', '0s')
-    .option('--wait <duration>', 'how long to wait for a name that another has', '0s')
-    .action(async (service: string, command: string[], options: Options, self: Command) => {
-      if (options.address === undefined) throw usage('--address is missing', 'Say where it is reached: --address http://10.0.0.7:8080')
-      const drain = milliseconds(options.drain, '--drain')
+    .option('--drain <duration>', 'how long to be listed as draining before the command gets the signal', '0s')
+    .option('--wait <duration>', 'how long to wait while another holder has the instance name', '0s')
+    .action(async (service: string, command: string[], options: RegisterFlags, self: Command) => {
+      if (options.address === undefined)
+        throw usageError('--address is missing', 'Add the address of the service: --address http://10.0.0.7:8080')
+      const drain = parseDuration(options.drain, '--drain')
       const input = inputOf(service, options)
-      const hearing = new SignalForwarder()
+      const signals = new SignalForwarder()
       const work = async ({ leases, out, settings, clock, signal }: Invocation) => {
         let leaving = false
         await using registered = await leases.registry.register({
           ...input,
-          ttl: milliseconds(options.ttl, '--ttl'),
-          wait: milliseconds(options.wait, '--wait'),
+          ttl: parseDuration(options.ttl, '--ttl'),
+          wait: parseDuration(options.wait, '--wait'),
           signal,
           onEvent: ({ type, reason }) => {
             if (!leaving) out.note(`${service}: ${type}${reason === undefined ? '' : `: ${reason.message}`}`, { registration: type })
@@ -64,49 +65,49 @@ export function register(program: Command): void {
         })
         signal.throwIfAborted()
         if (options.check !== undefined) {
-          // Where there is none, the registration says so itself.
+          // If no server makes checks, the registration reports it itself.
           const { length } = await leases.registry.checkers().catch(() => [])
           if (length > 0)
-            out.note(`${service}: health checks are made by ${length} ${length === 1 ? 'server' : 'servers'}`, { checkers: length })
+            out.note(`${service}: ${length} ${length === 1 ? 'server makes' : 'servers make'} health checks`, { checkers: length })
         }
         const env = {
           LEASEHOLD_SERVICE: service,
           LEASEHOLD_LEASE: String(registered.lease),
           LEASEHOLD_URL: settings.url,
-          // Of a lease around this one: together with the number above they would be taken for its.
+          // These belong to a lease around this command. Next to LEASEHOLD_LEASE they would be mistaken for the registration's.
           LEASEHOLD_RESOURCE: undefined,
           LEASEHOLD_TOKEN: undefined,
         }
         const child = await Child.start({ command, env, clock })
         let cancel = () => {}
-        // Told to stop: first nobody picks it any more, then it hears of it.
-        const tell = (name: Forwarded) => {
-          if (drain === 0 || (name !== 'SIGTERM' && name !== 'SIGINT')) return child.pass(name)
+        // Drain first, so that clients stop picking the instance. Then forward the signal.
+        const drainAndSend = (name: Forwarded) => {
+          if (drain === 0 || (name !== 'SIGTERM' && name !== 'SIGINT')) return child.send(name)
           void registered.drain().catch(() => {})
-          cancel = clock.after(drain, () => child.pass(name), { ref: true })
+          cancel = clock.after(drain, () => child.send(name), { ref: true })
         }
-        hearing.passTo(async name => (await child.had(name)) || tell(name))
-        if (hearing.ending !== undefined) tell(hearing.ending)
+        signals.forwardTo(async name => (await child.alreadyReceived(name)) || drainAndSend(name))
+        if (signals.endingSignal !== undefined) drainAndSend(signals.endingSignal)
         try {
           return await child.ended
         } finally {
           leaving = true
           cancel()
-          hearing.passTo(undefined)
-          child.leave()
+          signals.forwardTo(undefined)
+          child.detach()
         }
       }
-      process.exitCode = await invoke(self, work, hearing)
+      process.exitCode = await invoke(self, work, signals)
     })
 }
 
-function inputOf(service: string, options: Options): RegisterInput {
+function inputOf(service: string, options: RegisterFlags): RegisterInput {
   const { instance, capability, tag, zone, weight, generation, metadata, check } = options
-  let kept: unknown
+  let parsed: unknown
   try {
-    kept = metadata === undefined ? undefined : JSON.parse(metadata)
+    parsed = metadata === undefined ? undefined : JSON.parse(metadata)
   } catch (error) {
-    throw usage(`--metadata is not JSON: ${(error as Error).message}`, `Write it as --metadata '{"key": "value"}'.`)
+    throw usageError(`--metadata is not JSON: ${(error as Error).message}`, `Write it like this: --metadata '{"key": "value"}'`)
   }
   return {
     service,
@@ -115,9 +116,9 @@ function inputOf(service: string, options: Options): RegisterInput {
     ...(capability !== undefined && { capabilities: capability }),
     ...(tag !== undefined && { tags: tag }),
     ...(zone !== undefined && { zone }),
-    ...(weight !== undefined && { weight: whole(weight, '--weight') }),
-    ...(generation !== undefined && { generation: whole(generation, '--generation') }),
-    ...(kept !== undefined && { metadata: kept as NonNullable<RegisterInput['metadata']> }),
+    ...(weight !== undefined && { weight: parseInteger(weight, '--weight') }),
+    ...(generation !== undefined && { generation: parseInteger(generation, '--generation') }),
+    ...(parsed !== undefined && { metadata: parsed as NonNullable<RegisterInput['metadata']> }),
     ...(check !== undefined && { check }),
   }
 }

@@ -1,51 +1,54 @@
+/** `leasehold restore`: replaces the state of a store by a backup. */
 import { createReadStream } from 'node:fs'
 import type { Command } from 'commander'
-import { shown, storeOf } from '../../connect/connect.ts'
+import { storeOf } from '../../connect/store-of.ts'
+import { redactedUrl } from '../../connect/url.ts'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { readBackup } from '../../replica/backup.ts'
 import { restore as restoreInto } from '../../replica/restore.ts'
 import { CommandFailure, EXIT, failureOf } from '../exit.ts'
-import { commandInput, common } from '../invocation.ts'
-import { blamed } from '../settings.ts'
+import { addGlobalOptions, commandInput } from '../invocation.ts'
+import { attributeErrors } from '../settings.ts'
 
 export function restore(program: Command): void {
-  common(program.command('restore'))
-    .summary('put a backup in the place of what a store holds')
+  addGlobalOptions(program.command('restore'))
+    .summary('replace the state of a store by a backup')
     .description(
-      'Tokens go on above all that the backup or the store has given out. Nothing is granted until the longest ttl has run, since holders may still believe in what the backup does not know. Stop everyone who uses the store first.',
+      'Replaces the state of the store. Stop all users of the store first. New tokens are greater than all that the backup or the store has given out. No lease is granted until the longest ttl has run out, because holders that the backup does not know may still be running.',
     )
-    .argument('<file>', 'a backup (- is stdin)')
-    .option('--yes', 'even though the store holds leases')
+    .argument('<file>', 'the backup file (- for stdin)')
+    .option('--yes', 'replace the state even if the store is not empty')
     .action(async (file: string, { yes = false }: { yes?: boolean }, self: Command) => {
       const { settings, out } = commandInput(self)
       const state = await readBackup(file === '-' ? process.stdin : createReadStream(file))
       if (/^(leaseholds?|https?):/i.test(settings.url))
-        throw new LeaseError('UNSUPPORTED', `${shown(settings.url)} is a server: stop it, and restore into the store behind it (--store)`)
-      const store = await blamed(settings, () => storeOf(settings.url, { own: { name: 'leasehold restore' } }))
+        throw new LeaseError('UNSUPPORTED', `${redactedUrl(settings.url)} is a server. Stop it, and restore into its store (--store)`)
+      const store = await attributeErrors(settings, () => storeOf(settings.url, { own: { name: 'leasehold restore' } }))
       const now = await restoreInto(store, state, {
         confirm: ({ leases, policies, keys }) => {
           if (yes || leases + policies + keys.length === 0) return
           throw new CommandFailure({
             exit: EXIT.failed,
             code: 'NOT_EMPTY',
-            happened: `${shown(settings.url)} holds ${leases} leases, ${policies} policies and ${keys.length} keys, which the backup would replace`,
+            message: `${redactedUrl(settings.url)} holds ${leases} leases, ${policies} policies and ${keys.length} keys, which the backup would replace`,
             means: 'Nothing was changed.',
-            next: 'Say --yes if that is what you want; a backup of the present state first is wise.',
+            next: 'To replace them, use --yes. Before that, save the present state: leasehold backup FILE',
           })
         },
-      }).catch(error => Promise.reject(honest(error)))
+      }).catch(error => Promise.reject(withActualEffect(error)))
       if (out.json) return out.data({ restored: file, ...now })
-      out.note(`restored ${now.leases} leases, ${now.policies} policies and ${now.keys.length} keys; tokens go on from ${now.nextToken}`)
+      out.note(`restored ${now.leases} leases, ${now.policies} policies and ${now.keys.length} keys; the next token is ${now.nextToken}`)
       if (now.quiet > 0)
-        out.note(`nothing is granted for ${inWords(now.quiet)}: until then, holders may believe in what the backup does not know`)
-      if (now.keys.length > 0) out.note(`keys are as they were then, also those that were revoked since: ${now.keys.join(', ')}`)
+        out.note(`no lease is granted for ${inWords(now.quiet)}: until then, holders that the backup does not know may still be running`)
+      if (now.keys.length > 0) out.note(`the keys are those of the backup, including keys that were revoked since: ${now.keys.join(', ')}`)
     })
 }
 
-/** Of a restore that had begun it is not true that nothing was done. */
-function honest(error: unknown): unknown {
+/** For a restore that had begun: the usual "Nothing was done." would be false. */
+function withActualEffect(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.facts.restore !== 'begun') return error
-  const means = 'The backup is not in force. Counters of the store were raised, and it grants nothing until the longest ttl has run.'
+  const means =
+    'The backup was not restored. The counters of the store were raised, and it grants no lease until the longest ttl has run out.'
   return new CommandFailure({ ...failureOf(error), means }, { cause: error })
 }

@@ -1,12 +1,14 @@
+/** `leasehold run`: runs a command while holding a lease. */
 import { type Command, Option } from 'commander'
-import { inWords, milliseconds } from '../../duration.ts'
+import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import { CommandFailure, EXIT, failureOf, usage } from '../exit.ts'
-import { common, type Invocation, invoke } from '../invocation.ts'
-import { grace, LeasedProcess, ON_LOST } from '../process/leased-process.ts'
+import { CommandFailure, EXIT, failureOf, usageError } from '../exit.ts'
+import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
+import { parseInteger } from '../option-values.ts'
+import { LeasedProcess, ON_LOST } from '../process/leased-process.ts'
 import { SignalForwarder } from '../process/signal-forwarder.ts'
 
-interface Options {
+interface RunFlags {
   readonly ttl: string
   readonly wait: string | boolean
   readonly shared?: boolean
@@ -19,59 +21,66 @@ interface Options {
 }
 
 export function run(program: Command): void {
-  common(program.command('run'))
+  addGlobalOptions(program.command('run'))
     .summary('run a command while holding a lease')
-    .description('Runs CMD while holding NAME; its exit code is ours. Give the command after --.')
-    .argument('<name>', 'what to hold')
-    .argument('<cmd...>', 'what to run, without a shell in between')
+    .description('Acquires NAME, runs CMD while holding it, and releases it. Exits with the code of CMD. Write CMD after --.')
+    .argument('<name>', 'the resource to hold')
+    .argument('<cmd...>', 'the command to run, without a shell')
     .option('--ttl <duration>', 'how long the lease lasts without a renewal', '30s')
-    .option('--wait <duration>', 'how long to wait for it (default: until granted)')
-    .option('--no-wait', `do not wait: exit with ${EXIT.held} when it is held`)
-    .option('--shared', 'hold it together with others who ask the same')
-    .option('--units <n>', 'how many units of it')
-    .option('--priority <n>', 'higher goes first, -1000 to 1000')
-    .addOption(new Option('--on-lost <what>', 'when the lease is lost').choices([...ON_LOST]).default('kill'))
-    .option('--grace <duration>', 'how long the command has between TERM and KILL', '5s')
-    .option('-E, --conflict-exit-code <code>', `instead of ${EXIT.held}, when held or waited in vain`)
-    .option('--skip-ok', 'exit with 0 when held or waited in vain')
-    .action(async (name: string, command: string[], options: Options, self: Command) => {
-      const held = options.skipOk === true ? 0 : exitCode(options.conflictExitCode)
-      const asked = {
-        ttl: milliseconds(options.ttl, '--ttl'),
-        wait: typeof options.wait === 'string' ? milliseconds(options.wait, '--wait') : options.wait,
+    .option('--wait <duration>', 'how long to wait for the lease (default: until granted)')
+    .option('--no-wait', `do not wait: exit with ${EXIT.held} if the resource is held`)
+    .option('--shared', 'hold it together with other holders that use --shared (default: exclusive)')
+    .option('--units <n>', 'how many units of the resource to hold (default: 1)')
+    .option('--priority <n>', 'place in the queue, -1000 to 1000; higher goes first (default: 0)')
+    .addOption(
+      new Option('--on-lost <action>', 'when the lease is lost: kill (TERM, then KILL), term (TERM only), or ignore')
+        .choices([...ON_LOST])
+        .default('kill'),
+    )
+    .option('--grace <duration>', 'time for the command to end between TERM and KILL', '5s')
+    .option('-E, --conflict-exit-code <code>', `exit code if the resource is held or the wait is over (default: ${EXIT.held})`)
+    .option('--skip-ok', 'exit with 0 if the resource is held or the wait is over')
+    .action(async (name: string, command: string[], options: RunFlags, self: Command) => {
+      const heldExit = options.skipOk === true ? 0 : exitCode(options.conflictExitCode)
+      const wait =
+        typeof options.wait === 'string' ? parseDuration(options.wait, '--wait') : options.wait === false ? 0 : Number.POSITIVE_INFINITY
+      const acquireOptions = {
+        ttl: parseDuration(options.ttl, '--ttl'),
+        ...(wait === 0 && { ifAvailable: true }),
+        ...(wait > 0 && wait < Number.POSITIVE_INFINITY && { wait }),
         ...(options.shared === true && { mode: 'shared' as const }),
-        ...(options.units !== undefined && { units: whole(options.units, '--units') }),
-        ...(options.priority !== undefined && { priority: whole(options.priority, '--priority') }),
+        ...(options.units !== undefined && { units: parseInteger(options.units, '--units') }),
+        ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority') }),
       }
-      const wanted = { command, onLost: options.onLost, grace: grace(options.grace) }
-      const hearing = new SignalForwarder()
+      const processOptions = { command, onLost: options.onLost, grace: parseDuration(options.grace, '--grace') }
+      const signals = new SignalForwarder()
       const work = async ({ leases, out, settings }: Invocation) => {
-        const errand = new LeasedProcess({ leases, hearing, out, url: settings.url, ...wanted })
+        const leased = new LeasedProcess({ leases, signals, out, url: settings.url, ...processOptions })
         try {
-          return (await errand.run(name, asked)).code
+          return (await leased.run(name, acquireOptions)).code
         } catch (error) {
           if (!(error instanceof LeaseError && (error.code === 'HELD' || error.code === 'TIMEOUT'))) throw error
-          const { since } = error.facts
-          const happened =
-            typeof since === 'number' ? `${error.message} for ${inWords(Math.max(0, leases.clock.wall() - since))}` : error.message
-          if (held !== 0) throw new CommandFailure({ ...failureOf(error), happened, exit: held }, { cause: error })
-          out.note(`${happened}; skipped`, { skipped: name })
-          return held
+          const message = `${error.message}${situation(error, leases.clock.wall())}`
+          if (heldExit !== 0) throw new CommandFailure({ ...failureOf(error), message, exit: heldExit }, { cause: error })
+          out.note(`${message}; skipped`, { skipped: name })
+          return heldExit
         }
       }
-      process.exitCode = await invoke(self, work, hearing)
+      process.exitCode = await invoke(self, work, signals)
     })
+}
+
+/** ` for 12 s (3 waiting)`: since when the resource is held and how many wait for it, where the error tells. */
+function situation({ facts: { since, queue } }: LeaseError, now: number): string {
+  const duration = typeof since === 'number' && since > 0 ? ` for ${inWords(Math.max(0, now - since))}` : ''
+  const waiting = typeof queue === 'number' && queue > 0 ? ` (${queue} waiting)` : ''
+  return duration + waiting
 }
 
 function exitCode(text: string | undefined): number {
   if (text === undefined) return EXIT.held
-  const code = whole(text, '-E')
+  const code = parseInteger(text, '-E')
   if (code < 0 || code > 255)
-    throw usage(`-E takes an exit code from 0 to 255, not ${text}`, 'Choose one that the command itself does not use.')
+    throw usageError(`-E takes an exit code from 0 to 255, not ${text}`, 'Choose one that the command itself does not use.')
   return code
-}
-
-export function whole(text: string, option: string): number {
-  if (!/^-?\d{1,15}$/.test(text)) throw usage(`${option} takes a whole number, not ${text}`, 'See leasehold help.')
-  return Number(text)
 }

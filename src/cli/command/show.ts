@@ -1,24 +1,26 @@
+/** `leasehold show`: the holders and waiters of a resource, or one lease. */
 import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { GrantView, LeaseView, ResourceView } from '../../lessor.ts'
-import { common, type Invocation, invoke } from '../invocation.ts'
-import { mustName } from '../name.ts'
+import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
+import { requireValidName } from '../name.ts'
 import { clean, table } from '../output.ts'
 
 export function show(program: Command): void {
-  common(program.command('show'))
-    .summary('who holds a resource and who waits for it, or what a lease has')
-    .argument('<name>', 'a resource, or the number of a lease')
+  addGlobalOptions(program.command('show'))
+    .summary('show the holders and waiters of a resource, or one lease')
+    .argument('<name>', 'a resource, or the id of a lease')
     .action(async (name: string, _: unknown, self: Command) => {
-      mustName(name)
-      await invoke(self, async here => {
-        const { revision, value } = await here.read({ kind: 'resource', resource: name })
-        const lease = /^\d{1,16}$/.test(name) && idle(value) ? (await here.read({ kind: 'lease', lease: Number(name) })).value : undefined
-        if (lease !== undefined) await showLease(here, lease, revision)
+      requireValidName(name)
+      await invoke(self, async invocation => {
+        const { revision, value } = await invocation.read({ kind: 'resource', resource: name })
+        const lease =
+          /^\d{1,16}$/.test(name) && idle(value) ? (await invocation.read({ kind: 'lease', lease: Number(name) })).value : undefined
+        if (lease !== undefined) await showLease(invocation, lease, revision)
         else if (/^\d{12,16}$/.test(name) && idle(value))
-          throw new LeaseError('NOT_FOUND', `there is neither a lease nor a resource ${name}: it has ended, or never was`)
-        else await showResource(here, value, revision)
+          throw new LeaseError('NOT_FOUND', `there is no lease or resource ${name}: it has ended, or never existed`)
+        else await showResource(invocation, value, revision)
       })
     })
 }
@@ -32,8 +34,8 @@ async function showResource({ out, clock }: Invocation, view: ResourceView, revi
   const { resource, capacity, grants, queue, fence } = view
   const now = clock.wall()
   const lines = [`${clean(resource)}: ${summary(view)}`]
-  if (capacity !== 1) lines.push(`capacity ${capacity}, ${taken(grants)} taken`)
-  if (fence > 0) lines.push(`highest token shown to fence: ${fence}`)
+  if (capacity !== 1) lines.push(`capacity ${capacity}, ${unitsTaken(grants)} taken`)
+  if (fence > 0) lines.push(`highest token that fence has accepted: ${fence}`)
   if (grants.length > 0)
     lines.push(
       '',
@@ -71,7 +73,7 @@ export function unitsOf({ units, shared }: { readonly units: number; readonly sh
   return shared ? 'shared' : String(units)
 }
 
-export function taken(grants: readonly GrantView[]): number {
+export function unitsTaken(grants: readonly GrantView[]): number {
   return grants.reduce((sum, { units, shared }) => sum + (shared ? 0 : units), 0)
 }
 
@@ -85,12 +87,12 @@ async function showLease({ out, clock }: Invocation, lease: LeaseView, revision:
     ['ttl', `${inWords(lease.ttl)}, ${inWords(lease.remaining)} left`],
     ['since', `${age} ago`],
     ...lease.grants.map((grant): [string, string] => ['holds', `${grant.resource}, token ${grant.token}, units ${unitsOf(grant)}`]),
-    ...lease.wants.map((want): [string, string] => ['waits for', `${want.resource}, ${want.position} before it, units ${unitsOf(want)}`]),
+    ...lease.wants.map((want): [string, string] => ['waits for', `${want.resource}, ${want.position} ahead of it, units ${unitsOf(want)}`]),
     ...lease.entries.map(({ key, value }): [string, string] => ['entry', `${key} = ${value}`]),
     ...lease.labels.map(([name, value]): [string, string] => ['label', `${name} = ${value}`]),
     ...(lease.parent === 0 ? [] : [['parent', String(lease.parent)] as [string, string]]),
     ...(lease.children.length === 0 ? [] : [['children', lease.children.join(', ')] as [string, string]]),
-    ...(lease.recalled ? [['recalled', 'someone waits and asked for it'] as [string, string]] : []),
+    ...(lease.recalled ? [['recalled', 'a waiter asked its holder to release it'] as [string, string]] : []),
   ]
   await out.text(rows.map(([what, value]) => `${what.padEnd(10)} ${clean(value)}`).join('\n'))
 }

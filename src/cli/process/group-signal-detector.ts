@@ -1,68 +1,74 @@
 /**
- * Tells whether a signal that we heard went to our whole process group or to us alone: what is typed at a terminal, and what a shell sends to a
- * job, the child has had already; what is sent to us alone it must get from us. Node does not say who sent a signal.
+ * Tells whether a signal went to the whole process group or to this process alone. The child already has signals that are typed at a terminal or that
+ * a shell sends to a job. Signals to this process alone must be forwarded to it. Node does not tell who sent a signal.
  *
- * A small shell in our group that hears the same signals and does nothing else. Asked after we heard one, it has heard it, too, or it was for us
- * alone: a group is signalled as a whole, and a shell runs what it trapped before it goes on to answer.
+ * The detector is a small shell in the same group that traps the same signals and does nothing else. A group is signalled as a whole, and a shell runs
+ * its traps before it answers. So when it is asked after this process received a signal, it either has that signal too, or the signal was for this
+ * process alone.
  *
- * Not promised: an answer when it was ended or stopped by itself; then it says no, since a signal twice is better than none.
+ * Not promised: an answer when the shell was killed or stopped. The signal then counts as sent to this process alone, since a signal that arrives twice
+ * is better than one that is lost.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { type Clock, pause, systemClock } from '../../clock.ts'
 import { FORWARDED, type Forwarded } from './signal-forwarder.ts'
 
-// Where a trapped signal ends `read` and where it does not, what was heard comes with the answer or before it. The question is a line without a
-// word: half of one cannot be read.
+// In some shells a trapped signal ends `read`, in others it does not. Either way, the trapped signals are printed with the answer or before it. The
+// question is an empty line, because half of one cannot be read.
 const SCRIPT =
-  'got=; for s in "$@"; do trap "got=\\"\\$got $s\\"" "$s"; done; echo told; ' +
-  'while if read -r _; then ask=told; else ask=; fi; [ -n "$got$ask" ]; do echo "$got $ask"; got=; done'
-/** A group is signalled one process after the other: by then the last has it, too, also where the machine is busy. */
-const ALL = 20
-/** Long for a shell to answer, and short for one who pressed a key. */
+  'got=; for s in "$@"; do trap "got=\\"\\$got $s\\"" "$s"; done; echo answer; ' +
+  'while if read -r _; then ask=answer; else ask=; fi; [ -n "$got$ask" ]; do echo "$got $ask"; got=; done'
+/** The kernel signals a group one process after the other. After this many ms the last one has the signal, even on a busy machine. */
+const GROUP_DELIVERY = 20
+/** Ms to wait for an answer: long for a shell, and short for a user who pressed a key. */
 const TIMEOUT = 500
 
 export class GroupSignalDetector {
   readonly #shell: ChildProcess
   readonly #clock: Clock
-  /** What it has heard since it was last asked. */
-  readonly #heard = new Set<string>()
-  #asked: (() => void)[] = []
+  /** The signals that the shell has trapped and that `received` has not returned yet. */
+  readonly #trapped = new Set<string>()
+  #pendingAnswers: (() => void)[] = []
   #gone = false
   #rest = ''
 
   private constructor(clock: Clock) {
     const names = FORWARDED.map(name => name.slice('SIG'.length))
     this.#clock = clock
-    // Without our environment: it is not part of what runs under the lease.
-    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'leasehold-witness', ...names], { stdio: ['pipe', 'pipe', 'ignore'], env: {}, cwd: '/' })
+    // Without our environment: this shell does not run under the lease, and must not be found and ended with what does.
+    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'leasehold-signal-detector', ...names], {
+      stdio: ['pipe', 'pipe', 'ignore'],
+      env: {},
+      cwd: '/',
+    })
     const { stdin, stdout } = this.#shell
-    const leave = () => {
+    const onGone = () => {
       this.#gone = true
-      for (const answer of this.#asked.splice(0)) answer()
+      for (const resolve of this.#pendingAnswers.splice(0)) resolve()
     }
-    this.#shell.once('error', leave).once('exit', leave)
+    this.#shell.once('error', onGone).once('exit', onGone)
     stdin!.on('error', () => {})
     stdout!.setEncoding('latin1').on('data', (text: string) => this.#read(text))
     this.#shell.unref()
-    for (const end of [stdin, stdout]) (end as unknown as { unref(): void }).unref()
+    for (const stream of [stdin, stdout]) (stream as unknown as { unref(): void }).unref()
   }
 
-  /** Resolves when it listens. */
+  /** Resolves when the shell has set its traps. */
   static async start(clock: Clock = systemClock): Promise<GroupSignalDetector> {
-    const witness = new GroupSignalDetector(clock)
-    await witness.#answer()
-    return witness
+    const detector = new GroupSignalDetector(clock)
+    await detector.#answer()
+    return detector
   }
 
-  /** Whether it heard the signal, too, that we have just heard. */
-  async heard(name: Forwarded): Promise<boolean> {
-    await pause(this.#clock, ALL, undefined, { ref: true })
+  /** Whether a signal that this process has just received went to the whole group. */
+  async received(name: Forwarded): Promise<boolean> {
+    await pause(this.#clock, GROUP_DELIVERY, undefined, { ref: true })
     if (!this.#gone) this.#shell.stdin!.write('\n')
     await this.#answer()
-    return this.#heard.delete(name.slice('SIG'.length))
+    return this.#trapped.delete(name.slice('SIG'.length))
   }
 
-  dismiss(): void {
+  stop(): void {
     this.#shell.stdin?.end()
   }
 
@@ -70,7 +76,7 @@ export class GroupSignalDetector {
     if (this.#gone) return Promise.resolve()
     return new Promise(resolve => {
       const cancel = this.#clock.after(TIMEOUT, resolve, { ref: true })
-      this.#asked.push(() => {
+      this.#pendingAnswers.push(() => {
         cancel()
         resolve()
       })
@@ -82,8 +88,8 @@ export class GroupSignalDetector {
     this.#rest = lines.pop()!
     for (const line of lines)
       for (const word of line.split(' ')) {
-        if (word === 'told') this.#asked.shift()?.()
-        else if (word !== '') this.#heard.add(word)
+        if (word === 'answer') this.#pendingAnswers.shift()?.()
+        else if (word !== '') this.#trapped.add(word)
       }
   }
 }

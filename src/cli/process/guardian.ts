@@ -1,21 +1,22 @@
 /**
- * Ends the child when we were killed and could not do it ourselves: otherwise it would go on when its lease has lapsed and another has it.
+ * Ends the child when this process was killed and cannot do it. Without the guardian, the child would still run when its lease has lapsed and another
+ * holder has it.
  *
- * A shell of a few hundred kilobytes in a session of its own, which reads from a pipe that only we can write to. The pipe closes when we are
- * gone, however that came. Told that all is well, it goes in silence.
+ * The guardian is a shell of a few hundred kilobytes in its own session. It reads from a pipe to which only this process writes. The pipe closes when
+ * this process is gone, for whatever reason. When this process has said that the child has ended, the guardian exits silently.
  *
- * Not promised: anything when it was killed, too, or when this process is merely stopped; on a terminal, that more than the command itself ends;
- * where there is no /proc, anything when we were killed in the moment of the start.
+ * Not promised: anything when the guardian was killed too, or when this process is only stopped; on a terminal, that more than the command itself ends;
+ * where there is no /proc, anything when this process was killed at the moment of the start.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { say } from '../output.ts'
+import { writeStderrLine } from '../output.ts'
 
 /**
- * The first line names what is to be ended, the second says that all is well. Without the first we were killed in the moment of the start: then
- * it is found by its mark, and it is there, since the pipe closes only when what was started has begun and has no copy of it any more.
- * Whoever has ended is not signalled again: its number may be another's by then.
+ * The first line names the target, the second says that the child has ended. If the first is missing, this process was killed at the moment of the
+ * start. The script then finds the child by its mark. The child exists by then: the pipe closes only when the child has begun and has dropped its copy
+ * of the pipe. A process that has ended is not signalled again, because its pid may belong to another process.
  *
- * Signals by name and target as separate words: dash, bash and busybox agree on this form.
+ * Signals by name, and the target as a separate word: dash, bash and busybox agree on this form.
  */
 const SCRIPT = `
 read -r target || for found in $(grep -lsF -e "$2" /proc/[0-9]*/environ); do
@@ -33,22 +34,24 @@ signal KILL`
 export class Guardian {
   readonly #shell: ChildProcess
 
-  /** Started before there is anything to guard: a command must not have a moment without it. `mark` is in the environment of that alone. */
+  /** Created before the child, so that the child is never without it. `mark` is in the environment of the child and its descendants only. */
   constructor({ kill, grace, mark }: { readonly kill: boolean; readonly grace: number; readonly mark: string }) {
-    const words = ['-c', SCRIPT, 'leasehold-guardian', kill ? String(Math.ceil(grace / 1_000)) : 'never', mark]
-    this.#shell = spawn('/bin/sh', words, { stdio: ['pipe', 'ignore', 'ignore'], detached: true, cwd: '/' })
-    this.#shell.on('error', () => say('leasehold: without /bin/sh, a command outlives leasehold when that is killed (SIGKILL)'))
-    this.#shell.stdin!.on('error', () => {}) // it was ended by someone: nothing is left to be told
+    const args = ['-c', SCRIPT, 'leasehold-guardian', kill ? String(Math.ceil(grace / 1_000)) : 'never', mark]
+    this.#shell = spawn('/bin/sh', args, { stdio: ['pipe', 'ignore', 'ignore'], detached: true, cwd: '/' })
+    this.#shell.on('error', () =>
+      writeStderrLine('leasehold: /bin/sh cannot be started. If leasehold is killed (SIGKILL), the command keeps running without a lease.'),
+    )
+    this.#shell.stdin!.on('error', () => {}) // the guardian was killed
     this.#shell.unref()
     ;(this.#shell.stdin as unknown as { unref(): void }).unref()
   }
 
-  /** A process, or a group as its negative. */
+  /** `target`: a pid, or a process group as a negative number. */
   guard(target: number): void {
     this.#shell.stdin!.write(`${target}\n`)
   }
 
-  dismiss(): void {
+  stop(): void {
     this.#shell.stdin!.end('\ndone\n')
   }
 }

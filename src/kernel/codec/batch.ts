@@ -1,17 +1,17 @@
 /**
- * Batches: what an entry of the log carries. Every command that piled up while the last append was under way, who proposes it, and how far
- * its proposer had come.
+ * Batches: the contents of a log record. A batch carries all commands that arrived while the last append was under way, their proposer, and how far the proposer
+ * had read.
  *
- * An entry is resent byte for byte when its answer was lost, so it may stand in the log twice: it is applied once. Whoever comes more than
- * WINDOW entries late is void, which is why a proposer that was silent for WINDOW entries can be forgotten. (Every command-line call is a
- * proposer: otherwise the memory of them would grow for ever, or a delayed copy would apply twice.)
+ * A record is resent, byte for byte, when its answer was lost. So it may be in the log twice; it is applied once. A record that comes more than WINDOW records
+ * late is void, so a proposer that was silent for WINDOW records can be forgotten. (Every command-line call is a proposer: otherwise the list of proposers would
+ * grow without bound, or a delayed copy would be applied twice.)
  */
 import { apply } from '../apply.ts'
 import type { Command, Proposal } from '../command.ts'
 import { copyOf } from '../copy.ts'
-import type { Effects } from '../effects.ts'
 import { EVENT_TYPES } from '../event.ts'
 import type { Outcome } from '../outcome.ts'
+import type { Effects } from '../rule/effects.ts'
 import { invalid, refuse } from '../rule/refuse.ts'
 import { beginLog, RULES, type State } from '../state.ts'
 import { FromTheFuture, Reader, Writer } from './bytes.ts'
@@ -20,21 +20,21 @@ import { readProposal, writeProposal } from './encode.ts'
 export const WINDOW = 8_192
 
 const MAGIC = 0x4c
-/** The record may found a log: it names the rules that the log then begins with. */
+/** The format of a record that may be the first of a log: it names the rules version that the log begins with. */
 const FOUNDING = 2
-/** Any other record. A log that begins with one has rules of version 1, the only ones there were. */
+/** The format of all other records. A log that begins with one has rules version 1. */
 const FOLLOWING = 1
 
 export interface Header {
-  /** A number that no two proposers share. */
+  /** A random number that identifies the proposer. */
   readonly proposer: number
-  /** 1, 2, 3, … for each entry of this proposer. */
+  /** 1, 2, 3, … for each record of this proposer. */
   readonly seq: number
-  /** What the proposer had applied when it made this entry, and the trail it had then: replicas that differ are found out. */
+  /** The last record that the proposer had applied, and its trail then: replicas that differ are detected. */
   readonly applied: number
   readonly trail: readonly [number, number]
   readonly wall: number
-  /** The rules that the log begins with, should this be its first record. */
+  /** The rules version that the log begins with, if this is its first record. */
   readonly rules: number
 }
 
@@ -42,10 +42,10 @@ export interface Batch extends Header {
   readonly proposals: readonly Proposal[]
 }
 
-/** A batch without its founding rules, which default to RULES. Tests set `rules` to write a log as older builds did. */
-type Unfounded<Of extends Header> = Omit<Of, 'rules'> & Partial<Pick<Of, 'rules'>>
+/** A batch whose rules version defaults to RULES. Tests set `rules` to write a log as older builds did. */
+type WithDefaultRules<Of extends Header> = Omit<Of, 'rules'> & Partial<Pick<Of, 'rules'>>
 
-/** Encodes proposals as they come, so that nothing is left to do when the log is ready for the next entry. */
+/** Encodes proposals as they come, so that no work is left when the log is ready for the next record. */
 export class BatchWriter {
   #body = new Writer(4_096)
   #proposals: Proposal[] = []
@@ -58,7 +58,7 @@ export class BatchWriter {
     return this.#body.length
   }
 
-  /** Throws RangeError when it cannot be written, see form.ts; then nothing of it was. */
+  /** Throws RangeError if the proposal cannot be encoded (see form.ts); then nothing of it was written. */
   add(proposal: Proposal): void {
     const start = this.#body.length
     try {
@@ -70,11 +70,11 @@ export class BatchWriter {
     this.#proposals.push(proposal)
   }
 
-  /** The entry, and the batch that decoding it would give; the writer is empty again. */
-  take({ rules: founding = RULES, ...header }: Unfounded<Header>): { readonly bytes: Uint8Array; readonly batch: Batch } {
+  /** Returns the record, and the batch that decoding it would give. The writer is empty again. */
+  take({ rules: founding = RULES, ...header }: WithDefaultRules<Header>): { readonly bytes: Uint8Array; readonly batch: Batch } {
     const to = new Writer(this.#body.length + 64)
     to.byte(MAGIC)
-    // Older builds read FOLLOWING only: no more records than necessary may be FOUNDING.
+    // Older builds read only FOLLOWING: no more records than necessary may be FOUNDING.
     const rules = header.applied === 0 ? founding : 1
     to.byte(rules > 1 ? FOUNDING : FOLLOWING)
     if (rules > 1) to.uint(rules)
@@ -93,7 +93,7 @@ export class BatchWriter {
   }
 }
 
-export function encodeBatch({ proposals, ...header }: Unfounded<Batch>): Uint8Array {
+export function encodeBatch({ proposals, ...header }: WithDefaultRules<Batch>): Uint8Array {
   const writer = new BatchWriter()
   for (const proposal of proposals) writer.add(proposal)
   return writer.take(header).bytes
@@ -101,11 +101,11 @@ export function encodeBatch({ proposals, ...header }: Unfounded<Batch>): Uint8Ar
 
 /** Throws Damaged or FromTheFuture. */
 export function decodeBatch(bytes: Uint8Array): Batch {
-  if (bytes[0] === MAGIC && bytes[1]! > FOUNDING) throw new FromTheFuture(`an entry of format ${bytes[1]}`)
+  if (bytes[0] === MAGIC && bytes[1]! > FOUNDING) throw new FromTheFuture(`a record of format ${bytes[1]}`)
   const from = Reader.unseal(bytes)
   const magic = from.byte()
   const format = from.byte()
-  if (magic !== MAGIC || (format !== FOLLOWING && format !== FOUNDING)) throw new FromTheFuture('an entry of a format not known here')
+  if (magic !== MAGIC || (format !== FOLLOWING && format !== FOUNDING)) throw new FromTheFuture('a record of a format not known here')
   const rules = format === FOUNDING ? from.uint() : 1
   if (rules > RULES) throw new FromTheFuture(`rules of version ${rules}`)
   const header = {
@@ -126,9 +126,9 @@ export type Applied =
   | { readonly kind: 'again' }
   | { readonly kind: 'void' }
 
-/** Applies the entry at `index`, which must be the next one. `each` is called after every command with what it did. */
+/** Applies the record at `index`, which must be the next one. Calls `each` after every command. */
 export function applyBatch(state: State, index: number, batch: Batch, effects: Effects, each?: (outcome: Outcome) => void): Applied {
-  if (index !== state.index + 1) throw new Error(`entry ${index} cannot follow ${state.index}`)
+  if (index !== state.index + 1) throw new Error(`record ${index} cannot follow ${state.index}`)
   if (index === 1) beginLog(state, batch.wall, batch.rules)
   state.index = index
   forget(state)
@@ -138,7 +138,7 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
     fold(state, 0, index)
     return { kind: 'void' }
   }
-  // Last in line again: the one that was silent longest is the first to be forgotten.
+  // Moves to the end: the proposer that was silent longest is forgotten first.
   state.proposers.delete(batch.proposer)
   state.proposers.set(batch.proposer, { seq: batch.seq, index })
   if (batch.wall > state.wall) state.wall = batch.wall
@@ -166,19 +166,19 @@ function forget(state: State): void {
   }
 }
 
-/** Two streams of 32 bits: cheap, and enough to find out replicas that decided differently. */
+/** Two streams of 32 bits: cheap, and enough to detect replicas that decided differently. */
 function fold(state: State, a: number, b: number): void {
-  const low = b | 0 // the lowest 32 bits, whatever its size
+  const low = b | 0 // the lowest 32 bits
   state.trailA = Math.imul(state.trailA ^ a ^ low, 0x01000193) >>> 0
   state.trailB = (Math.imul(state.trailB ^ low, 0x85ebca6b) + state.trailA) >>> 0
 }
 
-/** Two letters tell all outcomes and codes apart. */
+/** The first two letters distinguish all outcomes and codes. */
 function initials(word: string): number {
   return word.charCodeAt(0) * 256 + word.charCodeAt(1)
 }
 
-/** One effect and one answer, however often it is asked, scoped to the key that asks. */
+/** Applies an operation once, and returns the same answer to every repetition with the same key. */
 function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome {
   const { command, op, key = 0 } = proposal
   const { session, seq, acked, asked = 0 } = op!
@@ -188,24 +188,24 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
   if (before !== undefined && seq <= before.seq)
     return refuse(state, 'STALE', `operation ${seq} of ${session} was answered long ago; its answer is not kept any more`, { session, seq })
   const outcome = apply(state, proposal, effects)
-  // Asked again where the leases have gone, it is decided there.
+  // A repetition is sent to the log that has the leases now, and decided there.
   if (state.moved !== undefined && outcome.kind === 'refused') return outcome
-  // Renewing twice is renewing: there is nothing to remember.
-  // A copy: the outcome itself goes to the caller, which may change it.
+  // A repeated renewal is just another renewal: no answer is kept.
+  // A copy: the caller receives the outcome itself, and may change it.
   if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome))
     state.answers.keep(key, session, seq, acked, { outcome: copyOf(outcome), asked }, state.rules)
   return outcome
 }
 
 /**
- * A key never changes, so what it alone forbids it forbids whenever it is asked again: nothing is to be remembered of that. Refusals that
- * depend on what they met are not of this kind; nor are those of a deletion, which do not say on what they depend.
+ * A key never changes, so a refusal that depends on the key alone will be the same when repeated, and need not be kept. Refusals that depend on the state
+ * are different; so are those of a deletion, which do not say what they depend on.
  */
 function isForbiddenForGood({ kind }: Command, outcome: Outcome): boolean {
   return outcome.kind === 'refused' && outcome.code === 'FORBIDDEN' && outcome.facts.lease === undefined && kind !== 'delete'
 }
 
-/** What a repeated operation was answered, if it was. */
+/** The answer that a repeated operation was given, if it is kept. */
 export function answered(state: State, { op, key = 0 }: Proposal): Outcome | undefined {
   if (op === undefined) return undefined
   const { session, seq, asked = 0 } = op

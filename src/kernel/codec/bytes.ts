@@ -1,13 +1,13 @@
-/** Bytes as logs and snapshots keep them: integers in as few bytes as they need, texts as UTF-8, and a checksum at the end of it all. */
+/** Writes and reads the bytes of logs and snapshots: variable-length integers, UTF-8 texts, and a checksum at the end. */
 
 import { utf8Length } from '../name.ts'
 
-/** The bytes are not what was written: cut off, flipped, or never ours. */
+/** The bytes are not what was written: cut off, altered, or from another program. */
 export class Damaged extends Error {
   override readonly name = 'Damaged'
 }
 
-/** The bytes are sound, but this code is older than what wrote them. */
+/** The bytes are sound, but were written by a newer version of this code. */
 export class FromTheFuture extends Error {
   override readonly name = 'FromTheFuture'
 }
@@ -15,7 +15,7 @@ export class FromTheFuture extends Error {
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** 32 bits over a range of bytes. Finds accidents, not attackers. */
+/** 32 bits over a range of bytes. Finds accidents, not attacks. */
 export function checksum(bytes: Uint8Array, start: number, end: number): number {
   let hash = 0x811c9dc5
   for (let i = start; i < end; i++) {
@@ -45,13 +45,13 @@ export class Writer {
     this.#bytes[this.length++] = value
   }
 
-  /** A whole number from 0 to 2^53 - 1. Anything else would be read back as another number, by everyone but its writer. */
+  /** A whole number from 0 to 2^53 - 1. Any other number would be read back as a different one. */
   uint(value: number): void {
     if (!Number.isSafeInteger(value) || value < 0) throw new RangeError(`${value} cannot be written as a whole number`)
     this.#room(8)
     let rest = value
     if (rest > 0x7fffffff) {
-      // Ids and tokens have fifteen digits: their lower 28 bits apart are a small integer, which divides several times faster.
+      // Ids and tokens have fifteen digits. Their lower 28 bits are a small integer, which divides several times faster.
       const high = Math.floor(rest / 0x10000000)
       const low = rest - high * 0x10000000
       for (let shift = 0; shift < 28; shift += 7) this.#bytes[this.length++] = ((low >>> shift) & 127) | 128
@@ -64,7 +64,7 @@ export class Writer {
     this.#bytes[this.length++] = rest
   }
 
-  /** A safe integer: the sign and the six lowest bits first, since twice a safe integer need not be one. */
+  /** A safe integer. The sign and the six lowest bits come first, since twice a safe integer need not be safe. */
   int(value: number): void {
     const size = Math.abs(value)
     const head = (size % 64) * 2 + (value < 0 ? 1 : 0)
@@ -85,7 +85,7 @@ export class Writer {
   text(value: string): void {
     const { length } = value
     this.#room(length * 3 + 8)
-    // Most names are short and plain; for those the length is known and no encoder is needed.
+    // Most names are short ASCII: their length is known and no encoder is needed.
     if (length < 128) {
       const start = this.length
       this.#bytes[start] = length
@@ -117,24 +117,24 @@ export class Writer {
     for (const item of items) write(item)
   }
 
-  /** Everything so far, without a copy: good until the next write. */
+  /** All bytes so far, without a copy: valid until the next write. */
   view(): Uint8Array {
     return this.#bytes.subarray(0, this.length)
   }
 
-  /** A copy of its own, with the checksum of all that came before at its end. */
+  /** A copy of all bytes so far, followed by their checksum. */
   sealed(): Uint8Array {
     this.uint32(checksum(this.#bytes, 0, this.length))
     return this.#bytes.slice(0, this.length)
   }
 }
 
-/** Most names are short and plain; for those a decoder costs more than they do. Undefined when it is not plain. */
+/** Most names are short ASCII: decoding them by hand is faster than a decoder. Undefined if the bytes are not ASCII. */
 function plainText(bytes: Uint8Array, start: number, end: number): string | undefined {
   for (let i = start; i < end; i++) if (bytes[i]! > 127) return undefined
   let text = ''
   let i = start
-  // Eight at a time: each `+=` of a longer text makes an object of its own, to be joined later.
+  // Eight at a time: each `+=` of a longer text allocates an object, to be joined later.
   for (; i + 8 <= end; i += 8)
     text += String.fromCharCode(
       bytes[i]!,
@@ -161,7 +161,7 @@ export class Reader {
     this.#end = end
   }
 
-  /** Reads what `sealed` wrote: checks the sum and leaves it out. */
+  /** Reads what `sealed` wrote, and checks the checksum. */
   static unseal(bytes: Uint8Array): Reader {
     if (bytes.length < 4) throw new Damaged(`only ${bytes.length} bytes are left of it`)
     const end = bytes.length - 4
@@ -224,21 +224,21 @@ export class Reader {
     }
   }
 
-  /** So many bytes, in a copy of their own. */
+  /** The next `length` bytes, copied. */
   raw(length: number): Uint8Array {
     if (length > this.#end - this.#at) throw new Damaged('it ends too soon')
     this.#at += length
     return new Uint8Array(this.#bytes.subarray(this.#at - length, this.#at))
   }
 
-  /** Bytes that have not been read. */
+  /** The number of unread bytes. */
   get left(): number {
     return this.#end - this.#at
   }
 
   list<T>(read: () => T, most = Number.POSITIVE_INFINITY): T[] {
     const length = this.uint()
-    // Every item takes at least a byte: a length beyond that is damage, and must not reserve memory.
+    // Every item takes at least one byte: a larger length is damage, and must not reserve memory.
     if (length > this.#end - this.#at) throw new Damaged('a list ends too soon')
     if (length > most) throw new Damaged('a list is too long')
     const items: T[] = []
@@ -250,7 +250,7 @@ export class Reader {
     return this.#at === this.#end
   }
 
-  /** Nothing may follow. */
+  /** Throws if anything follows. */
   finish(): void {
     if (!this.ended) throw new Damaged(`${this.#end - this.#at} bytes too many`)
   }

@@ -1,3 +1,4 @@
+/** Digests of commands, and operations for clients that only have a text to identify one. */
 import type { Command, Operation } from '../command.ts'
 import { Writer } from './bytes.ts'
 import { writeProposal } from './encode.ts'
@@ -5,8 +6,8 @@ import { writeProposal } from './encode.ts'
 const SIZE = 2 ** 21
 
 /**
- * What a command asks, as a number of 53 bits above 0: the same command, the same number, on every server. Against mistakes and not against
- * malice: whoever uses an op twice uses its own. 0 when it cannot be written at all, which is refused anyway.
+ * A digest of a command: 53 bits, above 0, the same on every server. It protects against mistakes, not against attacks: a client that reuses an op reuses its own.
+ * 0 if the command cannot be encoded, which is refused anyway.
  */
 export function digestOf(command: Command): number {
   const to = new Writer(256)
@@ -25,8 +26,8 @@ export function digestOf(command: Command): number {
 }
 
 /**
- * What a client that has only a text to say calls an operation. It cannot tell us whether it asks for the first time, so each may be the
- * second: even a refusal is written down and stays the answer. The kind is part of it: one text for two kinds of questions is two operations.
+ * The operation of a client that sends only a text. It cannot tell whether this is the first attempt, so each may be a repetition: even a refusal is written to
+ * the log and kept as the answer. The kind is part of the session: the same text for two kinds of commands means two operations.
  */
 export function operationNamed(text: string, command: Command): Operation {
   return { session: `${command.kind} ${text}`, seq: 1, acked: 0, again: true, asked: digestOf(command) }

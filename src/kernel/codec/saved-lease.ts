@@ -1,33 +1,19 @@
-/** One lease in a snapshot, with its grants, wants and timers, and as many of its entries as go with it. */
+/** One lease in a snapshot, with its grants, wants and timers, and as many of its entries as fit. */
 
 import { entryBytes } from '../rule/end.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
-import {
-  type Attached,
-  addEntry,
-  FROZEN,
-  findLease,
-  type Lease,
-  NO_GRANTS,
-  rareOf,
-  resourceOf,
-  SLOTS,
-  type State,
-  type Status,
-  SUSPECT,
-  TERM,
-  WAITING,
-  withGrant,
-} from '../state.ts'
+import { findLease, rareOf } from '../state/leases.ts'
+import { addEntry, NO_GRANTS, resourceOf, withGrant } from '../state/resources.ts'
+import { type Attached, FROZEN, type LeaseState, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
 import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
 import { readTimer, writeTimer } from './saved-table.ts'
 
-/** Characters of entries that go with their lease; the others follow by themselves. */
+/** The most characters of entries that are written with their lease; the others follow in chunks of their own. */
 export const INLINE = 64 * 1_024
 const NONE: readonly never[] = []
 
-/** An entry of a lease whose other entries have been written with it. With revision 0: one that it will bring when it is granted. */
+/** An entry that is not written with its lease. Revision 0: a pending entry, to be attached with the grant. */
 export interface SavedEntry extends Omit<Attached, 'lease'> {
   readonly lease: number
 }
@@ -40,7 +26,7 @@ export function writeEntry(to: Writer, { lease, key, value, revision, generation
   to.uint(generation)
 }
 
-/** How many of a lease's entries go with it: all, if they are at most `whole` characters. */
+/** How many entries of a lease are written with it: all, if they have at most `whole` characters. */
 function fittingOf(state: State, keys: readonly string[], whole: number): number {
   let characters = 0
   let fitting = 0
@@ -52,8 +38,8 @@ function fittingOf(state: State, keys: readonly string[], whole: number): number
   return keys.length
 }
 
-/** Those of its entries that did not go with it are returned. */
-export function writeLease(to: Writer, state: State, lease: Lease, whole: number): readonly SavedEntry[] {
+/** Returns the entries that were not written with the lease. */
+export function writeLease(to: Writer, state: State, lease: LeaseState, whole: number): readonly SavedEntry[] {
   const { rare } = lease
   to.uint(lease.id)
   to.text(lease.holder.name)
@@ -113,7 +99,7 @@ export function writeLease(to: Writer, state: State, lease: Lease, whole: number
   ]
 }
 
-/** What needs the other leases and the resources to be put in its place. */
+/** The parts of a lease that refer to other leases and to resources; `link` connects them. */
 interface LeaseRest {
   readonly grants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean; readonly token: number }[]
   readonly parent: number
@@ -121,7 +107,7 @@ interface LeaseRest {
 }
 
 export interface SavedLease {
-  readonly lease: Lease
+  readonly lease: LeaseState
   readonly holder: string
   readonly incarnation: number
   readonly rest: LeaseRest
@@ -136,8 +122,8 @@ export function readLease(from: Reader): SavedLease {
   const flags = from.byte()
   if (flags > 15) throw new FromTheFuture('a lease with fields not known here')
   const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
-  // The same order as in `openLease`: leases that were loaded and leases that were opened are one shape.
-  const lease: Lease = {
+  // The same order of fields as in `openLease`: loaded and new leases must have one hidden class.
+  const lease: LeaseState = {
     alarm: undefined,
     status: (flags & 3) as Status,
     confirmed: (flags & 4) !== 0,
@@ -177,7 +163,7 @@ export function readLease(from: Reader): SavedLease {
   return { lease, holder, incarnation, rest: { grants, parent, entries } }
 }
 
-export function link(state: State, lease: Lease, { grants, parent, entries }: LeaseRest, more: LeaseRest['entries'] = NONE): void {
+export function link(state: State, lease: LeaseState, { grants, parent, entries }: LeaseRest, more: LeaseRest['entries'] = NONE): void {
   for (const { resource: name, units, shared, token } of grants) {
     const resource = resourceOf(state, name)
     const grant = { lease, resource, units, shared, token }

@@ -1,9 +1,10 @@
 /** The tables of a state that may be long, in a snapshot: item by item, so that they can be cut anywhere. */
 
 import { VERBS } from '../command.ts'
-import { nameFence, type State, type Timer } from '../state.ts'
+import { policyRules } from '../command-table.ts'
+import { recordFence } from '../state/resources.ts'
+import type { State, Timer } from '../state.ts'
 import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
-import { readRules, writeRules } from './encode.ts'
 
 const POLICIES = 7
 const KEYS = 8
@@ -11,21 +12,21 @@ const FENCES = 9
 const PROPOSERS = 10
 const FLAPS = 11
 const UPKEEP = 12
-/** What an item takes beside its name. */
+/** The size of an item beside its name, in bytes. */
 const ITEM_BYTES = 48
-/** The kinds of their chunks, in the order in which one chunk has them all. */
+/** The chunk kinds of the tables, in the order in which one chunk holds them all. */
 export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP]
 
-/** What reads one item of each table, in the order of TABLE_KINDS. */
+/** A reader for one item of each table, in the order of TABLE_KINDS. */
 export function tableReaders(state: State, from: Reader): readonly (() => void)[] {
   return [
-    () => void state.policies.set(from.text(), readRules(from)),
+    () => void state.policies.set(from.text(), policyRules.read(from)),
     () => {
       const [id, name, hash] = [from.uint(), from.text(), from.text()]
       const allow = from.list(() => ({ verb: VERBS[from.byte()] ?? unknownVerb(), prefix: from.text() }))
       state.keys.set(id, { id, name, hash, allow })
     },
-    () => nameFence(state, from.text(), from.uint(), from.uint()),
+    () => recordFence(state, from.text(), from.uint(), from.uint()),
     () => void state.proposers.set(from.uint(), { seq: from.uint(), index: from.uint() }),
     () => {
       const key = from.text()
@@ -43,18 +44,18 @@ export function tableReaders(state: State, from: Reader): readonly (() => void)[
 
 interface Table {
   readonly kind: number
-  /** Each writes itself. */
+  /** Each item writes itself. */
   readonly items: readonly ((to: Writer) => void)[]
 }
 
-/** The tables that may be long, as they are now: what changes in them later is not written. */
+/** Copies the tables that may be long: later changes are not written. */
 export function tablesOf(state: State): readonly Table[] {
   return [
     {
       kind: POLICIES,
       items: [...state.policies].map(([prefix, rules]) => (to: Writer) => {
         to.text(prefix)
-        writeRules(to, rules)
+        policyRules.write(to, rules)
       }),
     },
     {
@@ -105,7 +106,7 @@ export function tablesOf(state: State): readonly Table[] {
   ]
 }
 
-/** About how many bytes they take, and rather more than less. */
+/** An estimate of their size in bytes, rather too high than too low. */
 export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers }: State): number {
   let size = ITEM_BYTES * (4 * policies.size + proposers.size)
   for (const { name, allow } of keys.values()) {

@@ -1,16 +1,17 @@
 /**
- * The whole state as bytes, in chunks that each stand for themselves: first the small tables, then history and remembered answers, then the leases.
+ * The whole state as bytes, in self-contained chunks: first the small tables, then history and kept answers, then the leases.
  *
- * A snapshot is taken in slices while the state goes on changing: the state tells of each lease before it changes (`saving`), and a lease
- * not yet written is written then, as it was. Of history, answers and long tables the lists are copied at once: what stands in them does not change
- * while a snapshot is taken. So the chunks together are the state at the moment the first one was asked for.
+ * A snapshot is taken in slices while the state goes on changing: the state reports each lease before it changes (`saving`), and a lease that is not written yet
+ * is written then, as it was. History, answers and long tables are copied at the start, because their items do not change while a snapshot is taken. So the
+ * chunks together are the state at the moment when the first one was requested.
  *
- * No chunk is much larger than CHUNK: it is what one turn of the loop encodes, and what a reader must hold. Long tables, long sessions and the entries of
+ * No chunk is much larger than CHUNK, which is encoded in one turn of the event loop and held in memory by a reader. Long tables, long sessions and the entries of
  * a lease are cut for that.
  */
-import { type Answer, Session } from '../answers.ts'
-import type { Lineage } from '../lineage.ts'
-import { type Attached, addLease, createState, findLease, internHolder, type Lease, type Past, RULES, type State } from '../state.ts'
+import { type Answer, AnswerSession } from '../state/answers.ts'
+import { addLease, findLease, internHolder } from '../state/leases.ts'
+import type { Lineage } from '../state/lineage.ts'
+import { type Attached, createState, type LeaseState, type Past, RULES, type State } from '../state.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readOutcome, writeOutcome } from './encode.ts'
 import { INLINE, link, readLease, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
@@ -23,16 +24,16 @@ const LEASES = 2
 const END = 3
 const HISTORY = 4
 const ANSWERED = 5
-/** What a lease has more of than goes with it. */
+/** Entries that are not written with their lease. */
 const ENTRIES = 6
 const CHUNK = 128 * 1_024
 /**
- * Builds of rules version 1 read no chunks of tables and entries, and write everything else into one chunk. A state of their rules is cut only where
- * they could not read it anyway: they take chunks of up to 256 MiB.
+ * Builds of rules version 1 cannot read chunks of tables and entries, and write everything else into one chunk. A state of their rules is cut only where they
+ * could not read it anyway: they accept chunks of up to 256 MiB.
  */
 const WHOLE_OF_OLD = 64 * 1_024 * 1_024
 
-/** Lazily encodes the state as it is when the first chunk is asked for. Only one at a time; leaving the loop early ends it. */
+/** Encodes lazily the state at the moment when the first chunk is requested. One at a time; leaving the loop early ends it. */
 export function* saveState(state: State): Generator<Uint8Array, void, void> {
   if (state.saving !== undefined) throw new Error('a snapshot is already being taken')
   try {
@@ -44,18 +45,18 @@ export function* saveState(state: State): Generator<Uint8Array, void, void> {
   }
 }
 
-/** `sees` is handed what must be told of every lease before it changes, for as long as chunks are still to come. */
+/** Calls `sees` with the observer that must receive every lease before it changes, as long as chunks are still to come. */
 function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) => void): Generator<Uint8Array, void, void> {
   const limit = state.nextLease
   const cuts = state.rules >= 2
   const whole = cuts ? INLINE : WHOLE_OF_OLD
-  const ahead = new Set<Lease>()
+  const ahead = new Set<LeaseState>()
   const counts = { leases: 0, names: 0, sessions: 0, entries: 0, items: 0 }
   let cursor = 0
   let chunk = begin(LEASES)
-  // Copied and not written at once: a lease that is about to change must not hold up the command that changes it.
+  // Collected, and written later: a lease that is about to change must not delay the command that changes it.
   let later: ReturnType<typeof writeLease>[number][] = []
-  const write = (lease: Lease): void => {
+  const write = (lease: LeaseState): void => {
     for (const entry of writeLease(chunk, state, lease, whole)) later.push(entry)
     counts.leases++
   }
@@ -108,7 +109,7 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   yield last.sealed()
 }
 
-/** As many chunks as it takes. */
+/** Writes items into as many chunks as needed. */
 function* listed<T>(kind: number, items: readonly T[], write: (to: Writer, item: T) => void): Generator<Uint8Array, void, void> {
   let chunk = begin(kind)
   for (const item of items) {
@@ -135,7 +136,7 @@ function sessionsOf(state: State): SavedSession[] {
   return saved
 }
 
-/** A session goes on in the next chunk where its answers do not fit into one: there it is named again. */
+/** A session whose answers do not fit into one chunk continues in the next, where it is named again. */
 function* sessionChunks(sessions: readonly SavedSession[], most: number): Generator<Uint8Array, void, void> {
   let chunk = begin(ANSWERED)
   for (const { key, name, seq, answers } of sessions) {
@@ -170,7 +171,7 @@ function begin(kind: number): Writer {
   return to
 }
 
-/** 64 bits over the whole state, as text: equal states, equal hashes, on every replica and every version of the engine that runs us. */
+/** A 64-bit hash of the whole state as hex text, equal for equal states on every replica and every version of Node. */
 export function stateHash(state: State): string {
   let a = 0xcbf29ce4
   let b = 0x84222325
@@ -202,7 +203,7 @@ function tables(state: State, whole: boolean): Uint8Array {
   return to.sealed()
 }
 
-/** Only then is it written: a log of older rules has none, and its snapshots stay as older builds read them. */
+/** The lineage is written only if there is one: a log of older rules has none, and older builds must be able to read its snapshots. */
 function hasLineage({ rules, lineage: { id, before, generation } }: State): boolean {
   return rules >= 2 && (id !== 0 || before.length > 0 || generation.index !== 0)
 }
@@ -240,7 +241,7 @@ function readPast(from: Reader): Past {
   return { lease, holder, token, since, until, revision, cause: from.text(), by: from.text() }
 }
 
-/** What the last chunk says there is. */
+/** The counts in the last chunk. */
 interface Expected {
   readonly leases: number
   readonly names: number
@@ -249,14 +250,14 @@ interface Expected {
   readonly items: number
 }
 
-/** Collects chunks, in the order they were made, and becomes a state. */
+/** Reads chunks, in the order in which they were made, and builds the state. */
 export class StateLoader {
   readonly #state = createState(0)
   readonly #leases: SavedLease[] = []
-  /** By lease: entries that did not go with it. */
+  /** Entries that were not written with their lease, by lease. */
   readonly #entries = new Map<number, Omit<Attached, 'lease'>[]>()
-  /** It may go on in the next chunk. */
-  #session: { readonly key: number; readonly session: Session } | undefined
+  /** A session that may continue in the next chunk. */
+  #session: { readonly key: number; readonly session: AnswerSession } | undefined
   #counts = { sessions: 0, entries: 0, items: 0 }
   #expected: Expected | undefined
   #begun = false
@@ -278,7 +279,7 @@ export class StateLoader {
     from.finish()
   }
 
-  /** What reads one item of a chunk of this kind. */
+  /** A reader for one item of a chunk of this kind. */
   #reading(kind: number, from: Reader): () => void {
     if (kind === LEASES) return () => this.#leases.push(readLease(from))
     if (kind === ENTRIES) return () => this.#readEntry(from)
@@ -304,7 +305,7 @@ export class StateLoader {
     const found = { leases: this.#leases.length, names: state.history.size, ...this.#counts }
     for (const what of ['leases', 'names', 'sessions', 'entries', 'items'] as const)
       if (this.#expected?.[what] !== found[what]) throw new Damaged(`a snapshot of ${this.#expected?.[what]} ${what} has ${found[what]}`)
-    // The order of ids is the order in which they were made, which is what everything derived from them rests on.
+    // Ids are in the order of creation, and everything that is derived from leases depends on that order.
     this.#leases.sort((a, b) => a.lease.id - b.lease.id)
     for (const { lease, holder, incarnation } of this.#leases) {
       if (findLease(state, lease.id) !== undefined) throw new Damaged(`lease ${lease.id} is there twice`)
@@ -342,7 +343,7 @@ export class StateLoader {
     const upTo = from.uint()
     if (this.#session?.key !== key || this.#session.session.name !== name) {
       this.#endSession()
-      this.#session = { key, session: new Session(name, upTo) }
+      this.#session = { key, session: new AnswerSession(name, upTo) }
       this.#counts.sessions++
     }
     const { session } = this.#session

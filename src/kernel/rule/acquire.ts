@@ -1,36 +1,23 @@
-/** Acquiring: everything that can be wrong is found before anything changes. */
+/** Acquiring: the command is checked completely before anything changes. */
 
 import { type Acquire, type Attachment, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, type Proposal, type Want } from '../command.ts'
 import { copyOf } from '../copy.ts'
-import { type Effects, emit } from '../effects.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
-import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from '../policy.ts'
-import {
-  FROZEN,
-  findLease,
-  hangOn,
-  type Lease,
-  LIVE,
-  leasesOf,
-  openLease,
-  type Resource,
-  rareOf,
-  type State,
-  SUSPECT,
-  TERM,
-  WAITING,
-} from '../state.ts'
+import { addChild, findLease, leasesOf, openLease, rareOf } from '../state/leases.ts'
+import { FROZEN, type LeaseState, LIVE, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { deadlockMessage, findCycle } from './deadlock.ts'
+import { type Effects, emit } from './effects.ts'
 import { recall } from './operate.ts'
+import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import { cannotStealAll, steal, victimsOf } from './steal.ts'
 
-/** Without aging a point of priority outweighs any time spent waiting. */
+/** Without aging, one point of priority outweighs any waiting time. */
 const PRIORITY = 1e9
 const NOTHING: readonly never[] = []
 
@@ -118,7 +105,7 @@ export function overQuota(state: State, holder: string, wants: readonly WantedRe
   return undefined
 }
 
-export function wantsUnder(lease: Lease, prefix: string): boolean {
+export function wantsUnder(lease: LeaseState, prefix: string): boolean {
   return (
     lease.grants.some(given => under(prefix, given.resource.name)) ||
     (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false)
@@ -130,7 +117,7 @@ function rankOf(state: State, command: Acquire, wants: readonly WantedResource[]
   const priority = command.priority ?? 0
   let aging = 0
   for (const want of wants) aging = Math.max(aging, rule(state, want.resource, 'aging'))
-  // One scale for all: whoever waits for something that ages and something that does not stands in both queues by the same rank.
+  // One scale for all queues: a waiter for one resource with aging and one without has the same rank in both.
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
@@ -162,15 +149,15 @@ function held(state: State, wants: readonly WantedResource[], any: number, rank:
 interface Plan {
   readonly wants: readonly WantedResource[]
   readonly rank: number
-  readonly parent: Lease | undefined
+  readonly parent: LeaseState | undefined
   readonly holding: readonly number[]
-  /** What it gets now; undefined: it waits. */
+  /** What is granted now; undefined: the lease waits. */
   readonly chosen: readonly WantedResource[] | undefined
-  /** Whom it ends to get it, if it steals; undefined by the rules of version 1: everyone. */
-  readonly victims: readonly Lease[] | undefined
+  /** The leases that a steal ends; undefined under rules version 1: all holders. */
+  readonly victims: readonly LeaseState[] | undefined
 }
 
-/** Why it is refused, or what would be done. Changes nothing. */
+/** Why the command is refused, or what would be done. Changes nothing. */
 export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
   const wrong = malformed(command) ?? badTtl(state, command)
   if (wrong !== undefined) return invalid(state, wrong)
@@ -185,9 +172,9 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   }
   if (wants.length === 0 && !allowedSomewhere(state, key, 'acquire', 'register')) return forbidden(state, 'open a lease')
   const rank = rankOf(state, command, wants)
-  const theft = { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined }
+  const stealRequest = { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined }
   const steals = command.steal !== undefined
-  const protectedFrom = steals && state.rules < 2 ? cannotStealAll(state, theft) : undefined
+  const protectedFrom = steals && state.rules < 2 ? cannotStealAll(state, stealRequest) : undefined
   if (protectedFrom !== undefined) return protectedFrom
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
     return invalid(state, `incarnation ${command.incarnation} was never given`)
@@ -200,7 +187,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
         return invalid(state, `lease ${command.parent} still waits: nothing can hang on it before it is granted`)
       return gone(state, command.parent)
     }
-    // A foreign lease is as good as gone: its existence is nobody else's business.
+    // A lease of another key is reported as gone: its existence is not revealed.
     if (!mayTouch(state, key, parent)) return gone(state, command.parent)
     if (steals && state.rules < 2 && holdsAny(parent, wants))
       return invalid(state, `lease ${command.parent}, or one that it hangs on, holds what is to be stolen: the thief would end with it`)
@@ -210,7 +197,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
     const refused = entryRefusal(state, { name: command.holder, incarnation: command.incarnation ?? state.nextLease }, entry, key)
     if (refused === undefined) continue
-    // What another has may come free; who was replaced will always have been.
+    // An entry of another holder may become free. A replaced process or generation stays replaced.
     if (refused.code !== 'HELD' || command.wait !== true || state.rules < 2) return refused
     mustWait = true
   }
@@ -222,7 +209,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   const many = overQuota(state, command.holder, wants)
   if (many !== undefined) return many
 
-  // Only what is the asker's own: to declare that one keeps a stranger's lease would refuse others a wait.
+  // Only the caller's own leases: declaring to hold another caller's lease would refuse others a wait.
   const holding =
     command.holding === undefined
       ? NOTHING
@@ -237,13 +224,13 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     if (refused !== undefined) return refused
   }
   if (!steals || chosen !== undefined || state.rules < 2) return { wants, rank, parent, holding, chosen, victims: undefined }
-  const victims = victimsOf(state, { ...theft, parent })
+  const victims = victimsOf(state, { ...stealRequest, parent })
   return 'kind' in victims ? victims : { wants, rank, parent, holding, chosen, victims }
 }
 
-/** Whether a lease, or one that it hangs on, holds something of this. */
-function holdsAny(lease: Lease, wants: readonly WantedResource[]): boolean {
-  for (let next: Lease | undefined = lease; next !== undefined; next = next.rare?.parent)
+/** Whether a lease, or an ancestor of it, holds one of these resources. */
+function holdsAny(lease: LeaseState, wants: readonly WantedResource[]): boolean {
+  for (let next: LeaseState | undefined = lease; next !== undefined; next = next.rare?.parent)
     if (next.grants.some(given => wants.some(want => want.resource === given.resource.name))) return true
   return false
 }
@@ -275,9 +262,9 @@ function cannotWait(
   return refuse(state, 'DEADLOCK', deadlockMessage(path), { cycle: path })
 }
 
-/** Even if all others let go, what the asker keeps would still be in its way. */
+/** Even if all other holders let go, the leases that the caller keeps would still be in its way. */
 function blocksItself(state: State, resource: Resource, want: WantedResource, holding: readonly number[]): boolean {
-  // Looked for among the asker's leases: of the resource's holders there may be thousands.
+  // Searched among the caller's leases: the resource may have thousands of holders.
   const kept = holding.map(id => findLease(state, id)!).filter(({ status }) => status !== FROZEN)
   const own = kept.flatMap(({ grants }) => grants.filter(given => given.resource === resource))
   if (want.shared) return own.some(given => !given.shared)
@@ -294,14 +281,14 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
   effects.timer(lease, TERM)
   keepRare(state, lease, command, plan)
-  if (parent !== undefined) hangOn(state, parent, lease)
+  if (parent !== undefined) addChild(state, parent, lease)
   const entries = command.entries ?? NOTHING
-  // One that waits brings them when it is granted. By the rules of version 1 they were there while it waited.
+  // A waiter attaches its entries with the grant. Under rules version 1 they were attached while it waited.
   if (chosen !== undefined || state.rules < 2) for (const entry of entries) attach(state, effects, lease, entry)
   if (chosen !== undefined) {
     grant(state, effects, lease, chosen)
     if (chosen.length === 0 && entries.length === 0) emit(state, effects, 'granted', lease, {})
-    // What it took over may have been waited for.
+    // Others may have been waiting for the entry that it took over.
     settle(state, effects, state.freed)
   } else {
     const rare = rareOf(lease)
@@ -317,7 +304,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   return lease.status === WAITING ? queued(state, lease) : granted(lease)
 }
 
-function keepRare(state: State, lease: Lease, command: Acquire, { wants, holding }: Plan): void {
+function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, holding }: Plan): void {
   let bounds: Bounds = { grace: command.grace ?? 0, maxLife: command.maxLife ?? 0 }
   if (state.policies.size > 0) {
     for (const { resource } of wants) bounds = bounded(state, resource, bounds)
@@ -326,12 +313,12 @@ function keepRare(state: State, lease: Lease, command: Acquire, { wants, holding
   const { grace, maxLife } = bounds
   const { any = 0, priority = 0, labels = NOTHING } = command
   if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0) return
-  // Copied: the asker may go on to use its own.
+  // A copy: the caller may change its object.
   const own = labels.map(([name, value]) => [name, value] as const)
   Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels: own })
 }
 
-function granted(lease: Lease): Granted {
+function granted(lease: LeaseState): Granted {
   return {
     kind: 'granted',
     revision: 0,
@@ -343,7 +330,7 @@ function granted(lease: Lease): Granted {
   }
 }
 
-function queued(state: State, lease: Lease): Queued {
+function queued(state: State, lease: LeaseState): Queued {
   let position = 0
   for (const want of lease.rare!.wants) position = Math.max(position, positionOf(state.resources.get(want.resource)!, lease))
   return { kind: 'queued', revision: 0, lease: lease.id, incarnation: lease.holder.incarnation, ttl: lease.term, position }

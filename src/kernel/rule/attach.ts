@@ -1,14 +1,16 @@
-/** What may hang on a lease under which key, and how it comes to hang there. */
+/** Attaching entries to leases: which lease may have a key, and how it gets it. */
 
 import type { Attachment } from '../command.ts'
-import { type Effects, emit } from '../effects.ts'
 import { badName, badText, utf8Length, VALUE_BYTES } from '../name.ts'
 import type { Refused } from '../outcome.ts'
-import { type Attached, addEntry, type Lease, rareOf, type State, SUSPECT, touch } from '../state.ts'
+import { rareOf, touch } from '../state/leases.ts'
+import { addEntry } from '../state/resources.ts'
+import { type Attached, type LeaseState, type State, SUSPECT } from '../state.ts'
 import { mayTouch } from './authority.ts'
+import { type Effects, emit } from './effects.ts'
 import { end, entryBytes, reconsider } from './end.ts'
 import { refuse } from './refuse.ts'
-import { blameFormer, countEntry, isLeftover, isRegistry, review } from './service.ts'
+import { countEntry, isLeftover, isRegistry, penalizeFormer, review } from './service.ts'
 
 export function badAttachment({ key, value, generation }: Attachment): string | undefined {
   const badKey = badName(key)
@@ -19,9 +21,9 @@ export function badAttachment({ key, value, generation }: Attachment): string | 
 }
 
 /**
- * Whether a lease of `holder` may put an entry: undefined, or why not. An older incarnation or generation never writes over a newer one. A
- * stranger takes what another lease keeps only with a newer generation, or when it is a registration whose holder has missed a renewal; and
- * never when it calls itself the same, or newer, and has another key.
+ * Why a lease of `holder` may not attach an entry, or undefined. An older incarnation or generation never overwrites a newer one. Another holder takes an entry
+ * over only with a newer generation, or if it is a registration whose holder has missed a renewal; and never with another key, even if it uses the same
+ * name or a newer incarnation.
  */
 export function entryRefusal(
   state: State,
@@ -55,7 +57,7 @@ function heldBy(state: State, { key, lease, generation }: Attached): Refused {
 }
 
 /** The caller has checked `entryRefusal`. */
-export function attach(state: State, effects: Effects, lease: Lease, { key, value, generation = 0 }: Attachment): void {
+export function attach(state: State, effects: Effects, lease: LeaseState, { key, value, generation = 0 }: Attachment): void {
   const there = state.entries.get(key)
   touch(state, lease)
   if (there?.lease === lease) {
@@ -71,7 +73,7 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
     there.lease.rare!.entries!.delete(key)
     there.lease.rare!.bytes -= entryBytes(there)
     countEntry(state, there, -1)
-    blameFormer(state, there, lease)
+    penalizeFormer(state, there, lease)
   }
   const rare = rareOf(lease)
   rare.entries ??= new Set()
@@ -86,12 +88,12 @@ export function attach(state: State, effects: Effects, lease: Lease, { key, valu
   if (service === undefined) return
   if (state.suppressed.has(key)) emit(state, effects, 'suppressed', lease, { key })
   review(state, effects, service)
-  // Nobody can tell its holder sooner: its next renewal says that it has been replaced.
+  // Its holder cannot be notified sooner: its next renewal tells that it was replaced.
   if (former !== undefined && isLeftover(former))
     end(state, effects, former, { type: 'revoked', cause: 'replaced', by: lease.holder.name, stopped: true }, state.freed)
 }
 
-/** Whether all that one who waits is to bring can be put now. */
-export function entriesFree(state: State, { holder, key, rare }: Lease): boolean {
+/** Whether all pending entries of a waiter can be attached now. */
+export function entriesFree(state: State, { holder, key, rare }: LeaseState): boolean {
   return rare!.pending.every(entry => entryRefusal(state, holder, entry, key) === undefined)
 }

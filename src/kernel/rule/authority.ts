@@ -1,21 +1,22 @@
 /**
- * What a key may do. Key 0 is whoever has the store itself; a key that was revoked may do nothing.
+ * What a key may do. Key 0 is a caller with direct access to the store; a revoked key may do nothing.
  *
- * A key never changes: what it was allowed when it made a lease it is allowed for as long as there is that key. So a lease that a key
- * acquired needs no second look when it is renewed or given back; one that was handed to it by a transfer does.
+ * A key never changes: what it was allowed when it acquired a lease, it is allowed as long as the key exists. So a lease that a key acquired is not checked
+ * again when it is renewed or released; a lease that it received by a transfer is.
  */
 import type { Scope, Verb } from '../command.ts'
 import { under } from '../name.ts'
 import type { Refused } from '../outcome.ts'
-import { type Lease, type State, UNCLAIMED, WAITING } from '../state.ts'
+import { UNCLAIMED } from '../state/leases.ts'
+import { type LeaseState, type State, WAITING } from '../state.ts'
 import { forbidden } from './refuse.ts'
 
-/** An administrator may do everything there. */
+/** `admin` allows everything under its prefix. */
 export function isOf(scope: Scope, verb: Verb): boolean {
   return scope.verb === verb || scope.verb === 'admin'
 }
 
-/** Whether a key with these scopes may do it to what bears this name. */
+/** Whether scopes allow a verb on a name. */
 export function permits(allow: readonly Scope[], verb: Verb, name: string): boolean {
   for (const scope of allow) if (isOf(scope, verb) && under(scope.prefix, name)) return true
   return false
@@ -27,23 +28,23 @@ export function allowed(state: State, key: number, verb: Verb, name: string): bo
   return allow !== undefined && permits(allow, verb, name)
 }
 
-/** Whether there is anything at all to which it may do one of these. */
+/** Whether there is any name on which the key may do one of these. */
 export function allowedSomewhere(state: State, key: number, ...verbs: readonly Verb[]): boolean {
   return key === 0 || (state.keys.get(key)?.allow.some(({ verb }) => verb === 'admin' || verbs.includes(verb)) ?? false)
 }
 
-/** Admin over everything. */
+/** `admin` over everything. */
 export function isAdmin(state: State, key: number): boolean {
   return key === 0 || (state.keys.get(key)?.allow.some(scope => scope.verb === 'admin' && scope.prefix === '') ?? false)
 }
 
-/** What it holds or waits for. */
-export function namesHeld({ grants, rare }: Lease): string[] {
+/** The resources that it holds or waits for. */
+export function namesHeld({ grants, rare }: LeaseState): string[] {
   return grants.length > 0 ? grants.map(given => given.resource.name) : (rare?.wants ?? []).map(want => want.resource)
 }
 
-/** And the entries that hang on it, or will when it is granted. */
-export function namesOf(lease: Lease): string[] {
+/** As `namesHeld`, with the keys of its entries, attached or pending. */
+export function namesOf(lease: LeaseState): string[] {
   const { entries = [], pending = [] } = lease.rare ?? {}
   return namesHeld(lease).concat(
     ...entries,
@@ -51,54 +52,54 @@ export function namesOf(lease: Lease): string[] {
   )
 }
 
-/** Whether a key may act on a lease: the key that it answers to, unless that was revoked since, or an administrator's of all that it names. */
-export function mayTouch(state: State, key: number, lease: Lease): boolean {
+/** Whether a key may act on a lease: its own key, unless revoked since, or an administrator of all names of the lease. */
+export function mayTouch(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key === key) return state.keys.has(key)
   const names = namesOf(lease)
   return names.length === 0 ? isAdmin(state, key) : names.every(name => allowed(state, key, 'admin', name))
 }
 
-/** `acquire` includes keeping what was acquired, giving it back and passing it on; what was handed over needs no more than the verb itself. */
-function mayKeep(state: State, key: number, verb: 'renew' | 'release', lease: Lease): boolean {
+/** `acquire` includes keeping, releasing and transferring what was acquired; for a transferred lease, the verb itself is enough. */
+function mayKeep(state: State, key: number, verb: 'renew' | 'release', lease: LeaseState): boolean {
   const names = namesHeld(lease)
   if (names.length === 0) return allowedSomewhere(state, key, 'acquire', 'register', verb)
   return names.every(name => allowed(state, key, 'acquire', name) || allowed(state, key, verb, name))
 }
 
-/** What was handed to it: `renew` is enough to have it, though not to ask for it. */
+/** Of a transferred lease: `renew` is enough to have it, though not to request it. */
 export function mayHave(state: State, key: number, name: string): boolean {
   return allowed(state, key, 'acquire', name) || allowed(state, key, 'renew', name)
 }
 
-/** One that nobody has claimed may be renewed, which claims it, by whoever may keep all that it holds or waits for. */
-export function mayRenew(state: State, key: number, lease: Lease): boolean {
+/** An unclaimed lease may be renewed, which claims it, by any key that may keep all that it holds or waits for. */
+export function mayRenew(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key === key) return state.keys.has(key) && (lease.rare?.handed !== true || mayKeep(state, key, 'renew', lease))
   return lease.key === UNCLAIMED ? mayKeep(state, key, 'renew', lease) : mayTouch(state, key, lease)
 }
 
-/** To give it back or to pass it on. A place in a queue may always be given up by the key that has it. */
-export function mayRelease(state: State, key: number, lease: Lease): boolean {
+/** To release or transfer it. A waiter may always be withdrawn by its own key. */
+export function mayRelease(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key !== key) return outOfReach(state, key, 'admin', lease) === undefined
   return state.keys.has(key) && (lease.status === WAITING || lease.rare?.handed !== true || mayKeep(state, key, 'release', lease))
 }
 
-/** Of what would end with this lease, the first that the key may not `verb`. */
+/** The first name, of all that would end with this lease, on which the key may not do `verb`. */
 interface Beyond {
-  readonly lease: Lease
-  /** Empty: the lease names nothing, so that it takes the right over everything. */
+  readonly lease: LeaseState
+  /** Empty: the lease has no names, so the key needs the right over everything. */
   readonly name: string
 }
 
-/** All that hangs on a lease ends with it, and so do its descendants with all that hangs on them. */
+/** Everything attached to a lease ends with it, and so do its descendants. */
 export function outOfReach(
   state: State,
   key: number,
   verb: Verb,
-  lease: Lease,
-  names: (lease: Lease) => string[] = namesOf,
+  lease: LeaseState,
+  names: (lease: LeaseState) => string[] = namesOf,
 ): Beyond | undefined {
   if (key === 0) return undefined
   if (names(lease).length === 0 && !allowed(state, key, verb, '')) return { lease, name: '' }
@@ -110,8 +111,14 @@ export function outOfReach(
   return undefined
 }
 
-/** Why a key may not end this lease by what it does to one of its names, or undefined. A name that it may not read is not told. */
-export function beyond(state: State, key: number, verb: Verb, lease: Lease, names?: (lease: Lease) => string[]): Refused | undefined {
+/** Why a key may not end this lease through one of its names, or undefined. Names that the key may not read are not revealed. */
+export function beyond(
+  state: State,
+  key: number,
+  verb: Verb,
+  lease: LeaseState,
+  names?: (lease: LeaseState) => string[],
+): Refused | undefined {
   const found = outOfReach(state, key, verb, lease, names)
   if (found === undefined) return undefined
   const { id } = found.lease

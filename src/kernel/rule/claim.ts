@@ -1,10 +1,11 @@
-/** Claiming: of several processes with one name, one has what was transferred to that name. */
+/** Claiming: of several processes with one holder name, one takes the lease that was transferred to that name. */
 
 import type { Claim } from '../command.ts'
-import type { Effects } from '../effects.ts'
 import { done, type Outcome } from '../outcome.ts'
-import { FROZEN, findLease, rehold, rekey, type State, touch, UNCLAIMED } from '../state.ts'
+import { findLease, rehold, rekey, touch, UNCLAIMED } from '../state/leases.ts'
+import { FROZEN, type State } from '../state.ts'
 import { mayRenew } from './authority.ts'
+import type { Effects } from './effects.ts'
 import { reconsider } from './end.ts'
 import { gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'

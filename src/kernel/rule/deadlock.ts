@@ -1,18 +1,20 @@
 /**
- * Waiting cycles. A waiter declares the leases it keeps while it waits (`holding`); only those can close a cycle. Looked for among
- * exclusive waits for all of several things only: with any-of, units or shared grants a cycle proves nothing, as another way may open.
+ * Deadlocks. A waiter declares the leases that it keeps while it waits (`holding`); only those can close a cycle. Only exclusive waits for all of several
+ * resources are searched: with any-of, units or shared grants a cycle proves nothing, since another way may open.
  *
- * A waiter waits for whoever holds what it wants, and in a `fifo` queue for everyone before it: both are followed. Since every cycle is
- * closed by the last waiter to come, that one is refused and the others go on.
+ * A waiter waits for the holder of what it wants, and in a `fifo` queue for every waiter before it: the search follows both. Every cycle is closed by its last
+ * waiter, so that one is refused and the others go on.
  */
-import { rule } from '../policy.ts'
-import { FROZEN, findLease, type Lease, type Resource, type State } from '../state.ts'
+
+import { findLease } from '../state/leases.ts'
+import { FROZEN, type LeaseState, type Resource, type State } from '../state.ts'
+import { rule } from './policy.ts'
 import { blocks, positionOf, type WantedResource } from './queue.ts'
 
-/** A longer chain of waiters is not followed to its end: how deep the stack of calls may grow is not the same on every replica. */
+/** The longest chain of waiters that is followed: the depth of the call stack is not the same on every replica. */
 const LONGEST = 256
 
-/** The resources of a cycle that a newcomer of this rank would close, in order; undefined when there is none. */
+/** The resources of the cycle that a newcomer of this rank would close, in order; undefined when there is none. */
 export function findCycle(
   state: State,
   wants: readonly WantedResource[],
@@ -21,15 +23,16 @@ export function findCycle(
 ): readonly string[] | undefined {
   if (holding.length === 0 || !mayLeadBack(state, wants, holding)) return undefined
   const mine = new Set(holding)
-  const seen = new Set<Lease>()
-  /** How far each queue has been looked through. */
+  const seen = new Set<LeaseState>()
+  /** How far each queue has been searched. */
   const reached = new Map<Resource, number>()
   const path: string[] = []
 
-  /** `from`: the waiter whose wants these are; the newcomer has none yet and stands behind all of its rank. */
-  const leadsBack = (wanted: readonly WantedResource[], from: Lease | undefined): boolean => wanted.some(want => blockedByMine(want, from))
+  /** `from`: the waiter that wants these; undefined for the newcomer, which stands behind all waiters of its rank. */
+  const leadsBack = (wanted: readonly WantedResource[], from: LeaseState | undefined): boolean =>
+    wanted.some(want => blockedByMine(want, from))
 
-  const blockedByMine = (want: WantedResource, from: Lease | undefined): boolean => {
+  const blockedByMine = (want: WantedResource, from: LeaseState | undefined): boolean => {
     const resource = state.resources.get(want.resource)
     if (want.shared || resource === undefined || path.length === LONGEST) return false
     path.push(want.resource)
@@ -49,26 +52,26 @@ export function findCycle(
     return false
   }
 
-  const first = (lease: Lease): boolean => !seen.has(lease) && seen.add(lease) !== undefined
-  const follow = (waiter: Lease): boolean => first(waiter) && waiter.rare!.any === 0 && leadsBack(waiter.rare!.wants, waiter)
+  const first = (lease: LeaseState): boolean => !seen.has(lease) && seen.add(lease) !== undefined
+  const follow = (waiter: LeaseState): boolean => first(waiter) && waiter.rare!.any === 0 && leadsBack(waiter.rare!.wants, waiter)
 
   return leadsBack(wants, undefined) ? path : undefined
 }
 
-/** So many are looked at backwards before the cycle is looked for itself. */
+/** The most waiters that the backward search visits before the cycle itself is searched. */
 const LOOKED_AT = 256
 
 /**
- * Whether anyone who stands in the newcomer's way might wait, however indirectly, for what the newcomer keeps. Looked at backwards, from those who wait for
- * that: mostly nobody does, while thousands may stand before the newcomer. Never false where there is a cycle.
+ * Whether a lease in the newcomer's way may wait, directly or not, for what the newcomer keeps. Searches backwards, from the waiters for that: mostly there are
+ * none, while thousands may stand before the newcomer. Never false if there is a cycle.
  */
 function mayLeadBack(state: State, wants: readonly WantedResource[], holding: readonly number[]): boolean {
   const wanted = new Set(wants.map(({ resource }) => resource))
-  const found = new Set<Lease>()
-  const addAll = (queue: readonly Lease[], from: number) => {
+  const found = new Set<LeaseState>()
+  const addAll = (queue: readonly LeaseState[], from: number) => {
     for (let i = from; i < queue.length && found.size <= LOOKED_AT; i++) found.add(queue[i]!)
   }
-  /** Whether the newcomer wants something of these leases; those who wait for it are found. */
+  /** Whether the newcomer wants something that these leases hold. Adds the waiters for what they hold to `found`. */
   const blocks = (leases: readonly number[]): boolean => {
     for (const id of leases)
       for (const { resource } of findLease(state, id)?.grants ?? []) {
@@ -94,8 +97,8 @@ export function deadlockMessage(path: readonly string[]): string {
   return `waiting would close a cycle: ${path.join(' → ')} → what the asker holds; release that first`
 }
 
-/** The one holder that leaves too little, if it is one alone and will not go by itself: of several, any might make room. */
-function soleObstacle(state: State, resource: Resource, want: WantedResource): Lease | undefined {
+/** The only holder in the way, if there is exactly one and it will not leave by itself. Of several holders, any might make room. */
+function soleObstacle(state: State, resource: Resource, want: WantedResource): LeaseState | undefined {
   const [only] = resource.grants
   if (only === undefined || resource.grants.length > 1 || only.shared || only.lease.status === FROZEN) return undefined
   return only.units + want.units > rule(state, resource.name, 'capacity') ? only.lease : undefined

@@ -1,34 +1,30 @@
 /**
- * How leases end. Every end is safe, not only a lapse: after a revoke, a parent's end, a break, a steal or a cap the holder may still
- * believe, so its units stay frozen until it releases or its running term is over. The timer that runs is the one that ran: when it is
- * due, the holder has stopped believing, exactly as for a lapse.
+ * How leases end. After a revoke, a parent's end, a break, a steal or a cap, the holder may not know yet that its lease has ended. So its units stay frozen
+ * until it releases them or its running term is over. The timer that runs on is the same one: when it is due, the holder has stopped, exactly as for a
+ * lapse.
  */
-import type { Effects } from '../effects.ts'
-import { cancelTimer, emit, emitForGrants, restartTerm } from '../effects.ts'
+
 import type { EventType } from '../event.ts'
-import type { Freed } from '../freed.ts'
 import { utf8Length } from '../name.ts'
-import { rule } from '../policy.ts'
+import { dropLease, findLease, rareOf, touch } from '../state/leases.ts'
+import { dropEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
 import {
   CAP,
-  dropEntry,
-  dropLease,
   FROZEN,
-  findLease,
+  type Freed,
   type Grant,
-  type Lease,
+  type LeaseState,
   LIVE,
-  NO_GRANTS,
-  placeOfGrant,
-  rareOf,
   SLOTS,
   type Slot,
   type State,
   SUSPECT,
   TERM,
-  touch,
   WAITING,
 } from '../state.ts'
+import type { Effects } from './effects.ts'
+import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
+import { rule } from './policy.ts'
 import { leaveQueues } from './queue.ts'
 import { countEntry, review } from './service.ts'
 
@@ -36,7 +32,7 @@ export interface LeaseEnd {
   readonly type: EventType
   readonly cause: string
   readonly by?: string
-  /** The holder itself said so, or its term has run: it does not believe any more. */
+  /** The holder said so, or its term has run out: it does not rely on the lease any more. */
   readonly stopped: boolean
 }
 
@@ -54,7 +50,7 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
       state.history.delete(state.oldest.next().value)
     }
   }
-  // The record of the oldest is written over: one grant after another on one name should leave nothing to collect. Not while it is being saved.
+  // Overwrites the oldest record: repeated grants of one resource should allocate nothing. Not while a snapshot is being taken.
   const oldest = past.length < HISTORY_LENGTH ? undefined : past.shift()
   const record =
     oldest === undefined || state.saving !== undefined
@@ -82,17 +78,17 @@ function removeGrant(grant: Grant, freed: Freed): void {
   freed.add(resource)
 }
 
-function clearTimers(effects: Effects, lease: Lease): void {
+function clearTimers(effects: Effects, lease: LeaseState): void {
   if (lease.rare?.timers === undefined) return
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
-/** What it counts for on its lease. */
+/** The size that counts towards the limit of its lease. */
 export function entryBytes({ key, value }: { readonly key: string; readonly value: string }): number {
   return utf8Length(key) + utf8Length(value)
 }
 
-/** Something about this key has changed: those who wait with an entry for it may be served. The caller settles. */
+/** Frees the resources of waiters that bring an entry with this key: they may be served now. The caller settles. */
 export function reconsider(state: State, key: string): void {
   for (const waiter of state.pending.get(key) ?? [])
     for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
@@ -109,8 +105,8 @@ export function detachEntry(state: State, effects: Effects, key: string, cause: 
   if (service !== undefined) review(state, effects, service)
 }
 
-/** Off the tree and off the list of entries: what an ended lease must not keep, whether its units are frozen or not. */
-function strip(state: State, effects: Effects, lease: Lease, cause: string): void {
+/** Removes from the family and the entries what an ended lease must not keep, whether its units are frozen or not. */
+function strip(state: State, effects: Effects, lease: LeaseState, cause: string): void {
   const rare = lease.rare
   if (rare === undefined) return
   if (rare.entries !== undefined) for (const key of rare.entries) detachEntry(state, effects, key, cause)
@@ -123,8 +119,8 @@ function strip(state: State, effects: Effects, lease: Lease, cause: string): voi
   clearTimers(effects, lease)
 }
 
-/** A waiter leaves: nothing was granted, so nothing is frozen. */
-export function withdraw(state: State, effects: Effects, lease: Lease, cause: string, freed: Freed): void {
+/** A waiter ends. It had no grants, so nothing is frozen. */
+function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: Freed): void {
   touch(state, lease)
   for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
   leaveQueues(state, lease, freed)
@@ -134,19 +130,18 @@ export function withdraw(state: State, effects: Effects, lease: Lease, cause: st
 }
 
 /**
- * Ends a lease and all its descendants in this revision, however deep they hang: a walk and not a recursion, since how deep the stack of
- * calls may grow is not the same on every replica. The caller settles what was freed. `hasStopped`: descendants that end as a release, because their
- * holder does not believe in them any more.
+ * Ends a lease and all its descendants in this revision. A loop and not a recursion: the depth of the call stack is not the same on every replica.
+ * The caller settles the freed resources. `hasStopped`: descendants that end as released, because their holder does not rely on them any more.
  */
 export function end(
   state: State,
   effects: Effects,
-  lease: Lease,
+  lease: LeaseState,
   ending: LeaseEnd,
   freed: Freed,
-  hasStopped?: (child: Lease) => boolean,
+  hasStopped?: (child: LeaseState) => boolean,
 ): void {
-  // Gone already, along with an ancestor that was to be ended as well.
+  // It has ended already, together with an ancestor.
   if (findLease(state, lease.id) !== lease) return
   if (lease.rare?.children === undefined) return endOne(state, effects, lease, ending, freed)
   const pending = [lease]
@@ -162,19 +157,19 @@ export function end(
   }
 }
 
-function endOne(state: State, effects: Effects, lease: Lease, ending: LeaseEnd, freed: Freed): void {
+function endOne(state: State, effects: Effects, lease: LeaseState, ending: LeaseEnd, freed: Freed): void {
   if (lease.status === FROZEN) {
     if (ending.stopped) thaw(state, effects, lease, freed)
   } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
   else endHeld(state, effects, lease, ending, freed)
 }
 
-function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by = '', stopped }: LeaseEnd, freed: Freed): void {
+function endHeld(state: State, effects: Effects, lease: LeaseState, { type, cause, by = '', stopped }: LeaseEnd, freed: Freed): void {
   touch(state, lease)
   emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)
   strip(state, effects, lease, cause)
-  // A suspect's term has run: its holder stopped believing before the grace began.
+  // The term of a suspect lease has run out: its holder stopped before the grace period began.
   const believes = !stopped && lease.status === LIVE && lease.grants.length > 0
   if (lease.status === SUSPECT) state.counts.suspect--
   const delay = type === 'lapsed' ? lockDelay(state, lease) : 0
@@ -193,19 +188,19 @@ function endHeld(state: State, effects: Effects, lease: Lease, { type, cause, by
   effects.timer(lease, TERM)
 }
 
-function dropGrants(lease: Lease, freed: Freed): void {
+function dropGrants(lease: LeaseState, freed: Freed): void {
   for (const grant of lease.grants) removeGrant(grant, freed)
   lease.grants = NO_GRANTS
 }
 
-function lockDelay(state: State, lease: Lease): number {
+function lockDelay(state: State, lease: LeaseState): number {
   let longest = 0
   for (const grant of lease.grants) longest = Math.max(longest, rule(state, grant.resource.name, 'lockDelay'))
   return longest
 }
 
-/** The holder has stopped believing, or was forced: its frozen units are free. */
-function thaw(state: State, effects: Effects, lease: Lease, freed: Freed): void {
+/** The holder has stopped, or the end was forced: the frozen units are free. */
+function thaw(state: State, effects: Effects, lease: LeaseState, freed: Freed): void {
   touch(state, lease)
   state.counts.frozen--
   emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
@@ -214,8 +209,8 @@ function thaw(state: State, effects: Effects, lease: Lease, freed: Freed): void 
   effects.timer(lease, TERM)
 }
 
-/** One grant of a lease that goes on living: only its holder may give it back, so nothing is frozen. */
-export function releaseGrant(state: State, effects: Effects, lease: Lease, grant: Grant, freed: Freed): void {
+/** Releases one grant of a lease that stays. Only the holder may do so, so nothing is frozen. */
+export function releaseGrant(state: State, effects: Effects, lease: LeaseState, grant: Grant, freed: Freed): void {
   touch(state, lease)
   const frozen = lease.status === FROZEN
   emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })

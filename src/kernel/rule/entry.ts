@@ -1,18 +1,19 @@
-/** Entries: keys and values that hang on a lease and go with it, in the same revision. */
+/** Entries: keys and values that are attached to a lease and end with it, in the same revision. */
 
 import { type Attachment, type Delete, MAX_LEASE_BYTES, MAX_LEASE_ENTRIES, type Put } from '../command.ts'
-import { type Effects, startTimer } from '../effects.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
-import { bounded, ttlOutside } from '../policy.ts'
-import { CAP, FROZEN, findLease, type Lease, rareOf, type State, touch, WAITING } from '../state.ts'
+import { findLease, rareOf, touch } from '../state/leases.ts'
+import { CAP, FROZEN, type LeaseState, type State, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, mayTouch } from './authority.ts'
+import { type Effects, startTimer } from './effects.ts'
 import { detachEntry, entryBytes } from './end.ts'
+import { bounded, ttlOutside } from './policy.ts'
 import { forbidden, gone, invalid, refuse, revisionsExhausted } from './refuse.ts'
 import { settle } from './settle.ts'
 
-/** Whether one more entry, or a longer one, is too much for its lease. */
-function tooMuch(state: State, lease: Lease, entry: Attachment): Refused | undefined {
+/** Refuses an entry that is too much for its lease. */
+function tooMuch(state: State, lease: LeaseState, entry: Attachment): Refused | undefined {
   if (state.rules < 2) return undefined
   const { id, rare } = lease
   const there = state.entries.get(entry.key)
@@ -41,7 +42,7 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
   touch(state, lease)
   const rare = rareOf(lease)
   Object.assign(rare, bounded(state, name, rare))
-  // What may live only so long counts from now on, at the latest.
+  // The longest life counts from now on, at the latest.
   if (rare.maxLife > 0 && rare.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, rare.maxLife)
   attach(state, effects, lease, entry)
   settle(state, effects, state.freed)
@@ -49,7 +50,7 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
 }
 
 export function remove(state: State, effects: Effects, { key: name, lease: id }: Delete, key: number): Outcome {
-  // Asked first: whether there is such an entry is nobody else's business.
+  // Checked first: the existence of an entry is not revealed to other keys.
   if (!allowed(state, key, 'register', name)) return forbidden(state, `delete ${name}`)
   const entry = state.entries.get(name)
   if (entry === undefined) return refuse(state, 'NOT_FOUND', `there is no entry ${name}`, { key: name })

@@ -1,21 +1,22 @@
-/** Fences: the highest token that was shown for a name, for resources that cannot keep it themselves. They are never forgotten, so they are few. */
+/** Fences: the highest token shown for a resource, for resources that cannot store it themselves. Fences are never forgotten, so their number is limited. */
 
 import type { Fence } from '../command.ts'
 import { badName } from '../name.ts'
 import type { Outcome } from '../outcome.ts'
-import { nameFence, type State } from '../state.ts'
+import { recordFence } from '../state/resources.ts'
+import type { State } from '../state.ts'
 import { allowed } from './authority.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 
 export const MAX_FENCES = 100_000
-/** So that one key cannot take them from all others. */
+/** One key must not use up all fences. */
 export const FENCES_PER_KEY = 20_000
 
 export function fence(state: State, { resource, token }: Fence, key: number): Outcome {
   const bad = badName(resource)
   if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
   if (!allowed(state, key, 'acquire', resource)) return forbidden(state, `fence ${resource}`)
-  // A token nobody was given would lock out everyone who has one.
+  // A token that was never given out would lock out all holders.
   if (!Number.isSafeInteger(token) || token < 1 || token >= state.nextToken) return invalid(state, `token ${String(token)} was never given`)
   const highest = state.fences.get(resource)
   if (highest !== undefined && token < highest)
@@ -38,6 +39,6 @@ export function fence(state: State, { resource, token }: Fence, key: number): Ou
       `this key has fenced ${FENCES_PER_KEY} resources, as many as one key is allowed: keep the highest token with the resource itself`,
       { limit: FENCES_PER_KEY },
     )
-  nameFence(state, resource, token, key)
+  recordFence(state, resource, token, key)
   return { kind: 'fenced', revision: 0, highest: token }
 }

@@ -1,22 +1,23 @@
 /**
- * Flap damping, after RFC 2439, for keys of registrations: whoever comes and goes too often is listed as suppressed until it has stayed.
+ * Flap damping, after RFC 2439, for the keys of registrations: an instance that comes and goes too often is listed as suppressed until it has stayed.
  *
- * A lapse adds `flapPenalty` to the penalty of its key. With the log's own time t (ticks, never a clock) the penalty falls as
+ * A lapse adds `flapPenalty` to the penalty of its key. With log time t (ticks, never a clock) the penalty decays as
  *
  *     p(t) = p(t₀) · 2^−((t − t₀) / flapHalfLife)
  *
- * worked out in whole numbers: halves by shifting, sixteenths of a half-life by a table. But for the last point, the steps make it at most 4.4 % too high
- * and never too low. Above `flapSuppress` the key is suppressed, at `flapReuse` it is free again. A penalty never exceeds 16 × `flapReuse` (or one flap
- * above `flapSuppress`), so with the defaults nobody is suppressed for more than four half-lives after its last lapse.
+ * computed in integers: halves by shifting, sixteenths of a half-life by a table. Except for the last point, the steps make it at most 4.4 % too high and never
+ * too low. Above `flapSuppress` the key is suppressed, at `flapReuse` it is free again. A penalty never exceeds 16 × `flapReuse` (or one flap above
+ * `flapSuppress`), so with the defaults no key is suppressed for more than four half-lives after its last lapse.
  */
-import { type Effects, emit } from '../effects.ts'
-import { rule } from '../policy.ts'
-import type { Flap, State } from '../state.ts'
 
-/** Keys remembered; beyond that, those that lapsed longest ago are forgotten. */
+import type { Flap, State } from '../state.ts'
+import { type Effects, emit } from './effects.ts'
+import { rule } from './policy.ts'
+
+/** The most keys that are remembered; beyond that, those that lapsed longest ago are forgotten. */
 const MAX_FLAPS = 65_536
 const LONGEST = 16
-/** Looked at for forgetting with each tick. */
+/** How many keys each tick checks for forgetting. */
 const FORGET = 256
 
 /** 2^16 · 2^(−i/16), rounded up. */
@@ -31,12 +32,12 @@ export function decayed(penalty: number, ms: number, halfLife: number): number {
   return Math.floor((Math.floor(penalty / 2 ** halves) * SIXTEENTHS[sixteenth]!) / 65_536)
 }
 
-/** Its penalty by now. */
+/** The present penalty. */
 function current(state: State, key: string, { penalty, at }: Flap): number {
   return decayed(penalty, state.elapsed - at, rule(state, key, 'flapHalfLife'))
 }
 
-/** The key has lapsed. */
+/** Adds the penalty of a lapse. */
 export function charge(state: State, key: string): void {
   const penalty = rule(state, key, 'flapPenalty')
   if (penalty === 0) return
@@ -58,7 +59,7 @@ function forgetFlap(state: State, key: string): void {
   state.suppressed.delete(key)
 }
 
-/** Time has passed: those whose penalty has fallen far enough are free again, and what hardly counts any more is forgotten. */
+/** Log time has passed: frees keys whose penalty has decayed enough, and forgets negligible penalties. */
 export function decayFlaps(state: State, effects: Effects): void {
   for (const key of state.suppressed) {
     const flap = state.flaps.get(key)!

@@ -1,21 +1,22 @@
-/** Policies, keys, fences, and what concerns the log as a whole. */
+/** Policies, keys, and commands that concern the log as a whole: upgrade and generation. */
 
 import { type CreateKey, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from '../command.ts'
-import { type Effects, emit, restartTerm, startQuiet } from '../effects.ts'
 import { LOST } from '../event.ts'
 import { badName, badPrefix, normalPrefix, under } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
-import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from '../policy.ts'
-import { COUNTER_LIMIT, type State, touch, WAITING } from '../state.ts'
+import { touch } from '../state/leases.ts'
+import { COUNTER_LIMIT, type State, WAITING } from '../state.ts'
 import { allowed, isAdmin } from './authority.ts'
+import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
 import { end } from './end.ts'
+import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
 import { judgeWaiter, pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
 
 const MAX_KEYS = 10_000
-/** So that there is room above what was seen, and the number of a lease's timer is still a safe integer. */
+/** Leaves room above the counters that were seen; timer ids must stay safe integers. */
 const SEEN_LIMIT = 2 ** 49
 
 export function policy(state: State, effects: Effects, { prefix: given, rules }: Policy, key: number): Outcome {
@@ -37,13 +38,13 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
         limit: MAX_POLICIES,
       },
     )
-  } else state.policies.set(prefix, { ...rules }) // the caller may go on to use its own
+  } else state.policies.set(prefix, { ...rules }) // a copy: the caller may change its object
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
   for (const lease of state.leases.values()) {
     if (lease.status !== WAITING || !lease.rare!.wants.some(want => under(prefix, want.resource))) continue
     judgeWaiter(state, lease)
-    // One that is passed over from now on makes way in every queue that it stands in.
+    // A waiter that is passed over from now on makes way in all its queues.
     for (const want of lease.rare!.wants)
       if (state.rules >= 2 || under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
   }
@@ -72,7 +73,7 @@ export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key
   const there = state.keys.get(id)
   if (!isAdmin(state, key)) return forbidden(state, 'revoke keys')
   if (there === undefined) return refuse(state, 'NOT_FOUND', `there is no key ${id}`)
-  // Nobody could make another; and without any key left a server is open to everyone who reaches it.
+  // Without an admin key no other key could be made; and without any key a server is open to every client that can reach it.
   if (key !== 0 && isAdmin(state, id) && ![...state.keys.keys()].some(other => other !== id && isAdmin(state, other)))
     return invalid(
       state,
@@ -80,8 +81,8 @@ export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key
     )
   state.keys.delete(id)
   emit(state, effects, 'key', undefined, { key: there.name, cause: 'revoked' })
-  // What it holds runs out; what it waits for it will never be granted, and nobody is to stand behind that. A key's scopes never change: so
-  // whoever is still in a queue is entitled to what it waits for.
+  // The leases of the key run out. Its waiters will never be granted anything, and must not block others. The scopes of a key never change, so every
+  // other waiter is still entitled to what it waits for.
   const { freed } = state
   const waiting = [...state.leases.values()].filter(lease => lease.key === id && lease.status === WAITING)
   for (const lease of waiting) end(state, effects, lease, { type: 'revoked', cause: 'unkeyed', stopped: true }, freed)
@@ -100,7 +101,7 @@ export function upgrade(state: State, effects: Effects, { rules }: Upgrade, key:
   for (const lease of state.leases.values()) {
     if (lease.status !== WAITING) continue
     judgeWaiter(state, lease)
-    // Those behind one that is passed over from now on may be served. Nothing is, while leases are on their way.
+    // Waiters behind one that is passed over from now on may be served, unless leases are being moved.
     if (lease.rare!.passed !== undefined && state.moved === undefined)
       for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
   }
@@ -124,11 +125,11 @@ export function generation(
   state.nextToken = Math.max(state.nextToken, token + 1)
   state.revision = Math.max(state.revision, revision)
   state.nextKey = Math.max(state.nextKey, nextKey)
-  // A quiet that runs already is not cut short by a second loss.
+  // A second loss must not shorten a quiet period that is already running.
   const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
   if (length > 0) startQuiet(state, effects, length)
   if (state.rules >= 2) state.lineage.generation = { index: state.index, quiet: length }
-  // Renewals may be among what was lost: nobody can know when a term began, so each begins again.
+  // Renewals may be among the lost records. When each term began is unknown, so each begins again.
   for (const held of state.leases.values()) {
     touch(state, held)
     restartTerm(state, effects, held, held.term)

@@ -1,11 +1,12 @@
-/** Moving house: a log whose leases have left decides nothing any more, so that no grant can be made in two places. */
+/** Moving leases to another log: a log whose leases have left decides nothing any more, so that no grant is made in two logs. */
 
 import type { Command, Move } from '../command.ts'
-import { type Effects, emit, restartTerm, startQuiet, startTimer } from '../effects.ts'
 import { badText } from '../name.ts'
 import { done, nothing, type Outcome, type Refused } from '../outcome.ts'
-import { type State, touch } from '../state.ts'
+import { touch } from '../state/leases.ts'
+import type { State } from '../state.ts'
 import { isAdmin } from './authority.ts'
+import { type Effects, emit, restartTerm, startQuiet, startTimer } from './effects.ts'
 import { forbidden, invalid, refuse } from './refuse.ts'
 
 const PLACE_BYTES = 2_048
@@ -20,12 +21,12 @@ export function move(state: State, effects: Effects, { to = '', stay = false, si
   if (state.awaiting) return invalid(state, 'move: leases are on their way into this log, and only who carries them can end that')
   if (moved) {
     if (to === moved) return done()
-    // Whatever was granted since was granted there: were they to come back, or to go elsewhere from here, it could be granted twice.
+    // Grants since then were made there. Moving back, or elsewhere from here, could grant the same units twice.
     return refuse(state, 'INVALID', `the leases of this log have moved to ${moved}: what concerns them is said there`, { moved })
   }
   if (stay || to !== '') {
     if (stay && moved === undefined) return invalid(state, 'move: nothing has left')
-    // Their copy may be older than what was granted here since they were told to stay. On their way, no revision passes.
+    // The copy may be older than grants made here after the move was cancelled. While leases are being moved, the revision stays.
     if (moved === undefined || (since ?? state.revision) !== state.revision) return invalid(state, 'move: it has been called off since')
   } else if (moved !== undefined)
     return refuse(state, 'INVALID', 'the leases of this log are on their way to another already', { moving: true })
@@ -35,7 +36,7 @@ export function move(state: State, effects: Effects, { to = '', stay = false, si
   return done()
 }
 
-/** From here on the log decides nothing: whatever it would decide, those who read what was carried into it would not know. */
+/** The log decides nothing from here on: replicas that read the moved leases would not know its decisions. */
 function expect(state: State, effects: Effects): Outcome {
   const { leases, policies, keys } = state
   if (state.awaiting)
@@ -61,7 +62,7 @@ function arrive(state: State, effects: Effects): Outcome {
   return done()
 }
 
-/** What was due meanwhile did not count, and how long anything ran is not known where it arrives: later is always safe. */
+/** `due` proposals were ignored meanwhile, and the new log does not know how long timers have run. A later end is always safe. */
 function startAnew(state: State, effects: Effects): void {
   for (const lease of state.leases.values()) {
     touch(state, lease)
@@ -72,8 +73,8 @@ function startAnew(state: State, effects: Effects): void {
   if (state.quiet !== undefined) startQuiet(state, effects, state.quiet.duration)
 }
 
-/** The answer of a log whose leases have left; undefined for what concerns the log itself. */
-export function elsewhere(state: State, place: string, { kind }: Command): Outcome | undefined {
+/** The answer of a log whose leases have left; undefined for commands that concern the log itself. */
+export function refusalOfMovedLog(state: State, place: string, { kind }: Command): Outcome | undefined {
   switch (kind) {
     case 'move':
     case 'run':
@@ -86,11 +87,11 @@ export function elsewhere(state: State, place: string, { kind }: Command): Outco
     case 'tick':
       return nothing()
     default:
-      return away(state, place)
+      return movedAway(state, place)
   }
 }
 
-export function away(state: State, place: string): Refused {
+export function movedAway(state: State, place: string): Refused {
   if (place !== '') return refuse(state, 'UNAVAILABLE', `the leases of this log have moved to ${place}: ask there`, { moved: place })
   const way = state.awaiting ? 'into this log' : 'to another log'
   return refuse(state, 'UNAVAILABLE', `leases are on their way ${way}: ask again in a moment`, { moving: true })

@@ -1,35 +1,20 @@
 /** What operators and givers do to leases: revoke, break, recall, transfer. */
 
 import type { Break, Recall, Revoke, Transfer, Want } from '../command.ts'
-import { type Effects, emit, startTimer } from '../effects.ts'
 import { badName, badPrefix, badText, under } from '../name.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
-import { TTL_LIMIT } from '../policy.ts'
-import {
-  agedOf,
-  BREAK,
-  FROZEN,
-  findLease,
-  hangOn,
-  type Lease,
-  LIVE,
-  openLease,
-  rareOf,
-  SLOTS,
-  type Slot,
-  type State,
-  TERM,
-  touch,
-  UNCLAIMED,
-  WAITING,
-} from '../state.ts'
+import { addChild, findLease, openLease, rareOf, touch, UNCLAIMED } from '../state/leases.ts'
+import { agedOf } from '../state/timers.ts'
+import { BREAK, FROZEN, type LeaseState, LIVE, SLOTS, type Slot, type State, TERM, WAITING } from '../state.ts'
 import { allowed, beyond, mayHave, mayRelease, mayTouch, namesHeld, namesOf, outOfReach } from './authority.ts'
+import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
+import { TTL_LIMIT } from './policy.ts'
 import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 
-/** Tells the holders of a resource that someone would like it. */
+/** Asks the holders of a resource to give it back. */
 export function recall(state: State, effects: Effects, name: string, by: string): void {
   for (const { lease, token } of state.resources.get(name)?.grants ?? []) {
     if (lease.status === FROZEN) continue
@@ -49,19 +34,19 @@ export function revoke(state: State, effects: Effects, { target, force = false, 
   return done()
 }
 
-function revokeTargets(state: State, target: Revoke['target'], key: number): readonly Lease[] | Refused {
-  const mayRevoke = (lease: Lease): boolean => mayRelease(state, key, lease) || outOfReach(state, key, 'revoke', lease) === undefined
+function revokeTargets(state: State, target: Revoke['target'], key: number): readonly LeaseState[] | Refused {
+  const mayRevoke = (lease: LeaseState): boolean => mayRelease(state, key, lease) || outOfReach(state, key, 'revoke', lease) === undefined
   if ('lease' in target) {
     const lease = findLease(state, target.lease)
     if (lease === undefined) return gone(state, target.lease)
     if (mayRevoke(lease)) return [lease]
-    // Whoever may revoke some of it is told why that is not enough; to all others it is as good as gone.
+    // A key that may revoke a part of it learns why that is not enough; for all other keys the lease is reported as gone.
     const concerned = namesOf(lease).some(name => allowed(state, key, 'revoke', name))
     return concerned ? beyond(state, key, 'revoke', lease)! : gone(state, target.lease)
   }
   const bad = 'holder' in target ? badName(target.holder) : badPrefix(target.prefix)
   if (bad !== undefined) return invalid(state, `what to revoke ${bad}`)
-  const concerned = (lease: Lease): boolean => {
+  const concerned = (lease: LeaseState): boolean => {
     if ('holder' in target) return lease.holder.name === target.holder
     const prefix = target.prefix
     return (
@@ -93,45 +78,51 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const meant = recipient(state, wants, to, incarnation)
   // As with a release: an administrator cannot say for the holder that it has stopped.
   const stopped = command.stopped === true && (key === 0 || key === lease.key)
-  // What is freed goes to the recipient: those who wait are looked at only afterwards.
+  // The freed units go to the recipient; the waiters are served only afterwards.
   const { freed } = state
   end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
-  // Of a name alone nobody knows with which key it comes: not with the giver's, which has given it away, and may have been revoked.
+  // A name alone does not tell which key its process uses. It cannot be the giver's key, which has given the lease away and may have been revoked.
   const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
-  // In the quiet after a loss nothing is granted: what it held may be another's by entries that were lost.
+  // In the quiet period after a loss nothing is granted: lost records may have granted the same units to another lease.
   const atOnce = stopped && (state.quiet === undefined || state.rules < 2)
-  const heir = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
-  if (maxLife > 0 || grace > 0) Object.assign(rareOf(heir), { maxLife, grace })
-  if (owner !== 0) rareOf(heir).handed = true
-  if (meant === undefined && incarnation === undefined) rareOf(heir).open = true
-  effects.timer(heir, TERM)
-  if (parent !== undefined) hangOn(state, parent, heir)
-  // What was running out goes on to do so: to pass a lease on and back would else make it immortal.
-  for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, heir, slot as Slot, timer)
-  if (running.length > 0) rareOf(heir).by = by
-  if (atOnce) grant(state, effects, heir, wants)
+  const received = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
+  if (maxLife > 0 || grace > 0) Object.assign(rareOf(received), { maxLife, grace })
+  if (owner !== 0) rareOf(received).handed = true
+  if (meant === undefined && incarnation === undefined) rareOf(received).open = true
+  effects.timer(received, TERM)
+  if (parent !== undefined) addChild(state, parent, received)
+  // Timers that were running continue: otherwise a lease that is passed back and forth would never end.
+  for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, received, slot as Slot, timer)
+  if (running.length > 0) rareOf(received).by = by
+  if (atOnce) grant(state, effects, received, wants)
   else {
-    Object.assign(rareOf(heir), { wants, rank: FIRST_IN_LINE })
-    enqueue(state, effects, heir)
-    // Sharing, or beside the giver in a pool, it need not wait.
+    Object.assign(rareOf(received), { wants, rank: FIRST_IN_LINE })
+    enqueue(state, effects, received)
+    // It need not wait for shared grants, or if a pool has room beside the giver.
     for (const want of wants) freed.add(state.resources.get(want.resource)!)
   }
   settle(state, effects, freed)
-  return done(heir.id)
+  return done(received.id)
 }
 
-function inherit(state: State, effects: Effects, heir: Lease, slot: Slot, { duration, aged }: { duration: number; aged: number }): void {
-  startTimer(state, effects, heir, slot, duration)
-  rareOf(heir).timers![slot]!.aged = aged
-  effects.timer(heir, slot)
+function inherit(
+  state: State,
+  effects: Effects,
+  received: LeaseState,
+  slot: Slot,
+  { duration, aged }: { duration: number; aged: number },
+): void {
+  startTimer(state, effects, received, slot, duration)
+  rareOf(received).timers![slot]!.aged = aged
+  effects.timer(received, slot)
 }
 
 /**
- * A lease of whoever is meant, by which it is known which process that is and with which key it comes: one that waits for some of this, or
- * the first of the incarnation that was named. Not what its key may neither acquire nor renew: names are free for anyone to take.
+ * A lease of the intended recipient, which tells its process and its key: a waiter for one of the resources, or the first lease of the named incarnation.
+ * Not if its key may neither acquire nor renew the resources: every client may use any holder name.
  */
-function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): Lease | undefined {
-  const isMeant = ({ holder, status, key }: Lease) =>
+function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): LeaseState | undefined {
+  const isMeant = ({ holder, status, key }: LeaseState) =>
     holder.name === to &&
     (incarnation === undefined || holder.incarnation === incarnation) &&
     status !== FROZEN &&
@@ -140,7 +131,7 @@ function recipient(state: State, wants: readonly Required<Want>[], to: string, i
     const waiter = state.resources.get(resource)?.queue.find(isMeant)
     if (waiter !== undefined) return waiter
   }
-  // An incarnation is numbered after its first lease. `state.holders` says nothing that a replica begun from a snapshot would say, too.
+  // An incarnation is the id of its first lease. `state.holders` cannot be used: a replica that began with a snapshot may have another one.
   const first = incarnation === undefined ? undefined : findLease(state, incarnation)
   return first !== undefined && isMeant(first) ? first : undefined
 }
@@ -187,10 +178,10 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
 }
 
 /**
- * Where a break of this length would run, or undefined when it could change nothing. One that runs is never replaced: how much of it is
- * left nobody here can know, and a second break may only shorten. `full`: it could, and there is no room for it.
+ * The timer slot for a break after this time, or undefined if it would change nothing. A running break is never replaced: how much of it is left is unknown
+ * here, and a second break may only shorten it. `full`: it would shorten it, but there is no free slot.
  */
-function breakSlot(lease: Lease, after: number): Slot | 'full' | undefined {
+function breakSlot(lease: LeaseState, after: number): Slot | 'full' | undefined {
   const timers = lease.rare?.timers
   for (let slot = BREAK as Slot; slot < SLOTS; slot++) {
     const running = timers?.[slot]

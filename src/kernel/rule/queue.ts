@@ -1,29 +1,30 @@
-/** Who may take what is free, and who waits for it. The order of a queue is the same wherever a waiter stands in it, so waiting for several things cannot lock up. */
+/** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
 import type { Want } from '../command.ts'
-import type { Effects } from '../effects.ts'
-import { cancelTimer, emit, emitForGrant, startTimer } from '../effects.ts'
-import type { Freed } from '../freed.ts'
-import { rule } from '../policy.ts'
-import { CAP, FROZEN, HOLD, type Lease, LIVE, type Resource, resourceOf, type State, touch, withGrant } from '../state.ts'
+import { touch } from '../state/leases.ts'
+import { resourceOf, withGrant } from '../state/resources.ts'
+import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
+import type { Effects } from './effects.ts'
+import { cancelTimer, emit, emitForGrant, startTimer } from './effects.ts'
+import { rule } from './policy.ts'
 
 export type WantedResource = Required<Want>
 
-/** The rank of a thief or an heir: before everyone who merely waits. */
+/** The rank of a steal, or of the recipient of a transfer: before all ordinary waiters. */
 export const FIRST_IN_LINE = -1e15
-/** The rank of who takes by force: before those as well, or what it frees would be theirs and it would wait. */
+/** The rank of a forced steal: before other steals and recipients as well. Otherwise the units that it frees would go to them, and it would wait. */
 export const BY_FORCE = -2e15
 
-function isBefore(waiter: Lease, rank: number, id: number): boolean {
+function isBefore(waiter: LeaseState, rank: number, id: number): boolean {
   return waiter.rare!.rank < rank || (waiter.rare!.rank === rank && waiter.id < id)
 }
 
-/** Whether one waiter's turn is before another's, wherever they stand. */
-export function standsBefore(one: Lease, other: Lease): boolean {
+/** Whether one waiter comes before another, in every queue. */
+export function standsBefore(one: LeaseState, other: LeaseState): boolean {
   return isBefore(one, other.rare!.rank, other.id)
 }
 
-/** Where `rank`, `id` stands or would stand. */
-export function place(queue: readonly Lease[], rank: number, id: number): number {
+/** The index of `rank`, `id` in a queue, present or not. */
+export function place(queue: readonly LeaseState[], rank: number, id: number): number {
   let low = 0
   let high = queue.length
   while (low < high) {
@@ -34,7 +35,7 @@ export function place(queue: readonly Lease[], rank: number, id: number): number
   return low
 }
 
-export function positionOf(resource: Resource, lease: Lease): number {
+export function positionOf(resource: Resource, lease: LeaseState): number {
   return place(resource.queue, lease.rare!.rank, lease.id)
 }
 
@@ -45,17 +46,17 @@ function room(state: State, resource: Resource | undefined, want: WantedResource
   return resource.sharers === 0 && resource.used + want.units <= capacity
 }
 
-/** Whether there is as much of it at all, whoever holds it now. */
+/** Whether the capacity allows it at all, whatever is held now. */
 export function exists(state: State, want: WantedResource): boolean {
   const capacity = rule(state, want.resource, 'capacity')
   return want.shared ? capacity > 0 : want.units <= capacity
 }
 
 /**
- * Works out where one who waits is passed over. A capacity that was lowered after it came may leave less than it wants: it keeps its place, for the
- * capacity may be raised again, but nobody is to wait behind what cannot be served. Asked for whenever its wants or their policies change.
+ * Finds the queues that pass a waiter over. A capacity that was lowered after its request may be less than it wants: the waiter keeps its place, because the
+ * capacity may be raised again, but must not block others meanwhile. Called whenever its wants or their policies change.
  */
-export function judgeWaiter(state: State, lease: Lease): void {
+export function judgeWaiter(state: State, lease: LeaseState): void {
   const rare = lease.rare!
   rare.passed = undefined
   if (state.rules < 2) return
@@ -66,12 +67,12 @@ export function judgeWaiter(state: State, lease: Lease): void {
   rare.passed = new Set((isHopeless ? wants : lacking).map(want => want.resource))
 }
 
-/** Whether those behind it have to wait for it. */
-export function blocks(waiter: Lease, resource: Resource): boolean {
+/** Whether the waiters behind it have to wait for it. */
+export function blocks(waiter: LeaseState, resource: Resource): boolean {
   return waiter.rare!.passed?.has(resource.name) !== true
 }
 
-/** Nobody overtakes in a `fifo` queue: a newcomer may only take what is free when it would stand first, but for those who are passed over. */
+/** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
 function mayTake(state: State, resource: Resource | undefined, want: WantedResource, rank: number, id: number): boolean {
   if (!room(state, resource, want)) return false
   if (resource === undefined || resource.queue.length === 0) return true
@@ -81,7 +82,7 @@ function mayTake(state: State, resource: Resource | undefined, want: WantedResou
   return true
 }
 
-/** Which of `wants` it would get now: all, or the first `any` of them; undefined when it must wait. */
+/** Which of `wants` would be granted now: all, or the first `any` of them; undefined: it must wait. */
 export function choose(
   state: State,
   wants: readonly WantedResource[],
@@ -103,8 +104,8 @@ export function choose(
   return undefined
 }
 
-/** The caller has touched the lease, or just made it. */
-export function grant(state: State, effects: Effects, lease: Lease, wants: readonly WantedResource[]): void {
+/** The caller has touched the lease, or just created it. */
+export function grant(state: State, effects: Effects, lease: LeaseState, wants: readonly WantedResource[]): void {
   lease.status = LIVE
   lease.since = state.wall
   if (wants.length > 0 && lease.term > state.longest) state.longest = lease.term
@@ -118,12 +119,12 @@ export function grant(state: State, effects: Effects, lease: Lease, wants: reado
     emitForGrant(state, effects, 'granted', lease, given)
   }
   const maxLife = lease.rare?.maxLife ?? 0
-  // One that was passed on has it already.
+  // A transferred lease has inherited its cap already.
   if (maxLife > 0 && lease.rare?.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, maxLife)
   for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
 }
 
-export function enqueue(state: State, effects: Effects, lease: Lease): void {
+export function enqueue(state: State, effects: Effects, lease: LeaseState): void {
   joinQueues(state, lease)
   for (const want of lease.rare!.wants) {
     emit(state, effects, 'queued', lease, { resource: want.resource })
@@ -131,7 +132,7 @@ export function enqueue(state: State, effects: Effects, lease: Lease): void {
   }
 }
 
-export function joinQueues(state: State, lease: Lease): void {
+export function joinQueues(state: State, lease: LeaseState): void {
   const { wants, rank, holding } = lease.rare!
   judgeWaiter(state, lease)
   state.counts.waiting++
@@ -144,25 +145,25 @@ export function joinQueues(state: State, lease: Lease): void {
   for (const { key } of lease.rare!.pending) enlist(state.pending, key, lease)
 }
 
-function enlist<K>(lists: Map<K, Set<Lease>>, name: K, lease: Lease): void {
+function enlist<K>(lists: Map<K, Set<LeaseState>>, name: K, lease: LeaseState): void {
   const waiters = lists.get(name)
   if (waiters === undefined) lists.set(name, new Set([lease]))
   else waiters.add(lease)
 }
 
-function strike<K>(lists: Map<K, Set<Lease>>, name: K, lease: Lease): void {
+function strike<K>(lists: Map<K, Set<LeaseState>>, name: K, lease: LeaseState): void {
   const waiters = lists.get(name)!
   waiters.delete(lease)
   if (waiters.size === 0) lists.delete(name)
 }
 
-/** Someone waits: holders that a policy limits to so long while others wait begin to count. */
+/** A waiter has come: starts the HOLD timer of holders whose policy limits holding while others wait. */
 export function pressHolders(state: State, effects: Effects, resource: Resource): void {
   const { grants } = resource
   if (resource.pressed === grants.length) return
   const maxHold = rule(state, resource.name, 'maxHold')
   if (maxHold === 0) return
-  // Those before were seen when the last waiter came: twenty thousand who share it are not asked again for each.
+  // The grants before were handled when the last waiter came: with twenty thousand sharers, each waiter must not visit all of them.
   for (; resource.pressed < grants.length; resource.pressed++) {
     const { lease } = grants[resource.pressed]!
     if (lease.status === FROZEN || lease.rare?.timers?.[HOLD] !== undefined) continue
@@ -171,14 +172,14 @@ export function pressHolders(state: State, effects: Effects, resource: Resource)
   }
 }
 
-/** This holder need not count any more, until another waiter comes. */
-export function relaxHolder(effects: Effects, lease: Lease): void {
+/** Stops the HOLD timer of a holder until another waiter comes. */
+export function relaxHolder(effects: Effects, lease: LeaseState): void {
   cancelTimer(effects, lease, HOLD)
   for (const { resource } of lease.grants) resource.pressed = 0
 }
 
-/** Takes it out of every queue; what it stood in the way of is looked at by `settle`. */
-export function leaveQueues(state: State, lease: Lease, freed: Freed): void {
+/** Removes a waiter from all its queues. `settle` then serves the waiters that it blocked. */
+export function leaveQueues(state: State, lease: LeaseState, freed: Freed): void {
   state.counts.waiting--
   for (const want of lease.rare!.wants) {
     const resource = state.resources.get(want.resource)!

@@ -1,4 +1,4 @@
-/** Refusals: answers that changed nothing. */
+/** Refusals: outcomes that changed nothing. */
 import type { RefusalCode, Refused } from '../outcome.ts'
 import { COUNTER_LIMIT, type State } from '../state.ts'
 
@@ -15,19 +15,19 @@ export function gone(state: State, lease: number): Refused {
   return refuse(state, 'GONE', `lease ${lease} has ended, or never was: acquire a new one`, { lease })
 }
 
-/** With `facts`: because of what it met, and not of the key alone. */
+/** With `facts`: refused because of the state, not because of the key alone. */
 export function forbidden(state: State, what: string, facts?: Refused['facts']): Refused {
   return refuse(state, 'FORBIDDEN', `this key may not ${what}: ask whoever administers keys for the scope`, facts)
 }
 
-/** Whether a command that makes a lease can be carried out: numbers are never given twice, so they end somewhere. */
+/** Refuses commands that create a lease when the counters are exhausted: ids are never reused. */
 export function exhausted(state: State): Refused | undefined {
   const { rules, nextLease, nextToken } = state
   if (rules >= 2 && (nextLease >= COUNTER_LIMIT || nextToken >= COUNTER_LIMIT)) return spent(state)
   return revisionsExhausted(state)
 }
 
-/** As `exhausted`, for what only makes a revision. */
+/** As `exhausted`, for commands that only need a revision. */
 export function revisionsExhausted(state: State): Refused | undefined {
   return state.rules >= 2 && state.revision >= COUNTER_LIMIT ? spent(state) : undefined
 }

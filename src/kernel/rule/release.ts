@@ -1,10 +1,11 @@
-/** Releasing: the holder itself says that it has stopped. */
+/** Releasing: the holder says that it has stopped. */
 
 import type { Release } from '../command.ts'
-import type { Effects } from '../effects.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
-import { FROZEN, findLease, type Lease, type State } from '../state.ts'
+import { findLease } from '../state/leases.ts'
+import { FROZEN, type LeaseState, type State } from '../state.ts'
 import { mayRelease, mayTouch } from './authority.ts'
+import type { Effects } from './effects.ts'
 import { end, type LeaseEnd, releaseGrant } from './end.ts'
 import { forbidden, gone, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -28,15 +29,15 @@ export function release(state: State, effects: Effects, command: Release, key: n
   const only = command.resource === undefined ? undefined : lease.grants.find(given => given.resource.name === command.resource)
   if (only !== undefined && (key === 0 || key === lease.key) && !(lease.status === FROZEN && lease.grants.length === 1))
     releaseGrant(state, effects, lease, only, freed)
-  // Only who has the lease's own key can say that its holder has stopped; an administrator's release is a revocation.
+  // Only the lease's own key can say that its holder has stopped; an administrator's release is a revocation.
   else if (key !== 0 && key !== lease.key) end(state, effects, lease, { type: 'revoked', cause: 'revoked', stopped: false }, freed)
   else end(state, effects, lease, RELEASED, freed, state.rules >= 2 ? stoppedChildren(command, key) : undefined)
   settle(state, effects, freed)
   return done()
 }
 
-/** Which of those that end with it are released, too: the holder has said so, and has their key. */
-function stoppedChildren({ stopped = [] }: Release, key: number): ((child: Lease) => boolean) | undefined {
+/** The descendants that are released as well: the holder has named them, and has their key. */
+function stoppedChildren({ stopped = [] }: Release, key: number): ((child: LeaseState) => boolean) | undefined {
   if (stopped.length === 0) return undefined
   const named = new Set(stopped)
   return child => named.has(child.id) && (key === 0 || key === child.key)

@@ -1,16 +1,17 @@
-/** Renewing: never brings back what ended. */
+/** Renewing: restarts the terms of leases, and never revives a lease that has ended. */
 
 import type { Renew } from '../command.ts'
-import { type Effects, emit, restartTerm } from '../effects.ts'
 import { GONE, type Outcome } from '../outcome.ts'
-import { FIRST_TERM, FROZEN, findLease, type Lease, LIVE, rekey, type State, SUSPECT, touch, UNCLAIMED, WAITING } from '../state.ts'
+import { findLease, rekey, touch, UNCLAIMED } from '../state/leases.ts'
+import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../state.ts'
 import { mayRenew } from './authority.ts'
+import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
 import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
 import { settle } from './settle.ts'
 
-/** Renewals in one command. */
+/** The most renewals in one command. */
 export const MAX_RENEWALS = 10_000
 
 export function renew(state: State, effects: Effects, { leases, waiting = false }: Renew, key: number): Outcome {
@@ -19,7 +20,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
   const ttls: number[] = []
   for (const id of leases) {
     const lease = findLease(state, id)
-    // A foreign lease is as good as gone: its existence is nobody else's business.
+    // A lease of another key is reported as gone: its existence is not revealed.
     if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease)) {
       ttls.push(GONE)
       continue
@@ -33,7 +34,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
       rekey(state, lease, key)
       for (const name of lease.rare?.entries ?? []) reconsider(state, name)
     }
-    // Whoever keeps it alive has taken it, though it did not say which process it is.
+    // The process that renews the lease has taken it, though it did not claim it by incarnation.
     if (!lease.confirmed && lease.rare?.open === true) lease.rare.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) lease.confirmed = true
@@ -44,7 +45,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
   return { kind: 'renewed', revision: 0, ttls }
 }
 
-function recover(state: State, effects: Effects, lease: Lease): void {
+function recover(state: State, effects: Effects, lease: LeaseState): void {
   lease.status = LIVE
   if (lease.rare !== undefined) lease.rare.slowed = 0
   state.counts.suspect--
@@ -52,8 +53,8 @@ function recover(state: State, effects: Effects, lease: Lease): void {
   countSuspect(state, effects, lease, -1)
 }
 
-/** What hangs on it, by name: its grants and its entries, or just the lease. */
-export function emitForAll(state: State, effects: Effects, type: 'suspected' | 'recovered', lease: Lease): void {
+/** Emits an event for each grant and entry; if there are none, one for the lease. */
+export function emitForAll(state: State, effects: Effects, type: 'suspected' | 'recovered', lease: LeaseState): void {
   for (const given of lease.grants) emit(state, effects, type, lease, { resource: given.resource.name, token: given.token })
   const entries = lease.rare?.entries
   for (const key of entries ?? []) emit(state, effects, type, lease, { key })

@@ -1,24 +1,25 @@
 /**
- * Registrations: entries `services/SERVICE/INSTANCE`, and what is done so that a hiccup does not empty a service.
+ * Registrations: entries `services/SERVICE/INSTANCE`, and the protection of a service against a hiccup that would empty it.
  *
- * What the kernel sees of renewals that did not come is `due`. A registration in its grace is one that did not renew within its ttl, so
- * with n registrations of a service and s of them suspect, (n − s) / n is the share of expected renewals that came. Hence, per service:
+ * The kernel sees missing renewals only as `due`. A registration in its grace period did not renew within its ttl, so with n registrations of a service, s of
+ * them suspect, (n − s) / n is the share of expected renewals that came. Hence, per service:
  *
  * - **Self-preservation** begins when s > max(2, n · (100 − preserveShare) / 100) and n ≥ preserveLeast, and ends when s has fallen to
- *   max(2, half of that). Meanwhile a registration whose grace has run stays suspect for another ttl, again and again, but for no
- *   more than `preserveMost` ms since it last renewed; and its lapse is not held against it.
- * - **Sweeps**: of the n ≥ preserveLeast registrations there were when lapses began, at most max(2, n · sweepShare / 100) lapse in one sweep of 5 s of the log's
- *   own time. The others stay suspect until the next.
+ *   max(2, half of that). Meanwhile a registration whose grace period is over stays suspect for another ttl, repeatedly, for at most `preserveMost` ms
+ *   since its last renewal; and its lapse adds no flap penalty.
+ * - **Sweeps**: of the n ≥ preserveLeast registrations that existed when lapses began, at most max(2, n · sweepShare / 100) lapse in one sweep of 5 s of log
+ *   time. The others stay suspect until the next sweep.
  *
- * Both only ever make an end later, and only that of a lease which carries registrations and nothing else: no units, no children, no other
- * entries. Both are bounded by what is counted on the lease itself, whether or not the log's time goes on.
+ * Both only delay the end of a lease, and only if it carries registrations and nothing else: no units, no children, no other entries. Both are bounded by a
+ * count on the lease itself, even if log time stands still.
  */
-import { type Effects, emit } from '../effects.ts'
-import { rule } from '../policy.ts'
-import { type Attached, type Lease, type State, SUSPECT, type Upkeep, WAITING } from '../state.ts'
-import { charge } from './flap.ts'
 
-/** So few may always go: a service of one or two is never kept by what is meant for many. */
+import { type Attached, type LeaseState, type State, SUSPECT, type Upkeep, WAITING } from '../state.ts'
+import { type Effects, emit } from './effects.ts'
+import { charge } from './flap.ts'
+import { rule } from './policy.ts'
+
+/** This many may always lapse: the protection of many must not keep a service of one or two alive. */
 const FEW = 2
 export const SWEEP = 5_000
 
@@ -28,15 +29,15 @@ export function isRegistry(key: string): boolean {
   return key.startsWith(ROOT)
 }
 
-/** `services/SERVICE` when this is the key of a registration. */
-export function serviceOf(key: string): string | undefined {
+/** `services/SERVICE` if this is the key of a registration. */
+function serviceOf(key: string): string | undefined {
   if (!isRegistry(key)) return undefined
   const slash = key.indexOf('/', ROOT.length)
   return slash === -1 || key.indexOf('/', slash + 1) !== -1 ? undefined : key.slice(0, slash)
 }
 
-/** A lease that carries registrations and nothing else; and waits for nothing, or a dead waiter would stall its queue. */
-export function isRegistration({ status, grants, rare }: Lease): boolean {
+/** A lease that carries registrations and nothing else. Not a waiter: a dead waiter would stall its queue. */
+function isRegistration({ status, grants, rare }: LeaseState): boolean {
   if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
   let any = false
   for (const key of rare.entries) {
@@ -46,14 +47,14 @@ export function isRegistration({ status, grants, rare }: Lease): boolean {
   return any
 }
 
-/** Its registrations were all taken over: what is left of it is of no use to anyone. */
-export function isLeftover({ status, grants, rare }: Lease): boolean {
+/** All registrations of the lease were taken over: the rest of it is useless. */
+export function isLeftover({ status, grants, rare }: LeaseState): boolean {
   if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
   for (const key of rare.entries) if (!isRegistry(key) || serviceOf(key) !== undefined) return false
   return true
 }
 
-/** An entry came (1) or is about to go (-1). */
+/** An entry was added (1) or is about to be removed (-1). */
 export function countEntry(state: State, { key, lease }: Attached, by: 1 | -1): string | undefined {
   const name = serviceOf(key)
   if (name === undefined) return undefined
@@ -65,8 +66,8 @@ export function countEntry(state: State, { key, lease }: Attached, by: 1 | -1): 
   return name
 }
 
-/** Its lease has become suspect (1) or recovered (-1). */
-export function countSuspect(state: State, effects: Effects, lease: Lease, by: 1 | -1): void {
+/** The lease has become suspect (1) or recovered (-1). */
+export function countSuspect(state: State, effects: Effects, lease: LeaseState, by: 1 | -1): void {
   for (const key of lease.rare?.entries ?? []) {
     const name = serviceOf(key)
     if (name === undefined) continue
@@ -84,7 +85,7 @@ function upkeepOf(state: State, name: string): Upkeep {
   return upkeep
 }
 
-/** Whether a service begins or ceases to be preserved, now that its counts have changed. */
+/** Begins or ends the self-preservation of a service whose counts have changed. */
 export function review(state: State, effects: Effects, name: string): void {
   const { total, suspect } = state.services.get(name) ?? { total: 0, suspect: 0 }
   const before = state.upkeep.get(name)?.preserving === true
@@ -104,8 +105,8 @@ export function review(state: State, effects: Effects, name: string): void {
   }
 }
 
-/** For how long the lapse of a lease, whose time has come, is put off: 0 when it goes now. */
-export function slowed(state: State, lease: Lease): number {
+/** For how many ms the lapse of a lease that is due is postponed; 0: it lapses now. */
+export function slowed(state: State, lease: LeaseState): number {
   if (state.upkeep.size === 0 || !isRegistration(lease)) return 0
   const had = lease.rare!.slowed
   let longest = 0
@@ -124,24 +125,24 @@ function swept(state: State, key: string, { base, removed }: Upkeep): boolean {
   return base >= rule(state, key, 'preserveLeast') && removed >= Math.max(FEW, Math.floor((base * rule(state, key, 'sweepShare')) / 100))
 }
 
-/** Gone without a farewell. A silence that many share is not held against each of them. */
-function blame(state: State, { rare }: Lease, key: string, name: string): void {
+/** Charges a key whose holder fell silent. A silence that many instances share is not charged to each of them. */
+function penalize(state: State, { rare }: LeaseState, key: string, name: string): void {
   if (rare!.slowed === 0 && state.upkeep.get(name)?.preserving !== true) charge(state, key)
 }
 
-/** Somebody else comes back in the place of a suspect: as good as a lapse. */
-export function blameFormer(state: State, { key, lease: former }: Attached, lease: Lease): void {
+/** Another holder takes over the entry of a suspect lease: this counts as a lapse. */
+export function penalizeFormer(state: State, { key, lease: former }: Attached, lease: LeaseState): void {
   const name = serviceOf(key)
-  if (name !== undefined && former.status === SUSPECT && former.holder.name !== lease.holder.name) blame(state, former, key, name)
+  if (name !== undefined && former.status === SUSPECT && former.holder.name !== lease.holder.name) penalize(state, former, key, name)
 }
 
 /** A registration is about to lapse. */
-export function countLapse(state: State, lease: Lease): void {
+export function countLapse(state: State, lease: LeaseState): void {
   if (!isRegistration(lease)) return
   for (const key of lease.rare!.entries!) {
     const name = serviceOf(key)
     if (name === undefined) continue
-    blame(state, lease, key, name)
+    penalize(state, lease, key, name)
     if (rule(state, key, 'sweepShare') === 100) continue
     const upkeep = upkeepOf(state, name)
     if (upkeep.base === 0) Object.assign(upkeep, { base: state.services.get(name)!.total, removed: 0, at: state.elapsed })
@@ -149,7 +150,7 @@ export function countLapse(state: State, lease: Lease): void {
   }
 }
 
-/** Time has passed: the next sweep begins, or there was nothing left to sweep. */
+/** Log time has passed: begins the next sweep, or ends the series if nothing lapsed. */
 export function nextSweeps(state: State): void {
   for (const [name, upkeep] of state.upkeep) {
     if (upkeep.base === 0 || state.elapsed - upkeep.at < SWEEP) continue
@@ -159,7 +160,7 @@ export function nextSweeps(state: State): void {
   }
 }
 
-/** Whether something here waits for the log's own time to go on. */
-export function ages(state: State): boolean {
+/** Whether something here depends on log time. */
+export function needsTicks(state: State): boolean {
   return state.flaps.size > 0 || state.upkeep.size > 0
 }

@@ -1,12 +1,14 @@
-import { type Effects, emit } from '../effects.ts'
+/** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
-import type { Freed } from '../freed.ts'
-import { rule } from '../policy.ts'
-import { dropIfIdle, type Lease, LIVE, type Resource, rareOf, type State, touch } from '../state.ts'
+import { rareOf, touch } from '../state/leases.ts'
+import { dropIfIdle } from '../state/resources.ts'
+import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
+import { type Effects, emit } from './effects.ts'
+import { rule } from './policy.ts'
 import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
 
-/** Gives what is free to the next live waiters, in the same revision in which it became free. Those whose key went are not among them (govern.ts). */
+/** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
   for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
     if (resource.queue.length > 0) serve(state, effects, resource, freed)
@@ -15,20 +17,20 @@ export function settle(state: State, effects: Effects, freed: Freed): void {
 }
 
 /**
- * Whatever else is free is looked at together with the first, by rank and not queue after queue: one who wants two of the things must not get
- * them before another who stands ahead of it for the second alone.
+ * Serves all freed resources together, by rank and not queue after queue: a waiter for two of them must not overtake another that stands ahead of it for the
+ * second alone.
  *
- * A waiter is tried once, however many queues it stands in: a grant leaves less room, so the waiter is refused again until it comes to stand first in a
- * `fifo` queue. In a pool every waiter stands in the queue of every member, and each try looks at every member.
+ * Each waiter is tried once, in however many queues it stands: a grant leaves less room, so the waiter would be refused again until it becomes the first of a
+ * `fifo` queue. In a pool, every waiter stands in the queue of every member, and each try looks at every member.
  */
 function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
   const turns = new Turns()
-  const refused = new Set<Lease>()
+  const refused = new Set<LeaseState>()
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
     const { resource, next } = walk
     const { wants, any, rank } = next.rare!
-    // Where it stands, or stood before it was granted on another's walk.
+    // Where it stands, or stood before it was granted on the walk through another queue.
     let at = place(resource.queue, rank, next.id)
     if (resource.queue[at] === next) {
       const chosen = refused.has(next) || !entriesFree(state, next) ? undefined : choose(state, wants, any, rank, next.id)
@@ -43,7 +45,7 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
         next.status = LIVE
         for (const entry of pending) attach(state, effects, next, entry)
         grant(state, effects, next, chosen)
-        // Who watches a queue that it leaves empty-handed hears nothing of the grant.
+        // A watcher of a queue that the waiter leaves without a grant does not see the grant.
         for (const want of wants) {
           if (!chosen.includes(want)) emit(state, effects, 'withdrawn', next, { resource: want.resource, cause: ELSEWHERE })
           mayTryAgain(state, want.resource, refused)
@@ -56,8 +58,8 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
   }
 }
 
-/** The next place in a queue whose waiter was not served. In a `fifo` queue only a waiter that is passed over lets others go first. */
-function behind(state: State, resource: Resource, at: number, refused: ReadonlySet<Lease>): number {
+/** The next waiter in a queue to try. In a `fifo` queue, only a waiter that is passed over lets others go first. */
+function behind(state: State, resource: Resource, at: number, refused: ReadonlySet<LeaseState>): number {
   const { name, queue } = resource
   const isFit = rule(state, name, 'queue') === 'fit'
   let next = at
@@ -65,8 +67,8 @@ function behind(state: State, resource: Resource, at: number, refused: ReadonlyS
   return next
 }
 
-/** A waiter has left this queue: the first that is not passed over may be served after all. */
-function mayTryAgain(state: State, name: string, refused: Set<Lease>): void {
+/** A waiter has left this queue: its first blocking waiter may be served after all. */
+function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void {
   const resource = state.resources.get(name)
   if (resource === undefined || resource.queue.length === 0 || rule(state, name, 'queue') !== 'fifo') return
   const first = resource.queue.find(waiter => blocks(waiter, resource))
@@ -74,8 +76,8 @@ function mayTryAgain(state: State, name: string, refused: Set<Lease>): void {
 }
 
 /**
- * No waiter can get any of it: its queue need not be gone through. (Logs under rules version 1 may hold a waiter that was overlooked and is served by such
- * a walk; they are replayed as they were decided.)
+ * No waiter can get any of it: its queue need not be walked. (Logs under rules version 1 may hold a waiter that was overlooked and is served by such a walk;
+ * they are replayed as they were decided.)
  */
 function isSpent(state: State, { name, sharers, used }: Resource): boolean {
   return state.rules >= 2 && sharers === 0 && used >= rule(state, name, 'capacity')
@@ -88,25 +90,25 @@ function begin(state: State, turns: Turns, resource: Resource): void {
   goOn(state, turns, { resource, next }, next)
 }
 
-/** Until its queue has been gone through, the resource counts as freed: nobody begins a second walk. */
-function goOn(state: State, turns: Turns, walk: Walk, next: Lease | undefined): void {
+/** The resource counts as freed until its queue has been walked, so that no second walk begins. */
+function goOn(state: State, turns: Turns, walk: QueueWalk, next: LeaseState | undefined): void {
   walk.resource.freed = next !== undefined
   if (next === undefined) return dropIfIdle(state, walk.resource)
   walk.next = next
   turns.add(walk)
 }
 
-/** How far a queue has been gone through. */
-interface Walk {
+/** How far a queue has been walked. */
+interface QueueWalk {
   readonly resource: Resource
-  next: Lease
+  next: LeaseState
 }
 
-/** Those whose next one's turn is first come first. A heap: the end of a quiet, or a rule for a prefix, may open every queue there is. */
+/** The walks, ordered by their next waiter. A heap: the end of a quiet period, or a policy for a prefix, may open every queue. */
 class Turns {
-  readonly #heap: Walk[] = []
+  readonly #heap: QueueWalk[] = []
 
-  add(walk: Walk): void {
+  add(walk: QueueWalk): void {
     const heap = this.#heap
     let at = heap.push(walk) - 1
     while (at > 0) {
@@ -118,7 +120,7 @@ class Turns {
     heap[at] = walk
   }
 
-  take(): Walk | undefined {
+  take(): QueueWalk | undefined {
     const heap = this.#heap
     const first = heap[0]
     const last = heap.pop()

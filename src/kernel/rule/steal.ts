@@ -1,96 +1,100 @@
-/** Stealing: which holders end so that a thief gets what it wants. No more than it takes, and the same ones on every replica. */
+/** Stealing: which leases must end so that a steal gets what it wants. As few as possible, and the same ones on every replica. */
 
-import type { Effects } from '../effects.ts'
-import type { Freed } from '../freed.ts'
 import type { Refused } from '../outcome.ts'
-import { rule } from '../policy.ts'
-import { FROZEN, type Grant, type Lease, type State } from '../state.ts'
+import { FROZEN, type Freed, type Grant, type LeaseState, type State } from '../state.ts'
 import { beyond, mayRelease, namesHeld } from './authority.ts'
+import type { Effects } from './effects.ts'
 import { end } from './end.ts'
+import { rule } from './policy.ts'
 import { blocks, place, type WantedResource } from './queue.ts'
 import { invalid } from './refuse.ts'
 
-/** With more victims than this, each is not compared with all others: a steal must not cost the square of them. */
+/** With more victims than this, they are not compared with each other: the cost of a steal must not grow with their square. */
 const MAX_SPARED = 64
 
-export interface Theft {
+export interface StealRequest {
   readonly wants: readonly WantedResource[]
-  /** Any so many of them; 0: all. */
+  /** Any this many of them; 0: all. */
   readonly any: number
-  /** Takes at once what is frozen, too. */
+  /** Also takes frozen units at once. */
   readonly force: boolean
   readonly rank: number
-  /** Of the thief. */
+  /** The key of the lease that steals. */
   readonly key: number
-  /** What the thief hangs on: it must not end. */
-  readonly parent: Lease | undefined
+  /** The parent of the lease that steals: it must not end. */
+  readonly parent: LeaseState | undefined
 }
 
-/** Whom it ends, or why it may not. Nobody, where what it wants will come free without that. */
-export function victimsOf(state: State, theft: Theft): readonly Lease[] | Refused {
-  const { wants, any } = theft
-  if (any === 0) return victimsFor(state, theft, wants)
-  // The cheapest ones, and of those the first that were named.
+/** The leases that end, or why the steal is refused. Empty if the resources become free anyway. */
+export function victimsOf(state: State, request: StealRequest): readonly LeaseState[] | Refused {
+  const { wants, any } = request
+  if (any === 0) return victimsFor(state, request, wants)
+  // The resources with the fewest victims; of equals, those that were named first.
   const costs = wants.map((want, i) => {
-    const victims = victimsFor(state, theft, [want])
+    const victims = victimsFor(state, request, [want])
     return { want, i, cost: isRefused(victims) ? Number.POSITIVE_INFINITY : victims.length }
   })
   costs.sort((a, b) => (a.cost === b.cost ? a.i - b.i : a.cost - b.cost))
   return victimsFor(
     state,
-    theft,
+    request,
     costs.slice(0, any).map(({ want }) => want),
   )
 }
 
-function isRefused(found: readonly Lease[] | Refused): found is Refused {
+function isRefused(found: readonly LeaseState[] | Refused): found is Refused {
   return !Array.isArray(found)
 }
 
-function victimsFor(state: State, theft: Theft, wants: readonly WantedResource[]): readonly Lease[] | Refused {
-  const victims = new Set<Lease>()
+function victimsFor(state: State, request: StealRequest, wants: readonly WantedResource[]): readonly LeaseState[] | Refused {
+  const victims = new Set<LeaseState>()
   for (const want of wants) {
-    const more = victimsOn(state, theft, want, victims)
+    const more = victimsOn(state, request, want, victims)
     if (isRefused(more)) return more
     for (const lease of more) victims.add(lease)
   }
-  if (wants.length > 1 && victims.size <= MAX_SPARED) spare(state, theft, wants, victims)
+  if (wants.length > 1 && victims.size <= MAX_SPARED) spare(state, request, wants, victims)
   for (const lease of victims) {
-    const refused = mayEnd(state, theft, lease) ? undefined : beyond(state, theft.key, 'break', lease, namesHeld)
+    const refused = mayEnd(state, request, lease) ? undefined : beyond(state, request.key, 'break', lease, namesHeld)
     if (refused !== undefined) return refused
   }
   return [...victims]
 }
 
-/** Leaves alone who was to end for one thing and need not, because another that ends for a second thing has the first as well. */
-function spare(state: State, theft: Theft, wants: readonly WantedResource[], victims: Set<Lease>): void {
+/** Spares a lease that was to end for one resource, if the end of another victim frees that resource as well. */
+function spare(state: State, request: StealRequest, wants: readonly WantedResource[], victims: Set<LeaseState>): void {
   for (const lease of [...victims]) {
     victims.delete(lease)
     const isNeeded = wants.some(want => {
-      const more = victimsOn(state, theft, want, victims)
+      const more = victimsOn(state, request, want, victims)
       return isRefused(more) || more.length > 0
     })
     if (isNeeded) victims.add(lease)
   }
 }
 
-/** A victim ends with all that it holds, so all of that has to be the thief's to break. */
-function mayEnd(state: State, { key }: Theft, lease: Lease): boolean {
+/** A victim loses everything that it holds, so the stealing key must be allowed to break all of it. */
+function mayEnd(state: State, { key }: StealRequest, lease: LeaseState): boolean {
   return mayRelease(state, key, lease) || beyond(state, key, 'break', lease, namesHeld) === undefined
 }
 
-/** Whom it ends for one of the things it wants, beside those that end for others. */
-function victimsOn(state: State, theft: Theft, want: WantedResource, others: ReadonlySet<Lease>): readonly Lease[] | Refused {
+/** The leases that end for one wanted resource, beside those in `others`. */
+function victimsOn(
+  state: State,
+  request: StealRequest,
+  want: WantedResource,
+  others: ReadonlySet<LeaseState>,
+): readonly LeaseState[] | Refused {
   const resource = state.resources.get(want.resource)
   if (resource === undefined) return []
-  const isIn = (leases: ReadonlySet<Lease>, lease: Lease): boolean => {
-    for (let next: Lease | undefined = lease; next !== undefined; next = next.rare?.parent) if (leases.has(next)) return true
+  const isIn = (leases: ReadonlySet<LeaseState>, lease: LeaseState): boolean => {
+    for (let next: LeaseState | undefined = lease; next !== undefined; next = next.rare?.parent) if (leases.has(next)) return true
     return false
   }
-  // What is frozen comes free by itself, when its holder has stopped: without force there is nothing more to end.
-  const staying = resource.grants.filter(({ lease }) => (theft.force || lease.status !== FROZEN) && !isIn(others, lease))
-  const above = new Set<Lease>()
-  for (let next = theft.parent; next !== undefined; next = next.rare?.parent) above.add(next)
+  // Frozen units become free without force, when their holder has stopped.
+  const staying = resource.grants.filter(({ lease }) => (request.force || lease.status !== FROZEN) && !isIn(others, lease))
+  const above = new Set<LeaseState>()
+  for (let next = request.parent; next !== undefined; next = next.rare?.parent) above.add(next)
   const inTheWay = want.shared ? staying.filter(({ shared }) => !shared) : staying
   const own = inTheWay.filter(({ lease }) => above.has(lease))
   const capacity = rule(state, want.resource, 'capacity')
@@ -98,18 +102,18 @@ function victimsOn(state: State, theft: Theft, want: WantedResource, others: Rea
     return invalid(state, `lease ${own[0]!.lease.id} holds what is to be stolen, and the thief hangs on it: the thief would end with it`)
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
   if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
-  // Those who steal it already, or were given it, come first: what they take must come free as well.
-  const ahead = resource.queue.slice(0, place(resource.queue, theft.rank, state.nextLease)).filter(waiter => blocks(waiter, resource))
+  // Earlier steals and recipients of transfers come first: what they take must become free as well.
+  const ahead = resource.queue.slice(0, place(resource.queue, request.rank, state.nextLease)).filter(waiter => blocks(waiter, resource))
   const promised = ahead.reduce((sum, { rare }) => sum + (rare!.wants.find(({ resource: name }) => name === resource.name)?.units ?? 0), 0)
-  return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, theft, lease))
+  return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, request, lease))
 }
 
 function unitsOf(grants: readonly Grant[]): number {
   return grants.reduce((sum, { units }) => sum + units, 0)
 }
 
-/** As few holders as make so many units free: those that were ended already, then those with the most units, and of equals the one that came last. */
-function fewest(candidates: readonly Grant[], short: number, may: (lease: Lease) => boolean): readonly Lease[] {
+/** As few holders as free `short` units: first leases that have ended already, then those with the most units; of equals, the newest. */
+function fewest(candidates: readonly Grant[], short: number, may: (lease: LeaseState) => boolean): readonly LeaseState[] {
   if (short <= 0) return []
   const order = candidates
     .map(grant => ({ grant, frozen: grant.lease.status === FROZEN ? 0 : 1, allowed: may(grant.lease) ? 0 : 1 }))
@@ -119,13 +123,13 @@ function fewest(candidates: readonly Grant[], short: number, may: (lease: Lease)
     if (unitsOf(taken) >= short) break
     taken.push(grant)
   }
-  // Some that were ended already may not be needed beside a larger one.
+  // A larger grant may have made some of the frozen ones unnecessary.
   for (const grant of [...taken]) if (unitsOf(taken) - grant.units >= short) taken = taken.filter(other => other !== grant)
   return taken.map(({ lease }) => lease)
 }
 
-/** By the rules of version 1 all holders of all that was wanted had to be the thief's to break. */
-export function cannotStealAll(state: State, { force, wants, key }: Theft): Refused | undefined {
+/** Rules version 1: the stealing key had to be allowed to break all holders of all wanted resources. */
+export function cannotStealAll(state: State, { force, wants, key }: StealRequest): Refused | undefined {
   if (key === 0) return undefined
   for (const { resource } of wants)
     for (const { lease } of state.resources.get(resource)?.grants ?? []) {
@@ -136,16 +140,16 @@ export function cannotStealAll(state: State, { force, wants, key }: Theft): Refu
   return undefined
 }
 
-/** `victims` left out: everyone who holds any of it, as by the rules of version 1. */
+/** `victims` undefined: every holder of a wanted resource ends, as under rules version 1. */
 export function steal(
   state: State,
   effects: Effects,
-  thief: Lease,
-  { wants, force }: Pick<Theft, 'wants' | 'force'>,
-  victims: readonly Lease[] | undefined,
+  stealer: LeaseState,
+  { wants, force }: Pick<StealRequest, 'wants' | 'force'>,
+  victims: readonly LeaseState[] | undefined,
   freed: Freed,
 ): void {
-  const ending = { type: 'revoked', cause: 'stolen', by: thief.holder.name, stopped: force } as const
+  const ending = { type: 'revoked', cause: 'stolen', by: stealer.holder.name, stopped: force } as const
   for (const want of wants) {
     const resource = state.resources.get(want.resource)!
     freed.add(resource)

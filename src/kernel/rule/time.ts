@@ -1,41 +1,40 @@
 /**
- * Time, as far as a log can know it: someone who counts proposes that a timer is due, or how old it is at least. The kernel accepts that only
- * for the epoch that still runs; it never measures anything itself.
+ * Time, as far as a log can know it: a replica that counts proposes that a timer is due, or how long it has run at least. The kernel accepts that only for the
+ * epoch that still runs. It never measures time itself.
  */
 
 import type { Aged, AgedTogether, Due, Run, Tick } from '../command.ts'
-import { type Effects, emit, restartTerm } from '../effects.ts'
-import type { Freed } from '../freed.ts'
-import { noteRun, raiseCounters } from '../lineage.ts'
 import { done, nothing, type Outcome } from '../outcome.ts'
-import { rule, TTL_LIMIT } from '../policy.ts'
+import { findLease, rareOf, touch } from '../state/leases.ts'
+import { noteRun } from '../state/lineage.ts'
+import { timerOf } from '../state/timers.ts'
 import {
   BREAK,
   CAP,
-  findLease,
-  type Lease,
+  type Freed,
+  type LeaseState,
   LIVE,
   QUIET,
   type Resource,
-  rareOf,
+  raiseCounters,
   SLOTS,
   type Slot,
   type State,
   SUSPECT,
   TERM,
-  timerOf,
-  touch,
   WAITING,
 } from '../state.ts'
+import { type Effects, emit, restartTerm } from './effects.ts'
 import { end, reconsider } from './end.ts'
 import { decayFlaps } from './flap.ts'
+import { rule, TTL_LIMIT } from './policy.ts'
 import { blocks, relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
 
-/** The lease a timer belongs to, if it still is. */
-function leaseOfTimer(state: State, timer: number): Lease | undefined {
+/** The lease that a timer belongs to, if it still exists. */
+function leaseOfTimer(state: State, timer: number): LeaseState | undefined {
   return findLease(state, Math.floor(timer / SLOTS))
 }
 
@@ -46,7 +45,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   }
   const lease = leaseOfTimer(state, timer)
   const slot = (timer % SLOTS) as Slot
-  // Restarted since the proposer looked: it was only late, not wrong.
+  // Restarted since the proposer looked: the proposal was late, not wrong.
   if (lease === undefined || timerOf(lease, slot)?.epoch !== epoch) return nothing()
   const { freed } = state
   if (slot === TERM) termDue(state, effects, lease, freed)
@@ -63,12 +62,12 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   return done()
 }
 
-/** By one who could be served if it came free. */
+/** Whether a waiter could be served if the resource became free. */
 function isWaitedFor(resource: Resource): boolean {
   return resource.queue.some(waiter => blocks(waiter, resource))
 }
 
-function termDue(state: State, effects: Effects, lease: Lease, freed: Freed): void {
+function termDue(state: State, effects: Effects, lease: LeaseState, freed: Freed): void {
   const grace = lease.status === LIVE ? (lease.rare?.grace ?? 0) : 0
   const longer = grace === 0 ? slowed(state, lease) : 0
   if (grace === 0 && longer === 0) {
@@ -94,7 +93,7 @@ function endQuiet(state: State, effects: Effects): Outcome {
   effects.timer(undefined, QUIET)
   emit(state, effects, 'generation', undefined, { cause: 'granting again' })
   const { freed } = state
-  // In the order of leases, not of resources: that order is part of the state, the other is an accident of this replica.
+  // In the order of leases, not of resources: the order of leases is part of the state, the order of resources differs between replicas.
   for (const lease of state.leases.values())
     if (lease.status === WAITING) for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
   settle(state, effects, freed)
@@ -107,7 +106,7 @@ export function aged(state: State, effects: Effects, { marks }: Aged): Outcome {
     const slot = (timer % SLOTS) as Slot
     const running = timer === QUIET ? state.quiet : lease === undefined || slot === TERM ? lease : lease.rare?.timers?.[slot]
     if (running?.epoch !== epoch || !Number.isSafeInteger(ms) || ms <= running.aged) continue
-    // Under an owner, what it found ages by marks for all: a single mark beside them would count the same time twice.
+    // Under an owner, timers that its run found age by the marks for all: a single mark beside them would count the same time twice.
     if (state.run.owned && running.run < state.run.number) continue
     if (lease !== undefined) touch(state, lease)
     running.aged = ms
@@ -123,7 +122,7 @@ export function agedTogether(state: State, effects: Effects, { run: number, ms }
   return nothing()
 }
 
-/** What the last run told of all that it had found is now each timer's own; what it renewed begins to age only with the next mark. */
+/** The marks for all of the last run are added to the timers that it found. Timers that were renewed in it begin to age with the next mark. */
 export function run(state: State, effects: Effects, { owned, nonce = 0, secret = '' }: Run): Outcome {
   const { number, ms } = state.run
   if (ms > 0) {
@@ -139,7 +138,7 @@ export function run(state: State, effects: Effects, { owned, nonce = 0, secret =
   state.run = { number: number + 1, owned, ms: 0 }
   if (state.rules >= 2) {
     raiseCounters(state)
-    if (nonce !== 0) noteRun(state, nonce, secret)
+    if (nonce !== 0) noteRun(state.lineage, { number: state.run.number, nonce, index: state.index }, secret)
   }
   effects.timer(undefined, TERM)
   return nothing()

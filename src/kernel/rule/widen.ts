@@ -1,20 +1,22 @@
-/** Widening: whoever waits for any so many may name more to choose from, and keeps its place. */
+/** Widening: a waiter for any of several resources names more of them, and keeps its place. */
 
 import { MAX_RESOURCES, type Widen } from '../command.ts'
-import { type Effects, emit } from '../effects.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
-import { bounded, rule, ruledBy, ttlOutside } from '../policy.ts'
-import { findLease, type Lease, rareOf, resourceOf, type State, touch, WAITING } from '../state.ts'
+import { findLease, rareOf, touch } from '../state/leases.ts'
+import { resourceOf } from '../state/resources.ts'
+import { type LeaseState, type State, WAITING } from '../state.ts'
 import { normal, overQuota, wantsUnder } from './acquire.ts'
 import { allowed, mayTouch } from './authority.ts'
+import { type Effects, emit } from './effects.ts'
+import { bounded, rule, ruledBy, ttlOutside } from './policy.ts'
 import { exists, judgeWaiter, positionOf, pressHolders, type WantedResource } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 
 /**
- * What it waits for already is passed over, so asking again is harmless; and nothing is left to choose from once it was granted. Only where it waits for
- * more than there is may it want less from now on: its place there is of no use to it.
+ * Resources that it already waits for are skipped, so a repetition is harmless. A lease that was granted meanwhile is left as it is. Where the waiter wants more
+ * units than the capacity, it may ask for fewer: its place in that queue is useless otherwise.
  */
 export function widen(state: State, effects: Effects, { lease: id, wants }: Widen, key: number): Outcome {
   const lease = findLease(state, id)
@@ -49,12 +51,12 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   return done()
 }
 
-/** The same thing, of which there is enough now: of what it wanted before there is not. */
+/** The same resource, with units that the capacity allows now, while it did not allow the former ones. */
 function isLess(state: State, want: WantedResource, had: WantedResource): boolean {
   return want.resource === had.resource && exists(state, want) && !exists(state, had)
 }
 
-function refusal(state: State, lease: Lease, want: WantedResource): Outcome | undefined {
+function refusal(state: State, lease: LeaseState, want: WantedResource): Outcome | undefined {
   const name = want.resource
   const bad = badName(name)
   if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
@@ -67,6 +69,6 @@ function refusal(state: State, lease: Lease, want: WantedResource): Outcome | un
   if ((state.resources.get(name)?.queue.length ?? 0) >= most)
     return refuse(state, 'LIMIT', `${most} already wait for ${name}, as many as are allowed`, { resource: name, limit: most })
   const prefix = ruledBy(state, name, 'quota')
-  // It counts for the quota once.
+  // The lease counts towards the quota only once.
   return prefix === undefined || wantsUnder(lease, prefix) ? undefined : overQuota(state, lease.holder.name, [want])
 }

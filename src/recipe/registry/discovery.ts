@@ -1,199 +1,45 @@
 /**
- * Finding others: a cache of all that is registered, kept by one watch for a whole process, and asked by filter.
+ * Finds instances by filter in a cache of all that are registered, which one watch keeps up to date for the whole process.
  *
- * Not promised: that whoever is picked still lives; that takes a call to find out; nor, where the watch has a connection of its own (`http://`), that
- * `age` knows of that one's silent death before the watch does. Promised: what is listed was so `age` ms ago at the latest,
- * changes come in their order, and when nobody can be reached the cache goes on with what it knows and says how old that is.
+ * Not promised: that a picked instance is still alive; only a call to it can tell. Nor, where the watch has its own connection (`http://`), that
+ * `age` grows when that connection dies silently, before the watch itself notices. Promised: the list was correct `age` ms ago or later, changes
+ * arrive in order, and when no server can be reached the cache keeps what it knows and reports how old that is.
  */
-import { type Clock, pause } from '../../clock.ts'
 import { type Duration, inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import { type Sent, since } from '../../lease.ts'
-import type { Lessor } from '../../lessor.ts'
 import { checkOptionNames } from '../../options.ts'
-import { type Change, Directory, type KnownInstance } from '../../registry/directory.ts'
-import { SERVICES } from '../../registry/entry.ts'
+import type { Change } from '../../registry/directory.ts'
+import type { KnownInstance } from '../../registry/known-instance.ts'
 import { type Filter, type Instance, matches } from '../../registry/match.ts'
 import { type PickOptions, STRATEGIES } from '../../registry/pick.ts'
 import type { FilteredView } from '../../registry/view.ts'
+import type { DiscoveryFeed } from './discovery-feed.ts'
 
+/** A filter, and how old the cache may be. */
 export interface DiscoverOptions extends Filter {
-  /** What is known may be so old at most; beyond that `list` and `pick` throw `UNAVAILABLE`. Any age unless said otherwise. */
+  /**
+   * `list` and `pick` throw `UNAVAILABLE` when the cache is older than this.
+   * @default any age is accepted
+   */
   readonly maxStale?: Duration
 }
 
-const FIRST_RETRY = 50
-const LAST_RETRY = 2_000
-const TIMEOUT = 10_000
-/** How often it is made sure that silence means that nothing happened. */
-const PROBE = 5_000
-const SHORTEST_PROBE = 250
-const AWAKE = 60_000
+/** A reader that waits for changes keeps its process alive by a timer of this length, set again and again. */
+const KEEP_ALIVE = 60_000
 
-/** The cache and what keeps it: one read, one watch, and a question now and then. */
-export class DiscoveryFeed {
-  readonly directory = new Directory()
-  readonly clock: Clock
-  readonly #lessor: Lessor
-  readonly #closing = new AbortController()
-  /** When what is known was certainly current. */
-  #fresh: Sent = { number: 0, now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }
-  #loaded = false
-  readonly #waiting = new Set<() => void>()
-  #failure: unknown
-  #watching = false
-  #began = false
-  #probe = PROBE
-  #cancel: (() => void) | undefined
-
-  constructor(lessor: Lessor, clock: Clock) {
-    this.#lessor = lessor
-    this.clock = clock
-  }
-
-  get closed(): AbortSignal {
-    return this.#closing.signal
-  }
-
-  get loaded(): boolean {
-    return this.#loaded
-  }
-
-  /** For so many ms at most it is not known whether anything changed; infinite while nothing was ever known. */
-  get age(): number {
-    return Math.max(0, since(this.#fresh, this.clock.now(), this.clock.uptime()))
-  }
-
-  begin(maxStale: number): void {
-    const probe = Math.max(SHORTEST_PROBE, Math.min(PROBE, maxStale / 2))
-    if (probe < this.#probe) {
-      this.#probe = probe
-      if (this.#cancel !== undefined) this.#ask()
-    }
-    if (this.#began) return
-    this.#began = true
-    void this.#follow()
-    this.#ask()
-  }
-
-  /** Resolves when something is known, or `signal` says that nobody wants to know any more. */
-  ready(signal?: AbortSignal): Promise<void> {
-    if (this.#loaded || signal?.aborted) return Promise.resolve()
-    if (this.closed.aborted || isRefusal(this.#failure)) return Promise.reject(this.nothingKnown())
-    return new Promise((resolve, reject) => {
-      const wake = () => {
-        cancel()
-        signal?.removeEventListener('abort', wake)
-        this.#waiting.delete(wake)
-        if (this.#loaded || signal?.aborted) resolve()
-        else reject(this.nothingKnown())
-      }
-      const cancel = this.clock.after(TIMEOUT, wake, { ref: true })
-      signal?.addEventListener('abort', wake)
-      this.#waiting.add(wake)
-    })
-  }
-
-  #wake(): void {
-    for (const wake of [...this.#waiting]) wake()
-  }
-
-  nothingKnown(): LeaseError {
-    if (isRefusal(this.#failure)) return this.#failure
-    if (this.closed.aborted) return this.whyClosed()
-    return new LeaseError('UNAVAILABLE', 'nothing is known of any service yet: the lessor has not answered', { cause: this.#failure })
-  }
-
-  whyClosed(): LeaseError {
-    return new LeaseError('UNAVAILABLE', 'these leases were closed: what was discovered is not kept up any more', { cause: this.#failure })
-  }
-
-  async #follow(): Promise<void> {
-    const { signal } = this.#closing
-    let reload = true
-    for (let wait = FIRST_RETRY; !signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LAST_RETRY)) {
-      let refused = false
-      try {
-        if (reload) await this.#load()
-        reload = false
-        this.#watching = true
-        for await (const events of this.#lessor.watch(SERVICES, { after: this.directory.revision, signal })) {
-          wait = FIRST_RETRY
-          if (events[0]!.type === 'resync') {
-            reload = true
-            break
-          }
-          this.directory.apply(events)
-        }
-      } catch (error) {
-        this.#failure = error
-        // It would be refused again: whoever waits to know something is told now. Who may read and not watch reads again and again.
-        refused = isRefusal(error)
-        reload ||= refused
-        if (refused) this.#wake()
-      }
-      this.#watching = false
-      // Not all at once: when a server returns, everyone who watched it does.
-      if (!reload || refused || !this.#loaded) await pause(this.clock, wait * (0.5 + this.clock.random() / 2), signal).catch(() => {})
-    }
-    if (this.#lessor.signal.aborted) this.#failure = this.#lessor.signal.reason
-    this.close()
-  }
-
-  async #load(): Promise<void> {
-    const fresh = this.#moment()
-    const { signal } = this.#closing
-    const { value, revision } = await this.#lessor.read({ kind: 'entries', prefix: SERVICES }, { consistent: true, signal })
-    const services = await this.#lessor.read({ kind: 'services' }, { atLeast: revision, signal })
-    const preserved = services.value.filter(({ preserving }) => preserving)
-    this.directory.load(
-      value,
-      revision,
-      preserved.map(({ service, suspect, instances }) => [service, `${suspect} of ${instances} missed a renewal: lapses are slowed`]),
-    )
-    this.#fresh = fresh
-    this.#loaded = true
-    this.#failure = undefined
-    this.#wake()
-  }
-
-  #moment(): Sent {
-    return { number: 0, now: this.clock.now(), uptime: this.clock.uptime() }
-  }
-
-  /** An answer from the log's end, while the watch runs, says that what is known is current. Never throws: it runs off a timer. */
-  #ask(): void {
-    this.#cancel?.()
-    this.#cancel = this.clock.after(this.#probe, () => {
-      if (this.#closing.signal.aborted) return
-      // Nobody looks any more: what is known grows old until somebody does.
-      const asked = this.#watching && this.directory.views > 0
-      const fresh = this.#moment()
-      const answer = asked ? this.#lessor.read({ kind: 'summary' }, { consistent: true, signal: this.#closing.signal }) : undefined
-      answer?.then(
-        () => {
-          if (this.#watching) this.#fresh = fresh
-        },
-        error => {
-          this.#failure = error
-        },
-      )
-      this.#ask()
-    })
-  }
-
-  close(): void {
-    this.#closing.abort()
-    this.#cancel?.()
-    this.#wake()
-  }
-}
-
-/** Those who match, for as long as one asks. `for await` tells who is there, and then every change. */
-export class Discovery implements AsyncIterable<Change> {
+/**
+ * The instances that match a filter. `for await` yields those that are there, then every change.
+ *
+ * @example
+ * const reviewers = leases.registry.discover({ capability: 'review' })
+ * const reviewer = await reviewers.pick()
+ * for await (const { type, instance } of reviewers) console.log(type, instance.address)
+ */
+export class Discovery implements AsyncIterable<Change>, AsyncDisposable {
   readonly #feed: DiscoveryFeed
   readonly #filter: Filter
   readonly #maxStale: number
+  readonly #closing = new AbortController()
   #view: FilteredView | undefined
 
   constructor(feed: DiscoveryFeed, { maxStale = Number.POSITIVE_INFINITY, ...filter }: DiscoverOptions) {
@@ -204,41 +50,49 @@ export class Discovery implements AsyncIterable<Change> {
     feed.begin(this.#maxStale)
   }
 
-  /** How old what is known may be, in ms. */
+  /** How old the cache may be, in ms. Infinite before the first answer. */
   get age(): number {
     return this.#feed.age
   }
 
-  /** Resolves when something is known; throws `UNAVAILABLE` when nobody answers. */
-  async ready(): Promise<this> {
-    await this.#feed.ready()
+  /** Resolves when the cache was loaded. Throws `UNAVAILABLE` when the lessor does not answer. */
+  async ready(options: { readonly signal?: AbortSignal } = {}): Promise<this> {
+    checkOptionNames('ready', options, ['signal'])
+    await this.#feed.ready(options.signal)
+    options.signal?.throwIfAborted()
     return this
   }
 
-  /** Nearest first, then by name; whatever their status, unless the filter says otherwise. */
+  /** The matching instances, nearest first, then by name. Waits until the cache was loaded. */
   list(): Promise<Instance[]> {
     return this.#whenReady(() => this.listNow())
   }
 
-  /** One that may be used now; undefined when there is none. */
+  /**
+   * One instance that may be used now; undefined if there is none. Waits until the cache was loaded.
+   *
+   * @example
+   * await reviewers.pick({ key: 'user-7' }) // the same instance for the same key
+   */
   pick(options?: PickOptions): Promise<Instance | undefined> {
     return this.#whenReady(() => this.pickNow(options))
   }
 
-  /** From what is known, without waiting for anything. */
+  /** The same as `list`, without waiting. Throws `UNAVAILABLE` before the cache was loaded. */
   listNow(): Instance[] {
     return this.#current().list()
   }
 
+  /** The same as `pick`, without waiting. Throws `UNAVAILABLE` before the cache was loaded. */
   pickNow(options?: PickOptions): Instance | undefined {
     if (options !== undefined) checkOptionNames('pick', options, ['strategy', 'key'])
     if (options?.strategy !== undefined && !STRATEGIES.includes(options.strategy))
       throw new LeaseError('INVALID', `there is no strategy ${String(options.strategy)}; there are ${STRATEGIES.join(', ')}`)
-    if (options?.strategy === 'hash' && options.key === undefined) throw new LeaseError('INVALID', 'picking by hash needs a key')
+    if (options?.strategy === 'hash' && options.key === undefined) throw new LeaseError('INVALID', 'the strategy hash needs a key')
     return this.#current().pick(options)
   }
 
-  /** Why lapses of a service are being slowed, or undefined. */
+  /** Why a service is in self-preservation, where lapses are slowed; undefined if it is not. */
   preserved(service: string): string | undefined {
     return this.#feed.directory.preserved.get(service)
   }
@@ -253,14 +107,19 @@ export class Discovery implements AsyncIterable<Change> {
   }
 
   #current(): FilteredView {
+    if (this.#closing.signal.aborted) throw new LeaseError('UNAVAILABLE', 'this discovery was closed')
     if (this.#feed.closed.aborted) throw this.#feed.whyClosed()
-    if (!this.#feed.loaded) throw this.#feed.nothingKnown()
+    if (!this.#feed.loaded) throw this.#feed.whyNotLoaded()
     if (this.#maxStale < Number.POSITIVE_INFINITY) {
       const { age } = this
       if (age > this.#maxStale)
-        throw new LeaseError('UNAVAILABLE', `what is known is ${inWords(age)} old, and at most ${inWords(this.#maxStale)} is allowed`, {
-          facts: { age: Math.round(age), maxStale: this.#maxStale },
-        })
+        throw new LeaseError(
+          'UNAVAILABLE',
+          `the list of services is ${inWords(age)} old, and at most ${inWords(this.#maxStale)} is allowed`,
+          {
+            facts: { age: Math.round(age), maxStale: this.#maxStale },
+          },
+        )
     }
     this.#view ??= this.#feed.directory.view(this.#filter, () => this.#feed.clock.random())
     return this.#view
@@ -270,40 +129,44 @@ export class Discovery implements AsyncIterable<Change> {
     return this.changes()
   }
 
-  /** First everyone who is there, then what changes. Several changes of one instance between two looks are told as one; none is left out. */
+  /**
+   * Yields the instances that are there as `added`, then every change. Several changes of one instance between two reads are yielded as one.
+   *
+   * @example
+   * for await (const { type, instance } of reviewers.changes({ signal })) console.log(type, instance.address)
+   */
   async *changes(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Change, void, void> {
     checkOptionNames('changes', options, ['signal'])
     const { signal } = options
     await this.#feed.ready(signal)
     if (signal?.aborted) return
-    const { directory, closed } = this.#feed
     const view = this.#current()
-    const seen = new Map<KnownInstance, Instance>()
-    const looked = new Set<KnownInstance>(view.members)
+    const ends = [this.#feed.closed, this.#closing.signal, signal]
+    const ended = () => ends.some(each => each?.aborted)
+    const yielded = new Map<KnownInstance, Instance>()
+    const changed = new Set<KnownInstance>(view.members)
     let wake = () => {}
-    const heard = () => wake()
-    const over = () => closed.aborted || signal?.aborted === true
-    const stop = directory.listen((known, before, after) => {
-      if (!(after !== undefined && matches(view.wanted, after)) && !(before !== undefined && matches(view.wanted, before))) return
-      looked.add(known)
+    const wakeUp = () => wake()
+    const stopListening = this.#feed.directory.listen((known, before, after) => {
+      if (!(after !== undefined && matches(view.matcher, after)) && !(before !== undefined && matches(view.matcher, before))) return
+      changed.add(known)
       wake()
     })
-    for (const each of [closed, signal]) each?.addEventListener('abort', heard)
+    for (const each of ends) each?.addEventListener('abort', wakeUp)
     try {
-      while (!over()) {
-        for (const known of looked) {
-          looked.delete(known)
-          const change = difference(seen.get(known), view.members.has(known) ? known.instance : undefined)
+      while (!ended()) {
+        for (const known of changed) {
+          changed.delete(known)
+          const change = difference(yielded.get(known), view.members.has(known) ? known.instance : undefined)
           if (change === undefined) continue
-          if (change.type === 'removed') seen.delete(known)
-          else seen.set(known, change.instance)
+          if (change.type === 'removed') yielded.delete(known)
+          else yielded.set(known, change.instance)
           yield change
-          if (over()) return
+          if (ended()) return
         }
-        if (looked.size > 0 || over()) continue
+        if (changed.size > 0 || ended()) continue
         await new Promise<void>(resolve => {
-          // Whoever waits for news keeps its process alive.
-          const cancel = this.#feed.clock.after(AWAKE, resolve, { ref: true })
+          const cancel = this.#feed.clock.after(KEEP_ALIVE, resolve, { ref: true })
           wake = () => {
             cancel()
             resolve()
@@ -311,15 +174,20 @@ export class Discovery implements AsyncIterable<Change> {
         })
       }
     } finally {
-      stop()
-      for (const each of [closed, signal]) each?.removeEventListener('abort', heard)
+      stopListening()
+      for (const each of ends) each?.removeEventListener('abort', wakeUp)
     }
   }
-}
 
-/** Asked again it would be refused again, until whoever administers keys has changed that. */
-function isRefusal(error: unknown): error is LeaseError {
-  return error instanceof LeaseError && (error.code === 'FORBIDDEN' || error.code === 'UNAUTHENTICATED')
+  /** Ends all iterations, and drops the list. Optional: a discovery that is not referenced any more costs nothing. */
+  async close(): Promise<void> {
+    this.#closing.abort()
+    this.#view = undefined
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
 }
 
 function difference(before: Instance | undefined, after: Instance | undefined): Change | undefined {

@@ -1,3 +1,4 @@
+/** Renews all registrations of a process together, and registers those again that lapsed. */
 import { pause, unlessAborted } from '../../clock.ts'
 import { inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
@@ -6,60 +7,61 @@ import { CHECKERS } from '../../registry/entry.ts'
 import {
   FIRST_RETRY,
   LAST_RETRY,
-  Registered,
   type RegisterInput,
   type RegisterOptions,
+  Registration,
   type RegistrationKeeper,
-  type RegistrationRequest,
+  type RegistryContext,
   refusalOf,
 } from './registration.ts'
 
-const UNCHECKED =
-  'no server makes health checks: it is listed as unknown, and not picked, until one does. Start one with leasehold serve --check-allow, or register without a check'
+const NO_CHECKERS =
+  'no server makes health checks, so the instance is listed as unknown and not picked. Start one with leasehold serve --check-allow, or register without a check'
 
 /** Renewals in one command. */
-const BATCH = 10_000
-/** Those who lapsed together come back over so long, or a third of their ttl. */
+const MAX_BATCH = 10_000
+/** Registrations that lapsed together return within this time, or a third of their ttl if that is shorter. */
 const SPREAD = 10_000
-/** Whoever is due within so many ms comes back in the same turn. */
+/** Registrations that are due to return within this many ms return in the same turn. */
 const TOGETHER = 100
-/** How often it is looked whether the machine slept: its timers stood still, and those who went by them may not be listed any more. */
-const LOOK = 1_000
-const FAREWELL = 5_000
-const GOODBYE = 1_000
+/** How often to check whether the machine slept. Its timers stood still then, and renewals may be overdue. */
+const SLEEP_CHECK = 1_000
+/** How long to repeat a release. */
+const RELEASE_TIMEOUT = 5_000
+/** How long `close` waits for registrations that are in flight. */
+const CLOSE_TIMEOUT = 1_000
 
-/** Renews all registrations of a process together, and brings back those that lapsed. */
 export class Registrar implements AsyncDisposable, RegistrationKeeper {
-  readonly #asking: RegistrationRequest
-  readonly #registered = new Set<Registered>()
+  readonly #context: RegistryContext
+  readonly #registrations = new Set<Registration>()
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
-  /** By how much the uptime was ahead of the monotonic clock. */
+  /** How far the uptime was ahead of the monotonic clock. It grows while the machine sleeps. */
   #slept = Number.POSITIVE_INFINITY
   #closed = false
-  /** Who is entering, and what is given back because nobody wants it any more. */
-  readonly #underWay = new Set<Promise<unknown>>()
+  /** Registrations being made, and releases of those that came too late. */
+  readonly #inFlight = new Set<Promise<unknown>>()
   /** For tests and metrics. */
   readonly stats = { messages: 0, renewals: 0, returns: 0 }
 
-  constructor(asking: RegistrationRequest) {
-    this.#asking = asking
+  constructor(context: RegistryContext) {
+    this.#context = context
   }
 
   get size(): number {
-    return this.#registered.size
+    return this.#registrations.size
   }
 
-  async register(inputs: readonly RegisterInput[], options: RegisterOptions): Promise<Registered> {
+  async register(inputs: readonly RegisterInput[], options: RegisterOptions): Promise<Registration> {
     const { signal } = options
     signal?.throwIfAborted()
     if (this.#closed) throw closed()
-    const registered = new Registered(this.#asking, this, inputs, options)
-    const { clock } = this.#asking
+    const registration = new Registration(this.#context, this, inputs, options)
+    const { clock } = this.#context
     const end = clock.now() + milliseconds(options.wait ?? 0, 'wait')
     for (let tries = 0; ; tries++) {
       try {
-        await unlessAborted(this.#follow(registered.enter()), signal)
+        await unlessAborted(this.#track(registration.acquire()), signal)
         break
       } catch (error) {
         if (signal?.aborted) break
@@ -70,38 +72,38 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
       }
     }
     if (signal?.aborted || this.#closed) {
-      // Whatever is answered from here on is given back.
-      const left = this.#follow(registered.deregister())
-      left.catch(() => {}) // it lapses by itself
+      // A lease that is granted from here on is released.
+      const left = this.#track(registration.deregister())
+      left.catch(() => {}) // the lease lapses by itself
       signal?.throwIfAborted()
       await left
       throw closed()
     }
-    for (const before of [...this.#registered]) before.replacedBy(registered)
-    this.#registered.add(registered)
-    this.#arm(registered.next)
-    if (registered.registrations.some(({ check }) => check !== undefined)) this.#tellUnchecked(registered).catch(() => {})
-    return registered
+    for (const before of [...this.#registrations]) before.replacedBy(registration)
+    this.#registrations.add(registration)
+    this.#arm(registration.nextRenewal)
+    if (registration.instances.some(({ check }) => check !== undefined)) this.#reportUnchecked(registration).catch(() => {})
+    return registration
   }
 
-  async checkers(): Promise<readonly string[]> {
-    const { value } = await this.#asking.lessor.read({ kind: 'entries', prefix: CHECKERS })
+  async checkers(options: { readonly signal?: AbortSignal } = {}): Promise<readonly string[]> {
+    const { value } = await this.#context.lessor.read({ kind: 'entries', prefix: CHECKERS }, options)
     return value.map(({ key }) => key.slice(CHECKERS.length + 1))
   }
 
-  /** A check that nobody makes would keep it from being used, in silence. What cannot be read is not told. */
-  async #tellUnchecked(registered: Registered): Promise<void> {
-    if ((await this.checkers()).length > 0 || registered.signal.aborted) return
-    registered.tell('unchecked', new LeaseError('UNAVAILABLE', UNCHECKED))
+  /** Without this report an instance whose check is never made would be ignored silently. If the list cannot be read, nothing is reported. */
+  async #reportUnchecked(registration: Registration): Promise<void> {
+    if ((await this.checkers()).length > 0 || registration.signal.aborted) return
+    registration.report('unchecked', new LeaseError('UNAVAILABLE', NO_CHECKERS))
   }
 
-  forget(registered: Registered): void {
-    this.#registered.delete(registered)
+  forget(registration: Registration): void {
+    this.#registrations.delete(registration)
   }
 
-  #follow(way: Promise<void>): Promise<void> {
-    this.#underWay.add(way)
-    return way.finally(() => this.#underWay.delete(way))
+  #track(work: Promise<void>): Promise<void> {
+    this.#inFlight.add(work)
+    return work.finally(() => this.#inFlight.delete(work))
   }
 
   #arm(at: number): void {
@@ -111,107 +113,107 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     this.#wait()
   }
 
-  /** Never throws: it runs off a timer. */
+  /** Runs in a timer: never throws. */
   #wait(): void {
-    const { clock } = this.#asking
+    const { clock } = this.#context
     const now = clock.now()
     const slept = clock.uptime() - now
-    const woken = slept - this.#slept > LOOK
+    const woken = slept - this.#slept > SLEEP_CHECK
     this.#slept = slept
-    if (woken) for (const registered of this.#registered) registered.next = Math.min(registered.next, now)
-    if (woken || this.#armedFor <= now) this.#cancel = clock.after(0, () => this.#beat())
-    else this.#cancel = clock.after(Math.min(LOOK, this.#armedFor - now), () => this.#wait())
+    if (woken) for (const registration of this.#registrations) registration.nextRenewal = Math.min(registration.nextRenewal, now)
+    if (woken || this.#armedFor <= now) this.#cancel = clock.after(0, () => this.#renewDue())
+    else this.#cancel = clock.after(Math.min(SLEEP_CHECK, this.#armedFor - now), () => this.#wait())
   }
 
-  /** Whoever would be due soon comes along: one message instead of two. Never throws: it runs off a timer. */
-  #beat(): void {
+  /** Also renews registrations that are due soon: one message instead of two. Runs in a timer: never throws. */
+  #renewDue(): void {
     this.#cancel = undefined
     this.#armedFor = Number.POSITIVE_INFINITY
-    const now = this.#asking.clock.now()
-    const renewing: Registered[] = []
+    const now = this.#context.clock.now()
+    const renewing: Registration[] = []
     let next = Number.POSITIVE_INFINITY
-    for (const registered of this.#registered) {
-      if (registered.busy) continue
-      // Those who come back stay apart, as they were told to.
-      const soon = registered.lease === 0 ? TOGETHER : registered.ttl / 8
-      if (registered.next - soon > now) {
-        next = Math.min(next, registered.next)
+    for (const registration of this.#registrations) {
+      if (registration.busy) continue
+      // Returns stay spread out, as `lost` planned them.
+      const soon = registration.lease === 0 ? TOGETHER : registration.ttl / 8
+      if (registration.nextRenewal - soon > now) {
+        next = Math.min(next, registration.nextRenewal)
         continue
       }
-      registered.busy = true
-      if (registered.lease === 0) void this.#bringBack(registered)
-      else renewing.push(registered)
+      registration.busy = true
+      if (registration.lease === 0) void this.#registerAgain(registration)
+      else renewing.push(registration)
     }
-    for (let i = 0; i < renewing.length; i += BATCH) void this.#renew(renewing.slice(i, i + BATCH))
+    for (let i = 0; i < renewing.length; i += MAX_BATCH) void this.#renew(renewing.slice(i, i + MAX_BATCH))
     if (next < Number.POSITIVE_INFINITY) this.#arm(next)
   }
 
-  async #renew(group: readonly Registered[]): Promise<void> {
-    const { clock, lessor } = this.#asking
+  async #renew(group: readonly Registration[]): Promise<void> {
+    const { clock, lessor } = this.#context
     const sent = clock.now()
     const leases = group.map(({ lease }) => lease)
     this.stats.messages++
     this.stats.renewals += leases.length
     let ttls: readonly number[] = []
     try {
-      // Short enough for several more before the ttl has run: one message that is lost must not cost a registration.
+      // Short enough for several tries within the ttl: one lost message must not end a registration.
       const timeout = group.reduce((least, { ttl }) => Math.min(least, ttl / 6), LAST_RETRY)
-      const outcome = await this.#asking.within(timeout, lessor.propose({ kind: 'renew', leases }))
+      const outcome = await this.#context.within(timeout, lessor.propose({ kind: 'renew', leases }))
       if (outcome.kind === 'renewed') ttls = outcome.ttls
     } catch {
-      // Unanswered: sent again below, and those concerned are told.
+      // Unanswered: each registration reports it and plans another try below.
     }
     let next = Number.POSITIVE_INFINITY
-    for (const [i, registered] of group.entries()) {
-      registered.busy = false
-      if (registered.signal.aborted) continue
+    for (const [i, registration] of group.entries()) {
+      registration.busy = false
+      if (registration.signal.aborted) continue
       const term = ttls[i]
-      if (registered.lease === leases[i]) {
-        if (term === undefined) registered.missed()
-        else if (term > 0) registered.answered(sent, term)
-        else this.lost(registered)
+      if (registration.lease === leases[i]) {
+        if (term === undefined) registration.missed()
+        else if (term > 0) registration.renewed(sent, term)
+        else this.lost(registration)
       }
-      next = Math.min(next, registered.next)
+      next = Math.min(next, registration.nextRenewal)
     }
     if (next < Number.POSITIVE_INFINITY) this.#arm(next)
   }
 
-  /** Those who lapsed together must not come back in the same moment, or they would do it together again. */
-  lost(registered: Registered): void {
-    registered.lapsed()
-    const { clock } = this.#asking
-    registered.failures = 0
-    registered.next = clock.now() + clock.random() * Math.min(SPREAD, registered.ttl / 3)
-    if (!registered.busy) this.#arm(registered.next)
+  /** Plans a return at a random moment: registrations that lapsed together must not return together, and overload the lessor again. */
+  lost(registration: Registration): void {
+    registration.lapsed()
+    const { clock } = this.#context
+    registration.failures = 0
+    registration.nextRenewal = clock.now() + clock.random() * Math.min(SPREAD, registration.ttl / 3)
+    if (!registration.busy) this.#arm(registration.nextRenewal)
   }
 
-  async #bringBack(registered: Registered): Promise<void> {
+  async #registerAgain(registration: Registration): Promise<void> {
     this.stats.returns++
     try {
-      await this.#follow(registered.enter())
-      if (!registered.signal.aborted) registered.tell('registered')
+      await this.#track(registration.acquire())
+      if (!registration.signal.aborted) registration.report('registered')
     } catch (error) {
       const reason = error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', String(error), { cause: error })
-      // Somebody else is there now, or may not come in: asking again would only quarrel.
-      if (['HELD', 'STALE', 'FORBIDDEN', 'INVALID', 'UNAUTHENTICATED'].includes(reason.code)) registered.end(reason)
-      else registered.missed()
+      // Another holder has the name, or the key is refused. Trying again would only compete with the successor.
+      if (['HELD', 'STALE', 'FORBIDDEN', 'INVALID', 'UNAUTHENTICATED'].includes(reason.code)) registration.end(reason)
+      else registration.missed()
     }
-    registered.busy = false
-    if (!registered.signal.aborted) this.#arm(registered.next)
+    registration.busy = false
+    if (!registration.signal.aborted) this.#arm(registration.nextRenewal)
   }
 
-  /** An answer that came too late to be of use. */
+  /** Releases a lease that was granted too late. */
   abandon(outcome: Outcome): void {
-    if (outcome.kind === 'granted') this.#follow(this.release(outcome.lease, outcome.ttl)).catch(() => {})
+    if (outcome.kind === 'granted') this.#track(this.release(outcome.lease, outcome.ttl)).catch(() => {})
   }
 
-  /** Resolves when the lessor does not list it any more. */
+  /** Resolves when the lease is gone. Throws `UNKNOWN` if the lessor does not answer. */
   async release(lease: number, ttl: number): Promise<void> {
-    const { clock, lessor } = this.#asking
-    const end = clock.now() + Math.min(FAREWELL, ttl)
+    const { clock, lessor } = this.#context
+    const end = clock.now() + Math.min(RELEASE_TIMEOUT, ttl)
     for (let tries = 0; ; tries++) {
       try {
-        const outcome = await this.#asking.within(end - clock.now(), lessor.propose({ kind: 'release', lease }))
+        const outcome = await this.#context.within(end - clock.now(), lessor.propose({ kind: 'release', lease }))
         if (outcome.kind === 'done' || (outcome.kind === 'refused' && outcome.code === 'GONE')) return
         throw refusalOf(outcome)
       } catch (cause) {
@@ -225,17 +227,17 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     }
   }
 
-  /** All of them leave. What cannot be delivered lapses by itself. */
+  /** Deregisters all. Leases that cannot be released lapse by themselves. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true
     this.#cancel?.()
-    await Promise.allSettled([...[...this.#registered].map(registered => registered.deregister()), this.#settled()])
+    await Promise.allSettled([...[...this.#registrations].map(registration => registration.deregister()), this.#settled()])
   }
 
-  /** Whoever enters while we leave is to leave as well; its answer is waited for so long. */
+  /** Waits for registrations in flight, so that they are released, too. */
   async #settled(): Promise<void> {
-    const end = this.#asking.clock.now() + GOODBYE
-    while (this.#underWay.size > 0) await this.#asking.within(end - this.#asking.clock.now(), Promise.allSettled(this.#underWay))
+    const end = this.#context.clock.now() + CLOSE_TIMEOUT
+    while (this.#inFlight.size > 0) await this.#context.within(end - this.#context.clock.now(), Promise.allSettled(this.#inFlight))
   }
 }
 

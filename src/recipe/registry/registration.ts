@@ -1,10 +1,10 @@
 /**
- * Being listed: a lease that carries what an instance says of itself, renewed for as long as this process lives.
+ * A registration in the hands of its owner: a lease that carries the description of an instance, renewed while this process lives.
  *
- * Not promised: that nobody else is listed under the same name after this one lapsed; a registration excludes nobody and believes nothing.
- * So, unlike a lock, it is not given up when renewals stay unanswered: they are sent until one is answered, and if the lessor has let it
- * lapse meanwhile, it registers again, a little later than others do. Promised: it is told what happened (`onEvent`, and the diagnostics channel
- * `leasehold:registry`), and one that was replaced never comes back over its successor.
+ * Not promised: that no other process is listed under the same name after this registration lapsed. A registration is not a lock and does not
+ * exclude other holders. So it is not given up when renewals stay unanswered: they are repeated until one is answered, and if the lease has lapsed meanwhile,
+ * the instance registers again, after a random pause. Promised: its owner is told what happened (`onEvent`, and the diagnostics channel
+ * `leasehold:registry`), and a registration that was replaced never takes the name back from its successor.
  */
 import { channel } from 'node:diagnostics_channel'
 import { type Clock, pause } from '../../clock.ts'
@@ -16,32 +16,52 @@ import type { Lessor } from '../../lessor.ts'
 import {
   entryOf,
   type InstanceState,
-  type Registration,
+  type RegistrationData,
   type RegistrationInput,
   registrationOf,
   stateEntryOf,
   stateOf,
 } from '../../registry/entry.ts'
+import { WriteQueue } from './write-queue.ts'
 
 export interface RegisterOptions {
+  /**
+   * How long the instance stays listed without a renewal. This process renews it about twice as often.
+   * @default '30s'
+   */
   readonly ttl?: Duration
-  /** After the ttl, how long it is still listed, as suspect; half a ttl unless said otherwise. */
+  /**
+   * How long the instance is listed as `suspect` after its ttl, before it is removed.
+   * @default half of the ttl
+   */
   readonly grace?: Duration
-  /** When it leaves, how long it is listed as draining first; 0 unless said otherwise. */
+  /**
+   * How long `deregister` lists the instance as `draining` before it removes it.
+   * @default 0
+   */
   readonly drain?: Duration
-  /** A name that another still has is waited for so long: the one before us may just have been killed. */
+  /**
+   * How long to wait for a name that another holder still has, for example a predecessor that was killed.
+   * @default 0: throw `HELD` at once
+   */
   readonly wait?: Duration
+  /** Ends the attempt to register. It has no effect on a registration that was made. */
   readonly signal?: AbortSignal
+  /** Called when something happens to the registration. */
   readonly onEvent?: (event: RegistrationEvent) => void
 }
 
-/** `instance` is this process's name unless said otherwise. */
+/** An instance to register. `instance` is the holder's name by default (`host:pid`). */
 export type RegisterInput = Omit<RegistrationInput, 'instance'> & { readonly instance?: string } & Partial<InstanceState>
 
 export interface RegistrationEvent {
   /**
-   * `unreachable`: renewals are not answered. `lapsed`: it was not listed any more. `registered`: again. `ended`: for good, see `reason`. `unchecked`: it asks
-   * for a health check and no server makes any, so it stays `unknown`.
+   * - `unreachable`: a renewal was not answered.
+   * - `reached`: a renewal was answered again.
+   * - `lapsed`: the lease is gone. The instance registers again by itself.
+   * - `registered`: it is registered again.
+   * - `ended`: it is over for good, see `reason`.
+   * - `unchecked`: the instance asks for a health check and no server makes any, so its status stays `unknown`.
    */
   readonly type: 'unreachable' | 'reached' | 'lapsed' | 'registered' | 'ended' | 'unchecked'
   readonly services: readonly string[]
@@ -49,273 +69,269 @@ export interface RegistrationEvent {
   readonly reason?: LeaseError
 }
 
-/** What of it may change while it is registered. */
+/** The fields that can be changed while an instance is registered. */
 export type RegistrationChange = Partial<InstanceState> & Partial<Omit<RegistrationInput, 'service' | 'instance' | 'generation'>>
 
-/** What the process around it lends: operation ids and timeout. */
-export interface RegistrationRequest {
+/** What the registry needs of its `Leases`. */
+export interface RegistryContext {
   readonly holder: string
   readonly clock: Clock
   readonly lessor: Lessor
+  /** Proposes a command under an operation id, and repeats it until there is an outcome. */
   decide(command: Command, options?: { readonly ttl?: number; readonly late?: (outcome: Outcome) => void }): Promise<Outcome>
+  /** Rejects after `ms` without an answer. */
   within<T>(ms: number, answer: Promise<T>): Promise<T>
 }
 
-/** Whoever renews it, and brings it back. */
+/** Renews registrations, and registers them again after they lapsed. */
 export interface RegistrationKeeper {
-  forget(registered: Registered): void
-  lost(registered: Registered): void
+  forget(registered: Registration): void
+  lost(registered: Registration): void
   abandon(outcome: Outcome): void
   release(lease: number, ttl: number): Promise<void>
 }
 
-const told = channel('leasehold:registry')
+const diagnostics = channel('leasehold:registry')
 export const FIRST_RETRY = 250
 export const LAST_RETRY = 5_000
-/** A load that changes all the time is written so often at most. */
-const LOAD_EVERY = 1_000
+/** Write a load at most once in this many ms. */
+const LOAD_INTERVAL = 1_000
 
-interface Listing {
-  registration: Registration
+interface RegisteredInstance {
+  registration: RegistrationData
   state: InstanceState
-  /** What of both was sent to the log last; undefined when that failed: nobody knows what it has. */
-  listed: Registration | undefined
+  /** What was last written to the log of both; undefined if that failed, and the log may have either. */
+  listed: RegistrationData | undefined
   written: InstanceState | undefined
-  readonly entries: Line
-  readonly states: Line
+  readonly entryWrites: WriteQueue
+  readonly stateWrites: WriteQueue
 }
 
-/** One write at a time, each with what is said by then: one that is sent again must not come after a newer one. */
-class Line {
-  #last: Promise<void> = Promise.resolve()
-  #next: Promise<void> | undefined
-
-  write(write: () => Promise<void>): Promise<void> {
-    this.#next ??= this.#last
-      .catch(() => {}) // told to whoever asked for it
-      .then(() => {
-        this.#next = undefined
-        this.#last = write()
-        return this.#last
-      })
-    return this.#next
-  }
-}
-
-/** One or more registrations on one lease. */
-export class Registered implements AsyncDisposable {
+/**
+ * One or more registered instances on one lease. They are renewed together, and end together.
+ *
+ * @example
+ * await using me = await leases.registry.register({ service: 'planner', address: 'http://10.0.0.7:8080' })
+ * await me.update({ load: 3 })
+ * await me.deregister()
+ */
+export class Registration implements AsyncDisposable {
   readonly ttl: number
   readonly #grace: number
   readonly #drain: number
-  readonly #asking: RegistrationRequest
+  readonly #context: RegistryContext
   readonly #keeper: RegistrationKeeper
-  readonly #listings: Listing[]
+  readonly #instances: RegisteredInstance[]
   readonly #onEvent: RegisterOptions['onEvent']
   readonly #over = new AbortController()
   #incarnation: number | undefined
   #lease = 0
   #unreachable = false
-  #farewell: Promise<void> | undefined
-  #loadWritten = Number.NEGATIVE_INFINITY
+  #deregistering: Promise<void> | undefined
+  #loadWrittenAt = Number.NEGATIVE_INFINITY
   #loadPending: Promise<void> | undefined
 
-  /** For its keeper: when to renew, and what failed so far. */
-  next = 0
+  /** For the keeper: when to renew, how many tries failed, and whether one is in flight. */
+  nextRenewal = 0
   failures = 0
   busy = false
 
-  constructor(asking: RegistrationRequest, keeper: RegistrationKeeper, inputs: readonly RegisterInput[], options: RegisterOptions) {
+  constructor(context: RegistryContext, keeper: RegistrationKeeper, inputs: readonly RegisterInput[], options: RegisterOptions) {
     const ttl = milliseconds(options.ttl ?? '30s', 'ttl')
     this.ttl = ttl
     this.#grace = options.grace === undefined ? Math.floor(ttl / 2) : milliseconds(options.grace, 'grace')
     this.#drain = milliseconds(options.drain ?? 0, 'drain')
-    this.#asking = asking
+    this.#context = context
     this.#keeper = keeper
     this.#onEvent = options.onEvent
-    this.#listings = inputs.map(({ status, load, instance = asking.holder.replaceAll('/', '-'), ...rest }) => {
+    this.#instances = inputs.map(({ status, load, instance = context.holder.replaceAll('/', '-'), ...rest }) => {
       const state = stateOf({ ...(status !== undefined && { status }), ...(load !== undefined && { load }) })
       const registration = registrationOf({ ...rest, instance })
-      return { registration, state, listed: undefined, written: undefined, entries: new Line(), states: new Line() }
+      return { registration, state, listed: undefined, written: undefined, entryWrites: new WriteQueue(), stateWrites: new WriteQueue() }
     })
     if (inputs.length === 0) throw new LeaseError('INVALID', 'there is nothing to register')
   }
 
-  /** 0 while it is not listed. */
+  /** The id of the lease; 0 while the instance is not registered. */
   get lease(): number {
     return this.#lease
   }
 
+  /** Whether it is registered now. False after a lapse, until it is registered again. */
   get registered(): boolean {
     return this.#lease !== 0
   }
 
-  get registrations(): readonly Registration[] {
-    return this.#listings.map(({ registration }) => registration)
+  /** The instances, with all defaults filled in. */
+  get instances(): readonly RegistrationData[] {
+    return this.#instances.map(({ registration }) => registration)
   }
 
-  /** Fires when it is over for good: left, replaced by another, or refused. */
+  /** Fires when it is over for good: deregistered, replaced by another, or refused. */
   get signal(): AbortSignal {
     return this.#over.signal
   }
 
-  /** Takes the lease and is listed. Throws what the lessor refused. */
-  async enter(): Promise<void> {
-    const { clock, holder } = this.#asking
+  /** Acquires the lease with all entries. Throws what the lessor refused. */
+  async acquire(): Promise<void> {
+    const { clock, holder } = this.#context
     const sent = clock.now()
-    const listings = [...this.#listings]
-    const said = listings.map(({ registration, state }) => ({ registration, state }))
+    const instances = [...this.#instances]
+    const sentValues = instances.map(({ registration, state }) => ({ registration, state }))
     const command: Acquire = {
       kind: 'acquire',
       holder,
       ttl: this.ttl,
       wants: [],
       grace: this.#grace,
-      entries: listings.flatMap(({ registration, state }): Attachment[] =>
+      entries: instances.flatMap(({ registration, state }): Attachment[] =>
         state.status === 'passing' && state.load === 0
           ? [entryOf(registration)]
           : [entryOf(registration), stateEntryOf(registration, state)],
       ),
       ...(this.#incarnation !== undefined && { incarnation: this.#incarnation }),
     }
-    const outcome = await this.#asking.decide(command, { ttl: this.ttl, late: late => this.#keeper.abandon(late) })
+    const outcome = await this.#context.decide(command, { ttl: this.ttl, late: late => this.#keeper.abandon(late) })
     if (outcome.kind !== 'granted') throw refusalOf(outcome)
     this.#incarnation ??= outcome.incarnation
     if (this.#over.signal.aborted) return this.#keeper.abandon(outcome)
     this.#lease = outcome.lease
-    this.answered(sent, outcome.ttl)
-    for (const [i, listing] of listings.entries()) {
-      listing.listed = said[i]!.registration
-      listing.written = said[i]!.state
-      // What changed while it was under way.
-      this.#writeEntry(listing).catch(() => {})
-      this.#writeState(listing).catch(() => {})
+    this.renewed(sent, outcome.ttl)
+    for (const [i, instance] of instances.entries()) {
+      instance.listed = sentValues[i]!.registration
+      instance.written = sentValues[i]!.state
+      // Changes made while the acquire was in flight.
+      this.#writeEntry(instance).catch(() => {})
+      this.#writeState(instance).catch(() => {})
     }
   }
 
-  /** A renewal sent then was answered. */
-  answered(sent: number, term: number): void {
+  /** A renewal sent at `sent` was answered with a ttl of `term`. */
+  renewed(sent: number, term: number): void {
     this.failures = 0
-    this.next = sent + (term / 2) * (0.9 + this.#asking.clock.random() / 10)
-    if (this.#unreachable) this.tell('reached')
+    this.nextRenewal = sent + (term / 2) * (0.9 + this.#context.clock.random() / 10)
+    if (this.#unreachable) this.report('reached')
     this.#unreachable = false
   }
 
   /** A renewal was not answered. */
   missed(): void {
-    if (!this.#unreachable) this.tell('unreachable')
+    if (!this.#unreachable) this.report('unreachable')
     this.#unreachable = true
-    this.next = this.#asking.clock.now() + this.retry()
+    this.nextRenewal = this.#context.clock.now() + this.retry()
   }
 
   retry(): number {
     const longest = Math.min(LAST_RETRY, this.ttl / 4)
-    return Math.min(longest, FIRST_RETRY * 2 ** this.failures++) * (0.5 + this.#asking.clock.random() / 2)
+    return Math.min(longest, FIRST_RETRY * 2 ** this.failures++) * (0.5 + this.#context.clock.random() / 2)
   }
 
-  /** The lessor does not have it any more. */
+  /** The lessor has no such lease any more. */
   lapsed(): void {
     if (this.#lease === 0) return
-    this.tell('lapsed')
+    this.report('lapsed')
     this.#lease = 0
     this.#unreachable = false
   }
 
-  tell(type: RegistrationEvent['type'], reason?: LeaseError): void {
-    const event = { type, services: this.#listings.map(({ registration }) => registration.service), lease: this.#lease }
+  /** Publishes an event to `onEvent` and the diagnostics channel. */
+  report(type: RegistrationEvent['type'], reason?: LeaseError): void {
+    const event = { type, services: this.#instances.map(({ registration }) => registration.service), lease: this.#lease }
     const message: RegistrationEvent = reason === undefined ? event : { ...event, reason }
-    if (told.hasSubscribers) told.publish(message)
-    // Nobody else would say it, and nothing else fails.
+    if (diagnostics.hasSubscribers) diagnostics.publish(message)
+    // Without a warning the instance would never be picked, and no call would fail.
     if (type === 'unchecked' && this.#onEvent === undefined)
       process.emitWarning(`${event.services.join(', ')}: ${reason?.message}`, { type: 'LeaseholdWarning', code: 'LEASEHOLD_UNCHECKED' })
     try {
       this.#onEvent?.(message)
     } catch (error) {
-      // Whoever listens must not stop the renewals of others; but it must not be swallowed either.
+      // An error in a callback must not stop renewals, and must not be swallowed either.
       process.emitWarning(`a registration's onEvent failed: ${String(error)}`, { type: 'LeaseholdWarning', code: 'LEASEHOLD_EVENT' })
     }
   }
 
-  /** `other`, of this process too, is listed under these names now. What is left of this one goes on without them. */
-  replacedBy(other: Registered): void {
-    const theirs = new Set(other.registrations.map(({ service, instance }) => `${service}/${instance}`))
-    const { service, instance } = this.#listings[0]!.registration
-    const kept = this.#listings.filter(({ registration }) => !theirs.has(`${registration.service}/${registration.instance}`))
-    if (kept.length === this.#listings.length) return
+  /** `other`, of the same process, has these names now. This registration continues with the rest of its instances, or ends. */
+  replacedBy(other: Registration): void {
+    const taken = new Set(other.instances.map(({ service, instance }) => `${service}/${instance}`))
+    const { service, instance } = this.#instances[0]!.registration
+    const kept = this.#instances.filter(({ registration }) => !taken.has(`${registration.service}/${registration.instance}`))
+    if (kept.length === this.#instances.length) return
     if (kept.length > 0) {
-      this.#listings.splice(0, this.#listings.length, ...kept)
+      this.#instances.splice(0, this.#instances.length, ...kept)
       return
     }
     const lease = this.#lease
     this.end(
-      new LeaseError('GONE', `${service}/${instance} was registered again by this process: give each an instance of its own to have both`),
+      new LeaseError('GONE', `${service}/${instance} was registered again by this process. To keep both, give each its own instance name`),
     )
-    if (lease !== 0) this.#keeper.release(lease, this.ttl).catch(() => {}) // nothing hangs on it any more, and it lapses by itself
+    if (lease !== 0) this.#keeper.release(lease, this.ttl).catch(() => {}) // it carries nothing any more, and lapses by itself
   }
 
-  /** Over for good. */
+  /** Ends it for good. */
   end(reason: LeaseError): void {
     if (this.#over.signal.aborted) return
     this.#keeper.forget(this)
-    this.tell('ended', reason)
+    this.report('ended', reason)
     this.#lease = 0
     this.#over.abort(reason)
   }
 
   /**
-   * Changes what it says of itself: all of them on this lease, or those of one `service`. A status is written at once, a load that changes all the time
-   * once a second; what is as it was is not written at all. Resolves when the log has it.
+   * Changes all instances of this registration, or those of one `service`. A status is written at once, a load at most once a second, and an
+   * unchanged value not at all. Resolves when the change is in the log.
+   *
+   * @example
+   * await me.update({ status: 'warning', load: 7 })
    */
   async update(change: RegistrationChange, { service }: { readonly service?: string } = {}): Promise<void> {
     if (this.#over.signal.aborted) throw this.#over.signal.reason
     const { status, load, ...rest } = change
     const writes: Promise<void>[] = []
-    for (const listing of this.#listings) {
-      if (service !== undefined && listing.registration.service !== service) continue
-      if (Object.keys(rest).length > 0) writes.push(this.#writeRegistration(listing, rest))
-      listing.state = stateOf({ ...(status !== undefined && { status }), ...(load !== undefined && { load }) }, listing.state)
-      if (listing.state.status !== listing.written?.status) writes.push(this.#writeState(listing))
-      else if (listing.state.load !== listing.written.load) writes.push(this.#writeLoad())
+    for (const instance of this.#instances) {
+      if (service !== undefined && instance.registration.service !== service) continue
+      if (Object.keys(rest).length > 0) writes.push(this.#writeRegistration(instance, rest))
+      instance.state = stateOf({ ...(status !== undefined && { status }), ...(load !== undefined && { load }) }, instance.state)
+      if (instance.state.status !== instance.written?.status) writes.push(this.#writeState(instance))
+      else if (instance.state.load !== instance.written.load) writes.push(this.#writeLoad())
     }
     await Promise.all(writes)
   }
 
-  /** Listed, and not picked any more. */
+  /** Sets the status to `draining`: still listed, but not picked any more. */
   drain(): Promise<void> {
     return this.update({ status: 'draining' })
   }
 
-  async #writeRegistration(listing: Listing, change: Partial<RegistrationInput>): Promise<void> {
-    const { service, instance, generation, check, ...before } = listing.registration
-    const { address, ...after } = change
-    const next = registrationOf({
-      ...{ service, instance, generation, check, ...before },
+  async #writeRegistration(instance: RegisteredInstance, change: Partial<RegistrationInput>): Promise<void> {
+    const { address, ...rest } = change
+    instance.registration = registrationOf({
+      ...instance.registration,
       ...(address !== undefined && { addresses: [address] }),
-      ...after,
+      ...rest,
     })
-    listing.registration = next
-    await this.#writeEntry(listing)
+    await this.#writeEntry(instance)
   }
 
-  #writeEntry(listing: Listing): Promise<void> {
-    return listing.entries.write(async () => {
-      const { registration, listed } = listing
+  #writeEntry(instance: RegisteredInstance): Promise<void> {
+    return instance.entryWrites.write(async () => {
+      const { registration, listed } = instance
       const entry = entryOf(registration)
       if (listed !== undefined && entryOf(listed).value === entry.value) return
-      listing.listed = registration
+      instance.listed = registration
       await this.#put(entry).catch(error => {
-        listing.listed = undefined
+        instance.listed = undefined
         throw error
       })
     })
   }
 
-  #writeState(listing: Listing): Promise<void> {
-    return listing.states.write(async () => {
-      const { registration, state, written } = listing
+  #writeState(instance: RegisteredInstance): Promise<void> {
+    return instance.stateWrites.write(async () => {
+      const { registration, state, written } = instance
       if (written !== undefined && equal(written, state)) return
-      listing.written = state
+      instance.written = state
       await this.#put(stateEntryOf(registration, state)).catch(error => {
-        listing.written = undefined
+        instance.written = undefined
         throw error
       })
     })
@@ -323,25 +339,25 @@ export class Registered implements AsyncDisposable {
 
   /** One write for all loads that changed within a second. */
   #writeLoad(): Promise<void> {
-    this.#loadPending ??= this.#writeLoadInTime()
+    this.#loadPending ??= this.#writeLoads()
     return this.#loadPending
   }
 
-  async #writeLoadInTime(): Promise<void> {
-    const { clock } = this.#asking
-    const wait = this.#loadWritten + LOAD_EVERY - clock.now()
+  async #writeLoads(): Promise<void> {
+    const { clock } = this.#context
+    const wait = this.#loadWrittenAt + LOAD_INTERVAL - clock.now()
     await (wait > 0 ? pause(clock, wait, this.#over.signal).catch(() => {}) : undefined)
     this.#loadPending = undefined
-    this.#loadWritten = clock.now()
-    const changed = this.#listings.filter(({ state, written }) => state.load !== written?.load)
-    if (!this.#over.signal.aborted) await Promise.all(changed.map(listing => this.#writeState(listing)))
+    this.#loadWrittenAt = clock.now()
+    const changed = this.#instances.filter(({ state, written }) => state.load !== written?.load)
+    if (!this.#over.signal.aborted) await Promise.all(changed.map(instance => this.#writeState(instance)))
   }
 
-  /** While it is not listed there is nothing to write to: it comes back with what it says by then. */
+  /** Does nothing after a lapse: the next acquire carries the newest values. */
   async #put(entry: Attachment): Promise<void> {
     const lease = this.#lease
     if (lease === 0) return
-    const outcome = await this.#asking.decide({ kind: 'put', lease, ...entry })
+    const outcome = await this.#context.decide({ kind: 'put', lease, ...entry })
     if (outcome.kind === 'done') return
     const refused = refusalOf(outcome)
     if (refused.code === 'GONE') {
@@ -351,20 +367,25 @@ export class Registered implements AsyncDisposable {
     throw refused
   }
 
-  /** Leaves: listed as draining first if it was asked to, then gone in one revision. Again: nothing happens. */
+  /** Removes all instances in one revision, after they were listed as `draining` for the time of the `drain` option. Safe to repeat. */
   deregister(): Promise<void> {
-    this.#farewell ??= this.#leave()
-    return this.#farewell
+    this.#deregistering ??= this.#leave()
+    return this.#deregistering
+  }
+
+  /** The same as `deregister`. */
+  close(): Promise<void> {
+    return this.deregister()
   }
 
   async #leave(): Promise<void> {
     if (this.#over.signal.aborted) return
     if (this.#drain > 0 && this.#lease !== 0) {
-      await this.drain().catch(() => {}) // whoever cannot be told is not kept waiting either
-      await pause(this.#asking.clock, this.#drain, undefined, { ref: true })
+      await this.drain().catch(() => {}) // if the lessor does not answer, leave all the same
+      await pause(this.#context.clock, this.#drain, undefined, { ref: true })
     }
     const lease = this.#lease
-    const { service, instance } = this.#listings[0]!.registration
+    const { service, instance } = this.#instances[0]!.registration
     this.end(new LeaseError('GONE', `${service}/${instance} was deregistered`))
     if (lease !== 0) await this.#keeper.release(lease, this.ttl)
   }

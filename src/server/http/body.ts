@@ -1,21 +1,22 @@
 /**
- * Large JSON bodies, parsed without a long turn of the event loop.
+ * Parses large JSON bodies without blocking the event loop.
  *
- * `JSON.parse` takes about a second for four megabytes of brackets, and nobody is served meanwhile. So a large body is first scanned for what it has how
- * many of, which costs a few milliseconds, and is refused where that is too much. The items of its lists, which are what makes an honest body large, are
- * then parsed one by one, with turns of the loop in between.
+ * `JSON.parse` takes about a second for four megabytes of brackets, and blocks every other client meanwhile. So a large body is first scanned, which takes a
+ * few milliseconds: its values are counted, and too many are refused. The items of its lists, which make an honest body large, are then parsed one by
+ * one, and the event loop runs in between.
  */
 import { turn } from '../../clock.ts'
-import { Failure } from './failure.ts'
+import { HttpFailure } from './failure.ts'
 import { parseCounted, parseJson } from './parse.ts'
 
-/** Characters that are parsed in one go, whatever they are. */
-const WHOLE = 64 << 10
-/** Values in one item of a list, or in a body around its lists. The largest command that the kernel accepts has about half as many. */
+/** A body of up to this many characters is parsed at once. */
+const MAX_PARSED_AT_ONCE = 64 << 10
+/** Maximum values in one item of a list, or in the body outside of its lists. The largest command that the kernel accepts has about half as many. */
 const MAX_VALUES = 20_000
-/** Characters and values that are looked at in one turn; a value costs as much as so many characters. */
-const STRIDE = 128 << 10
-const VALUE = 16
+/** Work per turn of the event loop, in characters. */
+const WORK_PER_TURN = 128 << 10
+/** A value costs as much work as this many characters. */
+const VALUE_WORK = 16
 
 const QUOTE = 0x22
 const COMMA = 0x2c
@@ -26,39 +27,39 @@ const CLOSE_LIST = 0x5d
 const OPEN_OBJECT = 0x7b
 const CLOSE_OBJECT = 0x7d
 
-export interface BodyBounds {
-  /** How deep it may be nested. */
+export interface BodyLimits {
+  /** Maximum nesting depth. */
   readonly depth: number
-  /** Items in each of its lists. */
+  /** Maximum items in each list. */
   readonly items: number
 }
 
-/** As `parseJson`, in several turns where the text is long. Throws `LIMIT` or `TOO_LARGE` for what has too many parts. */
-export async function parseBody(text: string, bounds: BodyBounds): Promise<unknown> {
-  return text.length <= WHOLE ? parseJson(text, bounds.depth) : new LargeBody(text, bounds).parse()
+/** As `parseJson`, but a long text takes several turns of the event loop. Throws `LIMIT` for a list with too many items, `TOO_LARGE` for too many values. */
+export async function parseBody(text: string, limits: BodyLimits): Promise<unknown> {
+  return text.length <= MAX_PARSED_AT_ONCE ? parseJson(text, limits.depth) : new LargeBody(text, limits).parse()
 }
 
 class LargeBody {
   readonly #text: string
-  readonly #bounds: BodyBounds
+  readonly #limits: BodyLimits
   readonly #lists: unknown[][] = []
-  /** The text without the items of its lists: each list has its number in `#lists` instead. */
-  #around = ''
+  /** The text without the items of its lists. Each list contains its index in `#lists` instead. */
+  #outside = ''
   #level = 0
-  /** Values seen in the item that is being scanned, and around the lists. */
+  /** Values and fields in the item that is being scanned, and outside of the lists. */
   #values = 0
-  #valuesAround = 0
+  #valuesOutside = 0
   #fields = 0
-  #fieldsAround = 0
-  /** How much of the text is in `#around`. */
+  #fieldsOutside = 0
+  /** Characters of the text that are in `#outside` or in a list. */
   #copied = 0
-  /** Where the item that is being scanned begins; -1 outside of lists. */
+  /** Where the item that is being scanned starts; -1 outside of lists. */
   #item = -1
   #work = 0
 
-  constructor(text: string, bounds: BodyBounds) {
+  constructor(text: string, limits: BodyLimits) {
     this.#text = text
-    this.#bounds = bounds
+    this.#limits = limits
   }
 
   async parse(): Promise<unknown> {
@@ -71,37 +72,37 @@ class LargeBody {
         this.#work += quote - at
         at = quote
       } else if (text.charCodeAt(at) === QUOTE) quoted = true
-      else this.#see(text.charCodeAt(at), at)
-      if (++this.#work < STRIDE) continue
+      else this.#scan(text.charCodeAt(at), at)
+      if (++this.#work < WORK_PER_TURN) continue
       this.#work = 0
       await turn()
     }
-    this.#around += text.slice(this.#copied)
-    return this.#together(parseCounted(this.#around, this.#bounds.depth, this.#fieldsAround))
+    this.#outside += text.slice(this.#copied)
+    return this.#assemble(parseCounted(this.#outside, this.#limits.depth, this.#fieldsOutside))
   }
 
-  #see(sign: number, at: number): void {
+  #scan(character: number, at: number): void {
     const inList = this.#item >= 0
-    switch (sign) {
+    switch (character) {
       case COLON:
-        this.#work += VALUE
+        this.#work += VALUE_WORK
         if (inList) this.#fields++
-        else this.#fieldsAround++
+        else this.#fieldsOutside++
         return
       case COMMA:
-        this.#count()
-        if (inList && this.#level === 2) this.#take(at)
+        this.#countValue()
+        if (inList && this.#level === 2) this.#endItem(at)
         return
       case OPEN_LIST:
       case OPEN_OBJECT:
-        this.#count()
-        if (++this.#level > this.#bounds.depth) throw tooDeep()
-        if (this.#level === 2 && sign === OPEN_LIST) this.#begin(at)
+        this.#countValue()
+        if (++this.#level > this.#limits.depth) throw tooDeep()
+        if (this.#level === 2 && character === OPEN_LIST) this.#beginList(at)
         return
       case CLOSE_LIST:
       case CLOSE_OBJECT:
         if (inList && this.#level === 2) {
-          this.#take(at)
+          this.#endItem(at)
           this.#item = -1
           this.#copied = at
         }
@@ -109,26 +110,26 @@ class LargeBody {
     }
   }
 
-  #begin(at: number): void {
-    this.#around += `${this.#text.slice(this.#copied, at + 1)}${this.#lists.length}`
+  #beginList(at: number): void {
+    this.#outside += `${this.#text.slice(this.#copied, at + 1)}${this.#lists.length}`
     this.#lists.push([])
     this.#item = at + 1
     this.#values = 0
     this.#fields = 0
   }
 
-  #count(): void {
-    this.#work += VALUE
-    const values = this.#item >= 0 ? ++this.#values : ++this.#valuesAround
+  #countValue(): void {
+    this.#work += VALUE_WORK
+    const values = this.#item >= 0 ? ++this.#values : ++this.#valuesOutside
     if (values > MAX_VALUES)
-      throw new Failure('TOO_LARGE', `the body has more than ${MAX_VALUES} values in one place, as many as are allowed`, {
+      throw new HttpFailure('TOO_LARGE', `the body has more than ${MAX_VALUES} values in one item, the limit`, {
         facts: { limit: MAX_VALUES },
       })
   }
 
-  /** The item that ends here. */
-  #take(end: number): void {
-    const { depth, items } = this.#bounds
+  /** Parses the item that ends before `end`. */
+  #endItem(end: number): void {
+    const { depth, items } = this.#limits
     const list = this.#lists.at(-1)!
     const text = this.#text.slice(this.#item, end)
     const isLast = this.#text.charCodeAt(end) !== COMMA
@@ -136,17 +137,21 @@ class LargeBody {
     this.#item = end + 1
     this.#values = 0
     this.#fields = 0
-    // A list of nothing. After a comma nothing is a mistake, which the parser reports.
+    // An empty list. Nothing after a comma is an error, which the parser reports.
     if (isLast && list.length === 0 && text.trim() === '') return
     if (list.length === items)
-      throw new Failure('LIMIT', `a list in the body has more than ${items} items, as many as are allowed`, { facts: { limit: items } })
+      throw new HttpFailure('LIMIT', `a list in the body has more than ${items} items, the limit: send several requests`, {
+        facts: { limit: items },
+      })
     list.push(parseCounted(text, depth - 2, fields))
   }
 
-  #together(value: unknown): unknown {
+  /** Puts the parsed lists where the value outside of them has their indexes. */
+  #assemble(value: unknown): unknown {
     if (this.#lists.length === 0) return value
-    // Lists of lists: no route takes them.
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Failure('INVALID', 'the body: it must be an object')
+    // The body is a list of lists. No route accepts one.
+    if (typeof value !== 'object' || value === null || Array.isArray(value))
+      throw new HttpFailure('INVALID', 'the body: it must be an object')
     const body = value as Record<string, unknown>
     for (const field of Object.keys(body)) {
       const given = body[field]
@@ -156,7 +161,7 @@ class LargeBody {
   }
 }
 
-/** The end of the text when there is none. */
+/** The next quote, or the end of the text. */
 function nextQuote(text: string, at: number): number {
   const quote = text.indexOf('"', at)
   return quote < 0 ? text.length : quote
@@ -168,6 +173,6 @@ function isEscaped(text: string, quote: number): boolean {
   return (quote - before) % 2 === 0
 }
 
-function tooDeep(): Failure {
-  return new Failure('TOO_LARGE', 'the body is nested deeper than is allowed: the limit is called depth')
+function tooDeep(): HttpFailure {
+  return new HttpFailure('TOO_LARGE', 'the body is nested too deeply: see the limit depth')
 }

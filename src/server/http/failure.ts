@@ -1,9 +1,9 @@
-/** Refusals and failures as HTTP says them. */
+/** Turns refusals and failures into HTTP responses. */
 
 import type { Facts } from '../../errors.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Outcome, Refused } from '../../kernel/outcome.ts'
-import type { HttpAnswer } from './route.ts'
+import type { HttpResponse } from './route.ts'
 
 const STATUS: Readonly<Record<string, number>> = {
   HELD: 409,
@@ -23,17 +23,17 @@ const STATUS: Readonly<Record<string, number>> = {
   UNKNOWN: 504,
 }
 
-/** Seconds after which it may be worth asking again, where nobody says otherwise. */
+/** The Retry-After header, in seconds, if the error does not name a time. */
 const RETRY_AFTER = 1
 
-/** What is wrong with a request before any lease is concerned. `status` where HTTP has a finer word than the code. */
-export class Failure extends Error {
+/** An error of the HTTP request itself. `status` is set where HTTP has a more specific status than that of the code. */
+export class HttpFailure extends Error {
   readonly code: string
   readonly status: number
   readonly facts: Facts
   readonly headers: Readonly<Record<string, string>>
 
-  constructor(code: string, message: string, { status = STATUS[code]!, facts = {}, headers = {} }: Partial<Failure> = {}) {
+  constructor(code: string, message: string, { status = STATUS[code]!, facts = {}, headers = {} }: Partial<HttpFailure> = {}) {
     super(message)
     this.code = code
     this.status = status
@@ -42,36 +42,39 @@ export class Failure extends Error {
   }
 }
 
-export function refusal({ code, message, facts, revision }: Refused, more: Facts = {}): HttpAnswer {
-  return worded(code, message, { ...facts, ...more }, { 'Leasehold-Revision': String(revision) })
+export function refusalResponse({ code, message, facts, revision }: Refused, more: Facts = {}): HttpResponse {
+  return errorResponse(code, message, { ...facts, ...more }, { 'Leasehold-Revision': String(revision) })
 }
 
-/** The outcome, or its refusal thrown. */
-export function accepted<K extends Outcome['kind']>(outcome: Outcome, kind: K): Extract<Outcome, { readonly kind: K }> {
+/** Returns an outcome of the expected kind. Throws a refusal. */
+export function expectOutcome<K extends Outcome['kind']>(outcome: Outcome, kind: K): Extract<Outcome, { readonly kind: K }> {
   if (outcome.kind === kind) return outcome as Extract<Outcome, { readonly kind: K }>
   if (outcome.kind === 'refused')
-    throw new Failure(outcome.code, outcome.message, { facts: outcome.facts, headers: { 'Leasehold-Revision': String(outcome.revision) } })
-  throw new Failure('UNAVAILABLE', `this was answered with ${outcome.kind}: nothing was done; ask again`)
+    throw new HttpFailure(outcome.code, outcome.message, {
+      facts: outcome.facts,
+      headers: { 'Leasehold-Revision': String(outcome.revision) },
+    })
+  throw new HttpFailure('UNAVAILABLE', `nothing was done (the outcome was ${outcome.kind}): retry the request`)
 }
 
-export function failure(error: unknown): HttpAnswer {
-  if (error instanceof Failure) return worded(error.code, error.message, error.facts, error.headers, error.status)
-  if (error instanceof LeaseError) return worded(error.code, error.message, error.facts)
-  // A mistake of ours: what it says is for the log, and whether anything was done nobody can know.
-  return worded('UNKNOWN', 'the server made a mistake: whether this was done is not known', {}, {}, 500)
+export function failureResponse(error: unknown): HttpResponse {
+  if (error instanceof HttpFailure) return errorResponse(error.code, error.message, error.facts, error.headers, error.status)
+  if (error instanceof LeaseError) return errorResponse(error.code, error.message, error.facts)
+  // A bug in the server. Its message goes to the log only. The request may or may not have been applied.
+  return errorResponse('UNKNOWN', 'internal error: the request may or may not have been applied. See the log of the server', {}, {}, 500)
 }
 
-export function isOurMistake(error: unknown): boolean {
-  return !(error instanceof Failure) && !(error instanceof LeaseError)
+export function isInternalError(error: unknown): boolean {
+  return !(error instanceof HttpFailure) && !(error instanceof LeaseError)
 }
 
-function worded(
+function errorResponse(
   code: string,
   message: string,
   facts: Facts,
   headers: Readonly<Record<string, string>> = {},
   status = STATUS[code] ?? 500,
-): HttpAnswer {
+): HttpResponse {
   const retry = status === 429 || status === 503 ? retryAfter(facts) : undefined
   return {
     status,
@@ -81,7 +84,7 @@ function worded(
       ...(retry !== undefined && { 'Retry-After': String(retry) }),
       ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }),
     },
-    // The code and the message come first and last: a fact of that name must not stand in their place.
+    // Code and message are assigned first, for their place, and last: a fact of the same name must not replace them.
     body: JSON.stringify({ error: Object.assign({ code, message }, facts, { code, message }) }),
   }
 }

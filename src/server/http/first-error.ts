@@ -1,14 +1,14 @@
 /**
- * The first thing that is wrong with a value, in one sentence.
+ * Finds the first error of a value against its schema, as one sentence.
  *
- * A validator that collects every error visits all of a hostile body, at a microsecond or more for each part. This one checks the size of a list or an
- * object before its parts, and stops at the first part that is wrong.
+ * A validator that collects all errors visits every part of a hostile body, at a microsecond or more each. This one checks the size of a list or object before
+ * its parts, and stops at the first error.
  */
 import type { TSchema } from 'typebox'
 import { Compile, type Validator } from 'typebox/compile'
 
-/** The keywords that this file looks at. Everything else is left to the validator of the part where it stands. */
-interface Shape {
+/** The schema keywords that this file reads. The validator checks all others. */
+interface SchemaKeywords {
   readonly type?: string | readonly string[]
   readonly items?: TSchema
   readonly maxItems?: number
@@ -23,13 +23,13 @@ interface Shape {
 
 const validators = new WeakMap<object, Validator>()
 
-export function isRight(schema: TSchema, value: unknown): boolean {
+export function matches(schema: TSchema, value: unknown): boolean {
   return validatorOf(schema).Check(value)
 }
 
-/** One sentence about a value that is not as its schema says. */
+/** Call this only with a value that does not match its schema. */
 export function firstError(schema: TSchema, value: unknown): string {
-  return within(schema, value, [])
+  return errorIn(schema, value, [])
 }
 
 function validatorOf(schema: TSchema): Validator {
@@ -41,74 +41,79 @@ function validatorOf(schema: TSchema): Validator {
   return validator
 }
 
-function within(schema: TSchema, value: unknown, path: readonly string[]): string {
-  const shape = schema as Shape
-  if (shape.anyOf !== undefined) return ofAny(shape.anyOf, schema, value, path)
-  if (Array.isArray(value) && shape.items !== undefined) return inList(shape, schema, value, path)
-  if (isObject(value) && shape.type === 'object') return inObject(shape, schema, value, path)
-  return here(schema, value, path)
+function errorIn(schema: TSchema, value: unknown, path: readonly string[]): string {
+  const keywords = schema as SchemaKeywords
+  if (keywords.anyOf !== undefined) return errorInChoice(keywords.anyOf, schema, value, path)
+  if (Array.isArray(value) && keywords.items !== undefined) return errorInList(keywords, schema, value, path)
+  if (isObject(value) && keywords.type === 'object') return errorInObject(keywords, schema, value, path)
+  return errorOf(schema, value, path)
 }
 
-function inList(
-  { items, maxItems = Number.POSITIVE_INFINITY }: Shape,
+function errorInList(
+  { items, maxItems = Number.POSITIVE_INFINITY }: SchemaKeywords,
   schema: TSchema,
   value: readonly unknown[],
   path: readonly string[],
 ) {
-  if (value.length > maxItems) return `${named(path)} must not have more than ${maxItems} items, not ${value.length}`
+  if (value.length > maxItems) return `${nameOf(path)} must not have more than ${maxItems} items, not ${value.length}`
   const validator = validatorOf(items!)
   const wrong = value.findIndex(item => !validator.Check(item))
-  return wrong < 0 ? here(schema, value, path) : within(items!, value[wrong], [...path, String(wrong)])
+  return wrong < 0 ? errorOf(schema, value, path) : errorIn(items!, value[wrong], [...path, String(wrong)])
 }
 
-function inObject(shape: Shape, schema: TSchema, value: Readonly<Record<string, unknown>>, path: readonly string[]): string {
-  const { properties = {}, patternProperties = {}, required = [], maxProperties = Number.POSITIVE_INFINITY } = shape
+function errorInObject(
+  keywords: SchemaKeywords,
+  schema: TSchema,
+  value: Readonly<Record<string, unknown>>,
+  path: readonly string[],
+): string {
+  const { properties = {}, patternProperties = {}, required = [], maxProperties = Number.POSITIVE_INFINITY } = keywords
   const patterns = Object.values(patternProperties)
   let fields = 0
   for (const field in value) {
-    if (++fields > maxProperties) return `${named(path)} must not have more than ${maxProperties} properties`
-    if (shape.additionalProperties !== false || patterns.length > 0 || Object.hasOwn(properties, field)) continue
-    const known = path.length === 0 ? `; there are ${Object.keys(properties).join(', ')}` : ''
-    return `there is no field ${at([...path, field])}${known}`
+    if (++fields > maxProperties) return `${nameOf(path)} must not have more than ${maxProperties} properties`
+    if (keywords.additionalProperties !== false || patterns.length > 0 || Object.hasOwn(properties, field)) continue
+    const known = path.length === 0 ? `. The fields are ${Object.keys(properties).join(', ')}` : ''
+    return `there is no field ${joined([...path, field])}${known}`
   }
   const missing = required.find(field => !Object.hasOwn(value, field))
-  if (missing !== undefined) return `${at([...path, missing])} is missing`
+  if (missing !== undefined) return `${joined([...path, missing])} is missing`
   for (const field of Object.keys(properties))
-    if (Object.hasOwn(value, field) && !isRight(properties[field]!, value[field]))
-      return within(properties[field]!, value[field], [...path, field])
+    if (Object.hasOwn(value, field) && !matches(properties[field]!, value[field]))
+      return errorIn(properties[field]!, value[field], [...path, field])
   if (patterns.length === 1)
-    for (const field in value) if (!isRight(patterns[0]!, value[field])) return within(patterns[0]!, value[field], [...path, field])
-  return here(schema, value, path)
+    for (const field in value) if (!matches(patterns[0]!, value[field])) return errorIn(patterns[0]!, value[field], [...path, field])
+  return errorOf(schema, value, path)
 }
 
-/** A choice is told by its kind: what is wrong with the others concerns nobody. */
-function ofAny(choices: readonly TSchema[], schema: TSchema, value: unknown, path: readonly string[]): string {
-  const kindOf = (choice: TSchema) => (choice as Shape).properties?.kind as Shape | undefined
-  if (!isObject(value) || choices.some(choice => kindOf(choice)?.const === undefined)) return here(schema, value, path)
-  const meant = choices.find(choice => kindOf(choice)!.const === value.kind)
-  if (meant !== undefined) return within(meant, value, path)
-  return `${at([...path, 'kind'])} must be one of ${choices.map(choice => String(kindOf(choice)!.const)).join(', ')}, not ${shown(value.kind)}`
+/** The field `kind` selects one choice. Errors against the other choices would only mislead. */
+function errorInChoice(choices: readonly TSchema[], schema: TSchema, value: unknown, path: readonly string[]): string {
+  const kindOf = (choice: TSchema) => (choice as SchemaKeywords).properties?.kind as SchemaKeywords | undefined
+  if (!isObject(value) || choices.some(choice => kindOf(choice)?.const === undefined)) return errorOf(schema, value, path)
+  const selected = choices.find(choice => kindOf(choice)!.const === value.kind)
+  if (selected !== undefined) return errorIn(selected, value, path)
+  return `${joined([...path, 'kind'])} must be one of ${choices.map(choice => String(kindOf(choice)!.const)).join(', ')}, not ${shown(value.kind)}`
 }
 
-/** What is wrong with it is nothing that stands inside it. */
-function here(schema: TSchema, value: unknown, path: readonly string[]): string {
-  // Of a list or an object only its kind can be wrong by now, and an empty one shows that as well.
-  const stand = Array.isArray(value) ? [] : isObject(value) ? {} : value
-  const [first] = validatorOf(schema).Errors(stand) as unknown as readonly { readonly params: object; readonly message: string }[]
-  if (first === undefined) return `${named(path)} is not what was expected`
+/** The error is in the value itself, not in one of its parts. */
+function errorOf(schema: TSchema, value: unknown, path: readonly string[]): string {
+  // Only the type of a list or object can be wrong here. An empty one has the same error, and is cheap to validate.
+  const sample = Array.isArray(value) ? [] : isObject(value) ? {} : value
+  const [first] = validatorOf(schema).Errors(sample) as unknown as readonly { readonly params: object; readonly message: string }[]
+  if (first === undefined) return `${nameOf(path)} does not match the schema`
   const choices = (first.params as { allowedValues?: unknown[] }).allowedValues
-  return `${named(path)} ${choices === undefined ? first.message : `must be one of ${choices.join(', ')}`}, not ${shown(value)}`
+  return `${nameOf(path)} ${choices === undefined ? first.message : `must be one of ${choices.join(', ')}`}, not ${shown(value)}`
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-function named(path: readonly string[]): string {
-  return path.length === 0 ? 'it' : at(path)
+function nameOf(path: readonly string[]): string {
+  return path.length === 0 ? 'it' : joined(path)
 }
 
-function at(path: readonly string[]): string {
+function joined(path: readonly string[]): string {
   return path.map(part => part.slice(0, 64)).join('.')
 }
 

@@ -1,18 +1,18 @@
-/** Policies, entries and keys. */
+/** Routes of policies, entries and keys. */
 import type { PolicyRules } from '../../kernel/command.ts'
 import { normalPrefix } from '../../kernel/name.ts'
 import * as schema from '../../wire/http/schema.ts'
-import { hashOf, newSecret } from '../key-secret.ts'
-import { accepted, Failure } from './failure.ts'
-import { given, list, MAX_LISTED, optionalMs, propose, reading } from './lease-routes.ts'
+import { hashSecret, newSecret } from '../key-secret.ts'
+import { expectOutcome, HttpFailure } from './failure.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
-import { json, type Route, type RouteCall, route } from './route.ts'
+import { json, type Route, type RouteContext, route } from './route.ts'
+import { DEFAULT_LIST_LIMIT, defined, list, optionalMs, propose, readOptions } from './route-operations.ts'
 
 const DURATIONS = ['ttlMin', 'ttlMax', 'lockDelay', 'grace', 'maxLife', 'maxHold', 'aging', 'flapHalfLife', 'preserveMost'] as const
 
 function rulesOf({ op: _, ...body }: schema.Static<typeof schema.Rules>): PolicyRules {
   const inMs = Object.fromEntries(DURATIONS.map(rule => [rule, optionalMs(body[rule], rule)]))
-  return given({ ...body, ...inMs }) as PolicyRules
+  return defined({ ...body, ...inMs }) as PolicyRules
 }
 
 const policies: readonly Route[] = [
@@ -21,47 +21,48 @@ const policies: readonly Route[] = [
     path: '/v1/policies',
     summary: 'All policies.',
     query: schema.Reading,
-    answer: schema.Policies,
-    handle: async call => {
-      const { revision, value } = await call.desk.read<'policies'>(call.caller, { kind: 'policies' }, reading(call))
+    response: schema.Policies,
+    handle: async context => {
+      const { revision, value } = await context.guarded.read<'policies'>(context.caller, { kind: 'policies' }, readOptions(context))
       return json(200, { policies: value, revision }, revision)
     },
   }),
   route({
     method: 'GET',
     path: '/v1/policies/{prefix}',
-    summary: 'The rules of one prefix itself; the empty one is over everything.',
+    summary: 'The rules of one prefix itself. The empty prefix applies to everything.',
     query: schema.Reading,
-    answer: schema.PolicyView,
-    handle: async call => {
-      const prefix = normalPrefix(mustBePrefix(call.name))
-      call.desk.gate.demand(call.caller, 'read', prefix)
-      const { revision, value } = await call.desk.read<'policies'>(call.caller, { kind: 'policies' }, reading(call))
+    response: schema.PolicyView,
+    handle: async context => {
+      const prefix = normalPrefix(mustBePrefix(context.name))
+      context.guarded.access.require(context.caller, 'read', prefix)
+      const { revision, value } = await context.guarded.read<'policies'>(context.caller, { kind: 'policies' }, readOptions(context))
       const policy = value.find(found => found.prefix === prefix)
-      if (policy === undefined) throw new Failure('NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
+      if (policy === undefined)
+        throw new HttpFailure('NOT_FOUND', `there is no policy for ${prefix === '' ? 'the empty prefix' : `the prefix ${prefix}`}`)
       return json(200, { ...policy, revision }, revision)
     },
   }),
   route({
     method: 'PUT',
     path: '/v1/policies/{prefix}',
-    summary: 'Set the rules for all names under a prefix. It never shortens what was acknowledged.',
+    summary: 'Set the rules for all names under a prefix. They never shorten an acknowledged ttl.',
     body: schema.Rules,
-    answer: schema.PolicyView,
-    handle: async call => {
-      const rules = rulesOf(call.body)
-      const { revision } = accepted(await propose(call, { kind: 'policy', prefix: call.name, rules }, call.body.op), 'done')
-      return json(200, { prefix: normalPrefix(call.name), rules, revision }, revision)
+    response: schema.PolicyView,
+    handle: async context => {
+      const rules = rulesOf(context.body)
+      const { revision } = expectOutcome(await propose(context, { kind: 'policy', prefix: context.name, rules }, context.body.op), 'done')
+      return json(200, { prefix: normalPrefix(context.name), rules, revision }, revision)
     },
   }),
   route({
     method: 'DELETE',
     path: '/v1/policies/{prefix}',
-    summary: 'Take the rules of a prefix back.',
+    summary: 'Delete the rules of a prefix.',
     query: schema.Changing,
     status: 204,
-    handle: async call => {
-      const { revision } = accepted(await propose(call, { kind: 'policy', prefix: call.name }, call.query.op), 'done')
+    handle: async context => {
+      const { revision } = expectOutcome(await propose(context, { kind: 'policy', prefix: context.name }, context.query.op), 'done')
       return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
     },
   }),
@@ -71,13 +72,13 @@ const entries: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/entries',
-    summary: 'Entries under a prefix, with the leases they hang on.',
+    summary: 'Entries under a prefix, with the leases they are attached to.',
     query: schema.Listing,
-    answer: schema.Entries,
-    handle: async call => {
-      const { prefix = '', limit = MAX_LISTED } = call.query
+    response: schema.Entries,
+    handle: async context => {
+      const { prefix = '', limit = DEFAULT_LIST_LIMIT } = context.query
       const query = { kind: 'entries', prefix: mustBePrefix(prefix), limit } as const
-      const view = await call.desk.read<'entries'>(call.caller, query, reading(call))
+      const view = await context.guarded.read<'entries'>(context.caller, query, readOptions(context))
       return list('entries', view.value, view)
     },
   }),
@@ -86,50 +87,57 @@ const entries: readonly Route[] = [
     path: '/v1/entries/{name}',
     summary: 'One entry.',
     query: schema.Reading,
-    answer: schema.Entry,
-    handle: async call => {
-      const key = mustBeName(call.name)
-      call.desk.gate.demand(call.caller, 'read', key)
-      const { revision, value } = await call.desk.read<'entries'>(call.caller, { kind: 'entries', prefix: key, limit: 1 }, reading(call))
+    response: schema.Entry,
+    handle: async context => {
+      const key = mustBeName(context.name)
+      context.guarded.access.require(context.caller, 'read', key)
+      const { revision, value } = await context.guarded.read<'entries'>(
+        context.caller,
+        { kind: 'entries', prefix: key, limit: 1 },
+        readOptions(context),
+      )
       const entry = value.find(found => found.key === key)
-      if (entry === undefined) throw new Failure('NOT_FOUND', `there is no entry ${key}`, { facts: { key } })
+      if (entry === undefined) throw new HttpFailure('NOT_FOUND', `there is no entry ${key}`, { facts: { key } })
       return json(200, entry, revision)
     },
   }),
   route({
     method: 'PUT',
     path: '/v1/entries/{name}',
-    summary: 'Attach a value to a lease, under a key; gone in the same revision as the lease.',
+    summary: 'Attach a value to a lease, under a key. It ends in the same revision as the lease.',
     body: schema.Put,
-    answer: schema.Done,
-    handle: async call => {
-      const { lease, value, op } = call.body
-      const { revision } = accepted(await propose(call, { kind: 'put', lease, key: call.name, value }, op), 'done')
+    response: schema.Done,
+    handle: async context => {
+      const { lease, value, op } = context.body
+      const { revision } = expectOutcome(await propose(context, { kind: 'put', lease, key: context.name, value }, op), 'done')
       return json(200, { revision }, revision)
     },
   }),
   route({
     method: 'DELETE',
     path: '/v1/entries/{name}',
-    summary: 'Delete an entry; with lease, only if it still hangs on that.',
+    summary: 'Delete an entry. With lease, only if it is still attached to that lease.',
     query: schema.Deleting,
     status: 204,
-    handle: async call => {
-      const { lease, op } = call.query
-      const { revision } = accepted(await propose(call, { kind: 'delete', key: call.name, ...given({ lease }) }, op), 'done')
+    handle: async context => {
+      const { lease, op } = context.query
+      const { revision } = expectOutcome(await propose(context, { kind: 'delete', key: context.name, ...defined({ lease }) }, op), 'done')
       return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
     },
   }),
 ]
 
-async function createKey(call: RouteCall<schema.Static<typeof schema.NewKey>>) {
-  const { name, allow, hash, op } = call.body
-  // The second copy of the question would be told another secret than the one whose hash was kept.
+async function createKey(context: RouteContext<schema.Static<typeof schema.NewKey>>) {
+  const { name, allow, hash, op } = context.body
+  // A repeated request would return another secret than the one whose hash was stored.
   if (op !== undefined && hash === undefined)
-    throw new Failure('INVALID', 'a secret is told once and kept nowhere: to ask with op, make the secret yourself and send its hash')
-  const secret = hash === undefined ? newSecret(call.clock) : undefined
-  const command = { kind: 'key', name, hash: hash ?? hashOf(secret!), allow } as const
-  const { id, revision } = accepted(await propose(call, command, op), 'done')
+    throw new HttpFailure(
+      'INVALID',
+      'the server does not store secrets, so it cannot repeat one: to use op, create the secret yourself and send its hash',
+    )
+  const secret = hash === undefined ? newSecret(context.clock) : undefined
+  const command = { kind: 'key', name, hash: hash ?? hashSecret(secret!), allow } as const
+  const { id, revision } = expectOutcome(await propose(context, command, op), 'done')
   return json(201, { id, name, allow, ...(secret !== undefined && { key: secret }), revision }, revision)
 }
 
@@ -137,31 +145,31 @@ const keys: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/keys',
-    summary: 'All keys and what each may do; never a secret.',
+    summary: 'All keys and what each may do, without secrets.',
     query: schema.Reading,
-    answer: schema.Keys,
-    handle: async call => {
-      const { revision, value } = await call.desk.read<'keys'>(call.caller, { kind: 'keys' }, reading(call))
+    response: schema.Keys,
+    handle: async context => {
+      const { revision, value } = await context.guarded.read<'keys'>(context.caller, { kind: 'keys' }, readOptions(context))
       return json(200, { keys: value.map(({ id, name, allow }) => ({ id, name, allow })), revision }, revision)
     },
   }),
   route({
     method: 'POST',
     path: '/v1/keys',
-    summary: 'Create a key. From the first one on everyone needs one.',
+    summary: 'Create a key. Once the first key exists, every request needs one.',
     body: schema.NewKey,
-    answer: schema.Key,
+    response: schema.Key,
     status: 201,
     handle: createKey,
   }),
   route({
     method: 'DELETE',
     path: '/v1/keys/{id}',
-    summary: 'Revoke a key: its connections are let in no more, and its leases answer to administrators alone.',
+    summary: 'Revoke a key. Its connections are refused, and only administrators may act on its leases.',
     query: schema.Changing,
     status: 204,
-    handle: async call => {
-      const { revision } = accepted(await propose(call, { kind: 'unkey', id: call.id }, call.query.op), 'done')
+    handle: async context => {
+      const { revision } = expectOutcome(await propose(context, { kind: 'unkey', id: context.id }, context.query.op), 'done')
       return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
     },
   }),

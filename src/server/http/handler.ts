@@ -1,99 +1,107 @@
 /**
- * One request, from its head to its answer: who may ask, which route it is, whether what it carries is what the route expects. Everything that can
- * go wrong has a coded answer; nothing is thrown out of here.
+ * Handles one HTTP request: checks its origin, finds the route, identifies the caller, checks query and body, and calls the route. Every failure
+ * becomes a response with an error code. Nothing is thrown.
  */
 import { MAX_PROPOSALS } from '../../wire/http/schema.ts'
 import { anonymousCaller, type Caller } from '../access-control.ts'
 import { type ListenerContext, LOG_WENT_BACK } from '../listener.ts'
 import { parseBody } from './body.ts'
-import { Failure, failure, isOurMistake } from './failure.ts'
+import { failureResponse, HttpFailure, isInternalError } from './failure.ts'
 import { OriginCheck } from './origin-check.ts'
 import { check, decoded, parseId, parseQuery } from './parse.ts'
-import type { HttpAnswer, HttpRequest, Route, RouteCall } from './route.ts'
-import { Router, TABLE } from './router.ts'
+import type { HttpRequest, HttpResponse, Route, RouteContext } from './route.ts'
+import { Router } from './router.ts'
+import { ROUTES } from './routes.ts'
 
-export interface HandlerOptions {
-  /** Names that this server is called by, besides loopback ones. */
+export interface HttpHandlerOptions {
+  /** Names of this server, in addition to its addresses. @default none */
   readonly hosts?: readonly string[]
-  /** More routes than those of the table. */
+  /** Routes in addition to `ROUTES`. @default none */
   readonly routes?: readonly Route[]
-  /** Counts what was asked, by route and outcome. */
+  /** Counts a request by route and result code. */
   readonly count?: (route: string, code: string) => void
 }
 
-const NOTHING = Object.freeze({})
-const WITNESS = 'leasehold-witness'
-/** From a client that has seen nothing yet and wants to be told. */
+const EMPTY_QUERY = Object.freeze({})
+const WITNESS_HEADER = 'leasehold-witness'
+/** The header's value of a client that has no witness yet and wants one. */
 const NO_WITNESS = 'none'
 
-export class Handler {
+export class HttpHandler {
   readonly #context: ListenerContext
-  readonly #guard: OriginCheck
+  readonly #originCheck: OriginCheck
   readonly #router: Router
   readonly #count: (route: string, code: string) => void
-  /** Who has no key is limited by connection. */
-  readonly #anyone = new WeakMap<object, Caller>()
+  /** Callers without a key, by connection: they are limited per connection. */
+  readonly #anonymous = new WeakMap<object, Caller>()
 
-  constructor(context: ListenerContext, { hosts = [], routes = [], count = () => {} }: HandlerOptions = {}) {
+  constructor(context: ListenerContext, { hosts = [], routes = [], count = () => {} }: HttpHandlerOptions = {}) {
     this.#context = context
-    this.#guard = new OriginCheck(hosts)
-    this.#router = new Router([...TABLE, ...routes])
+    this.#originCheck = new OriginCheck(hosts)
+    this.#router = new Router([...ROUTES, ...routes])
     this.#count = count
   }
 
-  async answer(ask: HttpRequest): Promise<HttpAnswer> {
-    let asked = 'none'
+  async handle(request: HttpRequest): Promise<HttpResponse> {
+    let routeName = 'none'
     try {
-      const { host, path, query, target } = targetOf(ask)
-      this.#guard.check(ask, host, target)
-      const match = this.#router.find(ask.method, path)
+      const { host, path, query, target } = targetOf(request)
+      this.#originCheck.check(request, host, target)
+      const match = this.#router.find(request.method, path)
       const route = match !== undefined && 'route' in match ? match.route : undefined
-      if (route !== undefined) asked = `${route.method} ${route.path}`
-      // Before anything else is told: what there is, is nobody's business who may not ask.
-      const caller = route?.open === true ? anonymousCaller() : this.#identify(ask)
-      if (match === undefined) throw new Failure('NOT_FOUND', 'there is nothing of this name here: see /openapi.json')
+      if (route !== undefined) routeName = `${route.method} ${route.path}`
+      // Identify the caller before the path is answered: a caller without access must not learn which paths exist.
+      const caller = route?.open === true ? anonymousCaller() : this.#identify(request)
+      if (match === undefined) throw new HttpFailure('NOT_FOUND', 'there is no such path: see /openapi.json')
       if (!('route' in match))
-        throw new Failure('INVALID', `${ask.method.slice(0, 16)} cannot be asked of this: there is ${match.join(', ')}`, {
+        throw new HttpFailure('INVALID', `this path does not allow ${request.method.slice(0, 16)}: use ${match.join(', ')}`, {
           status: 405,
           headers: { Allow: match.join(', ') },
         })
-      const seen = route?.open === true ? undefined : ask.header(WITNESS)
-      if (seen !== undefined) await this.#mustContinue(seen)
-      const answer = await this.#call(match.route, match.raw, query, caller, ask)
-      this.#count(asked, answer.code ?? 'OK')
-      return seen === undefined ? answer : { ...answer, headers: { ...answer.headers, ...this.#witness() } }
+      const witness = route?.open === true ? undefined : request.header(WITNESS_HEADER)
+      if (witness !== undefined) await this.#checkWitness(witness)
+      const response = await this.#callRoute(match.route, match.raw, query, caller, request)
+      this.#count(routeName, response.code ?? 'OK')
+      return witness === undefined ? response : { ...response, headers: { ...response.headers, ...this.#witnessHeader() } }
     } catch (error) {
-      const answer = failure(error)
-      if (isOurMistake(error))
-        this.#context.log.error({ route: asked, error: String((error as Error)?.stack ?? error) }, 'a request met a mistake of ours')
-      this.#count(asked, answer.code!)
-      return answer
+      const response = failureResponse(error)
+      if (isInternalError(error))
+        this.#context.log.error(
+          { route: routeName, error: String((error as Error)?.stack ?? error) },
+          'a request failed with an internal error',
+        )
+      this.#count(routeName, response.code!)
+      return response
     }
   }
 
-  /** Before anything is done: whoever saw a log that is gone must not go on as if nothing had happened. */
-  async #mustContinue(seen: string): Promise<void> {
-    const { desk, log } = this.#context
-    if (seen === NO_WITNESS || (await desk.continues(seen))) return
+  /** Refuses a client that saw records which the log has lost, before its request is applied: its leases are lost, and it must learn that first. */
+  async #checkWitness(witness: string): Promise<void> {
+    const { guarded, log } = this.#context
+    if (witness === NO_WITNESS || (await guarded.continues(witness))) return
     log.warn({}, LOG_WENT_BACK)
-    throw new Failure('DIVERGED', 'the log of this server went back: it does not contain what you saw. Nothing was done', {
-      facts: { rewound: true },
-      headers: this.#witness(),
-    })
+    throw new HttpFailure(
+      'DIVERGED',
+      'the log of this server went back: it does not contain records that this client saw. The request was not applied',
+      {
+        facts: { rewound: true },
+        headers: this.#witnessHeader(),
+      },
+    )
   }
 
-  /** What the client shows next time. It contains all that this answer tells. */
-  #witness(): Readonly<Record<string, string>> {
-    const { witness } = this.#context.desk
+  /** The client sends this with its next request. It covers everything in this response. */
+  #witnessHeader(): Readonly<Record<string, string>> {
+    const { witness } = this.#context.guarded
     return witness === undefined ? {} : { 'Leasehold-Witness': witness }
   }
 
-  async #call(route: Route, raw: string, query: string, caller: Caller, ask: HttpRequest): Promise<HttpAnswer> {
-    const { desk, clock, limits, log, figures, closing, connections } = this.#context
+  async #callRoute(route: Route, raw: string, query: string, caller: Caller, request: HttpRequest): Promise<HttpResponse> {
+    const { guarded, clock, limits, log, figures, closing, connections } = this.#context
     const isId = route.path.includes('{id}')
-    // Field by field: to spread the context costs as much as all the rest of this.
-    const call: RouteCall = {
-      desk,
+    // Field by field: a spread of the context would cost as much as the rest of this function.
+    const context: RouteContext = {
+      guarded,
       clock,
       limits,
       log,
@@ -101,57 +109,57 @@ export class Handler {
       closing,
       connections,
       caller,
-      ask,
-      query: query === '' && route.query === undefined ? NOTHING : parseQuery(query, route.query),
+      request,
+      query: query === '' && route.query === undefined ? EMPTY_QUERY : parseQuery(query, route.query),
       id: isId ? parseId(decoded(raw, 'the number')) : 0,
       name: isId ? '' : decoded(raw, 'the name'),
-      body: await this.#body(route, ask),
+      body: await this.#readBody(route, request),
     }
-    return route.handle(call as RouteCall<never, never>)
+    return route.handle(context as RouteContext<never, never>)
   }
 
-  async #body(route: Route, ask: HttpRequest): Promise<unknown> {
-    const type = ask.header('content-type')
-    // Also where there is no body: what a form of another site can send never comes by.
-    if (ask.method !== 'GET' && ask.method !== 'HEAD' && (ask.hasBody || type !== undefined) && !isJson(type))
-      throw new Failure('INVALID', 'what changes something is sent as Content-Type: application/json', { status: 415 })
-    const encoding = ask.header('content-encoding')
+  async #readBody(route: Route, request: HttpRequest): Promise<unknown> {
+    const type = request.header('content-type')
+    // Checked even without a body: a form of another site cannot send this content type.
+    if (request.method !== 'GET' && request.method !== 'HEAD' && (request.hasBody || type !== undefined) && !isJson(type))
+      throw new HttpFailure('INVALID', 'a request that changes something needs Content-Type: application/json', { status: 415 })
+    const encoding = request.header('content-encoding')
     if (encoding !== undefined && encoding.toLowerCase() !== 'identity')
-      throw new Failure('INVALID', `a body is taken as it is, not as ${encoding.slice(0, 32)}`, {
+      throw new HttpFailure('INVALID', `the content encoding ${encoding.slice(0, 32)} is not supported: send the body without one`, {
         status: 415,
         headers: { 'Accept-Encoding': 'identity' },
       })
     if (route.body === undefined) {
-      if (!ask.hasBody) return undefined
-      const text = await ask.body(this.#context.limits.body)
-      if (text !== '') throw new Failure('INVALID', 'there is nothing to say in a body here')
+      if (!request.hasBody) return undefined
+      const text = await request.body(this.#context.limits.body)
+      if (text !== '') throw new HttpFailure('INVALID', 'this route takes no body: send none')
       return undefined
     }
-    if (!ask.hasBody && route.bodyOptional !== true && type === undefined)
-      throw new Failure('INVALID', 'a body is missing, and its Content-Type: application/json', { status: 415 })
-    const text = ask.hasBody ? await ask.body(route.most?.(this.#context) ?? this.#context.limits.body) : ''
+    if (!request.hasBody && route.bodyOptional !== true && type === undefined)
+      throw new HttpFailure('INVALID', 'the body is missing: send JSON with Content-Type: application/json', { status: 415 })
+    const text = request.hasBody ? await request.body(route.maxBodyBytes?.(this.#context) ?? this.#context.limits.body) : ''
     const { depth, renewals } = this.#context.limits
-    // One more than is allowed: the route that allows so many says so in its own words.
+    // One more than the limit: the route itself then refuses the request, with its own message.
     const body =
       text === '' && route.bodyOptional === true ? {} : await parseBody(text, { depth, items: Math.max(renewals, MAX_PROPOSALS) + 1 })
     check(route.body, body, 'the body')
     return body
   }
 
-  #identify(ask: HttpRequest): Caller {
-    const { gate } = this.#context.desk
-    const said = ask.header('authorization')
-    if (said !== undefined) {
-      // One answer for whatever is no key of ours: not even its form tells anything.
-      const [, secret] = /^Bearer +([\x21-\x7e]{1,512})$/i.exec(said) ?? []
-      const caller = gate.identify(secret ?? '')
-      ask.identified?.(caller)
+  #identify(request: HttpRequest): Caller {
+    const { access } = this.#context.guarded
+    const authorization = request.header('authorization')
+    if (authorization !== undefined) {
+      // A malformed key gets the same answer as an unknown one, so that the form of keys is not revealed.
+      const [, secret] = /^Bearer +([\x21-\x7e]{1,512})$/i.exec(authorization) ?? []
+      const caller = access.identify(secret ?? '')
+      request.identified?.(caller)
       return caller
     }
-    const known = this.#anyone.get(ask.connection) ?? anonymousCaller()
-    this.#anyone.set(ask.connection, known)
-    gate.admit(known)
-    return known
+    const caller = this.#anonymous.get(request.connection) ?? anonymousCaller()
+    this.#anonymous.set(request.connection, caller)
+    access.admit(caller)
+    return caller
   }
 }
 
@@ -159,19 +167,19 @@ function isJson(type: string | undefined): boolean {
   return type !== undefined && /^application\/json[ \t]*(;|$)/i.test(type)
 }
 
-/** Where it goes: a path, or an address as proxies are asked for it, which then goes before the header Host. */
-function targetOf(ask: HttpRequest): {
+/** The parts of the request target: a path, or an absolute URL as sent to proxies, whose host takes precedence over the header Host. */
+function targetOf(request: HttpRequest): {
   readonly host: string | undefined
   readonly path: string
   readonly query: string
   readonly target: string
 } {
-  const [, named, rest] = /^https?:\/\/([^/?#]*)(.*)$/i.exec(ask.target) ?? []
-  const target = named === undefined ? ask.target : rest === '' ? '/' : rest!
-  if (!target.startsWith('/')) throw new Failure('INVALID', 'the target of a request is a path')
+  const [, named, rest] = /^https?:\/\/([^/?#]*)(.*)$/i.exec(request.target) ?? []
+  const target = named === undefined ? request.target : rest === '' ? '/' : rest!
+  if (!target.startsWith('/')) throw new HttpFailure('INVALID', 'the target of the request must be a path or an http URL')
   const mark = target.indexOf('?')
   return {
-    host: named ?? ask.header('host'),
+    host: named ?? request.header('host'),
     path: mark < 0 ? target : target.slice(0, mark),
     query: mark < 0 ? '' : target.slice(mark + 1),
     target,

@@ -1,36 +1,36 @@
-/** Everything a lessor can do, for clients that are lessors themselves: commands, questions and backups whole. */
+/** The routes of our own client, which is a lessor itself: kernel commands, queries and backups in their full form. */
 import type { Command } from '../../kernel/command.ts'
 import type { Query } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { VERSION } from '../version.ts'
-import { failure, isOurMistake } from './failure.ts'
-import { given, list, reading } from './lease-routes.ts'
+import { failureResponse, isInternalError } from './failure.ts'
 import { check, mustBeName, mustBePrefix } from './parse.ts'
-import { json, type Route, type RouteCall, route } from './route.ts'
+import { json, type Route, type RouteContext, route } from './route.ts'
+import { defined, list, readOptions } from './route-operations.ts'
 
-/** Commands that are checked and handed over in one turn of the loop. */
-const STRIDE = 64
+/** Commands that are checked and proposed in one turn of the event loop. */
+const COMMANDS_PER_TURN = 64
 
-/** What only has the form of a question is one: a bad name or prefix is refused and never looked up. */
-function mustMakeSense(query: Query): Query {
+/** The schema accepts any text as a name. Refuse a bad name or prefix before it is looked up. */
+function checkNames(query: Query): Query {
   if ('resource' in query) mustBeName(query.resource)
   if ('prefix' in query && query.prefix !== undefined) mustBePrefix(query.prefix)
   if ('within' in query) for (const prefix of query.within ?? []) mustBePrefix(prefix)
   return query
 }
 
-/** Not async: all of them are handed over in their order before the first is waited for. */
-function proposed({ desk, caller }: RouteCall, proposal: unknown): Promise<object> {
-  const failed = (error: unknown) => {
-    if (isOurMistake(error)) throw error
-    return JSON.parse(failure(error).body as string) as object
+/** Not async: all commands are proposed in their order before the first outcome is awaited. */
+function proposeOne({ guarded, caller }: RouteContext, proposal: unknown): Promise<object> {
+  const toError = (error: unknown) => {
+    if (isInternalError(error)) throw error
+    return JSON.parse(failureResponse(error).body as string) as object
   }
   try {
     check(schema.Proposal, proposal, 'the proposal')
     const { command, op, key } = proposal as schema.Static<typeof schema.Proposal>
-    return desk.propose(caller, command as Command, given({ op, key }) as object).then(outcome => ({ outcome }), failed)
+    return guarded.propose(caller, command as Command, defined({ op, key }) as object).then(outcome => ({ outcome }), toError)
   } catch (error) {
-    return Promise.resolve(failed(error))
+    return Promise.resolve(toError(error))
   }
 }
 
@@ -38,27 +38,31 @@ export const lessorRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/about',
-    summary: 'What this server is, and what its store promises.',
-    answer: schema.About,
-    handle: async ({ desk, caller }) => {
-      const { revision } = await desk.read<'summary'>(caller, { kind: 'summary' })
-      return json(200, { name: 'leasehold', version: VERSION, profile: desk.lessor.profile, keys: desk.gate.closed, revision }, revision)
+    summary: 'The version of the server, and the guarantees of its store.',
+    response: schema.About,
+    handle: async ({ guarded, caller }) => {
+      const { revision } = await guarded.read<'summary'>(caller, { kind: 'summary' })
+      return json(
+        200,
+        { name: 'leasehold', version: VERSION, profile: guarded.lessor.profile, keys: guarded.access.keyRequired, revision },
+        revision,
+      )
     },
   }),
   route({
     method: 'POST',
     path: '/v1/propose',
-    summary: 'Commands of the kernel, whole, in one order. Each has its own answer; a refusal is an outcome, too, and comes with 200.',
+    summary: 'Kernel commands, applied in this order. Each has its own answer. A refusal is an outcome as well, with status 200.',
     body: schema.Propose,
-    // As large as the other wire carries it: a command may have many names and entries.
-    most: ({ limits }) => limits.command,
-    answer: schema.Proposed,
-    handle: async call => {
+    // As large as over RESP: a command may have many names and entries.
+    maxBodyBytes: ({ limits }) => limits.command,
+    response: schema.Proposed,
+    handle: async context => {
       const answers: Promise<object>[] = []
-      for (const proposal of call.body.proposals) {
-        if (answers.length % STRIDE === STRIDE - 1) await new Promise<void>(resolve => call.clock.soon(resolve))
-        const answer = proposed(call, proposal)
-        // It is awaited below. Until then a mistake of ours must not count as one that nobody handles.
+      for (const proposal of context.body.proposals) {
+        if (answers.length % COMMANDS_PER_TURN === COMMANDS_PER_TURN - 1) await new Promise<void>(resolve => context.clock.soon(resolve))
+        const answer = proposeOne(context, proposal)
+        // It is awaited below. Until then a rejection must not count as unhandled.
         answer.catch(() => {})
         answers.push(answer)
       }
@@ -68,26 +72,26 @@ export const lessorRoutes: readonly Route[] = [
   route({
     method: 'POST',
     path: '/v1/read',
-    summary: 'One question to the state, whole.',
+    summary: 'One query, in its full form.',
     body: schema.Read,
-    answer: schema.ReadAnswer,
-    handle: async call => {
-      const { query, consistent, atLeast } = call.body
-      const options = { ...reading({ ...call, query: {} }), ...given({ consistent, atLeast }) }
-      const view = await call.desk.read(call.caller, mustMakeSense(query as Query) as never, options)
+    response: schema.ReadAnswer,
+    handle: async context => {
+      const { query, consistent, atLeast } = context.body
+      const options = { ...readOptions({ ...context, query: {} }), ...defined({ consistent, atLeast }) }
+      const view = await context.guarded.read(context.caller, checkNames(query as Query) as never, options)
       return Array.isArray(view.value) ? list('value', view.value, view) : json(200, view, view.revision)
     },
   }),
   route({
     method: 'GET',
     path: '/v1/backup',
-    summary: 'Everything, as a backup file: for an administrator of everything.',
+    summary: 'A backup file of the whole store, for keys with admin on everything.',
     type: 'application/octet-stream',
-    // Each is a copy of everything, made one after another: none is made for one who has left.
-    handle: ({ desk, caller, ask }) => ({
+    // Backups are copies of the whole store, made one after another. None is made for a client that has disconnected.
+    handle: ({ guarded, caller, request }) => ({
       status: 200,
       type: 'application/octet-stream',
-      body: desk.backup(caller, ask.gone({ half: true })),
+      body: guarded.backup(caller, request.gone({ half: true })),
     }),
   }),
 ]

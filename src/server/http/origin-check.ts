@@ -1,16 +1,16 @@
 /**
- * Whether a request may be looked at, before anything of it is: a page of another site, made to reach a server on the visitor's own machine, must
- * not get there. (etcd could be reached like that through the visitor's browser: CVE-2018-1098, 1099.)
+ * Refuses requests that come from pages of other sites, before anything else of the request is read. Such a page must not reach a server on the visitor's own
+ * machine through the visitor's browser. (etcd could be reached like that: CVE-2018-1098, 1099.)
  */
 import { isIP } from 'node:net'
-import { SECRET } from '../key-secret.ts'
-import { Failure } from './failure.ts'
+import { SECRET_PATTERN } from '../key-secret.ts'
+import { HttpFailure } from './failure.ts'
 import type { HttpRequest } from './route.ts'
 
-/** Names that people try to give a key by. */
-const KEY_NAMES = /[?&](?:api[-_]?key|key|apikey|access[-_]?token|token|auth|authorization|secret|password|bearer)=/i
+/** Query parameters by which people try to send a key. */
+const KEY_PARAMETERS = /[?&](?:api[-_]?key|key|apikey|access[-_]?token|token|auth|authorization|secret|password|bearer)=/i
 
-/** `*` among `hosts`: something in front of this server looks after that. */
+/** `hosts` are further names of this server. `*` turns the check of names off, for a server behind a proxy that makes it. */
 export class OriginCheck {
   readonly #hosts: ReadonlySet<string>
   readonly #any: boolean
@@ -20,27 +20,27 @@ export class OriginCheck {
     this.#any = this.#hosts.has('*')
   }
 
-  /** Throws what is refused. `host` and `target` are the request's, whichever way it named them. */
-  check(ask: HttpRequest, host: string | undefined, target: string): void {
-    const { repeated } = ask
-    if (repeated !== undefined) throw new Failure('INVALID', `the header ${repeated} stands there twice: which of them is meant?`)
-    if (!this.#any && !this.#known(host, ask.local))
-      throw new Failure(
+  /** Throws if the request is refused. `host` and `target` are those of the request line if it has them, otherwise of the header. */
+  check(request: HttpRequest, host: string | undefined, target: string): void {
+    const { repeatedHeader } = request
+    if (repeatedHeader !== undefined) throw new HttpFailure('INVALID', `the header ${repeatedHeader} was sent twice: send it once`)
+    if (!this.#any && !this.#known(host, request.localAddress))
+      throw new HttpFailure(
         'FORBIDDEN',
-        `this server is not called ${(host ?? 'nothing').slice(0, 64)}: name it by a loopback address, or let it be configured`,
+        `this server is not known as ${(host ?? '(no Host header)').slice(0, 64)}: use its address, or start it with --host NAME`,
         {
           status: 421,
         },
       )
-    const origin = ask.header('origin')
+    const origin = request.header('origin')
     if (origin !== undefined && !sameOrigin(origin, host)) throw foreign()
-    const site = ask.header('sec-fetch-site')
-    if (site !== undefined && site !== 'same-origin' && site !== 'none' && !isVisit(ask, target)) throw foreign()
+    const site = request.header('sec-fetch-site')
+    if (site !== undefined && site !== 'same-origin' && site !== 'none' && !isNavigation(request, target)) throw foreign()
     const query = target.indexOf('?')
-    if ((query >= 0 && KEY_NAMES.test(target.slice(query))) || target.search(SECRET) >= 0)
-      throw new Failure(
+    if ((query >= 0 && KEY_PARAMETERS.test(target.slice(query))) || target.search(SECRET_PATTERN) >= 0)
+      throw new HttpFailure(
         'INVALID',
-        'a key never travels in a URL, where logs and histories keep it: send it as Authorization: Bearer KEY, and revoke this one',
+        'a key must not be sent in a URL, which logs and browser histories keep: send Authorization: Bearer KEY, and revoke this key',
       )
   }
 
@@ -49,15 +49,15 @@ export class OriginCheck {
     const name = nameOf(host)
     if (name === undefined) return false
     if (name === 'localhost' || name === '[::1]' || (name.startsWith('127.') && isIP(name) === 4)) return true
-    // Who reached us by a bare address was misled by no name.
+    // A client that used the server's own address was not misled by a DNS name.
     if (local !== undefined && isSelf(name, local)) return true
     return this.#hosts.has(name) || this.#hosts.has(host.toLowerCase())
   }
 }
 
 /**
- * Whether a host is the address that the connection came in by. A socket that listens on [::] reports its own IPv4 address as ::ffff:192.0.2.1, and
- * the client asked for 192.0.2.1. One IPv6 address can be written in many ways.
+ * Whether a host is the server's own address of the connection. A socket that listens on [::] reports its IPv4 address as ::ffff:192.0.2.1, while the client
+ * used 192.0.2.1. One IPv6 address can be written in many ways.
  */
 function isSelf(name: string, local: string): boolean {
   const [, mapped] = /^::ffff:(\d{1,3}(?:\.\d{1,3}){3})$/i.exec(local) ?? []
@@ -65,7 +65,7 @@ function isSelf(name: string, local: string): boolean {
   return isIP(local) === 6 && name.startsWith('[') && normal(name) === normal(`[${local}]`)
 }
 
-/** An IPv6 address in brackets, in the one form that URLs give it. */
+/** An IPv6 address in brackets, in the canonical form of URLs. */
 function normal(address: string): string | undefined {
   try {
     return new URL(`http://${address}/`).hostname
@@ -74,7 +74,7 @@ function normal(address: string): string | undefined {
   }
 }
 
-/** Without the port. Undefined for what is no host. */
+/** The host without its port, or undefined if it is malformed. */
 function nameOf(host: string): string | undefined {
   return /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/i.exec(host)?.[1]?.toLowerCase()
 }
@@ -84,13 +84,16 @@ function sameOrigin(origin: string, host: string | undefined): boolean {
   return named !== undefined && host !== undefined && named.toLowerCase() === host.toLowerCase()
 }
 
-/** Somebody followed a link to the page: it carries nobody's data. */
-function isVisit(ask: HttpRequest, target: string): boolean {
+/** The visitor followed a link to the dashboard. The page itself contains no data. */
+function isNavigation(request: HttpRequest, target: string): boolean {
   return (
-    ask.method === 'GET' && target === '/' && ask.header('sec-fetch-mode') === 'navigate' && ask.header('sec-fetch-dest') === 'document'
+    request.method === 'GET' &&
+    target === '/' &&
+    request.header('sec-fetch-mode') === 'navigate' &&
+    request.header('sec-fetch-dest') === 'document'
   )
 }
 
-function foreign(): Failure {
-  return new Failure('FORBIDDEN', 'a page of another site may not ask this server')
+function foreign(): HttpFailure {
+  return new HttpFailure('FORBIDDEN', 'a page of another site must not send requests to this server')
 }

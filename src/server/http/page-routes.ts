@@ -1,7 +1,7 @@
-/** The page at `/`: a few files of our own, nothing from anywhere else, no script but the one file. */
+/** The dashboard at `/`: static files with a strict content security policy. Nothing is loaded from elsewhere, and only one file may run as a script. */
 import { readFileSync } from 'node:fs'
-import { type HttpAnswer, type Route, type RouteCall, route } from './route.ts'
-import { Shared } from './shared-answer.ts'
+import { type HttpResponse, type Route, type RouteContext, route } from './route.ts'
+import { StaticResponse } from './static-response.ts'
 
 const POLICY = [
   "default-src 'none'",
@@ -21,16 +21,16 @@ const HEADERS = {
   'Cross-Origin-Opener-Policy': 'same-origin',
 }
 
-function file(url: URL, type: string): (call: RouteCall) => HttpAnswer {
-  const shared = new Shared(() => readFileSync(url))
-  return ({ ask }) => shared.answer(ask, { type, headers: HEADERS })
+function file(url: URL, type: string): (context: RouteContext) => HttpResponse {
+  const response = new StaticResponse(() => readFileSync(url))
+  return ({ request }) => response.for(request, { type, headers: HEADERS })
 }
 
 export const pageRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/',
-    summary: 'A small live page.',
+    summary: 'The dashboard.',
     type: 'text/html',
     open: true,
     handle: file(new URL('../../dashboard/index.html', import.meta.url), 'text/html; charset=utf-8'),
@@ -38,7 +38,7 @@ export const pageRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/page.js',
-    summary: 'Its script.',
+    summary: 'The script of the dashboard.',
     type: 'text/javascript',
     open: true,
     handle: file(new URL('../../dashboard/page.js', import.meta.url), 'text/javascript; charset=utf-8'),
@@ -46,7 +46,7 @@ export const pageRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/page.css',
-    summary: 'Its looks.',
+    summary: 'The style sheet of the dashboard.',
     type: 'text/css',
     open: true,
     handle: file(new URL('../../dashboard/page.css', import.meta.url), 'text/css; charset=utf-8'),
@@ -54,7 +54,7 @@ export const pageRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/page.svg',
-    summary: 'Its sign.',
+    summary: 'The icon of the dashboard.',
     type: 'image/svg+xml',
     open: true,
     handle: file(new URL('../../dashboard/page.svg', import.meta.url), 'image/svg+xml'),

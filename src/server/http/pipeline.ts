@@ -1,45 +1,45 @@
 /**
- * The requests of one HTTP connection that are parsed and not answered yet.
+ * Limits the pipelined requests of one HTTP connection.
  *
- * Node parses everything that a chunk holds before the first request is answered: a chunk of 64 KiB may hold thousands, each of which costs some
- * kilobytes. So chunks are handed to its parser in small pieces, and none while enough requests wait for their answers, or while the peer does not
- * read them. What is not parsed stays in the socket, and the peer has to wait.
+ * Node parses a whole chunk before the first of its requests is answered. A chunk of 64 KiB may contain thousands of requests that cost some kilobytes each. So chunks
+ * are passed to the parser in small pieces, and none while enough requests wait for their response or the client does not read. The rest stays in the
+ * socket, and the client has to wait.
  */
 import type { Socket } from 'node:net'
-import { type Connection, Connections } from '../connections.ts'
+import { Connections, type TrackedConnection } from '../connections.ts'
 
 /** Bytes that are parsed at once. */
 const PIECE = 2 << 10
-/** Requests that wait for their answers before no more are parsed. */
+/** Maximum requests that wait for their response. Beyond it, no more are parsed. */
 const MAX_WAITING = 16
-/** What a request costs that waits behind another, without its answer. */
+/** Memory of a request that waits behind another, without its response. */
 const REQUEST_BYTES = 8 << 10
 
 export class Pipeline {
   static readonly #bySocket = new WeakMap<object, Pipeline>()
   readonly #socket: Socket
-  readonly #connection: Connection | undefined
+  readonly #connection: TrackedConnection | undefined
   #waiting = 0
-  /** Bytes of answers that are made and not sent. */
+  /** Bytes of responses that are ready and not sent. */
   #bytes = 0
-  /** We stopped reading, and not Node. */
-  #held = false
+  /** This class paused the socket, and not Node. */
+  #paused = false
 
   private constructor(socket: Socket) {
     this.#socket = socket
     this.#connection = Connections.of(socket)
   }
 
-  /** To be called when Node's own listeners are on the socket. */
-  static over(socket: Socket): Pipeline {
+  /** Call this after Node has added its own listeners to the socket. */
+  static attach(socket: Socket): Pipeline {
     const pipeline = new Pipeline(socket)
     Pipeline.#bySocket.set(socket, pipeline)
     const [parse, ...others] = socket.listeners('data') as ((chunk: Buffer) => void)[]
-    // Another version of Node that reads in another way is left alone: it reads no more than it answers between two chunks.
+    // A version of Node that reads in another way is left alone. It parses one chunk before it answers.
     if (parse === undefined || others.length > 0) return pipeline
     socket.off('data', parse)
     socket.on('data', chunk => pipeline.#feed(chunk, parse))
-    socket.on('drain', () => pipeline.#goOn())
+    socket.on('drain', () => pipeline.#resume())
     return pipeline
   }
 
@@ -47,7 +47,7 @@ export class Pipeline {
     return Pipeline.#bySocket.get(socket)
   }
 
-  get connection(): Connection | undefined {
+  get connection(): TrackedConnection | undefined {
     return this.#connection
   }
 
@@ -59,45 +59,45 @@ export class Pipeline {
     const socket = this.#socket
     for (let at = 0; at < chunk.length; at += PIECE) {
       if (this.#isFull && !socket.isPaused()) {
-        this.#held = true
+        this.#paused = true
         socket.pause()
       }
-      // Node pauses it, too, and goes on by itself.
+      // Node pauses the socket as well, and resumes it by itself.
       if (socket.isPaused()) return socket.unshift(chunk.subarray(at))
       parse.call(socket, chunk.subarray(at, at + PIECE))
       if (socket.destroyed) return
     }
   }
 
-  #goOn(): void {
-    if (!this.#held || this.#isFull) return
-    this.#held = false
+  #resume(): void {
+    if (!this.#paused || this.#isFull) return
+    this.#paused = false
     this.#socket.resume()
   }
 
   /** A request was parsed. */
-  asked(): void {
+  requestParsed(): void {
     this.#waiting++
-    if (this.#waiting === 1) this.#connection?.busy(true)
-    this.#tell()
+    if (this.#waiting === 1) this.#connection?.setBusy(true)
+    this.#reportUnread()
   }
 
-  /** Its answer is known, and takes so many bytes until it is sent. */
-  answered(bytes: number): void {
+  /** The response is ready, and takes `bytes` until it is sent. */
+  responseReady(bytes: number): void {
     this.#bytes += bytes
-    this.#tell()
+    this.#reportUnread()
   }
 
-  /** It was sent, or its peer has left. `bytes` as `answered` was told. */
-  sent(bytes: number): void {
+  /** The response was sent, or the client has disconnected. `bytes` as passed to `responseReady`. */
+  responseSent(bytes: number): void {
     this.#waiting--
     this.#bytes -= bytes
-    if (this.#waiting === 0) this.#connection?.busy(false)
-    this.#tell()
-    this.#goOn()
+    if (this.#waiting === 0) this.#connection?.setBusy(false)
+    this.#reportUnread()
+    this.#resume()
   }
 
-  #tell(): void {
-    this.#connection?.owed(this.#bytes + Math.max(0, this.#waiting - 1) * REQUEST_BYTES)
+  #reportUnread(): void {
+    this.#connection?.setUnread(this.#bytes + Math.max(0, this.#waiting - 1) * REQUEST_BYTES)
   }
 }

@@ -1,121 +1,121 @@
-/** Looking at resources, and what operators do to them. */
+/** Routes of resources: reading them, and what operators do to them. */
 import type { ResourceView } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
-import { accepted, Failure } from './failure.ts'
-import { given, list, listing, MAX_LISTED, optionalMs, propose, reading } from './lease-routes.ts'
+import { expectOutcome, HttpFailure } from './failure.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
-import { json, type Route, type RouteCall, route } from './route.ts'
+import { json, type Route, type RouteContext, route } from './route.ts'
+import { DEFAULT_LIST_LIMIT, defined, list, listOptions, optionalMs, propose, readOptions } from './route-operations.ts'
 
-function shown(resource: ResourceView): object {
+function toJson(resource: ResourceView): object {
   const frozen = resource.grants.some(({ status }) => status === 'frozen')
   return frozen ? { ...resource, frozen } : resource
 }
 
-/** Who is named to those who are told: what was said, or the key's own name. */
-function by({ caller }: RouteCall, said: string | undefined): { readonly by?: string } {
-  return said !== undefined ? { by: said } : caller.key === 0 ? {} : { by: caller.name }
+/** The name that holders and waiters see as the author: the one in the request, or the name of the key. */
+function author({ caller }: RouteContext, by: string | undefined): { readonly by?: string } {
+  return by !== undefined ? { by } : caller.key === 0 ? {} : { by: caller.name }
 }
 
 export const resourceRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/resources',
-    summary: 'Resources that are held or wanted, under a prefix.',
+    summary: 'Resources under a prefix that are held or waited for.',
     query: schema.Listing,
-    answer: schema.Resources,
-    handle: async call => {
-      const { prefix = '', limit = MAX_LISTED } = call.query
+    response: schema.Resources,
+    handle: async context => {
+      const { prefix = '', limit = DEFAULT_LIST_LIMIT } = context.query
       const query = { kind: 'resources', prefix: mustBePrefix(prefix), limit } as const
-      const view = await call.desk.read<'resources'>(call.caller, query, listing(call))
-      return list('resources', view.value.map(shown), view)
+      const view = await context.guarded.read<'resources'>(context.caller, query, listOptions(context))
+      return list('resources', view.value.map(toJson), view)
     },
   }),
   route({
     method: 'GET',
     path: '/v1/resources/{name}',
-    summary: 'Who has it, with which token and for how long, and who waits.',
+    summary: 'The holders of a resource, with tokens and remaining times, and its waiters.',
     query: schema.Reading,
-    answer: schema.Resource,
-    handle: async call => {
-      const query = { kind: 'resource', resource: mustBeName(call.name) } as const
-      const { revision, value } = await call.desk.read<'resource'>(call.caller, query, reading(call))
-      return json(200, { ...shown(value), revision }, revision)
+    response: schema.Resource,
+    handle: async context => {
+      const query = { kind: 'resource', resource: mustBeName(context.name) } as const
+      const { revision, value } = await context.guarded.read<'resource'>(context.caller, query, readOptions(context))
+      return json(200, { ...toJson(value), revision }, revision)
     },
   }),
   route({
     method: 'GET',
     path: '/v1/history/{name}',
-    summary: 'The last holders, and how each ended.',
+    summary: 'The last holders of a resource, and how each lease ended.',
     query: schema.Reading,
-    answer: schema.History,
-    handle: async call => {
-      const query = { kind: 'history', resource: mustBeName(call.name) } as const
-      const { revision, value } = await call.desk.read<'history'>(call.caller, query, reading(call))
-      return json(200, { resource: call.name, history: value, revision }, revision)
+    response: schema.History,
+    handle: async context => {
+      const query = { kind: 'history', resource: mustBeName(context.name) } as const
+      const { revision, value } = await context.guarded.read<'history'>(context.caller, query, readOptions(context))
+      return json(200, { resource: context.name, history: value, revision }, revision)
     },
   }),
   route({
     method: 'POST',
     path: '/v1/break',
-    summary: 'End whoever holds a resource. A second break may only shorten.',
+    summary: 'End the leases that hold a resource. A second break may only shorten the delay.',
     body: schema.Break,
-    answer: schema.Done,
-    handle: async call => {
-      const { resource, after, by: said, op } = call.body
-      const command = { kind: 'break', resource, ...given({ after: optionalMs(after, 'after') }), ...by(call, said) } as const
-      const { revision } = accepted(await propose(call, command, op), 'done')
+    response: schema.Done,
+    handle: async context => {
+      const { resource, after, by, op } = context.body
+      const command = { kind: 'break', resource, ...defined({ after: optionalMs(after, 'after') }), ...author(context, by) } as const
+      const { revision } = expectOutcome(await propose(context, command, op), 'done')
       return json(200, { revision }, revision)
     },
   }),
   route({
     method: 'POST',
     path: '/v1/recall',
-    summary: 'Tell the holders of a resource that someone would like it.',
+    summary: 'Ask the holders of a resource to release it.',
     body: schema.Recall,
-    answer: schema.Done,
-    handle: async call => {
-      const { resource, by: said, op } = call.body
-      const { revision } = accepted(await propose(call, { kind: 'recall', resource, ...by(call, said) }, op), 'done')
+    response: schema.Done,
+    handle: async context => {
+      const { resource, by, op } = context.body
+      const { revision } = expectOutcome(await propose(context, { kind: 'recall', resource, ...author(context, by) }, op), 'done')
       return json(200, { revision }, revision)
     },
   }),
   route({
     method: 'POST',
     path: '/v1/revoke',
-    summary: 'End a lease, all leases of a holder, or all that concern names under a prefix.',
+    summary: 'End one lease, all leases of a holder, or all leases with names under a prefix.',
     body: schema.Revoke,
-    answer: schema.Done,
-    handle: async call => {
-      const { lease, holder, prefix, force, by: said, op } = call.body
-      const target = given({ lease, holder, prefix })
-      if (Object.keys(target).length !== 1) throw new Failure('INVALID', 'name one of lease, holder and prefix')
-      const command = { kind: 'revoke', target: target as { lease: number }, ...given({ force }), ...by(call, said) } as const
-      const { revision } = accepted(await propose(call, command, op), 'done')
+    response: schema.Done,
+    handle: async context => {
+      const { lease, holder, prefix, force, by, op } = context.body
+      const target = defined({ lease, holder, prefix })
+      if (Object.keys(target).length !== 1) throw new HttpFailure('INVALID', 'the body must name exactly one of lease, holder and prefix')
+      const command = { kind: 'revoke', target: target as { lease: number }, ...defined({ force }), ...author(context, by) } as const
+      const { revision } = expectOutcome(await propose(context, command, op), 'done')
       return json(200, { revision }, revision)
     },
   }),
   route({
     method: 'POST',
     path: '/v1/transfer',
-    summary: 'Give what a lease holds to another holder, under a new lease and new tokens.',
+    summary: 'Transfer the resources of a lease to another holder, under a new lease with new tokens.',
     body: schema.Transfer,
-    answer: schema.Transferred,
-    handle: async call => {
-      const { op, lease, to, incarnation, stopped } = call.body
-      const command = { kind: 'transfer', lease, to, ...given({ incarnation, stopped }) } as const
-      const { revision, id } = accepted(await propose(call, command, op), 'done')
+    response: schema.Transferred,
+    handle: async context => {
+      const { op, lease, to, incarnation, stopped } = context.body
+      const command = { kind: 'transfer', lease, to, ...defined({ incarnation, stopped }) } as const
+      const { revision, id } = expectOutcome(await propose(context, command, op), 'done')
       return json(200, { lease: id, revision }, revision)
     },
   }),
   route({
     method: 'POST',
     path: '/v1/fence',
-    summary: 'Has a newer token been shown for this resource? If not, this is the newest from now on.',
+    summary: 'Accept a token unless a newer one was shown for this resource. An accepted token is the newest from then on.',
     body: schema.Fence,
-    answer: schema.Fenced,
-    handle: async call => {
-      const { resource, token, op } = call.body
-      const { highest, revision } = accepted(await propose(call, { kind: 'fence', resource, token }, op), 'fenced')
+    response: schema.Fenced,
+    handle: async context => {
+      const { resource, token, op } = context.body
+      const { highest, revision } = expectOutcome(await propose(context, { kind: 'fence', resource, token }, op), 'fenced')
       return json(200, { accepted: true, highest, revision }, revision)
     },
   }),

@@ -1,89 +1,90 @@
-/** What can be asked over HTTP, as data: the handler serves it, OpenAPI describes it, and the tests of authority walk it. */
+/** The types of the HTTP API: request, response and route. Routes are data: the handler serves them, OpenAPI describes them, and security tests iterate over them. */
 import type { Static, TObject, TSchema } from 'typebox'
 import type { Caller } from '../access-control.ts'
 import type { ListenerContext } from '../listener.ts'
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE'
 
-/** A request, whoever carried it here. */
+/** An HTTP request, independent of what carries it: Node's server, the simulator, or a test. */
 export interface HttpRequest {
   readonly method: string
-  /** Path and query as they were sent: nothing decoded, nothing made nicer. */
+  /** Path and query exactly as they were sent, without decoding or normalization. */
   readonly target: string
-  /** By its name in lower case. */
+  /** The value of a header. `name` is in lower case. */
   header(name: string): string | undefined
   readonly hasBody: boolean
-  /** All of the body; throws `TOO_LARGE` as soon as more than `most` bytes of it have come. */
-  body(most: number): Promise<string>
-  /** Fires when whoever asked has gone, or the server stops. With `half`, who closes its half of the connection has gone. */
+  /** Reads the whole body. Throws `TOO_LARGE` as soon as more than `maxBytes` have arrived. */
+  body(maxBytes: number): Promise<string>
+  /** Fires when the client disconnects, or the server stops. With `half`, a client that closes its sending side counts as disconnected. */
   gone(options?: { readonly half?: boolean }): AbortSignal
-  /** A header that can mean one thing only, and was said twice. */
-  readonly repeated?: string | undefined
+  /** A header that must be unique and was sent twice. */
+  readonly repeatedHeader?: string | undefined
   /** The same object for every request of one connection. */
   readonly connection: object
-  /** A key of this caller was accepted. */
+  /** The request carried a valid key of this caller. */
   identified?(caller: Caller): void
-  /** The address of ours that was asked. */
-  readonly local?: string | undefined
+  /** The server's own address of this connection. */
+  readonly localAddress?: string | undefined
 }
 
-export interface HttpAnswer {
+export interface HttpResponse {
   readonly status: number
-  /** Of a refusal or a failure. */
+  /** The error code of a refusal or a failure. */
   readonly code?: string
-  /** JSON where this is left out. */
+  /** The content type. @default 'application/json' */
   readonly type?: string
   readonly headers?: Readonly<Record<string, string>>
-  /** Sent when it is at hand, or piece by piece as fast as the reader takes it. Bytes are shared by all who are sent them, and never changed. */
+  /** An iterable is sent as fast as the client reads it. Bytes are shared between responses and must not be changed. */
   readonly body?: string | Uint8Array | AsyncIterable<string | Uint8Array>
-  /** About how many bytes are kept until it is sent, where the body does not show it. */
-  readonly held?: number
+  /** Approximate memory that an iterable body takes until it is sent. */
+  readonly heldBytes?: number
 }
 
-/** What a route is given: everything has been checked against its schemas. */
-export interface RouteCall<B = unknown, Q = unknown> extends ListenerContext {
+/** What a route's handler gets. Query and body have been checked against the route's schemas. */
+export interface RouteContext<B = unknown, Q = unknown> extends ListenerContext {
   readonly caller: Caller
   readonly body: B
   readonly query: Q
-  /** The number or the name that the path carries. */
+  /** The variable part of the path: a number for `{id}`, a text otherwise. */
   readonly id: number
   readonly name: string
-  readonly ask: HttpRequest
+  readonly request: HttpRequest
 }
 
 export interface Route {
   readonly method: Method
-  /** `{id}` stands for a number, `{name}` and `{prefix}` for the rest of the path, slashes as they are. */
+  /** `{id}` is a number. `{name}` and `{prefix}` are the rest of the path, with unescaped slashes. */
   readonly path: string
   readonly summary: string
   readonly query?: TObject
   readonly body?: TSchema
-  /** May be left out altogether: then it is an empty object. */
+  /** The body may be left out, and is then an empty object. */
   readonly bodyOptional?: true
-  /** Bytes of the body; the limit `body` where this is left out. */
-  readonly most?: (context: ListenerContext) => number
-  readonly answer?: TSchema
-  /** What it answers with when it is no JSON. */
+  /** Maximum bytes of the body. @default the limit `body` */
+  readonly maxBodyBytes?: (context: ListenerContext) => number
+  readonly response?: TSchema
+  /** The content type of the response. @default 'application/json' */
   readonly type?: string
+  /** The status of success. @default 200 */
   readonly status?: number
-  /** What else it answers when all is well, by status; `null`: without a body. */
-  readonly others?: Readonly<Record<number, TSchema | null>>
-  /** Also for those who have no key where one is needed: it tells nothing about anybody's leases. */
+  /** Other responses of success, by status. `null`: without a body. */
+  readonly otherResponses?: Readonly<Record<number, TSchema | null>>
+  /** Needs no key. The response must contain nothing about leases. */
   readonly open?: true
-  readonly handle: (call: RouteCall<never, never>) => HttpAnswer | Promise<HttpAnswer>
+  readonly handle: (context: RouteContext<never, never>) => HttpResponse | Promise<HttpResponse>
 }
 
-interface Typed<B extends TSchema, Q extends TObject> extends Omit<Route, 'handle' | 'body' | 'query'> {
+interface TypedRoute<B extends TSchema, Q extends TObject> extends Omit<Route, 'handle' | 'body' | 'query'> {
   readonly query?: Q
   readonly body?: B
-  readonly handle: (call: RouteCall<Static<B>, Static<Q>>) => HttpAnswer | Promise<HttpAnswer>
+  readonly handle: (context: RouteContext<Static<B>, Static<Q>>) => HttpResponse | Promise<HttpResponse>
 }
 
-/** One route, its handler typed by its schemas. */
-export function route<B extends TSchema, Q extends TObject>(typed: Typed<B, Q>): Route {
+/** Declares a route whose handler is typed by its schemas. */
+export function route<B extends TSchema, Q extends TObject>(typed: TypedRoute<B, Q>): Route {
   return typed as unknown as Route
 }
 
-export function json(status: number, body: object, revision?: number): HttpAnswer {
+export function json(status: number, body: object, revision?: number): HttpResponse {
   return { status, body: JSON.stringify(body), ...(revision !== undefined && { headers: { 'Leasehold-Revision': String(revision) } }) }
 }

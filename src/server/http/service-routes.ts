@@ -1,133 +1,134 @@
-/** Agents and services: registering, heartbeats, lists, and the feeds of those who balance load. */
+/** Routes of services: registration, heartbeats, discovery, and feeds for Prometheus and Envoy. */
 import { createHash } from 'node:crypto'
 import { inUtc, turn } from '../../clock.ts'
-import { milliseconds } from '../../duration.ts'
+import { parseDuration } from '../../duration.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { Directory } from '../../registry/directory.ts'
 import { CHECKERS, type InstanceStatus, keyOf, registrationOf } from '../../registry/entry.ts'
 import type { Filter, Instance } from '../../registry/match.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { Catalog } from '../registry/catalog.ts'
-import { clusterLoadAssignment, EDS, httpSd } from '../registry/feed.ts'
-import { deregister, gone, type HeartbeatRequest, heartbeat, register } from '../registry/registering.ts'
-import { Failure } from './failure.ts'
-import { given, MAX_LISTED, mayRenew, optionalMs, reading, renewAll } from './lease-routes.ts'
+import { clusterLoadAssignment, EDS, httpSd } from '../registry/discovery-formats.ts'
+import { deregister, type HeartbeatRequest, heartbeat, gone as instanceGone, register } from '../registry/registration-requests.ts'
+import { HttpFailure } from './failure.ts'
+import { mayRenew, renewAll } from './lease-routes.ts'
 import { mustBeName } from './parse.ts'
-import { type HttpAnswer, json, type Route, type RouteCall, route } from './route.ts'
+import { type HttpResponse, json, type Route, type RouteContext, route } from './route.ts'
+import { DEFAULT_LIST_LIMIT, defined, optionalMs, readOptions } from './route-operations.ts'
 
-const TTL = 30_000
-/** Of one heartbeat among many: two names and what it says of itself. */
-const BEAT_BYTES = 512
-/** Heartbeats, and services of a feed, that are looked up in one turn of the loop. */
-const STRIDE = 256
+const DEFAULT_TTL = 30_000
+/** Bytes of one heartbeat in a list: two names, status and load. */
+const HEARTBEAT_BYTES = 512
+/** Heartbeats, or instances of a feed, that are handled in one turn of the event loop. */
+const ITEMS_PER_TURN = 256
 
-/** `SERVICE/INSTANCE`, as the path carries it. */
+/** Splits `SERVICE/INSTANCE`, the variable part of the path. */
 function namesIn(name: string): { readonly service: string; readonly instance: string } {
   const [service, instance, ...more] = name.split('/')
   if (!service || !instance || more.length > 0)
-    throw new Failure('INVALID', 'name a service and one instance of it: /v1/services/SERVICE/INSTANCE')
+    throw new HttpFailure('INVALID', 'the path must name a service and one instance: /v1/services/SERVICE/INSTANCE')
   return { service, instance }
 }
 
-function catalogOf({ desk: { lessor }, clock, closing }: RouteCall): Catalog {
+function catalogOf({ guarded: { lessor }, clock, closing }: RouteContext): Catalog {
   return Catalog.of({ lessor, clock, closing })
 }
 
-async function put(call: RouteCall<schema.Static<typeof schema.Register>>): Promise<HttpAnswer> {
-  const { ttl = TTL, grace, status, load, op, ...said } = call.body
-  const registration = registrationOf({ ...(given(said) as object), ...namesIn(call.name) })
-  const { metadata: most } = call.limits
-  if (Buffer.byteLength(JSON.stringify(registration.metadata)) > most)
-    throw new Failure('TOO_LARGE', `metadata has more than ${most} bytes of JSON, as many as are allowed here`, { facts: { limit: most } })
-  const ms = milliseconds(ttl, 'ttl')
-  const { created, ...kept } = await register(call, registration, given({ status, load }), {
+async function put(context: RouteContext<schema.Static<typeof schema.Register>>): Promise<HttpResponse> {
+  const { ttl = DEFAULT_TTL, grace, status, load, op, ...fields } = context.body
+  const registration = registrationOf({ ...(defined(fields) as object), ...namesIn(context.name) })
+  const { metadata: limit } = context.limits
+  if (Buffer.byteLength(JSON.stringify(registration.metadata)) > limit)
+    throw new HttpFailure('TOO_LARGE', `metadata has more than ${limit} bytes of JSON, the limit`, { facts: { limit } })
+  const ms = parseDuration(ttl, 'ttl')
+  const { created, ...kept } = await register(context, registration, defined({ status, load }), {
     ttl: ms,
     grace: optionalMs(grace, 'grace') ?? Math.floor(ms / 2),
     ...(op !== undefined && { op }),
   })
-  const checkers = registration.check === undefined ? {} : { checkers: await checkersOf(call) }
-  return json(created ? 201 : 200, { ...kept, expiresAt: inUtc(call.clock.wall() + kept.ttl), ...checkers }, kept.revision)
+  const checkers = registration.check === undefined ? {} : { checkers: await checkersOf(context) }
+  return json(created ? 201 : 200, { ...kept, expiresAt: inUtc(context.clock.wall() + kept.ttl), ...checkers }, kept.revision)
 }
 
-/** How many servers make health checks now. */
-async function checkersOf({ desk }: RouteCall): Promise<number> {
-  const { value } = await desk.lessor.read({ kind: 'entries', prefix: CHECKERS })
+/** The number of servers that run health checks. */
+async function checkersOf({ guarded }: RouteContext): Promise<number> {
+  const { value } = await guarded.lessor.read({ kind: 'entries', prefix: CHECKERS })
   return value.length
 }
 
-async function beat(call: RouteCall<schema.Static<typeof schema.Heartbeat>>): Promise<HttpAnswer> {
-  // To renew twice is to renew: an op needs no memory here.
-  const { op: _, ...said } = call.body
-  const kept = await heartbeat(call, { ...namesIn(call.name), ...(given(said) as object) })
-  return json(200, { ...kept, expiresAt: inUtc(call.clock.wall() + kept.ttl) }, kept.revision)
+async function heartbeatOne(context: RouteContext<schema.Static<typeof schema.Heartbeat>>): Promise<HttpResponse> {
+  // A repeated renewal has the same effect, so the op is not needed.
+  const { op: _, ...fields } = context.body
+  const kept = await heartbeat(context, { ...namesIn(context.name), ...(defined(fields) as object) })
+  return json(200, { ...kept, expiresAt: inUtc(context.clock.wall() + kept.ttl) }, kept.revision)
 }
 
-/** Listed so, it said so itself: the others may be what a check found. */
-const OF_ITS_OWN: ReadonlySet<string> = new Set(['passing', 'draining', 'maintenance'])
+/** Statuses that only the instance itself declares. The others may be the result of a health check. */
+const DECLARED_STATUSES: ReadonlySet<string> = new Set(['passing', 'draining', 'maintenance'])
 
-/** Those that say nothing new are renewed in one command; the others are few. */
-async function beatMany(call: RouteCall<schema.Static<typeof schema.Heartbeats>>): Promise<HttpAnswer> {
-  mayRenew(call, call.body.instances.length)
-  const { directory } = await catalogOf(call).ready()
+/** Heartbeats without a change are renewed in one command. The others are few, and handled one by one. */
+async function heartbeatMany(context: RouteContext<schema.Static<typeof schema.Heartbeats>>): Promise<HttpResponse> {
+  mayRenew(context, context.body.instances.length)
+  const { directory } = await catalogOf(context).ready()
   const renewed: object[] = []
-  const absent: object[] = []
+  const gone: object[] = []
   const stale: object[] = []
-  const plain: { readonly beat: HeartbeatRequest; readonly lease: number }[] = []
-  const others: HeartbeatRequest[] = []
-  for (const one of call.body.instances as readonly HeartbeatRequest[]) {
-    const there = directory.get(one.service, one.instance)
-    const says =
-      there === undefined ||
-      (one.status !== undefined && (one.status !== there.status || !OF_ITS_OWN.has(one.status))) ||
-      (one.load !== undefined && one.load !== there.load) ||
-      (one.generation ?? 0) < there.generation
-    if (says) others.push(one)
-    else plain.push({ beat: one, lease: there.lease })
+  const unchanged: { readonly request: HeartbeatRequest; readonly lease: number }[] = []
+  const changed: HeartbeatRequest[] = []
+  for (const request of context.body.instances as readonly HeartbeatRequest[]) {
+    const known = directory.get(request.service, request.instance)
+    const changes =
+      known === undefined ||
+      (request.status !== undefined && (request.status !== known.status || !DECLARED_STATUSES.has(request.status))) ||
+      (request.load !== undefined && request.load !== known.load) ||
+      (request.generation ?? 0) < known.generation
+    if (changes) changed.push(request)
+    else unchanged.push({ request, lease: known.lease })
   }
   const { ttls, revision: first } = await renewAll(
-    call,
-    plain.map(({ lease }) => lease),
+    context,
+    unchanged.map(({ lease }) => lease),
   )
   let revision = first
-  for (const [i, { beat, lease }] of plain.entries()) {
-    const { service, instance } = beat
-    // Perhaps registered anew since the catalog heard of it: the log itself says.
-    if (ttls[i] === GONE) others.push(beat)
+  for (const [i, { request, lease }] of unchanged.entries()) {
+    const { service, instance } = request
+    // The instance may have registered again since the catalog was updated. A single heartbeat reads the log.
+    if (ttls[i] === GONE) changed.push(request)
     else renewed.push({ service, instance, lease, ttl: ttls[i] })
   }
-  const one = async (beat: HeartbeatRequest) => {
-    const { service, instance } = beat
+  const single = async (request: HeartbeatRequest) => {
+    const { service, instance } = request
     try {
-      const { revision: at, ...kept } = await heartbeat(call, beat)
+      const { revision: at, ...kept } = await heartbeat(context, request)
       revision = Math.max(revision, at)
       renewed.push({ service, instance, ...kept })
     } catch (error) {
-      const { code, facts } = error as Failure
-      if (code === 'GONE') absent.push({ service, instance })
+      const { code, facts } = error as HttpFailure
+      if (code === 'GONE') gone.push({ service, instance })
       else if (code === 'STALE') stale.push({ service, instance, generation: facts.generation })
       else throw error
     }
   }
-  for (let at = 0; at < others.length; at += STRIDE) {
+  for (let at = 0; at < changed.length; at += ITEMS_PER_TURN) {
     if (at > 0) await turn()
-    await Promise.all(others.slice(at, at + STRIDE).map(one))
+    await Promise.all(changed.slice(at, at + ITEMS_PER_TURN).map(single))
   }
-  return json(200, { renewed, gone: absent, stale, revision }, revision)
+  return json(200, { renewed, gone, stale, revision }, revision)
 }
 
-async function leave(call: RouteCall<unknown, schema.Static<typeof schema.Leaving>>): Promise<HttpAnswer> {
-  const { op, generation } = call.query
-  // The name is part of it: what leaving takes differs with what is there, so the command cannot say whether it is the same question.
-  const operation = op === undefined ? undefined : { session: `leave ${digest(call.name)} ${op}`, seq: 1, acked: 0, again: true }
-  const revision = await deregister(call, { ...namesIn(call.name), ...given({ generation }) }, operation)
+async function remove(context: RouteContext<unknown, schema.Static<typeof schema.Leaving>>): Promise<HttpResponse> {
+  const { op, generation } = context.query
+  // The session contains the name: the commands of a deregistration depend on the state, so they cannot identify a repeated request.
+  const operation = op === undefined ? undefined : { session: `leave ${digest(context.name)} ${op}`, seq: 1, acked: 0, again: true }
+  const revision = await deregister(context, { ...namesIn(context.name), ...defined({ generation }) }, operation)
   return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
 }
 
-// Lists
+// Discovery
 
-type Asked = schema.Static<typeof schema.Discovering> & { readonly consistent?: boolean }
+type DiscoverQuery = schema.Static<typeof schema.Discovering> & { readonly consistent?: boolean }
 
-function filterOf({ service, capability, any, tag, zone, status }: Asked): Filter {
+function filterOf({ service, capability, any, tag, zone, status }: DiscoverQuery): Filter {
   const words = (text: string | undefined) => (text === undefined ? [] : text.split(',').filter(word => word !== ''))
   return {
     ...(service !== undefined && { service }),
@@ -138,63 +139,66 @@ function filterOf({ service, capability, any, tag, zone, status }: Asked): Filte
   }
 }
 
-/** From what this server knows, or, where that was asked for, from the log. */
-async function directoryOf(call: RouteCall<unknown, Asked>, service: string | undefined): Promise<Directory> {
-  const catalog = catalogOf(call)
-  const options = reading(call)
+/** The catalog of this server, or, for a consistent read, the log. */
+async function directoryOf(context: RouteContext<unknown, DiscoverQuery>, service: string | undefined): Promise<Directory> {
+  const catalog = catalogOf(context)
+  const options = readOptions(context)
   await catalog.ready()
   const behind = options.consistent === true || (options.atLeast ?? 0) > catalog.directory.revision
   return behind ? catalog.listAt(service, options) : catalog.directory
 }
 
 async function listed(
-  call: RouteCall<unknown, Asked>,
-  { service = call.query.service, most = MAX_LISTED }: { readonly service?: string; readonly most?: number } = {},
+  context: RouteContext<unknown, DiscoverQuery>,
+  {
+    service = context.query.service,
+    defaultLimit = DEFAULT_LIST_LIMIT,
+  }: { readonly service?: string; readonly defaultLimit?: number } = {},
 ): Promise<{ instances: Instance[]; revision: number; more: boolean }> {
-  const { desk, caller, query } = call
-  desk.gate.admit(caller)
-  const directory = await directoryOf(call, service)
+  const { guarded, caller, query } = context
+  guarded.access.admit(caller)
+  const directory = await directoryOf(context, service)
   const all = directory.list(filterOf({ ...query, ...(service !== undefined && { service }) }))
-  const shown = all.filter(instance => desk.gate.may(caller, 'read', keyOf(instance)))
-  const { limit = most } = query
-  return { instances: shown.slice(0, limit), revision: directory.revision, more: shown.length > limit }
+  const visible = all.filter(instance => guarded.access.may(caller, 'read', keyOf(instance)))
+  const { limit = defaultLimit } = query
+  return { instances: visible.slice(0, limit), revision: directory.revision, more: visible.length > limit }
 }
 
-async function show(call: RouteCall<unknown, Asked>): Promise<HttpAnswer> {
-  mustBeName(call.name)
-  if (call.name.includes('/')) {
-    const names = namesIn(call.name)
-    call.desk.gate.demand(call.caller, 'read', keyOf(names))
-    const directory = await directoryOf(call, names.service)
+async function show(context: RouteContext<unknown, DiscoverQuery>): Promise<HttpResponse> {
+  mustBeName(context.name)
+  if (context.name.includes('/')) {
+    const names = namesIn(context.name)
+    context.guarded.access.require(context.caller, 'read', keyOf(names))
+    const directory = await directoryOf(context, names.service)
     const instance = directory.get(names.service, names.instance)
-    if (instance === undefined) throw new Failure('NOT_FOUND', gone(names).message)
+    if (instance === undefined) throw new HttpFailure('NOT_FOUND', instanceGone(names).message)
     return json(200, instance, directory.revision)
   }
-  const { instances, revision, more } = await listed(call, { service: call.name })
-  return json(200, { service: call.name, instances, revision, ...(more && { more }) }, revision)
+  const { instances, revision, more } = await listed(context, { service: context.name })
+  return json(200, { service: context.name, instances, revision, ...(more && { more }) }, revision)
 }
 
-async function endpoints(call: RouteCall<schema.Static<typeof schema.DiscoveryRequest>>): Promise<HttpAnswer> {
-  const { resource_names: names = [], type_url: type = EDS, version_info: has } = call.body
-  if (type !== EDS) throw new Failure('INVALID', `this serves ${EDS} alone`)
-  const { desk, caller } = call
-  desk.gate.admit(caller)
-  const { directory } = await catalogOf(call).ready()
-  // Envoy over REST asks again and again: told that it is up to date, it keeps what it has. Asking for other clusters, it has not got them.
+async function endpoints(context: RouteContext<schema.Static<typeof schema.DiscoveryRequest>>): Promise<HttpResponse> {
+  const { resource_names: names = [], type_url: type = EDS, version_info: clientVersion } = context.body
+  if (type !== EDS) throw new HttpFailure('INVALID', `the type ${type} is not supported: use ${EDS}`)
+  const { guarded, caller } = context
+  guarded.access.admit(caller)
+  const { directory } = await catalogOf(context).ready()
+  // Envoy polls over REST, and keeps its clusters on 304. The version contains the requested names: a client that adds a cluster does not have it yet.
   const version = `${directory.revision}.${digest(names.join())}`
-  if (has === version) return { status: 304 }
-  const mayRead = (instance: Instance) => desk.gate.may(caller, 'read', keyOf(instance))
-  // Each once, however often it is named.
-  const wanted = new Set(names.length > 0 ? names : directory.services().map(({ service }) => service))
+  if (clientVersion === version) return { status: 304 }
+  const mayRead = (instance: Instance) => guarded.access.may(caller, 'read', keyOf(instance))
+  // A set: each cluster appears once, even if it is named twice.
+  const clusters = new Set(names.length > 0 ? names : directory.services().map(({ service }) => service))
   const resources: object[] = []
-  let listed = 0
-  for (const service of wanted) {
-    const shown = directory.list({ service }).filter(mayRead)
-    listed += 1 + shown.length
-    // That there is one is told to those who named it, or may see something of it.
-    if (names.length > 0 || shown.length > 0) resources.push(clusterLoadAssignment(service, shown))
-    if (listed < STRIDE) continue
-    listed = 0
+  let work = 0
+  for (const service of clusters) {
+    const visible = directory.list({ service }).filter(mayRead)
+    work += 1 + visible.length
+    // A service without visible instances is listed only if the client named it: otherwise its existence would leak.
+    if (names.length > 0 || visible.length > 0) resources.push(clusterLoadAssignment(service, visible))
+    if (work < ITEMS_PER_TURN) continue
+    work = 0
     await turn()
   }
   return json(200, { version_info: version, type_url: EDS, resources, nonce: version }, directory.revision)
@@ -208,56 +212,56 @@ export const serviceRoutes: readonly Route[] = [
   route({
     method: 'PUT',
     path: '/v1/services/{name}',
-    summary: 'Register SERVICE/INSTANCE, or change what it says of itself. Listed until it leaves or its heartbeats end.',
+    summary: 'Register SERVICE/INSTANCE, or change its registration. It is listed until it is deleted or its heartbeats end.',
     body: schema.Register,
-    answer: schema.Registered,
+    response: schema.Registered,
     status: 201,
-    others: { 200: schema.Registered },
+    otherResponses: { 200: schema.Registered },
     handle: put,
   }),
   route({
     method: 'POST',
     path: '/v1/services/{name}/heartbeat',
-    summary: 'SERVICE/INSTANCE lives. 410 when it is listed no more: register again.',
+    summary: 'Heartbeat of SERVICE/INSTANCE. 410 if it is no longer registered: register again.',
     body: schema.Heartbeat,
     bodyOptional: true,
-    answer: schema.Registered,
-    handle: beat,
+    response: schema.Registered,
+    handle: heartbeatOne,
   }),
   route({
     method: 'POST',
     path: '/v1/heartbeats',
-    summary: 'Many live.',
+    summary: 'Heartbeats of many instances.',
     body: schema.Heartbeats,
-    most: ({ limits }) => limits.body + limits.renewals * BEAT_BYTES,
-    answer: schema.Beaten,
-    handle: beatMany,
+    maxBodyBytes: ({ limits }) => limits.body + limits.renewals * HEARTBEAT_BYTES,
+    response: schema.Beaten,
+    handle: heartbeatMany,
   }),
   route({
     method: 'DELETE',
     path: '/v1/services/{name}',
-    summary: 'SERVICE/INSTANCE leaves, in one revision. 410 when it was not listed.',
+    summary: 'Deregister SERVICE/INSTANCE, in one revision. 410 if it was not registered.',
     query: schema.Leaving,
     status: 204,
-    handle: leave,
+    handle: remove,
   }),
   route({
     method: 'GET',
     path: '/v1/services',
-    summary: 'All services, how many instances each has, and whether its lapses are slowed.',
+    summary: 'All services, with the number of instances, and whether their lapses are slowed.',
     query: schema.Reading,
-    answer: schema.Services,
-    handle: async call => {
-      const { revision, value } = await call.desk.read<'services'>(call.caller, { kind: 'services' }, reading(call))
+    response: schema.Services,
+    handle: async context => {
+      const { revision, value } = await context.guarded.read<'services'>(context.caller, { kind: 'services' }, readOptions(context))
       return json(200, { services: value, revision }, revision)
     },
   }),
   route({
     method: 'GET',
     path: '/v1/services/{name}',
-    summary: 'The instances of a service, nearest first; or one of them, by SERVICE/INSTANCE.',
+    summary: 'The instances of a service, nearest first. Or one instance, by SERVICE/INSTANCE.',
     query: schema.ServiceListing,
-    answer: schema.ServiceOrInstance,
+    response: schema.ServiceOrInstance,
     handle: show,
   }),
   route({
@@ -265,31 +269,31 @@ export const serviceRoutes: readonly Route[] = [
     path: '/v1/discover',
     summary: 'Instances of any service, by capability, tag, status and zone.',
     query: schema.Discovering,
-    answer: schema.ServiceView,
-    handle: async call => {
-      const { instances, revision, more } = await listed(call)
+    response: schema.ServiceView,
+    handle: async context => {
+      const { instances, revision, more } = await listed(context)
       return json(200, { instances, revision, ...(more && { more }) }, revision)
     },
   }),
   route({
     method: 'GET',
     path: '/v1/http_sd',
-    summary: "Targets in the words of Prometheus' http_sd.",
+    summary: 'Targets for Prometheus, in the format of http_sd.',
     query: schema.Discovering,
-    answer: schema.HttpSd,
-    handle: async call => {
-      // A target that is left out is one that Prometheus drops.
-      const { instances, revision } = await listed(call, { most: Number.POSITIVE_INFINITY })
+    response: schema.HttpSd,
+    handle: async context => {
+      // No limit: Prometheus would drop a target that is left out.
+      const { instances, revision } = await listed(context, { defaultLimit: Number.POSITIVE_INFINITY })
       return json(200, httpSd(instances), revision)
     },
   }),
   route({
     method: 'POST',
     path: '/v3/discovery:endpoints',
-    summary: "Envoy's endpoints (EDS over REST, v3): one cluster for each service.",
+    summary: 'Endpoints for Envoy (EDS over REST, v3): one cluster per service.',
     body: schema.DiscoveryRequest,
-    answer: schema.DiscoveryResponse,
-    others: { 304: null },
+    response: schema.DiscoveryResponse,
+    otherResponses: { 304: null },
     handle: endpoints,
   }),
 ]

@@ -1,45 +1,40 @@
-/** Whether the server lives, whether it serves, what it counts, and what can be asked. */
+/** Routes about the server itself: health, readiness and metrics. */
 import * as schema from '../../wire/http/schema.ts'
 import { Metrics } from '../metrics.ts'
-import { Failure } from './failure.ts'
-import { openApi } from './openapi.ts'
+import { HttpFailure } from './failure.ts'
 import { json, type Route, route } from './route.ts'
-import { TABLE } from './router.ts'
-import { Shared } from './shared-answer.ts'
 
-/** A store that takes longer to say where its log ends does not serve. */
-const READY_WITHIN = 2_000
-
-const described = new Shared(() => Buffer.from(JSON.stringify(openApi(TABLE))))
+/** A server whose store does not answer within this time is not ready, in ms. */
+const READY_TIMEOUT = 2_000
 
 export const systemRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/healthz',
-    summary: 'The process lives.',
-    answer: schema.Health,
+    summary: 'The process is alive.',
+    response: schema.Health,
     open: true,
     handle: () => json(200, { ok: true }),
   }),
   route({
     method: 'GET',
     path: '/readyz',
-    summary: 'It serves: its store answers and it has applied the log to its end. Not while it is catching up, nor while it stops.',
-    answer: schema.Health,
+    summary: 'The server is ready: its store answers, and it has applied the log to its end. Not ready while catching up or stopping.',
+    response: schema.Health,
     open: true,
-    handle: async ({ desk, clock, closing }) => {
-      if (closing.aborted) throw new Failure('UNAVAILABLE', 'this server is stopping')
+    handle: async ({ guarded, clock, closing }) => {
+      if (closing.aborted) throw new HttpFailure('UNAVAILABLE', 'this server is stopping')
       const late = new AbortController()
-      const cancel = clock.after(READY_WITHIN, () =>
-        late.abort(new Failure('UNAVAILABLE', 'the end of the log has not been reached: it is catching up')),
+      const cancel = clock.after(READY_TIMEOUT, () =>
+        late.abort(new HttpFailure('UNAVAILABLE', 'this server is catching up: it has not reached the end of the log')),
       )
       try {
-        const { revision } = await desk.lessor.read({ kind: 'summary' }, { consistent: true, signal: late.signal })
+        const { revision } = await guarded.lessor.read({ kind: 'summary' }, { consistent: true, signal: late.signal })
         return json(200, { ok: true }, revision)
       } catch (error) {
-        if (error instanceof Failure) throw error
-        // What exactly is wrong is for the log: anyone may ask this.
-        throw new Failure('UNAVAILABLE', 'the store does not answer')
+        if (error instanceof HttpFailure) throw error
+        // Every client may call this route. The exact error is in the server's log.
+        throw new HttpFailure('UNAVAILABLE', 'the store does not answer')
       } finally {
         cancel()
       }
@@ -48,19 +43,12 @@ export const systemRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/metrics',
-    summary: 'Figures for Prometheus: for keys that may read everything.',
+    summary: 'Metrics in the Prometheus format, for keys that may read everything.',
     type: 'text/plain',
-    handle: async call => {
-      call.desk.gate.demand(call.caller, 'read', '')
-      const metrics = Metrics.of(call)
-      return { status: 200, type: metrics.type, body: await metrics.text() }
+    handle: async context => {
+      context.guarded.access.require(context.caller, 'read', '')
+      const metrics = Metrics.of(context)
+      return { status: 200, type: metrics.type, body: await metrics.render() }
     },
-  }),
-  route({
-    method: 'GET',
-    path: '/openapi.json',
-    summary: 'This description.',
-    open: true,
-    handle: ({ ask }) => described.answer(ask),
   }),
 ]

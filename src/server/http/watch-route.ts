@@ -1,36 +1,37 @@
 /**
- * Watches as server-sent events.
+ * The route of watches, as server-sent events.
  *
- * Nothing is kept for a reader: the next events are asked for when the last ones have been taken, so whoever is slow finds either what it missed
- * or a `resync`. A reader that takes nothing for `drainTime` is cut off.
+ * Nothing is buffered for a client: the next events are fetched when it has read the last ones. A slow client gets the events that it missed, or a `resync`.
+ * A client that reads nothing for `drainTime` is disconnected.
  *
- * The last event of a revision carries the revision as its id, those before it the id that this stream stood at before: whoever resumes from the
- * middle of a revision is told all of it again, and never sees it in part.
+ * The last event of a revision has the revision as its id. Events before it have the id of the previous revision. So a client that resumes from the middle of a
+ * revision gets all of that revision again, and never only a part.
  */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { EVENT_TYPES, type Event, type EventType } from '../../kernel/event.ts'
 import * as schema from '../../wire/http/schema.ts'
-import { Failure } from './failure.ts'
+import { HttpFailure } from './failure.ts'
 import { mustBePrefix } from './parse.ts'
-import { type Route, type RouteCall, route } from './route.ts'
+import { type Route, type RouteContext, route } from './route.ts'
 
-/** Comments now and then tell proxies and readers that the connection lives. */
-const BEAT = 15_000
-const RETRY = 1_000
-/** Events are put together to pieces of about this size. */
+/** Interval of comments that show proxies and clients that the connection is alive, in ms. */
+const KEEP_ALIVE_INTERVAL = 15_000
+/** How long a client should wait before it reconnects, in ms. */
+const RECONNECT_AFTER = 1_000
+/** Events are combined to pieces of about this many characters. */
 const PIECE = 16_384
 
 export function frame(event: Event, id: number): string {
-  // JSON has no line breaks but those it escapes, and a type is one of ours: nothing can begin a field or end the event.
+  // JSON escapes line breaks, and a type is one of our words: no value can start a new field or end the event.
   return `id: ${id}\nevent: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
 }
 
-/** Where to go on, from what a reader last saw. */
-export function resumedFrom(last: string): number {
-  // With a part, as ids once were: not all of that revision was seen.
+/** The revision to resume after, from the last event id that the client saw. */
+function resumedFrom(last: string): number {
+  // Ids of older versions may have a part. Then the client has not seen all of that revision.
   const [, revision, part] = /^(\d{1,16})(:\d{1,9})?$/.exec(last) ?? []
-  if (revision === undefined) throw new Failure('INVALID', 'Last-Event-ID must be an id that this server gave')
+  if (revision === undefined) throw new HttpFailure('INVALID', 'the header Last-Event-ID must be an event id of this server')
   return part === undefined ? Number(revision) : Math.max(0, Number(revision) - 1)
 }
 
@@ -39,68 +40,68 @@ function typesOf(text: string | undefined): readonly EventType[] | undefined {
   const types = text.split(',')
   for (const type of types)
     if (!(EVENT_TYPES as readonly string[]).includes(type))
-      throw new Failure('INVALID', `there are no events of type ${type.slice(0, 32)}; there are ${EVENT_TYPES.join(', ')}`)
+      throw new HttpFailure('INVALID', `there is no event type ${type.slice(0, 32)}. The types are ${EVENT_TYPES.join(', ')}`)
   return types as EventType[]
 }
 
-async function begin(call: RouteCall<unknown, schema.Static<typeof schema.Watching>>) {
-  const { desk, caller, ask, query, clock } = call
+async function watch(context: RouteContext<unknown, schema.Static<typeof schema.Watching>>) {
+  const { guarded, caller, request, query, clock } = context
   const prefix = mustBePrefix(query.prefix ?? '')
   const types = typesOf(query.types)
-  const last = ask.header('last-event-id')
-  // Where it begins is settled before we answer: what is done after the answer has come is told, and a reader cut off at once can resume.
+  const last = request.header('last-event-id')
+  // The first revision is fixed before the response starts: events after the response are then never missed, and a client that is cut off at once can resume.
   const after =
     last !== undefined && last !== ''
       ? resumedFrom(last)
-      : (query.after ?? (await desk.read<'summary'>(caller, { kind: 'summary' })).revision)
-  const events = desk.watch(caller, prefix, { after, signal: ask.gone({ half: true }), ...(types && { types }) })
-  const news = new News(events)
-  // Too many watches, or a key that is gone: said with a status, before the stream begins.
+      : (query.after ?? (await guarded.read<'summary'>(caller, { kind: 'summary' })).revision)
+  const events = guarded.watch(caller, prefix, { after, signal: request.gone({ half: true }), ...(types && { types }) })
+  const next = new NextRevision(events)
+  // Report too many watches, or a revoked key, with a status before the stream starts.
   await Promise.resolve()
-  news.throwIfFailed()
+  next.throwIfFailed()
   return {
     status: 200,
     type: 'text/event-stream; charset=utf-8',
     headers: { 'Leasehold-Revision': String(after), 'X-Accel-Buffering': 'no' },
-    body: stream(clock, news, after),
+    body: stream(clock, next, after),
   }
 }
 
-async function* stream(clock: Clock, news: News, after: number): AsyncGenerator<string, void, void> {
-  let piece = `retry: ${RETRY}\nid: ${after}\n: from revision ${after}\n\n`
-  let whole = after
+async function* stream(clock: Clock, next: NextRevision, after: number): AsyncGenerator<string, void, void> {
+  let piece = `retry: ${RECONNECT_AFTER}\nid: ${after}\n: from revision ${after}\n\n`
+  let complete = after
   try {
     for (;;) {
-      const events = news.take()
+      const events = next.take()
       if (events === undefined) {
-        // What is at hand goes out before we wait; and when nothing comes, a sign of life does.
-        if (piece === '' && !(await news.within(clock, BEAT))) piece = ': still here\n\n'
+        // Send what there is before waiting. If no event arrives, send a comment.
+        if (piece === '' && !(await next.arrives(clock, KEEP_ALIVE_INTERVAL))) piece = ': still here\n\n'
         if (piece !== '') yield piece
         piece = ''
         continue
       }
       for (const [i, event] of events.entries()) {
-        if (i === events.length - 1) whole = event.revision
-        piece += frame(event, whole)
+        if (i === events.length - 1) complete = event.revision
+        piece += frame(event, complete)
         if (piece.length < PIECE) continue
         yield piece
         piece = ''
       }
-      // One turn of the queue: what is known already comes with it.
+      // One microtask: a revision that is ready already joins this piece.
       await Promise.resolve()
     }
   } catch (error) {
-    // The key was revoked, or the lessor ended: whoever asks again is told with a status.
-    if (!(error instanceof LeaseError) && !(error instanceof Ended)) throw error
+    // The key was revoked, or the lessor has ended. The client learns why, by a status, when it reconnects.
+    if (!(error instanceof LeaseError) && !(error instanceof WatchEnded)) throw error
   } finally {
-    news.stop()
+    next.stop()
   }
 }
 
-class Ended extends Error {}
+class WatchEnded extends Error {}
 
-/** The next revision of a watch: asked for one ahead, and waited for by one listener however long that takes. */
-class News {
+/** The next revision of a watch, fetched one ahead. */
+class NextRevision {
   readonly #events: AsyncGenerator<readonly Event[], void, void>
   #arrived: readonly Event[] | undefined
   #failed: unknown
@@ -108,13 +109,13 @@ class News {
 
   constructor(events: AsyncGenerator<readonly Event[], void, void>) {
     this.#events = events
-    this.#ask()
+    this.#fetch()
   }
 
-  #ask(): void {
+  #fetch(): void {
     this.#events.next().then(
       ({ done, value }) => {
-        if (done) this.#failed = new Ended()
+        if (done) this.#failed = new WatchEnded()
         else this.#arrived = value as readonly Event[]
         this.#wake()
       },
@@ -126,7 +127,7 @@ class News {
   }
 
   throwIfFailed(): void {
-    if (this.#failed !== undefined && !(this.#failed instanceof Ended)) throw this.#failed
+    if (this.#failed !== undefined && !(this.#failed instanceof WatchEnded)) throw this.#failed
   }
 
   take(): readonly Event[] | undefined {
@@ -134,12 +135,12 @@ class News {
     const events = this.#arrived
     if (events === undefined) return undefined
     this.#arrived = undefined
-    this.#ask()
+    this.#fetch()
     return events
   }
 
-  /** Whether something came within `ms`. */
-  within(clock: Clock, ms: number): Promise<boolean> {
+  /** Whether the next revision, or the end of the watch, arrives within `ms`. */
+  arrives(clock: Clock, ms: number): Promise<boolean> {
     if (this.#arrived !== undefined || this.#failed !== undefined) return Promise.resolve(true)
     return new Promise(resolve => {
       const cancel = clock.after(ms, () => {
@@ -162,10 +163,10 @@ export const watchRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/watch',
-    summary: 'What happens under a prefix, as server-sent events: id the revision, event its type. After a gap, an event resync.',
+    summary: 'Events under a prefix, as server-sent events: id is the revision, event the type. After a gap, an event resync.',
     query: schema.Watching,
     type: 'text/event-stream',
-    answer: schema.EventData,
-    handle: begin,
+    response: schema.EventData,
+    handle: watch,
   }),
 ]

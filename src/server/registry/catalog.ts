@@ -1,7 +1,8 @@
 /**
- * All that is registered, as this server knows it: one watch for every list, feed, name query and check. Begun when first asked.
+ * The server's own directory of instances, kept up to date by one watch. Lists, feeds for Prometheus and Envoy, DNS and health checks all read
+ * it. The watch starts on first use.
  *
- * Not promised: the newest state. Whoever needs that asks the log's end instead (`listAt`), which costs a read of the whole service.
+ * Not promised: the newest state. A caller that needs it reads the log's end (`listAt`), which costs a read of the whole service.
  */
 import { type Clock, pause } from '../../clock.ts'
 import type { Lessor, ReadOptions } from '../../lessor.ts'
@@ -24,24 +25,24 @@ export class Catalog {
     this.#closing = closing
   }
 
-  /** The one of this server. */
+  /** The catalog of a server; created on first use. */
   static of(options: CatalogOptions): Catalog {
-    const known = catalogs.get(options.lessor)
-    // One whose server closed hears nothing any more.
-    if (known !== undefined && !known.#closing.aborted) return known
+    const existing = catalogs.get(options.lessor)
+    // The catalog of a server that closed gets no more events.
+    if (existing !== undefined && !existing.#closing.aborted) return existing
     const fresh = new Catalog(options)
     catalogs.set(options.lessor, fresh)
     return fresh
   }
 
-  /** Itself, when it knows what was registered when this was first asked. */
+  /** Resolves when the directory was loaded. */
   async ready(): Promise<this> {
     this.#loading ??= this.#begin()
     await this.#loading
     return this
   }
 
-  /** One service, or all, at the log's end or at least at a revision: a directory of its own. */
+  /** A new directory of one service, or of all, read as `options` say: at the log's end, or at a revision or later. */
   async listAt(service: string | undefined, options: ReadOptions): Promise<Directory> {
     const prefix = service === undefined ? SERVICES : `${SERVICES}/${service}`
     const { revision, value } = await this.#lessor.read({ kind: 'entries', prefix }, options)
@@ -74,7 +75,7 @@ export class Catalog {
           else this.directory.apply(events)
         }
       } catch {
-        // What is known stays known; it is looked again.
+        // Keep what is known, and try again.
         await pause(this.#clock, RETRY, signal).catch(() => {})
       }
     }

@@ -1,24 +1,25 @@
 /**
- * How much more each network is sent than it asked with. The address of a datagram may be forged: answers that are larger than questions would let a stranger
- * flood somebody else. Above the budget the answer is an empty one that says: ask over TCP, where addresses cannot be forged.
+ * Limits how many more bytes a network is sent over UDP than it sent itself. The source of a datagram may be forged, so replies that are larger than
+ * queries could be used to flood a third party. Above the budget the reply is empty and truncated: the client asks again over TCP, where
+ * addresses cannot be forged.
  */
 import { isIPv4 } from 'node:net'
 import type { Clock } from '../../clock.ts'
 import { wordsOf } from './ipv6.ts'
 
-/** Bytes a second beyond those of the questions, and at most this many at once. About 500 answers. */
+/** Bytes a second beyond those of the queries, and the most that can be saved up. About 500 replies. */
 export const BUDGET = 131_072
-/** Networks that are remembered. Who was not heard for longest is forgotten first. */
-const MAX = 4_096
+/** Networks that are remembered. The one that was silent for longest is forgotten first. */
+const MAX_NETWORKS = 4_096
 
-interface Left {
+interface NetworkBudget {
   bytes: number
-  at: number
+  updatedAt: number
 }
 
 export class DnsBudget {
   readonly #clock: Clock
-  readonly #left = new Map<string, Left>()
+  readonly #left = new Map<string, NetworkBudget>()
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -29,7 +30,7 @@ export class DnsBudget {
     return this.#left.size
   }
 
-  /** Whether an address may be sent more than it asked with. */
+  /** Whether an address may be sent more than it sent itself. */
   has(address: string): boolean {
     return this.#of(networkOf(address)).bytes > 0
   }
@@ -38,19 +39,19 @@ export class DnsBudget {
     if (bytes > 0) this.#of(networkOf(address)).bytes -= bytes
   }
 
-  #of(network: string): Left {
+  #of(network: string): NetworkBudget {
     const now = this.#clock.now()
-    const left = this.#left.get(network) ?? { bytes: BUDGET, at: now }
-    left.bytes = Math.min(BUDGET, left.bytes + ((now - left.at) / 1_000) * BUDGET)
-    left.at = now
+    const left = this.#left.get(network) ?? { bytes: BUDGET, updatedAt: now }
+    left.bytes = Math.min(BUDGET, left.bytes + ((now - left.updatedAt) / 1_000) * BUDGET)
+    left.updatedAt = now
     this.#left.delete(network)
-    if (this.#left.size >= MAX) this.#left.delete(this.#left.keys().next().value!)
+    if (this.#left.size >= MAX_NETWORKS) this.#left.delete(this.#left.keys().next().value!)
     this.#left.set(network, left)
     return left
   }
 }
 
-/** Whoever forges addresses forges its neighbours' too: /24 of IPv4, /56 of IPv6. */
+/** A flood may use many addresses of one network, so the budget is for a /24 of IPv4 and a /56 of IPv6. */
 function networkOf(address: string): string {
   const bare = address.replace(/%.*$/, '')
   if (isIPv4(bare)) return bare.slice(0, bare.lastIndexOf('.'))

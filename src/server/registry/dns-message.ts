@@ -1,4 +1,4 @@
-/** The bytes of DNS (RFC 1035, 2782, 6891), as far as a registry is asked: one question, A, AAAA, SRV, and what says that there is none. Pure. */
+/** Reads DNS queries and writes DNS replies (RFC 1035, 2782, 6891): one question, and A, AAAA, SRV and SOA records. Pure. */
 import { wordsOf } from './ipv6.ts'
 
 export const TYPE = { A: 1, SOA: 6, AAAA: 28, SRV: 33, OPT: 41, ANY: 255 } as const
@@ -7,19 +7,19 @@ export const RCODE = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP:
 export interface DnsQuestion {
   readonly id: number
   readonly recursion: boolean
-  /** In lower case, without its last dot. */
+  /** In lower case, without the final dot. */
   readonly name: string
-  /** As it was asked, for the answer repeats it. */
-  readonly asked: readonly Buffer[]
+  /** The labels as they came: the reply repeats them. */
+  readonly labels: readonly Buffer[]
   readonly type: number
   readonly class: number
-  /** Bytes that the asker takes in one datagram; undefined: it did not say, and 512 are safe. */
+  /** The largest datagram that the client accepts; undefined if the query does not say. Then 512 bytes are safe. */
   readonly payload: number | undefined
   readonly opcode: number
 }
 
 export interface DnsRecord {
-  /** Undefined: the name that was asked. */
+  /** @default the name of the question */
   readonly name?: string
   readonly type: number
   /** Seconds. */
@@ -32,14 +32,14 @@ export interface DnsReply {
   readonly answers?: readonly DnsRecord[]
   readonly authority?: readonly DnsRecord[]
   readonly additional?: readonly DnsRecord[]
-  /** Nothing is said here; the asker is told to come back over TCP. */
+  /** Send no records, and tell the client to ask again over TCP. */
   readonly truncated?: boolean
 }
 
 const HEADER = 12
 const CLASS_IN = 1
 
-/** Undefined for what is no question: an answer, or bytes that are none. It is met with silence, so that two servers never talk to each other. */
+/** Undefined if the message is not a query. It gets no reply, so that two servers never answer each other. */
 export function readQuestion(bytes: Buffer): DnsQuestion | { readonly id: number; readonly malformed: true } | undefined {
   if (bytes.length < HEADER) return undefined
   const id = bytes.readUInt16BE(0)
@@ -52,7 +52,7 @@ export function readQuestion(bytes: Buffer): DnsQuestion | { readonly id: number
   let length = 0
   for (;;) {
     const size = bytes[at]
-    // A question has nothing before it that it could point to.
+    // A larger size is a compression pointer. The first name of a message has nothing to point to.
     if (size === undefined || size > 63) return malformed
     at++
     if (size === 0) break
@@ -68,14 +68,14 @@ export function readQuestion(bytes: Buffer): DnsQuestion | { readonly id: number
     recursion: (flags & 0x0100) !== 0,
     opcode: (flags >> 11) & 15,
     name: labels.map(label => label.toString('latin1').toLowerCase()).join('.'),
-    asked: labels,
+    labels,
     type,
     class: kind,
     payload: payloadIn(bytes, at + 4),
   }
 }
 
-/** What an OPT record without a name, the first additional one, says. Anything else there is passed over. */
+/** The payload size of an OPT record, if that is the first additional record. Other records are ignored. */
 function payloadIn(bytes: Buffer, at: number): number | undefined {
   const additional = bytes.readUInt16BE(10)
   if (additional === 0 || bytes.readUInt16BE(6) !== 0 || bytes.readUInt16BE(8) !== 0 || at + 11 > bytes.length) return undefined
@@ -83,38 +83,38 @@ function payloadIn(bytes: Buffer, at: number): number | undefined {
 }
 
 /**
- * The answer in at most `most` bytes. One that does not fit is left out altogether, and the asker told to come back over TCP: it will ask again anyway, and
- * half an answer is only more to send to an address that may be forged.
+ * A reply of at most `max` bytes. If the answers do not fit, all are left out and the client is told to ask again over TCP: it would do so anyway,
+ * and half an answer only sends more bytes to an address that may be forged.
  */
-export function writeReply(question: DnsQuestion, reply: DnsReply, most: number): Buffer {
-  const name = nameOf(question.asked)
+export function writeReply(question: DnsQuestion, reply: DnsReply, max: number): Buffer {
+  const name = nameOf(question.labels)
   const opt = question.payload === undefined ? undefined : Buffer.from([0, 0, TYPE.OPT, 4, 208, 0, 0, 0, 0, 0, 0])
   const head = Buffer.alloc(HEADER)
-  const asked = Buffer.alloc(4)
-  asked.writeUInt16BE(question.type, 0)
-  asked.writeUInt16BE(question.class, 2)
-  const room = most - HEADER - name.length - 4 - (opt?.length ?? 0)
+  const typeAndClass = Buffer.alloc(4)
+  typeAndClass.writeUInt16BE(question.type, 0)
+  typeAndClass.writeUInt16BE(question.class, 2)
+  const room = max - HEADER - name.length - 4 - (opt?.length ?? 0)
   const sections = [reply.answers ?? [], reply.authority ?? [], reply.additional ?? []].map(section => section.map(record))
   const size = (section: readonly Buffer[]) => section.reduce((sum, { length }) => sum + length, 0)
   const needed = size(sections[0]!) + size(sections[1]!)
   const truncated = reply.truncated === true || needed > room
-  // What is merely additional may be missing without a word.
+  // Additional records may be left out without marking the reply as truncated.
   const kept = truncated ? [] : needed + size(sections[2]!) > room ? sections.slice(0, 2) : sections
   const counts = [0, 1, 2].map(section => kept[section]?.length ?? 0)
-  const parts = [head, name, asked, ...kept.flat()]
+  const parts = [head, name, typeAndClass, ...kept.flat()]
   if (opt !== undefined) {
     parts.push(opt)
     counts[2]!++
   }
   head.writeUInt16BE(question.id, 0)
-  // An answer with authority: nobody else knows these names.
+  // Authoritative: no other server has these names.
   head.writeUInt16BE(0x8400 | (question.opcode << 11) | (truncated ? 0x0200 : 0) | (question.recursion ? 0x0100 : 0) | reply.rcode, 2)
   head.writeUInt16BE(1, 4)
   for (const [section, count] of counts.entries()) head.writeUInt16BE(count, 6 + section * 2)
   return Buffer.concat(parts)
 }
 
-/** For what could not be read. */
+/** The reply to a query that could not be parsed. */
 export function formatError(id: number): Buffer {
   const head = Buffer.alloc(HEADER)
   head.writeUInt16BE(id, 0)
@@ -123,7 +123,7 @@ export function formatError(id: number): Buffer {
 }
 
 function record({ name, type, ttl, data }: DnsRecord): Buffer {
-  // The name that was asked stands right after the header: two bytes point to it.
+  // The name of the question follows the header: two bytes point to it.
   const owner = name === undefined ? Buffer.from([0xc0, HEADER]) : encodeName(name)
   const rest = Buffer.alloc(10)
   rest.writeUInt16BE(type, 0)
@@ -133,14 +133,14 @@ function record({ name, type, ttl, data }: DnsRecord): Buffer {
   return Buffer.concat([owner, rest, data])
 }
 
-/** Throws for what is no name. A wrong length byte would make the whole message unreadable; callers see to it that names fit. */
+/** Throws if a label or the name is too long: a wrong length byte would make the whole message unreadable. Callers make sure that names fit. */
 function nameOf(labels: readonly Buffer[]): Buffer {
   let length = 1
   for (const label of labels) {
-    if (label.length === 0 || label.length > 63) throw new RangeError(`a label of ${label.length} bytes is none`)
+    if (label.length === 0 || label.length > 63) throw new RangeError(`a label cannot have ${label.length} bytes`)
     length += label.length + 1
   }
-  if (length > 255) throw new RangeError(`a name of ${length} bytes is none`)
+  if (length > 255) throw new RangeError(`a name cannot have ${length} bytes`)
   return Buffer.concat([...labels.flatMap(label => [Buffer.from([label.length]), label]), Buffer.from([0])])
 }
 
@@ -167,7 +167,7 @@ export function srv({ priority, weight, port, target }: { priority: number; weig
   return Buffer.concat([bytes, encodeName(target)])
 }
 
-/** So that those who hear that there is nothing do not remember it for long. */
+/** Tells resolvers how long to cache that a name has no records. */
 export function soa(zone: string, seconds: number): Buffer {
   const numbers = Buffer.alloc(20)
   for (const [i, n] of [1, seconds, seconds, seconds, seconds].entries()) numbers.writeUInt32BE(n, i * 4)

@@ -1,4 +1,7 @@
-/** The eight words of an IPv6 address, as `net.isIPv6` accepts it, without a zone; its last two may be written as an IPv4 address. */
+/**
+ * Parses an IPv6 address, as `net.isIPv6` accepts it, without a zone, into its eight 16-bit words. The last two may be written as an IPv4
+ * address.
+ */
 export function wordsOf(address: string): number[] {
   const dotted = /(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(address)
   const text =

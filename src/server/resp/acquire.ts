@@ -1,17 +1,18 @@
-/** `LEASE.ACQUIRE resource [resource …] TTL ms […]`: the one command with many words, and the one that may wait. */
+/** `LEASE.ACQUIRE resource [resource …] TTL ms […]`: the RESP command with the most options, and the only one that may wait. */
 
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Acquire, Attachment, Want } from '../../kernel/command.ts'
 import type { Outcome, Queued } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import type { Caller } from '../access-control.ts'
-import { duration, invalid, opText, text, whole, words } from './command.ts'
+import { duration, invalid, opText, readOptions, text, whole } from './command.ts'
+import { optionWords } from './kernel-command.ts'
 import { writeGrant, writeValue } from './replies.ts'
 import type { RespSession } from './session.ts'
 
 export function acquire(session: RespSession): void {
   const { args } = session
-  // The first word is a resource, whatever it is called: forgotten, it must not become a lease on nothing.
+  // The first argument is a resource, even if it is TTL: a forgotten resource must not become a lease on nothing.
   let at = 2
   while (at < args.count && !args.is(at, 'TTL')) at++
   if (at === args.count) throw invalid(`${args.is(1, 'TTL') ? 'a resource' : 'TTL'} is missing, as in LEASE.ACQUIRE jobs/nightly TTL 30000`)
@@ -20,19 +21,20 @@ export function acquire(session: RespSession): void {
   const ttl = duration(session, at + 1, 'TTL')
   if (at + 2 === args.count)
     return session.propose({ kind: 'acquire', holder: session.holder, ttl, wants: names.map(resource => ({ resource })) }, writeGrant)
-  const asked = options(session, at + 2)
-  const wants = names.map(resource => ({ resource, ...asked.want }))
-  const command: Acquire = { kind: 'acquire', holder: asked.holder ?? session.holder, ttl, wants, ...asked.rest }
-  const { wait, queue, named } = asked
-  // Not what the connection alone says: whoever asks again may come through another.
-  const op = named === undefined ? undefined : operationNamed(named, { ...command, holder: asked.holder ?? '' })
-  const { desk } = session.door.context
+  const given = options(session, at + 2)
+  const wants = names.map(resource => ({ resource, ...given.want }))
+  const command: Acquire = { kind: 'acquire', holder: given.holder ?? session.holder, ttl, wants, ...given.rest }
+  const { wait, queue, named } = given
+  // Without the connection's own holder name: a client may ask again over another connection.
+  const op = named === undefined ? undefined : operationNamed(named, { ...command, holder: given.holder ?? '' })
+  const { guarded } = session.host.context
   if (wait > 0)
-    return session.occupy(desk.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), writeGrant)
+    return session.replyBlocking(guarded.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), writeGrant)
   if (!queue) return session.propose(command, writeGrant, op && { op })
-  // Its grant is pushed after the answer that names its lease: so the answer is what sets it off. By then the connection may be another's.
+  // The grant must be pushed after the answer that names the lease, so writing the answer starts the wait for it. By then another caller may
+  // have authenticated on the connection.
   const place = { caller: session.caller, signal: session.queue }
-  session.propose({ ...command, wait: true }, (to, outcome) => tell(session, place, to, outcome), op && { op })
+  session.propose({ ...command, wait: true }, (to, outcome) => answer(session, place, to, outcome), op && { op })
 }
 
 interface Options {
@@ -45,24 +47,17 @@ interface Options {
 }
 
 function options(session: RespSession, from: number): Options {
-  const { caller, door } = session
+  const { caller, host } = session
   let holder: string | undefined
   let named: string | undefined
   let wait = 0
   let queue = false
   const want: { units?: number; shared?: boolean } = {}
-  const rest: { -readonly [K in keyof Acquire]?: Acquire[K] } = {}
+  const rest: { -readonly [K in keyof Acquire]?: Acquire[K] } & Record<string, unknown> = {}
   const labels: (readonly [string, string])[] = []
   const entries: Attachment[] = []
-  const set = (name: 'priority' | 'parent' | 'any' | 'incarnation', word: string) => (at: number) => {
-    rest[name] = whole(session, at, word)
-    return 1
-  }
-  const lasting = (name: 'grace' | 'maxLife', word: string) => (at: number) => {
-    rest[name] = duration(session, at, word)
-    return 1
-  }
-  words(session, from, {
+  readOptions(session, from, {
+    ...optionWords(session, 'acquire', ['priority', 'parent', 'any', 'incarnation', 'grace', 'maxLife', 'recall'], rest),
     HOLDER: at => {
       holder = text(session, at, 'HOLDER')
       return 1
@@ -84,12 +79,6 @@ function options(session: RespSession, from: number): Options {
       want.shared = true
       return 0
     },
-    PRIORITY: set('priority', 'PRIORITY'),
-    PARENT: set('parent', 'PARENT'),
-    ANY: set('any', 'ANY'),
-    INCARNATION: set('incarnation', 'INCARNATION'),
-    GRACE: lasting('grace', 'GRACE'),
-    MAXLIFE: lasting('maxLife', 'MAXLIFE'),
     LABEL: at => {
       labels.push([text(session, at, 'LABEL'), text(session, at + 1, 'the value of LABEL')])
       return 2
@@ -97,10 +86,6 @@ function options(session: RespSession, from: number): Options {
     ENTRY: at => {
       entries.push({ key: text(session, at, 'ENTRY'), value: text(session, at + 1, 'the value of ENTRY') })
       return 2
-    },
-    RECALL: () => {
-      rest.recall = true
-      return 0
     },
     STEAL: () => {
       rest.steal = 'after'
@@ -118,7 +103,7 @@ function options(session: RespSession, from: number): Options {
   if (wait > 0 && queue) throw invalid('WAIT and QUEUE exclude each other: one answers when it is granted, the other at once')
   if (labels.length > 0) rest.labels = labels
   if (entries.length > 0) rest.entries = entries
-  if (queue || wait > 0) door.context.desk.gate.admit(caller)
+  if (queue || wait > 0) host.context.guarded.access.admit(caller)
   return { holder, want, rest, named, wait, queue }
 }
 
@@ -127,15 +112,15 @@ interface Place {
   readonly signal: AbortSignal
 }
 
-/** Answers, and follows what was queued: its grant comes by push, and so does its end. */
-function tell(session: RespSession, place: Place, to: RespWriter, outcome: Outcome): void {
+/** Answers, and follows a queued lease: its grant comes by push, and so does its end. */
+function answer(session: RespSession, place: Place, to: RespWriter, outcome: Outcome): void {
   writeGrant(to, outcome)
   if (outcome.kind === 'queued') follow(session, place, outcome)
 }
 
 function follow(session: RespSession, { caller, signal }: Place, queued: Queued): void {
   const { lease } = queued
-  session.door.context.desk.follow(caller, queued, signal).then(
+  session.host.context.guarded.follow(caller, queued, signal).then(
     ({ tokens, resources, ttl, revision }) =>
       session.push(to => {
         to.push(3)
@@ -145,7 +130,7 @@ function follow(session: RespSession, { caller, signal }: Place, queued: Queued)
         writeValue(to, { lease, token: tokens[0] ?? 0, ttl, revision, tokens: all, waited: 1 })
       }),
     (error: { readonly code?: string; readonly message: string }) => {
-      if (session.queue !== signal) return // it was given up by a reset, and is nobody's concern any more
+      if (session.queue !== signal) return // the connection was reset, and no client waits for it any more
       session.push(to => {
         to.push(3)
         to.raw('$15\r\nlease.withdrawn\r\n')

@@ -1,7 +1,8 @@
 /**
- * What our own client asks over a connection: numbered questions that come in batches (`LEASE.BATCH`), and answers that leave, as soon as they
- * are known, in one push for each turn (`lease.batch`).
+ * The protocol of our own client on a RESP connection: numbered messages that arrive in batches (`LEASE.BATCH`). Answers are sent as soon as they are known, in
+ * one push per turn of the event loop (`lease.batch`).
  */
+import { whenAborted } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { Reader, Writer } from '../../kernel/codec/bytes.ts'
 import type { Command } from '../../kernel/command.ts'
@@ -10,263 +11,273 @@ import type { Completion, Query, View } from '../../lessor.ts'
 import { type ClientMessage, readClientMessage, type ServerMessage, writeServerMessage } from '../../wire/messages.ts'
 import { queryFrom } from '../../wire/query.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import { NOTHING_MORE } from '../guarded-lessor.ts'
-import { isShort, jsonPieces } from '../json-pieces.ts'
-import type { RequestCount } from '../request-counts.ts'
-import type { RespSession } from './session.ts'
+import type { Caller } from '../access-control.ts'
+import { NO_REQUEST_OPTIONS } from '../guarded-lessor.ts'
+import { fitsOnePiece, jsonPieces } from '../json-pieces.ts'
+import type { ListenerContext } from '../listener.ts'
+import type { RequestCounter, RequestCounters } from '../request-counters.ts'
+import { asLeaseError } from './replies.ts'
 
-/** Questions under way before the connection is read from no more. */
-const MAX_OWED = 32_768
-const MAX_READING = 64
-/** Questions, and bytes of them, that are heard in one turn of the loop. A batch may have half a million of them. */
-const STRIDE = 1_024
-const STRIDE_BYTES = 64 << 10
-/** A writer that has grown beyond this was needed once, and is not kept. */
-const LARGE = 1 << 20
+/** Maximum messages in progress. Beyond it, the connection is not read. */
+const MAX_PENDING = 32_768
+/** Maximum reads in progress. */
+const MAX_READS = 64
+/** Messages, and bytes of them, that are handled in one turn of the event loop. A batch may contain half a million messages. */
+const MESSAGES_PER_TURN = 1_024
+const BYTES_PER_TURN = 64 << 10
+/** A writer that has grown beyond this many bytes is replaced by a new one. */
+const MAX_KEPT_WRITER = 1 << 20
 const LISTS: ReadonlySet<Query['kind']> = new Set(['leases', 'resources', 'entries', 'services', 'history', 'policies', 'keys'])
 
-type Of<K extends ClientMessage['kind']> = Extract<ClientMessage, { readonly kind: K }>
+type MessageOf<K extends ClientMessage['kind']> = Extract<ClientMessage, { readonly kind: K }>
+
+/** What a batch session needs of its connection. */
+export interface BatchConnection {
+  readonly caller: Caller
+  readonly host: { readonly context: ListenerContext; readonly counters: RequestCounters }
+  /** Fires when the connection closes. */
+  readonly signal: AbortSignal
+  readonly sendsWitness: boolean
+  /** Undefined if there is room for more output. Otherwise resolves when there is. */
+  room(): Promise<void> | undefined
+  scheduleFlush(): void
+}
 
 export class BatchSession {
-  readonly #session: RespSession
+  readonly #session: BatchConnection
   #answers = new Writer()
-  #owed = 0
-  readonly #tallies = new Map<Command['kind'], RequestCount>()
-  readonly #reads: Of<'read'>[] = []
-  #reading = 0
+  #pending = 0
+  readonly #counters = new Map<Command['kind'], RequestCounter>()
+  /** Reads that have not started. */
+  readonly #reads: MessageOf<'read'>[] = []
+  #activeReads = 0
   #listing = false
   readonly #streams = new Map<number, AbortController>()
   #ended = false
+  /** The witness that was sent last. */
   #witness: string | undefined
-  #whenRoom = () => {}
+  #onRoom = () => {}
 
-  constructor(session: RespSession) {
+  constructor(session: BatchConnection) {
     this.#session = session
   }
 
-  get hasRoom(): boolean {
-    return this.#owed < MAX_OWED
+  get canAccept(): boolean {
+    return this.#pending < MAX_PENDING
   }
 
-  get owes(): boolean {
-    return this.#owed > 0
+  get hasPendingReplies(): boolean {
+    return this.#pending > 0
   }
 
-  get unwritten(): number {
+  get unwrittenBytes(): number {
     return this.#answers.length
   }
 
-  /** How many questions there were: at once, or later where there are many. Throws, or rejects with, what makes them unreadable. */
+  /** Handles a batch. Returns the number of its messages: at once, or later if there are many. Throws, or rejects, if they are not readable. */
   take(bytes: Uint8Array): number | Promise<number> {
     const from = new Reader(bytes)
-    const count = this.#hearSome(from)
-    // The bytes are good only until this returns.
-    return from.ended ? count : this.#hearRest(new Reader(Uint8Array.from(bytes.subarray(bytes.length - from.left))), count)
+    const count = this.#handleSome(from)
+    // Copied: the bytes are valid only until this function returns.
+    return from.ended ? count : this.#handleRest(new Reader(Uint8Array.from(bytes.subarray(bytes.length - from.left))), count)
   }
 
-  /** As many as one turn of the loop has time for. */
-  #hearSome(from: Reader): number {
-    const end = Math.max(0, from.left - STRIDE_BYTES)
+  /** Handles as many messages as one turn of the event loop has time for. */
+  #handleSome(from: Reader): number {
+    const end = Math.max(0, from.left - BYTES_PER_TURN)
     let count = 0
-    for (; !from.ended && from.left > end && count < STRIDE; count++) this.#hear(readClientMessage(from))
+    for (; !from.ended && from.left > end && count < MESSAGES_PER_TURN; count++) this.#handle(readClientMessage(from))
     return count
   }
 
-  async #hearRest(from: Reader, heard: number): Promise<number> {
-    const { clock } = this.#session.door.context
-    let count = heard
+  async #handleRest(from: Reader, handled: number): Promise<number> {
+    const { clock } = this.#session.host.context
+    let count = handled
     while (!from.ended) {
       await new Promise<void>(resolve => clock.soon(resolve))
-      if (!this.hasRoom) await new Promise<void>(resolve => (this.#whenRoom = resolve))
-      count += this.#hearSome(from)
+      if (!this.canAccept) await new Promise<void>(resolve => (this.#onRoom = resolve))
+      count += this.#handleSome(from)
     }
     return count
   }
 
   #answered(): void {
-    this.#owed--
-    if (this.#owed > MAX_OWED / 2) return
-    this.#whenRoom()
+    this.#pending--
+    if (this.#pending > MAX_PENDING / 2) return
+    this.#onRoom()
   }
 
-  #hear(question: ClientMessage): void {
-    switch (question.kind) {
+  #handle(message: ClientMessage): void {
+    switch (message.kind) {
       case 'propose':
-        return this.#propose(question)
+        return this.#propose(message)
       case 'read':
-        this.#owed++
-        this.#reads.push(question)
-        return this.goOn()
+        this.#pending++
+        this.#reads.push(message)
+        return this.startReads()
       case 'watch':
-        return this.#stream(question.id, signal => this.#watch(question, signal))
+        return this.#stream(message.id, signal => this.#watch(message, signal))
       case 'backup':
-        return this.#stream(question.id, signal => this.#backup(question.id, signal))
+        return this.#stream(message.id, signal => this.#backup(message.id, signal))
       case 'stop':
-        return this.#streams.get(question.id)?.abort()
+        return this.#streams.get(message.id)?.abort()
       case 'beat':
-        return this.#say(question)
+        return this.#send(message)
     }
   }
 
-  #propose({ id, proposal: { command, op, key } }: Of<'propose'>): void {
-    const { caller, door } = this.#session
-    this.#owed++
-    const asked = op === undefined && !key ? NOTHING_MORE : { ...(op && { op }), ...(key && { key }) }
-    door.context.desk.submit(caller, command, asked, new Owed(this, id, this.#tallyOf(command.kind)))
+  #propose({ id, proposal: { command, op, key } }: MessageOf<'propose'>): void {
+    const { caller, host } = this.#session
+    this.#pending++
+    const request = op === undefined && !key ? NO_REQUEST_OPTIONS : { ...(op && { op }), ...(key && { key }) }
+    host.context.guarded.submit(caller, command, request, new PendingProposal(this, id, this.#counterOf(command.kind)))
   }
 
-  /** What was proposed has been answered. */
+  /** Sends the answer to a proposal. */
   answer(answer: Extract<ServerMessage, { readonly kind: 'outcome' | 'failed' }>): void {
     this.#answered()
-    this.#say(answer)
+    this.#send(answer)
   }
 
-  #tallyOf(kind: Command['kind']): RequestCount {
-    let tally = this.#tallies.get(kind)
-    if (tally === undefined) {
-      tally = this.#session.door.tallies.tally('resp', `LEASE.BATCH ${kind}`)
-      this.#tallies.set(kind, tally)
+  #counterOf(kind: Command['kind']): RequestCounter {
+    let counter = this.#counters.get(kind)
+    if (counter === undefined) {
+      counter = this.#session.host.counters.counter('resp', `LEASE.BATCH ${kind}`)
+      this.#counters.set(kind, counter)
     }
-    return tally
+    return counter
   }
 
-  /** Reads as many as may be read at once: lists one after another, each when the one before has been taken. */
-  goOn(): void {
-    while (this.#reads.length > 0 && this.#reading < MAX_READING && !this.#listing && this.#session.room() === undefined)
+  /** Starts as many reads as may run at once. Lists are read one after another, each when the client has read the one before. */
+  startReads(): void {
+    while (this.#reads.length > 0 && this.#activeReads < MAX_READS && !this.#listing && this.#session.room() === undefined)
       void this.#read(this.#reads.shift()!)
   }
 
-  async #read({ id, query: asked, consistent, atLeast }: Of<'read'>): Promise<void> {
-    const { caller, door, signal } = this.#session
-    this.#reading++
+  async #read({ id, query: encoded, consistent, atLeast }: MessageOf<'read'>): Promise<void> {
+    const { caller, host, signal } = this.#session
+    this.#activeReads++
     let list = false
     try {
-      const query = queryFrom(asked)
+      const query = queryFrom(encoded)
       list = LISTS.has(query.kind)
       this.#listing ||= list
-      const view = await door.context.desk.read(caller, query, { consistent, atLeast, signal })
-      this.#say({ kind: 'view', id, view, json: await written(view) })
+      const view = await host.context.guarded.read(caller, query, { consistent, atLeast, signal })
+      this.#send({ kind: 'view', id, view, json: await toJson(view) })
     } catch (error) {
-      this.#say({ kind: 'failed', id, error: asLeaseError(error) })
+      this.#send({ kind: 'failed', id, error: asLeaseError(error) })
     }
     if (list) this.#listing = false
-    this.#reading--
+    this.#activeReads--
     this.#answered()
-    this.goOn()
+    this.startReads()
   }
 
   // Streams
 
   #stream(id: number, run: (signal: AbortSignal) => Promise<void>): void {
-    if (this.#streams.has(id)) return this.#say({ kind: 'failed', id, error: new LeaseError('INVALID', `there is a stream ${id} already`) })
+    if (this.#streams.has(id))
+      return this.#send({ kind: 'failed', id, error: new LeaseError('INVALID', `stream ${id} is open already: use another id`) })
     const stop = new AbortController()
     const { signal } = this.#session
-    const leave = () => stop.abort(signal.reason)
     this.#streams.set(id, stop)
-    signal.addEventListener('abort', leave, { once: true })
-    if (signal.aborted) leave()
+    const unlink = whenAborted(signal, () => stop.abort(signal.reason))
     run(stop.signal)
       .then(
-        () => this.#say({ kind: 'over', id }),
-        error => this.#say({ kind: 'failed', id, error: asLeaseError(error) }),
+        () => this.#send({ kind: 'over', id }),
+        error => this.#send({ kind: 'failed', id, error: asLeaseError(error) }),
       )
       .finally(() => {
-        signal.removeEventListener('abort', leave)
+        unlink()
         this.#streams.delete(id)
       })
   }
 
-  async #watch({ id, prefix, after, types }: Of<'watch'>, signal: AbortSignal): Promise<void> {
-    const { caller, door } = this.#session
-    const { desk } = door.context
-    const from = after ?? (await desk.read(caller, { kind: 'summary' }, { signal })).revision
-    this.#say({ kind: 'watching', id, revision: from })
-    for await (const events of desk.watch(caller, prefix, { after: from, signal, ...(types && { types: [...new Set(types)] }) })) {
-      this.#say({ kind: 'events', id, events })
-      // What does not fit is not fetched: whoever reads too slowly is told by a resync what it missed.
+  async #watch({ id, prefix, after, types }: MessageOf<'watch'>, signal: AbortSignal): Promise<void> {
+    const { caller, host } = this.#session
+    const { guarded } = host.context
+    const from = after ?? (await guarded.read(caller, { kind: 'summary' }, { signal })).revision
+    this.#send({ kind: 'watching', id, revision: from })
+    for await (const events of guarded.watch(caller, prefix, { after: from, signal, ...(types && { types: [...new Set(types)] }) })) {
+      this.#send({ kind: 'events', id, events })
+      // Fetch no more events than the client reads. A client that is too slow gets a resync.
       for (let room = this.#session.room(); room !== undefined && !signal.aborted; room = this.#session.room()) await room
     }
   }
 
   async #backup(id: number, signal: AbortSignal): Promise<void> {
-    const { caller, door } = this.#session
-    for await (const bytes of door.context.desk.backup(caller, signal)) {
-      this.#say({ kind: 'chunk', id, bytes })
+    const { caller, host } = this.#session
+    for await (const bytes of host.context.guarded.backup(caller, signal)) {
+      this.#send({ kind: 'chunk', id, bytes })
       for (let room = this.#session.room(); room !== undefined && !signal.aborted; room = this.#session.room()) await room
     }
   }
 
   // Answers
 
-  #say(answer: ServerMessage): void {
+  #send(answer: ServerMessage): void {
     if (this.#ended) return
     writeServerMessage(this.#answers, answer)
-    this.#session.dirty()
+    this.#session.scheduleFlush()
   }
 
-  /** With what is answered goes how far the log has come, where that has changed: shown again, it tells whether the log still contains the answers. */
-  #tellWitness(): void {
-    if (!this.#session.witnesses) return
-    const { witness } = this.#session.door.context.desk
+  /** Sends the witness of the log with the answers, if it has changed. The client presents it later, to find out whether the log still contains the answers. */
+  #sendWitness(): void {
+    if (!this.#session.sendsWitness) return
+    const { witness } = this.#session.host.context.guarded
     if (witness === undefined || witness === this.#witness) return
     this.#witness = witness
     writeServerMessage(this.#answers, { kind: 'witness', id: 0, witness })
   }
 
-  /** What is under way goes on, and nobody is told of it. */
+  /** Ends the session. Proposals in progress continue, but their answers are dropped. */
   end(): void {
     this.#ended = true
-    this.#owed -= this.#reads.length
+    this.#pending -= this.#reads.length
     this.#reads.length = 0
-    this.#whenRoom()
+    this.#onRoom()
     for (const stream of this.#streams.values()) stream.abort()
   }
 
   write(to: RespWriter): void {
     if (this.#answers.length === 0) return
-    this.#tellWitness()
+    this.#sendWitness()
     to.push(2)
     to.raw('$11\r\nlease.batch\r\n')
     to.bulk(this.#answers.view())
-    if (this.#answers.length > LARGE) this.#answers = new Writer()
+    if (this.#answers.length > MAX_KEPT_WRITER) this.#answers = new Writer()
     else this.#answers.length = 0
-    if (this.#reads.length > 0) this.goOn()
+    if (this.#reads.length > 0) this.startReads()
   }
 }
 
-async function written({ value, ...rest }: View): Promise<string> {
-  if (!Array.isArray(value) || isShort(value)) return JSON.stringify({ value, ...rest })
+async function toJson({ value, ...rest }: View): Promise<string> {
+  if (!Array.isArray(value) || fitsOnePiece(value)) return JSON.stringify({ value, ...rest })
   let text = ''
   for await (const piece of jsonPieces('value', value, rest)) text += piece
   return text
 }
 
-/** The place of one answer. */
-class Owed implements Completion {
-  readonly #conversation: BatchSession
+/** A proposal whose answer is pending. */
+class PendingProposal implements Completion {
+  readonly #batch: BatchSession
   readonly #id: number
-  readonly #tally: RequestCount
+  readonly #counter: RequestCounter
 
-  constructor(conversation: BatchSession, id: number, tally: RequestCount) {
-    this.#conversation = conversation
+  constructor(batch: BatchSession, id: number, counter: RequestCounter) {
+    this.#batch = batch
     this.#id = id
-    this.#tally = tally
+    this.#counter = counter
   }
 
   settle(outcome: Outcome): void {
-    this.#tally.count(outcome.kind === 'refused' ? outcome.code : undefined)
-    this.#conversation.answer({ kind: 'outcome', id: this.#id, outcome })
+    this.#counter.increment(outcome.kind === 'refused' ? outcome.code : undefined)
+    this.#batch.answer({ kind: 'outcome', id: this.#id, outcome })
   }
 
   fail(thrown: unknown): void {
     const error = asLeaseError(thrown)
-    this.#tally.count(error.code)
-    this.#conversation.answer({ kind: 'failed', id: this.#id, error })
+    this.#counter.increment(error.code)
+    this.#batch.answer({ kind: 'failed', id: this.#id, error })
   }
-}
-
-export function asLeaseError(error: unknown): LeaseError {
-  if (error instanceof LeaseError) return error
-  // Our own mistake: nothing may be concluded from it, and what it says is not for others.
-  return new LeaseError('UNKNOWN', 'the server failed while it did this: it may or may not have been done', { cause: error })
 }

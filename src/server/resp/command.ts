@@ -1,5 +1,5 @@
-/** One row of the table of commands: what it is called, who may use it, and what it does. */
-import { milliseconds } from '../../duration.ts'
+/** What a RESP command is: its name, which keys may use it, and what it does. With readers for its arguments. */
+import { parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Verb } from '../../kernel/command.ts'
 import type { RespSession } from './session.ts'
@@ -7,18 +7,18 @@ import type { RespSession } from './session.ts'
 export interface RespCommand {
   /** In upper case. */
   readonly name: string
-  /** How many words it has, its name among them; negative: at least so many. */
+  /** The number of words, its name among them; negative: at least that many. */
   readonly arity: number
   readonly summary: string
-  /** Answered without a key, also where there are keys. */
+  /** Served without a key, even where keys exist. */
   readonly open?: true
-  /** What a key needs for it. It is demanded where the state is that it meets; this row says it to people and to the tests. */
+  /** What a key needs for it. The guarded lessor and the rules demand it; this row tells people and tests. */
   readonly verb?: Verb
-  /** Whether it changes anything. */
+  /** Whether it can change the state. */
   readonly changes?: true
-  /** Where the names of resources are, as Redis counts them: the first, the last, and the step. */
+  /** Which arguments are names of resources, as Redis counts them: the first, the last, and the step. */
   readonly names?: readonly [first: number, last: number, step: number]
-  /** How it could be called, without its own name; `$lease` stands for a lease, `$token` for its token. */
+  /** Arguments of a call that works; `$lease` stands for a lease, `$token` for its token. */
   readonly example: readonly string[]
   run(session: RespSession): void
 }
@@ -42,21 +42,24 @@ export function whole({ args }: RespSession, i: number, what: string): number {
   return found
 }
 
-/** Milliseconds, or what a person types. */
+/** Milliseconds as a number, or a text such as 30s. */
 export function duration(session: RespSession, i: number, what: string): number {
   if (i >= session.args.count) throw invalid(`${what} is missing`)
-  return session.args.number(i) ?? milliseconds(text(session, i, what), what)
+  return session.args.number(i) ?? parseDuration(text(session, i, what), what)
 }
 
-/** The text by which a caller names an operation: see operationNamed. */
+/** The text by which a client names an operation (operationNamed in codec/digest.ts). */
 export function opText(session: RespSession, i: number): string {
   const id = text(session, i, 'OP')
   if (id === '') throw invalid('OP needs a text that no other operation has')
   return id
 }
 
-/** Words that follow in any order. Each is told its place and says how many words after it are its own. */
-export function words(session: RespSession, from: number, known: Readonly<Record<string, (at: number) => number>>): void {
+/** By its word in upper case, what an option does: it is given the place after the word, and says how many arguments it took. */
+export type Words = Readonly<Record<string, (at: number) => number>>
+
+/** Options that follow in any order. */
+export function readOptions(session: RespSession, from: number, known: Words): void {
   const { args } = session
   for (let i = from; i < args.count; ) {
     const word = args.word(i)

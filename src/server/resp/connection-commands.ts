@@ -1,16 +1,17 @@
-/** What every client of Redis says when it comes, while it stays and before it goes. Harmless, and answered as they expect it. */
+/** Commands about the connection and the server, such as HELLO, AUTH, PING and INFO. Every Redis client sends some of them. They are answered as Redis does. */
 import { MESSAGES_VERSION } from '../../wire/messages.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { LOG_WENT_BACK } from '../listener.ts'
 import { type RespCommand, text } from './command.ts'
 import { writeValue } from './replies.ts'
-import type { RespSession } from './session.ts'
+import type { RespSession, SessionCommand } from './session.ts'
 
-export const VERSION = '7.4.0'
+/** The Redis version that clients see: some choose their commands by it. */
+export const REDIS_VERSION = '7.4.0'
 
 export const CONNECTION_COMMANDS: readonly RespCommand[] = [
   { name: 'HELLO', arity: -1, open: true, summary: '[2 | 3 [AUTH user key] [SETNAME name] [WITNESS text]]', example: ['2'], run: hello },
-  { name: 'AUTH', arity: -2, open: true, summary: '[user] key', example: ['nobody'], run: auth },
+  { name: 'AUTH', arity: -2, open: true, summary: '[user] key', example: ['no-such-key'], run: auth },
   {
     name: 'PING',
     arity: -1,
@@ -18,7 +19,7 @@ export const CONNECTION_COMMANDS: readonly RespCommand[] = [
     summary: '[text]',
     example: [],
     run: session => {
-      if (session.args.count === 1) return session.answer(to => to.raw('+PONG\r\n'))
+      if (session.args.count === 1) return session.reply(to => to.raw('+PONG\r\n'))
       echo(session)
     },
   },
@@ -30,8 +31,8 @@ export const CONNECTION_COMMANDS: readonly RespCommand[] = [
     summary: '',
     example: [],
     run: session => {
-      session.answer(to => to.simple('OK'))
-      session.leave()
+      session.reply(to => to.simple('OK'))
+      session.closeAfterReplies()
     },
   },
   {
@@ -42,8 +43,8 @@ export const CONNECTION_COMMANDS: readonly RespCommand[] = [
     example: [],
     run: session => {
       session.reset()
-      // What was asked for before it is answered in the protocol it was asked in.
-      session.answer(to => {
+      // The protocol changes with this reply: replies to earlier commands keep theirs.
+      session.reply(to => {
         session.protocol = 2
         to.protocol = 2
         to.simple('RESET')
@@ -53,11 +54,11 @@ export const CONNECTION_COMMANDS: readonly RespCommand[] = [
   {
     name: 'SELECT',
     arity: 2,
-    summary: '0: there is one log',
+    summary: '0: there is one database',
     example: ['0'],
     run: session => {
       const known = session.args.number(1) === 0
-      session.answer(to => (known ? to.simple('OK') : to.error('ERR', 'DB index is out of range')))
+      session.reply(to => (known ? to.simple('OK') : to.error('ERR', 'DB index is out of range')))
     },
   },
   {
@@ -73,25 +74,25 @@ export const CONNECTION_COMMANDS: readonly RespCommand[] = [
   {
     name: 'TIME',
     arity: 1,
-    summary: 'for people: nothing here decides by it',
+    summary: 'the wall clock: no lease depends on it',
     example: [],
     run: session => {
-      const wall = Math.floor(session.door.context.clock.wall())
-      session.answer(to => writeValue(to, [String(Math.floor(wall / 1_000)), String((wall % 1_000) * 1_000)]))
+      const wall = Math.floor(session.host.context.clock.wall())
+      session.reply(to => writeValue(to, [String(Math.floor(wall / 1_000)), String((wall % 1_000) * 1_000)]))
     },
   },
 ]
 
 function echo(session: RespSession): void {
-  const said = Buffer.from(session.args.bytes(1))
-  session.answer(to => to.bulk(said))
+  const bytes = Buffer.from(session.args.bytes(1))
+  session.reply(to => to.bulk(bytes))
 }
 
 function hello(session: RespSession): void {
-  const { args, door } = session
-  const { desk } = door.context
-  const asked = args.count > 1 ? args.number(1) : 0
-  if (asked !== 0 && asked !== 2 && asked !== 3) return session.answer(to => to.error('NOPROTO', 'unsupported protocol version'))
+  const { args, host } = session
+  const { guarded } = host.context
+  const protocol = args.count > 1 ? args.number(1) : 0
+  if (protocol !== 0 && protocol !== 2 && protocol !== 3) return session.reply(to => to.error('NOPROTO', 'unsupported protocol version'))
   let secret: string | undefined
   let name: string | undefined
   let witness: string | undefined
@@ -105,20 +106,20 @@ function hello(session: RespSession): void {
     } else if (args.is(i, 'WITNESS') && i + 1 < args.count) {
       witness = text(session, i + 1, 'the witness')
       i += 2
-    } else return session.answer(to => to.error('ERR', 'syntax error in HELLO'))
+    } else return session.reply(to => to.error('ERR', 'syntax error in HELLO'))
   }
   if (secret !== undefined) session.identify(secret)
-  else desk.gate.admit(session.caller)
+  else guarded.access.admit(session.caller)
   if (name !== undefined) session.name = name
-  const { profile } = desk.lessor
-  // Said in the new protocol, and everything after it too; what was asked before it is answered in the old one.
-  session.later(greeted(session, witness), (to, { revision, continues }) => {
-    if (asked !== 0) session.protocol = asked
+  const { profile } = guarded.lessor
+  // This reply and all after it use the new protocol. Replies to earlier commands use the old one.
+  session.replyLater(checkWitness(session, witness), (to, { revision, continues }) => {
+    if (protocol !== 0) session.protocol = protocol
     to.protocol = session.protocol
     writeValue(to, {
       ...{
         server: 'leasehold',
-        version: VERSION,
+        version: REDIS_VERSION,
         proto: session.protocol,
         id: session.id,
         mode: 'standalone',
@@ -126,99 +127,100 @@ function hello(session: RespSession): void {
         modules: [],
       },
       ...{ messages: MESSAGES_VERSION, revision, profile: JSON.stringify(profile) },
-      // Only for a client that keeps witnesses.
-      ...(witness !== undefined && { witness: desk.witness ?? '', continues: continues ? 1 : 0 }),
+      // Only for clients that keep witnesses.
+      ...(witness !== undefined && { witness: guarded.witness ?? '', continues: continues ? 1 : 0 }),
     })
   })
 }
 
-async function greeted(
+async function checkWitness(
   session: RespSession,
   witness: string | undefined,
 ): Promise<{ readonly revision: number; readonly continues: boolean }> {
-  const { desk, log } = session.door.context
-  if (witness !== undefined) session.witnesses = true
-  const continues = !witness || (await desk.continues(witness))
+  const { guarded, log } = session.host.context
+  if (witness !== undefined) session.sendsWitness = true
+  const continues = !witness || (await guarded.continues(witness))
   if (!continues) log.warn({ peer: session.peer }, LOG_WENT_BACK)
-  // Afterwards: a generation may have begun.
-  const { revision } = await desk.read(session.caller, { kind: 'summary' })
+  // Read after the check, which may have begun a new generation.
+  const { revision } = await guarded.read(session.caller, { kind: 'summary' })
   return { revision, continues }
 }
 
 function auth(session: RespSession): void {
   const { count } = session.args
-  if (count > 3) return session.answer(to => to.error('ERR', "wrong number of arguments for 'auth' command"))
+  if (count > 3) return session.reply(to => to.error('ERR', "wrong number of arguments for 'auth' command"))
   session.identify(text(session, count - 1, 'the key'))
-  session.answer(to => to.simple('OK'))
+  session.reply(to => to.simple('OK'))
 }
 
 function client(session: RespSession): void {
-  const { args, name: called } = session
+  const { args, name: current } = session
   switch (args.word(1)) {
     case 'ID':
-      return session.answer(to => to.integer(session.id))
+      return session.reply(to => to.integer(session.id))
     case 'GETNAME':
-      return session.answer(to => (called === '' ? to.null() : to.text(called)))
+      return session.reply(to => (current === '' ? to.null() : to.text(current)))
     case 'SETNAME': {
       const name = text(session, 2, 'the name')
       if (/[^!-~]/.test(name))
-        return session.answer(to => to.error('ERR', 'Client names cannot contain spaces, newlines or special characters.'))
+        return session.reply(to => to.error('ERR', 'Client names cannot contain spaces, newlines or special characters.'))
       session.name = name
-      return session.answer(to => to.simple('OK'))
+      return session.reply(to => to.simple('OK'))
     }
     case 'SETINFO':
     case 'NO-EVICT':
     case 'NO-TOUCH':
-      return session.answer(to => to.simple('OK'))
+      return session.reply(to => to.simple('OK'))
     case 'INFO':
     case 'LIST':
-      // Of itself alone: who else is here is nobody's business.
-      return session.answer(to => to.text(`id=${session.id} addr=${session.peer} name=${called} db=0 resp=${session.protocol}\n`))
+      // Lists only this connection: clients must not learn about others.
+      return session.reply(to => to.text(`id=${session.id} addr=${session.peer} name=${current} db=0 resp=${session.protocol}\n`))
     default:
-      return session.answer(to => to.error('ERR', 'unknown subcommand of CLIENT'))
+      return session.reply(to => to.error('ERR', 'unknown subcommand of CLIENT'))
   }
 }
 
-/** redis-benchmark asks whether what it measures is durable. */
+/** redis-benchmark reads the settings of durability. */
 const CONFIG: Readonly<Record<string, string>> = { save: '', appendonly: 'yes', databases: '1', 'proto-max-bulk-len': String(4 << 20) }
 
 function config(session: RespSession): void {
   const { args } = session
-  if (!args.is(1, 'GET')) return session.answer(to => to.error('ERR', 'settings are in the configuration file of this server'))
+  if (!args.is(1, 'GET'))
+    return session.reply(to => to.error('ERR', 'settings cannot be changed over RESP: use the configuration file of the server'))
   const found: Record<string, string> = {}
   for (let i = 2; i < args.count; i++) {
     const name = (args.text(i) ?? '').toLowerCase()
     if (Object.hasOwn(CONFIG, name)) found[name] = CONFIG[name]!
   }
-  session.answer(to => writeValue(to, found))
+  session.reply(to => writeValue(to, found))
 }
 
-/** Names in one COMMAND. An answer may be a hundred times as long as a name. */
-const MAX_NAMED = 256
+/** Maximum names in one COMMAND. Its reply may be a hundred times as long as the names. */
+const MAX_NAMES = 256
 
 function command(session: RespSession): void {
   const { args } = session
-  const known = session.door.commands
+  const known = session.host.commands
   const word = args.count === 1 ? 'INFO' : args.word(1)
-  if (args.count - 2 > MAX_NAMED) return session.answer(to => to.error('LIMIT', `at most ${MAX_NAMED} commands can be named at once`))
+  if (args.count - 2 > MAX_NAMES) return session.reply(to => to.error('LIMIT', `COMMAND accepts at most ${MAX_NAMES} names`))
   const named = args.count > 2 ? Array.from({ length: args.count - 2 }, (_, i) => args.word(i + 2)) : [...known.keys()]
   switch (word) {
     case 'COUNT':
-      return session.answer(to => to.integer(known.size))
+      return session.reply(to => to.integer(known.size))
     case 'LIST':
-      return session.answer(to =>
+      return session.reply(to =>
         writeValue(
           to,
           [...known.keys()].map(name => name.toLowerCase()),
         ),
       )
     case 'INFO':
-      return session.answer(to => {
+      return session.reply(to => {
         to.array(named.length)
         for (const name of named) writeInfo(to, known.get(name))
       })
     case 'DOCS':
-      return session.answer(to => {
+      return session.reply(to => {
         const documented = named.filter(name => known.has(name))
         to.map(documented.length)
         for (const name of documented) {
@@ -227,24 +229,24 @@ function command(session: RespSession): void {
         }
       })
     default:
-      return session.answer(to => to.error('ERR', 'unknown subcommand of COMMAND'))
+      return session.reply(to => to.error('ERR', 'unknown subcommand of COMMAND'))
   }
 }
 
-function writeInfo(to: RespWriter, known: RespCommand | undefined): void {
-  if (known === undefined) return to.null()
-  const { name, arity, names = [0, 0, 0], changes = false, open = false } = known
+function writeInfo(to: RespWriter, described: SessionCommand | undefined): void {
+  if (described === undefined) return to.null()
+  const { name, arity, names = [0, 0, 0], changes = false, open = false } = described
   writeValue(to, [name.toLowerCase(), arity, [changes ? 'write' : 'readonly', ...(open ? ['no_auth'] : [])], ...names, [], [], [], []])
 }
 
 function info(session: RespSession): void {
-  const { desk, connections, figures } = session.door.context
-  const all = desk.gate.may(session.caller, 'read', '')
-  session.later(desk.read(session.caller, { kind: 'summary' }), (to, { revision, value }) => {
+  const { guarded, connections, figures } = session.host.context
+  const all = guarded.access.may(session.caller, 'read', '')
+  session.replyLater(guarded.read(session.caller, { kind: 'summary' }), (to, { revision, value }) => {
     const lines = [
-      ...['# Server', `redis_version:${VERSION}`, 'server:leasehold', 'redis_mode:standalone', `process_id:${process.pid}`],
-      ...(all ? ['# Clients', `connected_clients:${connections()}`, `blocked_clients:${desk.waiting}`] : []),
-      ...['# Persistence', 'loading:0', `store:${desk.lessor.profile.store}`],
+      ...['# Server', `redis_version:${REDIS_VERSION}`, 'server:leasehold', 'redis_mode:standalone', `process_id:${process.pid}`],
+      ...(all ? ['# Clients', `connected_clients:${connections()}`, `blocked_clients:${guarded.waiting}`] : []),
+      ...['# Persistence', 'loading:0', `store:${guarded.lessor.profile.store}`],
       ...['# Replication', 'role:master', 'connected_slaves:0'],
       ...['# Leases', `revision:${revision}`, ...Object.entries(value).map(([name, figure]) => `${name}:${Number(figure)}`)],
       ...(all ? Object.entries(figures()).map(([name, figure]) => `${name}:${figure}`) : []),

@@ -1,12 +1,12 @@
-/** The table of what can be done with leases over RESP. */
-import { milliseconds } from '../../duration.ts'
+/** The RESP commands that concern leases. */
+import { parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import { operationNamed } from '../../kernel/codec/digest.ts'
-import type { Command, PolicyRules, Revoke } from '../../kernel/command.ts'
+import type { PolicyRules, Revoke } from '../../kernel/command.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
-import { hashOf, newSecret } from '../key-secret.ts'
+import { hashSecret, newSecret } from '../key-secret.ts'
 import { acquire } from './acquire.ts'
-import { duration, invalid, opText, type RespCommand, text, whole, words } from './command.ts'
+import { invalid, type RespCommand, text, whole } from './command.ts'
+import { kernelCommand, proposeWithOptions } from './kernel-command.ts'
 import { prefixAt, read } from './read-commands.ts'
 import { writeDone, writeFenced, writeId, writeRenewed, writeValue } from './replies.ts'
 import { scopesIn } from './scopes.ts'
@@ -14,7 +14,7 @@ import type { RespSession } from './session.ts'
 import { unwatch, watch } from './watch.ts'
 
 const UNREADABLE = 'a batch that cannot be read'
-/** Scopes of one key, as over HTTP; and rules of one policy, of which there are fewer. */
+/** Scopes of one key, as over HTTP, and rules of one policy. */
 const MAX_SCOPES = 256
 const MAX_RULES = 64
 
@@ -33,29 +33,21 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.RENEW',
     arity: -2,
-    summary: 'id [id …]: remaining ms of each, -1 when it is gone',
+    summary: 'id [id …]: remaining ms of each, or -1 when it is gone',
     verb: 'renew',
     changes: true,
     example: ['$lease'],
     run: renew,
   },
-  {
+  kernelCommand({
     name: 'LEASE.RELEASE',
-    arity: -2,
-    summary: 'id [RESOURCE name] [OP id]',
+    kind: 'release',
+    args: ['lease'],
+    options: ['resource'],
+    reply: writeDone,
     verb: 'release',
-    changes: true,
     example: ['$lease'],
-    run: session => {
-      const command: { kind: 'release'; lease: number; resource?: string } = { kind: 'release', lease: whole(session, 1, 'a lease') }
-      change(session, 2, command, writeDone, {
-        RESOURCE: at => {
-          command.resource = text(session, at, 'RESOURCE')
-          return 1
-        },
-      })
-    },
-  },
+  }),
   {
     name: 'LEASE.REVOKE',
     arity: -2,
@@ -65,116 +57,59 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     example: ['PREFIX', 'jobs'],
     run: revoke,
   },
-  {
+  kernelCommand({
     name: 'LEASE.BREAK',
-    arity: -2,
-    summary: 'resource [AFTER ms] [BY who] [OP id]',
+    kind: 'break',
+    args: ['resource'],
+    options: ['after', 'by'],
+    reply: writeDone,
     verb: 'break',
-    changes: true,
     names: [1, 1, 1],
     example: ['jobs/nightly'],
-    run: session => {
-      const command: { kind: 'break'; resource: string; after?: number; by?: string } = {
-        kind: 'break',
-        resource: text(session, 1, 'a resource'),
-      }
-      change(session, 2, command, writeDone, {
-        AFTER: at => {
-          command.after = duration(session, at, 'AFTER')
-          return 1
-        },
-        BY: at => {
-          command.by = text(session, at, 'BY')
-          return 1
-        },
-      })
-    },
-  },
-  {
+  }),
+  kernelCommand({
     name: 'LEASE.RECALL',
-    arity: -2,
-    summary: 'resource [BY who]: tells its holders that someone would like it',
+    kind: 'recall',
+    args: ['resource'],
+    options: ['by'],
+    reply: writeDone,
     verb: 'acquire',
-    changes: true,
     names: [1, 1, 1],
     example: ['jobs/nightly'],
-    run: session => {
-      const command: { kind: 'recall'; resource: string; by?: string } = { kind: 'recall', resource: text(session, 1, 'a resource') }
-      change(session, 2, command, writeDone, {
-        BY: at => {
-          command.by = text(session, at, 'BY')
-          return 1
-        },
-      })
-    },
-  },
-  {
+  }),
+  kernelCommand({
     name: 'LEASE.TRANSFER',
-    arity: -4,
-    summary: 'id TO holder [STOPPED] [INCARNATION n] [OP id]: the id of the new lease',
+    kind: 'transfer',
+    args: ['lease'],
+    options: ['to', 'stopped', 'incarnation'],
+    reply: writeId,
+    answers: 'the id of the new lease',
     verb: 'release',
-    changes: true,
-    example: ['$lease', 'TO', 'heir'],
-    run: session => {
-      const command: { kind: 'transfer'; lease: number; to: string; stopped?: boolean; incarnation?: number } = {
-        kind: 'transfer',
-        lease: whole(session, 1, 'a lease'),
-        to: '',
-      }
-      change(session, 2, command, writeId, {
-        TO: at => {
-          command.to = text(session, at, 'TO')
-          return 1
-        },
-        STOPPED: () => {
-          command.stopped = true
-          return 0
-        },
-        INCARNATION: at => {
-          command.incarnation = whole(session, at, 'INCARNATION')
-          return 1
-        },
-      })
-    },
-  },
-  {
+    example: ['$lease', 'TO', 'bob'],
+  }),
+  kernelCommand({
     name: 'LEASE.PUT',
-    arity: -4,
-    summary: 'id key value [OP id]',
+    kind: 'put',
+    args: ['lease', 'key', 'value'],
+    reply: writeDone,
     verb: 'register',
-    changes: true,
     names: [2, 2, 1],
     example: ['$lease', 'jobs/entry', 'value'],
-    run: session =>
-      change(
-        session,
-        4,
-        { kind: 'put', lease: whole(session, 1, 'a lease'), key: text(session, 2, 'a key'), value: text(session, 3, 'a value') },
-        writeDone,
-      ),
-  },
-  {
+  }),
+  kernelCommand({
     name: 'LEASE.DEL',
-    arity: -2,
-    summary: 'key [LEASE id] [OP id]',
+    kind: 'delete',
+    args: ['key'],
+    options: ['lease'],
+    reply: writeDone,
     verb: 'register',
-    changes: true,
     names: [1, 1, 1],
     example: ['jobs/entry'],
-    run: session => {
-      const command: { kind: 'delete'; key: string; lease?: number } = { kind: 'delete', key: text(session, 1, 'a key') }
-      change(session, 2, command, writeDone, {
-        LEASE: at => {
-          command.lease = whole(session, at, 'LEASE')
-          return 1
-        },
-      })
-    },
-  },
+  }),
   {
     name: 'LEASE.FENCE',
     arity: 3,
-    summary: 'resource token: the highest token shown so far, or STALE',
+    summary: 'resource token: the highest token seen so far, or STALE',
     verb: 'acquire',
     changes: true,
     names: [1, 1, 1],
@@ -185,7 +120,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.WATCH',
     arity: -2,
-    summary: 'prefix [AFTER revision] [TYPES type …]: what happens there comes by push',
+    summary: 'prefix [AFTER revision] [TYPES type …]: events under the prefix come by push',
     verb: 'watch',
     example: ['jobs'],
     run: watch,
@@ -212,21 +147,21 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.BATCH',
     arity: 2,
-    summary: 'bytes: numbered questions of our own client, answered by push',
-    // Each question is judged for itself.
+    summary: 'bytes: numbered messages of our own client, answered by push',
+    // Each message needs its own verb.
     example: [''],
     run: session => {
-      const { conversation, args } = session
+      const { batch, args } = session
       try {
-        const count = conversation.take(args.bytes(1))
-        if (typeof count === 'number') return session.answer(to => to.integer(count))
+        const count = batch.take(args.bytes(1))
+        if (typeof count === 'number') return session.reply(to => to.integer(count))
         const heard = count.catch(() => {
-          session.leave()
+          session.closeAfterReplies()
           return undefined
         })
-        session.occupy(heard, (to, all) => (all === undefined ? to.error('ERR', `Protocol error: ${UNREADABLE}`) : to.integer(all)))
+        session.replyBlocking(heard, (to, all) => (all === undefined ? to.error('ERR', `Protocol error: ${UNREADABLE}`) : to.integer(all)))
       } catch {
-        // Nothing that follows could be trusted to mean what its sender meant.
+        // After one unreadable batch, later bytes may not mean what the client meant.
         throw new ProtocolError(UNREADABLE)
       }
     },
@@ -235,7 +170,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
 
 function renew(session: RespSession): void {
   const { args } = session
-  const { renewals } = session.door.context.limits
+  const { renewals } = session.host.context.limits
   if (args.count - 1 > renewals)
     throw new LeaseError('LIMIT', `at most ${renewals} renewals in one command`, { facts: { limit: renewals } })
   const leases: number[] = []
@@ -243,44 +178,12 @@ function renew(session: RespSession): void {
   session.propose({ kind: 'renew', leases }, writeRenewed)
 }
 
-type Words = Readonly<Record<string, (at: number) => number>>
-
-/** A change with the words that may follow it; `OP` may follow every one. */
-function change(
-  session: RespSession,
-  from: number,
-  command: Command,
-  encode: Parameters<RespSession['propose']>[1],
-  more: Words = {},
-): void {
-  if (session.args.count === from) return session.propose(command, encode)
-  let named: string | undefined
-  words(session, from, {
-    ...more,
-    OP: at => {
-      named = opText(session, at)
-      return 1
-    },
-  })
-  session.propose(command, encode, named === undefined ? undefined : { op: operationNamed(named, command) })
-}
-
 function revoke(session: RespSession): void {
   const { args } = session
   const named = args.number(1) === undefined
   const what = text(session, named ? 2 : 1, 'what to revoke')
   const target = named ? targetNamed(args.word(1), what) : { lease: whole(session, 1, 'a lease') }
-  const command: { -readonly [K in keyof Revoke]: Revoke[K] } = { kind: 'revoke', target }
-  change(session, named ? 3 : 2, command, writeDone, {
-    FORCE: () => {
-      command.force = true
-      return 0
-    },
-    BY: at => {
-      command.by = text(session, at, 'BY')
-      return 1
-    },
-  })
+  proposeWithOptions(session, named ? 3 : 2, 'revoke', ['force', 'by'], { kind: 'revoke', target }, writeDone)
 }
 
 function targetNamed(word: string, what: string): Revoke['target'] {
@@ -303,18 +206,18 @@ function policy(session: RespSession): void {
   const rules = new Map<string, string | number>()
   for (let i = 3; i < args.count; i += 2) {
     const value = text(session, i + 1, 'a value')
-    // Which rules there are, and what each may be, the kernel says.
-    rules.set(text(session, i, 'a rule'), session.args.number(i + 1) ?? (/^\d/.test(value) ? milliseconds(value, 'a rule') : value))
+    // The kernel knows the rules and their values.
+    rules.set(text(session, i, 'a rule'), session.args.number(i + 1) ?? (/^\d/.test(value) ? parseDuration(value, 'a rule') : value))
   }
   session.propose({ kind: 'policy', prefix, rules: Object.fromEntries(rules) as PolicyRules }, writeDone)
 }
 
 function key(session: RespSession): void {
   const { args } = session
-  const { desk, clock } = session.door.context
+  const { guarded, clock } = session.host.context
   const word = args.word(1)
   if (word === 'LIST' && args.count === 2)
-    return session.later(desk.read(session.caller, { kind: 'keys' }), (to, { value }) =>
+    return session.replyLater(guarded.read(session.caller, { kind: 'keys' }), (to, { value }) =>
       writeValue(
         to,
         value.map(({ id, name, allow }) => ({
@@ -330,7 +233,7 @@ function key(session: RespSession): void {
   if (args.count - 4 > MAX_SCOPES) throw invalid(`a key has at most ${MAX_SCOPES} scopes`)
   const allow = Array.from({ length: args.count - 4 }, (_, i) => scopesIn(text(session, i + 4, 'a scope'))).flat()
   const secret = newSecret(clock)
-  session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashOf(secret), allow }, (to, outcome) => {
+  session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashSecret(secret), allow }, (to, outcome) => {
     if (outcome.kind === 'done') writeValue(to, { id: outcome.id ?? 0, secret })
     else writeDone(to, outcome)
   })

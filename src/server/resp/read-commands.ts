@@ -1,14 +1,14 @@
-/** The table of what can be looked at over RESP. */
+/** RESP commands that read leases, resources, entries and history. */
 import { LeaseError } from '../../errors.ts'
 import { badName, badPrefix } from '../../kernel/name.ts'
 import type { Query } from '../../lessor.ts'
 import { MAX_LISTED } from '../guarded-lessor.ts'
-import { invalid, type RespCommand, text, whole, words } from './command.ts'
+import { invalid, type RespCommand, readOptions, text, whole } from './command.ts'
 import { writeValue } from './replies.ts'
 import type { RespSession } from './session.ts'
 
-/** So many are listed for whoever does not say how many it wants. */
-const LISTED = 10_000
+/** Maximum items in a list if the command has no LIMIT. */
+const DEFAULT_LIST_LIMIT = 10_000
 
 export const READ_COMMANDS: readonly RespCommand[] = [
   {
@@ -31,10 +31,10 @@ export const READ_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.LIST',
     arity: -1,
-    summary: '[prefix] [LIMIT n]: the resources that are held or waited for',
+    summary: '[prefix] [LIMIT n]: resources that are held or waited for',
     verb: 'read',
     example: ['jobs'],
-    run: session => list(session, { kind: 'resources', prefix: leading(session) }),
+    run: session => list(session, { kind: 'resources', prefix: leadingPrefix(session) }),
   },
   {
     name: 'LEASE.LEASES',
@@ -62,12 +62,12 @@ export const READ_COMMANDS: readonly RespCommand[] = [
     summary: '[prefix] [LIMIT n]',
     verb: 'read',
     example: ['jobs'],
-    run: session => list(session, { kind: 'entries', prefix: leading(session) }),
+    run: session => list(session, { kind: 'entries', prefix: leadingPrefix(session) }),
   },
   {
     name: 'LEASE.HISTORY',
     arity: 2,
-    summary: 'resource: who had it last, and how each ended',
+    summary: 'resource: its last holders, and how each lease ended',
     verb: 'read',
     names: [1, 1, 1],
     example: ['jobs/nightly'],
@@ -89,16 +89,16 @@ function nameAt(session: RespSession, i: number): string {
   return name
 }
 
-/** What follows comes in pairs: an odd word before them is a prefix, whatever it is called. */
-function leading(session: RespSession): string {
+/** Options come in pairs. So an odd first argument is a prefix, even if it is named like an option. */
+function leadingPrefix(session: RespSession): string {
   return session.args.count % 2 === 0 ? prefixAt(session, 1) : ''
 }
 
-/** What follows waits for it: an answer may be large, and only one of them is made at a time. */
+/** Blocks the commands after it: a reply may be large, and only one is built at a time. */
 export function read<K extends Query['kind']>(session: RespSession, query: Extract<Query, { readonly kind: K }>): void {
-  const { desk } = session.door.context
-  // What this connection asked for before must be seen in the answer, though it may not have been decided yet.
-  session.occupy(desk.read<K>(session.caller, query, { consistent: session.owes }), (to, { value, revision }) => {
+  const { guarded } = session.host.context
+  // The reply must show the effect of this connection's earlier commands, which may not be applied yet.
+  session.replyBlocking(guarded.read<K>(session.caller, query, { consistent: session.hasPendingReplies }), (to, { value, revision }) => {
     if (value === undefined) to.null()
     else writeValue(to, Array.isArray(value) ? value : { ...value, revision })
   })
@@ -110,9 +110,9 @@ function list<K extends 'leases' | 'resources' | 'entries'>(
   from = 2 - (session.args.count % 2),
   more: Readonly<Record<string, (at: number) => number>> = {},
 ): void {
-  const { desk } = session.door.context
+  const { guarded } = session.host.context
   let limit: number | undefined
-  words(session, from, {
+  readOptions(session, from, {
     ...more,
     LIMIT: at => {
       limit = whole(session, at, 'LIMIT')
@@ -120,14 +120,18 @@ function list<K extends 'leases' | 'resources' | 'entries'>(
       return 1
     },
   })
-  const asked = { ...query, limit: limit ?? LISTED }
-  const found = desk.read<K>(session.caller, asked, { consistent: session.owes }).then(view => {
-    // An array has no place to say that it is not all: who did not ask for a part must not take it for the whole.
+  const limited = { ...query, limit: limit ?? DEFAULT_LIST_LIMIT }
+  const view = guarded.read<K>(session.caller, limited, { consistent: session.hasPendingReplies }).then(view => {
+    // An array cannot say that it is incomplete. A client that set no limit must not take a part for the whole list.
     if (limit === undefined && view.more)
-      throw new LeaseError('LIMIT', `there are more than ${LISTED}: say LIMIT n to have so many of them, or name a narrower prefix`, {
-        facts: { limit: LISTED },
-      })
+      throw new LeaseError(
+        'LIMIT',
+        `the list has more than ${DEFAULT_LIST_LIMIT} ${(query as Query).kind}: use LIMIT n to get the first ones, or a narrower prefix`,
+        {
+          facts: { limit: DEFAULT_LIST_LIMIT },
+        },
+      )
     return view
   })
-  session.occupy(found, (to, { value }) => writeValue(to, value))
+  session.replyBlocking(view, (to, { value }) => writeValue(to, value))
 }

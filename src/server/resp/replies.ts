@@ -1,7 +1,15 @@
-/** Answers as RESP. Facts of an error follow its message after a tab, as one JSON object: names and messages contain no tab. */
+/** Writes results as RESP. The facts of an error follow its message after a tab, as one JSON object: names and messages contain no tab. */
+import { LeaseError } from '../../errors.ts'
 import type { Granted, Outcome, Queued } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import { asLeaseError } from './batch-session.ts'
+
+/** Turns an internal error into `UNKNOWN`. Its message may contain private data, so the client does not get it. */
+export function asLeaseError(error: unknown): LeaseError {
+  if (error instanceof LeaseError) return error
+  return new LeaseError('UNKNOWN', 'internal error: the request may or may not have been applied. See the log of the server', {
+    cause: error,
+  })
+}
 
 export function writeError(to: RespWriter, thrown: unknown): void {
   const { code, message, facts } = asLeaseError(thrown)
@@ -13,16 +21,16 @@ function writeCoded(to: RespWriter, code: string, message: string, facts: object
   to.error(code, known ? `${message.replaceAll('\t', ' ')}\t${JSON.stringify(facts)}` : message)
 }
 
-/** A refusal is an error to RESP; what else was not expected here is our own mistake. */
-function unexpected(to: RespWriter, outcome: Outcome): void {
+/** Writes an outcome of another kind than expected: a refusal, or an internal error. */
+function writeUnexpected(to: RespWriter, outcome: Outcome): void {
   if (outcome.kind === 'refused') writeCoded(to, outcome.code, outcome.message, outcome.facts)
-  else if (outcome.kind === 'void' || outcome.kind === 'nothing') to.error('UNAVAILABLE', 'it was not done: ask again')
-  else to.error('UNKNOWN', `answered ${outcome.kind}`)
+  else if (outcome.kind === 'void' || outcome.kind === 'nothing') to.error('UNAVAILABLE', 'nothing was done: retry the command')
+  else to.error('UNKNOWN', `internal error: the outcome was ${outcome.kind}`)
 }
 
 export function writeGrant(to: RespWriter, outcome: Outcome | (Granted & { readonly waited: boolean })): void {
   if (outcome.kind === 'queued') return writeQueued(to, outcome)
-  if (outcome.kind !== 'granted') return unexpected(to, outcome)
+  if (outcome.kind !== 'granted') return writeUnexpected(to, outcome)
   const waited = 'waited' in outcome && outcome.waited
   const { tokens, resources } = outcome
   to.map(4 + (tokens.length > 1 ? 1 : 0) + (waited ? 1 : 0))
@@ -42,7 +50,7 @@ export function writeGrant(to: RespWriter, outcome: Outcome | (Granted & { reado
       to.integer(tokens[i]!)
     }
   }
-  // Renew once before you trust it: the time since the grant is not known to whoever waited.
+  // The client must renew once before it trusts the grant: it does not know when it was granted.
   if (!waited) return
   to.raw('$6\r\nwaited\r\n')
   to.integer(1)
@@ -61,7 +69,7 @@ function writeQueued(to: RespWriter, { lease, position, ttl, revision }: Queued)
 }
 
 export function writeRenewed(to: RespWriter, outcome: Outcome): void {
-  if (outcome.kind !== 'renewed') return unexpected(to, outcome)
+  if (outcome.kind !== 'renewed') return writeUnexpected(to, outcome)
   const { ttls } = outcome
   to.array(ttls.length)
   for (let i = 0; i < ttls.length; i++) to.integer(ttls[i]!)
@@ -69,21 +77,21 @@ export function writeRenewed(to: RespWriter, outcome: Outcome): void {
 
 export function writeDone(to: RespWriter, outcome: Outcome): void {
   if (outcome.kind === 'done') to.raw('+OK\r\n')
-  else unexpected(to, outcome)
+  else writeUnexpected(to, outcome)
 }
 
-/** The id of what was made. */
+/** The id of what was created. */
 export function writeId(to: RespWriter, outcome: Outcome): void {
   if (outcome.kind === 'done') to.integer(outcome.id ?? 0)
-  else unexpected(to, outcome)
+  else writeUnexpected(to, outcome)
 }
 
 export function writeFenced(to: RespWriter, outcome: Outcome): void {
   if (outcome.kind === 'fenced') to.integer(outcome.highest)
-  else unexpected(to, outcome)
+  else writeUnexpected(to, outcome)
 }
 
-/** What views are made of: texts, numbers, lists and objects. Fields that are not there are left out. */
+/** Writes a text, number, boolean, list or object. Undefined fields are left out. */
 export function writeValue(to: RespWriter, value: unknown): void {
   if (typeof value === 'string') to.text(value)
   else if (typeof value === 'number') to.integer(Math.floor(value))

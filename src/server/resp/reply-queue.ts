@@ -1,43 +1,47 @@
-/** Where answers stand until those before them have been written. */
+/** Keeps the replies of a connection in the order of its commands, until the replies before them are ready. */
 import type { Outcome, Refused } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import { RequestCount } from '../request-counts.ts'
-import { asLeaseError } from './batch-session.ts'
-import { writeError } from './replies.ts'
+import type { RequestCounter } from '../request-counters.ts'
+import { UNCOUNTED } from './command-lookup.ts'
+import { asLeaseError, writeError } from './replies.ts'
 
 export type Encode<T = never> = (to: RespWriter, value: T) => void
 
-/** The place of an answer among those before and after it. Used again and again: most connections ask the same all day. */
+interface Flushable {
+  scheduleFlush(): void
+}
+
+/** The place of one reply in the queue. Slots are reused. */
 export class ReplySlot {
   ready = false
   value: unknown = undefined
   error: unknown = undefined
   failed = false
-  encode: Encode<unknown> = none
-  tally: RequestCount = NOBODY
+  encode: Encode<unknown> = writeNothing
+  counter: RequestCounter = UNCOUNTED
   readonly settle: (value: unknown) => void
   readonly fail: (error: unknown) => void
 
-  constructor(session: { dirty(): void }) {
+  constructor(session: Flushable) {
     this.settle = value => {
       this.value = value
       this.ready = true
-      session.dirty()
+      session.scheduleFlush()
     }
     this.fail = error => {
       this.error = error
       this.failed = true
       this.ready = true
-      session.dirty()
+      session.scheduleFlush()
     }
   }
 
   write(to: RespWriter): void {
     if (this.failed) {
-      this.tally.count(asLeaseError(this.error).code)
+      this.counter.increment(asLeaseError(this.error).code)
       writeError(to, this.error)
     } else {
-      this.tally.count(isRefused(this.value) ? this.value.code : undefined)
+      this.counter.increment(isRefused(this.value) ? this.value.code : undefined)
       this.encode(to, this.value)
     }
     this.value = undefined
@@ -47,46 +51,45 @@ export class ReplySlot {
   }
 }
 
-/** What a connection is owed, in the order it asked. */
 export class ReplyQueue {
-  owed = 0
-  readonly #session: { dirty(): void }
+  /** Replies that are not written yet. */
+  pending = 0
+  readonly #session: Flushable
   readonly #slots: ReplySlot[] = []
   #head = 0
 
-  constructor(session: { dirty(): void }) {
+  constructor(session: Flushable) {
     this.#session = session
   }
 
-  /** The place of the answer to what was asked just now. */
-  next(encode: Encode<unknown>, tally: RequestCount): ReplySlot {
-    if (this.owed === this.#slots.length) {
-      // Full: what is owed is laid out from the beginning, and new places come after it.
+  /** The slot for the reply to the current command. */
+  next(encode: Encode<unknown>, counter: RequestCounter): ReplySlot {
+    if (this.pending === this.#slots.length) {
+      // Full: rotate the pending slots to the start, and append new ones.
       this.#slots.push(...this.#slots.splice(0, this.#head))
       this.#head = 0
       for (let more = Math.max(4, this.#slots.length); more > 0; more--) this.#slots.push(new ReplySlot(this.#session))
     }
-    const slot = this.#slots[(this.#head + this.owed) % this.#slots.length]!
-    this.owed++
+    const slot = this.#slots[(this.#head + this.pending) % this.#slots.length]!
+    this.pending++
     slot.encode = encode
-    slot.tally = tally
+    slot.counter = counter
     return slot
   }
 
-  /** All that are known, up to the first that is not. */
+  /** Writes the replies that are ready, up to the first that is not. */
   write(to: RespWriter): void {
-    while (this.owed > 0) {
+    while (this.pending > 0) {
       const slot = this.#slots[this.#head]!
       if (!slot.ready) break
       slot.write(to)
       this.#head = (this.#head + 1) % this.#slots.length
-      this.owed--
+      this.pending--
     }
   }
 }
 
-export const none: Encode<unknown> = () => {}
-export const NOBODY = new RequestCount('resp', '')
+export const writeNothing: Encode<unknown> = () => {}
 
 function isRefused(value: unknown): value is Refused {
   return typeof value === 'object' && value !== null && (value as Partial<Outcome>).kind === 'refused'

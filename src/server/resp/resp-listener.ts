@@ -1,101 +1,102 @@
-/** Connections that speak RESP, and the end of a turn in which all of them are answered: one write for each, however much was asked. */
+/** The RESP wire: all RESP connections of a server. At the end of each turn of the event loop, it writes what is ready, with one write per connection. */
 import type { Socket } from 'node:net'
 import { LeaseError } from '../../errors.ts'
 import { type ByteLink, type ByteLinkEnd, linkOver } from '../../wire/resp/link.ts'
 import { RespWriter } from '../../wire/resp/writer.ts'
-import type { Connection } from '../connections.ts'
+import type { TrackedConnection } from '../connections.ts'
 import type { ListenerContext } from '../listener.ts'
-import { RequestCounts } from '../request-counts.ts'
+import { RequestCounters } from '../request-counters.ts'
 import { COMMANDS } from './commands.ts'
 import { RespSession, type SessionHost } from './session.ts'
 
-/** How often those are looked for who never finish a command or never read an answer. */
-const SWEEP = 2_000
+/** Interval of the check for slow clients, in ms. */
+const SWEEP_INTERVAL = 2_000
 
 export class RespListener implements SessionHost {
   readonly context: ListenerContext
   readonly commands = COMMANDS
-  readonly tallies: RequestCounts
-  unfinished = 0
+  readonly counters: RequestCounters
+  unfinishedBytes = 0
   readonly sessions = new Set<RespSession>()
   readonly #writer = new RespWriter()
-  #dirty: RespSession[] = []
-  #last = 0
-  #sweep: (() => void) | undefined
+  /** Sessions with something to write. */
+  #toFlush: RespSession[] = []
+  #lastId = 0
+  #cancelSweep: (() => void) | undefined
   #closing = false
-  #allSettled = () => {}
+  #onAllFlushed = () => {}
 
   constructor(context: ListenerContext) {
     this.context = context
-    this.tallies = RequestCounts.of(context.desk)
+    this.counters = RequestCounters.of(context.guarded)
   }
 
-  take(socket: Socket, first: Uint8Array, connection: Connection): void {
+  accept(socket: Socket, first: Uint8Array, connection: TrackedConnection): void {
     const { remoteAddress, remotePort } = socket
     const peer = remoteAddress === undefined ? 'local' : `${remoteAddress}:${remotePort}`
     const session = this.open(peer, end => linkOver(socket, end), connection)
     session.data(first)
   }
 
-  /** A connection over whatever carries bytes. */
-  open(peer: string, link: (end: ByteLinkEnd) => ByteLink, connection?: Connection): RespSession {
-    const session = new RespSession(this, ++this.#last, peer, connection)
-    session.over(link(session))
+  /** Opens a session on any link: a socket, or the simulator's network. */
+  open(peer: string, link: (end: ByteLinkEnd) => ByteLink, connection?: TrackedConnection): RespSession {
+    const session = new RespSession(this, ++this.#lastId, peer, connection)
+    session.attach(link(session))
     this.sessions.add(session)
-    if (this.#sweep === undefined) this.#sweepLater()
-    if (this.#closing) session.leave(stopping())
+    if (this.#cancelSweep === undefined) this.#scheduleSweep()
+    if (this.#closing) session.closeAfterReplies(stopping())
     return session
   }
 
-  dirty(session: RespSession): void {
-    if (this.#dirty.push(session) === 1) this.context.clock.soon(() => this.#flush())
+  scheduleFlush(session: RespSession): void {
+    if (this.#toFlush.push(session) === 1) this.context.clock.soon(() => this.#flush())
   }
 
   #flush(): void {
-    const dirty = this.#dirty
-    this.#dirty = []
-    for (const session of dirty) {
+    const sessions = this.#toFlush
+    this.#toFlush = []
+    for (const session of sessions) {
       this.#writer.length = 0
       session.flush(this.#writer)
     }
   }
 
-  #sweepLater(): void {
+  #scheduleSweep(): void {
     const { clock } = this.context
-    // What waits in the sockets is read before anyone is judged: after a stall of our own everyone looks slow.
-    this.#sweep = clock.after(SWEEP, () => clock.soon(() => clock.soon(() => this.#lookAround())))
+    // Read waiting input first, then judge: after a stall of this process every client looks slow.
+    this.#cancelSweep = clock.after(SWEEP_INTERVAL, () => clock.soon(() => clock.soon(() => this.#sweep())))
   }
 
-  #lookAround(): void {
+  #sweep(): void {
     if (this.#closing) return
     const now = this.context.clock.now()
     const { bodyTime, drainTime } = this.context.limits
-    const bounds = { unfinished: bodyTime, unread: drainTime }
-    for (const session of this.sessions) if (session.isHopeless(now, bounds)) session.cut()
-    if (this.sessions.size === 0) this.#sweep = undefined
-    else this.#sweepLater()
+    const limits = { incomplete: bodyTime, unread: drainTime }
+    for (const session of this.sessions) if (session.isTooSlow(now, limits)) session.destroy()
+    if (this.sessions.size === 0) this.#cancelSweep = undefined
+    else this.#scheduleSweep()
   }
 
-  settled(_session: RespSession): void {
-    if (this.#closing && ![...this.sessions].some(session => session.isOwed)) this.#allSettled()
+  sessionIdle(_session: RespSession): void {
+    if (this.#closing && ![...this.sessions].some(session => session.mustFlush)) this.#onAllFlushed()
   }
 
-  left(session: RespSession): void {
+  sessionClosed(session: RespSession): void {
     this.sessions.delete(session)
-    this.settled(session)
+    this.sessionIdle(session)
   }
 
-  /** Everything under way is answered; whoever waits or watches is told that it is over. Who does not hang up then is the port's concern. */
+  /** Answers commands in progress, and ends waits and watches. The port closes connections whose clients do not hang up. */
   async close(): Promise<void> {
     this.#closing = true
-    for (const session of this.sessions) session.leave(stopping())
-    this.#sweep?.()
-    this.#sweep = undefined
-    // One that said QUIT was answered long ago, and is not heard of again while it keeps its socket.
-    if ([...this.sessions].some(session => session.isOwed)) await new Promise<void>(resolve => (this.#allSettled = resolve))
+    for (const session of this.sessions) session.closeAfterReplies(stopping())
+    this.#cancelSweep?.()
+    this.#cancelSweep = undefined
+    // Wait only for sessions with output: one that sent QUIT has been answered, and reports nothing more while its client keeps the socket open.
+    if ([...this.sessions].some(session => session.mustFlush)) await new Promise<void>(resolve => (this.#onAllFlushed = resolve))
   }
 }
 
 function stopping(): LeaseError {
-  return new LeaseError('UNAVAILABLE', 'this server is stopping: ask another, or again in a while')
+  return new LeaseError('UNAVAILABLE', 'this server is stopping: use another server, or retry later')
 }

@@ -1,8 +1,8 @@
 /**
- * One connection that speaks RESP: commands in, answers out in the same order, pushes in between.
+ * One RESP connection: commands in, replies out in the same order, pushes in between.
  *
- * A command that waits occupies its own connection and no other, as BLPOP does. A connection that asks faster than it reads answers is not
- * read from until it has; one that never reads costs what is bounded here, and is cut off in the end.
+ * A command that waits blocks its own connection and no other, as BLPOP does. The server stops reading from a connection that sends commands faster than it reads
+ * replies. The memory of a client that never reads is bounded here, and such a client is disconnected in the end.
  */
 import { setMaxListeners } from 'node:events'
 import { LeaseError } from '../../errors.ts'
@@ -12,107 +12,112 @@ import { type CommandBounds, CommandParser, ProtocolError } from '../../wire/res
 import type { ByteLink, ByteLinkEnd } from '../../wire/resp/link.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { anonymousCaller, type Caller } from '../access-control.ts'
-import type { Connection } from '../connections.ts'
-import { type GuardedRequest, NOTHING_MORE } from '../guarded-lessor.ts'
+import type { TrackedConnection } from '../connections.ts'
+import { type GuardedRequest, NO_REQUEST_OPTIONS } from '../guarded-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
-import type { RequestCounts } from '../request-counts.ts'
+import type { RequestCounters } from '../request-counters.ts'
 import { BatchSession } from './batch-session.ts'
-import type { RespCommand } from './command.ts'
-import { type Encode, NOBODY, none, ReplyQueue } from './reply-queue.ts'
+import { CommandLookup } from './command-lookup.ts'
+import { PushQueue } from './push-queue.ts'
+import { type Encode, ReplyQueue, writeNothing } from './reply-queue.ts'
+import { SlowClientDetector, type SlowClientLimits } from './slow-client-detector.ts'
+import { UnfinishedInput, type UnfinishedTotal } from './unfinished-input.ts'
 
-/** What one connection may ask for: bytes and arguments of a command, answers owed and bytes of them unread. */
-interface Allowed extends CommandBounds {
-  readonly owed: number
+/** Limits of one connection: bytes and arguments of a command, pending replies. Unread replies are limited to the bytes of one command. */
+interface SessionBounds extends CommandBounds {
+  readonly pending: number
 }
-const MAX_OWED = 16_384
+const MAX_PENDING = 16_384
 const MAX_ARGS = 1 << 16
-/** Room for a key and a name: whoever has shown no key where one is needed gets no memory of ours to fill. */
-const STRANGER: Allowed = { bytes: 4 << 10, args: 10, owed: 16, whose: ' before AUTH' }
-/** Bytes of pushes that may pile up within one turn. */
-const UNWRITTEN = 64 << 10
-/** So much of an unfinished command is never too much: a usual one, torn in two by the network. */
-const SMALL = 16 << 10
-/** Commands that one connection may have carried out in one turn of the loop. */
-const STRIDE = 4_096
+/** Enough for a key and a name. A client that has not sent a required key cannot fill the server's memory. */
+const UNAUTHENTICATED_BOUNDS: SessionBounds = { bytes: 4 << 10, args: 10, pending: 16, whose: ' before AUTH' }
+/** Commands that one connection may execute in one turn of the event loop. */
+const COMMANDS_PER_TURN = 4_096
 /** Wrong secrets that one connection may try. */
-const MAX_GUESSES = 16
+const MAX_FAILED_AUTHS = 16
 
-export interface SessionHost {
+/** A command as a session runs it and `COMMAND` describes it. */
+export interface SessionCommand {
+  readonly name: string
+  readonly arity: number
+  readonly summary: string
+  readonly open?: true
+  readonly changes?: true
+  readonly names?: readonly [first: number, last: number, step: number]
+  run(session: RespSession): void
+}
+
+/** What owns the sessions: the RESP listener. */
+export interface SessionHost extends UnfinishedTotal {
   readonly context: ListenerContext
-  readonly commands: ReadonlyMap<string, RespCommand>
-  readonly tallies: RequestCounts
-  /** Bytes of unfinished commands, of all connections. */
-  unfinished: number
-  /** It has something to write: it is asked to at the end of this turn. */
-  dirty(session: RespSession): void
-  /** It is leaving, and nothing is owed to it any more. */
-  settled(session: RespSession): void
-  left(session: RespSession): void
+  readonly commands: ReadonlyMap<string, SessionCommand>
+  readonly counters: RequestCounters
+  /** Calls `session.flush` at the end of this turn. */
+  scheduleFlush(session: RespSession): void
+  /** The session is closing, and has no pending replies left. */
+  sessionIdle(session: RespSession): void
+  sessionClosed(session: RespSession): void
 }
 
 export class RespSession implements ByteLinkEnd {
   readonly id: number
-  readonly door: SessionHost
-  /** The command that is being carried out. */
+  readonly host: SessionHost
+  /** The command that is being executed. */
   readonly args: CommandParser
   readonly peer: string
   caller: Caller = anonymousCaller()
   name = ''
   protocol: 2 | 3 = 2
   /** The client keeps witnesses of the log: see Lessor.witness. */
-  witnesses = false
-  /** Watches begun by command, by prefix. */
+  sendsWitness = false
+  /** Watches started by LEASE.WATCH, by prefix. */
   readonly watches = new Map<string, AbortController>()
-  readonly #usual: Allowed
-  #allowed: Allowed
-  /** What was pushed and not written yet. */
-  readonly #pushes: ((to: RespWriter) => void)[] = []
+  readonly #fullBounds: SessionBounds
+  #bounds: SessionBounds
+  readonly #lookup: CommandLookup<SessionCommand>
+  readonly #replies = new ReplyQueue(this)
+  readonly #pushes = new PushQueue(maxUnwritten => this.#canSend(maxUnwritten))
+  readonly #unfinished: UnfinishedInput
+  readonly #slowClient = new SlowClientDetector()
   readonly #gone = new AbortController()
   #queue: AbortController | undefined
-  readonly #answers = new ReplyQueue(this)
-  #conversation: BatchSession | undefined
+  #batch: BatchSession | undefined
   #link!: ByteLink
-  readonly #connection: Connection | undefined
-  #last: RespCommand | undefined
-  #tally = NOBODY
-  #guesses = 0
-  /** A command that waits: what follows it on this connection waits too. */
-  #occupied = false
+  readonly #connection: TrackedConnection | undefined
+  #failedAuths = 0
+  /** A command waits. The commands after it wait too. */
+  #blocked = false
   #paused = false
-  /** The other side has said all it will say. */
-  #heardAll = false
-  #leaving = false
-  #over = false
-  #dirty = false
-  readonly #draining: (() => void)[] = []
-  #unwritten = 0
-  /** Bytes of an unfinished command, as the door has counted them. */
-  #kept = 0
-  /** Since when a command is unfinished, or the end that was said has not been answered. */
-  #unfinished = Number.POSITIVE_INFINITY
-  #stuck = { since: Number.POSITIVE_INFINITY, backlog: 0 }
+  /** The client has closed its sending side. */
+  #inputEnded = false
+  /** No more commands are executed. The connection ends after the pending replies. */
+  #closing = false
+  #closed = false
+  #flushScheduled = false
 
-  constructor(door: SessionHost, id: number, peer: string, connection?: Connection) {
-    this.door = door
+  constructor(host: SessionHost, id: number, peer: string, connection?: TrackedConnection) {
+    this.host = host
     this.id = id
     this.peer = peer
     this.#connection = connection
-    this.#usual = { bytes: door.context.limits.command, args: MAX_ARGS, owed: MAX_OWED }
-    this.#allowed = this.#usual
-    this.args = new CommandParser(this.#allowed)
+    this.#fullBounds = { bytes: host.context.limits.command, args: MAX_ARGS, pending: MAX_PENDING }
+    this.#bounds = this.#fullBounds
+    this.#unfinished = new UnfinishedInput(host, host.context.limits.unfinished)
+    this.#lookup = new CommandLookup(host.commands, host.counters)
+    this.args = new CommandParser(this.#bounds)
     setMaxListeners(0, this.#gone.signal)
   }
 
-  over(link: ByteLink): void {
+  attach(link: ByteLink): void {
     this.#link = link
   }
 
-  /** Fires when the connection goes, or the server stops: whoever waits here waits no longer. */
+  /** Fires when the connection closes or the server stops. Ends all waits of this connection. */
   get signal(): AbortSignal {
     return this.#gone.signal
   }
 
-  /** Fires when its places in queues are given up: with the connection, or with who it was. */
+  /** Fires when the connection's places in queues are given up: when it closes, or is reset to another caller. */
   get queue(): AbortSignal {
     if (this.#queue === undefined) {
       this.#queue = new AbortController()
@@ -121,38 +126,34 @@ export class RespSession implements ByteLinkEnd {
     return this.#queue.signal
   }
 
-  get backlog(): number {
-    return this.#link.backlog
-  }
-
-  /** Who holds what this connection acquires, unless it says otherwise. */
+  /** The holder of leases that this connection acquires, unless a command names another. */
   get holder(): string {
     return this.name === '' ? this.peer : this.name
   }
 
-  get conversation(): BatchSession {
-    this.#conversation ??= new BatchSession(this)
-    return this.#conversation
+  get batch(): BatchSession {
+    this.#batch ??= new BatchSession(this)
+    return this.#batch
   }
 
-  // Bytes in
+  // Input
 
   data(bytes: Uint8Array): void {
-    if (this.#over || this.#leaving) return
+    if (this.#closed || this.#closing) return
     this.args.feed(bytes)
     this.#run()
   }
 
   #run(): void {
     let more = true
-    let left = STRIDE
-    this.#measure()
+    let left = COMMANDS_PER_TURN
+    this.#updateBounds()
     try {
-      while (!this.#occupied && !this.#leaving && this.#hasRoom()) {
+      while (!this.#blocked && !this.#closing && this.#hasRoom()) {
         if (left-- === 0) {
-          // Others are served before the rest is looked at, at the end of this turn.
+          // Serve other connections before the rest, at the end of this turn.
           this.#pause()
-          this.dirty()
+          this.scheduleFlush()
           break
         }
         more = this.args.next()
@@ -161,63 +162,40 @@ export class RespSession implements ByteLinkEnd {
       }
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error
-      this.answer(to => to.error('ERR', `Protocol error: ${error.message}`))
-      this.leave()
+      this.reply(to => to.error('ERR', `Protocol error: ${error.message}`))
+      this.closeAfterReplies()
     }
-    if (this.#over) return
-    if (this.#heardAll && !more) this.leave()
-    if (this.#leaving) return this.#forget()
+    if (this.#closed) return
+    if (this.#inputEnded && !more) this.closeAfterReplies()
+    if (this.#closing) return this.#discardInput()
     this.args.keep()
     const { rest } = this.args
-    if (!this.#keeps(rest)) return
-    this.#unfinished =
-      rest === 0 || this.#occupied || this.#paused ? Number.POSITIVE_INFINITY : Math.min(this.#unfinished, this.door.context.clock.now())
-    if (this.#occupied && rest > this.door.context.limits.command) this.#pause()
-  }
-
-  /** Keys come and go while connections last. */
-  #measure(): void {
-    try {
-      this.door.context.desk.gate.admit(this.caller)
-      this.#allowed = this.#usual
-    } catch {
-      this.#allowed = STRANGER
+    this.#unfinished.count(rest)
+    const refusal = this.#unfinished.refusal(this.#bounds === this.#fullBounds)
+    if (refusal !== undefined) {
+      this.reply(to => to.error('LIMIT', refusal))
+      this.closeAfterReplies()
+      return this.#discardInput()
     }
-    this.args.bounds = this.#allowed
+    if (rest === 0 || this.#blocked || this.#paused) this.#slowClient.complete()
+    else this.#slowClient.incomplete(this.host.context.clock.now())
+    if (this.#blocked && rest > this.host.context.limits.command) this.#pause()
   }
 
-  /** Nothing of what is left will be looked at. */
-  #forget(): void {
+  /** Keys change while connections stay open. */
+  #updateBounds(): void {
+    this.#bounds = this.host.context.guarded.access.admits(this.caller) ? this.#fullBounds : UNAUTHENTICATED_BOUNDS
+    this.args.bounds = this.#bounds
+  }
+
+  #discardInput(): void {
     this.args.forget()
-    this.door.unfinished -= this.#kept
-    this.#kept = 0
-  }
-
-  /** Whether so many bytes may wait here for the rest of their command. Thousands of connections must not add up to all the memory there is. */
-  #keeps(rest: number): boolean {
-    const { door } = this
-    door.unfinished += rest - this.#kept
-    this.#kept = rest
-    const most = door.context.limits.unfinished
-    if (rest <= SMALL) return true
-    const stranger = this.#allowed === STRANGER
-    if (!stranger && door.unfinished <= most) return true
-    this.answer(to =>
-      to.error(
-        'LIMIT',
-        stranger
-          ? `at most ${SMALL} bytes of commands are kept before AUTH`
-          : `unfinished commands of all connections come to more than ${most} bytes: send this one again later`,
-      ),
-    )
-    this.leave()
-    this.#forget()
-    return false
+    this.#unfinished.count(0)
   }
 
   #hasRoom(): boolean {
-    const { bytes, owed } = this.#allowed
-    if (this.#answers.owed < owed && this.#link.backlog <= bytes && (this.#conversation?.hasRoom ?? true)) return true
+    const { bytes, pending } = this.#bounds
+    if (this.#replies.pending < pending && this.#link.backlog <= bytes && (this.#batch?.canAccept ?? true)) return true
     this.#pause()
     return false
   }
@@ -228,230 +206,210 @@ export class RespSession implements ByteLinkEnd {
     this.#link.pause()
   }
 
-  /** Goes on reading where it had stopped, if there is room now. */
-  goOn(): void {
-    if (!this.#paused || this.#over || this.#leaving) return
-    const { bytes, owed } = this.#allowed
-    if (this.#occupied || this.#answers.owed > owed / 2 || this.#link.backlog > bytes / 2) return
-    if (this.#conversation?.hasRoom === false) return
+  /** Continues to read after a pause, if there is room now. */
+  resume(): void {
+    if (!this.#paused || this.#closed || this.#closing) return
+    const { bytes, pending } = this.#bounds
+    if (this.#blocked || this.#replies.pending > pending / 2 || this.#link.backlog > bytes / 2) return
+    if (this.#batch?.canAccept === false) return
     this.#paused = false
     this.#run()
     if (!this.#paused) this.#link.resume()
   }
 
   #execute(): void {
-    const { args, door } = this
-    let command = this.#last
-    if (command === undefined || !args.is(0, command.name)) {
-      command = door.commands.get(args.word(0))
-      if (command === undefined) {
-        const name = args.bytes(0).toString('latin1', 0, Math.min(args.length(0), 64))
-        this.#last = undefined
-        this.#tally = door.tallies.tally('resp', 'unknown')
-        this.answer(to => to.error('ERR', `unknown command '${name}'`))
-        // Lines of another protocol: one further down may look like a command, and whoever wrote it may not be whose connection it is.
-        if (args.inline) this.leave()
-        return
-      }
-      this.#last = command
-      this.#tally = door.tallies.tally('resp', command.name)
+    const { args, host } = this
+    const command = this.#lookup.find(args)
+    if (command === undefined) {
+      const name = args.bytes(0).toString('latin1', 0, Math.min(args.length(0), 64))
+      this.reply(to => to.error('ERR', `unknown command '${name}'`))
+      // These may be lines of another protocol, sent through a browser or proxy. A later line could look like a command, so none is executed.
+      if (args.inline) this.closeAfterReplies()
+      return
     }
     const { count } = args
     if (command.arity >= 0 ? count !== command.arity : count < -command.arity)
-      return this.answer(to => to.error('ERR', `wrong number of arguments for '${command.name.toLowerCase()}' command`))
+      return this.reply(to => to.error('ERR', `wrong number of arguments for '${command.name.toLowerCase()}' command`))
     try {
-      if (!command.open) door.context.desk.gate.admit(this.caller)
+      if (!command.open) host.context.guarded.access.admit(this.caller)
       command.run(this)
     } catch (error) {
       this.fail(error)
     }
   }
 
-  // Answers
+  // Replies
 
-  /** An answer that is known now. */
-  answer(encode: (to: RespWriter) => void): void {
-    this.#answers.next(encode, this.#tally).settle(undefined)
+  /** A reply that is known now. */
+  reply(encode: (to: RespWriter) => void): void {
+    this.#replies.next(encode, this.#lookup.counter).settle(undefined)
   }
 
   fail(error: unknown): void {
-    this.#answers.next(none, this.#tally).fail(error)
+    this.#replies.next(writeNothing, this.#lookup.counter).fail(error)
   }
 
-  /** The answer is what `answer` brings. */
-  later<T>(answer: Promise<T>, encode: Encode<T>): void {
-    const slot = this.#answers.next(encode as Encode<unknown>, this.#tally)
-    answer.then(slot.settle, slot.fail)
+  /** A reply that is known when `result` settles. */
+  replyLater<T>(result: Promise<T>, encode: Encode<T>): void {
+    const slot = this.#replies.next(encode as Encode<unknown>, this.#lookup.counter)
+    result.then(slot.settle, slot.fail)
   }
 
-  /** The most frequent of all: no promise from here to the answer. */
-  propose(command: Command, encode: Encode<Outcome>, asked: GuardedRequest = NOTHING_MORE): void {
-    this.door.context.desk.submit(this.caller, command, asked, this.#answers.next(encode as Encode<unknown>, this.#tally))
+  /** The fast path of the most frequent commands: no promise until the reply. */
+  propose(command: Command, encode: Encode<Outcome>, request: GuardedRequest = NO_REQUEST_OPTIONS): void {
+    const slot = this.#replies.next(encode as Encode<unknown>, this.#lookup.counter)
+    this.host.context.guarded.submit(this.caller, command, request, slot)
   }
 
-  /** As `later`, and nothing that follows on this connection is looked at before it is known. */
-  occupy<T>(answer: Promise<T>, encode: Encode<T>): void {
-    this.#occupied = true
-    this.later(answer, encode)
-    const free = () => {
-      this.#occupied = false
-      if (this.#over || this.#leaving) return
-      if (this.#paused) this.goOn()
+  /** As `replyLater`, and the following commands of this connection wait for it. */
+  replyBlocking<T>(result: Promise<T>, encode: Encode<T>): void {
+    this.#blocked = true
+    this.replyLater(result, encode)
+    const unblock = () => {
+      this.#blocked = false
+      if (this.#closed || this.#closing) return
+      if (this.#paused) this.resume()
       else this.#run()
     }
-    answer.then(free, free)
+    result.then(unblock, unblock)
   }
 
-  /** `size`: about how many bytes that will be. */
+  /** Sends a message that is not a reply. `size` is its approximate number of bytes. */
   push(write: (to: RespWriter) => void, size = 256): void {
-    if (this.#over) return
-    this.#pushes.push(write)
-    this.#unwritten += size
-    this.dirty()
+    if (this.#closed) return
+    this.#pushes.add(write, size)
+    this.scheduleFlush()
   }
 
-  dirty(): void {
-    if (this.#dirty || this.#over) return
-    this.#dirty = true
-    this.door.dirty(this)
+  scheduleFlush(): void {
+    if (this.#flushScheduled || this.#closed) return
+    this.#flushScheduled = true
+    this.host.scheduleFlush(this)
   }
 
-  /** At the end of a turn: everything that can be said by now, in one piece. */
+  /** At the end of a turn: writes everything that is ready, at once. */
   flush(to: RespWriter): void {
-    this.#dirty = false
-    if (this.#over) return
+    this.#flushScheduled = false
+    if (this.#closed) return
     to.protocol = this.protocol
-    this.#answers.write(to)
-    // Its protocol may have changed with what was just said.
+    this.#replies.write(to)
+    // A reply may have changed the protocol.
     to.protocol = this.protocol
-    for (const write of this.#pushes.splice(0)) write(to)
-    this.#conversation?.write(to)
-    this.#unwritten = 0
+    this.#pushes.write(to)
+    this.#batch?.write(to)
     if (to.length > 0) {
       this.#link.write(to.taken())
-      this.#connection?.owed(this.#link.backlog)
-      if (this.#over) return // it owed too much
+      this.#connection?.setUnread(this.#link.backlog)
+      if (this.#closed) return // the limit on unread bytes closed it
     }
-    if (this.#leaving && !this.owes) {
-      this.#unfinished = Math.min(this.#unfinished, this.door.context.clock.now())
+    if (this.#closing && !this.hasPendingReplies) {
+      this.#slowClient.incomplete(this.host.context.clock.now())
       this.#link.end()
-      this.door.settled(this)
-    } else if (this.#paused) this.goOn()
-    this.#wake()
+      this.host.sessionIdle(this)
+    } else if (this.#paused) this.resume()
+    this.#pushes.wake()
   }
 
-  /** A stopping server waits for it: it has not been answered, or has not been told that this is the end. */
-  get isOwed(): boolean {
-    return this.owes || this.#dirty
+  /** Whether a stopping server has to wait for this session. */
+  get mustFlush(): boolean {
+    return this.hasPendingReplies || this.#flushScheduled
   }
 
-  /** Something that was asked has not been answered. */
-  get owes(): boolean {
-    return this.#answers.owed > 0 || (this.#conversation?.owes ?? false)
+  get hasPendingReplies(): boolean {
+    return this.#replies.pending > 0 || (this.#batch?.hasPendingReplies ?? false)
   }
 
-  // Who it is
+  /** Undefined if there is room for more pushes. Otherwise resolves when there is, or when the connection is closed. */
+  room(): Promise<void> | undefined {
+    return this.#pushes.room()
+  }
+
+  #canSend(maxUnwritten: number): boolean {
+    if (this.#closed) return true
+    return this.#link.backlog <= this.host.context.limits.watchBuffer && (this.#batch?.unwrittenBytes ?? 0) <= maxUnwritten
+  }
+
+  /** The client has read everything that was written. */
+  drained(): void {
+    this.#connection?.setUnread(this.#link.backlog)
+    this.resume()
+    this.#batch?.startReads()
+    this.#pushes.wake()
+  }
+
+  // Identity
 
   identify(secret: string): void {
     try {
-      this.caller = this.door.context.desk.gate.identify(secret)
+      this.caller = this.host.context.guarded.access.identify(secret)
       this.#connection?.identified(this.caller)
-      this.#measure()
+      this.#updateBounds()
     } catch (error) {
-      if (++this.#guesses >= MAX_GUESSES) this.leave()
+      if (++this.#failedAuths >= MAX_FAILED_AUTHS) this.closeAfterReplies()
       throw error
     }
   }
 
-  /** As it was when it came: nothing that was asked for before is told to whoever it is now. Its protocol changes when that is said. */
+  /** Resets the connection to its initial state. Results of earlier requests must not reach the next caller. The protocol changes with the reply to RESET. */
   reset(): void {
     this.caller = anonymousCaller()
     this.#connection?.identified(undefined)
     this.name = ''
-    this.#queue?.abort(new LeaseError('UNAVAILABLE', 'the connection was reset while this waited'))
+    this.#queue?.abort(new LeaseError('UNAVAILABLE', 'the connection was reset during the wait'))
     this.#queue = undefined
     for (const watch of this.watches.values()) watch.abort()
     this.watches.clear()
-    this.#conversation?.end()
-    this.#conversation = undefined
-    this.#pushes.length = 0
-    this.#measure()
+    this.#batch?.end()
+    this.#batch = undefined
+    this.#pushes.discard()
+    this.#updateBounds()
   }
 
-  // The end
+  // Closing
 
-  drained(): void {
-    this.#connection?.owed(this.#link.backlog)
-    this.goOn()
-    this.#conversation?.goOn()
-    this.#wake()
-  }
-
-  #wake(): void {
-    if (this.#draining.length > 0 && this.#fits()) for (const wake of this.#draining.splice(0)) wake()
-  }
-
-  #fits(): boolean {
-    return (
-      this.#over ||
-      (this.#link.backlog <= this.door.context.limits.watchBuffer && this.#unwritten + (this.#conversation?.unwritten ?? 0) <= UNWRITTEN)
-    )
-  }
-
-  /** Undefined when there is room for more that nobody asked for just now; else resolves when there is, or when the connection is gone. */
-  room(): Promise<void> | undefined {
-    return this.#fits() ? undefined : new Promise(resolve => this.#draining.push(resolve))
-  }
-
-  /** The other side says no more. Nobody who waits here is left: a process that died looks the same. What it asked for is answered. */
+  /** The client has closed its sending side. Its waits end, because a process that died looks the same. Commands that it sent are answered. */
   ended(): void {
-    if (this.#leaving || this.#over) return
-    this.#heardAll = true
-    this.#giveUp(closedMeanwhile())
-    if (!this.#occupied && !this.#paused) this.#run()
+    if (this.#closing || this.#closed) return
+    this.#inputEnded = true
+    this.#endWaits(connectionClosed())
+    if (!this.#blocked && !this.#paused) this.#run()
   }
 
-  #giveUp(reason: LeaseError): void {
+  #endWaits(reason: LeaseError): void {
     this.#gone.abort(reason)
     this.#queue?.abort(reason)
     for (const watch of this.watches.values()) watch.abort()
   }
 
-  /** No more commands are taken; what is owed is answered, then the connection ends. */
-  leave(reason = closedMeanwhile()): void {
-    if (this.#leaving || this.#over) return
-    this.#leaving = true
-    this.#unfinished = Number.POSITIVE_INFINITY
-    this.#giveUp(reason)
-    this.dirty()
+  /** Executes no more commands. The connection ends after the pending replies. */
+  closeAfterReplies(reason = connectionClosed()): void {
+    if (this.#closing || this.#closed) return
+    this.#closing = true
+    this.#slowClient.complete()
+    this.#endWaits(reason)
+    this.scheduleFlush()
   }
 
+  /** The connection is closed. */
   closed(): void {
-    if (this.#over) return
-    this.leave()
-    this.#over = true
-    this.door.unfinished -= this.#kept
-    this.#pushes.length = 0
-    this.#wake()
-    this.door.left(this)
+    if (this.#closed) return
+    this.closeAfterReplies()
+    this.#closed = true
+    this.#unfinished.count(0)
+    this.#pushes.discard()
+    this.#pushes.wake()
+    this.host.sessionClosed(this)
   }
 
-  cut(): void {
+  destroy(): void {
     this.#link.destroy()
   }
 
-  /** Looked at now and then: a command that never ends, one who never reads, and one who does not hang up. Whether it is to be cut off. */
-  isHopeless(now: number, { unfinished, unread }: { readonly unfinished: number; readonly unread: number }): boolean {
-    const { backlog } = this.#link
-    if (backlog === 0) this.#stuck.since = Number.POSITIVE_INFINITY
-    else if (this.#stuck.since === Number.POSITIVE_INFINITY || backlog < this.#stuck.backlog) this.#stuck.since = now
-    this.#stuck.backlog = backlog
-    // Whoever still reads the last answers has not been told the end yet.
-    if (this.#leaving && backlog > 0 && this.#unfinished < now) this.#unfinished = now
-    return now - this.#unfinished > unfinished || now - this.#stuck.since > unread
+  isTooSlow(now: number, limits: SlowClientLimits): boolean {
+    return this.#slowClient.isTooSlow(now, { backlog: this.#link.backlog, closing: this.#closing }, limits)
   }
 }
 
-function closedMeanwhile(): LeaseError {
-  return new LeaseError('UNAVAILABLE', 'the connection was closed while this waited')
+function connectionClosed(): LeaseError {
+  return new LeaseError('UNAVAILABLE', 'the connection was closed during the wait')
 }

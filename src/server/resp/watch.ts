@@ -1,47 +1,49 @@
 /**
- * `LEASE.WATCH prefix [AFTER revision] [TYPES type …]`: answers with the revision it begins after, then pushes
- * `lease.events, prefix, revision, [events as JSON]` for each revision. A `resync` among them says that some were missed: read anew.
+ * `LEASE.WATCH prefix [AFTER revision] [TYPES type …]` and `LEASE.UNWATCH`. The reply is the revision that the watch starts after. Then
+ * `lease.events, prefix, revision, [events as JSON]` is pushed for each revision. A `resync` among the events means that some were missed: the client reads again.
  */
 import { EVENT_TYPES, type EventType } from '../../kernel/event.ts'
 import { badPrefix } from '../../kernel/name.ts'
 import type { Caller } from '../access-control.ts'
-import { invalid, text, whole, words } from './command.ts'
+import { invalid, readOptions, text, whole } from './command.ts'
 import { writeError } from './replies.ts'
 import type { RespSession } from './session.ts'
 
 export function watch(session: RespSession): void {
-  const { args, caller, door } = session
+  const { args, caller, host } = session
   const prefix = text(session, 1, 'the prefix')
   const wrong = badPrefix(prefix)
   if (wrong !== undefined) throw invalid(`the prefix ${wrong}`)
   let after: number | undefined
   const types: EventType[] = []
-  words(session, 2, {
+  readOptions(session, 2, {
     AFTER: at => {
       after = whole(session, at, 'AFTER')
       if (after < 0) throw invalid('AFTER must be a revision')
       return 1
     },
     TYPES: at => {
-      if (args.count - at > EVENT_TYPES.length) throw invalid(`there are ${EVENT_TYPES.length} types of events, and more were named`)
+      if (args.count - at > EVENT_TYPES.length)
+        throw invalid(`TYPES names more event types than exist: the types are ${EVENT_TYPES.join(', ')}`)
       for (let i = at; i < args.count; i++) types.push(typeNamed(text(session, i, 'a type')))
       return args.count - at
     },
   })
-  if (session.watches.has(prefix)) throw invalid(`${prefix} is watched on this connection already: LEASE.UNWATCH it first`)
-  const { desk } = door.context
-  desk.mayWatch(caller, prefix)
+  if (session.watches.has(prefix))
+    throw invalid(`this connection watches ${prefix === '' ? 'everything' : prefix} already: use LEASE.UNWATCH first`)
+  const { guarded } = host.context
+  guarded.mayWatch(caller, prefix)
   const stop = new AbortController()
   session.watches.set(prefix, stop)
-  const begun = after === undefined ? desk.read(caller, { kind: 'summary' }).then(({ revision }) => revision) : Promise.resolve(after)
-  begun.catch(() => forget(session, prefix, stop))
-  session.later(begun, (to, revision) => {
+  const start = after === undefined ? guarded.read(caller, { kind: 'summary' }).then(({ revision }) => revision) : Promise.resolve(after)
+  start.catch(() => forget(session, prefix, stop))
+  session.replyLater(start, (to, revision) => {
     to.integer(revision)
     void run(session, caller, prefix, revision, types, stop)
   })
 }
 
-/** By the caller who asked: who the connection is may have changed since. */
+/** `caller` is the one that started the watch. The connection may have another caller by now. */
 async function run(
   session: RespSession,
   caller: Caller,
@@ -52,7 +54,7 @@ async function run(
 ): Promise<void> {
   const { signal } = stop
   try {
-    for await (const events of session.door.context.desk.watch(caller, prefix, {
+    for await (const events of session.host.context.guarded.watch(caller, prefix, {
       after,
       signal,
       ...(types.length > 0 && { types }),
@@ -66,7 +68,7 @@ async function run(
         to.integer(events[0]!.revision)
         to.text(json)
       }, json.length)
-      // What does not fit is not fetched: whoever reads too slowly is told by a resync what it missed.
+      // Fetch no more events than the client reads. A client that is too slow gets a resync.
       for (let room = session.room(); room !== undefined && !signal.aborted; room = session.room()) await room
     }
   } catch (error) {
@@ -99,11 +101,11 @@ export function unwatch(session: RespSession): void {
     session.watches.delete(prefix)
     count++
   }
-  session.answer(to => to.integer(count))
+  session.reply(to => to.integer(count))
 }
 
 function typeNamed(name: string): EventType {
   const type = EVENT_TYPES.find(known => known === name.toLowerCase())
-  if (type === undefined) throw invalid(`there are no events of type ${name.slice(0, 32)}; there are ${EVENT_TYPES.join(', ')}`)
+  if (type === undefined) throw invalid(`there is no event type ${name.slice(0, 32)}. The types are ${EVENT_TYPES.join(', ')}`)
   return type
 }

@@ -1,39 +1,40 @@
 /**
- * Puts entries at the end of the log, where others want to put theirs.
+ * Appends records to the log while other processes append theirs.
  *
- * **Several proposers.** Whoever loses the race for an index has to put its entry at a later one. With a round trip for each lost race, those
- * nearest to etcd's leader win always and the others never (measured; docs/decisions.md). So one transaction tries several indexes in
- * turn: where the first is taken, a transaction nested in its other branch tries the next one. In the end it reads what follows, so that
- * its answer tells what was missed and where our entry stands. How many are tried follows from how many were needed of late; alone, it is one.
+ * **Several proposers.** A process that loses the race for an index has to use a later one. With a round trip for each lost race, the
+ * processes nearest to etcd's leader always win and the others never do (measured; docs/decisions.md). So one transaction tries several
+ * indexes in turn: if the first is taken, a transaction nested in its other branch tries the next one. At the end it reads what follows, so
+ * the answer shows what was missed and where the record is. Recent losses determine how many indexes are tried; alone, it is one.
  *
- * **A lost answer.** A copy of an append may be carried out twice. All copies of one call bear the same nonce, so whoever finds it
- * knows that it has been appended already. Until the nonce is found, or every index that was tried is known to be taken by another entry,
- * each failure is `UNKNOWN`.
+ * **A lost answer.** A copy of an append may take effect twice. All copies of one call have the same nonce, so a copy that is found shows
+ * that the record has been appended. Until the nonce is found, or every index that was tried is known to be taken by another record, each
+ * failure is `UNKNOWN`.
  */
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Appended, NotThere, Position } from '../../store.ts'
+import type { Appended, Position, Rejected } from '../../store.ts'
 import { type Copies, MAYBE_DONE, maybeDone } from './gateway.ts'
 import { base64 } from './keys.ts'
-import { type EtcdLog, type Found, MAX_BYTES, MAX_RECORDS } from './log.ts'
+import { type EtcdLog, type FoundRecords, MAX_BYTES, MAX_RECORDS } from './log.ts'
 import { absent, type EtcdOperation, exists, put, type Transaction } from './message.ts'
-import { INLINE_BYTES, PARTS_WITHIN, packed, type Stored } from './parts.ts'
+import { type EtcdRecord, INLINE_BYTES, PARTS_WITHIN, pack } from './parts.ts'
 
-const DEEPEST = 24
-/** Above this, all copies in one transaction together, the entry travels beside them. */
+/** The number of indexes that one transaction tries at most. */
+const MAX_DEPTH = 24
+/** If all copies in one transaction together exceed this, the record is sent once beside them. */
 const COPIES_BYTES = 4_096
-/** So many wins with tries to spare, and one fewer is made. */
+/** After this many wins that did not need all tries, one fewer is made. */
 const EASY = 16
-/** Lost so often although we reach further each time, something is wrong. */
+/** After this many lost races, each with one more try, something is wrong. */
 const MAX_TRIES = 50
-/** After so many in vain, leave others some room. */
+/** After this many lost races, pause between attempts. */
 const EAGER = 8
 const NOTHING = Buffer.alloc(0)
 
-/** An entry on its way: what stands under its key, and what has to be put beside it first. */
-interface Parcel {
+/** A record to be appended: the value of its key, and what has to be put beside it first. */
+interface PackedRecord {
   readonly nonce: bigint
-  /** Where its writer stood when it put the parts, if there are any. */
+  /** The index of its writer's position when it put the parts, if there are any. */
   readonly from?: number
   readonly value: string
   readonly beside: readonly EtcdOperation[]
@@ -44,7 +45,7 @@ export class EtcdAppender {
   readonly #clock: Clock
   #depth = 1
   #easy = 0
-  /** Drawn while the last answer was on its way. */
+  /** The nonce of the next append, drawn while the last answer was pending. */
   #nonce: bigint | undefined
 
   constructor({ log, clock }: { readonly log: EtcdLog; readonly clock: Clock }) {
@@ -63,81 +64,86 @@ export class EtcdAppender {
 
   async #append(bytes: Uint8Array, after: Position, copies: Copies): Promise<Appended> {
     let base = after
-    let parcel = await this.#wrap(bytes, base)
-    let missed: readonly Stored[] | undefined = []
+    let packed = await this.#pack(bytes, base)
+    let missed: readonly EtcdRecord[] | undefined = []
     for (let tries = 1; tries <= MAX_TRIES; tries++) {
       const tried = this.#depth
-      const got = await this.#attempt(parcel, after, base, copies)
+      const got = await this.#attempt(packed, after, base, copies)
       if (got.kind !== 'found') return unlessUncertain(got, copies)
-      const mine = got.entries.findIndex(({ position }) => position.nonce === parcel.nonce)
+      const mine = got.records.findIndex(({ position }) => position.nonce === packed.nonce)
       if (mine >= 0) {
         this.#won(mine + 1)
-        return this.#done(got.entries[mine]!.position, missed && [...missed, ...got.entries.slice(0, mine)])
+        return this.#done(got.records[mine]!.position, missed && [...missed, ...got.records.slice(0, mine)])
       }
-      // Where every index that was tried is taken by others, no copy was carried out, and none can be any more.
-      if (got.entries.length >= tried) copies.uncertain = false
+      // If other records have taken every index that was tried, no copy took effect, and none can any more.
+      if (got.records.length >= tried) copies.uncertain = false
       if (got.count === 0) {
-        // Nothing stood in our way, so what we began from is gone.
+        // No record was in the way, so the position itself is gone.
         const gone = await this.#log.look(after)
         if (gone.kind !== 'found') return unlessUncertain(gone, copies)
       }
       if (copies.uncertain) throw lostTrack()
       this.#lost(got.count)
-      missed = missed && got.count === got.entries.length && fits([...missed, ...got.entries]) ? [...missed, ...got.entries] : undefined
+      missed = missed && got.count === got.records.length && fits([...missed, ...got.records]) ? [...missed, ...got.records] : undefined
       base = (missed === undefined ? await this.#log.end() : missed.at(-1)?.position) ?? after
-      if (parcel.from === undefined || base.index + DEEPEST > parcel.from + PARTS_WITHIN) parcel = await this.#wrap(bytes, base)
-      else parcel = { ...parcel, beside: [] }
+      if (packed.from === undefined || base.index + MAX_DEPTH > packed.from + PARTS_WITHIN) packed = await this.#pack(bytes, base)
+      else packed = { ...packed, beside: [] }
       if (tries > EAGER) await pause(this.#clock, this.#clock.random() * tries, undefined, { ref: true })
     }
     throw new LeaseError(
       'UNAVAILABLE',
-      `others append to ${this.#log.keys.prefix} in etcd so fast that this process found no place: nothing was done`,
+      `other processes append to ${this.#log.keys.prefix} in etcd so fast that this one found no free index: nothing was done`,
     )
   }
 
-  async #wrap(bytes: Uint8Array, { index: from }: Position): Promise<Parcel> {
+  async #pack(bytes: Uint8Array, { index: from }: Position): Promise<PackedRecord> {
     const nonce = this.#nonce ?? this.#clock.bits()
     this.#nonce = undefined
-    const whole = packed(bytes)
+    const whole = pack(bytes)
     const alone = this.#depth === 1 && whole.length <= INLINE_BYTES
     if (alone || whole.length * this.#depth <= COPIES_BYTES) return { nonce, value: base64(whole), beside: [] }
     const { puts, value } = this.#log.parts.split(whole, from, nonce)
-    const parcel = { nonce, from, value: base64(value), beside: puts }
-    if (whole.length <= INLINE_BYTES) return parcel
+    const packed = { nonce, from, value: base64(value), beside: puts }
+    if (whole.length <= INLINE_BYTES) return packed
     for (const one of puts) await this.#log.transact({ compare: [], success: [one], failure: [] })
-    return { ...parcel, beside: [] }
+    return { ...packed, beside: [] }
   }
 
-  async #attempt({ nonce, value, beside }: Parcel, after: Position, base: Position, copies: Copies): Promise<Found | NotThere> {
+  async #attempt(
+    { nonce, value, beside }: PackedRecord,
+    after: Position,
+    base: Position,
+    copies: Copies,
+  ): Promise<FoundRecords | Rejected> {
     const { keys } = this.#log
     const depth = this.#depth
-    const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.entry(position)))
+    const standing = [after, ...(base === after ? [] : [base])].map(position => exists(keys.record(position)))
     const at = (n: number): Position => ({ index: base.index + n, nonce })
-    const free = (n: number) => absent(keys.entries(base.index + n, base.index + n + 1))
+    const free = (n: number) => absent(keys.records(base.index + n, base.index + n + 1))
     if (depth === 1) {
       const position = at(1)
-      const success = [...beside, put(keys.entry(position), value)]
+      const success = [...beside, put(keys.record(position), value)]
       const answer = this.#log.transact({ compare: [...standing, free(1)], success, failure: [] }, copies)
       this.#nonce ??= this.#clock.bits()
       const { succeeded } = await answer
-      // Alone, one hardly ever loses: to be told what was missed would cost more, each time, than asking for it then.
-      return succeeded ? { kind: 'found', entries: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
+      // A process alone hardly ever loses a race: reading what was missed each time would cost more than reading it then.
+      return succeeded ? { kind: 'found', records: [{ position, value: NOTHING }], count: 1, revision: 0n } : this.#log.look(base)
     }
     const level = (n: number): Transaction => ({
       compare: [free(n)],
-      success: [put(keys.entry(at(n)), value)],
+      success: [put(keys.record(at(n)), value)],
       failure: n < depth ? [{ request_txn: level(n + 1) }] : [],
     })
     const success = [...beside, { request_txn: level(1) }, this.#log.following(base, depth)]
     const { succeeded, responses = [] } = await this.#log.transact({ compare: standing, success, failure: [] }, copies)
     if (!succeeded) return this.#log.look(base)
-    return this.#log.found(base, responses.at(-1)!.response_range!)
+    return this.#log.parseRange(base, responses.at(-1)!.response_range!)
   }
 
-  async #done(position: Position, missed: readonly Stored[] | undefined): Promise<Appended> {
-    // It stands there, whatever becomes of fetching what was missed.
-    const entries = missed && fits(missed) ? await this.#log.entries(missed).catch(() => undefined) : undefined
-    return entries && entries.length === missed?.length ? { kind: 'appended', position, missed: entries } : { kind: 'behind', position }
+  async #done(position: Position, missed: readonly EtcdRecord[] | undefined): Promise<Appended> {
+    // The record is in the log, even if fetching what was missed fails.
+    const records = missed && fits(missed) ? await this.#log.records(missed).catch(() => undefined) : undefined
+    return records && records.length === missed?.length ? { kind: 'appended', position, missed: records } : { kind: 'behind', position }
   }
 
   #won(level: number): void {
@@ -148,15 +154,15 @@ export class EtcdAppender {
     }
   }
 
-  /** One who was away for long has met no crowd. */
+  /** A process that is far behind was merely away: it has not lost a race. */
   #lost(met: number): void {
-    this.#depth = Math.min(DEEPEST, Math.max(this.#depth, met < DEEPEST ? met : 0) + 1)
+    this.#depth = Math.min(MAX_DEPTH, Math.max(this.#depth, met < MAX_DEPTH ? met : 0) + 1)
     this.#easy = 0
   }
 }
 
-/** The log says that nothing was appended. It cannot know of a copy that it has forgotten since. */
-function unlessUncertain(answer: NotThere, { uncertain }: Copies): NotThere {
+/** Nothing was appended, as far as the log shows. A copy may have been appended and trimmed since. */
+function unlessUncertain(answer: Rejected, { uncertain }: Copies): Rejected {
   if (uncertain) throw lostTrack()
   return answer
 }
@@ -165,6 +171,6 @@ function lostTrack(): LeaseError {
   return new LeaseError('UNKNOWN', `the answer to an append was lost, and the log has changed since: ${MAYBE_DONE}`)
 }
 
-function fits(missed: readonly Stored[]): boolean {
+function fits(missed: readonly EtcdRecord[]): boolean {
   return missed.length <= MAX_RECORDS && missed.reduce((sum, { value }) => sum + value.length, 0) <= MAX_BYTES
 }

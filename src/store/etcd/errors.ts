@@ -1,14 +1,14 @@
-/** What an answer other than success means: whether anything was done, whether to ask again, and what to tell people. */
+/** What an error of etcd means: whether the request may have taken effect, whether to retry, and what to tell operators. */
 import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
 
 export class EtcdError extends Error {
-  /** Certainly nothing was done. */
+  /** The request certainly had no effect. */
   readonly certain: boolean
-  /** Asking again does not help: this is the error to throw. */
+  /** A retry does not help: the error to throw. */
   readonly final: LeaseError | undefined
-  /** The token has run out or was forgotten: ask again with a new one. */
+  /** The token has expired, or etcd no longer knows it: retry with a new one. */
   readonly stale: boolean
-  /** A user was named where none is needed. */
+  /** Authentication is not enabled, and a user was given. */
   readonly open: boolean
 
   constructor(
@@ -55,7 +55,7 @@ const rules: readonly {
     found: /user name is empty|user name not found/,
     code: 'UNAUTHENTICATED',
     reason: 'user',
-    next: 'it asks for a user: write etcd://USER:PASSWORD@HOST',
+    next: 'it requires a user: write etcd://USER:PASSWORD@HOST',
   },
   {
     found: /permission denied/,
@@ -67,7 +67,7 @@ const rules: readonly {
     found: /database space exceeded/,
     code: 'UNAVAILABLE',
     reason: 'full',
-    next: 'its quota is used up and it takes no writes: compact, defragment, then etcdctl alarm disarm; set --auto-compaction-retention or a larger --quota-backend-bytes',
+    next: 'its quota is used up and it accepts no writes: compact, defragment, then etcdctl alarm disarm; set --auto-compaction-retention or a larger --quota-backend-bytes',
   },
   {
     found: /request is too large/,
@@ -77,7 +77,7 @@ const rules: readonly {
   },
 ]
 
-/** Said before anything is proposed: certainly nothing was done. */
+/** etcd reports these before it proposes anything, so the request had no effect. */
 const NOT_DONE = /too many requests|no leader|not capable/
 const CERTAIN_CODES = [3, 5, 7, 9, 12, 16] // invalid, not found, permission, precondition, unimplemented, unauthenticated
 
@@ -104,8 +104,8 @@ function failure(code: ErrorCode, endpoint: string, reason: string, says: string
 function parsed(text: string): { readonly code: number | undefined; readonly message: string } {
   try {
     const { code, message, error } = JSON.parse(text) as { code?: number; message?: string; error?: string | { message?: string } }
-    const words = message ?? (typeof error === 'string' ? error : error?.message)
-    return { code, message: words ?? text.slice(0, 200) }
+    const reported = message ?? (typeof error === 'string' ? error : error?.message)
+    return { code, message: reported ?? text.slice(0, 200) }
   } catch {
     return { code: undefined, message: text.slice(0, 200).trim() }
   }

@@ -1,37 +1,24 @@
 /**
  * A log in etcd, shared by any number of replicas, through its JSON gateway.
  *
- * Not promised: that a cluster restored from a backup has kept what was acknowledged after it (it is noticed by whoever had seen that);
- * ages. A cluster of one or two members does not survive the loss of a machine.
+ * Not guaranteed: that a cluster restored from a backup has the records acknowledged after it (replicas that had seen them notice it); ages.
+ * A cluster of one or two members does not survive the loss of a machine.
  *
- * How entries stand there is in `etcd-keys.ts`, how they are put in `etcd-append.ts`, how others hear of them in `etcd-tail.ts`.
+ * The layout of the keys is in `keys.ts`, appending in `append.ts`, the watch in `tail.ts`.
  */
 import { readFile } from 'node:fs/promises'
-import { type Clock, systemClock } from '../../clock.ts'
+import { systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import { storeClosed, storeNotOpened } from '../closed.ts'
 import { EtcdAppender } from './append.ts'
 import { Gateway, MAYBE_DONE, NOTHING_DONE, type Tls } from './gateway.ts'
 import { EtcdKeys, FORMAT } from './keys.ts'
 import { EtcdLog } from './log.ts'
 import type { RangeAnswer } from './message.ts'
+import type { EtcdStoreOptions } from './options.ts'
 import { EtcdSnapshots } from './snapshots.ts'
 import { EtcdTail } from './tail.ts'
-
-export interface EtcdStoreOptions {
-  /** `host:port` of some or all members. */
-  readonly endpoints: readonly string[]
-  /** Separates several logs in one cluster. */
-  readonly name?: string
-  readonly user?: { readonly name: string; readonly password: string }
-  /** Files with the authority, the certificate and its key, in PEM; an empty object is TLS with the system's authorities. */
-  readonly tls?: { readonly ca?: string; readonly cert?: string; readonly key?: string }
-  /** How long, in ms, a call may take in all before it is given up. */
-  readonly timeout?: number
-  /** How often, in ms, whoever waits looks for himself beneath the watch. */
-  readonly poll?: number
-  readonly clock?: Clock
-}
 
 /** Everything that exists between opening and closing. */
 interface InUse {
@@ -42,6 +29,7 @@ interface InUse {
   readonly snapshots: EtcdSnapshots
 }
 
+/** A store on a log in an etcd cluster. */
 export class EtcdStore implements Store {
   readonly #options: Required<Omit<EtcdStoreOptions, 'user' | 'tls'>> & Pick<EtcdStoreOptions, 'user' | 'tls'>
   readonly #keys: EtcdKeys
@@ -71,7 +59,7 @@ export class EtcdStore implements Store {
   }
 
   async open(): Promise<Opened> {
-    if (this.#closing.signal.aborted) throw closed()
+    if (this.#closing.signal.aborted) throw storeClosed()
     const { clock, endpoints, timeout, user } = this.#options
     const keys = this.#keys
     const gateway = new Gateway({ endpoints, clock, timeout, user, tls: await this.#certificates() })
@@ -82,7 +70,7 @@ export class EtcdStore implements Store {
       this.#members = await countMembers(gateway)
       const snapshots = new EtcdSnapshots({ gateway, keys, clock, log })
       const snapshot = await snapshots.newest()
-      if (this.#closing.signal.aborted) throw closed()
+      if (this.#closing.signal.aborted) throw storeClosed()
       this.#inUse = { gateway, log, snapshots, appender: new EtcdAppender({ log, clock }), tail: new EtcdTail({ gateway, log, clock }) }
       return snapshot ? { snapshot, head } : { head }
     } catch (error) {
@@ -91,9 +79,9 @@ export class EtcdStore implements Store {
     }
   }
 
-  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+  async append(record: Uint8Array, after: Position): Promise<Appended> {
     const { appender, tail } = this.#open()
-    const appended = await appender.append(entry, after)
+    const appended = await appender.append(record, after)
     if (appended.kind === 'appended' || appended.kind === 'behind') tail.confirm(appended.position)
     return appended
   }
@@ -101,16 +89,17 @@ export class EtcdStore implements Store {
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
     wait?.throwIfAborted()
     if (wait === undefined) return this.#look(after)
-    for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.news(this.#options.poll, wait)) {
+    for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.next(this.#options.poll, wait)) {
       const { log, tail } = this.#open()
-      const told = tail.following(after)
-      if (told !== undefined && told.length > 0) return { kind: 'entries', entries: await log.entries(told).catch(rethrowNothingDone) }
-      if (told !== undefined && heard === 'news') continue
+      const watched = tail.following(after)
+      if (watched !== undefined && watched.length > 0)
+        return { kind: 'records', records: await log.records(watched).catch(rethrowNothingDone) }
+      if (watched !== undefined && heard === 'news') continue
       const read = await this.#look(after, tail)
       wait.throwIfAborted()
-      if (read.kind === 'entries' && read.entries.length === 0) continue
-      // A whole period of silence, and yet there was something: the watch is dead and does not know it.
-      if (told !== undefined) tail.lose()
+      if (read.kind === 'records' && read.records.length === 0) continue
+      // The poll found a record that the watch did not deliver: the watch is dead.
+      if (watched !== undefined) tail.restart()
       return read
     }
   }
@@ -125,27 +114,27 @@ export class EtcdStore implements Store {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#closing.signal.aborted) return
-    this.#closing.abort(closed())
+    this.#closing.abort(storeClosed())
     this.#inUse?.tail.close()
     this.#inUse?.gateway.close()
   }
 
-  /** At the log's end the watch begins, where there is none. */
+  /** Starts the watch, if there is none, when the read reaches the end of the log. */
   async #look(after: Position, tail?: EtcdTail): Promise<Read> {
     const { log } = this.#open()
     try {
       const looked = await log.look(after)
       if (looked.kind !== 'found') return looked
-      if (looked.entries.length === 0) tail?.begin(after, looked.revision)
-      return { kind: 'entries', entries: await log.entries(looked.entries) }
+      if (looked.records.length === 0) tail?.begin(after, looked.revision)
+      return { kind: 'records', records: await log.records(looked.records) }
     } catch (error) {
       throw nothingDone(error)
     }
   }
 
   #open(): InUse {
-    if (this.#closing.signal.aborted) throw closed()
-    if (this.#inUse === undefined) throw new LeaseError('UNAVAILABLE', 'the store was not opened')
+    if (this.#closing.signal.aborted) throw storeClosed()
+    if (this.#inUse === undefined) throw storeNotOpened()
     return this.#inUse
   }
 
@@ -171,13 +160,13 @@ export class EtcdStore implements Store {
     if (format === FORMAT) return
     throw new LeaseError(
       'UNSUPPORTED',
-      `the log ${this.#keys.prefix} in etcd is kept in format '${format}', this version knows ${FORMAT}: use the version that wrote it`,
+      `the log ${this.#keys.prefix} in etcd has format '${format}', and this version knows ${FORMAT}: use the version that wrote it`,
       { facts: { reason: 'newer', format } },
     )
   }
 }
 
-/** Who may not ask is told nothing: then no more is promised than of a single one. */
+/** A user who may not list the members gets 1, so the profile promises no more than for a single member. */
 async function countMembers(gateway: Gateway): Promise<number> {
   try {
     const { members = [] } = await gateway.call<{ members?: readonly { isLearner?: boolean }[] }>('/cluster/member/list', {})
@@ -188,7 +177,7 @@ async function countMembers(gateway: Gateway): Promise<number> {
   }
 }
 
-/** Looking changes nothing, whatever became of the question. */
+/** A read changes nothing, so its failure is `UNAVAILABLE`. */
 function nothingDone(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.code !== 'UNKNOWN') return error
   if (error.cause instanceof LeaseError) return error.cause // what the last copy was refused with
@@ -197,8 +186,4 @@ function nothingDone(error: unknown): unknown {
 
 function rethrowNothingDone(error: unknown): never {
   throw nothingDone(error)
-}
-
-function closed(): LeaseError {
-  return new LeaseError('UNAVAILABLE', 'the store was closed')
 }

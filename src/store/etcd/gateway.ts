@@ -1,15 +1,15 @@
 /**
- * Speaks to one of several etcd endpoints through the JSON gateway. What is asked here may be asked twice: an endpoint that does not answer
- * is left for the next one, within a bound. Whoever calls makes sure that a second copy does no harm.
+ * Sends requests to one of several etcd endpoints through the JSON gateway. A request may be sent twice: if an endpoint does not answer in
+ * time, the next one is tried. Callers make sure that a second copy does no harm.
  *
- * A call that fails throws `UNAVAILABLE`, or what etcd refused it with, when every copy of it was certainly not carried out, and `UNKNOWN`
- * otherwise.
+ * A call that fails throws `UNAVAILABLE`, or etcd's refusal, if no copy of it can have taken effect, and `UNKNOWN` otherwise.
  */
 import http from 'node:http'
 import https from 'node:https'
 import { afterReading, type Clock, pause } from '../../clock.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
 import { EtcdError, etcdError } from './errors.ts'
+import { hostAndPort } from './url.ts'
 
 export interface Tls {
   readonly ca?: string | Buffer
@@ -27,9 +27,9 @@ export interface GatewayOptions {
   readonly user?: { readonly name: string; readonly password: string } | undefined
 }
 
-/** What is known of a change that is sent in several copies. */
+/** The state of a change that may be sent in several copies. */
 export interface Copies {
-  /** The answer to a copy was lost: it may have been carried out, whatever the other copies were answered. */
+  /** The answer to a copy was lost: that copy may have taken effect, whatever the answers to the other copies. */
   uncertain: boolean
 }
 
@@ -37,7 +37,7 @@ export interface Stream {
   close(): void
 }
 
-/** No endpoint may use up the time in which the next one could have answered. */
+/** One endpoint gets this fraction of the timeout (1/n), so that the next one has time to answer. */
 const SHARE = 3
 const PAUSE_FIRST = 20
 const PAUSE_LAST = 400
@@ -49,7 +49,7 @@ export class Gateway {
   readonly #clock: Clock
   readonly #http: typeof http | typeof https
   readonly #agent: http.Agent
-  readonly #addresses: readonly { readonly host: string; readonly port: string }[]
+  readonly #addresses: readonly { readonly host: string; readonly port: number }[]
   readonly #closing = new AbortController()
   #current = 0
   #path: Promise<string> | undefined
@@ -60,20 +60,17 @@ export class Gateway {
     this.#options = options
     this.#clock = options.clock
     this.#http = options.tls ? https : http
-    this.#addresses = options.endpoints.map(endpoint => {
-      const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(endpoint) as unknown as [string, string, string]
-      return { host, port }
-    })
+    this.#addresses = options.endpoints.map(hostAndPort)
     // One append, one barrier, one snapshot and the watch: a few connections that stay open.
     this.#agent = options.tls ? new https.Agent({ keepAlive: true, ...options.tls }) : new http.Agent({ keepAlive: true })
   }
 
-  /** For people: what is asked. */
+  /** The endpoints, for messages. */
   get place(): string {
     return this.#options.endpoints.join(', ')
   }
 
-  /** `copies` is told when the answer to a copy is lost, also if a later copy is answered. */
+  /** Sets `copies.uncertain` if the answer to a copy is lost, even if a later copy is answered. */
   async call<T>(path: string, body: object, copies: Copies = { uncertain: false }): Promise<T> {
     const { timeout, endpoints } = this.#options
     const until = this.#clock.now() + timeout
@@ -98,7 +95,7 @@ export class Gateway {
     }
   }
 
-  /** Messages as they come, until the stream ends or is closed. `ended` is called once, unless closed before. */
+  /** Passes on messages as they arrive, until the stream ends or is closed. Calls `ended` once, unless the stream was closed before. */
   stream(path: string, body: object, message: (message: unknown) => void, ended: (error: unknown) => void): Stream {
     const endpoint = this.#current
     let request: http.ClientRequest | undefined
@@ -130,7 +127,7 @@ export class Gateway {
         response.on('error', end)
       })
       request.on('error', end)
-      request.on('socket', socket => socket.unref()) // whoever only listens does not keep the process alive
+      request.on('socket', socket => socket.unref()) // a watch does not keep the process alive
       request.end(JSON.stringify(body))
     }
     begin().catch(end)
@@ -155,33 +152,33 @@ export class Gateway {
     return Math.min(PAUSE_FIRST * 2 ** (rounds - 1), PAUSE_LAST) * (0.5 + this.#clock.random() / 2)
   }
 
-  #unanswered(code: ErrorCode, trouble: EtcdError): LeaseError {
+  #unanswered(code: ErrorCode, failure: EtcdError): LeaseError {
     const what = code === 'UNKNOWN' ? MAYBE_DONE : NOTHING_DONE
-    return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.timeout} ms (${trouble.message}): ${what}`, {
-      cause: trouble.cause ?? trouble,
+    return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.timeout} ms (${failure.message}): ${what}`, {
+      cause: failure.cause ?? failure,
       facts: { reason: 'unreachable', endpoints: this.#options.endpoints },
     })
   }
 
   async #once<T>(endpoint: number, path: string, body: string, within: number): Promise<T> {
-    // Waiting for what is known costs an append a noticeable part of its time.
+    // Awaiting a promise for a known value would take a noticeable part of an append's time.
     const known = this.#known
     const prefix = known ?? (await this.#prefix(endpoint))
     const token = this.#options.user === undefined ? undefined : await this.#authenticated(endpoint)
     const { status, text } = await this.#exchange(endpoint, 'POST', prefix + path, token, body, within)
     if (status === 200) return parsed<T>(text)
-    const trouble = etcdError(status, text, this.#options.endpoints[endpoint]!)
-    // What was learned of etcd may have changed since: it was upgraded, or authentication was switched on or off.
-    if (known !== undefined && trouble.final?.facts.reason === 'gateway') {
+    const failure = etcdError(status, text, this.#options.endpoints[endpoint]!)
+    // The cached path and token may be out of date: etcd was upgraded, or authentication was switched on or off.
+    if (known !== undefined && failure.final?.facts.reason === 'gateway') {
       this.#known = this.#path = undefined
-      throw new EtcdError(trouble.message, {})
+      throw new EtcdError(failure.message, {})
     }
-    const unnamed = token === undefined && this.#options.user !== undefined && trouble.final?.code === 'UNAUTHENTICATED'
-    if (trouble.stale || trouble.open || unnamed) this.#token = undefined
-    throw unnamed ? new EtcdError(trouble.message, { stale: true }) : trouble
+    const unnamed = token === undefined && this.#options.user !== undefined && failure.final?.code === 'UNAUTHENTICATED'
+    if (failure.stale || failure.open || unnamed) this.#token = undefined
+    throw unnamed ? new EtcdError(failure.message, { stale: true }) : failure
   }
 
-  /** The gateway's paths have been renamed from version to version. */
+  /** The prefix of the gateway's paths, which differs between versions. */
   #prefix(endpoint: number): Promise<string> {
     this.#path ??= this.#version(endpoint).catch(error => {
       this.#path = undefined
@@ -220,9 +217,9 @@ export class Gateway {
     const path = `${await this.#prefix(endpoint)}/auth/authenticate`
     const { status, text } = await this.#exchange(endpoint, 'POST', path, undefined, JSON.stringify(user), this.#options.timeout / SHARE)
     if (status === 200) return parsed<{ token: string }>(text).token
-    const trouble = etcdError(status, text, this.#options.endpoints[endpoint]!)
-    if (trouble.open) return undefined // authentication is not switched on: anyone may
-    throw trouble
+    const failure = etcdError(status, text, this.#options.endpoints[endpoint]!)
+    if (failure.open) return undefined // authentication is switched off: no token is needed
+    throw failure
   }
 
   #exchange(endpoint: number, method: 'GET' | 'POST', path: string, token: string | undefined, body: string, within: number) {
@@ -230,7 +227,7 @@ export class Gateway {
       let sent = false
       const fail = (error: Error) => {
         late()
-        const cause = error.message.trim() || (error as NodeJS.ErrnoException).code // of several addresses, all refused
+        const cause = error.message.trim() || (error as NodeJS.ErrnoException).code // the message is empty if a name has several addresses and all refuse
         reject(new EtcdError(`${this.#options.endpoints[endpoint]}: ${cause}`, { certain: !sent, cause: error }))
       }
       const request = this.#request(endpoint, method, path, token, response => {
@@ -273,7 +270,7 @@ export class Gateway {
   }
 }
 
-/** The same failure of a change of which a copy may have been carried out. */
+/** The same failure as `UNKNOWN`: an earlier copy of the change may have taken effect. */
 export function maybeDone(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.code === 'UNKNOWN') return error
   const message = error.message.replace(`: ${NOTHING_DONE}`, '')
@@ -287,6 +284,6 @@ function parsed<T>(text: string): T {
   try {
     return JSON.parse(text) as T
   } catch (cause) {
-    throw new EtcdError('an answer that is not JSON', { certain: false, cause })
+    throw new EtcdError('the answer is not JSON', { certain: false, cause })
   }
 }

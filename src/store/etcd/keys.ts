@@ -1,14 +1,14 @@
 /**
- * Where things stand in etcd, below the log's name:
+ * The keys of a log in etcd, below its name:
  *
  *     NAME:format                                the version of this layout
- *     NAME:log/INDEX.NONCE                       an entry; INDEX in 16 digits, so that the order of keys is the order of the log
- *     NAME:part/INDEX.NONCE/PART                 pieces of an entry too large for one request, written before it
+ *     NAME:log/INDEX.NONCE                       a record; INDEX has 16 digits, so that the order of keys is the order of the log
+ *     NAME:part/INDEX.NONCE/PART                 parts of a record that is too large for one request, written before it
  *     NAME:newest                                which snapshot is in force
  *     NAME:snapshot/INDEX.ID/CHUNK               its bytes
  *
- * The nonce is part of an entry's key, so that "the log contains this very entry" is "this key exists", whatever it holds. A name
- * holds no colon, so that no log lies within another.
+ * The nonce is part of a record's key, so that "the log contains this record" is "this key exists", whatever its value. A name contains no
+ * colon, so that no log's keys are below those of another.
  */
 import { LeaseError } from '../../errors.ts'
 import type { Position } from '../../store.ts'
@@ -17,8 +17,8 @@ export const FORMAT = '1'
 const DIGITS = 16
 const NAME = /^[A-Za-z0-9._-]+(\/[A-Za-z0-9._-]+)*$/
 
-/** From here (inclusive) to there (exclusive). */
-export interface Span {
+/** The keys from `key` (inclusive) to `range_end` (exclusive). */
+export interface KeyRange {
   readonly key: string
   readonly range_end: string
 }
@@ -27,9 +27,9 @@ export class EtcdKeys {
   readonly prefix: string
   readonly format: string
   readonly newest: string
-  readonly log: Span
-  /** What there is to hear of: entries and their parts. */
-  readonly tail: Span
+  readonly log: KeyRange
+  /** What the watch covers: records and their parts. */
+  readonly tail: KeyRange
   readonly #log: string
   readonly #part: string
   readonly #snapshot: string
@@ -50,14 +50,14 @@ export class EtcdKeys {
     this.tail = { key: this.log.key, range_end: below(this.#part).range_end }
   }
 
-  entry(position: Position): string {
-    // Where one has just put something, one mostly stands next.
+  record(position: Position): string {
+    // The position of the last append is usually the `after` of the next one.
     if (this.#last?.position !== position) this.#last = { position, key: base64(this.#log + digits(position.index) + hex(position.nonce)) }
     return this.#last.key
   }
 
-  /** Entries from one index up to, and without, another. */
-  entries(from: number, to: number): Span {
+  /** Records from one index (inclusive) to another (exclusive). */
+  records(from: number, to: number): KeyRange {
     return { key: base64(this.#log + digits(from)), range_end: base64(this.#log + digits(to)) }
   }
 
@@ -65,23 +65,27 @@ export class EtcdKeys {
     const text = Buffer.from(key, 'base64').toString()
     const found = text.startsWith(this.#log) ? /^(\d{16})\.([0-9a-f]{16})$/.exec(text.slice(this.#log.length)) : null
     if (found === null)
-      throw new LeaseError('INVALID', `${text} in etcd is not an entry of a log: another program writes below ${this.prefix}`, {
-        facts: { key: text, reason: 'foreign' },
-      })
+      throw new LeaseError(
+        'INVALID',
+        `${text} in etcd is not a record of a log: another program writes keys that begin with ${this.prefix}`,
+        {
+          facts: { key: text, reason: 'foreign' },
+        },
+      )
     return { index: Number(found[1]), nonce: BigInt(`0x${found[2]}`) }
   }
 
-  kindOf(key: string): 'entry' | 'part' | 'other' {
+  kindOf(key: string): 'record' | 'part' | 'other' {
     const text = Buffer.from(key, 'base64').toString()
-    return text.startsWith(this.#log) ? 'entry' : text.startsWith(this.#part) ? 'part' : 'other'
+    return text.startsWith(this.#log) ? 'record' : text.startsWith(this.#part) ? 'part' : 'other'
   }
 
   part(base: number, nonce: bigint, part: number): string {
     return base64(`${this.#part}${digits(base)}${hex(nonce)}/${digits(part)}`)
   }
 
-  /** Every part written by those who stood before `base`. */
-  partsBefore(base: number): Span {
+  /** Every part whose writer was at an index before `base`. */
+  partsBefore(base: number): KeyRange {
     return { key: base64(this.#part), range_end: base64(this.#part + digits(base)) }
   }
 
@@ -89,17 +93,17 @@ export class EtcdKeys {
     return base64(`${this.#snapshot}${digits(index)}${hex(id)}/${digits(chunk)}`)
   }
 
-  chunks(index: number, id: bigint): Span {
+  chunks(index: number, id: bigint): KeyRange {
     return below(`${this.#snapshot}${digits(index)}${hex(id)}/`)
   }
 
-  /** The chunks of all snapshots of entries before `index`, complete or not. */
-  chunksBefore(index: number): Span {
+  /** The chunks of all snapshots of records before `index`, complete or not. */
+  chunksBefore(index: number): KeyRange {
     return { key: base64(this.#snapshot), range_end: base64(this.#snapshot + digits(index)) }
   }
 }
 
-/** Text is ASCII here: keys, numbers, JSON of numbers. */
+/** The text is ASCII: keys, numbers, JSON of numbers. */
 export function base64(text: string | Uint8Array): string {
   return typeof text === 'string' ? btoa(text) : Buffer.from(text.buffer, text.byteOffset, text.length).toString('base64')
 }
@@ -112,8 +116,8 @@ export function hex(nonce: bigint): string {
   return `.${nonce.toString(16).padStart(16, '0')}`
 }
 
-/** All keys that begin with `prefix`, which ends in a sign whose successor is one byte too. */
-function below(prefix: string): Span {
+/** All keys that begin with `prefix`. The successor of its last character is a single byte, too. */
+function below(prefix: string): KeyRange {
   const last = prefix.length - 1
   return { key: base64(prefix), range_end: base64(prefix.slice(0, last) + String.fromCharCode(prefix.charCodeAt(last) + 1)) }
 }

@@ -1,6 +1,6 @@
-/** The log: entries under sequential keys, each put only where the one before it stands and nothing stands yet. */
+/** The log: records under sequential keys. A record is put only if the previous one exists and its own index is free. */
 import { LeaseError } from '../../errors.ts'
-import type { LogRecord, NotThere, Position } from '../../store.ts'
+import type { LogRecord, Position, Rejected } from '../../store.ts'
 import { START } from '../../store.ts'
 import type { Copies, Gateway } from './gateway.ts'
 import { base64, type EtcdKeys, FORMAT } from './keys.ts'
@@ -16,16 +16,16 @@ import {
   type Transaction,
   type TransactionAnswer,
 } from './message.ts'
-import { Parts, packed, type Stored } from './parts.ts'
+import { type EtcdRecord, Parts, pack } from './parts.ts'
 
-/** What one answer carries at most. An entry that is larger travels alone. */
+/** One answer carries at most this much. A larger record travels alone. */
 export const MAX_RECORDS = 1_000
 export const MAX_BYTES = 1_048_576
 
-/** What follows a position that is in the log; `count` of all that does, within the next thousand. */
-export interface Found {
+/** The records after a position that is in the log. `count`: how many there are within the next thousand indexes. */
+export interface FoundRecords {
   readonly kind: 'found'
-  readonly entries: readonly Stored[]
+  readonly records: readonly EtcdRecord[]
   readonly count: number
   readonly revision: bigint
 }
@@ -34,7 +34,7 @@ export class EtcdLog {
   readonly keys: EtcdKeys
   readonly parts: Parts
   readonly #gateway: Gateway
-  /** Bytes of an entry, about: so that a range fetches what an answer carries and not much more. */
+  /** The typical size of a record, so that a range fetches about as much as one answer carries. */
   #typical = MAX_BYTES / 64
 
   constructor({ gateway, keys }: { readonly gateway: Gateway; readonly keys: EtcdKeys }) {
@@ -43,89 +43,87 @@ export class EtcdLog {
     this.#gateway = gateway
   }
 
-  /** Makes the log if there is none, and finds its end. */
+  /** Creates the log if it does not exist, and finds its end. */
   async open(): Promise<Position> {
     for (let tries = 1; tries <= 3; tries++) {
       const end = await this.end()
       if (end !== undefined) return end
-      await this.#found()
+      await this.#createLog()
     }
-    throw new LeaseError('DIVERGED', `the log ${this.keys.prefix} in etcd has a hole: ${torn('entries are missing').reason}`)
+    throw new LeaseError('DIVERGED', `the log ${this.keys.prefix} in etcd has a hole: ${torn('records are missing').reason}`)
   }
 
-  /** The first that is kept and how many there are say where the last one is: to sort for it, etcd would fetch them all. */
+  /** Computes the last index from the first one and the count. To sort for the last key, etcd would fetch them all. */
   async end(): Promise<Position | undefined> {
     const request = { ...this.keys.log, limit: 1, keys_only: true }
     const { kvs: [first] = [], count } = await this.#gateway.call<RangeAnswer>('/kv/range', request)
     if (first === undefined) return undefined
     const index = this.keys.position(first.key).index + Number(count) - 1
-    const span = { ...this.keys.entries(index, index + 1), limit: 1, keys_only: true }
+    const span = { ...this.keys.records(index, index + 1), limit: 1, keys_only: true }
     const { kvs: [last] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', span)
     return last && this.keys.position(last.key)
   }
 
-  /** What follows `after`, about as much as one answer carries. */
-  async look(after: Position): Promise<Found | NotThere> {
+  /** The records after `after`, about as many as one answer carries. */
+  async look(after: Position): Promise<FoundRecords | Rejected> {
     return this.#looked(after, await this.transact(this.#looking(after)))
   }
 
-  /** About as much as one answer carries, but not fewer than `least`. */
+  /** Reads about as many records as one answer carries, but not fewer than `least`. */
   following({ index }: Position, least = 1): EtcdOperation {
     const limit = Math.max(least, Math.min(MAX_RECORDS, Math.floor(MAX_BYTES / this.#typical)))
-    return range({ ...this.keys.entries(index + 1, index + 1 + MAX_RECORDS), limit })
+    return range({ ...this.keys.records(index + 1, index + 1 + MAX_RECORDS), limit })
   }
 
   #looking(after: Position): Transaction {
     const { index } = after
     return {
-      compare: [exists(this.keys.entry(after))],
+      compare: [exists(this.keys.record(after))],
       success: [this.following(after)],
       failure: [
         range({ ...this.keys.log, limit: 1, keys_only: true }),
-        range({ ...this.keys.entries(index, index + 1), limit: 1, keys_only: true }),
+        range({ ...this.keys.records(index, index + 1), limit: 1, keys_only: true }),
       ],
     }
   }
 
-  async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<Found | NotThere> {
-    if (succeeded) return this.found(after, responses[0]!.response_range!, header)
+  async #looked(after: Position, { header, succeeded, responses = [] }: TransactionAnswer): Promise<FoundRecords | Rejected> {
+    if (succeeded) return this.parseRange(after, responses[0]!.response_range!, header)
     const [all, there] = responses.map(({ response_range }) => response_range!) as [RangeAnswer, RangeAnswer]
     const [first] = all.kvs ?? []
     if (first !== undefined) {
       const { index } = this.keys.position(first.key)
       if (after.index < index) return { kind: 'trimmed' }
       const last = index + Number(all.count) - 1
-      return torn(
-        (there.kvs ?? []).length > 0 ? `another entry stands at ${after.index}` : `the log ends at ${last}, before ${after.index}`,
-      )
+      return torn((there.kvs ?? []).length > 0 ? `another record is at ${after.index}` : `the log ends at ${last}, before ${after.index}`)
     }
-    if (after.index > 0) return torn(`the log is empty, entry ${after.index} is gone`)
-    await this.#found() // nobody who stands at the start has lost anything
+    if (after.index > 0) return torn(`the log is empty, record ${after.index} is gone`)
+    await this.#createLog() // a reader at the start has lost nothing
     return this.look(after)
   }
 
-  /** What `following` was answered. */
-  found(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): Found | NotThere {
-    const entries = kvs.map(kv => this.stored(kv))
-    const hole = entries.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
-    if (hole >= 0) return torn(`entry ${after.index + 1 + hole} is missing`)
-    return { kind: 'found', entries, count: Number(count), revision: BigInt(revision) }
+  /** Parses the answer to `following`. */
+  parseRange(after: Position, { kvs = [], count = '0' }: RangeAnswer, { revision = '0' }: EtcdHeader = {}): FoundRecords | Rejected {
+    const records = kvs.map(kv => this.stored(kv))
+    const hole = records.findIndex(({ position }, i) => position.index !== after.index + 1 + i)
+    if (hole >= 0) return torn(`record ${after.index + 1 + hole} is missing`)
+    return { kind: 'found', records, count: Number(count), revision: BigInt(revision) }
   }
 
-  /** As many of these as one answer carries. */
-  async entries(stored: readonly Stored[]): Promise<LogRecord[]> {
-    const entries: LogRecord[] = []
+  /** The records with their bytes, as many as one answer carries. */
+  async records(stored: readonly EtcdRecord[]): Promise<LogRecord[]> {
+    const records: LogRecord[] = []
     let size = 0
     for (const [i, bytes] of (await this.parts.bytes(stored, MAX_BYTES)).entries()) {
       this.#typical = Math.max(64, this.#typical + (bytes.length - this.#typical) / 8)
       size += bytes.length
-      if (size > MAX_BYTES && entries.length > 0) break
-      entries.push({ position: stored[i]!.position, bytes, age: 0 })
+      if (size > MAX_BYTES && records.length > 0) break
+      records.push({ position: stored[i]!.position, bytes, age: 0 })
     }
-    return entries
+    return records
   }
 
-  stored({ key, value = '' }: KeyValue): Stored {
+  stored({ key, value = '' }: KeyValue): EtcdRecord {
     return { position: this.keys.position(key), value: Buffer.from(value, 'base64') }
   }
 
@@ -133,11 +131,11 @@ export class EtcdLog {
     return this.#gateway.call('/kv/txn', transaction, copies)
   }
 
-  /** The start is an entry like others, so that one can stand on it, and notice when it was trimmed. */
-  async #found(): Promise<void> {
+  /** The start is a record like others, so that a transaction can require it and detect that it was trimmed. */
+  async #createLog(): Promise<void> {
     await this.transact({
       compare: [absent(this.keys.log)],
-      success: [put(this.keys.entry(START), base64(packed(new Uint8Array()))), put(this.keys.format, base64(FORMAT))],
+      success: [put(this.keys.record(START), base64(pack(new Uint8Array()))), put(this.keys.format, base64(FORMAT))],
       failure: [],
     })
   }

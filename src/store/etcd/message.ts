@@ -1,5 +1,5 @@
-/** What is said to etcd and what it answers, as its JSON gateway writes it: keys and values in base64, int64 as text, false and 0 left out. */
-import type { Span } from './keys.ts'
+/** Requests and answers of etcd, as its JSON gateway writes them: keys and values in base64, int64 as text, false and 0 left out. */
+import type { KeyRange } from './keys.ts'
 
 export interface RangeRequest {
   readonly key: string
@@ -20,7 +20,7 @@ export interface Compare {
 export type EtcdOperation =
   | { readonly request_range: RangeRequest }
   | { readonly request_put: { readonly key: string; readonly value: string } }
-  | { readonly request_delete_range: Span }
+  | { readonly request_delete_range: KeyRange }
   | { readonly request_txn: Transaction }
 
 export interface Transaction {
@@ -42,7 +42,7 @@ export interface KeyValue {
 export interface RangeAnswer {
   readonly header: EtcdHeader
   readonly kvs?: readonly KeyValue[]
-  /** Of all keys in the range, however few were asked for. */
+  /** The number of all keys in the range, whatever the limit. */
   readonly count?: string
 }
 
@@ -63,14 +63,14 @@ export interface WatchAnswer {
   readonly error?: unknown
 }
 
-/** This very key is there. */
+/** The key exists. */
 export function exists(key: string): Compare {
   return { key, target: 'CREATE', result: 'GREATER', create_revision: '0' }
 }
 
-/** No key of the span is there. */
-export function absent(span: Span | { readonly key: string }): Compare {
-  return { ...span, target: 'CREATE', result: 'EQUAL', create_revision: '0' }
+/** No key of the range exists. */
+export function absent(keys: KeyRange | { readonly key: string }): Compare {
+  return { ...keys, target: 'CREATE', result: 'EQUAL', create_revision: '0' }
 }
 
 export function range(request: RangeRequest): EtcdOperation {

@@ -1,9 +1,9 @@
 /**
- * The value of an entry's key: its bytes, or where they lie. They lie elsewhere when they are too large for one request, and when the
- * same entry is tried at several indexes at once: then each of these carries a few bytes, and the entry travels once.
+ * The value of a record's key: its bytes, or a reference to parts under other keys. Parts are used if the record is too large for one
+ * request, and if it is tried at several indexes at once: then each index carries a short reference, and the bytes are sent once.
  *
- * Batches repeat themselves and shrink to a fraction. Every byte is copied by gateway, log, disk and watch of several members, and counts
- * against etcd's quota until it is compacted, so the little work of packing pays many times.
+ * Records are deflated, because batches repeat themselves and shrink to a fraction. Every byte is copied by the gateway, log, disk and
+ * watch of several members, and counts against etcd's quota until it is compacted.
  */
 import { promisify } from 'node:util'
 import { deflateRaw, deflateRawSync, inflateRawSync } from 'node:zlib'
@@ -13,32 +13,32 @@ import type { Gateway } from './gateway.ts'
 import { base64, type EtcdKeys } from './keys.ts'
 import { type EtcdOperation, put, range, type TransactionAnswer } from './message.ts'
 
-/** etcd takes 1.5 MiB in one request. */
+/** The largest record in one request. etcd accepts 1.5 MiB in a request, by default. */
 export const INLINE_BYTES = 786_432
 const PART_BYTES = 524_288
-/** Entries refer to parts that were begun at most so many entries before: older parts belong to nobody. */
+/** A record refers to parts that were put at most this many indexes before it. No record refers to older parts, so they can be deleted. */
 export const PARTS_WITHIN = 1_000
-/** Fetched at a time. */
+/** Records whose parts are fetched in one request. */
 const AT_ONCE = 64
 const [PLAIN, PARTS, DEFLATED] = [0, 1, 2] as const
-/** Below this there is little to gain. */
+/** Smaller values, in bytes, are not deflated. */
 const WORTH_PACKING = 512
-/** Far more than any entry: a value that grows beyond was not written by us. */
+/** Far more than any record. A value that inflates to more was not written by this program. */
 const LARGEST = 1 << 28
 
-/** An entry as it stands in etcd. */
-export interface Stored {
+/** A record as stored in etcd: its value is the bytes, packed, or a reference to parts. */
+export interface EtcdRecord {
   readonly position: Position
   readonly value: Buffer
 }
 
-/** As a value that holds the bytes itself. */
-export function packed(bytes: Uint8Array): Buffer {
+/** A value that contains the bytes themselves. */
+export function pack(bytes: Uint8Array): Buffer {
   return smaller(bytes, bytes.length < WORTH_PACKING ? bytes : deflateRawSync(bytes, { level: 1 }))
 }
 
-/** The same for what is large: the loop goes on meanwhile. */
-export async function packedBeside(bytes: Uint8Array): Promise<Buffer> {
+/** As `pack`, for large values: it does not block the event loop. */
+export async function packAsync(bytes: Uint8Array): Promise<Buffer> {
   return smaller(bytes, await promisify(deflateRaw)(bytes, { level: 1 }))
 }
 
@@ -50,7 +50,7 @@ function smaller(bytes: Uint8Array, deflated: Uint8Array): Buffer {
   return value
 }
 
-export function unpacked(value: Buffer): Uint8Array {
+export function unpack(value: Buffer): Uint8Array {
   return value[0] === DEFLATED ? inflateRawSync(value.subarray(1), { maxOutputLength: LARGEST }) : value.subarray(1)
 }
 
@@ -63,7 +63,7 @@ export class Parts {
     this.#keys = keys
   }
 
-  /** What has to be put, and the value that then refers to it. `base`: the index its writer stands on. */
+  /** The operations that put the parts, and the value that refers to them. `base`: the index of the writer's position. */
   split(packed: Buffer, base: number, nonce: bigint): { readonly puts: readonly EtcdOperation[]; readonly value: Buffer } {
     const puts: EtcdOperation[] = []
     for (let at = 0; at < packed.length; at += PART_BYTES)
@@ -71,37 +71,37 @@ export class Parts {
     return { puts, value: Buffer.concat([Uint8Array.of(PARTS), Buffer.from(`${base} ${puts.length}`)]) }
   }
 
-  /** The keys of the parts; none when the value holds the bytes itself. */
-  keysOf({ position: { nonce }, value }: Stored): string[] {
+  /** The keys of the parts; none if the value contains the bytes themselves. */
+  keysOf({ position: { nonce }, value }: EtcdRecord): string[] {
     if (value[0] !== PARTS) return []
     const [base, count] = value.subarray(1).toString().split(' ').map(Number) as [number, number]
     return Array.from({ length: count }, (_, part) => this.#keys.part(base, nonce, part))
   }
 
-  /** The same with its bytes, if all its parts are among these. */
-  whole(stored: Stored, parts: ReadonlyMap<string, Buffer>): Stored {
+  /** The record with its bytes in place of the reference, if all its parts are in `parts`. */
+  whole(stored: EtcdRecord, parts: ReadonlyMap<string, Buffer>): EtcdRecord {
     const keys = this.keysOf(stored)
     if (keys.length === 0 || !keys.every(key => parts.has(key))) return stored
     return { position: stored.position, value: Buffer.concat(keys.map(key => parts.get(key)!)) }
   }
 
-  /** The bytes of all these. Parts are fetched for as many entries as fit into one answer. */
-  async bytes(stored: readonly Stored[], most: number): Promise<Uint8Array[]> {
+  /** The bytes of the first of these records, until they exceed `most`. Fetches parts of many small records in one request. */
+  async bytes(stored: readonly EtcdRecord[], most: number): Promise<Uint8Array[]> {
     const found: Uint8Array[] = []
     let size = 0
     for (let at = 0; at < stored.length && size <= most; ) {
       const keys = this.keysOf(stored[at]!)
       if (keys.length === 0) {
-        found.push(unpacked(stored[at++]!.value))
+        found.push(unpack(stored[at++]!.value))
         size += found.at(-1)!.length
         continue
       }
-      const several = stored.slice(at, at + AT_ONCE).map(entry => this.keysOf(entry))
+      const several = stored.slice(at, at + AT_ONCE).map(record => this.keysOf(record))
       const end = several.findIndex(({ length }) => length !== 1)
       const together = keys.length > 1 ? [keys] : several.slice(0, end < 0 ? undefined : end)
       const pieces = await this.#fetch(together.flat())
       for (const { length } of together) {
-        found.push(unpacked(Buffer.concat(pieces.splice(0, length))))
+        found.push(unpack(Buffer.concat(pieces.splice(0, length))))
         size += found.at(-1)!.length
       }
       at += together.length
@@ -114,7 +114,7 @@ export class Parts {
     const { responses = [] } = await this.#gateway.call<TransactionAnswer>('/kv/txn', request)
     return responses.map(({ response_range }) => {
       const [kv] = response_range?.kvs ?? []
-      if (kv === undefined) throw new LeaseError('UNAVAILABLE', 'parts of an entry were trimmed while it was read: read again')
+      if (kv === undefined) throw new LeaseError('UNAVAILABLE', 'parts of a record were trimmed while it was read: read again')
       return Buffer.from(kv.value ?? '', 'base64')
     })
   }

@@ -1,16 +1,16 @@
-/** Snapshots in etcd: written in chunks, in force when `NAME:newest` points to them, taken away when nobody can be reading them. */
+/** Snapshots in etcd: written in chunks, in force once `NAME:newest` points to them, deleted when no reader can be using them. */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Snapshot } from '../../store.ts'
 import { type Copies, type Gateway, maybeDone } from './gateway.ts'
-import { base64, type EtcdKeys, type Span } from './keys.ts'
+import { base64, type EtcdKeys, type KeyRange } from './keys.ts'
 import type { EtcdLog } from './log.ts'
 import { exists, type KeyValue, put, type RangeAnswer } from './message.ts'
-import { PARTS_WITHIN, packedBeside, unpacked } from './parts.ts'
+import { PARTS_WITHIN, packAsync, unpack } from './parts.ts'
 
-/** Before it is packed. */
+/** Bytes in a chunk, before it is packed. */
 const CHUNK_BYTES = 1_048_576
-/** Deleted at a time: nobody waits long behind us. */
+/** Indexes deleted in one request: other requests do not wait long for it. */
 const DELETE_AT_ONCE = 500
 
 interface Pointer {
@@ -54,10 +54,10 @@ export class EtcdSnapshots {
     } finally {
       if (written === undefined) await this.#drop(at, id)
     }
-    // From here on it may be in force although nobody told us. Chunks of one that is not are taken away with the snapshots of their time.
-    const before = await this.#flip({ index: at.index, nonce: at.nonce.toString(), id: id.toString(), chunks: written }, at)
+    // From here on the snapshot may be in force even if the call fails. If it is not, a later snapshot deletes its chunks.
+    const before = await this.#activate({ index: at.index, nonce: at.nonce.toString(), id: id.toString(), chunks: written }, at)
     if (before === 'older') await this.#drop(at, id)
-    // It is in force, whatever becomes of tidying up. What is left is taken away after the next one.
+    // The snapshot is in force, even if this fails. What is left is deleted after the next one.
     else await this.#tidy(before?.index ?? 0).catch(() => {})
     return before === 'older' ? 'older' : 'kept'
   }
@@ -67,7 +67,7 @@ export class EtcdSnapshots {
     const flush = async (least: number) => {
       let rest = Buffer.concat(pieces)
       for (; rest.length >= least && rest.length > 0; rest = rest.subarray(CHUNK_BYTES)) {
-        const value = base64(await packedBeside(rest.subarray(0, CHUNK_BYTES)))
+        const value = base64(await packAsync(rest.subarray(0, CHUNK_BYTES)))
         await this.#gateway.call('/kv/put', { key: this.#keys.chunk(index, id, chunks++), value })
       }
       ;[pieces, size] = [[rest], rest.length]
@@ -81,25 +81,25 @@ export class EtcdSnapshots {
     return chunks
   }
 
-  /** Puts it in force. What was in force before, or that a newer one is. */
-  async #flip(pointer: Pointer, at: Position): Promise<Pointer | undefined | 'older'> {
+  /** Puts the snapshot in force and returns the previous one, or 'older' if a newer one is in force. */
+  async #activate(pointer: Pointer, at: Position): Promise<Pointer | undefined | 'older'> {
     const copies: Copies = { uncertain: false }
     try {
-      return await this.#flipOnce(pointer, at, copies)
+      return await this.#movePointer(pointer, at, copies)
     } catch (error) {
       throw copies.uncertain ? maybeDone(error) : error
     }
   }
 
-  async #flipOnce(pointer: Pointer, at: Position, copies: Copies): Promise<Pointer | undefined | 'older'> {
+  async #movePointer(pointer: Pointer, at: Position, copies: Copies): Promise<Pointer | undefined | 'older'> {
     let last: Pointer | undefined
     for (;;) {
       const { pointer: before, revision } = await this.#newest()
-      if (before?.id === pointer.id) return last // a copy whose answer was lost did it
+      if (before?.id === pointer.id) return last // a copy whose answer was lost took effect
       if (before !== undefined && before.index >= at.index) return 'older'
       const compare = [
         { key: this.#keys.newest, target: 'MOD', result: 'EQUAL', mod_revision: revision } as const,
-        exists(this.#keys.entry(at)),
+        exists(this.#keys.record(at)),
       ]
       const success = [put(this.#keys.newest, base64(JSON.stringify(pointer)))]
       const { succeeded } = await this.#log.transact({ compare, success, failure: [] }, copies)
@@ -114,7 +114,7 @@ export class EtcdSnapshots {
     return at.index <= (pointer?.index ?? 0) || this.#gone(at)
   }
 
-  /** Whether it was trimmed. */
+  /** Whether the position was trimmed. */
   async #gone(at: Position): Promise<boolean> {
     const looked = await this.#log.look(at)
     if (looked.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${looked.reason}`)
@@ -131,16 +131,16 @@ export class EtcdSnapshots {
       const key = this.#keys.chunk(index, BigInt(id), chunk)
       const { kvs: [kv] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { key })
       if (kv === undefined)
-        throw new LeaseError('UNAVAILABLE', `the snapshot of ${index} was taken away while it was read: begin again with the newest`)
-      yield unpacked(Buffer.from(kv.value ?? '', 'base64'))
+        throw new LeaseError('UNAVAILABLE', `the snapshot of ${index} was deleted while it was read: start again from the newest`)
+      yield unpack(Buffer.from(kv.value ?? '', 'base64'))
     }
   }
 
-  /** Forgets what came before the last snapshot but one. From the oldest on, so that there is never a hole. */
+  /** Deletes the records, chunks and parts before `floor`, oldest first, so that the log never has a hole. */
   async #tidy(floor: number): Promise<void> {
     const { kvs: [first] = [] } = await this.#gateway.call<RangeAnswer>('/kv/range', { ...this.#keys.log, limit: 1, keys_only: true })
     for (let from = first ? this.#keys.position(first.key).index : floor; from < floor; from += DELETE_AT_ONCE)
-      await this.#delete(this.#keys.entries(from, Math.min(from + DELETE_AT_ONCE, floor)))
+      await this.#delete(this.#keys.records(from, Math.min(from + DELETE_AT_ONCE, floor)))
     await this.#delete(this.#keys.chunksBefore(floor))
     if (floor > PARTS_WITHIN) await this.#delete(this.#keys.partsBefore(floor - PARTS_WITHIN))
   }
@@ -149,8 +149,8 @@ export class EtcdSnapshots {
     await this.#delete(this.#keys.chunks(index, id)).catch(() => {})
   }
 
-  async #delete(span: Span): Promise<void> {
-    await this.#gateway.call('/kv/deleterange', span)
+  async #delete(range: KeyRange): Promise<void> {
+    await this.#gateway.call('/kv/deleterange', range)
   }
 }
 

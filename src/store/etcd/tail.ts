@@ -1,18 +1,18 @@
 /**
- * What others append, as etcd tells it: one watch for all who wait, from where the log was seen to end.
+ * Records that other processes append, from one watch for all waiting readers.
  *
- * Not relied upon: that the watch speaks. A stream may be half dead, stand on a member that was cut off, or have been compacted away; whoever
- * waits here looks for himself from time to time, and what he finds before the watch told it convicts the watch.
+ * The watch is not relied upon. Its stream may be half dead, on a member that was cut off, or compacted away. Waiting readers also poll, and
+ * a record that a poll finds before the watch delivers it shows that the watch is dead.
  */
 import type { Clock } from '../../clock.ts'
 import type { Position } from '../../store.ts'
 import type { Gateway, Stream } from './gateway.ts'
 import type { EtcdLog } from './log.ts'
 import type { KeyValue, WatchAnswer } from './message.ts'
-import type { Stored } from './parts.ts'
+import type { EtcdRecord } from './parts.ts'
 
-/** What is kept for those who come for it a little later. */
-const KEPT_ENTRIES = 1_000
+/** Records and bytes that are kept for readers that ask a little later. */
+const KEPT_RECORDS = 1_000
 const KEPT_BYTES = 4 << 20
 const KEPT_PARTS = 16
 const AGAIN_FIRST = 20
@@ -27,12 +27,12 @@ export interface EtcdTailOptions {
 export class EtcdTail {
   readonly #options: EtcdTailOptions
   #stream: Stream | undefined
-  /** Entries without a gap, in the order in which they came; the first stands on `#base`. Without a base nothing is known. */
+  /** Records without a gap, in order; the first follows `#base`. Without a base nothing is known. */
   #base: Position | undefined
-  #chain: Stored[] = []
+  #chain: EtcdRecord[] = []
   #bytes = 0
   readonly #parts = new Map<string, Buffer>()
-  /** Known to be in the log by other means, ahead of what the watch has told so far. */
+  /** A position known to be in the log, ahead of what the watch has delivered. */
   #ahead: Position | undefined
   #again = AGAIN_FIRST
   #notBefore = 0
@@ -42,8 +42,8 @@ export class EtcdTail {
     this.#options = options
   }
 
-  /** What followed `after`. Empty: nothing yet. Undefined: the watch cannot say, look for yourself. */
-  following(after: Position): readonly Stored[] | undefined {
+  /** The records after `after`. Empty: none yet. Undefined: the watch does not know, and the caller must read. */
+  following(after: Position): readonly EtcdRecord[] | undefined {
     if (this.#stream === undefined || this.#base === undefined) return undefined
     const place = after.index - this.#base.index
     const found = place === 0 ? this.#base : this.#chain[place - 1]?.position
@@ -56,7 +56,7 @@ export class EtcdTail {
     if (position.index > (this.#ahead?.index ?? 0)) this.#ahead = position
   }
 
-  /** The log ended at `end` when etcd stood at `revision`. */
+  /** Starts the watch, if there is none. The log ended at `end` at etcd's `revision`. */
   begin(end: Position, revision: bigint): void {
     if (this.#stream !== undefined) {
       const last = this.#chain.at(-1)?.position ?? this.#base
@@ -71,21 +71,21 @@ export class EtcdTail {
     this.#stream = gateway.stream(
       '/watch',
       { create_request: request },
-      message => this.#told(message as WatchAnswer),
-      () => this.lose(),
+      message => this.#received(message as WatchAnswer),
+      () => this.restart(),
     )
   }
 
-  /** Not to be trusted, or gone: whoever waits looks for himself, and the watch begins anew from what he finds. */
-  lose(): void {
+  /** The watch is dead or ended: waiting readers read for themselves, and a new watch starts from what they find. */
+  restart(): void {
     this.#forget()
     this.#notBefore = this.#options.clock.now() + this.#again
     this.#again = Math.min(this.#again * 2, AGAIN_LAST)
     this.#wake()
   }
 
-  /** Resolves at the next news, or after `ms`; rejects with the signal's reason. */
-  news(ms: number, signal: AbortSignal): Promise<'news' | 'silence'> {
+  /** Resolves when the watch delivers something, or after `ms`; rejects with the signal's reason. */
+  next(ms: number, signal: AbortSignal): Promise<'news' | 'silence'> {
     return new Promise((resolve, reject) => {
       const done = () => {
         cancel()
@@ -101,7 +101,7 @@ export class EtcdTail {
         reject(signal.reason)
       }
       const { clock } = this.#options
-      // Without a watch the next look also begins one.
+      // Without a watch the next read also starts one.
       const cancel = clock.after(this.#stream ? ms : Math.min(ms, Math.max(0, this.#notBefore - clock.now())), () => {
         done()
         resolve('silence')
@@ -118,36 +118,36 @@ export class EtcdTail {
     this.#wake()
   }
 
-  #told({ result, error }: WatchAnswer): void {
-    // Compacted away before we came to it, or the server is going: both are cured by looking.
-    if (result === undefined || error !== undefined || result.canceled) return this.lose()
+  #received({ result, error }: WatchAnswer): void {
+    // Compacted away, or the server is shutting down: a read helps in both cases.
+    if (result === undefined || error !== undefined || result.canceled) return this.restart()
     if (result.events === undefined) return
     this.#again = AGAIN_FIRST
-    for (const { kv } of result.events) this.#hear(kv)
+    for (const { kv } of result.events) this.#put(kv)
     this.#wake()
   }
 
-  #hear(kv: KeyValue): void {
+  #put(kv: KeyValue): void {
     const { keys, parts } = this.#options.log
     const kind = keys.kindOf(kv.key)
-    if (kind === 'entry') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
+    if (kind === 'record') this.#add(parts.whole(this.#options.log.stored(kv), this.#parts))
     if (kind !== 'part') return
-    // They come before their entry, mostly right before it. Those that are forgotten here are fetched.
+    // Parts come before their record, usually right before it. Parts that are dropped here are fetched.
     this.#parts.set(kv.key, Buffer.from(kv.value ?? '', 'base64'))
     if (this.#parts.size > KEPT_PARTS) this.#parts.delete(this.#parts.keys().next().value!)
   }
 
-  #add(entry: Stored): void {
+  #add(record: EtcdRecord): void {
     if (this.#base === undefined) return
     const last = this.#chain.at(-1)?.position ?? this.#base
-    if (entry.position.index !== last.index + 1) {
-      this.#base = undefined // the log lost its tail and grew again: only etcd itself can say what is there
+    if (record.position.index !== last.index + 1) {
+      this.#base = undefined // the log lost its tail and grew again: readers must read it
       this.#chain = []
       return
     }
-    this.#chain.push(entry)
-    this.#bytes += entry.value.length
-    while (this.#chain.length > KEPT_ENTRIES || (this.#bytes > KEPT_BYTES && this.#chain.length > 1)) {
+    this.#chain.push(record)
+    this.#bytes += record.value.length
+    while (this.#chain.length > KEPT_RECORDS || (this.#bytes > KEPT_BYTES && this.#chain.length > 1)) {
       const oldest = this.#chain.shift()!
       this.#base = oldest.position
       this.#bytes -= oldest.value.length

@@ -1,13 +1,13 @@
-/** `etcd://[user:password@]host[:port][,host[:port]…][/?name=&tls=&ca=&cert=&key=]`; `etcds://` is TLS. */
+/** Parses URLs: `etcd://[user:password@]host[:port][,host[:port]…][/?name=&tls=&ca=&cert=&key=]`; `etcds://` is TLS. */
 import { LeaseError } from '../../errors.ts'
-import type { EtcdStoreOptions } from './etcd.ts'
+import type { EtcdStoreOptions } from './options.ts'
 
 const PORT = 2379
 const KNOWN = ['name', 'tls', 'ca', 'cert', 'key']
 
 export function etcdOptions(url: string): EtcdStoreOptions {
   const found = /^etcd(?<tls>s)?:\/\/(?:(?<user>[^@/?]*)@)?(?<hosts>[^@/?#]+)\/?(?:\?(?<query>[^#]*))?$/i.exec(url)
-  if (found === null) throw invalid('it has the form etcd://host:2379,host2:2379/?name=leasehold')
+  if (found === null) throw invalid('write etcd://host:2379,host2:2379/?name=leasehold')
   const { tls, user, hosts, query } = found.groups as { tls?: string; user?: string; hosts: string; query?: string }
   const settings = new URLSearchParams(query)
   for (const name of settings.keys())
@@ -21,6 +21,12 @@ export function etcdOptions(url: string): EtcdStoreOptions {
     ...(user !== undefined && { user: credentials(user) }),
     ...(secure && { tls: { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert }), ...(key !== undefined && { key }) } }),
   }
+}
+
+/** The parts of an endpoint, `host:port` or `[address]:port`. */
+export function hostAndPort(endpoint: string): { readonly host: string; readonly port: number } {
+  const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(endpoint) as unknown as [string, string, string]
+  return { host, port: Number(port) }
 }
 
 function endpoint(host: string): string {
@@ -38,7 +44,7 @@ function credentials(text: string): { readonly name: string; readonly password: 
   }
 }
 
-/** The URL itself is not repeated: it may hold a password. */
+/** The message does not contain the URL: it may contain a password. */
 function invalid(what: string): LeaseError {
   return new LeaseError('INVALID', `this etcd URL cannot be used: ${what}`)
 }

@@ -1,23 +1,23 @@
 /**
- * One connection to the file: recognizes it, and runs transactions on it.
+ * One connection to the file: checks whether the file is a log of ours, and runs transactions on it.
  *
- * A transaction is a function without an await, so that nothing else of this connection comes between. While others keep the file locked
- * it is tried again, and when that takes too long they are named.
+ * A transaction is a function without an await, so that nothing else on this connection comes in between. While other processes keep the
+ * file locked the transaction is retried, until a timeout whose error names those processes.
  */
 import { statSync } from 'node:fs'
 import { type Clock, pause } from '../../clock.ts'
-import { LeaseError } from '../../errors.ts'
 import { START } from '../../store.ts'
+import { storeClosed } from '../closed.ts'
 import type { Database, Engine, Statement } from './engine.ts'
 import { damaged, fileError, isBusy, stuck } from './errors.ts'
-import { decodeState, encodeState, type LogState } from './record.ts'
+import { decodeState, encodeState, type FileLogState } from './record.ts'
 import { APPLICATION, type Described, recognize, SCHEMA, TABLES, VERSION } from './schema.ts'
 
 export interface FileDatabaseOptions {
   readonly path: string
   readonly engine: Engine
   readonly clock: Clock
-  /** How long, in ms, others may keep the file locked. */
+  /** How long, in ms, other processes may keep the file locked. */
   readonly timeout: number
 }
 
@@ -27,7 +27,7 @@ export class FileDatabase {
   readonly #clock: Clock
   readonly #timeout: number
   readonly #statements = new Map<string, Statement>()
-  /** Which file it is: another may be put in its place while we have it open. */
+  /** Identifies the file: another file may be put at its path while it is open here. */
   readonly #inode: number
   #version = -1
   #closed = false
@@ -40,7 +40,7 @@ export class FileDatabase {
     this.#inode = statSync(path).ino
   }
 
-  /** Is it ours, of a version we know, and as we made it? An empty file becomes ours, unless so many entries were `acknowledged`. */
+  /** Throws unless the file is a log of ours in a known version. Creates the tables in an empty file, unless records were `acknowledged` in it. */
   recognize(acknowledged: number): Promise<void> {
     return this.#retryWhileBusy(() => {
       if (recognize(this.path, this.#described(), acknowledged) === 'empty') this.#create()
@@ -50,17 +50,17 @@ export class FileDatabase {
   }
 
   /**
-   * Throws when a page is damaged, or on the list of free pages though it is in use: SQLite would give it out again, and overwrite what was
-   * acknowledged. Reads every page that is in use, as much as a replica that opens the log reads.
+   * Throws if a page is damaged, or is listed as free although it is in use: SQLite would reuse it and overwrite acknowledged records. Reads
+   * every page in use, about as much as a replica reads when it opens the log.
    */
   checkPages(): Promise<void> {
     return this.#retryWhileBusy(() => {
-      const wrong = this.#pragma('quick_check(1)')
-      if (wrong !== 'ok') throw damaged(this.path, String(wrong))
+      const result = this.#pragma('quick_check(1)')
+      if (result !== 'ok') throw damaged(this.path, String(result))
     })
   }
 
-  /** What fails before the commit certainly did not happen; a failed commit may have. */
+  /** A failure before the commit is `UNAVAILABLE`, a failed commit `UNKNOWN`. */
   write<T>(work: () => T, timeout = this.#timeout): Promise<T> {
     return this.#retryWhileBusy(() => {
       this.sql('begin immediate').run()
@@ -74,7 +74,7 @@ export class FileDatabase {
       try {
         this.sql('commit').run()
       } catch (error) {
-        // The commit may already stand in the write-ahead file and come back to life when that is recovered.
+        // The commit may already be in the write-ahead file, and take effect when that is recovered.
         this.#rollback()
         throw fileError(error, this.path, 'perhaps')
       }
@@ -82,7 +82,7 @@ export class FileDatabase {
     }, timeout)
   }
 
-  /** One look at one moment of the file. */
+  /** Runs `look` in a read transaction, so that it sees one state of the file. */
   read<T>(look: () => T): Promise<T> {
     return this.#retryWhileBusy(() => {
       this.sql('begin').run()
@@ -94,18 +94,18 @@ export class FileDatabase {
     })
   }
 
-  state(): LogState {
+  state(): FileLogState {
     const row = this.sql('select bytes from state where one = 1').get() as { bytes: Uint8Array } | undefined
     const state = row && decodeState(row.bytes)
     if (!state) throw damaged(this.path, 'its state does not match its checksum')
     return state
   }
 
-  save(state: LogState): void {
+  save(state: FileLogState): void {
     this.sql('update state set bytes = ? where one = 1').run(encodeState(state))
   }
 
-  /** Prepared once. Integers come back as BigInt. */
+  /** A statement that is prepared once. Integers are read as BigInt. */
   sql(text: string): Statement {
     let statement = this.#statements.get(text)
     if (!statement) {
@@ -116,7 +116,7 @@ export class FileDatabase {
     return statement
   }
 
-  /** Whether another connection may have written since this was last asked. Cheap. */
+  /** Whether another connection may have written since the last call. Cheap. */
   moved(): boolean {
     const last = this.#version
     try {
@@ -138,7 +138,7 @@ export class FileDatabase {
     this.#db.close()
   }
 
-  /** Before it becomes a log with a write-ahead file, so that the file itself says whose it is, whenever we crash. */
+  /** Runs before the switch to WAL mode, so that after a crash at any moment the file itself says that it is ours. */
   #create(): void {
     this.#db.exec('begin exclusive')
     try {
@@ -155,7 +155,7 @@ export class FileDatabase {
     }
   }
 
-  /** Read in one transaction: another process may create the tables between two statements, and the file would look like a foreign one. */
+  /** Reads in one transaction: another process may create the tables between two statements, and the file would look like a foreign one. */
   #described(): Described {
     const number = (name: string) => Number(this.#pragma(name))
     this.#db.exec('begin')
@@ -180,11 +180,11 @@ export class FileDatabase {
     return (made as { sql: string }[]).map(({ sql }) => sql)
   }
 
-  /** At first tries again at once, since a commit is short; then as often as those who come later do, or they would always be first. */
+  /** Retries at once first, since a commit is short. Later retries pause only briefly: a process that started to wait later would otherwise always win. */
   async #retryWhileBusy<T>(attempt: () => T, timeout = this.#timeout): Promise<T> {
     const began = this.#clock.now()
     for (let tries = 0; ; tries++) {
-      if (this.#closed) throw new LeaseError('UNAVAILABLE', 'the store was closed')
+      if (this.#closed) throw storeClosed()
       try {
         return attempt()
       } catch (error) {

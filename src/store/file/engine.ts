@@ -1,21 +1,21 @@
-/** SQLite, by the shape we use of it: Node's own where this Node has it, else the same API from npm. */
+/** The part of the SQLite API that the store uses: Node's own SQLite if this Node has it, else the same API from npm. */
 import { LeaseError } from '../../errors.ts'
 
-export type Value = null | number | bigint | string | Uint8Array
-export type Row = Record<string, Value>
+export type SqliteValue = null | number | bigint | string | Uint8Array
+export type SqliteRow = Record<string, SqliteValue>
 
 export interface Statement {
-  run(...values: Value[]): { changes: number | bigint; lastInsertRowid: number | bigint }
-  get(...values: Value[]): unknown
-  all(...values: Value[]): unknown[]
+  run(...values: SqliteValue[]): { changes: number | bigint; lastInsertRowid: number | bigint }
+  get(...values: SqliteValue[]): unknown
+  all(...values: SqliteValue[]): unknown[]
   setReadBigInts(on: boolean): void
 }
 
 export interface Database {
   exec(sql: string): void
   prepare(sql: string): Statement
-  /** A function that statements may call. */
-  function(name: string, options: { readonly varargs: boolean }, call: (...values: Value[]) => Value): void
+  /** Defines a function that SQL statements can call. */
+  function(name: string, options: { readonly varargs: boolean }, call: (...values: SqliteValue[]) => SqliteValue): void
   close(): void
 }
 
@@ -41,7 +41,7 @@ export async function loadEngine(engines: readonly string[] = ENGINES): Promise<
   }
   throw new LeaseError(
     'UNSUPPORTED',
-    `this Node (${process.version}) has no SQLite of its own and @photostructure/sqlite could not be loaded: ` +
+    `this Node (${process.version}) has no SQLite and @photostructure/sqlite could not be loaded: ` +
       'use Node 22.13 or later, or run npm install @photostructure/sqlite@1',
     { cause: causes.at(-1) },
   )

@@ -1,13 +1,13 @@
-/** What can be wrong with a file, said so that a person knows what to do. `facts.reason` is for programs. */
+/** Errors of the file store. The message tells operators what to do; `facts.reason` is for programs. */
 import { type ErrorCode, LeaseError } from '../../errors.ts'
 import { describe, lockers, stopped } from './process.ts'
 
-/** The primary result codes of SQLite that mean something to us. */
+/** The primary result codes of SQLite that the store distinguishes. */
 const [ERROR, BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, CONSTRAINT, NOTADB] = [
   1, 5, 6, 8, 10, 11, 13, 14, 15, 19, 26,
 ] as const
 
-/** In a WAL index, the bytes whose locks say who writes, checkpoints or recovers. */
+/** The bytes of a WAL index whose locks show which process writes, checkpoints or recovers. */
 const [FIRST_LOCK, LAST_LOCK] = [120, 122]
 
 export function isBusy(error: unknown): boolean {
@@ -15,32 +15,35 @@ export function isBusy(error: unknown): boolean {
   return code === BUSY || code === LOCKED || code === PROTOCOL
 }
 
-/** `done`: whether what was asked for may have happened all the same. */
+/** `done`: whether the operation may have taken effect. */
 export function fileError(error: unknown, path: string, done: 'never' | 'perhaps' = 'never'): LeaseError {
   if (error instanceof LeaseError) return error
   const code = done === 'never' ? 'UNAVAILABLE' : 'UNKNOWN'
-  const made = (reason: string, message: string) => new LeaseError(code, message, { cause: error, facts: { path, reason } })
-  const said = error instanceof Error ? error.message : String(error)
+  const failure = (reason: string, message: string) => new LeaseError(code, message, { cause: error, facts: { path, reason } })
+  const text = error instanceof Error ? error.message : String(error)
   switch (resultCode(error)) {
     case FULL:
-      return made('full', `the disk of ${path} is full: nothing more is accepted until there is room. What was acknowledged is kept`)
+      return failure('full', `the disk of ${path} is full: no appends are accepted until there is room. Acknowledged records are kept`)
     case READONLY:
-      return made('readonly', `${path} cannot be written by this process: see who owns it and its folder, and how the disk is mounted`)
+      return failure(
+        'readonly',
+        `${path} cannot be written by this process: check the owner of the file and its folder, and how the disk is mounted`,
+      )
     case IOERR:
-      return made('io', `the disk failed under ${path} (${said}): what was acknowledged before is kept; see the system's log (dmesg)`)
-    case ERROR: // a statement of ours that SQLite does not understand: the tables are not what we made them
-    case CONSTRAINT: // a row where none should be
+      return failure('io', `the disk failed under ${path} (${text}): acknowledged records are kept; see the system's log (dmesg)`)
+    case ERROR: // SQLite does not understand a statement of ours: the tables were changed
+    case CONSTRAINT: // an unexpected row
     case CORRUPT:
     case NOTADB:
-      return damaged(path, said, { cause: error, code })
+      return damaged(path, text, { cause: error, code })
     case CANTOPEN:
-      return made('permission', `${path} cannot be opened (${said}): does its folder exist, and may this process write there?`)
+      return failure('permission', `${path} cannot be opened (${text}): does its folder exist, and may this process write there?`)
     default:
-      return made('failed', `${path}: ${said}`)
+      return failure('failed', `${path}: ${text}`)
   }
 }
 
-/** `code`: unless a commit failed of it, it is certain that nothing was done. */
+/** `code`: `UNKNOWN` if a commit failed because of the damage. */
 export function damaged(
   path: string,
   what: string,
@@ -48,19 +51,19 @@ export function damaged(
 ): LeaseError {
   return new LeaseError(
     code,
-    `${path} is damaged: ${what}. Restore it from a backup, or move it away together with ${path}-* to begin anew`,
+    `${path} is damaged: ${what}. Restore it from a backup, or move it away together with ${path}-* to start with an empty log`,
     { cause, facts: { path, reason: 'damaged' } },
   )
 }
 
-/** Damage that was found before anything was written. */
+/** The error for damage that was found before anything was written. */
 export function untouched(error: LeaseError): LeaseError {
   const { code, message, facts, cause } = error
   if (facts.reason !== 'damaged') return error
   return new LeaseError(code, message.replace('. Restore it', '. It was left as it is. Restore it'), { cause, facts })
 }
 
-/** Names who has kept the file locked for `ms`. */
+/** The error that names the process that has kept the file locked for `ms`. */
 export function stuck(path: string, ms: number): LeaseError {
   const [pid] = lockers(`${path}-shm`, FIRST_LOCK, LAST_LOCK).filter(pid => pid !== process.pid)
   const waited = `waited ${Math.round(ms)} ms to write ${path}`
@@ -70,14 +73,14 @@ export function stuck(path: string, ms: number): LeaseError {
     })
   }
   const facts = { path, pid, reason: stopped(pid) ? 'stopped' : 'busy' }
-  const what = stopped(pid)
+  const state = stopped(pid)
     ? `is stopped inside a transaction: resume it with kill -CONT ${pid}, or end it`
-    : 'is still in the middle of a transaction: if it does not go on, end it'
-  return new LeaseError('UNAVAILABLE', `${waited}: ${describe(pid)} ${what}`, { facts })
+    : 'is in the middle of a transaction: end it if it does not continue'
+  return new LeaseError('UNAVAILABLE', `${waited}: ${describe(pid)} ${state}`, { facts })
 }
 
-/** What the operating system says before SQLite gets to see the file. */
-const ofSystem: Record<string, number> = {
+/** Errors of the operating system, before SQLite opens the file. */
+const codeOfSystemError: Record<string, number> = {
   EACCES: CANTOPEN,
   EPERM: CANTOPEN,
   ENOTDIR: CANTOPEN,
@@ -87,8 +90,8 @@ const ofSystem: Record<string, number> = {
   EIO: IOERR,
 }
 
-/** What SQLite says of each code, where a driver leaves the code out: the one from npm does so when it reads several rows. */
-const ofWords: readonly (readonly [words: RegExp, code: number])[] = [
+/** SQLite's messages for each code: the SQLite from npm leaves the code out when it reads several rows. */
+const codeOfMessage: readonly (readonly [message: RegExp, code: number])[] = [
   [/^database( table| schema)? is locked/, BUSY],
   [/^locking protocol/, PROTOCOL],
   [/^attempt to write a readonly database/, READONLY],
@@ -104,5 +107,5 @@ const ofWords: readonly (readonly [words: RegExp, code: number])[] = [
 function resultCode(error: unknown): number {
   const { errcode, code, message = '' } = error as { readonly errcode?: number; readonly code?: string; readonly message?: string }
   if (typeof errcode === 'number') return errcode & 0xff
-  return ofSystem[code ?? ''] ?? ofWords.find(([words]) => words.test(message))?.[1] ?? -1
+  return codeOfSystemError[code ?? ''] ?? codeOfMessage.find(([pattern]) => pattern.test(message))?.[1] ?? -1
 }

@@ -1,17 +1,17 @@
 /**
- * A thread that is ended while it is inside SQLite takes its whole process with it: what comes back from there finds no JavaScript to come back
- * to, and the npm engine aborts (seen as SIGABRT in one of a hundred programs that had ended well). So whoever ends takes the gate first.
+ * Keeps a process from exiting while its worker thread is inside SQLite. Otherwise the native call returns into a JavaScript engine that is
+ * gone, and the SQLite from npm aborts the process (seen as SIGABRT in one of a hundred programs that had ended well).
  *
- * A lock of one word, shared by the thread that calls SQLite and the one that started it. The thread holds it during each call. A process that
- * exits takes it and never gives it back: the thread has then come out and stands still where it would go in again.
+ * A mutex of one word, shared by the thread that calls SQLite and the thread that started it. The worker holds it during each call. A
+ * process that exits locks it and never unlocks it: by then the worker is outside SQLite, and it blocks before the next call.
  *
- * Not promised: anything when the thread that uses the store is itself a worker and ended from outside (`worker.terminate()`): nothing of ours
- * is asked then. Dispose of the store first.
+ * Not guaranteed: anything if the thread that uses the store is itself a worker that is ended from outside (`worker.terminate()`), because
+ * no code of ours runs then. Dispose of the store first.
  */
-import type { Database, DatabaseOptions, Engine, Statement, Value } from './engine.ts'
+import type { Database, DatabaseOptions, Engine, SqliteValue, Statement } from './engine.ts'
 
-const [FREE, TAKEN, WANTED] = [0, 1, 2]
-/** A disk that hangs: Node itself waits for the thread then. */
+const [FREE, LOCKED, CONTENDED] = [0, 1, 2]
+/** For a disk that hangs, in ms: after this Node itself waits for the thread. */
 const TIMEOUT = 10_000
 
 export class ExitMutex {
@@ -21,65 +21,65 @@ export class ExitMutex {
     this.#word = new Int32Array(memory)
   }
 
-  enter(timeout?: number): void {
-    if (Atomics.compareExchange(this.#word, 0, FREE, TAKEN) === FREE) return
-    while (Atomics.exchange(this.#word, 0, WANTED) !== FREE) if (Atomics.wait(this.#word, 0, WANTED, timeout) === 'timed-out') return
+  lock(timeout?: number): void {
+    if (Atomics.compareExchange(this.#word, 0, FREE, LOCKED) === FREE) return
+    while (Atomics.exchange(this.#word, 0, CONTENDED) !== FREE) if (Atomics.wait(this.#word, 0, CONTENDED, timeout) === 'timed-out') return
   }
 
-  leave(): void {
-    if (Atomics.exchange(this.#word, 0, FREE) === WANTED) Atomics.notify(this.#word, 0)
+  unlock(): void {
+    if (Atomics.exchange(this.#word, 0, FREE) === CONTENDED) Atomics.notify(this.#word, 0)
   }
 }
 
-const open = new Set<ExitMutex>()
+const active = new Set<ExitMutex>()
 let listening = false
 
-/** Taken when this process exits, unless what it returns was called before. */
-export function lockAtExit(gate: ExitMutex): () => void {
-  open.add(gate)
-  if (!listening) process.once('exit', () => open.forEach(gate => void gate.enter(TIMEOUT)))
+/** Locks the mutex when this process exits, unless the returned function was called before. */
+export function lockAtExit(mutex: ExitMutex): () => void {
+  active.add(mutex)
+  if (!listening) process.once('exit', () => active.forEach(each => void each.lock(TIMEOUT)))
   listening = true
-  return () => void open.delete(gate)
+  return () => void active.delete(mutex)
 }
 
-/** The engine, entered through the gate at every call. */
-export function locked({ DatabaseSync }: Engine, gate: ExitMutex): Engine {
-  const through = <T>(call: () => T): T => {
-    gate.enter()
+/** The engine, with every call inside the mutex. */
+export function locked({ DatabaseSync }: Engine, mutex: ExitMutex): Engine {
+  const inside = <T>(call: () => T): T => {
+    mutex.lock()
     try {
       return call()
     } finally {
-      gate.leave()
+      mutex.unlock()
     }
   }
   const statement = (inner: Statement): Statement => ({
-    run: (...values: Value[]) => through(() => inner.run(...values)),
-    get: (...values: Value[]) => through(() => inner.get(...values)),
-    all: (...values: Value[]) => through(() => inner.all(...values)),
-    setReadBigInts: on => through(() => inner.setReadBigInts(on)),
+    run: (...values: SqliteValue[]) => inside(() => inner.run(...values)),
+    get: (...values: SqliteValue[]) => inside(() => inner.get(...values)),
+    all: (...values: SqliteValue[]) => inside(() => inner.all(...values)),
+    setReadBigInts: on => inside(() => inner.setReadBigInts(on)),
   })
   return {
     DatabaseSync: class implements Database {
       readonly #inner: Database
 
       constructor(path: string, options: DatabaseOptions) {
-        this.#inner = through(() => new DatabaseSync(path, options))
+        this.#inner = inside(() => new DatabaseSync(path, options))
       }
 
       exec(sql: string): void {
-        through(() => this.#inner.exec(sql))
+        inside(() => this.#inner.exec(sql))
       }
 
       prepare(sql: string): Statement {
-        return statement(through(() => this.#inner.prepare(sql)))
+        return statement(inside(() => this.#inner.prepare(sql)))
       }
 
       function(...args: Parameters<Database['function']>): void {
-        through(() => this.#inner.function(...args))
+        inside(() => this.#inner.function(...args))
       }
 
       close(): void {
-        through(() => this.#inner.close())
+        inside(() => this.#inner.close())
       }
     },
   }

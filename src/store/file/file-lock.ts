@@ -1,39 +1,39 @@
 /**
- * Who may use the file: one owner, or any number of shared users.
+ * The lock that decides who may use the file: one owner, or any number of shared users.
  *
- * A grip is a lock of the operating system on a side file of its own, held through an open SQLite transaction on it: exclusive for an
- * owner, shared for a user. It ends with the process, however that ends, so there is nothing to clean up and nothing to guess.
+ * It is a lock of the operating system on a file of its own, held by an open SQLite transaction: exclusive for an owner, shared for a user.
+ * It ends with the process, however that ends, so there is nothing to clean up and no process has to be presumed dead.
  */
 import type { Database, Engine } from './engine.ts'
 
 export class FileLock {
-  readonly #side: Database
+  readonly #database: Database
   readonly #own: boolean
 
   constructor(engine: Engine, path: string, own: boolean) {
-    this.#side = new engine.DatabaseSync(path, { timeout: 0 })
+    this.#database = new engine.DatabaseSync(path, { timeout: 0 })
     this.#own = own
   }
 
-  /** Throws what SQLite throws when it is busy: someone else's grip excludes ours. */
+  /** Throws SQLite's busy error if the lock of another process excludes this one. */
   take(): void {
-    // Without a journal on the disk: there is never anything to roll back. `off` is ignored by an engine that defends its files.
-    if (this.#own) return this.#side.exec('pragma journal_mode = memory; begin exclusive')
-    this.#side.exec('begin')
+    // No journal on disk: there is never anything to roll back. `off` is ignored by an engine in defensive mode.
+    if (this.#own) return this.#database.exec('pragma journal_mode = memory; begin exclusive')
+    this.#database.exec('begin')
     try {
-      this.#side.prepare('select count(*) from sqlite_master').get() // takes the lock, and keeps it until the transaction ends
+      this.#database.prepare('select count(*) from sqlite_master').get() // takes the lock until the transaction ends
     } catch (error) {
-      this.#side.exec('rollback')
+      this.#database.exec('rollback')
       throw error
     }
   }
 
   release(): void {
     try {
-      this.#side.exec('rollback') // not left to `close`, which waits for every statement to be collected
+      this.#database.exec('rollback') // `close` would wait for the garbage collection of every statement
     } catch {
-      // it was never taken
+      // it was not held
     }
-    this.#side.close()
+    this.#database.close()
   }
 }

@@ -1,11 +1,11 @@
 /**
  * A log in a file: SQLite in WAL mode, synced at every append, shared by the processes of one machine or owned by one of them.
  *
- * Not promised: anything on a network file system (processes of several machines do not see each other's locks there); that a
- * disk which lies about syncing keeps what was acknowledged. Ages are known to processes of the same boot.
+ * Not guaranteed: anything on a network file system (processes of several machines do not see each other's locks there); that a disk which
+ * reports a sync too early keeps acknowledged records. Ages are known to processes of the same boot.
  *
- * Beside PATH lie PATH-wal and PATH-shm (SQLite's), PATH-owner (an empty file to hold locks on) and PATH-head (the last acknowledged
- * position). This half runs in the caller's thread and only passes messages; the file is touched in `file-log.ts`, on a worker.
+ * Files beside PATH: PATH-wal and PATH-shm (SQLite's), PATH-owner (an empty file to hold locks on) and PATH-head (the last acknowledged
+ * position). This file runs in the caller's thread and only exchanges messages. `log.ts` accesses the file, on a worker thread.
  */
 import assert from 'node:assert/strict'
 import { resolve } from 'node:path'
@@ -13,9 +13,11 @@ import { Worker } from 'node:worker_threads'
 import { systemClock } from '../../clock.ts'
 import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import { storeClosed, storeNotOpened } from '../closed.ts'
+import { rechunk } from '../rechunk.ts'
 import { ExitMutex, lockAtExit } from './exit-mutex.ts'
 import type { FileLog } from './log.ts'
-import type { KeptSnapshot } from './snapshots.ts'
+import type { FileSnapshot } from './snapshots.ts'
 
 type Calls = Pick<
   FileLog,
@@ -24,7 +26,7 @@ type Calls = Pick<
 type Arguments<C extends keyof Calls> = Parameters<Calls[C]>
 type Result<C extends keyof Calls> = Awaited<ReturnType<Calls[C]>>
 
-/** Its number, what is asked, and with what. `wait` is a read that is answered later; `cancel` calls it off. */
+/** A call of the worker: its number, its name and its arguments. `wait` is a read that waits for a record; `cancel` ends the wait. */
 export type WorkerRequest =
   | { [C in keyof Calls]: [id: number, call: C, ...Arguments<C>] }[keyof Calls]
   | [id: number, call: 'wait', after: Position]
@@ -34,30 +36,31 @@ export type WorkerAnswer =
   | [id: number, done: true, value: unknown]
   | [id: number, done: false, error: { code: ErrorCode; message: string; facts: Facts; cause: string | undefined }]
 
-interface Pending {
+interface PendingCall {
   readonly resolve: (value: never) => void
   readonly reject: (error: unknown) => void
-  /** A read that waits does not keep the process alive. */
+  /** False for a read that waits: it does not keep the process alive. */
   readonly keepsAlive: boolean
-  /** What a caller must be told if the thread dies meanwhile. */
+  /** The code of the error if the thread dies meanwhile. */
   readonly ifLost: ErrorCode
 }
 
-/** One row of a snapshot. */
+/** Bytes in one row of a snapshot. */
 const CHUNK = 262_144
 
 export interface FileStoreOptions {
   readonly path: string
-  /** To be the only one. The name and the address are what others are told; see also `announce`. */
+  /** Asks to be the only store on the file. Errors of refused processes contain the name and the address; see also `announce`. Default: shared. */
   readonly own?: { readonly name: string; readonly address?: string }
-  /** How long, in ms, another process may keep the file locked before we give up and name it. */
+  /** How long, in ms, another process may keep the file locked before a call fails and names that process. @default 5000 */
   readonly timeout?: number
 }
 
+/** A store on a log in a SQLite file. */
 export class FileStore implements Store {
   readonly profile: Profile
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
-  readonly #pending = new Map<number, Pending>()
+  readonly #pending = new Map<number, PendingCall>()
   readonly #ended = new AbortController()
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
@@ -75,8 +78,8 @@ export class FileStore implements Store {
       shared: own === undefined,
       ages: systemClock.boot() !== '',
       notes: [
-        'For the processes of one machine, on a local disk: they see what another has appended within 50 ms.',
-        'Ages are known until the machine is booted again.',
+        'For the processes of one machine, on a local disk: a process sees what another one appended within 50 ms.',
+        'Ages are known until the machine reboots.',
       ],
     }
   }
@@ -86,20 +89,20 @@ export class FileStore implements Store {
   }
 
   async open(): Promise<Opened> {
-    if (this.#closing) throw closed()
-    assert(!this.#worker, 'a store is opened once')
+    if (this.#closing) throw storeClosed()
+    assert(!this.#worker, 'a store can be opened once')
     this.#worker = this.#start()
     const { head, snapshot } = await this.#ask('open').catch(async error => {
-      await this.#stop() // and may be tried again: an owner does not stay for ever
+      await this.#stop() // so that the caller can try again: an owner may have gone by then
       throw error
     })
     this.#opened = true
     return snapshot ? { head, snapshot: this.#readable(snapshot) } : { head }
   }
 
-  async append(entry: Uint8Array, after: Position): Promise<Appended> {
+  async append(record: Uint8Array, after: Position): Promise<Appended> {
     this.#assertOpen()
-    const copy = entry.slice() // ours to hand over: the caller may have to send the same bytes again
+    const copy = record.slice() // to transfer: the caller may have to send the same bytes again
     return this.#send('UNKNOWN', [copy.buffer], 'append', copy, after)
   }
 
@@ -130,12 +133,12 @@ export class FileStore implements Store {
     if (id === undefined) return 'older'
     let count = 0
     try {
-      for await (const chunk of inPiecesOf(CHUNK, bytes)) {
+      for await (const chunk of rechunk(CHUNK, bytes)) {
         this.#assertOpen()
         await this.#send('UNAVAILABLE', [chunk.buffer], 'putChunk', id, count++, chunk)
       }
     } catch (error) {
-      if (!this.#closing) await this.#ask('dropSnapshot', id).catch(() => {}) // else it is a leftover, taken away with a later snapshot
+      if (!this.#closing) await this.#ask('dropSnapshot', id).catch(() => {}) // else it is left over, and deleted with a later snapshot
       throw error
     }
     this.#assertOpen()
@@ -148,7 +151,7 @@ export class FileStore implements Store {
     return snapshot && this.#readable(snapshot)
   }
 
-  /** Where this owner serves, for those who are refused the file and can go there instead. */
+  /** Publishes where this owner serves the log, for processes that are refused the file and can connect there instead. */
   async announce(address: string): Promise<void> {
     this.#assertOpen()
     await this.#ask('announce', address)
@@ -162,26 +165,26 @@ export class FileStore implements Store {
   async #stop(): Promise<void> {
     if (!this.#worker) return
     for (const [id, { keepsAlive, reject }] of this.#pending) {
-      if (keepsAlive) continue // it is answered before the file is closed
+      if (keepsAlive) continue // answered before the file is closed
       this.#pending.delete(id)
-      reject(closed())
+      reject(storeClosed())
     }
     const worker = this.#worker
     const exited = new Promise<void>(resolve => worker.once('exit', () => resolve()))
-    await this.#ask('close').catch(() => worker.terminate()) // it never got as far as having a file to close
+    await this.#ask('close').catch(() => worker.terminate()) // it had no file to close yet
     worker.ref()
     await exited
   }
 
   #start(): Worker {
-    // How this process was started (`--input-type`, a loader) is no business of the thread.
-    const gate = new ExitMutex()
-    const worker = new Worker(workerFile(), { workerData: { ...this.#options, memory: gate.memory }, execArgv: [] })
-    worker.once('exit', lockAtExit(gate))
+    // The thread does not inherit how this process was started (`--input-type`, a loader).
+    const mutex = new ExitMutex()
+    const worker = new Worker(workerFile(), { workerData: { ...this.#options, memory: mutex.memory }, execArgv: [] })
+    worker.once('exit', lockAtExit(mutex))
     worker.unref()
     worker.on('message', ([id, done, value]: WorkerAnswer) => {
       const pending = this.#settled(id)
-      if (!pending) return // called off
+      if (!pending) return // cancelled
       if (done) pending.resolve(value as never)
       else pending.reject(new LeaseError(value.code, value.message, value))
     })
@@ -190,7 +193,7 @@ export class FileStore implements Store {
     return worker
   }
 
-  /** The thread is gone, and with it the answers to what was asked. */
+  /** The thread has ended, and pending requests will not be answered. */
   #lose(cause: unknown): void {
     this.#worker = undefined
     const message = `the thread that writes ${this.#options.path} has ended: ${String(cause ?? 'it was closed')}`
@@ -200,7 +203,7 @@ export class FileStore implements Store {
     }
     if (!this.#opened || this.#closing !== undefined) return
     this.#closing = Promise.resolve()
-    this.#ended.abort(new LeaseError('UNAVAILABLE', message, { cause })) // its lock on the file is gone with it
+    this.#ended.abort(new LeaseError('UNAVAILABLE', message, { cause })) // its lock on the file ended with it
   }
 
   #ask<C extends keyof Calls>(call: C, ...args: Arguments<C>): Promise<Result<C>> {
@@ -209,7 +212,7 @@ export class FileStore implements Store {
 
   #send<C extends keyof Calls>(ifLost: ErrorCode, transfer: ArrayBuffer[], call: C, ...args: Arguments<C>): Promise<Result<C>> {
     return new Promise<Result<C>>((resolve, reject) => {
-      if (!this.#worker) return reject(closed())
+      if (!this.#worker) return reject(storeClosed())
       const id = ++this.#requests
       this.#pending.set(id, { resolve, reject, keepsAlive: true, ifLost })
       if (this.#keepAlive++ === 0) this.#worker.ref()
@@ -217,14 +220,14 @@ export class FileStore implements Store {
     })
   }
 
-  #settled(id: number): Pending | undefined {
+  #settled(id: number): PendingCall | undefined {
     const pending = this.#pending.get(id)
     this.#pending.delete(id)
     if (pending?.keepsAlive && --this.#keepAlive === 0) this.#worker?.unref()
     return pending
   }
 
-  #readable({ id, position, age, chunks }: KeptSnapshot): Snapshot {
+  #readable({ id, position, age, chunks }: FileSnapshot): Snapshot {
     const chunk = async (number: number) => {
       this.#assertOpen()
       return this.#ask('chunk', id, number)
@@ -236,35 +239,12 @@ export class FileStore implements Store {
   }
 
   #assertOpen(): void {
-    if (this.#closing) throw closed()
-    if (!this.#opened) throw new LeaseError('UNAVAILABLE', `${this.#options.path} was not opened`)
+    if (this.#closing) throw storeClosed()
+    if (!this.#opened) throw storeNotOpened()
   }
 }
 
-/** The same bytes in pieces of one size, each in a buffer of its own: a snapshot of many small chunks is not as many transactions. */
-async function* inPiecesOf(size: number, chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array<ArrayBuffer>> {
-  let piece = new Uint8Array(size)
-  let filled = 0
-  for await (let chunk of chunks) {
-    while (chunk.length > 0) {
-      const taken = chunk.subarray(0, size - filled)
-      piece.set(taken, filled)
-      filled += taken.length
-      chunk = chunk.subarray(taken.length)
-      if (filled < size) continue
-      yield piece
-      piece = new Uint8Array(size)
-      filled = 0
-    }
-  }
-  if (filled > 0) yield piece.slice(0, filled)
-}
-
-/** Compiled, it lies beside this file. Node 20 runs no TypeScript on a thread: from source, it is the one that was built last. */
+/** The compiled file beside this one. Node 20 does not run TypeScript on a thread, so from source it is the last build. */
 function workerFile(): URL {
   return new URL(import.meta.url.endsWith('.ts') ? '../../../dist/store/file/worker.js' : './worker.js', import.meta.url)
-}
-
-function closed(): LeaseError {
-  return new LeaseError('UNAVAILABLE', 'the store was closed')
 }

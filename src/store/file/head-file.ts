@@ -1,9 +1,9 @@
 /**
  * The last acknowledged position, in a small file beside the log.
  *
- * SQLite takes a write-ahead file whose end cannot be read for one that was torn before it was acknowledged, and drops that end without a
- * word. This file says what had been acknowledged. It is written after each commit and never synced, so after a loss of power it may be
- * old: a log that ends before it has lost its tail, one that ends after it is as it should be.
+ * If the end of a write-ahead file cannot be read, SQLite assumes that it was never acknowledged, and silently drops it. This file records
+ * what was acknowledged. It is written after each commit and never synced, so after a power loss it may be old. A log that ends before this
+ * position has lost its tail. A log that ends after it is intact.
  */
 import { closeSync, constants, readSync, writeSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
@@ -18,7 +18,7 @@ export class HeadFile {
     this.#file = openPrivately(path, constants.O_RDWR | constants.O_CREAT)
   }
 
-  /** As `read`, without making the file when there is none. */
+  /** As `read`, without creating the file. */
   static read(path: string): number {
     if (mustBePrivate(path) === undefined) return 0
     const file = openPrivately(path, constants.O_RDONLY)
@@ -29,7 +29,7 @@ export class HeadFile {
     }
   }
 
-  /** The log must reach this index. 0 when nothing was written, or what was written cannot be read: then it knows nothing. */
+  /** The index that the log must reach; 0 if the file is empty or damaged, and therefore says nothing. */
   read(): number {
     return indexIn(this.#file)
   }
@@ -41,7 +41,7 @@ export class HeadFile {
     try {
       writeSync(this.#file, this.#record, 0, 20, 0)
     } catch {
-      // The commit stands without it; the next one writes it again.
+      // The commit is valid without it. The next commit writes it again.
     }
   }
 

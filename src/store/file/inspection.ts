@@ -1,10 +1,10 @@
 /**
- * Looks at a file before anything of ours may write to it, so that an open which is refused changes nothing.
+ * Inspects a file before SQLite may write to it, so that a refused open changes nothing.
  *
  * SQLite changes files that it merely opens. It deletes the write-ahead file of an empty database, it plays back the journal of another
- * program, and the connection that is closed last copies the write-ahead file into the database, even one that belongs to an earlier day of
- * it. So the header is read first. Then a log that has a write-ahead file, and that no process has open, is read to its end over links in a
- * folder of its own, by a connection without the right to write: neither the log nor what lies beside it is touched.
+ * program, and the last connection to close copies the write-ahead file into the database, even one from an older copy of the database. So
+ * the header is read first. Then a log that has a write-ahead file, and that no process has open, is read to its end by a read-only
+ * connection over links in a folder of its own: neither the log nor the files beside it are touched.
  */
 import {
   closeSync,
@@ -22,111 +22,111 @@ import {
 } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { type Clock, pause } from '../../clock.ts'
-import type { Database, Engine, Value } from './engine.ts'
+import type { Database, Engine, SqliteValue } from './engine.ts'
 import { damaged, isBusy } from './errors.ts'
 import { FileLock } from './file-lock.ts'
-import { decodeState, type Stamp, sumOfChunk, sumOfEntry, sumOfSnapshot, unsigned } from './record.ts'
+import { decodeState, type Stamp, sumOfChunk, sumOfRecord, sumOfSnapshot, unsigned } from './record.ts'
 import { APPLICATION, foreign, recognize, TABLES } from './schema.ts'
-import { CHUNKS } from './snapshots.ts'
+import { MAX_CHUNKS } from './snapshots.ts'
 
 const MAGIC = 'SQLite format 3\0'
 const HEADER = 100
-/** Behind the path: the folder of a process that looks. */
-const LOOKING = '-look-'
-/** So often in a row the lock must be taken without such a folder to be that of a process which uses the log. */
+/** After the path: the folder of a process that inspects the file. */
+const INSPECTING = '-look-'
+/** After this many attempts that found the lock taken but no such folder, the lock belongs to a process that uses the log. */
 const CERTAIN = 3
 
-export interface Inspected {
+export interface Inspection {
   readonly path: string
   readonly engine: Engine
   readonly clock: Clock
-  /** So many entries are known to have been acknowledged. */
+  /** The number of records that are known to have been acknowledged. */
   readonly acknowledged: number
-  /** How long, in ms, others are waited for. */
+  /** How long, in ms, to wait for other processes. */
   readonly timeout: number
 }
 
-/** Throws what is wrong with a file whose header is ours. Says whether every page of it was looked at. */
-export async function inspect(of: Inspected): Promise<'whole' | 'header'> {
-  const { path } = of
+/** Throws if a file with our header is damaged. Returns whether every page was checked, or only the header. */
+export async function inspect(inspection: Inspection): Promise<'whole' | 'header'> {
+  const { path } = inspection
   const [size, wal] = [sizeOf(path), sizeOf(`${path}-wal`)]
   if ((size ?? 0) === 0) {
-    if ((wal ?? 0) > 0) throw damaged(path, `it ${size === 0 ? 'is empty' : 'is missing'}, though ${path}-wal holds entries`)
+    if ((wal ?? 0) > 0) throw damaged(path, `it ${size === 0 ? 'is empty' : 'is missing'}, although ${path}-wal holds records`)
     return 'header'
   }
   if ((wal ?? 0) === 0) return 'header'
-  return (await alone(of, folder => overLinks(of, folder, db => verify(of, db)))) ? 'whole' : 'header'
+  return (await whileUnused(inspection, folder => overLinks(inspection, folder, db => verify(inspection, db)))) ? 'whole' : 'header'
 }
 
 /**
- * Has `look` do its work while no process has the file open, in a folder that exists for as long as the work may take. False when processes
- * have the file open: they have looked. One that looks itself has the lock as well, but also a folder, and it may yet refuse the file.
+ * Runs `look` while no process has the file open, in a folder that exists as long as the work takes. False if processes have the file open:
+ * they have inspected it. A process that is inspecting has the lock as well, but also a folder, and it may still refuse the file.
  */
-async function alone({ path, engine, clock, timeout }: Inspected, look: (folder: string) => void): Promise<boolean> {
+async function whileUnused({ path, engine, clock, timeout }: Inspection, look: (folder: string) => void): Promise<boolean> {
   const began = clock.now()
   for (let unseen = 0; ; ) {
-    const folder = mkdtempSync(`${path}${LOOKING}`)
+    const folder = mkdtempSync(`${path}${INSPECTING}`)
     try {
       if (sizeOf(`${path}-owner`) === undefined) {
         if (isOpen(path)) return false
         look(folder)
         return true
       }
-      const grip = new FileLock(engine, `${path}-owner`, true)
+      const lock = new FileLock(engine, `${path}-owner`, true)
       try {
-        grip.take()
+        lock.take()
         look(folder)
         return true
       } catch (error) {
         if (!isBusy(error)) throw error
       } finally {
-        grip.release()
+        lock.release()
       }
     } finally {
       rmSync(folder, { recursive: true, force: true })
     }
-    unseen = othersLook(path) ? 0 : unseen + 1
+    unseen = othersInspect(path) ? 0 : unseen + 1
     // A process in another container cannot be seen.
     if (isOpen(path) || unseen === CERTAIN || clock.now() - began > timeout) return false
     await pause(clock, 5)
   }
 }
 
-function othersLook(path: string): boolean {
-  return readdirSync(dirname(path)).some(name => name.startsWith(`${basename(path)}${LOOKING}`))
+function othersInspect(path: string): boolean {
+  return readdirSync(dirname(path)).some(name => name.startsWith(`${basename(path)}${INSPECTING}`))
 }
 
-/** Each connection to a log has a lock on the index of its write-ahead file. One that looks over links has an index of its own. */
+/** Each connection to a log has a lock on the index of its write-ahead file. An inspection over links has an index of its own. */
 function isOpen(path: string): boolean {
-  return openBy([`${path}-shm`]) !== 'nobody'
+  return lockedBy([`${path}-shm`]) !== 'none'
 }
 
-/** Who has a lock on one of the files. */
-function openBy(files: readonly [...string[], index: string]): 'us' | 'others' | 'nobody' {
+/** Which processes have a lock on one of the files. */
+function lockedBy(files: readonly [...string[], index: string]): 'self' | 'others' | 'none' {
   const found = files.map(file => lstatSync(file, { throwIfNoEntry: false })?.ino)
   let locks: string
   let me: number
   try {
     locks = readFileSync('/proc/locks', 'latin1')
-    me = Number(readlinkSync('/proc/self')) // as this list knows us: it may be that of another pid namespace
+    me = Number(readlinkSync('/proc/self')) // our pid in this list: it may be that of another pid namespace
   } catch {
-    // No such list on this system. The index is removed with the last connection, unless that crashed.
-    return found.at(-1) === undefined ? 'nobody' : 'us'
+    // This system has no such list. The last connection removes the index, unless it crashed.
+    return found.at(-1) === undefined ? 'none' : 'self'
   }
   // 1: POSIX  ADVISORY  READ 12350 fe:00:10002488 128 128
   const pids = locks.split('\n').flatMap(line => {
     const [, pid, inode] = /\s(-?\d+) \w+:\w+:(\d+) /.exec(line) ?? []
     return found.includes(Number(inode)) ? [Number(pid)] : []
   })
-  return pids.includes(me) ? 'us' : pids.length > 0 ? 'others' : 'nobody'
+  return pids.includes(me) ? 'self' : pids.length > 0 ? 'others' : 'none'
 }
 
 /**
- * Throws when the header says that it is not ours. `acknowledged` is asked for then: a file that was ours once is damaged.
- * A file that this process has open is known to be ours, and to open and close it once more would release SQLite's locks on it.
+ * Throws if the header is not that of a log of ours. `acknowledged` is called then: a file that was ours once is damaged.
+ * A file that this process has open is known to be ours. Opening and closing it once more would release SQLite's locks on it.
  */
 export function readHeader(path: string, acknowledged: () => number): void {
-  if ((sizeOf(path) ?? 0) === 0 || openBy([path, `${path}-shm`]) === 'us') return
+  if ((sizeOf(path) ?? 0) === 0 || lockedBy([path, `${path}-shm`]) === 'self') return
   const header = Buffer.alloc(HEADER)
   const file = openSync(path, constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0))
   let length: number
@@ -140,7 +140,7 @@ export function readHeader(path: string, acknowledged: () => number): void {
     if (application === APPLICATION) throw damaged(path, 'its header is not that of a database')
     throw foreign(path, 'no database', acknowledged())
   }
-  // A log without an application has crashed in the moment of its creation: it has no table yet, or it has its tables in the write-ahead file.
+  // A log without an application id comes from a crash during its creation: it has no tables yet, or has them in the write-ahead file.
   if (application !== APPLICATION && (application !== 0 || pages(header) > 1))
     throw foreign(path, 'a database of another program', acknowledged())
 }
@@ -149,7 +149,7 @@ function pages(header: Buffer): number {
   return header.readUInt32BE(28)
 }
 
-function overLinks({ path, engine }: Inspected, folder: string, look: (db: Database) => void): void {
+function overLinks({ path, engine }: Inspection, folder: string, look: (db: Database) => void): void {
   const there = join(folder, 'log')
   for (const side of ['', '-wal']) linkOrCopy(`${path}${side}`, `${there}${side}`)
   const db = new engine.DatabaseSync(there, { timeout: 0, readOnly: true })
@@ -168,8 +168,8 @@ function linkOrCopy(from: string, to: string): void {
   }
 }
 
-/** Everything that a replica reads when it opens the log. */
-function verify({ path, acknowledged }: Inspected, db: Database): void {
+/** Checks everything that a replica reads when it opens the log. */
+function verify({ path, acknowledged }: Inspection, db: Database): void {
   const rows = reader(db)
   const one = (sql: string) => rows(sql)[0]?.[0]
   const described = {
@@ -179,24 +179,24 @@ function verify({ path, acknowledged }: Inspected, db: Database): void {
     tables: rows(TABLES).map(([sql]) => String(sql)),
   }
   if (recognize(path, described, acknowledged) === 'empty') return
-  const wrong = one('select quick_check from pragma_quick_check')
-  if (wrong !== 'ok') throw damaged(path, String(wrong))
+  const result = one('select quick_check from pragma_quick_check')
+  if (result !== 'ok') throw damaged(path, String(result))
   const bytes = one('select bytes from state where one = 1')
   const state = bytes instanceof Uint8Array ? decodeState(bytes) : undefined
   if (!state) throw damaged(path, 'its state does not match its checksum')
   const { head, floor, snapshot } = state
-  if (acknowledged > head.index) throw damaged(path, `it ends at ${head.index}, though ${acknowledged} was acknowledged`)
+  if (acknowledged > head.index) throw damaged(path, `it ends at ${head.index}, although ${acknowledged} was acknowledged`)
 
   let last = { index: floor.index, nonce: floor.nonce }
-  const entries = `select idx, cast(nonce as text), boot, stamp, bytes, sum from entry where idx > ${floor.index} and idx <= ${head.index} order by idx`
-  rows(entries, ([idx, nonce, boot, at, bytes, sum]) => {
+  const records = `select idx, cast(nonce as text), boot, stamp, bytes, sum from entry where idx > ${floor.index} and idx <= ${head.index} order by idx`
+  rows(records, ([idx, nonce, boot, at, bytes, sum]) => {
     last = { index: last.index + 1, nonce: unsigned(BigInt(String(nonce))) }
-    if (Number(idx) !== last.index) throw damaged(path, `entry ${last.index} is missing`)
-    if (Number(sum) !== sumOfEntry(last, stampOf(boot, at), blob(bytes)))
-      throw damaged(path, `entry ${last.index} does not match its checksum`)
+    if (Number(idx) !== last.index) throw damaged(path, `record ${last.index} is missing`)
+    if (Number(sum) !== sumOfRecord(last, stampOf(boot, at), blob(bytes)))
+      throw damaged(path, `record ${last.index} does not match its checksum`)
   })
-  if (last.index !== head.index) throw damaged(path, `entry ${last.index + 1} is missing`)
-  if (last.nonce !== head.nonce) throw damaged(path, `entry ${head.index} is another`)
+  if (last.index !== head.index) throw damaged(path, `record ${last.index + 1} is missing`)
+  if (last.nonce !== head.nonce) throw damaged(path, `record ${head.index} is another one`)
   if (snapshot !== 0) verifySnapshot(path, snapshot, rows)
 }
 
@@ -208,24 +208,27 @@ function verifySnapshot(path: string, id: number, rows: Rows): void {
   if (Number(sum) !== sumOfSnapshot(id, position, stampOf(boot, at), Number(chunks)))
     throw damaged(path, `snapshot ${id} does not match its checksum`)
   let number = 0
-  rows(`select id, bytes, sum from chunk where id >= ${id * CHUNKS} and id < ${(id + 1) * CHUNKS} order by id`, ([chunk, bytes, sum]) => {
-    const expected = id * CHUNKS + number
-    if (Number(chunk) !== expected) throw damaged(path, `part ${number} of snapshot ${id} is missing`)
-    if (Number(sum) !== sumOfChunk(expected, blob(bytes)))
-      throw damaged(path, `part ${number} of snapshot ${id} does not match its checksum`)
-    number++
-  })
+  rows(
+    `select id, bytes, sum from chunk where id >= ${id * MAX_CHUNKS} and id < ${(id + 1) * MAX_CHUNKS} order by id`,
+    ([chunk, bytes, sum]) => {
+      const expected = id * MAX_CHUNKS + number
+      if (Number(chunk) !== expected) throw damaged(path, `part ${number} of snapshot ${id} is missing`)
+      if (Number(sum) !== sumOfChunk(expected, blob(bytes)))
+        throw damaged(path, `part ${number} of snapshot ${id} does not match its checksum`)
+      number++
+    },
+  )
   if (number !== Number(chunks)) throw damaged(path, `part ${number} of snapshot ${id} is missing`)
 }
 
-type Rows = (sql: string, each?: (row: Value[]) => void) => Value[][]
+type Rows = (sql: string, each?: (row: SqliteValue[]) => void) => SqliteValue[][]
 
 /**
- * Reads without a prepared statement: one that is not collected yet would keep its connection open, and with it the index of the write-ahead
- * file that lies in our folder. A later connection of this process would then use that index, which no other process knows.
+ * Reads without a prepared statement. A statement that is not garbage-collected yet would keep its connection open, and with it the index of
+ * the write-ahead file in our folder. A later connection of this process would then use that index, which no other process sees.
  */
 function reader(db: Database): Rows {
-  let take: (row: Value[]) => void
+  let take: (row: SqliteValue[]) => void
   let thrown: unknown
   db.function('leasehold_row', { varargs: true }, (...row) => {
     try {
@@ -236,7 +239,7 @@ function reader(db: Database): Rows {
     return null
   })
   return (sql, each) => {
-    const found: Value[][] = []
+    const found: SqliteValue[][] = []
     take = each ?? (row => void found.push(row))
     thrown = undefined
     const [columns, rest] = split(sql)
@@ -251,11 +254,11 @@ function split(sql: string): [columns: string, rest: string] {
   return [sql.slice('select '.length, from), sql.slice(from + 1)]
 }
 
-function stampOf(boot: Value | undefined, at: Value | undefined): Stamp {
+function stampOf(boot: SqliteValue | undefined, at: SqliteValue | undefined): Stamp {
   return { boot: String(boot), at: Number(at) }
 }
 
-function blob(value: Value | undefined): Uint8Array {
+function blob(value: SqliteValue | undefined): Uint8Array {
   return value instanceof Uint8Array ? value : new Uint8Array()
 }
 

@@ -1,17 +1,17 @@
-/** Other processes of this machine, as /proc tells of them. Only for naming them to people: what decides is the lock they hold. */
+/** Other processes of this machine, as /proc lists them. Only for messages: the locks they hold decide. */
 import { readFileSync, readlinkSync, statSync } from 'node:fs'
 
-export interface Started {
+export interface ProcessId {
   readonly pid: number
-  /** When it was started, in ticks of this boot: a pid alone may be another's by now. Empty where that cannot be known. */
+  /** When the process was started, in ticks of this boot: a pid alone may have been reused. Empty if it cannot be known. */
   readonly started: string
 }
 
-export function thisProcess(): Started {
+export function thisProcess(): ProcessId {
   return { pid: process.pid, started: stat(process.pid)?.started ?? '' }
 }
 
-export function alive({ pid, started }: Started): boolean {
+export function alive({ pid, started }: ProcessId): boolean {
   if (started) return stat(pid)?.started === started
   try {
     process.kill(pid, 0)
@@ -21,10 +21,10 @@ export function alive({ pid, started }: Started): boolean {
   }
 }
 
-/** The one that the machine was booted with. */
+/** The pid namespace that the machine was booted with. */
 const FIRST_PID_NAMESPACE = 'pid:[4026531836]'
 
-/** In which namespace our pids mean something; empty for the machine's own, and where there are none. */
+/** The pid namespace of this process; empty for the machine's first one, and on systems without namespaces. */
 export function pidNamespace(): string {
   try {
     const name = readlinkSync('/proc/self/ns/pid')
@@ -44,7 +44,7 @@ export function describe(pid: number): string {
   return command ? `process ${pid} (${command})` : `process ${pid}`
 }
 
-/** Who holds a write lock on a byte of `file` between `first` and `last`. */
+/** The pids of processes that hold a write lock on a byte of `file` between `first` and `last`. */
 export function lockers(file: string, first: number, last: number): number[] {
   const inode = statSync(file, { throwIfNoEntry: false })?.ino
   const pids = (read('/proc/locks') ?? '').split('\n').flatMap(line => {

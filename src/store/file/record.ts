@@ -1,23 +1,23 @@
-/** What stands in the rows, and the checksums that go with it. SQLite has none of its own. */
+/** The encoding of the rows, and their checksums: SQLite has none of its own. */
 import { crc32 } from 'node:zlib'
 import type { Clock } from '../../clock.ts'
 import type { Position } from '../../store.ts'
 
-/** The hub of a log, in one row that every transaction reads. */
-export interface LogState {
-  /** Changes with whoever may use the log: an owner, or those who share it. */
+/** The state of a log, in one row that every transaction reads. */
+export interface FileLogState {
+  /** Changes whenever the log gets an owner, or becomes shared again. */
   readonly epoch: number
-  /** The last entry. */
+  /** The last record. */
   readonly head: Position
-  /** The last entry no longer kept. */
+  /** The last record that was trimmed. */
   readonly floor: Position
-  /** The snapshot in force; 0 when there is none. */
+  /** The id of the snapshot in force; 0 if there is none. */
   readonly snapshot: number
-  /** Which user owns it; 0 when it is shared. */
+  /** The row of the user who owns the log; 0 if it is shared. */
   readonly owner: number
 }
 
-export function encodeState({ epoch, head, floor, snapshot, owner }: LogState): Uint8Array {
+export function encodeState({ epoch, head, floor, snapshot, owner }: FileLogState): Uint8Array {
   const bytes = Buffer.allocUnsafe(60)
   bytes.writeDoubleLE(epoch, 0)
   bytes.writeDoubleLE(head.index, 8)
@@ -30,8 +30,8 @@ export function encodeState({ epoch, head, floor, snapshot, owner }: LogState): 
   return bytes
 }
 
-/** Undefined when it does not match its checksum. */
-export function decodeState(bytes: Uint8Array): LogState | undefined {
+/** Undefined if the bytes do not match their checksum. */
+export function decodeState(bytes: Uint8Array): FileLogState | undefined {
   if (bytes.length !== 60) return undefined
   const view = Buffer.from(bytes.buffer, bytes.byteOffset, 60)
   if (view.readUInt32LE(56) !== crc32(view.subarray(0, 56))) return undefined
@@ -46,7 +46,7 @@ export function decodeState(bytes: Uint8Array): LogState | undefined {
 
 const fixed = Buffer.alloc(24)
 
-export function sumOfEntry({ index, nonce }: Position, { boot, at }: Stamp, bytes: Uint8Array): number {
+export function sumOfRecord({ index, nonce }: Position, { boot, at }: Stamp, bytes: Uint8Array): number {
   fixed.writeDoubleLE(index, 0)
   fixed.writeBigUInt64LE(nonce, 8)
   fixed.writeDoubleLE(at, 16)
@@ -71,12 +71,12 @@ export function stamp(clock: Clock): Stamp {
   return { boot: clock.boot(), at: clock.now() }
 }
 
-/** Only moments of the same boot can be compared; of any other we know nothing. */
+/** Only times of the same boot can be compared. 0 for any other. */
 export function age({ boot, at }: Stamp, now: Stamp): number {
   return boot === now.boot && boot !== '' ? Math.max(0, now.at - at) : 0
 }
 
-/** SQLite's integers are signed. */
+/** The nonce as a signed integer, as SQLite stores it. */
 export function signed(nonce: bigint): bigint {
   return BigInt.asIntN(64, nonce)
 }

@@ -1,14 +1,14 @@
-/** What our tables are, and what a file says of itself: is it ours, and of a version that we know? */
+/** The tables of the log, and the check whether a file is a log of ours in a known version. */
 import { LeaseError } from '../../errors.ts'
 import { damaged } from './errors.ts'
 
-/** 'Leas', in the header of the file: SQLite keeps a place for it. */
+/** 'Leas', the application id in SQLite's file header. */
 export const APPLICATION = 0x4c656173
 export const VERSION = 1
 export const SCHEMA = [
   'CREATE TABLE state (one INTEGER PRIMARY KEY, bytes BLOB NOT NULL)',
   'CREATE TABLE entry (idx INTEGER PRIMARY KEY, nonce INTEGER NOT NULL, boot TEXT NOT NULL, stamp REAL NOT NULL, bytes BLOB NOT NULL, sum INTEGER NOT NULL)',
-  // Complete once it has no writer any more.
+  // A snapshot is complete once its writer is 0.
   'CREATE TABLE snapshot (id INTEGER PRIMARY KEY AUTOINCREMENT, idx INTEGER NOT NULL, nonce INTEGER NOT NULL, boot TEXT NOT NULL, stamp REAL NOT NULL, chunks INTEGER NOT NULL, writer INTEGER NOT NULL, sum INTEGER NOT NULL)',
   'CREATE TABLE chunk (id INTEGER PRIMARY KEY, bytes BLOB NOT NULL, sum INTEGER NOT NULL)',
   'CREATE TABLE user (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, started TEXT NOT NULL, boot TEXT NOT NULL, host TEXT NOT NULL, name TEXT NOT NULL, since INTEGER NOT NULL, address TEXT NOT NULL)',
@@ -18,19 +18,19 @@ export interface Described {
   readonly application: number
   readonly version: number
   readonly vacuum: number
-  /** The statements that made the tables, in their order. */
+  /** The statements that created the tables, in order. */
   readonly tables: readonly string[]
 }
 
 export const TABLES = "select sql from sqlite_master where name not like 'sqlite_%' order by rowid"
 
 /**
- * Throws unless it is ours and as we made it. `empty`: nothing was ever written, so it may become ours.
- * `acknowledged`: so many entries are known to have stood in it.
+ * Throws unless the file is ours and unchanged. `empty`: nothing was ever written, so the tables can be created.
+ * `acknowledged`: the number of records that are known to have been in it.
  */
 export function recognize(path: string, found: Described, acknowledged: number): 'ours' | 'empty' {
   if (found.application === 0 && found.version === 0 && found.tables.length === 0) {
-    if (acknowledged > 0) throw damaged(path, `it is empty, though ${acknowledged} entries were acknowledged`)
+    if (acknowledged > 0) throw damaged(path, `it is empty, although ${acknowledged} records were acknowledged`)
     return 'empty'
   }
   if (found.application !== APPLICATION) throw foreign(path, 'a database of another program', acknowledged)
@@ -38,15 +38,14 @@ export function recognize(path: string, found: Described, acknowledged: number):
     const message = `${path} was written by a newer Leasehold (format ${found.version}; this one knows ${VERSION}): use that one`
     throw new LeaseError('UNSUPPORTED', message, { facts: { path, reason: 'newer', version: found.version } })
   }
-  if (found.version < VERSION || found.vacuum !== 0 || found.tables.join() !== SCHEMA.join())
-    throw damaged(path, 'its tables are not those that were made')
+  if (found.version < VERSION || found.vacuum !== 0 || found.tables.join() !== SCHEMA.join()) throw damaged(path, 'its tables were changed')
   return 'ours'
 }
 
-/** A file that was ours, as what lies beside it shows, is damaged. Of any other we say only that it is not ours. */
+/** A file that was ours, as the files beside it show, is damaged. Any other file is reported as foreign. */
 export function foreign(path: string, what: string, acknowledged: number): LeaseError {
-  if (acknowledged > 0) return damaged(path, `it is ${what}, though ${acknowledged} entries were acknowledged`)
-  return new LeaseError('INVALID', `${path} is not a Leasehold file, but ${what}: name another file`, {
+  if (acknowledged > 0) return damaged(path, `it is ${what}, although ${acknowledged} records were acknowledged`)
+  return new LeaseError('INVALID', `${path} is not a Leasehold file, but ${what}: choose another file`, {
     facts: { path, reason: 'foreign' },
   })
 }

@@ -1,8 +1,8 @@
 /**
- * The thread a file store does its waiting on: SQLite blocks while it syncs, and the main loop must not.
+ * The worker thread of a file store: SQLite blocks while it syncs, and the main loop must not.
  *
- * A request is answered by one message. A read that waits is answered when there is something to read: our own appends tell us at once,
- * those of other processes are looked for often enough to be seen within 50 ms.
+ * Each request is answered by one message. A read that waits is answered when there is a record: at once after an append of this process,
+ * and by polling after one of another process, often enough to see it within 50 ms.
  */
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock as clock } from '../../clock.ts'
@@ -13,21 +13,21 @@ import { ExitMutex, locked } from './exit-mutex.ts'
 import type { WorkerAnswer, WorkerRequest } from './file.ts'
 import { FileLog, type FileLogOptions } from './log.ts'
 
-/** Between two looks, in ms: while others are busy, and when nothing has come for a second. */
-const [OFTEN, SELDOM] = [8, 20]
-const QUIET = 1_000
-/** Smaller ones are copied sooner than handed over. */
+/** Poll intervals, in ms: while other processes append, and when the log has not changed for `IDLE_AFTER`. */
+const [POLL_BUSY, POLL_IDLE] = [8, 20]
+const IDLE_AFTER = 1_000
+/** Smaller buffers are copied faster than transferred. */
 const LARGE = 16_384
 
 const port = parentPort!
 const waiting = new Map<number, Position>()
-let looking = false
-let lastMoved = clock.now()
+let polling = false
+let lastChange = clock.now()
 
-process.removeAllListeners('warning') // Node calls its SQLite experimental, on the standard error of whoever uses us
+process.removeAllListeners('warning') // Node prints to stderr that its SQLite is experimental
 const { memory, ...options } = workerData as Omit<FileLogOptions, 'engine'> & { readonly memory: SharedArrayBuffer }
 const opening = load(new ExitMutex(memory)).then(engine => new FileLog({ ...options, engine }))
-opening.catch(() => {}) // told to whoever asks first
+opening.catch(() => {}) // the first request reports it
 let log: FileLog | undefined
 
 port.on('message', (request: WorkerRequest) => {
@@ -43,14 +43,14 @@ port.on('message', (request: WorkerRequest) => {
     )
 })
 
-const LATER = Symbol('answered when there is something')
+const LATER = Symbol('answered when there is a record')
 
-/** Not `async` where it matters: an append is begun in the turn its message came. */
+/** Not `async`: an append must begin in the same turn as its message. */
 function perform(request: WorkerRequest): Promise<unknown> {
   if (!log) return start(request)
   switch (request[1]) {
     case 'append':
-      return log.append(request[2], request[3]).finally(() => lookAgain())
+      return log.append(request[2], request[3]).finally(() => answerWaiting())
     case 'read':
       return log.read(request[2])
     case 'wait':
@@ -78,12 +78,12 @@ function perform(request: WorkerRequest): Promise<unknown> {
   }
 }
 
-async function load(gate: ExitMutex): Promise<Engine> {
-  gate.enter()
+async function load(mutex: ExitMutex): Promise<Engine> {
+  mutex.lock()
   try {
-    return locked(await loadEngine(), gate)
+    return locked(await loadEngine(), mutex)
   } finally {
-    gate.leave()
+    mutex.unlock()
   }
 }
 
@@ -93,62 +93,62 @@ async function start(request: WorkerRequest): Promise<unknown> {
 }
 
 async function wait(log: FileLog, id: number, after: Position): Promise<Read | typeof LATER> {
-  waiting.set(id, after) // before we look: it may be called off meanwhile
+  waiting.set(id, after) // before the read: the wait may be cancelled meanwhile
   const read = await log.read(after)
-  if (!waiting.has(id) || !isSomething(read)) {
-    look(log)
+  if (!waiting.has(id) || !isAnswer(read)) {
+    poll(log)
     return LATER
   }
   waiting.delete(id)
   return read
 }
 
-/** Looks for news until nobody waits. */
-function look(log: FileLog): void {
-  if (looking || waiting.size === 0) return
-  looking = true
-  clock.after(clock.now() - lastMoved > QUIET ? SELDOM : OFTEN, () => {
-    looking = false
+/** Polls the file while a read waits. */
+function poll(log: FileLog): void {
+  if (polling || waiting.size === 0) return
+  polling = true
+  clock.after(clock.now() - lastChange > IDLE_AFTER ? POLL_IDLE : POLL_BUSY, () => {
+    polling = false
     try {
       if (log.moved()) {
-        lastMoved = clock.now()
-        lookAgain()
+        lastChange = clock.now()
+        answerWaiting()
       }
     } catch (error) {
       for (const id of waiting.keys()) refuse(id, error)
       waiting.clear()
     }
-    look(log)
+    poll(log)
   })
 }
 
-function lookAgain(): void {
+function answerWaiting(): void {
   for (const [id, after] of waiting) {
     log!.read(after).then(
-      read => isSomething(read) && waiting.delete(id) && answer(id, read),
+      read => isAnswer(read) && waiting.delete(id) && answer(id, read),
       error => waiting.delete(id) && refuse(id, error),
     )
   }
 }
 
-function isSomething(read: Read): boolean {
-  return read.kind !== 'entries' || read.entries.length > 0
+function isAnswer(read: Read): boolean {
+  return read.kind !== 'records' || read.records.length > 0
 }
 
 async function keep(log: FileLog, id: number, at: Position, chunks: number): Promise<'kept' | 'older'> {
   const kept = await log.keepSnapshot(id, at, chunks)
-  log.tidy().catch(() => {}) // the next one tries again
+  log.tidy().catch(() => {}) // the next snapshot tries again
   return kept
 }
 
 async function close(log: FileLog): Promise<void> {
   waiting.clear()
   await log.close()
-  clock.soon(() => port.close()) // after the answer has left
+  clock.soon(() => port.close()) // after the answer was sent
 }
 
 function answer(id: number, value: unknown): void {
-  port.postMessage([id, true, value] satisfies WorkerAnswer, large(value))
+  port.postMessage([id, true, value] satisfies WorkerAnswer, transferable(value))
 }
 
 function refuse(id: number, error: unknown): void {
@@ -157,9 +157,9 @@ function refuse(id: number, error: unknown): void {
   port.postMessage([id, false, { code, message, facts, cause }] satisfies WorkerAnswer)
 }
 
-/** What is handed over instead of copied. */
-function large(value: unknown): ArrayBuffer[] {
+/** Buffers to transfer instead of copy. */
+function transferable(value: unknown): ArrayBuffer[] {
   if (value instanceof Uint8Array) return [value.buffer as ArrayBuffer]
-  const { entries, missed = entries } = (value ?? {}) as { entries?: { bytes: Uint8Array }[]; missed?: { bytes: Uint8Array }[] }
+  const { records, missed = records } = (value ?? {}) as { records?: { bytes: Uint8Array }[]; missed?: { bytes: Uint8Array }[] }
   return (missed ?? []).filter(({ bytes }) => bytes.length >= LARGE).map(({ bytes }) => bytes.buffer as ArrayBuffer)
 }

@@ -1,79 +1,26 @@
-/** The driver `pg`. */
+/** The store's driver on npm `pg`. */
 import type { PoolClient, QueryArrayConfig } from 'pg'
-import { LeaseError } from '../../errors.ts'
+import { driverMissing } from '../driver-package.ts'
 import {
-  bufferOf,
   type ConnectionSettings,
-  type Driver,
   isAnswer,
-  type Listening,
+  type ListeningConnection,
   type NotificationListener,
   NotSent,
-  type Row,
+  PG,
+  type PostgresDriver,
+  type PostgresRow,
+  type PostgresValue,
   SCRIPT_TIMEOUT,
-  type Value,
-  within,
+  withTimeout,
 } from './driver.ts'
+import { inText, type PgClient, type PgConnection, type PgPool, type PgQuery } from './pg-client.ts'
 import { PreparedConnection } from './prepared-connection.ts'
 
-export interface PgResult {
-  readonly rows: readonly Row[]
-}
-
-export interface PgQuery {
-  readonly text: string
-  readonly values?: unknown[]
-  readonly rowMode?: 'array'
-  readonly name?: string
-  readonly types?: Parsers
-}
-
-/** Instead of the parsers of the application. */
-interface Parsers {
-  getTypeParser(): (value: string | Buffer) => string
-}
-
-const verbatim = (value: string | Buffer) => value.toString()
-const types: Parsers = { getTypeParser: () => verbatim }
-
-/** A query whose values come as the engine writes them, see Row. */
-export function inText(text: string, values?: readonly Value[]): PgQuery {
-  return { text, rowMode: 'array', types, ...(values !== undefined && { values: values.map(bufferOf) }) }
-}
-
-export interface PgConnection {
-  query(config: PgQuery): Promise<PgResult>
-  on(event: 'error', listener: (error: Error) => void): unknown
-  removeListener(event: 'error', listener: (error: Error) => void): unknown
-}
-
-/** A `Pool` of `pg`. */
-export interface PgPool {
-  connect(then: (error: Error | undefined, connection: PgConnection | undefined, release: (destroy?: boolean) => void) => void): void
-  end(): Promise<void>
-  readonly options: object
-}
-
-/** A connection of its own, beside the pool. */
-export interface PgClient {
-  readonly processID: number | null
-  connect(): Promise<unknown>
-  end(): Promise<void>
-  ref(): void
-  unref(): void
-  query(config: PgQuery): Promise<PgResult>
-  query(config: PgQuery, done: (error: Error | null, result: PgResult) => void): void
-  on(event: 'error' | 'end', listener: () => void): unknown
-  on(event: 'notification', listener: (message: { readonly channel: string; readonly payload?: string }) => void): unknown
-}
-
-/** Idle connections keep no process alive. */
+/** A pool whose idle connections do not keep the process alive. */
 export async function pgPool(url: string, { timeout }: Pick<ConnectionSettings, 'timeout'>): Promise<PgPool> {
   const pg = await import('pg').catch(cause => {
-    throw new LeaseError('UNSUPPORTED', 'postgres:// needs the package pg, which is not installed here: npm install pg', {
-      cause,
-      facts: { package: 'pg' },
-    })
+    throw driverMissing(PG, cause)
   })
   const pool = new pg.default.Pool({
     connectionString: url,
@@ -84,13 +31,13 @@ export async function pgPool(url: string, { timeout }: Pick<ConnectionSettings, 
     application_name: 'leasehold',
     verify: refuseStandby,
   })
-  pool.on('error', () => {}) // an idle connection was lost: the next one is made when it is needed
+  pool.on('error', () => {}) // an idle connection was lost: the pool connects again when needed
   return pool
 }
 
-/** A standby tells how the log ended a while ago. No server becomes one under an open connection. */
+/** The log on a standby is out of date. A server does not become a standby under an open connection. */
 function refuseStandby(client: PoolClient, done: (error?: Error) => void): void {
-  const ignore = () => {} // nobody else listens yet, and an event nobody listens to would end the process
+  const ignore = () => {} // the pool does not listen yet, and an error event without a listener would end the process
   client.on('error', ignore)
   const standby = inText('select pg_is_in_recovery()::text') as unknown as QueryArrayConfig
   client.query<[string]>(standby, (error: Error | null, result) => {
@@ -100,19 +47,19 @@ function refuseStandby(client: PoolClient, done: (error?: Error) => void): void 
   })
 }
 
-export class PgDriver implements Driver {
+export class PgDriver implements PostgresDriver {
   readonly #pool: PgPool
   readonly #own: boolean
   readonly #settings: ConnectionSettings
 
-  /** `own`: the pool is ended with this. */
+  /** `own`: disposing of the driver ends the pool. */
   constructor(pool: PgPool, { own, ...settings }: ConnectionSettings & { readonly own: boolean }) {
     this.#pool = pool
     this.#own = own
     this.#settings = settings
   }
 
-  async run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+  async run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
     return (await this.#on(client => client.query(inText(text, values)))).rows
   }
 
@@ -122,26 +69,26 @@ export class PgDriver implements Driver {
 
   async #on<T>(work: (client: PgConnection) => Promise<T>, timeout = this.#settings.timeout): Promise<T> {
     const connecting = this.#connection()
-    const { connection, release } = await within(this.#settings, connecting).catch(cause => {
-      connecting.then(late => late.release()).catch(() => {}) // nobody waits for it any more
+    const { connection, release } = await withTimeout(this.#settings, connecting).catch(cause => {
+      connecting.then(late => late.release()).catch(() => {}) // too late
       throw new NotSent('no connection', { cause })
     })
-    let whole = false
+    let reusable = false
     try {
-      const result = await within({ ...this.#settings, timeout }, work(connection))
-      whole = true
+      const result = await withTimeout({ ...this.#settings, timeout }, work(connection))
+      reusable = true
       return result
     } catch (error) {
-      whole = isAnswer(error)
+      reusable = isAnswer(error)
       throw error
     } finally {
-      release(!whole) // what may still be answered is not to be used for anything else
+      release(!reusable) // a late answer must not be taken for that of the next statement
     }
   }
 
   /**
-   * A connection that breaks says so with an event, and one that nobody listens to ends the process. So we listen within the callback: a greeting
-   * and a goodbye may come in one piece, and then a promise would be too late.
+   * A connection that breaks emits an error event, which ends the process if it has no listener. So the listener is added within the
+   * callback: the server's first message and its end may arrive together, and a promise would then be too late.
    */
   #connection(): Promise<{ readonly connection: PgConnection; readonly release: (destroy?: boolean) => void }> {
     return new Promise((resolve, reject) => {
@@ -158,10 +105,10 @@ export class PgDriver implements Driver {
     })
   }
 
-  async listen(channel: string, { heard, lost, greeting }: NotificationListener): Promise<Listening> {
+  async listen(channel: string, { notified, lost, greeting }: NotificationListener): Promise<ListeningConnection> {
     const { Client, options } = this.#pool as PgPool & { readonly Client?: new (options: object) => PgClient }
-    if (Client === undefined) throw new NotSent('this pool does not say how to make a connection of its own')
-    const client = new Client(options) // the object itself: a copy would be without the password, which is hidden in it
+    if (Client === undefined) throw new NotSent('this pool does not offer a Client to make a connection with')
+    const client = new Client(options) // the object itself: the password is not enumerable, and a copy would lack it
     let over = false
     const end = () => {
       if (over) return
@@ -171,26 +118,26 @@ export class PgDriver implements Driver {
     client.on('error', end)
     client.on('end', end)
     client.on('notification', message => {
-      if (message.channel === channel) heard(message.payload ?? '')
+      if (message.channel === channel) notified(message.payload ?? '')
     })
-    const line = new PreparedConnection(client, this.#settings, end)
+    const prepared = new PreparedConnection(client, this.#settings, end)
     const close = async () => {
       over = true
-      await line.end()
-      // A peer that is silent would never let us go politely.
-      await within({ ...this.#settings, timeout: 100 }, client.end()).catch(() => destroy(client))
+      await prepared.end()
+      // A silent server would never answer the goodbye.
+      await withTimeout({ ...this.#settings, timeout: 100 }, client.end()).catch(() => destroy(client))
     }
-    const query = (config: PgQuery) => within(this.#settings, client.query(config))
+    const query = (config: PgQuery) => withTimeout(this.#settings, client.query(config))
     try {
-      await within(this.#settings, client.connect())
+      await withTimeout(this.#settings, client.connect())
       await query({ text: `listen ${channel}` })
       const { rows } = await query(inText('select pg_backend_pid()::text'))
-      // A pooler greets with a number of its own.
+      // A pooler reports a process id of its own.
       const direct = rows[0]![0] === String(client.processID)
       if (direct) await query({ text: greeting })
       client.unref()
       return {
-        ...(direct && { line: (text, values) => (line.busy ? this.run(text, values) : line.run(text, values)) }),
+        ...(direct && { run: (text, values) => (prepared.busy ? this.run(text, values) : prepared.run(text, values)) }),
         [Symbol.asyncDispose]: close,
       }
     } catch (error) {
@@ -200,7 +147,7 @@ export class PgDriver implements Driver {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#own) await within({ ...this.#settings, timeout: 1_000 }, this.#pool.end()).catch(() => {})
+    if (this.#own) await withTimeout({ ...this.#settings, timeout: 1_000 }, this.#pool.end()).catch(() => {})
   }
 }
 

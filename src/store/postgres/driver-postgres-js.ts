@@ -1,31 +1,32 @@
-/** The driver `postgres` (postgres.js). */
+/** The store's driver on npm `postgres` (postgres.js). */
 import {
   bufferOf,
   type ConnectionSettings,
   codeOf,
-  type Driver,
-  type Listening,
+  type ListeningConnection,
   NoAnswer,
   type NotificationListener,
   NotSent,
-  type Row,
+  type PostgresDriver,
+  type PostgresRow,
+  type PostgresValue,
   SCRIPT_TIMEOUT,
-  type Value,
-  within,
+  withTimeout,
 } from './driver.ts'
 
-interface PendingQuery extends PromiseLike<readonly unknown[]> {
+/** A query of `postgres` (postgres.js). */
+export interface PostgresJsQuery extends PromiseLike<readonly unknown[]> {
   raw(): PromiseLike<readonly (readonly (Uint8Array | null)[])[]> & { cancel(): void }
   simple(): PromiseLike<unknown>
 }
 
 /** An instance of `postgres` (postgres.js). */
 export interface PostgresJs {
-  unsafe(text: string, values?: unknown[], options?: { readonly prepare?: boolean }): PendingQuery
-  listen(channel: string, heard: (payload: string) => void): Promise<{ unlisten(): Promise<void> }>
+  unsafe(text: string, values?: unknown[], options?: { readonly prepare?: boolean }): PostgresJsQuery
+  listen(channel: string, notified: (payload: string) => void): Promise<{ unlisten(): Promise<void> }>
 }
 
-export class PostgresJsDriver implements Driver {
+export class PostgresJsDriver implements PostgresDriver {
   readonly #sql: PostgresJs
   readonly #settings: ConnectionSettings
 
@@ -34,29 +35,29 @@ export class PostgresJsDriver implements Driver {
     this.#settings = settings
   }
 
-  async run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+  async run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
     const query = this.#sql.unsafe(text, values.map(bufferOf), { prepare: false }).raw()
     try {
-      const rows = await within(this.#settings, query)
+      const rows = await withTimeout(this.#settings, query)
       return rows.map(row => row.map(value => value && Buffer.from(value).toString()))
     } catch (error) {
-      if (error instanceof NoAnswer) query.cancel() // it may not even have left yet
+      if (error instanceof NoAnswer) query.cancel() // it may not have been sent yet
       if (NEVER_CONNECTED.has(codeOf(error))) throw new NotSent('no connection', { cause: error })
       throw error
     }
   }
 
   async script(text: string): Promise<void> {
-    await within({ ...this.#settings, timeout: SCRIPT_TIMEOUT }, this.#sql.unsafe(text).simple())
+    await withTimeout({ ...this.#settings, timeout: SCRIPT_TIMEOUT }, this.#sql.unsafe(text).simple())
   }
 
-  /** It connects again by itself; what was missed meanwhile the poll beneath finds. */
-  async listen(channel: string, { heard }: NotificationListener): Promise<Listening> {
-    const { unlisten } = await within(this.#settings, this.#sql.listen(channel, heard))
-    return { [Symbol.asyncDispose]: () => within({ ...this.#settings, timeout: 1_000 }, unlisten()).catch(() => {}) }
+  /** postgres.js reconnects by itself. The poll of waiting readers finds what was missed meanwhile. */
+  async listen(channel: string, { notified }: NotificationListener): Promise<ListeningConnection> {
+    const { unlisten } = await withTimeout(this.#settings, this.#sql.listen(channel, notified))
+    return { [Symbol.asyncDispose]: () => withTimeout({ ...this.#settings, timeout: 1_000 }, unlisten()).catch(() => {}) }
   }
 
-  /** It is whoever handed it in who ends it. */
+  /** The application ends the instance that it handed in. */
   async [Symbol.asyncDispose](): Promise<void> {}
 }
 

@@ -1,83 +1,86 @@
 /**
- * What the store needs of a driver. Two can do it, `pg` (postgres-pg.ts) and `postgres` (postgres-js.ts). They are described by their shape, so
- * that neither has to be installed for the other.
+ * What the store needs of a driver. Two packages provide it, `pg` (driver-pg.ts) and `postgres` (driver-postgres-js.ts). Their types are
+ * described structurally, so that neither has to be installed for the other.
  *
- * No statement has a name and none relies on the one before it: behind a pooler in transaction mode each may run in another session. Only on
- * the connection that listens, and only where nothing stands between us and the engine, statements are prepared once.
+ * No statement has a name and none relies on the one before it: behind a pooler in transaction mode each may run in another session.
+ * Statements are prepared only on the connection that listens, and only if no pooler is in between.
  */
 import { afterReading, type Clock } from '../../clock.ts'
+import type { DriverPackage } from '../driver-package.ts'
 
-export type Value = string | number | Uint8Array
+export const PG: DriverPackage = { package: 'pg', install: 'npm install pg', url: 'postgres://' }
+
+export type PostgresValue = string | number | Uint8Array
 /**
- * Each value as the engine writes it. What an application makes its driver parse (int8 as a number, say) would round nonces, so no parser of
- * the driver is asked. Every column that is selected is cast to text: then this also holds where values come in binary.
+ * Each value as text. An application may configure its driver to parse int8 as a number, which would round nonces, so the store bypasses
+ * the driver's parsers. Every selected column is cast to text, so this also holds for drivers that receive binary values.
  */
-export type Row = readonly (string | null)[]
+export type PostgresRow = readonly (string | null)[]
 
-/** The engine never got to see it: the connection failed before anything was sent. */
+/** The connection failed before the statement was sent. */
 export class NotSent extends Error {
   override readonly name = 'NotSent'
 }
 
-/** It was sent, and no answer came in time. */
+/** The statement was sent, and no answer came in time. */
 export class NoAnswer extends Error {
   override readonly name = 'NoAnswer'
 }
 
-export interface Driver extends AsyncDisposable {
-  /** One statement in a transaction of its own. Rejects with NotSent, NoAnswer, or what the driver says. */
-  run(text: string, values: readonly Value[]): Promise<readonly Row[]>
-  /** Several statements without values, in one transaction. */
+export interface PostgresDriver extends AsyncDisposable {
+  /** Runs one statement in a transaction of its own. Rejects with NotSent, NoAnswer, or the driver's error. */
+  run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]>
+  /** Runs several statements without values in one transaction. */
   script(text: string): Promise<void>
-  /** Resolves when `heard` is to be told of what is sent to the channel. */
-  listen(channel: string, listener: NotificationListener): Promise<Listening>
+  /** Resolves when LISTEN is in effect: from then on `notified` receives the payloads of the channel. */
+  listen(channel: string, listener: NotificationListener): Promise<ListeningConnection>
 }
 
 export interface NotificationListener {
-  heard(payload: string): void
-  /** From now on nothing will be heard. */
+  notified(payload: string): void
+  /** The connection is lost, and no more notifications will come. */
   lost(): void
-  /** What is said first where nothing stands between us and the engine. Lasts as long as the connection. */
+  /** The statements to run first on a direct connection, with no pooler in between. Their effect lasts as long as the connection. */
   readonly greeting: string
 }
 
-export interface Listening extends AsyncDisposable {
-  /** Nothing stands between us and the engine, so it will be heard; and this is a connection that can be used as well. As `Driver.run`. */
-  readonly line?: Driver['run']
+export interface ListeningConnection extends AsyncDisposable {
+  /** Present on a direct connection, with no pooler in between: notifications will arrive, and statements can run on it. As `PostgresDriver.run`. */
+  readonly run?: PostgresDriver['run']
 }
 
 export interface ConnectionSettings {
   readonly clock: Clock
-  /** How long an answer may take, in ms. */
+  /** How long, in ms, an answer may take. */
   readonly timeout: number
 }
 
-/** Tables are made once, and whoever comes second waits for the first. */
+/** For the script that creates the tables, in ms: a second process waits for the first. */
 export const SCRIPT_TIMEOUT = 30_000
 
-export function bufferOf(value: Value): unknown {
+export function bufferOf(value: PostgresValue): unknown {
   return value instanceof Uint8Array ? Buffer.from(value.buffer, value.byteOffset, value.byteLength) : value
 }
 
-/** Five characters, as the SQL standard has them, or what the system or the driver calls it. */
+/** The SQLSTATE of five characters, or the code of the system or the driver. */
 export function codeOf(error: unknown): string {
   const { code } = (error ?? {}) as { readonly code?: unknown }
   return typeof code === 'string' ? code : ''
 }
 
-/** What ends the connection, or says that nobody knows: a shutdown, a broken connection, trouble of the engine itself. */
+/** Codes after which the effect of a statement is unknown: a shutdown, a broken connection, an internal error of the server. */
 const NO_ANSWER = /^(08|25P|57P|58|F0|XX|40003|53300)/
 
 /**
- * The engine said that the statement failed, and goes on: its transaction was rolled back. (Severities are translated, codes are not.) Every
- * code of the engine has a digit; the system's EPIPE, of a connection that broke, has none.
+ * The server reported that the statement failed and its transaction was rolled back. (Severities are translated, codes are not.) Every
+ * SQLSTATE has a digit; the system's EPIPE, of a broken connection, has none.
  */
 export function isAnswer(error: unknown): boolean {
   return /^(?=.*\d)[0-9A-Z]{5}$/.test(codeOf(error)) && !NO_ANSWER.test(codeOf(error))
 }
 
-/** Its answer, if it comes in time. */
-export async function within<T>({ clock, timeout }: ConnectionSettings, promise: PromiseLike<T>): Promise<T> {
+/** The result of `promise`, or NoAnswer after the timeout. */
+export async function withTimeout<T>({ clock, timeout }: ConnectionSettings, promise: PromiseLike<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const cancel = afterReading(clock, timeout, () => reject(new NoAnswer(`no answer for ${timeout} ms`)), { ref: true })
     promise.then(

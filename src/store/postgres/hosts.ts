@@ -1,38 +1,45 @@
-/** Several servers of which one is the primary: whoever answers as such is asked, and the next when it does no longer. */
-import { codeOf, type Driver, type Listening, type NotificationListener, NotSent, type Row, type Value } from './driver.ts'
+/** Several servers of which one is the primary. Statements go to the server that answered last as the primary, else to the next one. */
+import {
+  codeOf,
+  type ListeningConnection,
+  type NotificationListener,
+  NotSent,
+  type PostgresDriver,
+  type PostgresRow,
+  type PostgresValue,
+} from './driver.ts'
 
-export class Hosts implements Driver {
-  readonly #drivers: readonly Driver[]
-  #at = 0
+export class Hosts implements PostgresDriver {
+  readonly #drivers: readonly PostgresDriver[]
+  #current = 0
 
-  constructor(drivers: readonly Driver[]) {
+  constructor(drivers: readonly PostgresDriver[]) {
     this.#drivers = drivers
   }
 
-  run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
-    return this.#ask(driver => driver.run(text, values))
+  run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
+    return this.#try(driver => driver.run(text, values))
   }
 
   script(text: string): Promise<void> {
-    return this.#ask(driver => driver.script(text))
+    return this.#try(driver => driver.script(text))
   }
 
-  /** A standby does not let anyone listen. */
-  listen(channel: string, listener: NotificationListener): Promise<Listening> {
-    return this.#ask(driver => driver.listen(channel, listener))
+  listen(channel: string, listener: NotificationListener): Promise<ListeningConnection> {
+    return this.#try(driver => driver.listen(channel, listener))
   }
 
-  /** Only what was certainly not done is asked of another. */
-  async #ask<T>(work: (driver: Driver) => Promise<T>): Promise<T> {
+  /** Tries the next server only if the statement certainly had no effect. */
+  async #try<T>(work: (driver: PostgresDriver) => Promise<T>): Promise<T> {
     let refused: unknown
     for (const _ of this.#drivers) {
-      const at = this.#at
+      const current = this.#current
       try {
-        return await work(this.#drivers[at]!)
+        return await work(this.#drivers[current]!)
       } catch (error) {
-        if (!isElsewhere(error)) throw error
+        if (!isNotPrimary(error)) throw error
         refused ??= error
-        if (this.#at === at) this.#at = (at + 1) % this.#drivers.length // else another call has moved on already
+        if (this.#current === current) this.#current = (current + 1) % this.#drivers.length // else another call has moved on already
       }
     }
     throw refused
@@ -43,8 +50,8 @@ export class Hosts implements Driver {
   }
 }
 
-/** Nobody there, or a standby. */
-function isElsewhere(error: unknown): boolean {
+/** The server is unreachable, or a standby. */
+function isNotPrimary(error: unknown): boolean {
   return (
     error instanceof NotSent || codeOf(error) === '25006' || ['ECONNREFUSED', 'EHOSTUNREACH', 'ENOTFOUND', '57P03'].includes(codeOf(error))
   )

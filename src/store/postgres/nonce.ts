@@ -1,4 +1,4 @@
-/** A nonce has 64 bits without a sign; a bigint of Postgres has one. */
+/** A nonce is unsigned, and a bigint of Postgres is signed. */
 export function signed(nonce: bigint): string {
   return BigInt.asIntN(64, nonce).toString()
 }

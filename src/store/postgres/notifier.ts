@@ -1,174 +1,150 @@
 /**
- * Wakes those who wait for an entry: by NOTIFY where that arrives, by asking again where it does not, and by asking now and then even where
- * it does. Nothing rests on it but promptness.
+ * Wakes readers that wait for a record: by NOTIFY if it arrives, by polling if it does not, and by a slow poll in any case. Correctness does
+ * not depend on notifications, only latency does.
  *
- * Behind a pooler LISTEN may be accepted and never heard of again. So a bell there is only believed in after it has been heard to ring.
+ * Behind a pooler LISTEN may be accepted although no notification ever arrives. Trust LISTEN there only after a test NOTIFY has arrived.
  *
- * A NOTIFY costs about as much as an append, so nobody is notified where nobody else listens. Who listens is seen by a shared lock that each
- * listening session holds: it ends with the session, however that ends. Appending on the same connection, one is not in one's own way. Where
- * something stands between, there may be no such session: then the log is marked, and everyone calls.
+ * A NOTIFY costs about as much as an append, so an append notifies only if another session listens. Each listening session holds a shared
+ * lock that shows its presence, and that ends with the session, however that ends. A store appends on the same connection, so its own lock
+ * is not in its way. Behind a pooler there may be no such session: then the log is marked, and every append notifies.
  */
 import { type Clock, pause } from '../../clock.ts'
-import { LeaseError } from '../../errors.ts'
-import type { Driver } from './driver.ts'
+import { storeClosed } from '../closed.ts'
+import { Wakeups } from '../wakeups.ts'
+import type { PostgresDriver } from './driver.ts'
 import { presence } from './schema.ts'
 
-/** How often is asked while nobody would tell us, and while somebody would. */
-const ASK_ALONE = 50
-const ASK_BENEATH = 1_000
-const TRY_AGAIN_FIRST = 100
-const TRY_AGAIN_LAST = 30_000
-/** A call to ourselves arrives within this, or never. */
-const RINGS_WITHIN = 1_000
-const HELLO = 'hello '
+/** How often, in ms, a waiting reader polls without trusted notifications, and with them. */
+const POLL_ALONE = 50
+const POLL_BESIDE = 1_000
+/** Pauses before LISTEN is tried again, in ms. */
+const RETRY_FIRST = 100
+const RETRY_LAST = 30_000
+/** A test NOTIFY arrives within this many ms, or never. */
+const TEST_TIMEOUT = 1_000
+const TEST = 'hello '
 
 export interface NotifierOptions {
   readonly clock: Clock
   /** The number of the log. */
   readonly log: number
-  /** Is told what was sent to the channel, and decides whether to ring. */
-  readonly news: (payload: string) => void
-  /** From now on everyone is to notify. */
-  readonly call: () => Promise<unknown>
+  /** Receives the payloads of the channel, and decides whether to wake readers. */
+  readonly notified: (payload: string) => void
+  /** Marks the log, so that every append notifies from now on. */
+  readonly requestNotify: () => Promise<unknown>
 }
 
 export class Notifier implements AsyncDisposable {
-  readonly #driver: Driver
-  readonly #clock: Clock
-  readonly #log: number
+  readonly #driver: PostgresDriver
+  readonly #options: NotifierOptions
   readonly #channel: string
-  readonly #news: (payload: string) => void
-  readonly #call: () => Promise<unknown>
-  readonly #waiting = new Set<() => void>()
+  readonly #wakeups = new Wakeups()
   readonly #closing = new AbortController()
   #listening: Promise<void> | undefined
   #lost: (() => void) | undefined
-  #hello: { readonly payload: string; readonly heard: () => void } | undefined
-  /** How often something was heard. Compared before and after a question, so that what arrives in between is not missed. */
-  rung = 0
-  /** Whether we would be told. */
-  rings = false
-  /** The connection that listens, while there is one and nothing stands between it and the engine. As `Driver.run`. */
-  line: Driver['run'] | undefined
+  #test: { readonly payload: string; readonly arrived: () => void } | undefined
+  /** Number of wakeups. Compared before and after a read, so that one that arrives in between is not missed. */
+  count = 0
+  /** Whether notifications can be relied on. */
+  trusted = false
+  /** Runs statements on the connection that listens, while there is a direct one. As `PostgresDriver.run`. */
+  connection: PostgresDriver['run'] | undefined
 
-  constructor(driver: Driver, options: NotifierOptions) {
+  constructor(driver: PostgresDriver, options: NotifierOptions) {
     this.#driver = driver
-    this.#clock = options.clock
-    this.#log = options.log
+    this.#options = options
     this.#channel = `leasehold_${options.log}`
-    this.#news = options.news
-    this.#call = options.call
   }
 
-  /** Resolves when it rings, or when that is not certain yet; goes on trying. */
+  /** Resolves after the first attempt to listen. Failed attempts are repeated in the background. */
   async start(): Promise<void> {
     await new Promise<void>(tried => {
       this.#listening = this.#listen(tried)
     })
   }
 
-  /** Everyone looks again. */
-  ring(): void {
-    this.rung++
-    for (const wake of [...this.#waiting]) wake()
+  /** Wakes all waiting readers. */
+  notify(): void {
+    this.count++
+    this.#wakeups.wake()
   }
 
-  /** There was news that it had not told: it is not to be relied on. */
-  doubt(): void {
-    if (this.rings) this.#lost?.()
+  /** A poll found a record without a notification: notifications are not trusted until they have been tested again. */
+  distrust(): void {
+    if (this.trusted) this.#lost?.()
   }
 
-  /** Resolves when it has rung since `rung`, or when it is time to ask again; rejects with the signal's reason, or when this is closed. */
-  async wait(rung: number, signal: AbortSignal): Promise<'rung' | 'asked'> {
-    const closing = this.#closing.signal
-    return new Promise((resolve, reject) => {
-      const done = () => {
-        cancel()
-        this.#waiting.delete(wake)
-        signal.removeEventListener('abort', stop)
-        closing.removeEventListener('abort', close)
-      }
-      const wake = () => {
-        done()
-        resolve('rung')
-      }
-      const stop = () => {
-        done()
-        reject(signal.reason)
-      }
-      const close = () => {
-        done()
-        reject(closing.reason)
-      }
-      const cancel = this.#clock.after(this.rings ? ASK_BENEATH : ASK_ALONE, () => {
-        done()
-        resolve('asked')
-      })
-      this.#waiting.add(wake)
-      signal.addEventListener('abort', stop, { once: true })
-      closing.addEventListener('abort', close, { once: true })
-      if (closing.aborted) close()
-      else if (signal.aborted) stop()
-      else if (this.rung !== rung) wake()
+  /** Resolves when readers were woken since `count`, or when it is time to poll. Rejects with the signal's reason, or when the store is closed. */
+  async wait(count: number, signal: AbortSignal): Promise<'notified' | 'poll'> {
+    const waiting = this.#wakeups.wait([this.#closing.signal, signal], {
+      clock: this.#options.clock,
+      ms: this.trusted ? POLL_BESIDE : POLL_ALONE,
     })
+    if (this.count !== count) this.#wakeups.wake()
+    return (await waiting) === 'woken' ? 'notified' : 'poll'
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#closing.abort(new LeaseError('UNAVAILABLE', 'the store was closed'))
+    this.#closing.abort(storeClosed())
     this.#lost?.()
     await this.#listening
   }
 
   async #listen(tried: () => void): Promise<void> {
     const { signal } = this.#closing
-    for (let wait = TRY_AGAIN_FIRST; !signal.aborted; wait = Math.min(wait * 2, TRY_AGAIN_LAST)) {
+    for (let wait = RETRY_FIRST; !signal.aborted; wait = Math.min(wait * 2, RETRY_LAST)) {
       const lost = new Promise<void>(resolve => {
         this.#lost = () => {
-          this.line = undefined
+          this.connection = undefined
           resolve()
         }
       })
       try {
-        const heard = (payload: string) => this.#heard(payload)
-        await using connection = await this.#driver.listen(this.#channel, { heard, lost: this.#lost!, greeting: presence(this.#log) })
-        const { line } = connection
-        if (line === undefined) tried()
-        if (line !== undefined || (await this.#ringsIndeed(lost))) {
-          if (line === undefined) await this.#call()
-          wait = TRY_AGAIN_FIRST
-          this.rings = true
-          this.line = line
-          this.ring() // what came before we listened
+        const listener = {
+          notified: (payload: string) => this.#notified(payload),
+          lost: this.#lost!,
+          greeting: presence(this.#options.log),
+        }
+        await using listening = await this.#driver.listen(this.#channel, listener)
+        const { run } = listening
+        if (run === undefined) tried()
+        if (run !== undefined || (await this.#testArrives(lost))) {
+          if (run === undefined) await this.#options.requestNotify()
+          wait = RETRY_FIRST
+          this.trusted = true
+          this.connection = run
+          this.notify() // for records that came before LISTEN
           tried()
           await lost
-        } else wait = TRY_AGAIN_LAST
+        } else wait = RETRY_LAST
       } catch {
-        // No connection, or none that may listen: asking goes on meanwhile.
+        // No connection, or none that may listen: readers poll meanwhile.
       }
-      this.rings = false
+      this.trusted = false
       tried()
-      await pause(this.#clock, wait, signal).catch(() => {})
+      await pause(this.#options.clock, wait, signal).catch(() => {})
     }
   }
 
-  #heard(payload: string): void {
-    if (this.#hello?.payload === payload) this.#hello.heard()
-    else if (!payload.startsWith(HELLO)) this.#news(payload)
+  #notified(payload: string): void {
+    if (this.#test?.payload === payload) this.#test.arrived()
+    else if (!payload.startsWith(TEST)) this.#options.notified(payload)
   }
 
-  /** Calls ourselves from another connection. */
-  async #ringsIndeed(lost: Promise<void>): Promise<boolean> {
-    const payload = `${HELLO}${this.#clock.bits()}`
-    const answered = new Promise<boolean>(resolve => {
-      this.#hello = { payload, heard: () => resolve(true) }
+  /** Sends a test NOTIFY from another connection. */
+  async #testArrives(lost: Promise<void>): Promise<boolean> {
+    const { clock } = this.#options
+    const payload = `${TEST}${clock.bits()}`
+    const arrived = new Promise<boolean>(resolve => {
+      this.#test = { payload, arrived: () => resolve(true) }
     })
     const late = new AbortController()
     try {
       await this.#driver.run('select pg_notify($1, $2)', [this.#channel, payload])
-      const never = pause(this.#clock, RINGS_WITHIN, late.signal)
-      return await Promise.race([answered, lost.then(() => false), never.then(() => false)])
+      const timeout = pause(clock, TEST_TIMEOUT, late.signal)
+      return await Promise.race([arrived, lost.then(() => false), timeout.then(() => false)])
     } finally {
-      this.#hello = undefined
+      this.#test = undefined
       late.abort()
     }
   }

@@ -1,14 +1,24 @@
+/** One connection on which statements are prepared once. */
 import { afterReading } from '../../clock.ts'
-import { type ConnectionSettings, codeOf, isAnswer, NoAnswer, NotSent, type Row, type Value, within } from './driver.ts'
-import { inText, type PgClient } from './driver-pg.ts'
+import {
+  type ConnectionSettings,
+  codeOf,
+  isAnswer,
+  NoAnswer,
+  NotSent,
+  type PostgresRow,
+  type PostgresValue,
+  withTimeout,
+} from './driver.ts'
+import { inText, type PgClient } from './pg-client.ts'
 
-const LONGEST_NAME = 63
-/** Not prepared in this session, or twice: something stands between us and the engine after all, or someone said DISCARD. Nothing was done. */
-const FORGOTTEN = new Set(['26000', '42P05'])
+const MAX_NAME = 63
+/** The statement is not prepared in this session, or twice: there is a pooler after all, or DISCARD was run. Nothing was done. */
+const NOT_PREPARED = new Set(['26000', '42P05'])
 
 /**
- * One statement at a time on one connection, prepared once. One timer serves many of them, since most are answered long before it is looked at
- * again: what an append costs besides the engine's work is counted in microseconds.
+ * Runs one statement at a time on one connection. One timer serves many statements, since most are answered long before it fires: what an
+ * append costs besides the engine's work is counted in microseconds.
  */
 export class PreparedConnection {
   readonly #client: PgClient
@@ -21,7 +31,7 @@ export class PreparedConnection {
   #prepared = true
   #over = false
 
-  /** `broken`: what may still be answered is not to be used for anything else. */
+  /** `broken` is called when the connection must not be used any more, because a late answer may still arrive. */
   constructor(client: PgClient, settings: ConnectionSettings, broken: () => void) {
     this.#client = client
     this.#settings = settings
@@ -32,12 +42,12 @@ export class PreparedConnection {
     return this.#waiting !== undefined
   }
 
-  run(text: string, values: readonly Value[]): Promise<readonly Row[]> {
+  run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
     return new Promise((resolve, reject) => {
       if (this.#over) return reject(new NotSent('the connection is gone'))
       const config = inText(text, values)
       const fail = (error: Error) => {
-        if (this.#prepared && FORGOTTEN.has(codeOf(error))) {
+        if (this.#prepared && NOT_PREPARED.has(codeOf(error))) {
           this.#prepared = false
           return resolve(this.run(text, values))
         }
@@ -47,25 +57,25 @@ export class PreparedConnection {
         }
         reject(error)
       }
-      this.#begin(fail)
-      this.#client.query(this.#prepared ? { ...config, name: text.slice(-LONGEST_NAME) } : config, (error, result) => {
-        if (this.#waiting !== fail) return // given up already
-        this.#end()
+      this.#started(fail)
+      this.#client.query(this.#prepared ? { ...config, name: text.slice(-MAX_NAME) } : config, (error, result) => {
+        if (this.#waiting !== fail) return // timed out
+        this.#finished()
         if (error) fail(error)
         else resolve(result.rows)
       })
     })
   }
 
-  /** No more from now on. Resolves when nothing is under way, or after a while. */
+  /** Accepts no more statements. Resolves when none is pending, or after a while. */
   async end(): Promise<void> {
     this.#over = true
     if (this.#waiting === undefined) return
     const idle = new Promise<void>(resolve => (this.#idle = resolve))
-    await within({ ...this.#settings, timeout: 1_000 }, idle).catch(() => {})
+    await withTimeout({ ...this.#settings, timeout: 1_000 }, idle).catch(() => {})
   }
 
-  #begin(fail: (error: Error) => void): void {
+  #started(fail: (error: Error) => void): void {
     const { clock, timeout } = this.#settings
     this.#waiting = fail
     this.#until = clock.now() + timeout
@@ -73,7 +83,7 @@ export class PreparedConnection {
     if (!this.#watching) this.#watch(timeout)
   }
 
-  #end(): void {
+  #finished(): void {
     this.#waiting = undefined
     this.#client.unref()
     this.#idle?.()
@@ -88,7 +98,7 @@ export class PreparedConnection {
       if (fail === undefined) return
       const left = this.#until - clock.now()
       if (left > 0) return this.#watch(left)
-      this.#end()
+      this.#finished()
       fail(new NoAnswer(`no answer for ${timeout} ms`))
     })
   }

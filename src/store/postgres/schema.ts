@@ -1,46 +1,48 @@
 /**
- * The tables and functions of the log in Postgres, made by whoever comes first.
+ * The tables and functions of the log in Postgres. The first process that opens the log creates them.
  *
- * The order is that of a lock on the log's row, which lasts for one statement: the engine takes and drops it without waiting for any client,
- * so a client that stands still holds up nobody, and a pooler may give each statement another session. Functions, because a statement sees
- * the world as it was when it began: what was committed while it waited for the lock only the next one sees, and inside a function there is
- * a next one.
+ * A lock on the log's row gives the order. It lasts for one statement: the engine takes and releases it without waiting for a client, so a
+ * stopped client does not block others, and a pooler may run each statement in another session. An append is a function, because a statement
+ * sees the database as of its start: only a later statement sees what was committed while the first one waited for the lock, and a function
+ * contains several.
  *
- * A later version only adds: its functions serve whoever knew the version before, as long as that runs.
+ * A later version only adds: its functions also serve processes that know the version before.
+ *
+ * The words of these tables and functions (`entry` for a record) are part of existing databases and stay.
  */
 
 /** Raised whenever tables or functions change. A store refuses what is newer than it knows. */
 export const VERSION = 2
 
 /**
- * An append's answer is sent while its transaction still holds the lock. So it must fit into the buffers between engine and client even when
- * that client has been stopped: else nobody could append until it goes on. (As text each byte takes two.)
+ * The answer of an append is sent while its transaction still holds the lock. It must fit into the buffers between engine and client even
+ * if that client is stopped: otherwise no process could append until the client resumes. (As text each byte takes two.)
  */
 const MISSED_BYTES = 32_768
 const MISSED_ENTRIES = 256
 
-/** `leas`: locks with two numbers are told apart from those of others by the first. */
+/** `leas`: the first number of our advisory locks, which distinguishes them from those of other programs. */
 const PRESENCE = 0x6c656173
 
 /**
- * What a session says that listens, see postgres-bell.ts. And since its plans are made once, maybe while the tables are still small: none of them may
- * be one that reads a whole table.
+ * The statements of a session that listens: its presence lock, see notifier.ts. Its statements are planned once, maybe while the tables are
+ * still small, so no plan may read a whole table.
  */
 export function presence(log: number): string {
   return `select pg_advisory_lock_shared(${PRESENCE}, ${log}); set enable_seqscan = off`
 }
 
-/** A plain name, so that it needs no care wherever it is written. */
+/** Whether the name needs no quoting. */
 export function isPlain(schema: string): boolean {
   return /^[a-z_][a-z0-9_]{0,62}$/.test(schema)
 }
 
-/** One transaction: two processes that create at once do so one after the other. */
+/** One transaction with a lock, so that two processes that create at once do so one after the other. */
 export function creation(s: string): string {
   return `
 select pg_advisory_xact_lock(hashtextextended('leasehold schema ${s}', 0));
 
--- "if not exists" would ask for the right to create schemas even when there is one.
+-- "if not exists" would need the right to create schemas even if the schema exists.
 do $$ begin
   if to_regnamespace('${s}') is null then create schema ${s}; end if;
 end $$;
@@ -49,7 +51,7 @@ create table if not exists ${s}.version (version int not null);
 insert into ${s}.version select ${VERSION} where not exists (select from ${s}.version);
 update ${s}.version set version = ${VERSION} where version < ${VERSION};
 
--- One row for each log: where it ends, what is no longer kept, which snapshot is in force. Updated in place, hence the room.
+-- One row for each log: its end, what was trimmed, and the snapshot in force. Updated in place, hence the fill factor.
 create table if not exists ${s}.log (
   name text primary key,
   id int generated always as identity unique,
@@ -61,7 +63,7 @@ create table if not exists ${s}.log (
   loud boolean not null default true
 ) with (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
--- Every append notifies. Whoever wrote logs of version 1 listened without a lock to be seen by.
+-- loud: every append notifies. Processes of version 1 listen without a presence lock.
 alter table ${s}.log add column if not exists loud boolean not null default true;
 
 create table if not exists ${s}.entry (
@@ -90,8 +92,8 @@ create table if not exists ${s}.chunk (
 );
 alter table ${s}.chunk alter column bytes set storage external;
 
--- Null when the log contains that entry, else why it does not. The row of the entry is looked at, not only what the log's row says of it: someone
--- may have deleted entries by hand.
+-- Null if the log contains the record, else why not. Checks the record's own row and not only the log's row, because rows may have been
+-- deleted by hand.
 create or replace function ${s}.missing(l ${s}.log, at bigint, at_nonce bigint) returns text language plpgsql stable as $$
 declare found_nonce bigint;
 begin
@@ -107,7 +109,7 @@ begin
   return null;
 end $$;
 
--- What follows \`after\`, one entry after another, each its nonce, its length and its bytes; in hexadecimal. Null when there is none.
+-- What follows \`after\`, one record after another, each as nonce, length and bytes; in hexadecimal. Null if there is none.
 create or replace function ${s}.packed(log_id int, after bigint, most int, most_bytes int, out bytes text, out hole bigint) language sql stable as $$
   select encode(string_agg(int8send(sized.nonce) || int4send(length(sized.bytes)) || sized.bytes, ''::bytea order by sized.idx), 'hex'),
     min(after + sized.n) filter (where sized.idx <> after + sized.n)
@@ -119,7 +121,7 @@ create or replace function ${s}.packed(log_id int, after bigint, most int, most_
   where sized.n = 1 or sized.total <= most_bytes
 $$;
 
--- One word, the position, and what was missed. A row of several columns would cost as much again as everything else here.
+-- One word, the position, and what was missed. A row of several columns would double the cost of the call.
 create or replace function ${s}.append(log_name text, after bigint, after_nonce bigint, new_nonce bigint, new_bytes bytea)
 returns text language plpgsql as $$
 declare
@@ -127,10 +129,10 @@ declare
   why text;
   missed text;
 begin
-  -- Acknowledged means durable, whatever this database is set to.
+  -- An acknowledged append is durable, whatever the setting of this database.
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
-  -- Usually nothing came in between: then lock, check and move the end in one step. Whoever had to wait for the lock finds the end moved.
-  -- A join and no "exists": that has been planned as one question for all logs, which took the longer the more entries there were.
+  -- Usually nothing came in between: then lock, check and move the end in one step. After a wait for the lock the end has moved.
+  -- A join instead of "exists": Postgres planned the latter as one query for all logs, which became slower with the number of records.
   update ${s}.log as o set head = after + 1, head_nonce = new_nonce from ${s}.entry e
     where o.name = log_name and o.head = after and o.head_nonce = after_nonce and e.log = o.id and e.idx = after and e.nonce = after_nonce
     returning o.id, o.loud into l.id, l.loud;
@@ -163,7 +165,7 @@ begin
   return 'appended ' || (l.head + 1) || ' ' || missed;
 end $$;
 
--- One word, where the log ends, and what follows \`after\`, as much as one answer carries.
+-- One word, the end of the log, and what follows \`after\`, as much as one answer carries.
 create or replace function ${s}.read(log_name text, after bigint, after_nonce bigint, most int, most_bytes int)
 returns text language plpgsql stable as $$
 declare
@@ -171,7 +173,7 @@ declare
   why text;
   following text;
 begin
-  -- Else what was a primary once, or is not one yet, would tell how the log ends.
+  -- The log on a standby may be out of date.
   if pg_is_in_recovery() then raise exception 'this is a standby' using errcode = 'read_only_sql_transaction'; end if;
   select * into l from ${s}.log where name = log_name;
   if not found then return 'diverged the log is gone'; end if;
@@ -183,7 +185,7 @@ begin
   return coalesce(why, 'entries ' || l.head || ' ' || following);
 end $$;
 
--- Begins to write a snapshot: its id, or why not. Of one that is being written it says how far it has come: \`stale\` is one that is to be passed over.
+-- Begins to write a snapshot and returns its id, or why not. If another one is being written it returns its progress; \`stale\` is one to ignore.
 create or replace function ${s}.begin_snapshot(log_name text, at bigint, at_nonce bigint, stale bigint)
 returns table (kind text, snapshot bigint, written int) language plpgsql as $$
 declare
@@ -201,7 +203,7 @@ begin
   return query insert into ${s}.snapshot as made (log, idx, nonce) values (l.id, at, at_nonce) returning 'begun', made.id, 0;
 end $$;
 
--- In force from here on; what came before the last one is no longer kept. Rows are taken away later, a few at a time, while others append.
+-- Puts the snapshot in force and trims up to the previous one. The rows are deleted later, a few at a time, while others append.
 create or replace function ${s}.keep_snapshot(log_name text, made bigint, chunks int) returns text language plpgsql as $$
 declare
   l ${s}.log;
@@ -224,7 +226,7 @@ begin
   return 'kept';
 end $$;
 
--- Takes away at most so many rows that nobody can ask for any more, and says how many it were.
+-- Deletes at most this many rows that no reader can ask for any more, and returns how many it deleted.
 create or replace function ${s}.tidy(log_name text, most int) returns bigint language plpgsql as $$
 declare
   l ${s}.log;
@@ -236,7 +238,7 @@ begin
   delete from ${s}.entry e where e.log = l.id and e.idx in (
     select one.idx from ${s}.entry one where one.log = l.id and one.idx <= l.floor order by one.idx limit most for update skip locked);
   get diagnostics gone = row_count;
-  -- The last two that were complete stay: someone may be reading the older one.
+  -- Keep the last two complete ones: the older one may have readers.
   delete from ${s}.snapshot o where o.log = l.id and o.complete and o.id < l.snapshot and o.idx < l.floor;
   delete from ${s}.chunk c where (c.snapshot, c.n) in (
     select one.snapshot, one.n from ${s}.chunk one

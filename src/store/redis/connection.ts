@@ -1,35 +1,36 @@
 /**
- * One connection to Redis at a time, made when it is needed and given up when it is in doubt. Every request has a bound: an engine that hangs
- * takes nobody with it. A request whose answer does not come in time ends the connection, so that a late answer can be taken for no other's.
+ * One connection to Redis at a time, made on demand and closed when it is in doubt. Every request has a timeout. A request that times out
+ * closes the connection, so that its late answer cannot be taken for that of another request.
  */
 import { afterReading, type Clock } from '../../clock.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
-import type { Argument, Dial, DriverConnection } from './driver.ts'
+import { storeClosed } from '../closed.ts'
+import type { DialRedis, DriverConnection, RedisArgument } from './driver.ts'
 import { redisError, refusal, unreachable } from './errors.ts'
 
 export interface RedisConnectionOptions {
-  readonly dial: Dial
+  readonly dial: DialRedis
   readonly clock: Clock
   /** How long, in ms, to wait for a connection, and for an answer. */
   readonly timeout: number
-  /** What to call the other side. */
+  /** The address, for messages. */
   readonly where: string
-  /** Looks at a new connection before it is used. */
-  readonly greet?: (send: (args: readonly Argument[]) => Promise<unknown>) => Promise<void>
+  /** Checks a new connection before it is used. */
+  readonly greet?: (send: (args: readonly RedisArgument[]) => Promise<unknown>) => Promise<void>
 }
 
 export interface SendOptions {
-  /** What it is when the request was sent and no answer came. */
+  /** The code of the error if the request was sent and no answer came. */
   readonly ifLost: ErrorCode
-  /** The server may take so much longer, since it was asked to wait. Nobody keeps the process alive for that. */
+  /** For a blocking command: the server may take this many ms longer. The request does not keep the process alive. */
   readonly waits?: number
 }
 
-/** Answers of a server that is not, or no longer, the one to talk to. */
-const ELSEWHERE = new Set(['READONLY', 'MASTERDOWN', 'UNBLOCKED', 'NOAUTH', 'MOVED'])
+/** Refusals of a server that is not, or no longer, the right one. */
+const WRONG_SERVER = new Set(['READONLY', 'MASTERDOWN', 'UNBLOCKED', 'NOAUTH', 'MOVED'])
 
-/** A request that was sent and not answered yet. */
-interface Pending {
+/** A command that was sent and not answered yet. */
+interface PendingCommand {
   readonly connection: DriverConnection
   readonly until: number
   readonly ifLost: ErrorCode
@@ -44,51 +45,51 @@ export class RedisConnection {
   #dialing: Promise<DriverConnection> | undefined
   #closed = false
   #busy = 0
-  readonly #pending = new Set<Pending>()
+  readonly #pending = new Set<PendingCommand>()
   #watching = false
 
   constructor(options: RedisConnectionOptions) {
     this.#options = options
   }
 
-  /** Not async itself: an append waits for one promise of ours. */
-  send(args: readonly Argument[], options: SendOptions): Promise<unknown> {
+  /** Not async: an append should wait for one promise only. */
+  send(args: readonly RedisArgument[], options: SendOptions): Promise<unknown> {
     if (this.#live?.ready === true) return this.#request(this.#live, args, options)
     return this.#connected().then(connection => this.#request(connection, args, options))
   }
 
-  #request(connection: DriverConnection, args: readonly Argument[], { ifLost, waits }: SendOptions): Promise<unknown> {
+  #request(connection: DriverConnection, args: readonly RedisArgument[], { ifLost, waits }: SendOptions): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const until = this.#options.clock.now() + this.#options.timeout + (waits ?? 0)
       const pending = { connection, until, ifLost, keepsAlive: waits === undefined, resolve, reject }
       this.#pending.add(pending)
-      if (pending.keepsAlive && this.#busy++ === 0) connection.hold(true)
+      if (pending.keepsAlive && this.#busy++ === 0) connection.keepAlive(true)
       if (!this.#watching) this.#watch(until)
       connection.send(args).then(
         reply => this.#settled(pending) && resolve(reply),
-        error => this.#settled(pending) && reject(this.#trouble(pending, error)),
+        error => this.#settled(pending) && reject(this.#error(pending, error)),
       )
     })
   }
 
-  /** Whether it was still waited for. */
-  #settled(pending: Pending): boolean {
+  /** False if the request had been settled before. */
+  #settled(pending: PendingCommand): boolean {
     if (!this.#pending.delete(pending)) return false
-    if (pending.keepsAlive && --this.#busy === 0) pending.connection.hold(false)
+    if (pending.keepsAlive && --this.#busy === 0) pending.connection.keepAlive(false)
     return true
   }
 
-  #trouble({ connection, ifLost }: Pending, error: unknown): LeaseError {
+  #error({ connection, ifLost }: PendingCommand, error: unknown): LeaseError {
     const word = refusal(error)
-    if (word === undefined || ELSEWHERE.has(word)) this.#drop(connection)
-    return this.#closed && word === undefined ? closed(ifLost) : redisError(error, this.#options.where, ifLost)
+    if (word === undefined || WRONG_SERVER.has(word)) this.#drop(connection)
+    return this.#closed && word === undefined ? storeClosed(ifLost) : redisError(error, this.#options.where, ifLost)
   }
 
-  /** One timer for all requests: most are answered long before it is looked at again. */
+  /** One timer for all requests: most are answered long before it fires. */
   #watch(until: number): void {
     const { clock, where, timeout } = this.#options
     this.#watching = true
-    const look = () => {
+    const check = () => {
       this.#watching = false
       const now = clock.now()
       for (const pending of this.#pending) {
@@ -100,7 +101,7 @@ export class RedisConnection {
       const next = Math.min(...[...this.#pending].map(pending => pending.until))
       if (next < Number.POSITIVE_INFINITY) this.#watch(next)
     }
-    afterReading(clock, Math.max(0, until - clock.now()), look)
+    afterReading(clock, Math.max(0, until - clock.now()), check)
   }
 
   close(): void {
@@ -111,13 +112,13 @@ export class RedisConnection {
 
   async #connected(): Promise<DriverConnection> {
     if (this.#live && !this.#live.ready) this.#drop(this.#live)
-    if (this.#closed) throw closed()
+    if (this.#closed) throw storeClosed()
     if (this.#live) return this.#live
     this.#dialing ??= this.#dial().finally(() => (this.#dialing = undefined))
     const connection = await this.#dialing
     if (this.#closed) {
       connection.close()
-      throw closed()
+      throw storeClosed()
     }
     this.#live = connection
     return connection
@@ -135,7 +136,7 @@ export class RedisConnection {
           timeout,
           silent,
         )
-      connection.hold(this.#busy > 0)
+      connection.keepAlive(this.#busy > 0)
       return connection
     } catch (error) {
       connection.close()
@@ -155,8 +156,4 @@ export class RedisConnection {
       answer.then(resolve, reject).finally(cancel)
     })
   }
-}
-
-export function closed(code: ErrorCode = 'UNAVAILABLE'): LeaseError {
-  return new LeaseError(code, 'the store was closed')
 }

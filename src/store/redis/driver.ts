@@ -1,57 +1,59 @@
 /**
- * The drivers, described by their shape: npm `redis` (loaded when a URL is used, or handed in), its cluster, and `ioredis`.
+ * The drivers, described structurally: npm `redis` (loaded when a URL is used, or handed in), its cluster, and `ioredis`.
  *
- * Whatever is handed in is only copied: the store has connections of its own. None of them queues while there is no connection, connects
- * again by itself or sends anything twice: what was sent and what was not must be certain, and a blocking read is in nobody's way.
+ * A client that is handed in is duplicated: the store has connections of its own. None of them queues commands while disconnected,
+ * reconnects by itself or sends anything twice, because it must be certain what was sent. A blocking read delays no other command.
  */
 import { LeaseError } from '../../errors.ts'
+import { type DriverPackage, driverMissing } from '../driver-package.ts'
 
-export type Argument = string | Buffer
+export const NODE_REDIS: DriverPackage = { package: 'redis', install: 'npm install redis@6', url: 'redis://' }
 
-/** One connection, as the store needs it. Replies are RESP2, text as bytes. */
+export type RedisArgument = string | Buffer
+
+/** One connection. Replies are RESP2, with strings as bytes. */
 export interface DriverConnection {
   connect(): Promise<unknown>
   readonly ready: boolean
-  send(args: readonly Argument[]): Promise<unknown>
-  /** Whether it keeps the process alive. */
-  hold(alive: boolean): void
+  send(args: readonly RedisArgument[]): Promise<unknown>
+  /** Sets whether the connection keeps the process alive. */
+  keepAlive(alive: boolean): void
   close(): void
 }
 
-/** A new connection, not connected yet. */
-export type Dial = () => Promise<DriverConnection>
-
-interface Emitter {
-  on(event: 'error', listener: (error: unknown) => void): unknown
-}
+/** Makes a connection that is not connected yet. */
+export type DialRedis = () => Promise<DriverConnection>
 
 /** A client of npm `redis`, from version 5 on. */
-export interface RedisClient extends Emitter {
+export interface RedisClient {
+  on(event: 'error', listener: (error: unknown) => void): unknown
   readonly isReady: boolean
   readonly options?: { readonly socket?: object | undefined } | undefined
   duplicate(overrides: object): RedisClient
   connect(): Promise<unknown>
-  sendCommand(args: readonly Argument[], options: object): Promise<unknown>
+  sendCommand(args: readonly (string | Buffer)[], options: object): Promise<unknown>
   ref(): void
   unref(): void
   destroy(): void
 }
 
 /** `createCluster` of npm `redis`. */
-export interface RedisCluster extends Emitter {
+export interface RedisCluster {
+  on(event: 'error', listener: (error: unknown) => void): unknown
   readonly masters: readonly unknown[]
   readonly isOpen: boolean
   duplicate(overrides: object): RedisCluster
   connect(): Promise<unknown>
-  sendCommand(key: string, readonly: boolean, args: readonly Argument[], options: object): Promise<unknown>
+  sendCommand(key: string, readonly: boolean, args: readonly (string | Buffer)[], options: object): Promise<unknown>
   destroy(): void
 }
 
 /** `new Redis()` or `new Cluster()` of npm `ioredis`. */
-export interface IoRedis extends Emitter {
+export interface IoRedis {
+  on(event: 'error', listener: (error: unknown) => void): unknown
   readonly status: string
   readonly isCluster?: boolean
-  // Overloaded in so many ways that no narrower shape would fit.
+  // ioredis overloads these in ways that no narrower type would fit.
   duplicate(...overrides: never): unknown
   callBuffer(...command: never): unknown
   connect(): Promise<unknown>
@@ -59,21 +61,22 @@ export interface IoRedis extends Emitter {
   readonly stream?: { ref?(): void; unref?(): void }
 }
 
+/** A client that a `RedisStore` can use. */
 export type AnyRedis = RedisClient | RedisCluster | IoRedis
 
-/** Bytes where text would be: `$` is how RESP marks a string of bytes. And no timer for each command: we have one that covers the answer too. */
+/** Strings as bytes: `$` is the RESP type of a bulk string. No timer per command: the connection has one for all requests. */
 const AS_BYTES = { typeMapping: { 36: Buffer }, timeout: undefined }
 
-export function dialUrl(url: string, timeout: number): Dial {
+export function dialUrl(url: string, timeout: number): DialRedis {
   return async () => {
     const { createClient } = await driver()
     return ofRedis(createClient({ url, ...ownRedis(timeout) }) as unknown as RedisClient)
   }
 }
 
-/** `key`: where in a cluster everything of ours is. */
-export function dialCopyOf(client: AnyRedis, key: string, timeout: number): Dial {
-  // A cluster's client finds its way by itself. Its nodes are reached as its owner said, passwords and all, and are not told otherwise.
+/** `key`: the hash tag of the log, which determines its node in a cluster. */
+export function dialCopyOf(client: AnyRedis, key: string, timeout: number): DialRedis {
+  // A cluster client finds the nodes by itself. Its options for them, passwords included, stay as they are.
   if ('masters' in client) return async () => ofRedisCluster(client.duplicate({ RESP: 2 }), key)
   if ('callBuffer' in client) {
     const copy = (client.duplicate as (...overrides: unknown[]) => IoRedis).bind(client)
@@ -89,7 +92,7 @@ export function dialCopyOf(client: AnyRedis, key: string, timeout: number): Dial
   }
   if ('sendCommand' in client && 'isReady' in client)
     return async () => ofRedis(client.duplicate(ownRedis(timeout, client.options?.socket)))
-  throw new LeaseError('INVALID', 'this is no client of npm redis (createClient, createCluster) or ioredis (Redis, Cluster)')
+  throw new LeaseError('INVALID', 'the client must be one of npm redis (createClient, createCluster) or ioredis (Redis, Cluster)')
 }
 
 function ownRedis(connectTimeout: number, socket: object = {}): object {
@@ -124,10 +127,7 @@ async function driver(): Promise<typeof import('redis')> {
   try {
     return await import('redis')
   } catch (cause) {
-    throw new LeaseError('UNSUPPORTED', 'redis:// needs the npm package redis: npm install redis@6, or hand in a client', {
-      cause,
-      facts: { package: 'redis' },
-    })
+    throw driverMissing(NODE_REDIS, cause)
   }
 }
 
@@ -139,7 +139,7 @@ function ofRedis(client: RedisClient): DriverConnection {
       return client.isReady
     },
     send: args => client.sendCommand(args, AS_BYTES),
-    hold: alive => (alive ? client.ref() : client.unref()),
+    keepAlive: alive => (alive ? client.ref() : client.unref()),
     close: () => client.destroy(),
   }
 }
@@ -152,24 +152,24 @@ function ofRedisCluster(cluster: RedisCluster, key: string): DriverConnection {
       return cluster.isOpen
     },
     send: args => cluster.sendCommand(key, false, args, AS_BYTES),
-    hold: () => {},
+    keepAlive: () => {},
     close: () => cluster.destroy(),
   }
 }
 
 function ofIoRedis(client: IoRedis): DriverConnection {
   client.on('error', ignored)
-  const call = (client.callBuffer as (command: Argument, args: readonly Argument[]) => Promise<unknown>).bind(client)
+  const call = (client.callBuffer as (command: RedisArgument, args: readonly RedisArgument[]) => Promise<unknown>).bind(client)
   return {
     connect: () => client.connect(),
     get ready() {
       return client.status === 'ready'
     },
     send: ([command, ...args]) => call(command!, args),
-    hold: alive => (alive ? client.stream?.ref?.() : client.stream?.unref?.()),
+    keepAlive: alive => (alive ? client.stream?.ref?.() : client.stream?.unref?.()),
     close: () => client.disconnect(),
   }
 }
 
-/** Whoever waits for an answer is told by its rejection; an event nobody listens to would end the process. */
+/** A pending command is rejected with the error. An error event without a listener would end the process. */
 function ignored(): void {}

@@ -1,42 +1,42 @@
-/** One log in one Redis: its keys, how it is asked, and why it cannot be followed any more. */
+/** One log in one Redis: its keys, its commands and scripts, and why it has diverged. */
 import { type ErrorCode, LeaseError } from '../../errors.ts'
-import type { NotThere, Position } from '../../store.ts'
+import type { Position, Rejected } from '../../store.ts'
 import type { RedisConnection } from './connection.ts'
-import type { Argument } from './driver.ts'
+import type { RedisArgument } from './driver.ts'
 import { divergence, isWrongType, refusal } from './errors.ts'
 import type { Script } from './script.ts'
 
 export class RedisLog {
   readonly log: string
   readonly pointer: string
-  readonly #link: RedisConnection
+  readonly #connection: RedisConnection
 
-  constructor(name: string, link: RedisConnection) {
+  constructor(name: string, connection: RedisConnection) {
     this.log = `{${name}}:log`
     this.pointer = `{${name}}:snapshot`
-    this.#link = link
+    this.#connection = connection
   }
 
   chunks(id: string): string {
     return `${this.pointer}:${id}`
   }
 
-  /** For what may be asked again: whether it was done makes no difference. */
-  ask(...args: readonly Argument[]): Promise<unknown> {
-    return this.#link.send(args, { ifLost: 'UNAVAILABLE' })
+  /** Sends a command that can safely be repeated. */
+  send(...args: readonly RedisArgument[]): Promise<unknown> {
+    return this.#connection.send(args, { ifLost: 'UNAVAILABLE' })
   }
 
-  /** What a script answers: a word, and what goes with it. */
-  run(script: Script, args: readonly Argument[], { ifLost = 'UNAVAILABLE', key }: RunOptions = {}): Promise<ScriptAnswer> {
+  /** Runs a script. Its answer is a word and what belongs to it. */
+  run(script: Script, args: readonly RedisArgument[], { ifLost = 'UNAVAILABLE', key }: RunOptions = {}): Promise<ScriptAnswer> {
     const keys = key === undefined ? ['2', this.log, this.pointer] : ['3', this.log, this.pointer, key]
-    return this.#link.send(['EVALSHA', script.sha, ...keys, ...args], { ifLost }).then(answerOf, error => {
+    return this.#connection.send(['EVALSHA', script.sha, ...keys, ...args], { ifLost }).then(answerOf, error => {
       if (refusal(error.cause) === 'NOSCRIPT')
-        return this.#link.send(['EVAL', script.text, ...keys, ...args], { ifLost }).then(answerOf, foreign)
+        return this.#connection.send(['EVAL', script.text, ...keys, ...args], { ifLost }).then(answerOf, foreign)
       return foreign(error)
     })
   }
 
-  notThere([word, found]: ScriptAnswer, { index }: Position): NotThere {
+  rejection([word, found]: ScriptAnswer, { index }: Position): Rejected {
     return word === 'trimmed' ? { kind: 'trimmed' } : { kind: 'diverged', reason: this.reason([word, found], index) }
   }
 
@@ -53,7 +53,7 @@ export type ScriptAnswer = readonly [word: string, ...facts: unknown[]]
 
 export interface RunOptions {
   readonly ifLost?: ErrorCode
-  /** One more key. */
+  /** A third key for the script. */
   readonly key?: string
 }
 
@@ -67,31 +67,30 @@ function foreign(error: unknown): ScriptAnswer {
   throw error
 }
 
-/** A position as the scripts want it. */
-export function standing({ index, nonce }: Position): [string, string] {
+/** A position as arguments of a script. */
+export function positionArguments({ index, nonce }: Position): [string, string] {
   return [String(index), String(nonce)]
 }
 
-/** Numbers and ids are plain text. */
+/** Numbers and ids are ASCII. */
 export function text(bytes: Buffer): string {
   return bytes.toString('latin1')
 }
 
 export function parseUrl(url: string | undefined, name: string | undefined): { url: string; where: string; name: string } {
-  let place: URL | undefined
+  let server: URL | undefined
   try {
-    place = url === undefined ? undefined : new URL(url)
+    server = url === undefined ? undefined : new URL(url)
   } catch (cause) {
-    throw new LeaseError('INVALID', 'a Redis is named as redis://user:password@host:port/database', { cause })
+    throw new LeaseError('INVALID', 'this is not a URL of Redis: write redis://user:password@host:port/database', { cause })
   }
-  for (const setting of place?.searchParams.keys() ?? [])
-    if (setting !== 'name')
-      throw new LeaseError('INVALID', `there is no setting ${setting} of a Redis: there is name, as in ?name=leasehold`)
-  const chosen = name ?? place?.searchParams.get('name') ?? 'leasehold'
-  // Braces are what a cluster looks for in a key.
+  for (const setting of server?.searchParams.keys() ?? [])
+    if (setting !== 'name') throw new LeaseError('INVALID', `redis:// has no setting ${setting}: it has name, as in ?name=leasehold`)
+  const chosen = name ?? server?.searchParams.get('name') ?? 'leasehold'
+  // Braces in a key select the node of a cluster.
   if (!/^[^{}\s\p{Cc}]{1,128}$/u.test(chosen))
     throw new LeaseError('INVALID', `${JSON.stringify(chosen)} cannot name a log: use up to 128 characters without blanks or braces`)
-  if (!place) return { url: '', where: 'Redis', name: chosen }
-  place.search = ''
-  return { url: place.href, where: `${place.protocol}//${place.host}`, name: chosen }
+  if (!server) return { url: '', where: 'Redis', name: chosen }
+  server.search = ''
+  return { url: server.href, where: `${server.protocol}//${server.host}`, name: chosen }
 }

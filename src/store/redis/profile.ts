@@ -1,6 +1,6 @@
-/** What this Redis promises, read from its own settings. What it does not tell, it does not promise. */
+/** The profile of a Redis, from its own settings. A setting that it does not reveal counts as not set. */
 import type { Profile } from '../../store.ts'
-import type { Argument } from './driver.ts'
+import type { RedisArgument } from './driver.ts'
 import { refusal } from './errors.ts'
 
 export interface RedisSettings {
@@ -15,7 +15,7 @@ export interface RedisSettings {
   readonly maxmemory: number | undefined
 }
 
-type Send = (args: readonly Argument[]) => Promise<unknown>
+type Send = (args: readonly RedisArgument[]) => Promise<unknown>
 
 export async function readSettings(send: Send): Promise<RedisSettings> {
   const config = (name: string) => readConfig(send, name)
@@ -43,7 +43,7 @@ export async function readSettings(send: Send): Promise<RedisSettings> {
   }
 }
 
-/** Before anything was read. */
+/** The profile before the settings are read. */
 export const UNREAD: Profile = {
   store: 'redis',
   durable: false,
@@ -51,7 +51,7 @@ export const UNREAD: Profile = {
   push: true,
   shared: true,
   ages: false,
-  notes: ['What this Redis promises is read from its settings when it is opened.'],
+  notes: ['The guarantees of this Redis are read from its settings when the store is opened.'],
 }
 
 export function profileOf(settings: RedisSettings): Profile {
@@ -62,26 +62,26 @@ export function profileOf(settings: RedisSettings): Profile {
 function notes({ aof, fsync, syncsWhileRewriting, save, policy, maxmemory, replicas, role }: RedisSettings): string[] {
   const all: string[] = []
   if (aof === false && (save ?? '') === '')
-    all.push('appendonly no and no save: everything is gone when Redis ends. Leases are then forgotten, and holders are told.')
-  else if (aof === false) all.push(`appendonly no, save "${save}": a crash loses whatever came after the last dump, minutes of it.`)
+    all.push('appendonly no and no save: the log is gone when Redis ends. Leases are then lost, and holders are notified.')
+  else if (aof === false) all.push(`appendonly no, save "${save}": a crash loses what came after the last dump, up to minutes.`)
   else if (aof === undefined || fsync === undefined)
-    all.push('This Redis does not tell its persistence settings (CONFIG, INFO): it is taken as not durable.')
-  else if (fsync === 'everysec') all.push('appendfsync everysec: a crash of the machine loses up to two seconds of what was acknowledged.')
+    all.push('This Redis does not reveal its persistence settings (CONFIG, INFO): it counts as not durable.')
+  else if (fsync === 'everysec') all.push('appendfsync everysec: a crash of the machine loses up to two seconds of acknowledged records.')
   else if (fsync === 'no')
-    all.push('appendfsync no: a crash of the machine loses what the system had not written yet, some thirty seconds.')
+    all.push('appendfsync no: a crash of the machine loses what the system had not written yet, about thirty seconds.')
   if (aof === true && fsync === 'always' && syncsWhileRewriting !== true)
-    all.push('no-appendfsync-on-rewrite yes: what is acknowledged while the append-only file is rewritten is not synced.')
-  if (policy === undefined) all.push('It does not tell its maxmemory-policy: only with noeviction does it never forget a log by itself.')
+    all.push('no-appendfsync-on-rewrite yes: records acknowledged while the append-only file is rewritten are not synced.')
+  if (policy === undefined) all.push('It does not reveal its maxmemory-policy: only noeviction guarantees that it never evicts the log.')
   else if (policy.startsWith('allkeys') && maxmemory !== 0)
-    all.push(`maxmemory-policy ${policy}: when memory is short Redis forgets the whole log. Use noeviction.`)
+    all.push(`maxmemory-policy ${policy}: when memory is short Redis evicts the whole log. Use noeviction.`)
   else if (policy !== 'noeviction')
-    all.push(`maxmemory-policy ${policy}: use noeviction, so that no later change of a setting lets Redis forget the log.`)
+    all.push(`maxmemory-policy ${policy}: use noeviction, so that no later change of a setting lets Redis evict the log.`)
   all.push(
     replicas > 0 || role === undefined
-      ? 'Replication is asynchronous: a failover can lose the last acknowledged entries. Whoever had seen them is told (DIVERGED).'
-      : 'No replica: what is lost with this machine is lost. A replica would follow asynchronously and may lack the last entries.',
+      ? 'Replication is asynchronous: a failover can lose the last acknowledged records. Replicas that had seen them report DIVERGED.'
+      : 'No replica: the loss of this machine loses the log. A replica would follow asynchronously and may lack the last records.',
   )
-  all.push('Ages are not known: Redis has only a wall clock, and that may be moved.')
+  all.push('Ages are not known: Redis has only a wall clock, which may be adjusted.')
   return all
 }
 
@@ -100,7 +100,7 @@ async function readConfig(send: Send, name: string): Promise<Map<string, string>
   return new Map(Array.from({ length: pairs.length / 2 }, (_, i) => [String(pairs[2 * i]), String(pairs[2 * i + 1])]))
 }
 
-/** Hosted ones rename or forbid these: then nothing is known, which is no failure. */
+/** Hosted Redis services rename or forbid these commands: then nothing is known, which is not an error. */
 async function unlessForbidden(answer: Promise<unknown>): Promise<unknown> {
   try {
     return await answer

@@ -1,88 +1,90 @@
 /**
- * A log in Redis: a stream, appended to by one script that checks where its caller stands and tells what was missed. Shared by any number
- * of replicas; blocking reads tell them of each other's entries.
+ * A log in Redis: a stream. One script checks the caller's position, appends, and returns what was missed. Shared by any number of replicas;
+ * blocking reads deliver the records of other replicas.
  *
- * Not promised: that an acknowledged entry survives a failover, since Redis replicates asynchronously; that it survives a crash, unless the
- * settings say so (`appendonly yes`, `appendfsync always`), which the profile repeats. What was lost is noticed by whoever had seen it, and is
+ * Not guaranteed: that an acknowledged record survives a failover, since Redis replicates asynchronously; that it survives a crash, unless
+ * Redis is configured so (`appendonly yes`, `appendfsync always`), which the profile states. Replicas that had seen lost records report
  * `diverged`. Ages are not known.
  *
  * Keys: `{NAME}:log` the stream, `{NAME}:snapshot` which snapshot is in force, `{NAME}:snapshot:ID` its chunks. The braces put them on one
- * node of a cluster. What happens inside Redis is in `redis-script.ts`.
+ * node of a cluster. The scripts are in `script.ts`.
  */
-import { type Clock, systemClock } from '../../clock.ts'
+import { type Clock, systemClock, unlessAborted } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import {
   type Appended,
   type LogRecord,
-  type NotThere,
   type Opened,
   type Position,
   type Profile,
   type Read,
+  type Rejected,
   type Snapshot,
   START,
   type Store,
 } from '../../store.ts'
+import { storeClosed, storeNotOpened } from '../closed.ts'
 import { RecentRecords } from '../recent-records.ts'
-import { closed, RedisConnection } from './connection.ts'
-import { type AnyRedis, type Argument, dialCopyOf, dialUrl } from './driver.ts'
+import { RedisConnection } from './connection.ts'
+import { type AnyRedis, dialCopyOf, dialUrl, type RedisArgument } from './driver.ts'
 import { isWrongType } from './errors.ts'
-import { parseUrl, RedisLog, type ScriptAnswer, standing, text } from './log.ts'
+import { parseUrl, positionArguments, RedisLog, type ScriptAnswer, text } from './log.ts'
 import { profileOf, readSettings, UNREAD } from './profile.ts'
 import { APPEND, READ } from './script.ts'
 import { RedisSnapshots } from './snapshots.ts'
 
-/** A waiting read looks after so many ms whether the log is still there: Redis wakes nobody when a stream is deleted. */
-const LOOK_AGAIN = 1_000
-/** Entries that a waiting read brings at most. They may be large, and Redis cannot bound their bytes. */
+/** How often, in ms, a waiting read checks whether the log still exists: Redis does not wake readers of a deleted stream. */
+const CHECK_AGAIN = 1_000
+/** Records that a blocking read returns at most. They may be large, and Redis cannot bound their bytes. */
 const MAX_AT_ONCE = 16
-/** Turns of the loop until whoever was served by an append has begun the next one. */
+/** Turns of the event loop until a caller that got the answer to an append has begun the next append. */
 const TURNS = 2
 
 export interface RedisStoreOptions {
-  /** `redis://` or `rediss://`, with `?name=` if there is no `name`. Or: */
+  /** `redis://` or `rediss://`, with `?name=` if there is no `name`. Needs the npm package `redis`. Or: */
   readonly url?: string
-  /** A client of npm `redis` or `ioredis`, single or cluster. It is copied: the store has connections of its own. */
+  /** A client of npm `redis` or `ioredis`, single or cluster. The store duplicates it and leaves it open. */
   readonly client?: AnyRedis
-  /** Separates several logs in one Redis. */
+  /** Separates several logs in one Redis. @default 'leasehold' */
   readonly name?: string
-  /** How long, in ms, Redis may take to answer before the connection is given up. */
+  /** How long, in ms, an answer may take before its connection is closed. @default 5000 */
   readonly timeout?: number
   readonly clock?: Clock
 }
 
+/** A store on a log in a Redis stream. */
 export class RedisStore implements Store {
   readonly #clock: Clock
-  readonly #place: RedisLog
+  readonly #log: RedisLog
   readonly #snapshots: RedisSnapshots
-  readonly #link: RedisConnection
-  /** A blocking read holds up whatever is sent after it. */
-  readonly #tail: RedisConnection
+  readonly #connection: RedisConnection
+  /** For blocking reads, which delay every command after them. */
+  readonly #readConnection: RedisConnection
   #profile = UNREAD
   #state: 'new' | 'open' | 'closed' = 'new'
-  /** The log contained these when we last heard of it, so a read that waits there need not ask first. */
+  /** Positions that the log contained at the last answer, so a waiting read from there need not check first. */
   readonly #seen = { appended: START, read: START }
-  readonly #run = new RecentRecords()
-  #news: Promise<readonly Row[]> | undefined
-  /** Resolves when the append that is under way has ended, however that was. */
+  readonly #recent = new RecentRecords()
+  #blockingRead: Promise<readonly StreamRow[]> | undefined
+  /** Resolves when the pending append has ended, successfully or not. */
   #appending: Promise<unknown> | undefined
-  /** Drawn in advance. */
+  /** The nonce of the next append, drawn in advance. */
   #nonce: bigint | undefined
 
   constructor({ url, client, name, timeout = 5_000, clock = systemClock }: RedisStoreOptions) {
     const parsed = parseUrl(url, name)
     const where = client ? 'Redis' : parsed.where
     const dial = client ? dialCopyOf(client, `{${parsed.name}}`, timeout) : dialUrl(parsed.url, timeout)
-    const greet = async (send: (args: readonly Argument[]) => Promise<unknown>) => {
+    const greet = async (send: (args: readonly RedisArgument[]) => Promise<unknown>) => {
       const settings = await readSettings(send)
       if (settings.role === 'slave') throw replica(where, settings.primary)
       this.#profile = profileOf(settings)
     }
     this.#clock = clock
-    this.#link = new RedisConnection({ dial, clock, timeout, where, greet })
-    this.#tail = new RedisConnection({ dial, clock, timeout, where })
-    this.#place = new RedisLog(parsed.name, this.#link)
-    this.#snapshots = new RedisSnapshots(this.#place, clock, () => this.#assertOpen())
+    this.#connection = new RedisConnection({ dial, clock, timeout, where, greet })
+    this.#readConnection = new RedisConnection({ dial, clock, timeout, where })
+    this.#log = new RedisLog(parsed.name, this.#connection)
+    this.#snapshots = new RedisSnapshots(this.#log, clock, () => this.#assertOpen())
   }
 
   get profile(): Profile {
@@ -90,15 +92,15 @@ export class RedisStore implements Store {
   }
 
   async open(): Promise<Opened> {
-    if (this.#state === 'closed') throw closed()
-    const { head, snapshot } = await this.#snapshots.look()
+    if (this.#state === 'closed') throw storeClosed()
+    const { head, snapshot } = await this.#snapshots.inspect()
     if (this.#state === 'new') this.#state = 'open'
     this.#seen.read = head
     return snapshot ? { head, snapshot } : { head }
   }
 
-  append(entry: Uint8Array, after: Position): Promise<Appended> {
-    const appending = this.#append(entry, after)
+  append(record: Uint8Array, after: Position): Promise<Appended> {
+    const appending = this.#append(record, after)
     const over = () => {
       if (this.#appending === ended) this.#appending = undefined
     }
@@ -107,23 +109,23 @@ export class RedisStore implements Store {
     return appending
   }
 
-  async #append(entry: Uint8Array, after: Position): Promise<Appended> {
+  async #append(record: Uint8Array, after: Position): Promise<Appended> {
     this.#assertOpen()
     const nonce = this.#nonce ?? this.#clock.bits()
-    const bytes = Buffer.from(entry) // kept for those who wait, so it may not be the caller's own memory
+    const bytes = Buffer.from(record) // kept for waiting readers, so it must not be the caller's memory
     this.#nonce = undefined
-    const args = [...standing(after), String(nonce), bytes, `${after.index + 1}-0`]
-    const [word, ...facts] = await this.#place.run(APPEND, args, { ifLost: 'UNKNOWN' })
+    const args = [...positionArguments(after), String(nonce), bytes, `${after.index + 1}-0`]
+    const [word, ...facts] = await this.#log.run(APPEND, args, { ifLost: 'UNKNOWN' })
     this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
     const [index, rows] = facts as [number, Buffer[]]
     const position = { index, nonce }
     if (word === 'behind') return { kind: 'behind', position }
-    if (word !== 'appended') return this.#notThere([word, ...facts], after)
+    if (word !== 'appended') return this.#rejected([word, ...facts], after)
     const missed = chained(after, rows)
-    // It stands there all the same; whoever reads on will be told more.
+    // The record is in the log all the same. Reading on will report what is wrong.
     if (!missed) return { kind: 'behind', position }
     this.#seen.appended = position
-    this.#run.add(after, [...missed, { position, bytes, age: 0 }])
+    this.#recent.add(after, [...missed, { position, bytes, age: 0 }])
     return { kind: 'appended', position, missed }
   }
 
@@ -131,7 +133,7 @@ export class RedisStore implements Store {
     this.#assertOpen()
     if (!wait) return this.#readNow(after)
     wait.throwIfAborted()
-    return unless(wait, this.#readWaiting(after, wait))
+    return unlessAborted(this.#readWaiting(after, wait), wait)
   }
 
   async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
@@ -141,111 +143,111 @@ export class RedisStore implements Store {
 
   async newest(): Promise<Snapshot | undefined> {
     this.#assertOpen()
-    return (await this.#snapshots.look()).snapshot
+    return (await this.#snapshots.inspect()).snapshot
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#state = 'closed'
-    this.#link.close()
-    this.#tail.close()
+    this.#connection.close()
+    this.#readConnection.close()
   }
 
   async #readNow(after: Position): Promise<Read> {
-    const [word, ...facts] = await this.#place.run(READ, standing(after))
-    if (word !== 'entries') return this.#notThere([word, ...facts], after)
-    const entries = chained(after, facts[0] as Buffer[])
-    if (!entries) return this.#notThere(['unchained'], after)
-    this.#seen.read = entries.at(-1)?.position ?? after
-    return { kind: 'entries', entries }
+    const [word, ...facts] = await this.#log.run(READ, positionArguments(after))
+    if (word !== 'entries') return this.#rejected([word, ...facts], after)
+    const records = chained(after, facts[0] as Buffer[])
+    if (!records) return this.#rejected(['unchained'], after)
+    this.#seen.read = records.at(-1)?.position ?? after
+    return { kind: 'records', records }
   }
 
   async #readWaiting(after: Position, wait: AbortSignal): Promise<Read> {
-    let sure = same(after, this.#seen.appended) || same(after, this.#seen.read)
-    await this.#ownNews()
+    let verified = same(after, this.#seen.appended) || same(after, this.#seen.read)
+    await this.#appendEnded()
     while (!wait.aborted) {
-      const known = this.#run.following(after)
-      if (known.length > 0) return { kind: 'entries', entries: known }
-      if (!sure) {
+      const known = this.#recent.following(after)
+      if (known.length > 0) return { kind: 'records', records: known }
+      if (!verified) {
         const read = await this.#readNow(after)
-        if (read.kind !== 'entries' || read.entries.length > 0) return read
+        if (read.kind !== 'records' || read.records.length > 0) return read
       }
       const rows = await this.#next(after.index)
       const follows = rows[0]?.index === after.index + 1
-      const entries = follows
+      const records = follows
         ? chained(
             after,
             rows.flatMap(({ parts }) => parts),
           )
         : undefined
-      if (entries) {
-        this.#seen.read = entries.at(-1)!.position
-        return { kind: 'entries', entries }
+      if (records) {
+        this.#seen.read = records.at(-1)!.position
+        return { kind: 'records', records }
       }
-      sure = false // nothing for a while, or nothing that follows where we stand: look what has become of the log
+      verified = false // no record for a while, or none that follows the position: check the log
     }
     throw wait.reason
   }
 
   /**
-   * An append brings whatever there is, so nobody asks while one is under way, or is about to be: else each entry of ours would be sent back to
-   * us once more, and a busy process would read as much as it writes.
+   * Waits for the append that is pending or about to start: its answer contains all new records. Otherwise Redis would send each record of
+   * this process back to it, and a busy process would read as much as it writes.
    */
-  async #ownNews(): Promise<void> {
+  async #appendEnded(): Promise<void> {
     for (let turn = 0; turn < TURNS && this.#appending === undefined; turn++) await new Promise<void>(resolve => this.#clock.soon(resolve))
     await this.#appending
   }
 
-  #notThere(answer: ScriptAnswer, after: Position): NotThere {
-    this.#run.clear()
-    return this.#place.notThere(answer, after)
+  #rejected(answer: ScriptAnswer, after: Position): Rejected {
+    this.#recent.clear()
+    return this.#log.rejection(answer, after)
   }
 
-  /** What comes after `index`, or nothing after a while. One question for all who wait: whoever really waits does so at the end of the log. */
-  #next(index: number): Promise<readonly Row[]> {
-    if (this.#news) return this.#news
-    const args = ['XREAD', 'COUNT', String(MAX_AT_ONCE), 'BLOCK', String(LOOK_AGAIN), 'STREAMS', this.#place.log, `${index}-0`]
-    const news = this.#tail.send(args, { ifLost: 'UNAVAILABLE', waits: LOOK_AGAIN }).then(rowsOf, error => {
-      if (isWrongType(error)) return [] // the script will say so
+  /** The records after `index`, or nothing after a while. One blocking read serves all waiting readers: they wait at the end of the log. */
+  #next(index: number): Promise<readonly StreamRow[]> {
+    if (this.#blockingRead) return this.#blockingRead
+    const args = ['XREAD', 'COUNT', String(MAX_AT_ONCE), 'BLOCK', String(CHECK_AGAIN), 'STREAMS', this.#log.log, `${index}-0`]
+    const rows = this.#readConnection.send(args, { ifLost: 'UNAVAILABLE', waits: CHECK_AGAIN }).then(rowsOf, error => {
+      if (isWrongType(error)) return [] // the script reports it
       throw error
     })
-    this.#news = news
-    const over = () => (this.#news = undefined)
-    news.then(over, over)
-    return news
+    this.#blockingRead = rows
+    const over = () => (this.#blockingRead = undefined)
+    rows.then(over, over)
+    return rows
   }
 
   #assertOpen(): void {
-    if (this.#state === 'closed') throw closed()
-    if (this.#state === 'new') throw new LeaseError('UNAVAILABLE', 'the store was not opened')
+    if (this.#state === 'closed') throw storeClosed()
+    if (this.#state === 'new') throw storeNotOpened()
   }
 }
 
-/** An entry as a blocking read brings it: nonce, nonce before, bytes. */
-interface Row {
+/** A record as a blocking read returns it: its nonce, the nonce before it, its bytes. */
+interface StreamRow {
   readonly index: number
   readonly parts: readonly [Buffer, Buffer, Buffer]
 }
 
-function rowsOf(reply: unknown): Row[] {
+function rowsOf(reply: unknown): StreamRow[] {
   const [stream] = (reply ?? []) as [[unknown, [Buffer, Buffer[]][]]?]
   return (stream?.[1] ?? []).flatMap(([id, fields]) => {
     const index = /^(\d+)-0$/.exec(text(id))?.[1]
-    // Not ours: the script will say so.
+    // Not a record of ours: the script reports it.
     if (index === undefined || fields.length !== 6) return []
     return [{ index: Number(index), parts: [fields[1]!, fields[3]!, fields[5]!] as const }]
   })
 }
 
-/** Nonce, nonce before and bytes of each, if they follow `after` and each other. */
+/** The records in `rows` (nonce, nonce before, bytes), if they follow `after` and each other. */
 function chained(after: Position, rows: readonly Buffer[]): LogRecord[] | undefined {
-  const entries: LogRecord[] = []
+  const records: LogRecord[] = []
   let { index, nonce } = after
   for (let i = 0; i < rows.length; i += 3) {
     if (text(rows[i + 1]!) !== String(nonce)) return undefined
     nonce = BigInt(text(rows[i]!))
-    entries.push({ position: { index: ++index, nonce }, bytes: rows[i + 2]!, age: 0 })
+    records.push({ position: { index: ++index, nonce }, bytes: rows[i + 2]!, age: 0 })
   }
-  return entries
+  return records
 }
 
 function replica(where: string, primary: string): LeaseError {
@@ -256,14 +258,4 @@ function replica(where: string, primary: string): LeaseError {
 
 function same(a: Position, b: Position): boolean {
   return a.index === b.index && a.nonce === b.nonce
-}
-
-/** Gives up waiting with the signal's own reason. Leaves no listener behind. */
-function unless<T>(signal: AbortSignal, answer: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const stop = () => reject(signal.reason)
-    signal.addEventListener('abort', stop, { once: true })
-    if (signal.aborted) stop()
-    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop))
-  })
 }

@@ -1,16 +1,16 @@
 /**
- * What is done inside Redis, each script one atomic step. The log is a stream; the id of an entry is its index (`17-0`), its fields are
- * `n` its nonce, `p` the nonce of the entry before it and `b` the bytes. So what a blocking read brings can be checked without asking again,
- * and Redis itself refuses an index that was used before, also when someone has deleted the entry that stood there.
+ * The scripts that run inside Redis, each one atomic step. The log is a stream. The id of a record is its index (`17-0`), its fields are `n`
+ * its nonce, `p` the nonce of the record before it and `b` its bytes. So the result of a blocking read can be verified without another
+ * request, and Redis itself refuses an index that was used before, even if that record has been deleted.
  *
- * Trimming keeps the entry it trims to, so that whoever stands on it can still be told apart from one who stands elsewhere.
+ * Trimming keeps the record it trims to, so that the position of a reader there can still be verified.
  */
 import { createHash } from 'node:crypto'
 
-/** What one answer carries at most. An entry that is larger travels alone. */
-const MAX_ENTRIES = 1_000
+/** One answer carries at most this much. A larger record travels alone. */
+const MAX_RECORDS = 1_000
 const MAX_BYTES = 1_048_576
-/** Rows that Redis looks at together: a few, since they may be large. */
+/** Rows that a script reads at a time: a few, since they may be large. */
 const ROWS = 16
 
 export interface Script {
@@ -18,13 +18,13 @@ export interface Script {
   readonly sha: string
 }
 
-/** `first`: what can be said without the functions, which cost more to make than most calls take. */
+/** `first`: code that needs none of the functions, which take longer to define than most calls take to run. */
 function script(body: string, first = ''): Script {
   const text = `${first}${prelude}${body}`
   return { text, sha: createHash('sha1').update(text).digest('hex') }
 }
 
-/** KEYS: the log, the pointer to the snapshot. `absent` says why the log does not contain a position, or nothing. */
+/** KEYS: the log, the pointer to the snapshot. `absent` returns why the log does not contain a position, or nil. */
 const prelude = `
 local log, pointer = KEYS[1], KEYS[2]
 local head = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
@@ -50,7 +50,7 @@ local function absent(index, nonce)
   local first = number(redis.call('XRANGE', log, '-', '+', 'COUNT', 1)[1])
   if index == 0 and nonce ~= '0' then return {'another'} end
   if index < first and not (index == 0 and first == 1) then
-    -- What we trim is in the snapshot. What is not was trimmed by someone else.
+    -- Records that Leasehold trims are in the snapshot. Others were trimmed by another program.
     local at = tonumber(redis.call('HGET', pointer, 'index') or 0)
     if at < first then return {'missing', first - 1} end
     return {'trimmed'}
@@ -70,7 +70,7 @@ local function following(from, last)
     for _, row in ipairs(more) do
       if row[1] ~= id(at + 1) or not ours(row) then return nil, at + 1 end
       local f = row[2]
-      if #rows > 0 and (bytes + #f[6] > ${MAX_BYTES} or at - from == ${MAX_ENTRIES}) then return rows, at, bytes end
+      if #rows > 0 and (bytes + #f[6] > ${MAX_BYTES} or at - from == ${MAX_RECORDS}) then return rows, at, bytes end
       bytes = bytes + #f[6]
       at = at + 1
       rows[#rows + 1] = f[2]
@@ -82,7 +82,7 @@ local function following(from, last)
 end
 `
 
-/** Nearly always one stands at the end of the log. */
+/** The fast path: nearly always the caller is at the end of the log. */
 const nothingBetween = `
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if last and last[1] == ARGV[1] .. '-0' and last[2][2] == ARGV[2] then
@@ -93,8 +93,8 @@ end
 `
 
 /**
- * ARGV: index and nonce to stand on, the new entry's nonce, its bytes, and its id if nothing came between. The only write comes last: any
- * error means that nothing was done.
+ * ARGV: index and nonce of the caller's position, the new record's nonce, its bytes, and its id if nothing came in between. The only write
+ * comes last: any error means that nothing was done.
  */
 export const APPEND = script(
   `
@@ -103,7 +103,7 @@ local elsewhere = absent(after, ARGV[2])
 if elsewhere then return elsewhere end
 local last, nonce, rows, complete = 0, '0', {}, true
 if head then last, nonce = number(head), head[2][2] end
-if last - after > ${MAX_ENTRIES} then complete = false
+if last - after > ${MAX_RECORDS} then complete = false
 elseif last > after then
   local at, bytes
   rows, at, bytes = following(after, last)
@@ -122,8 +122,8 @@ return {'behind', last + 1}
 )
 
 /**
- * ARGV: index and nonce to stand on. Trims nothing: a replica of Redis refuses to, as any write. Otherwise what was a primary once would
- * go on telling how the log ends.
+ * ARGV: index and nonce of the caller's position. XTRIM removes nothing here, but a replica of Redis refuses it like any write: a former
+ * primary must not answer with an old end of the log.
  */
 export const READ = script(`
 local primary = redis.pcall('XTRIM', log, 'MINID', '0-0')
@@ -137,7 +137,7 @@ if not rows then return {'missing', at} end
 return {'entries', rows}
 `)
 
-/** Where the log ends, and the snapshot in force: id, index, nonce, chunks. Refuses a log whose end was deleted. */
+/** Returns the end of the log and the snapshot in force: id, index, nonce, chunks. Refuses a log whose end was deleted. */
 export const LOOK = script(`
 local kept = redis.call('HMGET', pointer, 'id', 'index', 'nonce', 'chunks')
 if not kept[1] then kept = {} end
@@ -159,8 +159,8 @@ return {'there', number(head), head[2][2], number(redis.call('XRANGE', log, '-',
 `)
 
 /**
- * KEYS: also the chunks. ARGV: index and nonce of the snapshot, its id, how many chunks; without the last two it is only asked whether one
- * would be kept. Answers with what nobody can be reading any more.
+ * KEYS: also the chunks. ARGV: index and nonce of the snapshot, its id, its number of chunks; without the last two the script only checks
+ * whether the snapshot would be kept. Returns the id of the snapshot that no reader can be using any more.
  */
 export const KEEP = script(`
 local index = tonumber(ARGV[1])

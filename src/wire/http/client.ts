@@ -1,8 +1,8 @@
 /**
- * A lessor that is a server far away, over HTTP: web standards alone, so it runs in a browser, in Node and wherever there is `fetch`.
+ * A server far away as a Lessor, over HTTP. It uses web standards alone, so it runs in browsers, in Node and wherever there is `fetch`.
  *
- * Not promised: that it is as quick as the other wire. Promised, as of every lessor: `UNAVAILABLE` only for what was certainly not done. Of a
- * connection that broke nobody can know that, so the answer is `UNKNOWN`, and only the same operation makes it safe to ask again.
+ * Not promised: the speed of RESP. Promised, as by every lessor: `UNAVAILABLE` means that the request was certainly not executed. After a
+ * connection broke the client cannot know that, so it reports `UNKNOWN`; then only a request with the same operation id is safe to repeat.
  */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
@@ -14,46 +14,66 @@ import { webClock } from '../../web-clock.ts'
 import { errorOf, HttpConnection, type HttpReply, unlessEnded } from './connection.ts'
 import { EventStream } from './event-stream.ts'
 
+export type { Clock } from '../../clock.ts'
+export type { ErrorCode, Facts } from '../../errors.ts'
+export { LeaseError } from '../../errors.ts'
+export type { Command } from '../../kernel/command.ts'
+export type { Event, EventType } from '../../kernel/event.ts'
+export type { Outcome } from '../../kernel/outcome.ts'
+export type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
+
 export interface HttpLessorOptions {
-  /** The secret of a key. Sent in a header, never in a URL. */
+  /**
+   * The secret of an API key. Sent in a header, never in a URL.
+   * @default none: the server must allow anonymous clients
+   */
   readonly key?: string
+  /** @default the clock of this machine */
   readonly clock?: Clock
+  /** @default globalThis.fetch */
   readonly fetch?: typeof fetch
 }
 
-const RETRY_FIRST = 50
-const RETRY_LAST = 5_000
-/** A stream that says nothing for so long, not even that it is still there, is taken for dead. */
-const SILENCE = 45_000
-
-/** A watch begins at once, or elsewhere. */
-const BEGINNING = 10_000
-/** What is not answered within so long holds nothing up that came after it: it may be the connection that is dead. */
+const FIRST_RETRY = 50
+const LAST_RETRY = 5_000
+/** Give a stream up after this long without a byte. A live server sends comments more often. */
+const MAX_SILENCE = 45_000
+/** Give a watch up that has not begun by then, and begin it again. */
+const WATCH_TIMEOUT = 10_000
+/** Send the next batch after this long, answered or not: the connection of the last one may be dead. */
 const SLOW = 1_000
-const MAX_UNDER_WAY = 8
+const MAX_IN_FLIGHT = 8
 
-/** Proposals in one request, and about how many characters of them. */
-const MAX = 500
-const LONGEST = 256 << 10
+/** Proposals in one request, and about how many characters of JSON. */
+const MAX_BATCH = 500
+const MAX_BATCH_LENGTH = 256 << 10
 
-interface Proposal {
-  readonly text: string
+interface UnsentProposal {
+  readonly json: string
   readonly settle: (answer: Outcome | Error) => void
 }
 
-interface Answered {
+interface ProposalAnswer {
   readonly outcome?: Outcome
   readonly error?: HttpReply
 }
 
+/**
+ * A server as a {@link Lessor}, over HTTP.
+ *
+ * @example
+ * const lessor = await HttpLessor.open('https://leases.example:7420', { key })
+ * const { value } = await lessor.read({ kind: 'resource', resource: 'jobs/nightly' })
+ * await lessor.close()
+ */
 export class HttpLessor implements Lessor {
   readonly profile: Lessor['profile']
   readonly #connection: HttpConnection
   readonly #clock: Clock
-  readonly #unsent = new Set<Proposal>()
+  readonly #unsent = new Set<UnsentProposal>()
   #sending = false
-  readonly #underWay = new Set<Promise<void>>()
-  /** Watches that have not begun yet: what is asked after them is sent when the server has heard of them. */
+  readonly #inFlight = new Set<Promise<void>>()
+  /** Watches that the server may not know of yet. Later requests wait for them, so that a watch sees what its caller does next. */
   readonly #beginning = new Set<Promise<unknown>>()
 
   private constructor(connection: HttpConnection, profile: Lessor['profile'], clock: Clock) {
@@ -62,62 +82,66 @@ export class HttpLessor implements Lessor {
     this.#clock = clock
   }
 
-  /** `url` is `http://host:port` or `https://…`. Throws `UNAVAILABLE` when nobody answers there. */
+  /** Connects to `http://host:port` or `https://…`. Throws `UNAVAILABLE` when no server answers there. */
   static async open(url: string, { key, clock = webClock, fetch = globalThis.fetch }: HttpLessorOptions = {}): Promise<HttpLessor> {
     const connection = new HttpConnection(url, key, clock, fetch)
     const { profile } = (await connection.json('GET', '/v1/about')) as { profile: Lessor['profile'] }
     return new HttpLessor(connection, profile, clock)
   }
 
+  /** Fires when this lessor is closed. */
   get signal(): AbortSignal {
     return this.#connection.closing.signal
   }
 
+  /** Asks the server to decide a command. A refusal is an outcome, not an error. */
   propose(command: Command, { op, key = 0, signal }: ProposeOptions = {}): Promise<Outcome> {
     if (signal?.aborted) return Promise.reject(signal.reason)
     if (this.signal.aborted) return Promise.reject(this.signal.reason)
-    const text = JSON.stringify({ command: command ?? null, ...(op && { op }), ...(key !== 0 && { key }) })
+    const json = JSON.stringify({ command: command ?? null, ...(op && { op }), ...(key !== 0 && { key }) })
     return new Promise((resolve, reject) => {
-      const proposal: Proposal = {
-        text,
+      const proposal: UnsentProposal = {
+        json,
         settle: answer => {
-          signal?.removeEventListener('abort', leave)
+          signal?.removeEventListener('abort', abort)
           if (answer instanceof Error) reject(answer)
           else resolve(answer)
         },
       }
-      const leave = () => {
-        signal!.removeEventListener('abort', leave)
+      const abort = () => {
+        signal!.removeEventListener('abort', abort)
         this.#unsent.delete(proposal)
         reject(signal!.reason)
       }
-      signal?.addEventListener('abort', leave)
+      signal?.addEventListener('abort', abort)
       this.#unsent.add(proposal)
       if (!this.#sending) void this.#sendAll()
     })
   }
 
-  /** One request at a time carries everything that piled up meanwhile: that keeps the order, and many cost little more than one. */
+  /** One request at a time carries all proposals that came meanwhile. That keeps their order, and many cost little more than one. */
   async #sendAll(): Promise<void> {
     this.#sending = true
-    // Everything asked for within this turn.
+    // Wait for the other proposals of this turn.
     await Promise.resolve()
     while (this.#unsent.size > 0) {
-      await this.#heard()
-      const batch = this.#take()
+      await this.#watchesBegun()
+      const batch = this.#takeBatch()
       if (batch.length === 0) continue
-      const sent = this.#sendBatch(batch).finally(() => this.#underWay.delete(sent))
-      this.#underWay.add(sent)
+      const sent = this.#sendBatch(batch).finally(() => this.#inFlight.delete(sent))
+      this.#inFlight.add(sent)
       await this.#orSlow(sent)
-      while (this.#underWay.size >= MAX_UNDER_WAY) await Promise.race(this.#underWay)
+      while (this.#inFlight.size >= MAX_IN_FLIGHT) await Promise.race(this.#inFlight)
     }
     this.#sending = false
   }
 
-  async #sendBatch(batch: readonly Proposal[]): Promise<void> {
+  async #sendBatch(batch: readonly UnsentProposal[]): Promise<void> {
     try {
-      const body = `{"proposals":[${batch.map(({ text }) => text).join(',')}]}`
-      const { answers } = (await this.#connection.json('POST', '/v1/propose', { body, changes: true })) as { answers: readonly Answered[] }
+      const body = `{"proposals":[${batch.map(({ json }) => json).join(',')}]}`
+      const { answers } = (await this.#connection.json('POST', '/v1/propose', { body, changes: true })) as {
+        answers: readonly ProposalAnswer[]
+      }
       for (const [i, { settle }] of batch.entries()) settle(outcomeOf(answers[i]!))
     } catch (error) {
       for (const { settle } of batch) settle(error as Error)
@@ -134,39 +158,40 @@ export class HttpLessor implements Lessor {
     })
   }
 
-  #take(): readonly Proposal[] {
-    const batch: Proposal[] = []
+  #takeBatch(): readonly UnsentProposal[] {
+    const batch: UnsentProposal[] = []
     let length = 0
     for (const proposal of this.#unsent) {
-      if (batch.length > 0 && (batch.length === MAX || length + proposal.text.length > LONGEST)) break
+      if (batch.length > 0 && (batch.length === MAX_BATCH || length + proposal.json.length > MAX_BATCH_LENGTH)) break
       this.#unsent.delete(proposal)
       batch.push(proposal)
-      length += proposal.text.length
+      length += proposal.json.length
     }
     return batch
   }
 
+  /** Reads the server's state. With `consistent` it is read at the log's end. */
   async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
     const { consistent, atLeast, signal } = options
     signal?.throwIfAborted()
-    await this.#heard()
-    const asked = { query, ...(consistent !== undefined && { consistent }), ...(atLeast !== undefined && { atLeast }) }
-    const body = JSON.stringify(asked)
+    await this.#watchesBegun()
+    const body = JSON.stringify({ query, ...(consistent !== undefined && { consistent }), ...(atLeast !== undefined && { atLeast }) })
     const { revision, value, more } = (await this.#connection.json('POST', '/v1/read', { body, signal })) as View<K>
     return { revision, value, ...(more === true && { more }) }
   }
 
+  /** Yields the events of one revision after another, across broken connections. A gap is reported as an event `resync`. */
   async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
     let from = after
-    let pause = RETRY_FIRST
+    let pause = FIRST_RETRY
     let { rewinds } = this.#connection
     while (!signal.aborted) {
       this.#connection.mustBeOpen()
       if (rewinds !== this.#connection.rewinds && from !== undefined) {
-        // What was told is not what happened: begin anew with what the log says now.
+        // The log went back: what was delivered did not happen. The reader must start over from the present state.
         const resync = await this.#resync(signal)
         if (resync === undefined) {
-          await this.#pause(RETRY_FIRST, signal)
+          await this.#pause(FIRST_RETRY, signal)
           continue
         }
         rewinds = resync.rewinds
@@ -179,20 +204,20 @@ export class HttpLessor implements Lessor {
         ...(types !== undefined && { types: types.join(',') }),
       })
       const call = this.#connection.call(signal)
-      const late = this.#clock.after(BEGINNING, () => call.end())
+      const cancelTimeout = this.#clock.after(WATCH_TIMEOUT, () => call.end())
       try {
         const opening = this.#connection.send('GET', `/v1/watch?${query}`, { accept: 'text/event-stream' }, undefined, call.signal)
-        // Without a revision it begins with what comes next: next after the server has heard of it.
+        // Without a revision the watch begins with the event that comes next. Later requests must wait until the server has begun it.
         const answer = await unlessEnded(call.signal, from === undefined ? this.#begin(opening) : opening)
-        late()
+        cancelTimeout()
         from ??= Number(answer.headers.get('leasehold-revision'))
-        const stream = new EventStream(answer.body!, this.#clock, SILENCE)
-        // By hand as well: once the head has come, Node's fetch keeps a weak hold on who may abort it, and after a collection nobody can.
+        const stream = new EventStream(answer.body!, this.#clock, MAX_SILENCE)
+        // Cancel the stream, too: after the headers have come, Node's fetch holds its abort listener weakly, and a garbage collection drops it.
         call.signal.addEventListener('abort', () => stream.cancel(), { once: true })
         if (call.signal.aborted) stream.cancel()
         try {
           for await (const events of stream) {
-            pause = RETRY_FIRST
+            pause = FIRST_RETRY
             from = events[0]!.revision
             yield events
             if (signal.aborted) return
@@ -203,35 +228,37 @@ export class HttpLessor implements Lessor {
       } catch (error) {
         if (signal.aborted) return
         this.#connection.mustBeOpen()
-        if (error instanceof LeaseError && !isPassing(error)) throw error
+        if (error instanceof LeaseError && !isTransient(error)) throw error
       } finally {
-        late()
+        cancelTimeout()
         call.end()
       }
-      // A stream that ended or broke is begun anew where it was, soon and then less soon.
+      // A stream that ended or broke continues where it was, after a growing pause.
       await this.#pause(pause * (0.5 + this.#clock.random() / 2), signal)
-      pause = Math.min(pause * 2, RETRY_LAST)
+      pause = Math.min(pause * 2, LAST_RETRY)
     }
   }
 
-  /** Undefined while the server does not say. */
+  /** Undefined while the server does not answer. */
   async #resync(signal: AbortSignal): Promise<{ readonly event: Event; readonly rewinds: number } | undefined> {
     const { rewinds } = this.#connection
     try {
       const { revision } = await this.read({ kind: 'summary' }, { signal })
       return { event: { revision, type: 'resync', lease: 0, at: this.#clock.wall() }, rewinds }
     } catch (error) {
-      if (signal.aborted || (error instanceof LeaseError && isPassing(error))) return undefined
+      if (signal.aborted || (error instanceof LeaseError && isTransient(error))) return undefined
       throw error
     }
   }
 
-  onRewound(tell: (why: LeaseError) => void): () => void {
+  /** Calls `listener` when the server's log turns out to have lost what this client saw. Returns a function that ends this. */
+  onRewound(listener: (why: LeaseError) => void): () => void {
     const { onRewound } = this.#connection
-    onRewound.add(tell)
-    return () => onRewound.delete(tell)
+    onRewound.add(listener)
+    return () => onRewound.delete(listener)
   }
 
+  /** Yields the bytes of a backup. */
   async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
     signal?.throwIfAborted()
     this.#connection.mustBeOpen()
@@ -246,15 +273,20 @@ export class HttpLessor implements Lessor {
         yield next.value
       }
     } catch (error) {
-      throw this.#connection.worded(error, signal, false)
+      throw this.#connection.errorFor(error, signal, false)
     } finally {
       reader?.cancel().catch(() => {})
       call.end()
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  /** Ends all requests and watches. */
+  async close(): Promise<void> {
     this.#connection.close()
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
   }
 
   #begin(opening: Promise<Response>): Promise<Response> {
@@ -264,7 +296,7 @@ export class HttpLessor implements Lessor {
     return opening
   }
 
-  #heard(): Promise<unknown> | undefined {
+  #watchesBegun(): Promise<unknown> | undefined {
     return this.#beginning.size === 0 ? undefined : Promise.all(this.#beginning)
   }
 
@@ -285,15 +317,15 @@ export class HttpLessor implements Lessor {
   }
 }
 
-function outcomeOf({ outcome, error }: Answered): Outcome | Error {
+function outcomeOf({ outcome, error }: ProposalAnswer): Outcome | Error {
   if (outcome !== undefined) return outcome
   const failed = errorOf(error!)!
-  // What has not even the form of a proposal is refused like one that has no meaning.
+  // A malformed proposal is refused in the same way as one that makes no sense: by an outcome.
   if (failed.code === 'INVALID') return { kind: 'refused', revision: 0, code: 'INVALID', message: failed.message, facts: failed.facts }
   return failed
 }
 
-/** It may be otherwise in a moment, or elsewhere. */
-function isPassing({ code, facts }: LeaseError): boolean {
+/** The same request may succeed in a moment, or on another server. */
+function isTransient({ code, facts }: LeaseError): boolean {
   return code === 'UNAVAILABLE' || code === 'UNKNOWN' || code === 'LIMIT' || facts.rewound === true
 }

@@ -1,23 +1,23 @@
 /**
- * Server-sent events from the body of an answer, as revisions: one array for each, and only whole ones. A revision is whole when the event has
- * come that carries its own revision as id (src/server/http/watch-route.ts says how they are sent).
+ * Reads server-sent events from the body of a response and yields them by revision: one array for each complete revision. The last event of a
+ * revision carries that revision as its id (see src/server/http/watch-route.ts).
  */
 import type { Clock } from '../../clock.ts'
 import type { Event } from '../../kernel/event.ts'
 
-/** One event is at most about this long: a value and a few names. Whoever sends more is no server of ours. */
-const LONGEST = 1 << 20
+/** Refuse a longer event. A Leasehold server sends none: an event holds a value and a few names. */
+const MAX_EVENT = 1 << 20
 
 export class EventStream implements AsyncIterable<readonly Event[]> {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array>
   readonly #clock: Clock
-  readonly #silence: number
+  readonly #maxSilence: number
 
-  /** `silence`: after so many ms without anything it is taken for dead. */
-  constructor(body: ReadableStream<Uint8Array>, clock: Clock, silence: number) {
+  /** The stream fails after `maxSilence` ms without a byte. */
+  constructor(body: ReadableStream<Uint8Array>, clock: Clock, maxSilence: number) {
     this.#reader = body.getReader()
     this.#clock = clock
-    this.#silence = silence
+    this.#maxSilence = maxSilence
   }
 
   cancel(): void {
@@ -42,13 +42,13 @@ export class EventStream implements AsyncIterable<readonly Event[]> {
         yield revision
         revision = []
       }
-      if (rest.length > LONGEST) throw new Error('an event without an end')
+      if (rest.length > MAX_EVENT) throw new Error('an event is too long')
     }
   }
 
   #next(): ReturnType<ReadableStreamDefaultReader<Uint8Array>['read']> {
     return new Promise((resolve, reject) => {
-      const cancel = this.#clock.after(this.#silence, () => {
+      const cancel = this.#clock.after(this.#maxSilence, () => {
         reject(new Error('the stream fell silent'))
         this.cancel()
       })

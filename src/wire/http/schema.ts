@@ -1,12 +1,13 @@
 /**
- * What goes over HTTP as JSON. One source for three uses: the server checks what it is sent against these, OpenAPI is made of them, and a
- * reader learns the fields here. Closed: a field that is not known is refused by its name.
+ * The JSON of requests and answers over HTTP. The server checks requests against these schemas, and the OpenAPI document is made of them.
+ * Requests are closed: the server refuses a field that it does not know. The fields of commands come from the command table.
  */
 import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox'
 import { MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, VERBS } from '../../kernel/command.ts'
 import { EVENT_TYPES } from '../../kernel/event.ts'
 import { NAME_BYTES, VALUE_BYTES } from '../../kernel/name.ts'
 import { INSTANCE_STATUSES, STATUSES } from '../../registry/entry.ts'
+import { duration, fieldsOf, leaseId as id, name, rulesOf, text, whole } from './command-schema.ts'
 
 function closed<P extends TProperties>(properties: P, description?: string): TObject<P> {
   return Type.Object(properties, { additionalProperties: false, ...(description !== undefined && { description }) })
@@ -14,108 +15,55 @@ function closed<P extends TProperties>(properties: P, description?: string): TOb
 
 const optional = Type.Optional
 
-/** Everything that counts or names by number. Above 2^53 - 1 a JSON number would silently become another. */
-const whole = (description?: string) =>
-  Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, ...(description !== undefined && { description }) })
-const id = whole('A lease, by its number.')
-const text = (description: string, maxLength = NAME_BYTES) => Type.String({ maxLength, description })
 const yes = (description: string) => Type.Boolean({ description })
 
-/** Both are one schema and no union: then what is wrong can be said in one sentence. */
-const duration = (description: string) =>
-  Type.Unsafe<number | string>({
-    type: ['integer', 'string'],
-    minimum: 0,
-    maximum: Number.MAX_SAFE_INTEGER,
-    maxLength: 32,
-    description: `${description} Whole milliseconds, or a text such as '30s', '5m', '1h30m'.`,
-  })
-
-const name = text('1 to 512 bytes of UTF-8; / separates segments.')
-const revision = whole('The state that this was decided at.')
-const at = whole('Wall time in ms, for people: nothing decides by it.')
+const revision = whole('The revision of the state that the answer describes.')
+const at = whole('Wall time in ms, for people: no decision depends on it.')
 const op = optional(
   Type.String({
     minLength: 1,
     maxLength: 128,
-    description: 'Makes it safe to ask again: the same op has one effect and one answer, within the window that the guarantees state.',
+    description: 'Makes a repeated request safe: the same op has one effect and one answer, within the window that the guarantees state.',
   }),
 )
-const by = optional(text('Who wants it, for those who are told. Left out: the name of the key.'))
-
 /** Commands in one request. */
 export const MAX_PROPOSALS = 1_000
 
-// Questions
+// Requests
 
 export const Acquire = closed({
-  resources: Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any says otherwise. May be empty.' }),
-  holder: text('Who will have it: a name that people can read.'),
+  ...fieldsOf('acquire', 'holder', 'any', 'priority', 'parent', 'incarnation', 'holding', 'grace', 'maxLife', 'steal', 'recall'),
+  resources: Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any is given. May be empty.' }),
   ttl: optional(duration("How long it lasts unless renewed; '30s' when left out.")),
-  wait: optional(duration('How long to wait in the queue when others have it; left out: not at all.')),
+  wait: optional(duration('How long to wait in the queue while others hold it; left out: not at all.')),
   units: optional(whole('Units of each resource; 1 when left out.')),
   mode: optional(Type.Enum(['exclusive', 'shared'])),
-  any: optional(whole('Any so many of the resources.')),
-  priority: optional(Type.Integer({ minimum: -1000, maximum: 1000, description: 'Higher goes first; 0 when left out.' })),
-  parent: optional(id),
-  labels: optional(
-    Type.Record(Type.String(), Type.String({ maxLength: 1024 }), { maxProperties: MAX_LABELS, description: 'For people and choosers.' }),
-  ),
   entries: optional(Type.Array(closed({ key: name, value: text('', VALUE_BYTES) }), { maxItems: MAX_ENTRIES })),
-  incarnation: optional(whole("The number of the holder's process, as its first lease was answered.")),
-  holding: optional(Type.Array(id, { maxItems: MAX_RESOURCES, description: 'Leases that the asker keeps while it waits.' })),
-  grace: optional(duration('How long it is merely suspect after its ttl.')),
-  maxLife: optional(duration('Ends so long after it was granted, renewed or not.')),
-  steal: optional(Type.Enum(['after', 'force'])),
-  recall: optional(yes('Tell the present holders that someone waits.')),
+  labels: optional(
+    Type.Record(Type.String(), Type.String({ maxLength: 1024 }), {
+      maxProperties: MAX_LABELS,
+      description: 'For people, and for clients that choose by them.',
+    }),
+  ),
   op,
 })
 
 export const RenewOne = closed({ op })
 export const Renew = closed({ leases: Type.Array(id, { description: 'At most 10,000, unless the server says otherwise.' }), op })
-export const Break = closed({ resource: name, after: optional(duration('Not before that; 0 when left out.')), by, op })
-export const Recall = closed({ resource: name, by, op })
+export const Break = closed({ ...fieldsOf('break'), op })
+export const Recall = closed({ ...fieldsOf('recall'), op })
+/** One of lease, holder and prefix. */
 export const Revoke = closed({
   lease: optional(id),
   holder: optional(name),
   prefix: optional(text('')),
-  force: optional(yes('Others may have it at once, although the holder may still believe: the one exception to exclusion.')),
-  by,
+  ...fieldsOf('revoke', 'force', 'by'),
   op,
 })
-export const Transfer = closed({
-  lease: id,
-  to: text('The name of the recipient, which renews before it believes.'),
-  incarnation: optional(whole()),
-  stopped: optional(yes('The holder itself says that it has stopped.')),
-  op,
-})
-export const Put = closed({ lease: id, value: text('', VALUE_BYTES), op })
-export const Fence = closed({ resource: name, token: whole(), op })
-export const Rules = closed({
-  ttlMin: optional(duration('')),
-  ttlMax: optional(duration('')),
-  capacity: optional(whole()),
-  lockDelay: optional(duration('After a lapse, and only then.')),
-  grace: optional(duration('')),
-  maxLife: optional(duration('')),
-  maxHold: optional(duration('How long one may go on holding once another waits.')),
-  quota: optional(whole('Leases that one holder may have.')),
-  waiters: optional(whole()),
-  queue: optional(Type.Enum(['fifo', 'fit'])),
-  aging: optional(duration('A waiter gains one point of priority for so long.')),
-  leases: optional(whole('In all; of the empty prefix only.')),
-  leasesPerKey: optional(whole('Made with one key; of the empty prefix only.')),
-  flapPenalty: optional(whole('What a lapse adds to the penalty of a registration; 0: nothing.')),
-  flapHalfLife: optional(duration('In so long a penalty halves.')),
-  flapSuppress: optional(whole('Above this penalty a registration is suppressed.')),
-  flapReuse: optional(whole('At this penalty it is free again.')),
-  preserveShare: optional(whole('Percent of a service that is expected to renew in time; with fewer, lapses are slowed. 0: never.')),
-  preserveLeast: optional(whole('A service of fewer registrations is neither preserved nor swept by shares.')),
-  preserveMost: optional(duration('How long one registration is kept at most for that reason.')),
-  sweepShare: optional(whole('Percent of a service that may lapse in one sweep.')),
-  op,
-})
+export const Transfer = closed({ ...fieldsOf('transfer'), op })
+export const Put = closed({ ...fieldsOf('put', 'lease', 'value'), op })
+export const Fence = closed({ ...fieldsOf('fence'), op })
+export const Rules = closed({ ...rulesOf(), op })
 const Scope = closed({ verb: Type.Enum([...VERBS]), prefix: text('By whole segments; empty: everything.') })
 export const NewKey = closed({
   name,
@@ -123,7 +71,7 @@ export const NewKey = closed({
   hash: optional(
     Type.String({
       pattern: '^[0-9a-f]{64}$',
-      description: 'SHA-256 of a secret that the asker made itself. Left out: the server makes one and tells it once.',
+      description: 'SHA-256 of a secret that the client made. Left out: the server makes one and shows it once.',
     }),
   ),
   op,
@@ -132,27 +80,28 @@ export const NewKey = closed({
 const words = (description: string) => Type.Array(text(''), { maxItems: 64, description })
 const state = {
   status: optional(Type.Enum([...STATUSES])),
-  load: optional(Type.Number({ minimum: 0, maximum: 1e9, description: 'Any measure of how busy it is, smaller being freer.' })),
+  load: optional(Type.Number({ minimum: 0, maximum: 1e9, description: 'How busy the instance is, in any unit; smaller is less busy.' })),
 }
-const generation = optional(whole('A newer one takes the name over; an older one is refused. 0 when left out, everywhere.'))
-/** What it says of itself is checked again, in full, where every registration is (recipe/registry/entry.ts). */
+const generation = optional(whole('A newer generation takes the name over; an older one is refused. 0 when left out, everywhere.'))
+/** src/registry/entry.ts checks every registration again, in full. */
 export const Register = closed({
   address: optional(text('http://10.0.0.7:8080, tcp://host:5000 or host:5000.')),
   addresses: optional(Type.Array(text(''), { maxItems: 16 })),
-  capabilities: optional(words('What it can do.')),
+  capabilities: optional(words('What the instance can do.')),
   tags: optional(words('')),
-  metadata: optional(Type.Unknown({ description: 'Anything, kept as it is: an A2A agent card, say. At most 8 KiB.' })),
-  weight: optional(whole('A share of what is picked by weight; 1 when left out.')),
-  zone: optional(text('From the outside in: eu/fra/rack-7.')),
+  metadata: optional(Type.Unknown({ description: 'Any JSON, kept unchanged, such as an A2A agent card. At most 8 KiB.' })),
+  weight: optional(whole('The share of picks that the instance gets; 1 when left out.')),
+  zone: optional(text('From the largest part to the smallest: eu/fra/rack-7.')),
   generation,
   check: optional(
     Type.Unsafe<string | object>({
       type: ['string', 'object'],
-      description: 'A probe made by a server where its operator allows it. Until its first result the instance is unknown, and not picked.',
+      description:
+        'A health check made by servers whose operator allows it. Until its first result the instance is unknown, and not picked.',
     }),
   ),
-  ttl: optional(duration("How long it is listed unless a heartbeat comes; '30s' when left out.")),
-  grace: optional(duration('How long it is then still listed, as suspect; half a ttl when left out.')),
+  ttl: optional(duration("How long it is listed without a heartbeat; '30s' when left out.")),
+  grace: optional(duration('How long it is listed as suspect after that; half a ttl when left out.')),
   ...state,
   op,
 })
@@ -171,24 +120,24 @@ const Operation = closed({
   again: optional(Type.Boolean()),
 })
 export const Proposal = closed({
-  command: Type.Unknown({ description: 'A command of the kernel, as src/kernel/command.ts has it.' }),
+  command: Type.Unknown({ description: 'A command of the kernel, as in src/kernel/command.ts.' }),
   op: optional(Operation),
-  key: optional(whole('In the name of this key: for the operator alone.')),
+  key: optional(whole('Propose in the name of this key. Only the operator may.')),
 })
 export const Propose = closed({
-  // Each is checked by itself: one that is wrong hurts nobody who asks at the same time.
+  // Each is checked by itself, so that a wrong one does not fail the others.
   proposals: Type.Array(Type.Unknown({ description: '{command, op?, key?}' }), {
     maxItems: MAX_PROPOSALS,
-    description: 'Decided in this order.',
+    description: 'Applied in this order.',
   }),
 })
 const query = <K extends string>(kind: K) => ({ kind: Type.Literal(kind) })
 const prefixes = (description: string) => Type.Array(text(''), { maxItems: 10_000, description })
 const listing = {
-  limit: optional(whole('At most so many.')),
-  within: optional(prefixes('Only what is under one of these.')),
+  limit: optional(whole('The largest number of items.')),
+  within: optional(prefixes('Only names under one of these.')),
 }
-const own = closed({ key: whole(), claims: prefixes('Under which it may claim what no key has.') })
+const own = closed({ key: whole(), claims: prefixes('Prefixes under which the key may claim leases that have no key.') })
 export const Query = Type.Union([
   closed(query('summary')),
   closed({ ...query('lease'), lease: id }),
@@ -203,15 +152,15 @@ export const Query = Type.Union([
 ])
 export const Read = closed({ query: Query, consistent: optional(Type.Boolean()), atLeast: optional(whole()) })
 
-// What stands behind the question mark
+// Query parameters
 
-export const consistent = optional(yes("At the log's end, not merely at what has been applied here."))
+export const consistent = optional(yes("Read at the log's end, and not merely what this server has applied."))
 export const prefix = optional(text('By whole segments; left out: everything.'))
 export const limit = optional(
   Type.Integer({
     minimum: 1,
     maximum: 100_000,
-    description: 'At most so many; 10,000 when left out. Which, when there are more, is not promised.',
+    description: 'The largest number of items; 10,000 when left out. If there are more, any of them may be missing.',
   }),
 )
 export const Reading = closed({ consistent })
@@ -219,8 +168,8 @@ export const Listing = closed({ prefix, consistent, limit })
 export const LeaseListing = closed({ holder: optional(text('')), prefix, consistent, limit })
 export const Watching = closed({
   prefix,
-  after: optional(whole('Everything after this revision, without a gap; left out: from now on. A Last-Event-ID goes before it.')),
-  types: optional(text('Only these, separated by commas.')),
+  after: optional(whole('Every event after this revision, without a gap; left out: from now on. A Last-Event-ID takes precedence.')),
+  types: optional(text('Only these types, separated by commas.')),
 })
 const list = (description: string) => optional(text(description))
 const filter = {
@@ -228,7 +177,7 @@ const filter = {
   capability: list('All of these, separated by commas.'),
   any: list('At least one of these capabilities, separated by commas.'),
   tag: list('All of these, separated by commas.'),
-  zone: list('Where the asker is: nearest come first.'),
+  zone: list('Where the client is: the nearest instances come first.'),
   status: list('Any of these, separated by commas.'),
 }
 export const ServiceListing = closed({
@@ -243,13 +192,13 @@ export const ServiceListing = closed({
 export const Discovering = closed({ ...filter, limit })
 export const Leaving = closed({ generation, op })
 export const Changing = closed({ op })
-export const Releasing = closed({ resource: optional(text('Only its hold on this one.')), op })
-export const Deleting = closed({ lease: optional(id), op })
+export const Releasing = closed({ ...fieldsOf('release', 'resource'), op })
+export const Deleting = closed({ ...fieldsOf('delete', 'lease'), op })
 
-// Answers. Open, since fields may be added; what is here stays.
+// Answers. They are open: fields may be added, and none of these is removed.
 
 const answer = <P extends TProperties>(properties: P) => Type.Object(properties)
-/** Whose fields are told elsewhere. */
+/** An object whose fields are described elsewhere. */
 const bag = (description: string) => Type.Object({}, { additionalProperties: true, description })
 const status = Type.Enum(['waiting', 'live', 'suspect', 'frozen'])
 const GrantView = answer({
@@ -262,7 +211,7 @@ const GrantView = answer({
   shared: Type.Boolean(),
   status,
   since: at,
-  remaining: Type.Number({ description: 'About how many ms are left unless renewed, for people.' }),
+  remaining: Type.Number({ description: 'About how many ms are left without a renewal, for people.' }),
 })
 const WaiterView = answer({
   lease: id,
@@ -279,8 +228,8 @@ const resource = {
   capacity: whole(),
   grants: Type.Array(GrantView),
   queue: Type.Array(WaiterView),
-  fence: whole('The highest token shown to fence; 0: none.'),
-  frozen: optional(yes('Some of it is withheld: whoever had it may still believe so.')),
+  fence: whole('The highest token that fence has seen; 0: none.'),
+  frozen: optional(yes('Some units are withheld: a former holder may still use them.')),
 }
 const lease = {
   lease: id,
@@ -306,18 +255,18 @@ const entry = {
   incarnation: whole(),
   status,
   revision: whole('Of its last change.'),
-  generation: whole('A registration: which of those that had the name it belongs to; 0 when it was not said.'),
-  suppressed: yes('A registration that has come and gone too often.'),
-  remaining: Type.Number({ description: 'About how many ms its lease has left unless renewed, for people.' }),
+  generation: whole('The generation of a registration; 0 when none was given.'),
+  suppressed: yes('The registration has come and gone too often.'),
+  remaining: Type.Number({ description: 'About how many ms its lease has left without a renewal, for people.' }),
 }
-const more = optional(yes('There are more than were asked for.'))
+const more = optional(yes('There are more items than the limit.'))
 
 export const Granted = answer({
   lease: id,
   holder: name,
   incarnation: whole(),
-  ttl: whole('What it has now: at most 30 s until it was renewed once.'),
-  expiresAt: Type.String({ format: 'date-time', description: 'For people: nothing decides by it.' }),
+  ttl: whole('The present ttl: at most 30 s until the first renewal.'),
+  expiresAt: Type.String({ format: 'date-time', description: 'For people: no decision depends on it.' }),
   token: optional(whole('The fencing token of the first resource.')),
   tokens: Type.Record(Type.String(), whole()),
   waited: yes('Renew once before you trust it.'),
@@ -347,15 +296,15 @@ export const Policies = answer({ policies: Type.Array(answer(policy)), revision 
 const KeyView = { id: whole(), name, allow: Type.Array(Scope) }
 export const Key = answer({
   ...KeyView,
-  key: optional(Type.String({ description: 'The secret. Shown this once, kept nowhere.' })),
+  key: optional(Type.String({ description: 'The secret. It is shown once and kept nowhere.' })),
   revision,
 })
 export const Keys = answer({ keys: Type.Array(answer(KeyView)), revision })
 export const Proposed = answer({
   answers: Type.Array(
     answer({
-      outcome: optional(bag('As src/kernel/outcome.ts has it; a refusal is one.')),
-      error: optional(bag('Where no outcome could be had.')),
+      outcome: optional(bag('As in src/kernel/outcome.ts; a refusal is an outcome.')),
+      error: optional(bag('Where there is no outcome.')),
     }),
   ),
 })
@@ -363,9 +312,9 @@ const Check = answer({
   url: Type.String(),
   interval: optional(whole()),
   timeout: optional(whole()),
-  fall: optional(whole('So many in a row until it counts as failing.')),
-  rise: optional(whole('So many in a row until it counts as well again.')),
-  endAfter: optional(whole('Critical for so long, its lease is ended.')),
+  fall: optional(whole('Failures in a row until the instance is failing.')),
+  rise: optional(whole('Successes in a row until the instance is passing again.')),
+  endAfter: optional(whole('The lease is ended after the instance was critical for this many ms.')),
 })
 const Instance = answer({
   service: name,
@@ -380,7 +329,7 @@ const Instance = answer({
   generation: whole(),
   check: optional(Check),
   status: Type.Enum([...INSTANCE_STATUSES]),
-  reason: Type.String({ description: 'Why a check says so, when it does; or that none has been made yet.' }),
+  reason: Type.String({ description: 'The reason that a check gives, or that no check has been made yet.' }),
   load: Type.Number(),
   lease: id,
   holder: name,
@@ -395,26 +344,30 @@ export const Services = answer({
       instances: whole(),
       suspect: whole(),
       suppressed: whole(),
-      preserving: yes('Too many are silent at once: their lapses are slowed.'),
-      since: whole('Since when they are, by the wall, for people; 0 when they are not.'),
-      removed: whole('Lapsed in the present sweep.'),
+      preserving: yes('Too many instances are silent at once: their lapses are slowed.'),
+      since: whole('Wall time since when lapses are slowed, for people; 0 when they are not.'),
+      removed: whole('Instances that lapsed in the present sweep.'),
     }),
   ),
   revision,
 })
-const limited = optional(yes('It is renewed, but how it is came above the rate and was not written: say it again with the next heartbeat.'))
+const limited = optional(
+  yes('The lease is renewed, but status and load were over the rate limit and not written: send them with the next heartbeat.'),
+)
 const checkers = optional(
-  whole('Where a check was asked for: servers that make health checks now. While there is none, it stays unknown, and is not picked.'),
+  whole(
+    'Where a check was asked for: the number of servers that make health checks. Without one, the instance stays unknown and is not picked.',
+  ),
 )
 export const Registered = answer({ lease: id, ttl: whole(), expiresAt: Type.String({ format: 'date-time' }), revision, limited, checkers })
 export const Beaten = answer({
   renewed: Type.Array(answer({ service: name, instance: name, lease: id, ttl: whole(), limited })),
-  gone: Type.Array(answer({ service: name, instance: name }), { description: 'Listed no more: register again.' }),
+  gone: Type.Array(answer({ service: name, instance: name }), { description: 'No longer listed: register again.' }),
   stale: Type.Array(answer({ service: name, instance: name, generation: whole() }), { description: 'Replaced by this newer generation.' }),
   revision,
 })
 export const HttpSd = Type.Array(answer({ targets: Type.Array(Type.String()), labels: Type.Record(Type.String(), Type.String()) }))
-/** Envoy's; open, as its makers add to it. */
+/** Envoy's request. It is open, since newer versions of Envoy add fields. */
 export const DiscoveryRequest = Type.Object(
   {
     resource_names: optional(Type.Array(Type.String({ maxLength: NAME_BYTES }), { maxItems: 1_000 })),
@@ -433,15 +386,15 @@ export const ReadAnswer = answer({ revision, value: optional(Type.Unknown()), mo
 export const About = answer({
   name: Type.Literal('leasehold'),
   version: Type.String(),
-  profile: bag('What the store promises.'),
-  keys: yes('There are keys: everyone needs one.'),
+  profile: bag('What the store guarantees.'),
+  keys: yes('Keys exist: every client needs one.'),
   revision,
 })
 export const Health = answer({ ok: Type.Boolean() })
 export const EventData = answer({
   revision,
   type: Type.Enum([...EVENT_TYPES]),
-  lease: whole('0 where none is concerned.'),
+  lease: whole('0 for an event without a lease.'),
   holder: optional(name),
   resource: optional(name),
   token: optional(whole()),
@@ -454,7 +407,7 @@ export const EventData = answer({
 export const ErrorBody = answer({
   error: Type.Object(
     { code: Type.String(), message: Type.String() },
-    { additionalProperties: true, description: 'With the facts of the case: who holds it, what the limit is.' },
+    { additionalProperties: true, description: 'With facts such as the holder or the limit.' },
   ),
 })
 

@@ -1,21 +1,21 @@
 /**
- * RESP as a server hears it: commands out of bytes.
+ * Parses the RESP that a server receives: commands.
  *
- * Commands are parsed where they lie: an argument is two numbers until someone asks for its text. Whatever arrives, at most `bytes` of an
- * unfinished command are kept, and a chunk may end at any byte.
+ * Commands are parsed in place: an argument is a pair of offsets until the caller asks for its text. A chunk may end at any byte, and at most
+ * `bytes` of an unfinished command are kept.
  */
 import { isUtf8 } from 'node:buffer'
 
-/** What came is not RESP: the connection cannot be understood from here on. */
+/** The bytes are not RESP. The rest of the connection cannot be parsed. */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError'
 }
 
 export interface CommandBounds {
-  /** Of one command, with everything around its arguments. */
+  /** Of one command, with the framing of its arguments. */
   readonly bytes: number
   readonly args: number
-  /** To whom so much is allowed, for people. */
+  /** Names the clients that these bounds apply to, for error messages. */
   readonly whose?: string
 }
 
@@ -31,31 +31,31 @@ const MINUS = 0x2d
 const QUOTE = 0x22
 const APOSTROPHE = 0x27
 const BACKSLASH = 0x5c
-/** A number's line, or a command written as one line. */
-const LINE = 32
-const INLINE = 64 << 10
+/** Bytes in a line with a number, and in a command on one line. */
+const MAX_NUMBER_LINE = 32
+const MAX_INLINE = 64 << 10
 const HTTP = /[ \t]HTTP\/\d\.\d\s*$/
-/** What may follow a backslash between double quotes, where it is not itself. */
+/** The letters that have a special meaning after a backslash between double quotes. */
 const ESCAPES: ReadonlyMap<number, number> = new Map([...'nrtba'].map((letter, i) => [letter.charCodeAt(0), [10, 13, 9, 8, 7][i]!]))
 const EMPTY = Buffer.alloc(0)
 
 export class CommandParser {
-  /** They count from the next look at what has come. */
+  /** A change applies from the next `next`. */
   bounds: CommandBounds
-  /** The command was typed as a line. A program of another protocol may have done it without meaning to. */
+  /** The command came as a plain line. A program of another protocol may have sent it by accident. */
   inline = false
   #buffer: Buffer = EMPTY
-  /** The buffer is our own and may grow; else it is the chunk that came last. */
+  /** The buffer is a copy and may grow; otherwise it is the last chunk, which belongs to the caller. */
   #owned = false
   #end = 0
-  /** Where the command begins that is being read, and how far it has been read. */
+  /** Where the current command begins, and how far it was parsed. */
   #start = 0
   #at = 0
   /** Arguments still to come; -1 between commands. */
   #left = -1
-  /** Of the argument that is being read; -1 while its length is unknown. */
+  /** Of the current argument; -1 while its length is unknown. */
   #length = -1
-  /** Pairs of where each argument begins and ends, counted from `#start`. */
+  /** Pairs of offsets from `#start`: where each argument begins and ends. */
   readonly #args: number[] = []
   #base = 0
 
@@ -63,12 +63,12 @@ export class CommandParser {
     this.bounds = bounds
   }
 
-  /** Bytes that wait to become a command. */
+  /** Bytes of the unfinished command. */
   get rest(): number {
     return this.#end - this.#start
   }
 
-  /** Arguments of the command that `next` has found, its name among them. Good until the next `next` or `feed`. */
+  /** Arguments of the command that `next` found, including its name. Valid until the next `next` or `feed`. */
   get count(): number {
     return this.#args.length / 2
   }
@@ -100,7 +100,7 @@ export class CommandParser {
     this.#end += chunk.byteLength
   }
 
-  /** Chunks are good only while they are being read: what is left of the last one is kept in a copy. */
+  /** Copies the rest of the last chunk, which is valid only while it is being read. */
   keep(): void {
     if (this.#owned) {
       if (this.#start === this.#end) this.#drop()
@@ -117,7 +117,7 @@ export class CommandParser {
     this.#owned = true
   }
 
-  /** Nothing of what is there will be asked for. */
+  /** Drops all bytes. */
   forget(): void {
     this.#left = -1
     this.#length = -1
@@ -133,7 +133,7 @@ export class CommandParser {
     this.#end = 0
   }
 
-  /** Whether a whole command lies there now. Throws `ProtocolError`. */
+  /** Whether there is a complete command. Throws `ProtocolError`. */
   next(): boolean {
     for (;;) {
       if (this.#left < 0) {
@@ -177,7 +177,7 @@ export class CommandParser {
   }
 
   #unfinished(): false {
-    if (this.#end - this.#start > this.bounds.bytes + LINE) throw this.#tooLong()
+    if (this.#end - this.#start > this.bounds.bytes + MAX_NUMBER_LINE) throw this.#tooLong()
     return false
   }
 
@@ -191,17 +191,17 @@ export class CommandParser {
     return new ProtocolError(`a command${whose} has at most ${args} arguments`)
   }
 
-  /** A line such as `*3` or `$11`; undefined while it is not whole. */
+  /** A line such as `*3` or `$11`; undefined while it is incomplete. */
   #number(sign: number): number | undefined {
     const start = this.#at
-    const limit = Math.min(this.#end, start + LINE)
+    const limit = Math.min(this.#end, start + MAX_NUMBER_LINE)
     let end = start
     while (end < limit && this.#buffer[end] !== CR) end++
-    if (end + 1 >= this.#end && end - start < LINE) {
+    if (end + 1 >= this.#end && end - start < MAX_NUMBER_LINE) {
       if (this.#end > start && this.#buffer[start] !== sign) throw new ProtocolError(`expected '${String.fromCharCode(sign)}'`)
       return undefined
     }
-    if (end === start + LINE || this.#buffer[start] !== sign || this.#buffer[end + 1] !== LF)
+    if (end === start + MAX_NUMBER_LINE || this.#buffer[start] !== sign || this.#buffer[end + 1] !== LF)
       throw new ProtocolError(`expected '${String.fromCharCode(sign)}' and a number`)
     const negative = this.#buffer[start + 1] === MINUS
     const value = digits(this.#buffer, negative ? start + 2 : start + 1, end)
@@ -210,20 +210,19 @@ export class CommandParser {
     return negative ? -value : value
   }
 
-  /** Words on one line, as a person types them. Whether the line was whole. */
+  /** A command typed as words on one line. Returns whether the line was complete. */
   #line(): boolean {
     const first = this.#buffer[this.#at]!
-    // The first byte of TLS and its like. Nothing is looked for in what follows: others can put words there.
+    // TLS and other binary protocols. Only the first byte counts: a web page may choose the bytes that follow.
     if (first !== CR && first !== LF && first !== TAB && (first < SPACE || first > 0x7e)) throw new ProtocolError('this is not RESP')
     const found = this.#buffer.indexOf(LF, this.#at)
-    const whole = found >= 0 && found < this.#end
-    const length = (whole ? found : this.#end) - this.#at
-    const most = Math.min(INLINE, this.bounds.bytes)
-    if (length > most) throw new ProtocolError(`a line${this.bounds.whose ?? ''} has at most ${most} bytes`)
-    if (!whole) return false
-    // A web page can have nearly any word and target sent before this; this it cannot leave out.
-    if (HTTP.test(this.#buffer.toString('latin1', Math.max(this.#at, found - 16), found)))
-      throw new ProtocolError('this is HTTP, and spoilt')
+    const complete = found >= 0 && found < this.#end
+    const length = (complete ? found : this.#end) - this.#at
+    const max = Math.min(MAX_INLINE, this.bounds.bytes)
+    if (length > max) throw new ProtocolError(`a line${this.bounds.whose ?? ''} has at most ${max} bytes`)
+    if (!complete) return false
+    // A web page can choose the method and target of a request line, but not leave out its `HTTP/1.1`.
+    if (HTTP.test(this.#buffer.toString('latin1', Math.max(this.#at, found - 16), found))) throw new ProtocolError('this is malformed HTTP')
     if (!this.#split(found)) this.#unquote(length)
     if (this.#args.length / 2 > this.bounds.args) throw this.#tooMany()
     this.#base = this.#start
@@ -232,7 +231,7 @@ export class CommandParser {
     return true
   }
 
-  /** Whether blanks were all there was to tell its words apart. */
+  /** Splits at blanks. False: there are quotes, and `#unquote` must do it. */
   #split(end: number): boolean {
     let word = -1
     for (let i = this.#at; i <= end; i++) {
@@ -247,31 +246,31 @@ export class CommandParser {
     return true
   }
 
-  /** As Redis does: "…" with escapes, '…' with \' alone, and a blank after either. What was meant is written over what was typed. */
+  /** Splits as Redis does: "…" with escapes, '…' with \' only, and a blank after either. The unquoted words overwrite the line. */
   #unquote(length: number): void {
     if (!this.#owned) this.keep()
     const line = this.#buffer.subarray(this.#at, this.#at + length)
-    const meant: number[] = []
+    const unquoted: number[] = []
     this.#args.length = 0
     for (let i = 0; i < length; i++) {
       if (isBlank(line[i]!)) continue
-      const begin = meant.length
+      const begin = unquoted.length
       for (; i < length && !isBlank(line[i]!); i++) {
         if (line[i] !== QUOTE && line[i] !== APOSTROPHE) {
-          meant.push(line[i]!)
+          unquoted.push(line[i]!)
           continue
         }
-        i = quoted(line, i, meant)
+        i = quoted(line, i, unquoted)
         if (i + 1 < length && !isBlank(line[i + 1]!)) throw unbalanced()
       }
-      this.#args.push(begin, meant.length)
+      this.#args.push(begin, unquoted.length)
     }
-    line.set(meant)
+    line.set(unquoted)
   }
 
-  // What the arguments are
+  // Arguments
 
-  /** Without a copy. */
+  /** Not a copy. */
   bytes(i: number): Buffer {
     return this.#buffer.subarray(this.#base + this.#args[2 * i]!, this.#base + this.#args[2 * i + 1]!)
   }
@@ -280,7 +279,7 @@ export class CommandParser {
     return this.#args[2 * i + 1]! - this.#args[2 * i]!
   }
 
-  /** Undefined: it is not UTF-8, and would be another text here than there. */
+  /** Undefined if the argument is not UTF-8: decoding would change it. */
   text(i: number): string | undefined {
     const start = this.#base + this.#args[2 * i]!
     const end = this.#base + this.#args[2 * i + 1]!
@@ -291,7 +290,7 @@ export class CommandParser {
     return isUtf8(bytes) ? bytes.toString('utf8') : undefined
   }
 
-  /** A whole number of at most 2^53 - 1, or undefined. */
+  /** An integer of at most 2^53 - 1, or undefined. */
   number(i: number): number | undefined {
     const start = this.#base + this.#args[2 * i]!
     const end = this.#base + this.#args[2 * i + 1]!
@@ -300,7 +299,7 @@ export class CommandParser {
     return value === undefined ? undefined : 0 - value
   }
 
-  /** Whether it is this word, which is given in upper case. */
+  /** Whether the argument is `word`, in any case. Pass `word` in upper case. */
   is(i: number, word: string): boolean {
     const start = this.#base + this.#args[2 * i]!
     if (this.#args[2 * i + 1]! - this.#args[2 * i]! !== word.length) return false
@@ -311,7 +310,7 @@ export class CommandParser {
     return true
   }
 
-  /** As a name of a command is written: in upper case, and never longer than any of them. */
+  /** The argument in upper case, cut to the length of the longest command name. */
   word(i: number): string {
     return this.bytes(i)
       .toString('latin1', 0, Math.min(this.length(i), 64))
@@ -323,19 +322,19 @@ function isBlank(byte: number): boolean {
   return byte === SPACE || byte === TAB || byte === CR || byte === LF
 }
 
-/** Takes what stands between the quote at `at` and its second; where that is. */
-function quoted(line: Buffer, at: number, meant: number[]): number {
+/** Appends the text between the quote at `at` and the closing one. Returns the position of the closing quote. */
+function quoted(line: Buffer, at: number, unquoted: number[]): number {
   const quote = line[at]!
   for (let i = at + 1; i < line.length; i++) {
     const byte = line[i]!
     if (byte === quote) return i
     const next = line[i + 1]
     if (byte !== BACKSLASH || next === undefined || (quote === APOSTROPHE && next !== APOSTROPHE)) {
-      meant.push(byte)
+      unquoted.push(byte)
       continue
     }
     const hex = quote === QUOTE ? /^x([0-9a-f]{2})$/i.exec(line.toString('latin1', i + 1, i + 4)) : null
-    meant.push(hex === null ? (ESCAPES.get(next) ?? next) : Number.parseInt(hex[1]!, 16))
+    unquoted.push(hex === null ? (ESCAPES.get(next) ?? next) : Number.parseInt(hex[1]!, 16))
     i += hex === null ? 1 : 3
   }
   throw unbalanced()

@@ -1,4 +1,4 @@
-/** One connection of our own client to a server: greeted once, then questions out and answers in, until it ends. */
+/** One connection of a client to a server: a greeting, then messages both ways until it ends. It does not reconnect (see connections.ts). */
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { Damaged, FromTheFuture, Writer } from '../../kernel/codec/bytes.ts'
@@ -12,19 +12,20 @@ import {
   type ServerMessage,
   writeClientMessage,
 } from '../messages.ts'
+import { isNotTls, isUntrustedCertificate } from '../tls-errors.ts'
 import { ProtocolError } from './command-parser.ts'
 import type { Dial } from './dial.ts'
 import type { ByteLink, ByteLinkEnd } from './link.ts'
 import { Push, type Reply, ReplyError, ReplyParser } from './reply-parser.ts'
 
-type Profile = Lessor['profile']
+type ServerProfile = Lessor['profile']
 
 export interface Greeting {
-  readonly profile: Profile
+  readonly profile: ServerProfile
   readonly revision: number
-  /** How far the server's log has come; undefined from a server that does not tell. */
+  /** How far the server's log has come; undefined from a server that does not report it. */
   readonly witness?: string
-  /** False: the server's log does not contain what `witness` of the options tells of. */
+  /** False: the server's log does not contain what the client saw (`witness` of the options). */
   readonly continues: boolean
 }
 
@@ -32,31 +33,31 @@ export interface RespConnectionOptions {
   readonly dial: Dial
   readonly clock: Clock
   readonly key?: string | undefined
-  /** What the last server told of its log; empty before the first. */
+  /** How far the last server's log had come; empty before the first greeting. */
   readonly witness: string
-  /** The server has let us in. */
+  /** The server accepted this client. */
   readonly greeted: (greeting: Greeting) => void
-  readonly answered: (answer: ServerMessage) => void
-  /** What was written has been sent: more may be asked. */
+  readonly received: (message: ServerMessage) => void
+  /** Everything written was sent: there is room for more. */
   readonly drained: () => void
-  /** It is over; `error` says why, where that is known. Called once. */
+  /** The connection is over, for the reason given. Called once. */
   readonly ended: (error: LeaseError) => void
 }
 
-/** A batch is sent when it has grown so large; a server takes at most 4 MiB in one command. */
-const BATCH = 128 << 10
-/** Beyond this the other side does not read fast enough: what is asked waits here. */
-const BACKLOG = 8 << 20
+/** Send a batch when it has this many bytes. A server accepts at most 4 MiB in one command. */
+const BATCH_BYTES = 128 << 10
+/** Write no more requests while this many bytes wait: the server reads too slowly. */
+const MAX_BACKLOG = 8 << 20
 
 export class RespConnection implements ByteLinkEnd {
   readonly name: string
   /** When the last byte came. */
-  heard: number
-  /** When a question was put whose only purpose is to hear something; undefined when its answer has come. */
-  beat: number | undefined
+  heardAt: number
+  /** When a heartbeat was sent that has no answer yet. */
+  heartbeatAt: number | undefined
   #greeted = false
   #over = false
-  /** Greeted without a witness. */
+  /** The greeting was sent without a witness. */
   #plain = false
   readonly #options: RespConnectionOptions
   readonly #parser = new ReplyParser()
@@ -67,7 +68,7 @@ export class RespConnection implements ByteLinkEnd {
     const { dial, clock } = options
     this.#options = options
     this.name = dial.name
-    this.heard = clock.now()
+    this.heardAt = clock.now()
     this.#link = dial.open(this)
     this.#sayHello(['WITNESS', options.witness])
   }
@@ -81,27 +82,26 @@ export class RespConnection implements ByteLinkEnd {
     return this.#greeted && !this.#over
   }
 
-  /** Whether more may be asked now. */
+  /** Whether more requests may be sent now. */
   get hasRoom(): boolean {
-    return this.#link.backlog <= BACKLOG
+    return this.#link.backlog <= MAX_BACKLOG
   }
 
-  /** Whether this connection is a reason for the process to stay. */
-  holdOpen(hold: boolean): void {
-    this.#link.hold?.(hold)
+  /** Whether this connection keeps the process alive. */
+  keepProcessAlive(alive: boolean): void {
+    this.#link.keepProcessAlive?.(alive)
   }
 
   // Out
 
-  ask(question: ClientMessage): void {
-    writeClientMessage(this.#writer, question)
-    if (this.#writer.length >= BATCH) this.flush()
+  send(message: ClientMessage): void {
+    writeClientMessage(this.#writer, message)
+    if (this.#writer.length >= BATCH_BYTES) this.flush()
   }
 
-  /** Asks for a sign of life. */
-  sendBeat(): void {
-    this.beat = this.#options.clock.now()
-    this.ask({ kind: 'beat', id: 0 })
+  sendHeartbeat(): void {
+    this.heartbeatAt = this.#options.clock.now()
+    this.send({ kind: 'beat', id: 0 })
     this.flush()
   }
 
@@ -113,7 +113,7 @@ export class RespConnection implements ByteLinkEnd {
     head.copy(bytes)
     bytes.set(this.#writer.view(), head.length)
     bytes.write('\r\n', head.length + length, 'latin1')
-    if (length > 2 * BATCH) this.#writer = new Writer(4_096)
+    if (length > 2 * BATCH_BYTES) this.#writer = new Writer(4_096)
     else this.#writer.length = 0
     this.#link.write(bytes)
   }
@@ -122,15 +122,15 @@ export class RespConnection implements ByteLinkEnd {
 
   data(bytes: Uint8Array): void {
     if (this.#over) return
-    this.heard = this.#options.clock.now()
-    // An alert of TLS, where a greeting should be.
+    this.heardAt = this.#options.clock.now()
+    // A TLS alert in place of a greeting.
     if (!this.#greeted && bytes[0] === 0x15)
       return this.close(new LeaseError('UNAVAILABLE', `${this.name} speaks TLS: write leaseholds://`))
     try {
       this.#parser.feed(bytes, reply => this.#reply(reply))
     } catch (error) {
       if (!(error instanceof ProtocolError || error instanceof Damaged || error instanceof FromTheFuture)) throw error
-      this.close(new LeaseError('UNAVAILABLE', `${this.name} does not speak as a server of ours does: ${error.message}`, { cause: error }))
+      this.close(new LeaseError('UNAVAILABLE', `${this.name} does not answer as a Leasehold server: ${error.message}`, { cause: error }))
     }
   }
 
@@ -138,7 +138,7 @@ export class RespConnection implements ByteLinkEnd {
     if (this.#over) return
     if (reply instanceof Push) return this.#pushed(reply.items)
     if (!this.#greeted) return this.#greet(reply)
-    // How many questions a batch had: known here.
+    // The reply to a batch is the number of its messages, which this side knows.
     if (reply instanceof ReplyError) throw new ProtocolError(reply.message)
   }
 
@@ -149,21 +149,21 @@ export class RespConnection implements ByteLinkEnd {
       Buffer.from(kind.buffer, kind.byteOffset, kind.length).toString('latin1') !== 'lease.batch'
     )
       return
-    readServerMessages(bytes, answer => {
-      if (answer.kind === 'beat') this.beat = undefined
-      else if (!this.#over) this.#options.answered(answer)
+    readServerMessages(bytes, message => {
+      if (message.kind === 'beat') this.heartbeatAt = undefined
+      else if (!this.#over) this.#options.received(message)
     })
   }
 
   #greet(reply: Reply): void {
     if (reply instanceof ReplyError) {
       if (!this.#plain && reply.message.includes('syntax error in HELLO')) {
-        this.#plain = true // an older server: it knows of no witnesses
+        this.#plain = true // an older server, which does not know WITNESS
         return this.#sayHello([])
       }
       const [, code = '', message = ''] = /^([A-Z]+) ([^\t]*)/.exec(reply.message) ?? []
       const { code: known } = errorFrom(code, '')
-      // What every server says to a client it does not know, or has no room for.
+      // Another server would refuse an unknown client, too. Everything else may differ there.
       return this.close(
         new LeaseError(
           known === 'UNAUTHENTICATED' || known === 'FORBIDDEN' ? known : 'UNAVAILABLE',
@@ -171,17 +171,17 @@ export class RespConnection implements ByteLinkEnd {
         ),
       )
     }
-    if (!(reply instanceof Map)) throw new ProtocolError('a greeting that is none')
+    if (!(reply instanceof Map)) throw new ProtocolError('its greeting cannot be read')
     const fields = reply as ReadonlyMap<Reply, Reply>
-    if (fields.get('messages') !== MESSAGES_VERSION) throw new ProtocolError('it is no server of ours, or of another time')
+    if (fields.get('messages') !== MESSAGES_VERSION) throw new ProtocolError('it is another kind of server, or of another version')
     const revision = fields.get('revision')
     const profile = fields.get('profile')
-    if (!isWhole(revision) || !(profile instanceof Uint8Array)) throw new ProtocolError('a greeting that is none')
+    if (!isWhole(revision) || !(profile instanceof Uint8Array)) throw new ProtocolError('its greeting cannot be read')
     this.#greeted = true
-    const witness = fields.get('witness')
-    const told = witness instanceof Uint8Array && witness.length > 0 ? { witness: Buffer.from(witness).toString('latin1') } : {}
+    const sent = fields.get('witness')
+    const witness = sent instanceof Uint8Array && sent.length > 0 ? { witness: Buffer.from(sent).toString('latin1') } : {}
     const continues = fields.get('continues') !== 0
-    this.#options.greeted({ revision, profile: profileFrom(Buffer.from(profile).toString('utf8')), ...told, continues })
+    this.#options.greeted({ revision, profile: profileFrom(Buffer.from(profile).toString('utf8')), ...witness, continues })
   }
 
   // The end
@@ -195,13 +195,12 @@ export class RespConnection implements ByteLinkEnd {
   }
 
   closed(why?: NodeJS.ErrnoException): void {
-    const distrusted = whyDistrusted(why)
+    const distrusted = isUntrustedCertificate(why?.code) ? why!.message.replace(/\s+/g, ' ').slice(0, 256) : undefined
     let message = `${this.name} cannot be reached`
     if (this.#greeted) message = `the connection to ${this.name} was lost`
     else if (distrusted !== undefined)
       message = `${this.name} shows a certificate that is not trusted here (${distrusted}): name its authority with NODE_EXTRA_CA_CERTS=FILE, or as ?ca=FILE behind the address`
-    else if (why !== undefined && NO_TLS.test(`${why.code} ${why.message}`))
-      message = `${this.name} does not speak TLS: write leasehold:// instead of leaseholds://`
+    else if (why !== undefined && isNotTls(why)) message = `${this.name} does not speak TLS: write leasehold:// instead of leaseholds://`
     this.close(
       new LeaseError('UNAVAILABLE', message, {
         ...(why && { cause: why }),
@@ -218,26 +217,14 @@ export class RespConnection implements ByteLinkEnd {
   }
 }
 
-/** What answered a handshake was no TLS: as a code, or in OpenSSL's own words behind EPROTO. */
-const NO_TLS = /wrong.version.number|packet.length.too.long/i
-
-/** Codes of verification, OpenSSL's own and Node's. */
-const DISTRUST = /CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY|DECRYPT)|ALTNAME|INVALID_CA|PATH_LENGTH|INVALID_PURPOSE|HOSTNAME_MISMATCH/
-
-/** Why a certificate was not believed, in words; undefined when that is not what happened. */
-function whyDistrusted(why: NodeJS.ErrnoException | undefined): string | undefined {
-  if (why?.code === undefined || why.code.startsWith('ERR_SSL') || !DISTRUST.test(why.code)) return undefined
-  return why.message.replace(/\s+/g, ' ').slice(0, 256)
-}
-
-function profileFrom(text: string): Profile {
+function profileFrom(text: string): ServerProfile {
   let profile: unknown
   try {
     profile = JSON.parse(text)
   } catch {}
-  if (typeof profile !== 'object' || profile === null || typeof (profile as Profile).store !== 'string')
-    throw new ProtocolError('a greeting without a profile')
-  return profile as Profile
+  if (typeof profile !== 'object' || profile === null || typeof (profile as ServerProfile).store !== 'string')
+    throw new ProtocolError('its greeting has no profile')
+  return profile as ServerProfile
 }
 
 function command(words: readonly string[]): Buffer {

@@ -1,11 +1,11 @@
-/** How a server is reached: what a `leasehold://` address says, and a socket to it. */
+/** Parses `leasehold://` addresses, and opens sockets to the servers that they name. */
 import { readFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { LeaseError } from '../../errors.ts'
 import { type ByteLink, type ByteLinkEnd, linkOver } from './link.ts'
 
-/** Begins a connection. Bytes may be written at once; whether anyone is there, the answers tell. */
+/** Opens connections to one server. Bytes may be written at once; whether the server is there shows later. */
 export interface Dial {
   readonly name: string
   open(end: ByteLinkEnd): ByteLink
@@ -19,19 +19,19 @@ export interface ServerAddress {
 const DEFAULT_PORT = 7420
 
 /**
- * `leasehold://[KEY@]host[:port][,host2[:port]]`, `leaseholds://` with TLS, where `?ca=FILE` names an authority of one's own and `?cert=FILE&key=FILE`
- * this client's certificate; `leasehold:///path` is a unix socket.
+ * `leasehold://[KEY@]host[:port][,host2[:port]]`, or `leaseholds://` with TLS, where `?ca=FILE` names a certificate authority and
+ * `?cert=FILE&key=FILE` the client's own certificate. `leasehold:///path` is a unix socket.
  */
 export function serverAddressOf(url: string): ServerAddress {
   const parts = /^(leaseholds?):\/\/(?:([^@/?#]*)@)?([^/?#]*)(\/[^?#]*)?(?:\?([^#]*))?$/i.exec(url)
-  if (parts === null) throw wrong(url, 'it is not of that form')
+  if (parts === null) throw wrong(url, 'it cannot be parsed')
   const [, scheme = '', user, hosts = '', path = '', query = ''] = parts
   const secure = scheme.toLowerCase() === 'leaseholds'
   const key = user === undefined ? undefined : decoded(url, user.slice(user.indexOf(':') + 1))
   const settings = new URLSearchParams(query)
   for (const name of settings.keys()) if (!['ca', 'cert', 'key'].includes(name)) throw wrong(url, `there is no setting ${name}`)
   if (hosts === '' && path.length > 1 && !secure) return { dials: [dialPath(decoded(url, path))], ...(key && { key }) }
-  if (path.length > 1 || hosts === '') throw wrong(url, hosts === '' ? 'it names no host' : 'nothing may follow the hosts')
+  if (path.length > 1 || hosts === '') throw wrong(url, hosts === '' ? 'it names no host' : 'a path may not follow the hosts')
   const files = secure ? certificates(settings) : undefined
   return { dials: hosts.split(',').map(host => dialHost(url, host, files)), ...(key && { key }) }
 }
@@ -40,7 +40,7 @@ function dialHost(url: string, text: string, files: Certificates | undefined): D
   const [, bracketed, bare, digits] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(text) ?? []
   const host = bracketed ?? bare
   const port = digits === undefined ? DEFAULT_PORT : Number(digits)
-  if (host === undefined || port > 65_535 || port === 0) throw wrong(url, `${text} is no host:port`)
+  if (host === undefined || port > 65_535 || port === 0) throw wrong(url, `${text} is not host:port`)
   const where = { host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }
   return {
     name: `${bracketed === undefined ? host : `[${host}]`}:${port}`,
@@ -49,7 +49,7 @@ function dialHost(url: string, text: string, files: Certificates | undefined): D
         files === undefined
           ? connect(where)
           : connectTls({ ...where, ...files, servername: bracketed === undefined && /[a-z]/i.test(host) ? host : '' })
-      // Why it ended is of no interest here: whoever asked goes to the next address, or tries again.
+      // `closed` of the link reports the error; without this listener it would end the process.
       socket.on('error', () => {})
       return linkOver(socket, end)
     },
@@ -95,7 +95,10 @@ function decoded(url: string, text: string): string {
 }
 
 function wrong(url: string, why: string): LeaseError {
-  // A key may stand in it, and messages are written down.
+  // The URL may contain a key, and messages end up in logs.
   const shown = url.replace(/\/\/[^@/]*@/, '//…@')
-  return new LeaseError('INVALID', `${shown} names no server: ${why}; write leasehold://host:7420, or leasehold://host:7420,host2:7420`)
+  return new LeaseError(
+    'INVALID',
+    `${shown} is not the address of a server: ${why}; write leasehold://host:7420, or leasehold://host:7420,host2:7420`,
+  )
 }

@@ -1,31 +1,31 @@
-/** A connection as a wire sees it: bytes one way, bytes the other, and an end. A socket, or what a simulator makes of one. */
+/** A byte stream in both directions, as both ends of RESP use it: a socket, or the simulator's stand-in for one. */
 import type { Socket } from 'node:net'
 
 export interface ByteLink {
-  /** The bytes belong to the link from here on. */
+  /** The link owns the bytes from here on: do not change them. */
   write(bytes: Uint8Array): void
   /** Bytes written that the other side has not taken yet, as far as this side knows. */
   readonly backlog: number
-  /** No more data is brought until `resume`. */
+  /** Delivers no more data until `resume`. */
   pause(): void
   resume(): void
-  /** Sends what was written, and no more. */
+  /** Closes this direction after everything written was sent. */
   end(): void
-  /** It is over now, whatever was under way. */
+  /** Closes the link at once, and drops what was not sent. */
   destroy(): void
-  /** Whether it keeps the process alive. */
-  hold?(hold: boolean): void
+  /** Whether the link keeps the process alive. */
+  keepProcessAlive?(alive: boolean): void
 }
 
-/** Whom the link tells. Never called again after `closed`. */
+/** Receives what happens on a link. Nothing is called after `closed`. */
 export interface ByteLinkEnd {
-  /** Good only until it returns. */
+  /** The bytes are valid only until `data` returns. */
   data(bytes: Uint8Array): void
   /** The backlog is gone. */
   drained(): void
   /** The other side will send no more. */
   ended(): void
-  /** `why`, where it did not simply end. */
+  /** `why` is set if the link did not end in the normal way. */
   closed(why?: Error): void
 }
 
@@ -45,6 +45,6 @@ export function linkOver(socket: Socket, end: ByteLinkEnd): ByteLink {
     resume: () => void socket.resume(),
     end: () => void socket.end(),
     destroy: () => void socket.destroy(),
-    hold: hold => void (hold ? socket.ref() : socket.unref()),
+    keepProcessAlive: alive => void (alive ? socket.ref() : socket.unref()),
   }
 }

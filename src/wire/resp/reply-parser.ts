@@ -1,10 +1,10 @@
 /**
- * RESP as a client reads it: answers and pushes out of bytes. What a server sends is not trusted: a frame has at most so many bytes, values are
- * nested at most so deep, and what is neither is an error that ends the connection.
+ * Parses the RESP that a client receives: replies and pushes. The server is not trusted: the size and the nesting of a reply are limited, and
+ * anything else is a `ProtocolError`, which ends the connection.
  */
 import { ProtocolError } from './command-parser.ts'
 
-/** An answer `-CODE message`. */
+/** A reply `-CODE message`. */
 export class ReplyError extends Error {
   override readonly name = 'ReplyError'
 }
@@ -26,38 +26,38 @@ export interface ReplyBounds {
 
 const BOUNDS: ReplyBounds = { bytes: 256 << 20, depth: 8 }
 const EMPTY = Buffer.alloc(0)
-const LONGEST_LINE = 64 << 10
-const SHORT = Symbol('there is more to come')
+const MAX_LINE = 64 << 10
+const INCOMPLETE = Symbol('the reply is incomplete')
 
 export class ReplyParser {
   readonly #bounds: ReplyBounds
   #buffer: Buffer = EMPTY
   #at = 0
   #end = 0
-  /** Trying again makes sense only when so many bytes are there. */
+  /** Do not try to parse before this many bytes are there. */
   #needed = 1
 
   constructor(bounds: ReplyBounds = BOUNDS) {
     this.#bounds = bounds
   }
 
-  /** Takes the next whole answers out of the chunk. Bulks are good only until `reply` returns. Throws `ProtocolError`. */
+  /** Calls `reply` for each complete reply. Its byte arrays are valid only until `reply` returns. Throws `ProtocolError`. */
   feed(chunk: Uint8Array, reply: (reply: Reply) => void): void {
     this.#append(chunk)
     while (this.#end - this.#at >= this.#needed) {
       const start = this.#at
       const value = this.#value(0)
-      if (value === SHORT) {
+      if (value === INCOMPLETE) {
         this.#at = start
         this.#needed = Math.max(this.#needed, this.#end - start + 1)
-        if (this.#needed > this.#bounds.bytes) throw new ProtocolError(`an answer has more than ${this.#bounds.bytes} bytes`)
+        if (this.#needed > this.#bounds.bytes) throw new ProtocolError(`a reply has more than ${this.#bounds.bytes} bytes`)
         break
       }
       this.#needed = 1
       reply(value)
     }
     if (this.#at === this.#end) this.#buffer = EMPTY
-    // The chunk is not ours: what is left of it is.
+    // The chunk belongs to the caller. Copy the rest of it.
     else
       this.#buffer =
         this.#buffer.byteOffset === chunk.byteOffset && this.#buffer.buffer === chunk.buffer
@@ -91,21 +91,21 @@ export class ReplyParser {
     this.#end = needed
   }
 
-  #line(): string | typeof SHORT {
+  #line(): string | typeof INCOMPLETE {
     const end = this.#buffer.indexOf('\r\n', this.#at, 'latin1')
     if (end < 0 || end + 2 > this.#end) {
-      if (this.#end - this.#at > LONGEST_LINE) throw new ProtocolError('an answer has a line without an end')
-      return SHORT
+      if (this.#end - this.#at > MAX_LINE) throw new ProtocolError('a reply has a line that is too long')
+      return INCOMPLETE
     }
     const line = this.#buffer.toString('utf8', this.#at, end)
     this.#at = end + 2
     return line
   }
 
-  #value(depth: number): Reply | typeof SHORT {
-    if (depth > this.#bounds.depth) throw new ProtocolError(`an answer is nested more than ${this.#bounds.depth} deep`)
+  #value(depth: number): Reply | typeof INCOMPLETE {
+    if (depth > this.#bounds.depth) throw new ProtocolError(`a reply is nested more than ${this.#bounds.depth} deep`)
     const line = this.#line()
-    if (line === SHORT) return SHORT
+    if (line === INCOMPLETE) return INCOMPLETE
     const rest = line.slice(1)
     switch (line[0]) {
       case '+':
@@ -113,7 +113,7 @@ export class ReplyParser {
       case '-':
         return new ReplyError(rest)
       case ':':
-        return whole(rest)
+        return integer(rest)
       case '_':
         return null
       case '#':
@@ -125,54 +125,54 @@ export class ReplyParser {
       case '$':
       case '=':
       case '!':
-        return this.#bulk(line[0] === '!', whole(rest))
+        return this.#bulk(line[0] === '!', integer(rest))
       case '*':
       case '~':
-        return this.#items(whole(rest), depth)
+        return this.#items(integer(rest), depth)
       case '>': {
-        const items = this.#items(whole(rest), depth)
-        return items === SHORT ? SHORT : new Push((items as readonly Reply[] | null) ?? [])
+        const items = this.#items(integer(rest), depth)
+        return items === INCOMPLETE ? INCOMPLETE : new Push((items as readonly Reply[] | null) ?? [])
       }
       case '%':
-        return this.#map(whole(rest), depth)
+        return this.#map(integer(rest), depth)
       case '|': {
-        // What is said about an answer is not the answer.
-        const about = this.#map(whole(rest), depth)
-        return about === SHORT ? SHORT : this.#value(depth + 1)
+        // Attributes precede the reply, and are ignored.
+        const attributes = this.#map(integer(rest), depth)
+        return attributes === INCOMPLETE ? INCOMPLETE : this.#value(depth + 1)
       }
       default:
-        throw new ProtocolError('an answer begins with a sign that RESP does not know')
+        throw new ProtocolError('a reply begins with a character that RESP does not know')
     }
   }
 
-  #bulk(error: boolean, length: number): Reply | typeof SHORT {
+  #bulk(error: boolean, length: number): Reply | typeof INCOMPLETE {
     if (length === -1) return null
-    if (length < 0 || length > this.#bounds.bytes) throw new ProtocolError(`an answer has more than ${this.#bounds.bytes} bytes`)
+    if (length < 0 || length > this.#bounds.bytes) throw new ProtocolError(`a reply has more than ${this.#bounds.bytes} bytes`)
     const end = this.#at + length
     if (end + 2 > this.#end) {
       this.#needed = this.#end - this.#at + (end + 2 - this.#end)
-      return SHORT
+      return INCOMPLETE
     }
     const bytes = this.#buffer.subarray(this.#at, end)
     this.#at = end + 2
     return error ? new ReplyError(bytes.toString('utf8')) : bytes
   }
 
-  #items(count: number, depth: number): readonly Reply[] | null | typeof SHORT {
+  #items(count: number, depth: number): readonly Reply[] | null | typeof INCOMPLETE {
     if (count === -1) return null
-    if (count < 0 || count > this.#bounds.bytes / 3) throw new ProtocolError('an answer has too many items')
+    if (count < 0 || count > this.#bounds.bytes / 3) throw new ProtocolError('a reply has too many items')
     const items: Reply[] = []
     for (let i = 0; i < count; i++) {
       const item = this.#value(depth + 1)
-      if (item === SHORT) return SHORT
+      if (item === INCOMPLETE) return INCOMPLETE
       items.push(item)
     }
     return items
   }
 
-  #map(pairs: number, depth: number): ReadonlyMap<Reply, Reply> | typeof SHORT {
+  #map(pairs: number, depth: number): ReadonlyMap<Reply, Reply> | typeof INCOMPLETE {
     const items = this.#items(2 * pairs, depth)
-    if (items === SHORT) return SHORT
+    if (items === INCOMPLETE) return INCOMPLETE
     const map = new Map<Reply, Reply>()
     for (let i = 0; i < 2 * pairs; i += 2) {
       const name = items![i]!
@@ -182,8 +182,8 @@ export class ReplyParser {
   }
 }
 
-function whole(text: string): number {
+function integer(text: string): number {
   const value = /^-?\d{1,16}$/.test(text) ? Number(text) : Number.NaN
-  if (!Number.isSafeInteger(value)) throw new ProtocolError('an answer has a number that is none')
+  if (!Number.isSafeInteger(value)) throw new ProtocolError('a reply has a number that cannot be read')
   return value
 }

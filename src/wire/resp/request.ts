@@ -1,78 +1,77 @@
-/** One question of ours on its way: what to do with it when a connection is lost, and what its asker is told when nobody knows. */
+/** A proposal or read that waits for its answer: whether it may be sent again on another connection, and which error is true when no answer comes. */
 import { LeaseError } from '../../errors.ts'
 import type { Operation } from '../../kernel/command.ts'
 import type { ClientMessage, ServerMessage } from '../messages.ts'
 import type { RespConnection } from './connection.ts'
 
-export type RequestOptions = Extract<ClientMessage, { readonly kind: 'propose' | 'read' }>
+export type RequestMessage = Extract<ClientMessage, { readonly kind: 'propose' | 'read' }>
 
 export class PendingRequest {
-  question: RequestOptions
-  readonly since: number
-  /** Where it was sent last, and when. */
+  message: RequestMessage
+  readonly createdAt: number
+  /** The connection that it was last sent on; undefined while it waits to be sent. */
   on: RespConnection | undefined
   sentAt = 0
-  /** It was sent at least once and the answer to that never came: it may have been done. */
+  /** A copy was sent and its answer never came: the server may have executed it. */
   lost = false
-  /** How often it was asked again. */
+  /** How many copies were lost. */
   tries = 0
   readonly settle: (answer: ServerMessage) => void
   readonly fail: (error: unknown) => void
 
-  constructor(question: RequestOptions, since: number, settle: (answer: ServerMessage) => void, fail: (error: unknown) => void) {
-    this.question = question
-    this.since = since
+  constructor(message: RequestMessage, createdAt: number, settle: (answer: ServerMessage) => void, fail: (error: unknown) => void) {
+    this.message = message
+    this.createdAt = createdAt
     this.settle = settle
     this.fail = fail
   }
 
   get isRenewal(): boolean {
-    return this.question.kind === 'propose' && this.question.proposal.command.kind === 'renew'
+    return this.message.kind === 'propose' && this.message.proposal.command.kind === 'renew'
   }
 
   get #op(): Operation | undefined {
-    return this.question.kind === 'propose' ? this.question.proposal.op : undefined
+    return this.message.kind === 'propose' ? this.message.proposal.op : undefined
   }
 
-  /** Asking twice does what asking once does: a question, a renewal, or what has the name of its operation. */
+  /** Sending it twice has the effect of sending it once: it is a read, a renewal, or carries an operation id. */
   get repeatable(): boolean {
-    return this.question.kind === 'read' || this.isRenewal || this.#op !== undefined
+    return this.message.kind === 'read' || this.isRenewal || this.#op !== undefined
   }
 
-  /** The revision that was waited for will not come. */
+  /** The log went back: the revision that a read waits for will never come. */
   forgetRevision(): void {
-    if (this.question.kind === 'read') this.question = { ...this.question, atLeast: 0 }
+    if (this.message.kind === 'read') this.message = { ...this.message, atLeast: 0 }
   }
 
-  /** Its answer will not come on this connection. */
+  /** The answer will not come on this connection. */
   interrupted(): void {
     this.on = undefined
     this.lost = true
     this.tries++
-    if (this.question.kind !== 'propose' || this.#op === undefined || this.#op.again === true) return
-    const { proposal } = this.question
-    this.question = { ...this.question, proposal: { ...proposal, op: { ...this.#op, again: true } } }
+    if (this.message.kind !== 'propose' || this.#op === undefined || this.#op.again === true) return
+    const { proposal } = this.message
+    this.message = { ...this.message, proposal: { ...proposal, op: { ...this.#op, again: true } } }
   }
 
-  /** What is true when no answer has come. */
+  /** The error that is true when no answer has come. */
   unanswered(why: string): LeaseError {
-    if (this.question.kind === 'read') return new LeaseError('UNAVAILABLE', why)
-    if (this.lost || this.on !== undefined) return new LeaseError('UNKNOWN', `${why}: what was asked may or may not have been done`)
-    return new LeaseError('UNAVAILABLE', `${why}: what was asked was not sent`)
+    if (this.message.kind === 'read') return new LeaseError('UNAVAILABLE', why)
+    if (this.lost || this.on !== undefined) return new LeaseError('UNKNOWN', `${why}: the request may or may not have been executed`)
+    return new LeaseError('UNAVAILABLE', `${why}: the request was not sent`)
   }
 
-  /** Whether a failure that the server told of is the last word on it. */
+  /** Whether an error from the server settles the request. If not, it is sent again. */
   isFinal({ code }: LeaseError): boolean {
     if (code === 'UNKNOWN') return !this.repeatable
-    // This copy was not done; the one before may have been. What may be otherwise in a moment is asked again.
-    return (code !== 'UNAVAILABLE' && code !== 'LIMIT') || !this.lost || this.question.kind === 'read'
+    // The server did not execute this copy, but may have executed a lost one. Only another try can tell.
+    return (code !== 'UNAVAILABLE' && code !== 'LIMIT') || !this.lost || this.message.kind === 'read'
   }
 
-  /** What a failure that the server told of says about all copies. */
+  /** The error that is true for all copies, when the server refused the last one with `error`. */
   finally(error: LeaseError): LeaseError {
     const { code, message } = error
-    if (!this.lost || this.question.kind === 'read' || !['UNAVAILABLE', 'LIMIT', 'FORBIDDEN', 'UNAUTHENTICATED'].includes(code))
-      return error
-    return new LeaseError('UNKNOWN', `${message}: an earlier copy of what was asked may or may not have been done`, { cause: error })
+    if (!this.lost || this.message.kind === 'read' || !['UNAVAILABLE', 'LIMIT', 'FORBIDDEN', 'UNAUTHENTICATED'].includes(code)) return error
+    return new LeaseError('UNKNOWN', `${message}: an earlier copy of the request may or may not have been executed`, { cause: error })
   }
 }

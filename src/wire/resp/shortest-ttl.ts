@@ -1,7 +1,7 @@
-/** The shortest ttl that answers have told of late: how long a client may wait for a silent server depends on it. */
+/** The shortest ttl in a client's recent answers. It limits how long the client may wait for a silent server. */
 import { GONE, type Outcome } from '../../kernel/outcome.ts'
 
-/** What was told is remembered for one to two of these. */
+/** A ttl is remembered for one to two of these, in ms. */
 const WINDOW = 30_000
 
 export class ShortestTtl {
@@ -9,15 +9,15 @@ export class ShortestTtl {
   #former = Number.POSITIVE_INFINITY
   #since = 0
 
-  /** Whether it has become shorter. */
+  /** Returns whether the shortest ttl became shorter. */
   learn(outcome: Outcome): boolean {
     const before = Math.min(this.#present, this.#former)
-    if (outcome.kind === 'granted') this.#told(outcome.ttl)
-    else if (outcome.kind === 'renewed') for (const ttl of outcome.ttls) if (ttl !== GONE && ttl > 0) this.#told(ttl)
+    if (outcome.kind === 'granted') this.#add(outcome.ttl)
+    else if (outcome.kind === 'renewed') for (const ttl of outcome.ttls) if (ttl !== GONE && ttl > 0) this.#add(ttl)
     return this.#present < before
   }
 
-  #told(ttl: number): void {
+  #add(ttl: number): void {
     if (ttl < this.#present) this.#present = ttl
   }
 

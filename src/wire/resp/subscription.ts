@@ -1,20 +1,20 @@
-/** A watch through connections that come and go: what it has told, where it goes on, and a bound on what waits for its reader. */
+/** One watch that outlives its connections: where it continues, and the events that wait for its reader. */
 import type { LeaseError } from '../../errors.ts'
 import type { Event, EventType } from '../../kernel/event.ts'
 
-/** More revisions than this are not fetched before some were taken; below the second, they are again. */
+/** Stop the watch on the server when this many revisions wait for the reader. Start it again when only `LOW` are left. */
 const FULL = 1_024
 const LOW = 128
 
 export class Subscription {
   readonly prefix: string
   readonly types: readonly EventType[] | undefined
-  /** Everything up to here has been told or waits here; undefined: it has not begun. */
+  /** Events up to this revision were delivered or wait here; undefined until the watch has begun. */
   after: number | undefined
-  /** Its number, another one for each time it was begun. */
-  number = 0
-  /** As `number` while the present connection carries it; else 0. */
-  wire = 0
+  /** A new one each time the watch is begun. */
+  id = 0
+  /** Equals `id` while the current connection carries the watch; otherwise 0. */
+  wireId = 0
   readonly #waiting: (readonly Event[])[] = []
   #error: LeaseError | undefined
   #wake = () => {}
@@ -37,17 +37,18 @@ export class Subscription {
     this.after ??= revision
   }
 
-  told(events: readonly Event[]): void {
+  /** All events of one revision. */
+  push(events: readonly Event[]): void {
     this.after = events[0]!.revision
     this.#waiting.push(events)
     this.#wake()
   }
 
-  /** What was told is not what happened: begin anew from this revision. */
+  /** The log went back: what was delivered did not happen. The reader must start over from `revision`. */
   resync(revision: number, at: number): void {
     if (this.after === undefined) return
     this.#waiting.length = 0
-    this.told([{ revision, type: 'resync', lease: 0, at }])
+    this.push([{ revision, type: 'resync', lease: 0, at }])
   }
 
   fail(error: LeaseError): void {

@@ -1,4 +1,4 @@
-/** RESP as a server speaks it: answers into bytes, without anything in between. */
+/** Encodes the replies of a RESP server, straight into bytes. */
 
 const CR = 0x0d
 const LF = 0x0a
@@ -8,9 +8,9 @@ const ZERO = 0x30
 const MINUS = 0x2d
 const HALF = 1e8
 
-/** Answers, one after another. `taken` gives them away and begins anew. */
+/** Collects replies. `taken` hands them over and starts again. */
 export class RespWriter {
-  /** 3: maps, pushes and null have signs of their own; 2: all of them are arrays, and null is a text that is not there. */
+  /** RESP 3 has its own types for maps, pushes and null. In RESP 2 they are arrays, and null is an absent string. */
   protocol: 2 | 3 = 2
   #bytes = Buffer.allocUnsafe(16 << 10)
   length = 0
@@ -22,7 +22,7 @@ export class RespWriter {
     this.#bytes = grown
   }
 
-  /** ASCII, written as it is. */
+  /** Writes ASCII text unchanged. */
   raw(text: string): void {
     const { length } = text
     this.#room(length)
@@ -48,7 +48,7 @@ export class RespWriter {
       this.#bytes[this.length++] = MINUS
       rest = -rest
     }
-    // Ids and tokens have fifteen digits: halves of them are small integers, which divide several times faster.
+    // Ids and tokens have fifteen digits. Their halves are small integers, which divide several times faster.
     if (rest < HALF) return this.#small(rest, 1)
     const high = Math.floor(rest / HALF)
     this.#small(high, 1)
@@ -71,7 +71,7 @@ export class RespWriter {
     this.raw(`+${text}\r\n`)
   }
 
-  /** The code is the first word. What comes from outside must not be able to end the line. */
+  /** `code` is the first word. Control characters are replaced: text from clients must not end the line. */
   error(code: string, message: string): void {
     const line = Buffer.from(`-${code} ${message.replace(/[\r\n\0]/g, ' ')}\r\n`)
     this.#room(line.length)
@@ -86,7 +86,7 @@ export class RespWriter {
     const { length } = text
     this.#room(3 * length + 32)
     if (length < 256) {
-      // Most are short and plain: their length is known before they are written.
+      // Most texts are short ASCII: their byte length is known before they are written.
       const mark = this.length
       this.#line(DOLLAR, length)
       const start = this.length
@@ -124,7 +124,7 @@ export class RespWriter {
     this.#line(STAR, count)
   }
 
-  /** So many pairs follow. */
+  /** `count` pairs follow. */
   map(count: number): void {
     if (this.protocol === 3) this.#line(0x25, count)
     else this.#line(STAR, 2 * count)
@@ -138,12 +138,12 @@ export class RespWriter {
     this.raw(this.protocol === 3 ? '_\r\n' : '$-1\r\n')
   }
 
-  /** Everything so far, in a copy of its own. */
+  /** A copy of everything written so far. */
   taken(): Buffer {
     const taken = Buffer.allocUnsafe(this.length)
     this.#bytes.copy(taken, 0, 0, this.length)
     this.length = 0
-    // One giant answer must not be kept in memory for ever after.
+    // Do not keep the memory of one huge reply forever.
     if (this.#bytes.length > 1 << 20) this.#bytes = Buffer.allocUnsafe(16 << 10)
     return taken
   }

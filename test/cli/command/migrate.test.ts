@@ -1,6 +1,7 @@
 import { relative } from 'node:path'
 import { expect, test } from 'vitest'
-import { openHere, storeOf } from '../../../src/connect/connect.ts'
+import { openInPlace } from '../../../src/connect/connect.ts'
+import { storeOf } from '../../../src/connect/store-of.ts'
 import { moveLeases } from '../../../src/replica/move-leases.ts'
 import type { Replica } from '../../../src/replica/replica.ts'
 import { eventually, Place } from '../../support/cli.ts'
@@ -9,7 +10,7 @@ interface Shown {
   readonly grants: readonly { readonly lease: number; readonly token: number; readonly remaining: number }[]
 }
 
-test('leases move to another file while a command runs under one: it goes on, tokens grow, the old file leads to the new one', {
+test('leases move to another file while a command runs under one: the command keeps running, tokens grow, and the old file refers to the new one', {
   timeout: 60_000,
 }, async () => {
   await using here = new Place()
@@ -20,7 +21,7 @@ test('leases move to another file while a command runs under one: it goes on, to
   const { lease, token } = (held as unknown as Shown).grants[0]!
   const [moved] = await here.json('migrate', from, to)
   expect(moved).toMatchObject({ leases: 1, to })
-  // What is left of its term grows: it renews there.
+  // The remaining time grows: the command renews in the new store.
   const lefts: number[] = []
   await eventually('a renewal in the new store', async () => {
     const [seen] = await here.json('show', 'job', '--store', to)
@@ -37,7 +38,7 @@ test('leases move to another file while a command runs under one: it goes on, to
   expect(await here.json('ls', '--store', to)).toEqual([])
 })
 
-test('a move into a store that holds leases is refused, and everything stays as it was', { timeout: 60_000 }, async () => {
+test('a move into a store that holds leases is refused, and nothing changes', { timeout: 60_000 }, async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   await here.run(['policy', 'set', 'x', 'capacity=2', '--store', to])
@@ -47,14 +48,14 @@ test('a move into a store that holds leases is refused, and everything stays as 
   expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
 })
 
-test('a move that was broken off can be called off', { timeout: 60_000 }, async () => {
+test('a move that was interrupted can be cancelled', { timeout: 60_000 }, async () => {
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['migrate', from, '--cancel'])).stderr).toMatch(/nothing has left/)
   expect((await here.run(['migrate', from])).stderr).toMatch(/--cancel/)
 })
 
-test('a move that is done cannot be made again nor called off: the old store says where the leases are, and grants nothing', {
+test('a completed move can neither be repeated nor cancelled, and the old store refers to the new one and grants nothing', {
   timeout: 60_000,
 }, async () => {
   await using here = new Place()
@@ -73,23 +74,23 @@ test('a move that is done cannot be made again nor called off: the old store say
   await holder.finished
 })
 
-test('a move that was broken off after the leases had left is completed by the same command', { timeout: 60_000 }, async () => {
+test('the same command completes a move that was interrupted after the leases had left', { timeout: 60_000 }, async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   {
-    await using old = (await openHere(from)) as Replica
+    await using old = (await openInPlace(from)) as Replica
     await old.propose({ kind: 'acquire', holder: 'ann', ttl: 600_000, wants: [{ resource: 'job' }] })
     const killed = async (alone: boolean) => (alone ? storeOf(to) : Promise.reject(new Error('killed')))
     await expect(moveLeases(old, { place: to, open: killed })).rejects.toThrow('killed')
   }
   const called = await here.run(['migrate', from, '--cancel'])
   expect([called.code === 0, called.stderr.includes(`have moved to ${to}`)]).toEqual([false, true])
-  expect((await here.run(['migrate', from, to])).stderr).toMatch(/are in force there now/)
+  expect((await here.run(['migrate', from, to])).stderr).toMatch(/had already left for .* The move is complete now/)
   expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(75)
   expect((await here.run(['run', 'free', '--store', from, '--no-wait', '--', 'true'])).code).toBe(0)
 })
 
-test('a file named from here is found by those who are elsewhere', { timeout: 60_000 }, async () => {
+test('a relative path is recorded as an absolute one, so that clients in other folders find the file', { timeout: 60_000 }, async () => {
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
@@ -97,7 +98,7 @@ test('a file named from here is found by those who are elsewhere', { timeout: 60
   expect(moved).toMatchObject({ to: `file:${here.file('to.db')}` })
 })
 
-test('neither says a password', { timeout: 60_000 }, async () => {
+test('migrate prints no password', { timeout: 60_000 }, async () => {
   await using here = new Place()
   const gone = 'redis://:s3cret@127.0.0.1:1'
   const asked = await Promise.all([
@@ -111,7 +112,7 @@ test('neither says a password', { timeout: 60_000 }, async () => {
   }
 })
 
-test('a server that is started on the old file afterwards serves the leases where they are', { timeout: 90_000 }, async () => {
+test('a server that is started on the old file afterwards serves the new store', { timeout: 90_000 }, async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   const serve = () => here.start(['serve', '--store', from, '--listen', '127.0.0.1:0'])
@@ -130,17 +131,17 @@ test('a server that is started on the old file afterwards serves the leases wher
     body: JSON.stringify({ resources: ['job'], holder: 'me', ttl: '60s' }),
   })
   expect(granted.status).toBe(201)
-  // Commands that name either file find it there.
+  // Commands that name either file find the server.
   for (const store of [from, to]) expect((await here.run(['run', 'job', '--store', store, '--no-wait', '--', 'true'])).code).toBe(75)
   second.process.kill('SIGTERM')
   expect((await second.finished).code).toBe(0)
 })
 
-test('a server whose leases have moved to a place that cannot be opened says where they are', { timeout: 60_000 }, async () => {
+test('a server whose leases have moved to a store that it cannot open names that store', { timeout: 60_000 }, async () => {
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   {
-    await using old = await openHere(from)
+    await using old = await openInPlace(from)
     const { revision: since } = await old.propose({ kind: 'move' })
     await old.propose({ kind: 'move', to: 'redis://127.0.0.1:1', since })
   }
@@ -152,12 +153,12 @@ test('a server whose leases have moved to a place that cannot be opened says whe
 test.each([
   ['that cannot be reached', 'redis://127.0.0.1:1'],
   ['whose driver is missing', 'mysql://127.0.0.1/x'],
-])('a move to a place %s tells the old log nothing', { timeout: 60_000 }, async (_, to) => {
+])('a move to a store %s leaves the old log unchanged', { timeout: 60_000 }, async (_, to) => {
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
   const revision = async () => {
-    await using old = await openHere(from)
+    await using old = await openInPlace(from)
     return (await old.read({ kind: 'summary' }, { consistent: true })).revision
   }
   const before = await revision()

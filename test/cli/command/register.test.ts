@@ -3,11 +3,11 @@ import { eventually, Place } from '../../support/cli.ts'
 
 const SLOW = 60_000
 
-test('a service is listed while its command runs, drains when it is told to stop, and is gone when it has ended', {
+test('a service is listed while its command runs, drains when it is asked to stop, and is removed when the command has ended', {
   timeout: SLOW,
 }, async () => {
   await using here = new Place()
-  const script = 'trap "echo told; exit 7" TERM; echo up; while :; do sleep 0.05; done'
+  const script = 'trap "echo stopping; exit 7" TERM; echo up; while :; do sleep 0.05; done'
   const words = [
     'register',
     'planner',
@@ -29,13 +29,13 @@ test('a service is listed while its command runs, drains when it is told to stop
   agent.process.kill('SIGTERM')
   await eventually('it drains', async () => (await here.json('discover', 'planner', '--status', 'draining')).length === 1)
   expect((await agent.finished).code).toBe(7)
-  expect(agent.stdout()).toContain('told')
+  expect(agent.stdout()).toContain('stopping')
   expect(agent.stderr()).not.toMatch(/planner/) // its own leaving is no news
   expect(await here.json('discover')).toEqual([])
   expect((await here.run(['discover', 'planner', '--pick'])).code).toBe(1)
 })
 
-test('a name that another has is refused with its holder, and a command that is not there leaves nothing listed', {
+test('a name that another holder has is refused with the name of that holder, and a command that is not found leaves nothing listed', {
   timeout: SLOW,
 }, async () => {
   await using here = new Place()
@@ -61,7 +61,7 @@ test('a name that another has is refused with its holder, and a command that is 
   expect((await here.run(['register', 'planner', '--', 'true'])).code).toBe(64)
 })
 
-test('its command sees its own lease, and no token or resource of a lease around it', { timeout: SLOW }, async () => {
+test('the command gets the lease of its registration, and no token or resource of a lease around it', { timeout: SLOW }, async () => {
   await using here = new Place()
   const script = 'echo "$LEASEHOLD_SERVICE [$LEASEHOLD_TOKEN] [$LEASEHOLD_RESOURCE] $LEASEHOLD_LEASE"'
   const env = { LEASEHOLD_TOKEN: '5', LEASEHOLD_RESOURCE: 'outer', LEASEHOLD_LEASE: '7' }
@@ -71,12 +71,12 @@ test('its command sees its own lease, and no token or resource of a lease around
   expect([bad.code, bad.stderr]).toEqual([64, expect.not.stringMatching(/exit code/i)])
 })
 
-test('a check that no server makes is said to be none, and one that is made says by how many', { timeout: SLOW }, async () => {
+test('register reports that no server makes its health check, or how many servers do', { timeout: SLOW }, async () => {
   await using here = new Place()
   const words = ['register', 'planner', '--address', 'tcp://127.0.0.1:9', '--check', 'tcp://127.0.0.1:9', '--instance']
   const alone = here.start([...words, 'a', '--', 'sh', '-c', 'echo up; exec sleep 60'])
   await alone.printed(/up/)
-  await eventually('it is said', async () => /planner: unchecked: no server makes health checks/.test(alone.stderr()))
+  await eventually('the missing check is reported', async () => /planner: unchecked: no server makes health checks/.test(alone.stderr()))
   expect(await here.json('discover', 'planner')).toMatchObject([{ instance: 'a', status: 'unknown', reason: 'not checked yet' }])
   expect((await here.run(['discover', 'planner', '--pick'])).code, 'and it is not picked').toBe(1)
   alone.process.kill('SIGTERM')
@@ -86,12 +86,14 @@ test('a check that no server makes is said to be none, and one that is made says
   await eventually('it makes checks', async () => (await here.json('ls', 'leasehold/checks')).length > 0)
   const checked = here.start([...words, 'b', '--', 'sh', '-c', 'echo up; exec sleep 60'])
   await checked.printed(/up/)
-  expect(checked.stderr()).toMatch(/planner: health checks are made by 1 server/)
+  expect(checked.stderr()).toMatch(/planner: 1 server makes health checks/)
   expect(checked.stderr()).not.toMatch(/unchecked/)
   await eventually('it is found dead', async () => (await here.json('discover', 'planner', '--status', 'critical')).length === 1)
 })
 
-test('a server answers names and datagrams where it is asked to, and refuses to tell them to everyone', { timeout: SLOW }, async () => {
+test('a server answers DNS and heartbeat datagrams at the given addresses, and refuses public DNS without --dns-public', {
+  timeout: SLOW,
+}, async () => {
   await using here = new Place()
   const server = here.start([
     'serve',
@@ -111,5 +113,5 @@ test('a server answers names and datagrams where it is asked to, and refuses to 
   const open = await here.run(['serve', '--listen', '127.0.0.1:0', '--dns', '0.0.0.0:0'])
   expect([open.code === 0, open.stderr]).toEqual([false, expect.stringMatching(/--dns-public/)])
   const rule = await here.run(['serve', '--listen', '127.0.0.1:0', '--check-allow', 'everything'])
-  expect([rule.code === 0, rule.stderr]).toEqual([false, expect.stringMatching(/no rule for checks/)])
+  expect([rule.code === 0, rule.stderr]).toEqual([false, expect.stringMatching(/is not a rule for checks/)])
 })

@@ -5,24 +5,24 @@ import { alive, eventually, Place } from '../../support/cli.ts'
 const SLOW = 120_000
 
 describe('run', () => {
-  test('ends with the exit code of its command, or 128 and the signal that ended it', { timeout: SLOW }, async () => {
+  test('it exits with the code of its command, or with 128 plus the signal that ended it', { timeout: SLOW }, async () => {
     await using here = new Place()
     const scripts = ['exit 0', 'exit 7', 'exit 75', 'exit 255', 'kill -9 $$', 'kill -TERM $$']
     const ended = await Promise.all(scripts.map((script, i) => here.run(['run', `r/${i}`, '--', 'sh', '-c', script])))
     expect(ended.map(({ code }) => code)).toEqual([0, 7, 75, 255, 137, 143])
   })
 
-  test('a command that is not there ends it with 127, one that cannot be executed with 126, and nothing stays held', {
+  test('the exit code is 127 if the command is not found and 126 if it cannot be executed, and nothing stays held', {
     timeout: SLOW,
   }, async () => {
     await using here = new Place()
     const missing = await here.run(['run', 'a', '--', 'no-such-command'])
-    expect(missing).toMatchObject({ code: 127, stdout: '', stderr: expect.stringMatching(/no command no-such-command[\s\S]*PATH/) })
+    expect(missing).toMatchObject({ code: 127, stdout: '', stderr: expect.stringMatching(/no-such-command: command not found[\s\S]*PATH/) })
     expect((await here.run(['run', 'a', '--', here.path])).code).toBe(126)
     expect(await here.json('ls')).toEqual([])
   })
 
-  test('tells its command the resource, the lease, the token and where they live; stdin, arguments and quotes arrive as they are', async () => {
+  test('the command gets the resource, the lease, the token and the URL, and its stdin, arguments and quotes arrive unchanged', async () => {
     await using here = new Place()
     const script = 'cat; printf "%s|" "$@"; echo "$LEASEHOLD_RESOURCE $LEASEHOLD_LEASE $LEASEHOLD_TOKEN $LEASEHOLD_URL"'
     const { stdout, stderr, code } = await here.run(['run', 'jobs/a b', '--', 'sh', '-c', script, 'x', "it's", '$HOME', '--ttl', ''], {
@@ -33,7 +33,7 @@ describe('run', () => {
     expect(stdout.trimEnd().endsWith(here.url)).toBe(true)
   })
 
-  test('two commands without any setting meet, exclude each other, and the later has the greater token', { timeout: SLOW }, async () => {
+  test('two commands without any settings exclude each other, and the later one has the greater token', { timeout: SLOW }, async () => {
     await using here = new Place()
     const script = 'echo begin $LEASEHOLD_TOKEN >>log; sleep 0.2; echo end >>log'
     const all = await Promise.all(Array.from({ length: 4 }, () => here.run(['run', 'a', '--', 'sh', '-c', script])))
@@ -45,7 +45,9 @@ describe('run', () => {
     expect(tokens).toEqual([...new Set(tokens)].sort((a, b) => a - b))
   })
 
-  test('held by another: 75, or what -E says, or 0 with --skip-ok; a wait that is over is the same', { timeout: SLOW }, async () => {
+  test('if the resource is held or the wait is over, the exit code is 75, the one of -E, or 0 with --skip-ok', {
+    timeout: SLOW,
+  }, async () => {
     await using here = new Place()
     const holder = here.start(['run', 'a', '--holder', 'first', '--', 'sh', '-c', 'echo up; exec sleep 60'])
     await holder.printed(/up/)
@@ -77,7 +79,9 @@ describe('run', () => {
     expect((await here.run(['run', 'pool/a', '--no-wait', '--', 'true'])).code).toBe(0)
   })
 
-  test('nothing reachable is 69, a bad setting 78, a mistyped command 64: each says what to do next', { timeout: SLOW }, async () => {
+  test('the exit code is 69 for an unreachable server, 78 for a bad setting and 64 for a mistyped command, each with what to do next', {
+    timeout: SLOW,
+  }, async () => {
     await using here = new Place()
     await using owner = new FileStore({ path: here.file('owned.db'), own: { name: 'a test' } })
     await owner.open()
@@ -107,7 +111,7 @@ describe('run', () => {
 })
 
 describe('signals', () => {
-  test('reach the command, each once', { timeout: SLOW }, async () => {
+  test('each signal reaches the command exactly once', { timeout: SLOW }, async () => {
     await using here = new Place()
     const names = ['INT', 'TERM', 'HUP', 'QUIT', 'USR1', 'USR2', 'WINCH'] as const
     const traps = names.map(name => `trap 'echo got ${name}' ${name}`).join('; ')
@@ -123,7 +127,7 @@ describe('signals', () => {
     for (const name of names) expect(stdout.match(new RegExp(`got ${name}\\b`, 'g'))).toHaveLength(1)
   })
 
-  test('that end programs reach all that the command started', { timeout: SLOW }, async () => {
+  test('signals that end programs reach all descendants of the command', { timeout: SLOW }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--', 'sh', '-c', 'sleep 987 & echo $!; wait'])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
@@ -132,7 +136,7 @@ describe('signals', () => {
     await eventually('the sleeper has ended', () => !alive(pid))
   })
 
-  test('while waiting end the wait with 128 and their number, and no ghost stays in the queue', { timeout: SLOW }, async () => {
+  test('a signal during the wait ends it with 128 plus its number, and no waiter stays in the queue', { timeout: SLOW }, async () => {
     await using here = new Place()
     const holder = here.start(['run', 'a', '--', 'sh', '-c', 'echo up; exec sleep 60'])
     await holder.printed(/up/)

@@ -24,7 +24,7 @@ test('serve prints the address of its page, answers there, and stops in order at
   expect(await server.finished).toMatchObject({ code: 0, signal: null })
 })
 
-test('commands that name the file are led to the server that owns it, keys or not; nothing changes for them', {
+test('commands that open the file connect to the server that owns it, with keys or without, and work as before', {
   timeout: SLOW,
 }, async () => {
   await using here = new Place()
@@ -39,7 +39,7 @@ test('commands that name the file are led to the server that owns it, keys or no
   expect(await here.json('ls')).toMatchObject([{ resource: 'jobs/a', grants: [{ holder: 'first' }] }])
   expect((await here.run(['explain', 'jobs/a'])).stdout).toMatch(/held by first/)
 
-  // From elsewhere, a key is needed, and it allows what it says.
+  // By the server's address a key is required, and it allows only its scopes.
   const url = `leasehold://127.0.0.1:${port}`
   const without = await here.run(['run', 'jobs/b', '--store', url, '--', 'true'])
   expect(without).toMatchObject({ code: 77, stderr: expect.stringMatching(/LEASEHOLD_API_KEY/) })
@@ -54,7 +54,7 @@ test('commands that name the file are led to the server that owns it, keys or no
   expect(server.stdout() + server.stderr() + readFileSync(file, 'latin1')).not.toContain(key)
 })
 
-test('the command that is suggested for the first key names the store that was named, and makes its key there', {
+test('the command that is suggested for the first key names the given store and creates the key there', {
   timeout: SLOW,
 }, async () => {
   await using here = new Place()
@@ -69,7 +69,7 @@ test('the command that is suggested for the first key names the store that was n
   expect(await here.json('key', 'ls')).toEqual([])
 })
 
-test('a secret that others could have put beside the file is not believed', { timeout: SLOW }, async () => {
+test('a secret beside the file that other users could have written is replaced', { timeout: SLOW }, async () => {
   await using here = new Place()
   const planted = `lh_${'a'.repeat(43)}`
   const file = here.file('planted.db-operator')
@@ -80,7 +80,7 @@ test('a secret that others could have put beside the file is not believed', { ti
   expect(statSync(file).mode & 0o777).toBe(0o600)
 })
 
-test('a server that is killed and comes back: the command goes on, its lease is there', { timeout: SLOW }, async () => {
+test('when a server is killed and restarted, the command keeps running and keeps its lease', { timeout: SLOW }, async () => {
   await using here = new Place()
   const { server, port } = await started(here)
   const running = here.start(['run', 'a', '--ttl', '60s', '--', 'sh', '-c', 'echo up; while [ ! -e stop ]; do sleep 0.05; done; exit 3'])
@@ -95,7 +95,7 @@ test('a server that is killed and comes back: the command goes on, its lease is 
   expect(await here.json('ls')).toEqual([])
 })
 
-test('a server whose log was taken away opens it again above all that it saw, and grants nothing while anyone may believe', {
+test('a server whose log was removed opens it again above all that it saw, and grants nothing while old holders may be running', {
   timeout: SLOW,
 }, async () => {
   await using here = new Place()
@@ -114,7 +114,7 @@ test('a server whose log was taken away opens it again above all that it saw, an
   expect(await ask(page, 'b')).toMatchObject({ error: { code: expect.stringMatching(/DIVERGED|UNKNOWN|UNAVAILABLE/) } })
   const [, again] = await server.printed(/http:.*\n(http:\/\/127\.0\.0\.1:\d+\/)\n/)
   expect(server.stderr()).toContain('a new generation begins')
-  // It has not seen the end of what was held: that is waited for.
+  // The server did not see the held lease end, so it waits for its ttl.
   expect((await ask(again!, 'a')).status).not.toBe(201)
   const granted = async () => {
     const answer = await ask(again!, 'a')
@@ -124,7 +124,7 @@ test('a server whose log was taken away opens it again above all that it saw, an
   expect(later.tokens!.a).toBeGreaterThan(first.tokens!.a!)
 })
 
-test('when the server does not answer any more, the command is ended while its lease still lasts', { timeout: SLOW }, async () => {
+test('when the server stops answering, the command is ended while its lease still lasts', { timeout: SLOW }, async () => {
   await using here = new Place()
   const { server } = await started(here)
   const running = here.start([
@@ -143,11 +143,11 @@ test('when the server does not answer any more, the command is ended while its l
   server.process.kill('SIGSTOP')
   const { code, stderr } = await running.finished
   expect(code).toBe(79)
-  const [, left] = /could not be renewed and would be lost in ([\d.]+) s\. The command is ended: TERM now, KILL in 4 s/.exec(stderr) ?? []
+  const [, left] = /could not be renewed and would be lost in ([\d.]+) s\. Ending the command: TERM now, KILL in 4 s/.exec(stderr) ?? []
   expect(Number(left)).toBeGreaterThan(1)
 })
 
-test('a file in shared use is not owned, and is shared with --shared; a taken port is said, or the next one is used', {
+test('serve refuses to own a file in shared use, shares it with --shared, and reports a port in use or takes the next one', {
   timeout: SLOW,
 }, async () => {
   await using here = new Place()
@@ -173,7 +173,7 @@ test('a file in shared use is not owned, and is shared with --shared; a taken po
   expect(next.stderr()).not.toMatch(/cannot take connections|in use/)
 })
 
-test('an open address without keys refuses to start and says how to mend it; so does a bad configuration', { timeout: SLOW }, async () => {
+test('serve refuses a public address without keys and a bad configuration, and says what to do', { timeout: SLOW }, async () => {
   await using here = new Place()
   const open = await here.run(['serve', '--listen', '0.0.0.0:0'])
   expect(open.code).not.toBe(0)
@@ -181,7 +181,7 @@ test('an open address without keys refuses to start and says how to mend it; so 
   writeFileSync(here.file('bad.json'), '{"serve":{"listen":7420}}')
   expect(await here.run(['serve', '--config', here.file('bad.json')])).toMatchObject({
     code: 78,
-    stderr: expect.stringMatching(/bad "listen"/),
+    stderr: expect.stringMatching(/unknown or invalid "listen"/),
   })
   expect((await here.run(['serve', '--store', 'leasehold://127.0.0.1:1'])).code).toBe(64)
   writeFileSync(
@@ -192,7 +192,7 @@ test('an open address without keys refuses to start and says how to mend it; so 
   expect((await server.printed(/"serving":"([^"]*)"/))[1]).toBe(`file:${here.file('c.db')}`)
 })
 
-test('a mistake in a flag is 64; in the environment or the file, 78, and it says where', { timeout: SLOW }, async () => {
+test('a mistake in a flag is 64, and one in the environment or the file is 78 with its place', { timeout: SLOW }, async () => {
   await using here = new Place()
   const files = [
     '{"serve":{"listen":["foo"]}}',
@@ -215,7 +215,7 @@ test('a mistake in a flag is 64; in the environment or the file, 78, and it says
     }),
   )
   expect(configured.map(({ code }) => code)).toEqual(files.map(() => 78))
-  for (const [i, { stderr }] of configured.entries()) expect(stderr).toContain(`Mend it in ${here.file(`${i}.json`)}`)
+  for (const [i, { stderr }] of configured.entries()) expect(stderr).toContain(`Correct it in ${here.file(`${i}.json`)}`)
   writeFileSync(here.file('bad.pem'), 'bad')
   const pem = here.file('bad.pem')
   const flagged = await Promise.all([

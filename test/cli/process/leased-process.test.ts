@@ -1,4 +1,4 @@
-/** A command under a lease, where a real process is too quick to be met: the moment in which the command is being started. */
+/** Moments of a leased command that tests with real processes cannot hit reliably, such as a loss while the command is being started. */
 import { expect, test } from 'vitest'
 import { Output } from '../../../src/cli/output.ts'
 import { LeasedProcess, type LeasedProcessOptions } from '../../../src/cli/process/leased-process.ts'
@@ -6,18 +6,18 @@ import { SignalForwarder } from '../../../src/cli/process/signal-forwarder.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 
-test('a command whose lease is lost while it is being started is ended as any other', { timeout: 60_000 }, async () => {
+test('a command whose lease is lost while it is being started is ended', { timeout: 60_000 }, async () => {
   const { leases, lessor } = silentLessor()
-  const hearing = new SignalForwarder()
+  const signals = new SignalForwarder()
   const notes: string[] = []
   const out = new Output({ json: false })
   out.note = text => void notes.push(text)
   try {
     const options: LeasedProcessOptions = {
       leases,
-      hearing,
+      signals,
       out,
-      // Asked for when the lease is held and there is no command yet.
+      // Read when the lease is held and the command is not started yet.
       get url() {
         lessor.end(new LeaseError('DIVERGED', 'the log lost entries'))
         return 'memory:'
@@ -29,17 +29,17 @@ test('a command whose lease is lost while it is being started is ended as any ot
     const began = performance.now()
     expect(await new LeasedProcess(options).run('a', { ttl: '30s' })).toEqual({ code: 79, lost: true })
     expect(performance.now() - began).toBeLessThan(30_000)
-    expect(notes.join()).toMatch(/a \(lease \d+\) is lost: the log lost entries\. The command is ended: TERM now/)
+    expect(notes.join()).toMatch(/a \(lease \d+\) is lost: the log lost entries\. Ending the command: TERM now/)
   } finally {
-    hearing.stop()
+    signals.stop()
   }
 })
 
-test('a command is not ended because we stood still ourselves: the renewal sent after it may be answered', {
+test('after a stall of leasehold itself the command is not ended before the late renewal could be answered', {
   timeout: 60_000,
 }, async () => {
   const { clock, leases, lessor } = silentLessor()
-  const hearing = new SignalForwarder()
+  const signals = new SignalForwarder()
   const notes: string[] = []
   const out = new Output({ json: true })
   const granted = new Promise<void>(resolve => {
@@ -50,12 +50,12 @@ test('a command is not ended because we stood still ourselves: the renewal sent 
   })
   try {
     const command = ['sleep', '40']
-    const ended = new LeasedProcess({ leases, hearing, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
+    const ended = new LeasedProcess({ leases, signals, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
     await granted
     clock.stall(4_500)
     for (let i = 0; i < 100; i++) await clock.advance(100)
     expect(notes).toEqual(['granted'])
-    // Where nobody answers, there is an end to that.
+    // Without an answer, the command is ended.
     lessor.stopAnswering()
     clock.stall(4_500)
     await clock.advance(1_000)
@@ -63,6 +63,6 @@ test('a command is not ended because we stood still ourselves: the renewal sent 
     lessor.answer()
     expect(await ended).toEqual({ code: 79, lost: true })
   } finally {
-    hearing.stop()
+    signals.stop()
   }
 })

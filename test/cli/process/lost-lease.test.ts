@@ -1,3 +1,4 @@
+/** What `run` does with its command when the lease is lost, or when `leasehold` itself is killed. */
 import { rmSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
@@ -5,7 +6,7 @@ import { alive, eventually, Place, processesWith } from '../../support/cli.ts'
 
 const SLOW = 120_000
 
-/** A command that ignores TERM, with a child that does so, too; it prints the numbers of both. */
+/** A command that ignores TERM, with a child that ignores it too. It prints the pids of both. */
 const STUBBORN =
   'trap "echo term" TERM; sh -c \'trap "" TERM; echo inner $$; while :; do sleep 0.1; done\' & echo outer $$; while :; do sleep 0.1; done'
 
@@ -14,13 +15,15 @@ async function leaseOf(here: Place): Promise<string> {
   return String(resource.grants[0].lease)
 }
 
-describe('a lease that is lost while the command runs', () => {
-  test('ends the whole group: TERM, grace, KILL, and 79; the next one begins only then', { timeout: SLOW }, async () => {
+describe('when the lease is lost while the command runs', () => {
+  test('the whole group is ended with TERM, grace and KILL, the exit code is 79, and the next command starts only then', {
+    timeout: SLOW,
+  }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--grace', '3s', '--', 'sh', '-c', STUBBORN])
     const outer = Number((await running.printed(/outer (\d+)/))[1])
     const inner = Number((await running.printed(/inner (\d+)/))[1])
-    // One that has ended and that nobody has asked about still has a number.
+    // A process that has ended and was not collected by its parent still has a pid.
     const look = `grep -Eqs '^State:.[^ZX]' /proc/${outer}/status /proc/${inner}/status || echo alone`
     const next = here.start(['run', 'a', '--json', '--', 'sh', '-c', look])
     await next.printed(/waiting/)
@@ -37,7 +40,7 @@ describe('a lease that is lost while the command runs', () => {
     expect((await next.finished).stdout).toBe('alone\n')
   })
 
-  test('a command that ends within its grace is not killed, and it is 79 all the same', { timeout: SLOW }, async () => {
+  test('a command that ends within its grace is not killed, and the exit code is 79', { timeout: SLOW }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--', 'sh', '-c', 'trap "echo tidy; exit 0" TERM; echo up; while :; do sleep 0.05; done'])
     await running.printed(/up/)
@@ -45,7 +48,9 @@ describe('a lease that is lost while the command runs', () => {
     expect(await running.finished).toMatchObject({ code: 79, stdout: 'up\ntidy\n' })
   })
 
-  test('--on-lost term never kills; --on-lost ignore lets it go on, with a warning and its own code', { timeout: SLOW }, async () => {
+  test('--on-lost term never kills; --on-lost ignore keeps the command running, with a warning and its own exit code', {
+    timeout: SLOW,
+  }, async () => {
     await using here = new Place()
     const script = 'trap "echo term" TERM; echo up; while [ ! -e go ]; do sleep 0.05; done; exit 4'
     const start = (how: string) => here.start(['run', how, '--on-lost', how, '--grace', '100ms', '--', 'sh', '-c', script])
@@ -53,13 +58,13 @@ describe('a lease that is lost while the command runs', () => {
     await Promise.all([term.printed(/up/), ignore.printed(/up/)])
     await here.run(['revoke', 'term'])
     await here.run(['revoke', 'ignore'])
-    await Promise.all([term.printed(/term/), ignore.printed(/goes on all the same/)])
+    await Promise.all([term.printed(/term/), ignore.printed(/The command keeps running/)])
     await here.spawn('touch', [here.file('go')]).finished
     expect(await term.finished).toMatchObject({ code: 79, signal: null })
     expect(await ignore.finished).toMatchObject({ code: 4, stdout: 'up\n' })
   })
 
-  test('a command that is stopped at that moment hears of it all the same, and is not killed', { timeout: SLOW }, async () => {
+  test('a command that is stopped at that moment is resumed, handles TERM and is not killed', { timeout: SLOW }, async () => {
     await using here = new Place()
     const script = 'trap "echo tidy; exit 0" TERM; echo $$; while :; do sleep 0.05; done'
     const running = here.start(['run', 'a', '--ttl', '5m', '--grace', '60s', '--', 'sh', '-c', script])
@@ -71,13 +76,13 @@ describe('a lease that is lost while the command runs', () => {
     expect(performance.now() - asked).toBeLessThan(45_000)
   })
 
-  test('after a stall longer than the ttl: the command is ended when we wake', { timeout: SLOW }, async () => {
+  test('after a stall longer than the ttl, the command is ended when leasehold wakes', { timeout: SLOW }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--ttl', '4s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
     running.process.kill('SIGSTOP')
     expect((await here.run(['run', 'a', '--wait', '60s', '--', 'true'])).code).toBe(0)
-    expect(alive(pid)).toBe(true) // nobody could end it meanwhile: tokens are for that
+    expect(alive(pid)).toBe(true) // no process could end it meanwhile: its writes need the token
     running.process.kill('SIGCONT')
     const { code, stderr } = await running.finished
     expect(code).toBe(79)
@@ -85,7 +90,7 @@ describe('a lease that is lost while the command runs', () => {
     expect(alive(pid)).toBe(false)
   })
 
-  test('a file that is taken away under it', { timeout: SLOW }, async () => {
+  test('the command is ended when the data file is removed', { timeout: SLOW }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--ttl', '2s', '--', 'sh', '-c', 'echo up; exec sleep 60'])
     await running.printed(/up/)
@@ -94,8 +99,8 @@ describe('a lease that is lost while the command runs', () => {
   })
 })
 
-describe('a leasehold that is killed', () => {
-  test('takes its command with it, and its lease lapses', { timeout: SLOW }, async () => {
+describe('when leasehold itself is killed', () => {
+  test('its command is ended and its lease lapses', { timeout: SLOW }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--ttl', '4s', '--grace', '1s', '--', 'sh', '-c', STUBBORN])
     const outer = Number((await running.printed(/outer (\d+)/))[1])
@@ -106,9 +111,9 @@ describe('a leasehold that is killed', () => {
     expect(await here.json('history', 'a')).toMatchObject([{ cause: 'lapsed' }, { cause: 'released' }])
   })
 
-  test('in the moment of the start, too: before it could say whom to guard', { timeout: SLOW }, async () => {
+  test('its command is ended even if the kill comes before the guardian knows its target', { timeout: SLOW }, async () => {
     await using here = new Place()
-    // What `run` does, up to that moment.
+    // The same steps as `run`, up to that moment.
     const starter = `
       import { spawn } from 'node:child_process'
       import { Guardian } from ${JSON.stringify(fileURLToPath(new URL('../../../dist/cli/process/guardian.js', import.meta.url)))}
@@ -124,20 +129,20 @@ describe('a leasehold that is killed', () => {
     process.kill(-others[0]!, 'SIGKILL')
   })
 
-  test('whoever has ended within the grace is not waited for', { timeout: SLOW }, async () => {
+  test('the guardian does not wait for a command that has ended within the grace', { timeout: SLOW }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--grace', '5432s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
     running.process.kill('SIGKILL')
     await eventually('the command has ended', () => !alive(pid))
-    // Its number may be another's when the grace is over.
+    // Its pid may belong to another process when the grace is over.
     await eventually(
       'its guardian has gone',
       () => !processesWith('leasehold-guardian').some(found => processesWith('5432').includes(found)),
     )
   })
 
-  test('with --on-lost ignore leaves it running; and a guardian goes when its work is done', { timeout: SLOW }, async () => {
+  test('with --on-lost ignore the command keeps running, and a guardian exits when it is no longer needed', { timeout: SLOW }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--on-lost', 'ignore', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
@@ -152,55 +157,5 @@ describe('a leasehold that is killed', () => {
     await here.spawn('touch', [here.file('done')]).finished
     await brief.finished
     await eventually('no guardian is left', () => guardians().length === 0)
-  })
-})
-
-describe('elect', () => {
-  test('runs its command for each term; the next in line takes over when the leader is killed', { timeout: SLOW }, async () => {
-    await using here = new Place()
-    const stand = (who: string) =>
-      here.start(['elect', 'seat', '--ttl', '1s', '--json', '--', 'sh', '-c', `echo ${who} $LEASEHOLD_TOKEN; exec sleep 60`])
-    const first = stand('first')
-    const [, token] = await first.printed(/first (\d+)/)
-    const second = stand('second')
-    await second.printed(/waiting/)
-    first.process.kill('SIGKILL')
-    const [, later] = await second.printed(/second (\d+)/)
-    expect(Number(later)).toBeGreaterThan(Number(token))
-    second.process.kill('SIGTERM')
-    expect((await second.finished).code).toBe(143)
-    expect(await here.json('ls')).toEqual([])
-  })
-
-  test('stands again when a term is lost, and ends after --terms with the code of the last', { timeout: SLOW }, async () => {
-    await using here = new Place()
-    const running = here.start([
-      'elect',
-      'seat',
-      '--terms',
-      '2',
-      '--',
-      'sh',
-      '-c',
-      'echo in office; [ -e again ] && exit 5; touch again; exec sleep 60',
-    ])
-    await running.printed(/in office/)
-    await here.run(['revoke', 'election/seat'])
-    const { code, stdout, stderr } = await running.finished
-    expect({ code, stdout }).toEqual({ code: 5, stdout: 'in office\nin office\n' })
-    expect(stderr).toMatch(/it was lost; standing again/)
-  })
-
-  test('stands again when its log was taken away, above all that it saw', { timeout: SLOW }, async () => {
-    await using here = new Place()
-    const stand = ['elect', 'seat', '--ttl', '1s', '--grace', '1s', '--', 'sh', '-c', 'echo term $LEASEHOLD_TOKEN; exec sleep 60']
-    const running = here.start(stand)
-    const [, token] = await running.printed(/term (\d+)/)
-    for (const file of ['', '-wal', '-shm']) rmSync(`${here.url.slice('file:'.length)}${file}`, { force: true })
-    const [, later] = await running.printed(/term \d+\nterm (\d+)/)
-    expect(Number(later)).toBeGreaterThan(Number(token))
-    expect(running.stderr()).toMatch(/opening it anew, to stand again/)
-    running.process.kill('SIGTERM')
-    expect((await running.finished).code).toBe(143)
   })
 })

@@ -4,7 +4,7 @@ import { Place, type Running } from '../../support/cli.ts'
 
 const SLOW = 120_000
 
-/** Takes connections and never says a word; nothing that is asked of it is ever answered. */
+/** Accepts connections and never answers a request. */
 async function silent(): Promise<AsyncDisposable & { readonly url: string; connected(): Promise<void> }> {
   let came = () => {}
   const server = createServer(socket => {
@@ -20,7 +20,7 @@ async function silent(): Promise<AsyncDisposable & { readonly url: string; conne
   }
 }
 
-describe('before the connection stands', () => {
+describe('before the connection is established', () => {
   for (const [words, name, code] of [
     [['run', 'j'], 'SIGTERM', 143],
     [['elect', 'j'], 'SIGINT', 130],
@@ -29,9 +29,9 @@ describe('before the connection stands', () => {
   ] as const)
     test(`${name} ends ${words[0]} at once, and nothing is run`, { timeout: SLOW }, async () => {
       await using here = new Place()
-      await using nobody = await silent()
-      const connected = nobody.connected()
-      const running = here.start([...words, '--store', nobody.url, ...(words[0] === 'ls' ? [] : ['--', 'echo', 'RAN'])])
+      await using mute = await silent()
+      const connected = mute.connected()
+      const running = here.start([...words, '--store', mute.url, ...(words[0] === 'ls' ? [] : ['--', 'echo', 'RAN'])])
       await connected
       running.process.kill(name)
       const asked = performance.now()
@@ -39,11 +39,11 @@ describe('before the connection stands', () => {
       expect(performance.now() - asked).toBeLessThan(8_000) // an opening is tried for longer than that
     })
 
-  test('USR1 and USR2 neither open a debugger nor end it', { timeout: SLOW }, async () => {
+  test('USR1 and USR2 neither open a debugger nor end leasehold', { timeout: SLOW }, async () => {
     await using here = new Place()
-    await using nobody = await silent()
-    const connected = nobody.connected()
-    const running = here.start(['run', 'j', '--store', nobody.url, '--', 'echo', 'RAN'])
+    await using mute = await silent()
+    const connected = mute.connected()
+    const running = here.start(['run', 'j', '--store', mute.url, '--', 'echo', 'RAN'])
     await connected
     running.process.kill('SIGUSR1')
     running.process.kill('SIGUSR2')
@@ -54,7 +54,7 @@ describe('before the connection stands', () => {
   })
 })
 
-test('a register that waits for a name ends with INT and TERM, and its command is not run', { timeout: SLOW }, async () => {
+test('INT and TERM end a register that waits for a name, and its command is not run', { timeout: SLOW }, async () => {
   await using here = new Place()
   const words = ['register', 's', '--address', 'a:1', '--instance', 'x']
   const holder = here.start([...words, '--', 'sh', '-c', 'echo up; exec sleep 60'])
@@ -72,7 +72,7 @@ test('a register that waits for a name ends with INT and TERM, and its command i
   }
 })
 
-/** Its worker of the data file is there: signals are heard by then. */
+/** Waits until the thread of the data file runs: signals are handled by then. */
 async function loaded({ pid }: Running): Promise<void> {
   const { readdirSync, readlinkSync } = await import('node:fs')
   const { eventually } = await import('../../support/cli.ts')
@@ -87,8 +87,8 @@ async function loaded({ pid }: Running): Promise<void> {
   )
 }
 
-describe('a server that is away for longer than anyone waits for an answer', () => {
-  test('costs neither a candidate nor one who waits its place; --wait ends it, and a signal', { timeout: SLOW }, async () => {
+describe('when a server is unreachable for longer than clients wait for an answer', () => {
+  test('candidates and waiters keep their places, and --wait or a signal ends the wait', { timeout: SLOW }, async () => {
     await using here = new Place()
     const serve = async (port: string) => {
       const server = here.start(['serve', '--store', `file:${here.file('s.db')}`, '--listen', `127.0.0.1:${port}`])
@@ -103,7 +103,7 @@ describe('a server that is away for longer than anyone waits for an answer', () 
     await candidate.printed(/"waiting"/)
     server.process.kill('SIGKILL')
     await server.finished
-    await leader.printed(/standing again/)
+    await leader.printed(/standing for election again/)
     const brief = await here.run(['run', 'other', '--no-wait', ...store, '--', 'echo', 'RAN'])
     expect(brief).toMatchObject({ code: 69, stdout: '' })
     await Promise.race([leader.printed(/still waiting for election\/seat/), candidate.printed(/still waiting for election\/seat/)])

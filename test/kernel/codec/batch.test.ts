@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest'
-import { ANSWERS } from '../../../src/kernel/answers.ts'
 import { answered, applyBatch, decodeBatch, encodeBatch, WINDOW } from '../../../src/kernel/codec/batch.ts'
 import { digestOf, operationNamed } from '../../../src/kernel/codec/digest.ts'
 import { malformedAsker } from '../../../src/kernel/codec/form.ts'
 import { stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Acquire, Command } from '../../../src/kernel/command.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
+import { ANSWERS } from '../../../src/kernel/state/answers.ts'
 import { RULES, SLOTS } from '../../../src/kernel/state.ts'
 import { random } from '../../support/kernel/stream.ts'
 import { reload, World, wants } from '../../support/kernel/world.ts'
@@ -18,7 +18,7 @@ function ask(world: World, command: Command, seq: number, { session = 's', acked
   return applied.outcomes[0]!
 }
 
-describe('an operation asked twice', () => {
+describe('a repeated operation', () => {
   test('has one effect and the same answer, also after a restart from a snapshot', () => {
     const world = new World()
     const first = ask(world, take('x'), 1)
@@ -40,7 +40,7 @@ describe('an operation asked twice', () => {
     expect(ask(world, take('x'), 2)).toMatchObject({ kind: 'granted' })
   })
 
-  test('renewing twice is renewing: nothing is remembered', () => {
+  test('a repeated renewal is just another renewal: no answer is kept', () => {
     const world = new World()
     const { lease } = world.acquire('b', 'x')
     ask(world, { kind: 'renew', leases: [lease] }, 1)
@@ -49,7 +49,7 @@ describe('an operation asked twice', () => {
     expect(world.state.answers.size).toBe(0)
   })
 
-  test('sessions are scoped to the key that asks, and to their names', () => {
+  test('sessions are scoped to their key and their name', () => {
     const world = new World()
     const [one, two] = [world.key('one', 'acquire:'), world.key('two', 'acquire:')]
     const outcomes = [
@@ -61,7 +61,7 @@ describe('an operation asked twice', () => {
     expect(answered(world.state, { command: take('x'), key: two, op: { session: 't', seq: 1, acked: 0 } })).toBeUndefined()
   })
 
-  test('what the client has acknowledged is forgotten, and asking for it again is STALE, not done again', () => {
+  test('answers that the client has acknowledged are dropped, and a repetition is STALE, not done again', () => {
     const world = new World()
     ask(world, take('x'), 1)
     ask(world, take('y'), 2, { acked: 1 })
@@ -71,7 +71,7 @@ describe('an operation asked twice', () => {
     expect(ask(world, take('y'), 2)).toMatchObject({ kind: 'granted' })
   })
 
-  test('operations may overtake each other on their way', () => {
+  test('operations may overtake each other', () => {
     const world = new World()
     const third = ask(world, take('c'), 3)
     const first = ask(world, take('a'), 1)
@@ -80,35 +80,35 @@ describe('an operation asked twice', () => {
     expect(ask(world, take('b'), 2)).toMatchObject({ code: 'STALE' })
   })
 
-  test('a client cannot claim to have the answer it is just asking for', () => {
+  test('a client cannot acknowledge the answer that it is just requesting', () => {
     const world = new World()
     const first = ask(world, take('x'), 1, { acked: 9 })
     expect(ask(world, take('x'), 1, { acked: 9 })).toEqual(first)
   })
 
-  test('answers are kept for so many operations, the sessions that were silent longest go first', () => {
+  test('a bounded number of answers is kept, and the sessions that were silent longest lose theirs first', () => {
     const world = new World({ strict: false })
-    const nobody: Command = { kind: 'recall', resource: 'x' }
-    ask(world, nobody, 1, { session: 'old' })
-    for (let i = 1; i < ANSWERS; i++) ask(world, nobody, i, { session: `s${i % 100}` })
-    expect(answered(world.state, { command: nobody, op: { session: 'old', seq: 1, acked: 0 } })).toBeDefined()
-    ask(world, nobody, ANSWERS, { session: 's7' })
-    expect(answered(world.state, { command: nobody, op: { session: 'old', seq: 1, acked: 0 } })).toBeUndefined()
+    const unheld: Command = { kind: 'recall', resource: 'x' }
+    ask(world, unheld, 1, { session: 'old' })
+    for (let i = 1; i < ANSWERS; i++) ask(world, unheld, i, { session: `s${i % 100}` })
+    expect(answered(world.state, { command: unheld, op: { session: 'old', seq: 1, acked: 0 } })).toBeDefined()
+    ask(world, unheld, ANSWERS, { session: 's7' })
+    expect(answered(world.state, { command: unheld, op: { session: 'old', seq: 1, acked: 0 } })).toBeUndefined()
     expect(world.state.answers.size).toBeLessThanOrEqual(ANSWERS)
   })
 
   test('a single client that never acknowledges is kept within the same bound', () => {
     const world = new World({ strict: false })
-    const nobody: Command = { kind: 'recall', resource: 'x' }
-    for (let i = 1; i <= ANSWERS + 5; i++) ask(world, nobody, i)
+    const unheld: Command = { kind: 'recall', resource: 'x' }
+    for (let i = 1; i <= ANSWERS + 5; i++) ask(world, unheld, i)
     expect(world.state.answers.size).toBe(ANSWERS)
-    expect(ask(world, nobody, 5)).toMatchObject({ code: 'STALE' })
-    expect(ask(world, nobody, 6)).toMatchObject({ code: 'NOT_FOUND' })
+    expect(ask(world, unheld, 5)).toMatchObject({ code: 'STALE' })
+    expect(ask(world, unheld, 6)).toMatchObject({ code: 'NOT_FOUND' })
   })
 })
 
-describe('an operation that says what it asks', () => {
-  test('is refused when the same name asks for something else, also after a restart, and answered when it asks again', () => {
+describe('an operation with a digest of its command', () => {
+  test('is refused when the same op is used for another command, also after a restart, and answered when it is repeated', () => {
     const world = new World()
     const [x, y] = [digestOf(take('x')), digestOf(take('y'))]
     const first = ask(world, take('x'), 1, { asked: x })
@@ -124,14 +124,14 @@ describe('an operation that says what it asks', () => {
     expect(world.holders('y')).toEqual([])
   })
 
-  test('asks the same when it is written and read', () => {
+  test('has the same digest after encoding and decoding', () => {
     const op = { session: 's', seq: 1, acked: 0, asked: digestOf(take('x')) }
     const batch = { proposer: 1, seq: 1, applied: 0, trail: [0, 0] as const, wall: 0, proposals: [{ command: take('x'), key: 3, op }] }
     expect(decodeBatch(encodeBatch(batch)).proposals[0]).toMatchObject({ key: 3, op })
     expect(malformedAsker(0, { ...op, asked: 0.5 })).toMatch(/whole number/)
   })
 
-  test('is told apart from every other by what makes a difference, and by nothing else', () => {
+  test('has another digest for every difference that matters, and for no other', () => {
     const commands: Command[] = [
       take('x'),
       take('y'),
@@ -153,31 +153,31 @@ describe('an operation that says what it asks', () => {
   })
 })
 
-describe('what is remembered for one key', () => {
-  const nobody: Command = { kind: 'recall', resource: 'x' }
+describe('the kept answers of one key', () => {
+  const unheld: Command = { kind: 'recall', resource: 'x' }
   const op = (session: string, seq = 1) => ({ session, seq, acked: 0 })
 
-  test('is not pushed out by what another asks: whoever keeps the most makes room, its longest silent session first', () => {
+  test('are not displaced by another key: the key with the most answers makes room, its longest silent session first', () => {
     const world = new World({ strict: false })
     const [mine, flood] = [world.key('mine', 'acquire:'), world.key('flood', 'acquire:')]
-    ask(world, nobody, 1, { session: 'pay', key: mine })
-    for (let i = 0; i < ANSWERS + 10; i++) ask(world, nobody, 1, { session: `z${i}`, key: flood })
+    ask(world, unheld, 1, { session: 'pay', key: mine })
+    for (let i = 0; i < ANSWERS + 10; i++) ask(world, unheld, 1, { session: `z${i}`, key: flood })
     expect(world.state.answers.size).toBe(ANSWERS)
-    expect(answered(world.state, { command: nobody, key: mine, op: op('pay') })).toBeDefined()
+    expect(answered(world.state, { command: unheld, key: mine, op: op('pay') })).toBeDefined()
     for (const [i, is] of [
       [0, false],
       [10, false],
       [11, true],
       [ANSWERS + 9, true],
     ] as const)
-      expect(answered(world.state, { command: nobody, key: flood, op: op(`z${i}`) }) !== undefined, `z${i}`).toBe(is)
+      expect(answered(world.state, { command: unheld, key: flood, op: op(`z${i}`) }) !== undefined, `z${i}`).toBe(is)
     // Another one's question costs the one that keeps the most one answer, and not a whole session of them.
-    ask(world, nobody, 1, { session: 'pay-2', key: mine })
+    ask(world, unheld, 1, { session: 'pay-2', key: mine })
     expect(world.state.answers.size).toBe(ANSWERS)
-    expect(answered(world.state, { command: nobody, key: flood, op: op('z12') })).toBeDefined()
+    expect(answered(world.state, { command: unheld, key: flood, op: op('z12') })).toBeDefined()
   })
 
-  test('is the same on a replica that began with a snapshot, whoever has to make room', () => {
+  test('are the same on a replica that began with a snapshot, whichever key has to make room', () => {
     const world = new World({ strict: false })
     const keys = Array.from({ length: 7 }, (_, i) => world.key(`k${i}`, 'acquire:'))
     const pick = random(11)
@@ -185,7 +185,7 @@ describe('what is remembered for one key', () => {
       const session = `s${pick(9_000)}`
       const key = keys[pick(keys.length)]!
       const seq = (world.state.answers.session(key, session)?.seq ?? 0) + 1 + pick(4)
-      return [nobody, seq, { session, key, acked: pick(3) === 0 ? seq - 1 : 0 }]
+      return [unheld, seq, { session, key, acked: pick(3) === 0 ? seq - 1 : 0 }]
     }
     while (world.state.answers.size < ANSWERS) ask(world, ...question())
     for (let i = 0; i < 2_000; i++) ask(world, ...question())
@@ -202,7 +202,7 @@ describe('what is remembered for one key', () => {
     expect(whole.answers.size).toBeGreaterThan(ANSWERS - 3_000)
   })
 
-  test('is nothing when it is the key alone that forbids it: that is the answer whenever it is asked', () => {
+  test('leave out refusals that depend on the key alone: a repetition gets the same', () => {
     const world = new World()
     const [none, victim, breaker] = [world.key('none'), world.key('v', 'acquire:'), world.key('b', 'break:shared')]
     world.refused(ask(world, take('x'), 1, { key: none }), 'FORBIDDEN')
@@ -218,8 +218,8 @@ describe('what is remembered for one key', () => {
   })
 })
 
-describe('an entry of the log', () => {
-  test('that stands there twice is applied once', () => {
+describe('a log record', () => {
+  test('that is in the log twice is applied once', () => {
     const world = new World()
     world.entry([take('x')], { proposer: 7, seq: 1 })
     const hash = stateHash({ ...world.state, index: 0 })
@@ -230,7 +230,7 @@ describe('an entry of the log', () => {
     expect(world.entry([take('z')], { proposer: 8, seq: 1 })).toMatchObject({ kind: 'applied' })
   })
 
-  test('that is more than the window out of date is void, to the very entry', () => {
+  test('that is more than WINDOW records out of date is void, to the exact record', () => {
     for (const [late, kind] of [
       [WINDOW, 'applied'],
       [WINDOW + 1, 'void'],
@@ -242,13 +242,13 @@ describe('an entry of the log', () => {
     }
   })
 
-  test('that claims to have applied itself, or what is not there yet, is void', () => {
+  test('that claims to have applied itself, or a later record, is void', () => {
     const world = new World({ empty: true })
     expect(world.entry([take('x')], { applied: 1 })).toEqual({ kind: 'void' })
     expect(world.entry([take('x')], { applied: 99 })).toEqual({ kind: 'void' })
   })
 
-  test('of a proposer that was silent for the window is void when it comes again: it was forgotten, and nothing applies twice', () => {
+  test('of a proposer that was silent for WINDOW records is void when it comes again: nothing is applied twice', () => {
     const world = new World({ strict: false, empty: true })
     const entry = { proposer: 7, seq: 1, applied: 0 }
     world.entry([take('x')], entry)
@@ -268,28 +268,28 @@ describe('an entry of the log', () => {
     for (const index of [0, 1, 3]) expect(() => applyBatch(world.state, index, batch, world.effects)).toThrow(/cannot follow/)
   })
 
-  test('founds the log when it is the first: counters begin at its wall time, so that they grow when everything was forgotten', () => {
+  test('starts the counters at its wall time if it is the first, so that they grow even after everything was lost', () => {
     const world = new World({ empty: true })
     world.entry([take('x')], { wall: 1_700_000_000_000 })
     expect(world.state).toMatchObject({ origin: 170_000_000_000_000, nextLease: 170_000_000_000_002, nextToken: 170_000_000_000_002 })
     expect(world.lease(170_000_000_000_001)).toBeDefined()
   })
 
-  test('by a clock that is wrong by centuries still leaves room for safe numbers', () => {
+  test('with a clock that is wrong by centuries leaves room for safe integers', () => {
     const world = new World({ empty: true })
     world.entry([take('x')], { wall: 2 ** 53 - 1 })
     expect(Number.isSafeInteger(world.state.nextLease * SLOTS * 2)).toBe(true)
     expect(world.lease(world.state.nextLease - 1)).toBeDefined()
   })
 
-  test('never sets the time that people see back', () => {
+  test('never sets the displayed time back', () => {
     const world = new World()
     world.entry([], { wall: 5_000 })
     world.entry([], { wall: 4_000 })
     expect(world.state.wall).toBe(5_000)
   })
 
-  test('leaves a trail: another decision, another trail', () => {
+  test('changes the trail: another decision, another trail', () => {
     const decisions: Command[] = [
       take('x'),
       take('y'), // HELD

@@ -60,11 +60,11 @@ describe('damage is found, and nothing else is thrown', () => {
   })
 })
 
-test('half of a surrogate pair is not written as another character', () => {
+test('half of a surrogate pair is refused, and not written as another character', () => {
   for (const text of ['\ud800', 'a\udc00b', `${'x'.repeat(200)}\ud83d`]) expect(() => new Writer().text(text)).toThrow(RangeError)
 })
 
-test('a proposal that cannot be written leaves nothing of itself in the entry', () => {
+test('a proposal that cannot be encoded leaves no bytes in the record', () => {
   const header = { proposer: 1, seq: 1, applied: 0, trail: [0, 0], wall: 0 } as const
   const writer = new BatchWriter()
   const good = { command: { kind: 'recall', resource: 'a' }, key: 0 } as const
@@ -75,7 +75,7 @@ test('a proposal that cannot be written leaves nothing of itself in the entry', 
   expect(decodeBatch(writer.take(header).bytes).proposals).toEqual([good, good])
 })
 
-test('the largest number a client can name comes back from a log and from a kept answer', () => {
+test('the largest number a client can send is read back from a log and from a kept answer', () => {
   const lease = Number.MAX_SAFE_INTEGER
   const header = { proposer: 1, seq: 1, applied: 0, trail: [0, 0], wall: 0 } as const
   const proposals = [{ command: { kind: 'renew', leases: [lease, 0, lease] }, key: 0 }] as const

@@ -20,7 +20,7 @@ function sample(seed: number, length = 60): { state: State; proposals: Proposal[
 }
 
 const header = { proposer: 12_345, seq: 7, applied: 3, trail: [1, 2], wall: 1_700_000_000_000 } as const
-const entry = encodeBatch({ ...header, proposals: sample(3).proposals.slice(0, 50) })
+const record = encodeBatch({ ...header, proposals: sample(3).proposals.slice(0, 50) })
 const chunks = [...saveState(sample(5, 200).state)]
 
 /** Why it was not read; undefined when it was. Anything but the two is a crash. */
@@ -42,18 +42,18 @@ function load(list: readonly Uint8Array[]): State {
 }
 
 const readers: readonly (readonly [what: string, bytes: Uint8Array, read: (bytes: Uint8Array) => unknown])[] = [
-  ['an entry', entry, decodeBatch],
+  ['a record', record, decodeBatch],
   ...chunks.map((chunk, i) => [`chunk ${i} of a snapshot`, chunk, (bytes: Uint8Array) => load(chunks.with(i, bytes))] as const),
 ]
 
-test('the samples are worth it, and whole', () => {
+test('the samples are large enough and intact', () => {
   expect(chunks).toHaveLength(5)
-  for (const bytes of [entry, ...chunks.slice(0, -1)]) expect(bytes.length).toBeGreaterThan(40)
+  for (const bytes of [record, ...chunks.slice(0, -1)]) expect(bytes.length).toBeGreaterThan(40)
   for (const [, bytes, read] of readers) expect(trouble(() => read(bytes))).toBeUndefined()
 })
 
 describe.each(readers)('%s', (_, bytes, read) => {
-  test('with any one bit flipped is not read', () => {
+  test('with any single bit flipped is not read', () => {
     const copy = bytes.slice()
     for (let i = 0; i < bytes.length; i++) {
       for (let bit = 0; bit < 8; bit++) {
@@ -64,22 +64,22 @@ describe.each(readers)('%s', (_, bytes, read) => {
     }
   })
 
-  test('cut off anywhere is damaged', () => {
+  test('cut off anywhere is reported as damaged', () => {
     for (let length = 0; length < bytes.length; length++) expect(trouble(() => read(bytes.subarray(0, length)))).toBe('damaged')
   })
 
-  test('with something after it is damaged', () => {
+  test('with extra bytes after it is reported as damaged', () => {
     for (const more of [[0], [0, 0, 0, 0], [...bytes]]) expect(trouble(() => read(Uint8Array.from([...bytes, ...more])))).toBe('damaged')
   })
 
-  test('of a later format is from the future, and says so before it is called damaged', () => {
+  test('of a later format is reported as newer, before it is called damaged', () => {
     const later = bytes.slice()
-    later[1]! += bytes === entry ? 2 : 16
+    later[1]! += bytes === record ? 2 : 16
     expect(trouble(() => read(later))).toBe('future')
     expect(trouble(() => read(sealed(later.subarray(0, -4))))).toBe('future')
   })
 
-  test('with its contents exchanged for others under a sound checksum is read, or refused in one of the two ways', () => {
+  test('with other contents under a valid checksum is read, or refused in one of the two ways', () => {
     const runs = fc.tuple(fc.nat(bytes.length - 7), fc.uint8Array({ minLength: 1, maxLength: 3 }), fc.integer({ min: -3, max: 3 }))
     fc.assert(
       fc.property(fc.array(runs, { minLength: 1, maxLength: 4 }), changes => {
@@ -97,7 +97,7 @@ function sealed(body: Uint8Array): Uint8Array {
   return Uint8Array.from([...body, sum & 255, (sum >>> 8) & 255, (sum >>> 16) & 255, sum >>> 24])
 }
 
-test('random bytes are damaged or from the future, never anything else', () => {
+test('random bytes are reported as damaged or newer, and throw no other error', () => {
   const begun = fc.constantFrom(
     [],
     [0x4c, 1],
@@ -125,7 +125,7 @@ test('random bytes are damaged or from the future, never anything else', () => {
   )
 })
 
-test('chunks that are missing, doubled or out of order make no state', () => {
+test('missing, repeated or reordered chunks are refused', () => {
   const [tables, history, answered, leases, end] = chunks as [Uint8Array, Uint8Array, Uint8Array, Uint8Array, Uint8Array]
   const between = [history, answered, leases]
   for (const list of [
@@ -137,7 +137,7 @@ test('chunks that are missing, doubled or out of order make no state', () => {
     [tables, tables, ...between, end],
     [tables, ...between, end, end],
     [tables, ...between, end, leases],
-    [tables, ...between, entry, end],
+    [tables, ...between, record, end],
     ...chunks.map((_, i) => chunks.toSpliced(i, 1)),
     ...between.map(chunk => [tables, chunk, ...between, end]),
     ...between.map(chunk => [tables, ...between.filter(other => other !== chunk), end, chunk]),
@@ -149,7 +149,7 @@ test('chunks that are missing, doubled or out of order make no state', () => {
   expect(stateHash(load([tables, ...between, end]))).toBe(stateHash(load(chunks)))
 })
 
-test('a snapshot of later rules is from the future', () => {
+test('a snapshot of newer rules is reported as newer', () => {
   const { state } = sample(5)
   state.rules = RULES + 1
   expect(trouble(() => load([...saveState(state)]))).toBe('future')

@@ -2,9 +2,11 @@
 import { describe, expect, test } from 'vitest'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import { MAX_LEASE_BYTES, MAX_LEASE_ENTRIES } from '../../../src/kernel/command.ts'
-import { MAX_POLICIES } from '../../../src/kernel/policy.ts'
-import { addEntry, rareOf, type State } from '../../../src/kernel/state.ts'
-import { framed, unframed } from '../../../src/replica/frame.ts'
+import { MAX_POLICIES } from '../../../src/kernel/rule/policy.ts'
+import { rareOf } from '../../../src/kernel/state/leases.ts'
+import { addEntry } from '../../../src/kernel/state/resources.ts'
+import type { State } from '../../../src/kernel/state.ts'
+import { frameChunk, readFrames } from '../../../src/replica/frame.ts'
 import { reload, World } from '../../support/kernel/world.ts'
 import { Rig } from '../../support/replica/rig.ts'
 
@@ -33,7 +35,7 @@ function overfull(entries: number, bytes: number, rules = 2): World {
 }
 
 describe('a lease', () => {
-  test('keeps so many entries and no more', () => {
+  test('takes a limited number of entries', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
     for (let i = 0; i < MAX_LEASE_ENTRIES; i++) expect(world.do({ kind: 'put', lease, key: `e/${i}`, value: '' }).kind).toBe('done')
@@ -44,7 +46,7 @@ describe('a lease', () => {
     expect(world.do({ kind: 'put', lease, key: 'one-more', value: '' }).kind).toBe('done')
   })
 
-  test('keeps so many bytes of entries and no more, counted again after every change', () => {
+  test('takes a limited number of bytes of entries, recounted after every change', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
     const value = 'é'.repeat(8 * KIB)
@@ -70,7 +72,7 @@ describe('a lease', () => {
     expect(world.do({ kind: 'put', lease, key: 'e/0', value }).kind).toBe('done')
   })
 
-  test('whose entry another takes over has room again', () => {
+  test('has room again after another lease took over one of its entries', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
     for (let i = 0; i < MAX_LEASE_ENTRIES; i++) world.do({ kind: 'put', lease, key: `e/${i}`, value: '' })
@@ -92,7 +94,7 @@ describe('a lease', () => {
   })
 })
 
-test('there are so many policies and no more', () => {
+test('the number of policies is limited', () => {
   const world = new World({ strict: false })
   for (let i = 0; i < MAX_POLICIES; i++) world.state.policies.set(`p/${i}`, { capacity: 2 })
   world.refused(world.do({ kind: 'policy', prefix: 'more', rules: { capacity: 2 } }), 'LIMIT', /policies/)
@@ -197,7 +199,7 @@ describe('frames', { timeout: 120_000 }, () => {
   }
 
   test('a chunk that is too large to be read is not written', () => {
-    expect(() => framed(new Uint8Array(2 ** 28 + 1))).toThrow(/cannot be read/)
+    expect(() => frameChunk(new Uint8Array(2 ** 28 + 1))).toThrow(/cannot be read/)
   })
 
   test('a chunk larger than any that is written now is read, as older builds may have written it', async () => {
@@ -206,13 +208,13 @@ describe('frames', { timeout: 120_000 }, () => {
     new DataView(frame.buffer).setUint32(0, length)
     frame[length] = 7
     const read: number[] = []
-    for await (const chunk of unframed(cut(frame, 1 << 20))) read.push(chunk.length, chunk[length - 4]!)
+    for await (const chunk of readFrames(cut(frame, 1 << 20))) read.push(chunk.length, chunk[length - 4]!)
     expect(read).toEqual([length, 7])
   })
 
   test('chunks are read whole, wherever the store has cut them', async () => {
     const sizes = [0, 1, 3, 70, 0, 4_096, 5]
-    const all = sizes.map((size, i) => framed(new Uint8Array(size).fill(i + 1)))
+    const all = sizes.map((size, i) => frameChunk(new Uint8Array(size).fill(i + 1)))
     const bytes = new Uint8Array(all.reduce((sum, frame) => sum + frame.length, 0))
     let at = 0
     for (const frame of all) {
@@ -221,11 +223,11 @@ describe('frames', { timeout: 120_000 }, () => {
     }
     for (const size of [1, 2, 3, 5, 64, 5_000]) {
       const read: number[][] = []
-      for await (const chunk of unframed(cut(bytes, size))) read.push([chunk.length, ...new Set(chunk)])
+      for await (const chunk of readFrames(cut(bytes, size))) read.push([chunk.length, ...new Set(chunk)])
       expect(read).toEqual(sizes.map((length, i) => (length === 0 ? [0] : [length, i + 1])))
     }
     await expect(async () => {
-      for await (const _ of unframed(cut(bytes.subarray(0, bytes.length - 1), 64)));
+      for await (const _ of readFrames(cut(bytes.subarray(0, bytes.length - 1), 64)));
     }).rejects.toThrow(/cut off/)
   })
 })

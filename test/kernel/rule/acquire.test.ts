@@ -14,7 +14,7 @@ describe('all or nothing', () => {
     ])
   })
 
-  test('one that is held refuses all of them', () => {
+  test('all resources are refused if one is held', () => {
     const world = new World()
     world.acquire('a', 'y')
     const refused = world.refused(world.ask('b', ['x', 'y', 'z']), 'HELD', /y is held by a/)
@@ -26,10 +26,10 @@ describe('all or nothing', () => {
     const world = new World()
     const { lease, tokens } = world.acquire('a', [])
     expect(tokens).toEqual([])
-    expect(world.told(0)).toEqual(['granted'])
+    expect(world.eventsSince(0)).toEqual(['granted'])
     expect(world.renew(lease)).toBe(10_000)
     world.release(lease)
-    expect(world.told(1)).toEqual(['released released'])
+    expect(world.eventsSince(1)).toEqual(['released released'])
   })
 
   test('an empty list of entries is as good as none', () => {
@@ -39,7 +39,7 @@ describe('all or nothing', () => {
     expect(one.hash()).toBe(other.hash())
   })
 
-  test('the refusal that can be known beforehand is the one that applying would give', () => {
+  test('a refusal predicted before writing equals the one that applying gives', () => {
     const world = new World()
     world.acquire('a', 'x')
     const command = { kind: 'acquire', holder: 'b', ttl: 1_000, wants: wants('x') } as const
@@ -85,7 +85,7 @@ describe('units', () => {
     }
   })
 
-  test('after the capacity was lowered nothing is granted until below it, and nobody is ended for it', () => {
+  test('after the capacity was lowered nothing is granted until usage is below it, and no lease ends for it', () => {
     const world = new World()
     world.policy('pool', { capacity: 3 })
     const held = [world.acquire('a', 'pool'), world.acquire('b', 'pool'), world.acquire('c', 'pool')]
@@ -99,7 +99,7 @@ describe('units', () => {
     expect(world.holders('pool')).toEqual(['d'])
   })
 
-  test('raising the capacity serves those who wait in the same revision', () => {
+  test('raising the capacity serves the waiters in the same revision', () => {
     const world = new World()
     world.acquire('a', 'pool')
     world.queue('b', 'pool')
@@ -122,7 +122,7 @@ describe('shared and exclusive', () => {
     world.refused(world.ask('a', 'x~'), 'HELD')
   })
 
-  test('a writer who waits is not starved by readers who come later', () => {
+  test('a waiting writer is not starved by later readers', () => {
     const world = new World()
     const reader = world.acquire('r1', 'x~')
     world.queue('w', 'x')
@@ -188,7 +188,7 @@ describe('any of several', () => {
   })
 })
 
-describe('a refusal names what is in the way', () => {
+describe('a refusal names the holder in the way', () => {
   test('even for one of the lowest priority that would not be first', () => {
     const world = new World()
     world.acquire('a', 'z')
@@ -196,7 +196,7 @@ describe('a refusal names what is in the way', () => {
     expect(world.refused(world.ask('c', ['x', 'y'], { priority: -2 }), 'HELD').facts).toMatchObject({ resource: 'y', queue: 1 })
   })
 
-  test('and says when the holder has ended and may still believe', () => {
+  test('and says when the lease has ended and its holder may not know yet', () => {
     const world = new World()
     world.do({ kind: 'revoke', target: { lease: world.acquire('a', 'x').lease } })
     world.refused(world.ask('b', 'x'), 'HELD', /may still believe/)
@@ -227,7 +227,7 @@ describe('holders and incarnations', () => {
   })
 })
 
-describe('what is declared as held', () => {
+describe('the leases declared as held', () => {
   test('may name a lease twice without harm', () => {
     const world = new World()
     const mine = world.acquire('a', 'x').lease
@@ -262,7 +262,7 @@ describe('limits', () => {
     world.refused(world.ask('a', 'elsewhere'), 'LIMIT', /a has 3/)
   })
 
-  test('so many waiters for one resource, and so many leases in all', () => {
+  test('the waiters of a resource, and the leases in all, are limited', () => {
     const world = new World()
     world.policy('x', { waiters: 1 })
     world.acquire('a', 'x')
@@ -295,12 +295,12 @@ describe('steal', () => {
     expect(world.ask('t', ['x', 'y'], { steal: 'force', wait: true })).toMatchObject({ kind: 'granted', tokens: [3, 4] })
   })
 
-  test('what nobody holds is simply granted', () => {
+  test('a free resource is simply granted', () => {
     const world = new World()
     expect(world.ask('t', 'x', { steal: 'after', wait: true })).toMatchObject({ kind: 'granted' })
   })
 
-  test('a thief cannot hang on its victim, or on one that hangs on it: it would end with it', () => {
+  test('a thief cannot be a child of its victim, or of a descendant of it: it would end with it', () => {
     for (const steal of ['after', 'force'] as const) {
       const world = new World()
       const victim = world.acquire('p', 'x')
@@ -310,7 +310,7 @@ describe('steal', () => {
     }
   })
 
-  test('force is granted at once, whoever else is first in line', () => {
+  test('a forced steal is granted at once, before all waiters', () => {
     const world = new World()
     const victim = world.acquire('v', 'x')
     world.queue('t', 'x', { steal: 'after' })
@@ -321,13 +321,13 @@ describe('steal', () => {
     expect([world.waiters('x'), world.waiters('y')]).toEqual([['t'], ['heir']])
   })
 
-  test('who steals must say that it waits', () => {
+  test('a steal must wait', () => {
     const world = new World()
     world.refused(world.ask('t', 'x', { steal: 'after' }), 'INVALID', /wait/)
   })
 })
 
-test('a lease that asks to recall tells the holders that someone waits', () => {
+test('a request with recall asks the holders to give the resource back', () => {
   const world = new World()
   const { lease } = world.acquire('a', 'x')
   world.queue('b', 'x', { recall: true })

@@ -79,7 +79,7 @@ describe('what was handed to a key by a transfer', () => {
     }
   })
 
-  test('and holds nothing any more is claimed by whoever may do anything of the kind, and by nobody else', () => {
+  test('and holds nothing any more can be claimed only by a key with any such right', () => {
     const { world, key, give } = handed('renew:elsewhere')
     const lease = give(['jobs/1', 'jobs/2'])
     world.release(lease, 'jobs/1')
@@ -90,7 +90,7 @@ describe('what was handed to a key by a transfer', () => {
   })
 })
 
-test('a lease whose key was revoked is passed on to whoever comes, and never to that key', () => {
+test('a lease whose key was revoked can be transferred to any holder, and never to that key', () => {
   for (const others of [true, false]) {
     const world = new World()
     const key = world.key('k', 'acquire:')
@@ -116,7 +116,7 @@ test('what a key acquired it renews, gives back and passes on without any other 
   expect(world.do({ kind: 'transfer', lease: two.lease, to: 'b' }, { key })).toMatchObject({ kind: 'done' })
 })
 
-describe('whoever ends a lease by one of its names', () => {
+describe('a key that ends a lease by one of its names', () => {
   function victim() {
     const world = new World()
     const owner = world.key('owner', 'acquire:', 'register:')
@@ -143,14 +143,14 @@ describe('whoever ends a lease by one of its names', () => {
         world.ask('thief', 'shared/x', { wait: true, steal, key: world.key('t', 'acquire:', 'break:shared', ...more) })
       expect(world.refused(thief(), 'FORBIDDEN').message).not.toContain('secret')
       world.do({ kind: 'break', resource: 'shared/x' })
-      // Whoever forces takes what is frozen, too; whoever does not touches nothing of it.
+      // A forced steal takes frozen units, too; any other does not touch them.
       if (steal === 'force') world.refused(thief(), 'FORBIDDEN')
       else expect(thief()).toMatchObject({ kind: 'queued' })
       expect(thief('break:jobs')).toMatchObject({ kind: steal === 'force' ? 'granted' : 'queued' })
     }
   })
 
-  test('needs the right to revoke all that it holds and all that hangs on it', () => {
+  test('needs the right to revoke all its resources and all its entries', () => {
     const { world, lease } = victim()
     const revokes = (...allow: Allow[]) => world.do({ kind: 'revoke', target: { lease } }, { key: world.key('k', ...allow) })
     world.refused(revokes('revoke:shared'), 'FORBIDDEN', new RegExp(`something else that lease ${lease} holds`))
@@ -164,7 +164,7 @@ describe('whoever ends a lease by one of its names', () => {
     expect(revokes('revoke:shared', 'revoke:jobs', 'revoke:services')).toMatchObject({ kind: 'done' })
   })
 
-  test('needs it for the leases that hang on it, however deep: they end with it', () => {
+  test('needs it for all descendants: they end with it', () => {
     const world = new World()
     const owner = world.key('owner', 'acquire:')
     const top = world.acquire('a', 'shared/x', { key: owner })
@@ -178,7 +178,7 @@ describe('whoever ends a lease by one of its names', () => {
     expect(world.holders('jobs/secret')).toEqual(['a'])
   })
 
-  test('may end what is its own by whichever of its names', () => {
+  test('may end its own lease by any of its names', () => {
     const world = new World()
     const key = world.key('k', 'acquire:', 'break:shared')
     world.acquire('a', ['shared/x', 'jobs/1'], { key })
@@ -194,7 +194,7 @@ describe('a registration, which holds nothing', () => {
     return { world, lease: (outcome as { readonly lease: number }).lease }
   }
 
-  test('is revoked by whoever may revoke its entries', () => {
+  test('can be revoked by a key that may revoke its entries', () => {
     for (const target of ['lease', 'prefix', 'holder'] as const) {
       const { world, lease } = registered()
       const by = { lease: { lease }, prefix: { prefix: 'services/web' }, holder: { holder: 'web/1' } }[target]
@@ -204,7 +204,7 @@ describe('a registration, which holds nothing', () => {
     }
   })
 
-  test('is ended, and loses its entries, by who administers their prefix', () => {
+  test('ends, and loses its entries, by a key that administers their prefix', () => {
     const { world, lease } = registered()
     const [admin, other] = [world.key('a', 'admin:services'), world.key('o', 'admin:services/db', 'register:services')]
     world.refused(world.do({ kind: 'delete', key: 'services/web/1' }, { key: other }), 'FORBIDDEN')
@@ -219,7 +219,7 @@ describe('a registration, which holds nothing', () => {
 describe('fences', () => {
   const fenced = (world: World, resource: string, key = 0) => world.do({ kind: 'fence', resource, token: 1 }, { key })
 
-  test('are named so many times by one key, which takes nothing from the others; also after a restart', () => {
+  test('are limited per key, at no cost to other keys; also after a restart', () => {
     const world = new World({ strict: false })
     const [greedy, honest] = [world.key('greedy', 'acquire:jobs'), world.key('honest', 'acquire:')]
     world.acquire('a', 'x')
@@ -238,7 +238,7 @@ describe('fences', () => {
     ])
   })
 
-  test('are limited in all, for whoever has the store itself by nothing else', () => {
+  test('are limited in all, which is the only limit for callers with direct access to the store', () => {
     const world = new World({ strict: false })
     world.acquire('a', 'x')
     for (let i = 0; i < MAX_FENCES; i++) fenced(world, `x/${i}`)
@@ -247,7 +247,7 @@ describe('fences', () => {
     expect(fenced(world, 'x/1').kind).toBe('fenced')
   })
 
-  test('take no token that was never given: it would lock out everyone', () => {
+  test('accept no token that was never given: it would lock out all holders', () => {
     const world = new World()
     const { tokens } = world.acquire('a', 'x')
     world.refused(world.do({ kind: 'fence', resource: 'x', token: tokens[0]! + 1 }), 'INVALID', /never given/)
@@ -256,7 +256,7 @@ describe('fences', () => {
 })
 
 describe('the last key that administers everything', () => {
-  test('is revoked by no key, and by whoever has the store itself', () => {
+  test('cannot be revoked by another key, and can be with direct access to the store', () => {
     const world = new World()
     const [first, second, user] = [world.key('first', 'admin:'), world.key('second', 'admin:'), world.key('user', 'admin:jobs')]
     expect(world.do({ kind: 'unkey', id: second }, { key: first })).toMatchObject({ kind: 'done' })

@@ -17,7 +17,7 @@ describe('what was transferred to a name', () => {
     world.refused(world.do({ kind: 'claim', lease: heir }), 'HELD')
   })
 
-  test('has been taken when somebody renewed it', () => {
+  test('is taken once a process has renewed it', () => {
     const world = new World()
     const heir = given(world)
     world.renew(heir)

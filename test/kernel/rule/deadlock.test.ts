@@ -9,8 +9,8 @@ function holding(...names: readonly string[]) {
   return { world, leases, wait }
 }
 
-describe('a waiting cycle is refused to the one who would close it', () => {
-  test('two who want what the other has', () => {
+describe('a waiter that would close a cycle is refused', () => {
+  test('of two waiters that want what the other holds', () => {
     const { world, wait } = holding('a', 'b')
     expect(wait('a', 'b')).toMatchObject({ kind: 'queued' })
     const refused = world.refused(wait('b', 'a'), 'DEADLOCK', /a → b/)
@@ -31,7 +31,7 @@ describe('a waiting cycle is refused to the one who would close it', () => {
     expect(world.refused(wait(names.at(-1)!, names[0]!), 'DEADLOCK').facts.cycle).toEqual(names)
   })
 
-  test('through one who merely stands before in a fifo queue', () => {
+  test('through a waiter that merely stands before it in a fifo queue', () => {
     // W stands before the newcomer for x and waits for y, which the newcomer keeps: neither would ever move.
     const { world, leases } = holding('y', 'h')
     world.queue('w', ['h', 'y'])
@@ -59,14 +59,14 @@ describe('a waiting cycle is refused to the one who would close it', () => {
   })
 })
 
-describe('nobody is refused on a guess', () => {
+describe('no waiter is refused on a guess', () => {
   test('without a declaration, holding proves nothing: one process may be many', () => {
     const { world, wait } = holding('a', 'b')
     wait('a', 'b')
     world.queue('b', 'a')
   })
 
-  test('a stranger cannot make a cycle of what is not its own', () => {
+  test('a caller cannot make a cycle with a lease that is not its own', () => {
     const world = new World()
     const [us, them] = [world.key('us', 'acquire:'), world.key('them', 'acquire:')]
     const [a, b] = [world.acquire('a', 'x', { key: us }), world.acquire('b', 'y', { key: us })]
@@ -91,7 +91,7 @@ describe('nobody is refused on a guess', () => {
     world.queue('b', 'x', { holding: [b.lease] })
   })
 
-  test('units: someone who waits for something else only, while the pool has room, is not blocked by the pool', () => {
+  test('units: a waiter for another resource, while the pool has room, is not blocked by the pool', () => {
     const world = new World()
     world.policy('pool', { capacity: 3 })
     const a = world.acquire('a', 'pool')
@@ -103,21 +103,21 @@ describe('nobody is refused on a guess', () => {
     expect(world.holders('pool')).toEqual(['a', 'b'])
   })
 
-  test('what is frozen thaws by itself', () => {
+  test('frozen units become free by themselves', () => {
     const { world, leases, wait } = holding('a', 'b')
     wait('a', 'b')
     world.do({ kind: 'revoke', target: { lease: leases.get('b')! } })
     world.queue('b', 'a', { holding: [leases.get('b')!] })
   })
 
-  test('in a queue where whoever fits may go past, standing before is no obstacle', () => {
+  test('in a fit queue, a waiter before it is no obstacle', () => {
     const { world, leases } = holding('y', 'h')
     world.policy('h', { queue: 'fit' })
     world.queue('w', ['h', 'y'])
     world.queue('y', 'h', { holding: [leases.get('y')!] })
   })
 
-  test('one who stands behind is no obstacle either', () => {
+  test('a waiter behind it is no obstacle either', () => {
     const { world, leases } = holding('y', 'h')
     world.queue('w', ['h', 'y'], { priority: -1 })
     world.queue('y', 'h', { holding: [leases.get('y')!] })
@@ -139,7 +139,7 @@ test('waiting for oneself is a mistake, not a wait', () => {
   world.queue('b', 'x', { holding: [units] })
 })
 
-test('six thousand who wait for each other in a line are looked at without a deep stack', () => {
+test('a chain of six thousand waiters is searched without a deep call stack', () => {
   const world = new World({ strict: false })
   const count = 6_000
   const held = Array.from({ length: count }, (_, i) => world.acquire('h', `r${i}`).lease)

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Command } from '../../../src/kernel/command.ts'
-import { BREAK, CAP, HOLD, SLOTS, timerOf } from '../../../src/kernel/state.ts'
+import { timerOf } from '../../../src/kernel/state/timers.ts'
+import { BREAK, CAP, HOLD, SLOTS } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 /** Every way to end a holder that may still believe. */
@@ -68,7 +69,7 @@ describe.each(ends)('after %s', (how, end) => {
     world.refused(world.release(lease), 'GONE')
   })
 
-  test('a suspect has stopped believing: nothing needs to be frozen', () => {
+  test('the holder of a suspect lease has stopped: nothing is frozen', () => {
     if (how.startsWith('a transfer')) return // a suspect has nothing to give
     const { world, lease } = held(5_000)
     world.due(lease)
@@ -77,7 +78,7 @@ describe.each(ends)('after %s', (how, end) => {
     expect(world.holders('jobs/x')).toEqual(['b'])
   })
 
-  test('history tells who it was and how it ended', () => {
+  test('history shows the holder and how the lease ended', () => {
     const { world, lease, token } = held()
     end(world, lease)
     const past = world.state.history.get('jobs/x')!
@@ -86,7 +87,7 @@ describe.each(ends)('after %s', (how, end) => {
   })
 })
 
-test('history is kept of so many names and no more: the one that was first told of goes first', () => {
+test('history is kept for a limited number of names: the oldest name is dropped first', () => {
   const world = new World({ strict: false })
   const names = Array.from({ length: 16_384 + 2 }, (_, i) => `n/${i}`)
   for (const name of names) world.release(world.acquire('a', name).lease)
@@ -94,13 +95,13 @@ test('history is kept of so many names and no more: the one that was first told 
 })
 
 describe('force', () => {
-  test('a forced revoke frees at once, also what is frozen already', () => {
+  test('a forced revoke frees units at once, also frozen ones', () => {
     const { world, lease } = held()
     world.do({ kind: 'revoke', target: { lease } })
     expect(world.holders('jobs/x')).toEqual(['a*'])
     world.do({ kind: 'revoke', target: { lease }, force: true })
     expect(world.holders('jobs/x')).toEqual(['b'])
-    expect(world.told(-2)).toEqual(['thawed jobs/x revoked', 'granted jobs/x'])
+    expect(world.eventsSince(-2)).toEqual(['thawed jobs/x revoked', 'granted jobs/x'])
   })
 
   test('revoking again without force changes nothing', () => {
@@ -119,7 +120,7 @@ describe('release', () => {
     world.queue('b', 'x')
     world.release(lease, 'x')
     expect([world.holders('x'), world.holders('y')]).toEqual([['b'], ['a']])
-    expect(world.told(3)).toEqual(['released x released', 'granted x'])
+    expect(world.eventsSince(3)).toEqual(['released x released', 'granted x'])
     world.refused(world.release(lease, 'x'), 'GONE', /does not hold x/)
     world.release(lease, 'y')
     expect(world.renew(lease), 'it holds nothing and lives').toBe(10_000)
@@ -148,7 +149,7 @@ describe('release', () => {
 })
 
 describe('revoke', () => {
-  test('by prefix takes whoever holds, wants or registers something under it, by whole segments', () => {
+  test('by prefix ends every lease that holds, wants or registers a name under it, by whole segments', () => {
     const world = new World()
     world.acquire('holds', 'jobs/1')
     world.queue('wants', 'jobs/1')
@@ -160,9 +161,9 @@ describe('revoke', () => {
     expect(world.renew(4)).toBe(10_000)
   })
 
-  test('of what is not there says so', () => {
+  test('of a missing lease is refused', () => {
     const world = new World()
-    world.refused(world.do({ kind: 'revoke', target: { holder: 'nobody' } }), 'NOT_FOUND')
+    world.refused(world.do({ kind: 'revoke', target: { holder: 'absent' } }), 'NOT_FOUND')
     world.refused(world.do({ kind: 'revoke', target: { prefix: 'nothing' } }), 'NOT_FOUND')
     world.refused(world.do({ kind: 'revoke', target: { lease: 7 } }), 'GONE')
   })
@@ -175,7 +176,7 @@ describe('break', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     world.do(broken(10_000))
-    expect(world.told(1)).toEqual(['recalled x break'])
+    expect(world.eventsSince(1)).toEqual(['recalled x break'])
     const hash = world.hash()
     world.do(broken(10_000))
     world.do(broken(20_000))
@@ -189,7 +190,7 @@ describe('break', () => {
     expect(world.revisionEvents[0]).toMatchObject({ type: 'revoked', cause: 'break', by: 'ops' })
   })
 
-  test('concerns every sharer, and none who is frozen already', () => {
+  test('concerns every sharer, except frozen ones', () => {
     const world = new World()
     const [a] = [world.acquire('a', 'x~'), world.acquire('b', 'x~')]
     world.do({ kind: 'revoke', target: { lease: a!.lease } })
@@ -209,7 +210,7 @@ describe('break', () => {
 })
 
 describe('transfer', () => {
-  test('moves the grants at once when the giver says that it has stopped: new lease, new tokens, nobody overtakes', () => {
+  test('moves the grants at once when the giver has stopped: new lease, new tokens, no overtaking', () => {
     const world = new World()
     const giver = world.acquire('a', ['x', 'y~'], { ttl: 60_000, grace: 3_000 })
     world.queue('b', 'x', { priority: 9 })
@@ -267,7 +268,7 @@ describe('transfer', () => {
   })
 })
 
-describe('whoever a transfer is meant for', () => {
+describe('the recipient of a transfer', () => {
   test('is the one of that name that waits for it, and renews with its own key', () => {
     const world = new World()
     const [mine, theirs] = [world.key('mine', 'acquire:'), world.key('theirs', 'acquire:jobs')]
@@ -298,7 +299,7 @@ describe('whoever a transfer is meant for', () => {
     expect(world.renew(given('v', { incarnation: other.incarnation }), mine)).toBe(10_000)
   })
 
-  test('is nobody whose key could not have asked for all of it', () => {
+  test('is never a lease whose key could not have requested all of it', () => {
     const world = new World()
     const [mine, theirs] = [world.key('mine', 'acquire:'), world.key('theirs', 'acquire:jobs')]
     const giver = world.acquire('a', ['jobs/1', 'secret'], { key: mine })
@@ -311,7 +312,7 @@ describe('whoever a transfer is meant for', () => {
 })
 
 describe('recall', () => {
-  test('tells the holders that someone would like it, and ends nothing', () => {
+  test('asks the holders to give the resource back, and ends nothing', () => {
     const world = new World()
     world.acquire('a', 'x~')
     world.acquire('b', 'x~')

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { CAP, timerOf } from '../../../src/kernel/state.ts'
+import { timerOf } from '../../../src/kernel/state/timers.ts'
+import { CAP } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 const entry = (key: string, value = '') => ({ key, value })
@@ -21,7 +22,7 @@ describe('entries', () => {
     expect(world.entries()).toEqual([])
   })
 
-  test('a stranger cannot take one', () => {
+  test('another holder cannot take one', () => {
     const world = new World()
     world.acquire('a', [], { entries: [entry('svc/1')] })
     const refused = world.refused(world.ask('b', [], { entries: [entry('svc/1')] }), 'HELD', /belongs to a/)
@@ -56,7 +57,7 @@ describe('entries', () => {
     const { lease } = world.acquire('a', [], { entries: [entry('svc/a')] })
     world.refused(world.do({ kind: 'delete', key: 'svc/a', lease: lease + 5 }), 'STALE')
     world.do({ kind: 'delete', key: 'svc/a', lease })
-    expect(world.told(1)).toEqual(['deleted svc/a deleted'])
+    expect(world.eventsSince(1)).toEqual(['deleted svc/a deleted'])
     world.refused(world.do({ kind: 'delete', key: 'svc/a' }), 'NOT_FOUND')
   })
 
@@ -80,7 +81,7 @@ describe('entries', () => {
   })
 })
 
-test('what a policy says of a name holds also for what is put there later', () => {
+test('the policies for a name also apply to entries that are put there later', () => {
   const world = new World()
   world.policy('services', { ttlMax: 60_000, maxLife: 600_000 })
   const long = world.acquire('x', [], { ttl: 86_400_000 })

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { BREAK, CAP, HOLD, LIVE, timerId, timerOf } from '../../../src/kernel/state.ts'
+import { timerId, timerOf } from '../../../src/kernel/state/timers.ts'
+import { BREAK, CAP, HOLD, LIVE } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 describe('parents and children', () => {
@@ -25,7 +26,7 @@ describe('parents and children', () => {
     expect(world.holders('b')).toEqual([])
   })
 
-  test('a parent that releases takes its children along; they may still believe, so their units stay frozen', () => {
+  test('the release of a parent ends its children; their holders may not know yet, so their units stay frozen', () => {
     const world = new World()
     const parent = world.acquire('p', 'a')
     const child = world.acquire('c', 'b', { parent: parent.lease })
@@ -83,7 +84,7 @@ describe('parents and children', () => {
     expect(world.lease(parent.lease)!.rare!.children!.size).toBe(0)
   })
 
-  test('a lease can hang on one that is suspect, and on none that waits, is frozen or has ended', () => {
+  test('a suspect lease can be a parent; a waiting, frozen or ended one cannot', () => {
     const world = new World()
     const suspect = world.acquire('s', 'a', { grace: 1_000 })
     world.due(suspect.lease)
@@ -98,7 +99,7 @@ describe('parents and children', () => {
     world.refused(world.ask('c', 'c', { parent: 1_000 }), 'INVALID', /no lease 1000/)
   })
 
-  test('one who holds the same thing as its parent is ended once when the thing is broken', () => {
+  test('a child that holds the same resource as its parent ends once when the resource is broken', () => {
     const world = new World()
     const parent = world.acquire('p', 'x~')
     const child = world.acquire('c', 'x~', { parent: parent.lease, grace: 1_000 })
@@ -120,7 +121,7 @@ describe('parents and children', () => {
   })
 })
 
-describe('what binds a lease binds whoever it is passed on to', () => {
+describe('the limits of a lease also bind the recipient of its transfer', () => {
   const passedOn = (world: World, lease: number, stopped = true) => {
     const outcome = world.do({ kind: 'transfer', lease, to: 'bob', stopped })
     return world.lease((outcome as { readonly id: number }).id)!

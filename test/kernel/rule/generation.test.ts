@@ -1,10 +1,11 @@
 import { describe, expect, test } from 'vitest'
-import { agedOf, QUIET, RULES, SLOTS } from '../../../src/kernel/state.ts'
+import { agedOf } from '../../../src/kernel/state/timers.ts'
+import { QUIET, RULES, SLOTS } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 const generation = { kind: 'generation', lease: 100, token: 200, revision: 300, quiet: 5_000 } as const
 
-describe('after a log lost entries', () => {
+describe('after a log lost records', () => {
   test('ids, tokens and revisions go on above all that any survivor saw', () => {
     const world = new World()
     world.do({ ...generation, quiet: 0 })
@@ -22,7 +23,7 @@ describe('after a log lost entries', () => {
     expect(world.state).toMatchObject({ nextLease, nextToken, revision: revision + 1 })
   })
 
-  test('nothing is granted while it is quiet; those who wait are served when that is over', () => {
+  test('nothing is granted in the quiet period; waiters are served when it is over', () => {
     const world = new World()
     world.do(generation)
     world.refused(world.ask('a', 'x'), 'UNAVAILABLE', /later/)

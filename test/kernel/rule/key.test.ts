@@ -27,7 +27,7 @@ describe('scopes', () => {
     expect(world.state.resources.size).toBe(0)
   })
 
-  test('one key makes only so many leases, and what ended counts no more', () => {
+  test('the leases of a key are limited, and ended leases do not count', () => {
     const world = new World()
     world.do({ kind: 'policy', prefix: '', rules: { leasesPerKey: 2 } })
     const [key, other] = [world.key('k', 'acquire:'), world.key('o', 'acquire:')]
@@ -92,7 +92,7 @@ describe('a lease answers to the key that made it', () => {
     return { world, mine, other, lease }
   }
 
-  test('to any other, a lease looks as gone as one that never was', () => {
+  test('for any other key, a lease looks gone', () => {
     const { world, other, lease } = two()
     const ghost = world.acquire('g', 'g').lease
     world.release(ghost)
@@ -112,13 +112,13 @@ describe('a lease answers to the key that made it', () => {
     expect(world.holders('x')).toEqual(['a'])
   })
 
-  test('even one who calls itself the same does not take over an entry', () => {
+  test('another key does not take over an entry, even with the same holder name', () => {
     const { world, mine, other } = two()
     world.refused(world.ask('a', [], { key: other, entries: [{ key: 'svc/a', value: '2' }] }), 'HELD')
     expect(world.ask('a', [], { key: mine, entries: [{ key: 'svc/a', value: '2' }] })).toMatchObject({ kind: 'granted' })
   })
 
-  test('whoever may not register there learns nothing about an entry', () => {
+  test('a key without the right to register learns nothing about an entry', () => {
     const world = new World()
     const key = world.key('k', 'acquire:', 'register:mine')
     world.ask('a', [], { entries: [{ key: 'svc/a', value: '1' }] })
@@ -157,7 +157,7 @@ describe('a key that was revoked', () => {
     expect(world.holders('x')).toEqual([])
   })
 
-  test('waits for nothing any more: its places go in the same revision, and whoever stood behind it moves up', () => {
+  test('waits for nothing any more: its waiters end in the same revision, and the waiters behind them move up', () => {
     const world = new World()
     const [key, other] = [world.key('k', 'acquire:'), world.key('o', 'acquire:')]
     const first = world.acquire('a', 'x')
@@ -220,7 +220,7 @@ describe('a transfer to a name that no process is known by', () => {
     expect([...world.state.madeWith]).toEqual([])
   })
 
-  test('lets nobody do anything with it before that but an administrator, not even its giver', () => {
+  test("can be used by no key before that except an administrator's, not even by its giver's", () => {
     const { world, giver, recipient, heir } = given()
     for (const key of [giver, recipient]) {
       world.refused(world.release(heir, undefined, key), 'GONE')
@@ -247,14 +247,14 @@ describe('a transfer to a name that no process is known by', () => {
     expect(world.renew(heir, recipient)).toBe(10_000)
   })
 
-  test('is granted to nobody in particular when its time has come before anyone has claimed it', () => {
+  test('is granted without an owner if its turn comes before it is claimed', () => {
     const { world, recipient, heir, lease } = given(false)
     world.release(lease)
     expect(world.holders('x')).toEqual(['b'])
     expect(world.renew(heir, recipient)).toBe(10_000)
   })
 
-  test("where there are no keys, is anyone's to renew, as everything is", () => {
+  test('can be renewed by every client where there are no keys', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     const { id } = world.do({ kind: 'transfer', lease, to: 'b', stopped: true }) as { readonly id: number }

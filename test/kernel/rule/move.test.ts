@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { isInternal } from '../../../src/kernel/apply.ts'
-import { timerId } from '../../../src/kernel/state.ts'
+import { timerId } from '../../../src/kernel/state/timers.ts'
 import { World } from '../../support/kernel/world.ts'
 
 describe('a log whose leases have left', () => {
@@ -24,7 +24,7 @@ describe('a log whose leases have left', () => {
     expect(world.state.leases.size).toBe(1)
   })
 
-  test('tells where they are once that is known', () => {
+  test('reports where they are once that is known', () => {
     const world = new World()
     world.do({ kind: 'move' })
     world.do({ kind: 'move', to: 'redis://there' })
@@ -44,7 +44,7 @@ describe('a log whose leases have left', () => {
     world.refused(world.do({ kind: 'move', stay: true }), 'INVALID', /nothing has left/)
   })
 
-  test('has left for good: nothing calls it back or sends it elsewhere, and saying the same again changes nothing', () => {
+  test('has lost them for good: they cannot be called back or sent elsewhere, and a repetition changes nothing', () => {
     const world = new World()
     world.acquire('ann', 'a')
     world.do({ kind: 'move' })
@@ -57,7 +57,7 @@ describe('a log whose leases have left', () => {
     expect(world.state).toMatchObject({ moved: 'there', revision })
   })
 
-  test('is left by one at a time, and only by who began it', () => {
+  test('is left by one move at a time, which only its initiator can end', () => {
     const world = new World()
     world.refused(world.do({ kind: 'move', to: 'there' }), 'INVALID', /called off/)
     const { revision: since } = world.do({ kind: 'move' })
@@ -69,7 +69,7 @@ describe('a log whose leases have left', () => {
     expect(world.state.moved).toBe('elsewhere')
   })
 
-  test('is made so by administrators only', () => {
+  test('can be made so by administrators only', () => {
     const world = new World()
     const key = world.key('k', 'acquire:', 'policy:')
     world.refused(world.do({ kind: 'move', to: 'b' }, { key }), 'FORBIDDEN')
@@ -77,8 +77,8 @@ describe('a log whose leases have left', () => {
   })
 })
 
-describe('a log that leases are carried into', () => {
-  test('decides nothing before they have arrived, and nobody can call that off', () => {
+describe('a log that leases are moved into', () => {
+  test('decides nothing before they have arrived, and clients cannot cancel that', () => {
     const world = new World()
     expect(world.do({ kind: 'move', into: 'begin' }).kind).toBe('done')
     expect(world.refused(world.ask('bob', 'b'), 'UNAVAILABLE', /into this log/).facts).toEqual({ moving: true })
@@ -89,7 +89,7 @@ describe('a log that leases are carried into', () => {
     world.refused(world.do({ kind: 'move', into: 'end' }), 'INVALID', /nothing is on its way/)
   })
 
-  test('must hold nothing, and must not have lost its own', () => {
+  test('must be empty, and its own leases must not have left it', () => {
     const world = new World()
     const { lease } = world.acquire('ann', 'a')
     world.refused(world.do({ kind: 'move', into: 'begin' }), 'INVALID', /holds 1 leases.*name an empty one/)
@@ -98,7 +98,7 @@ describe('a log that leases are carried into', () => {
     world.refused(world.do({ kind: 'move', into: 'begin' }), 'INVALID', /have left it/)
   })
 
-  test('is closed and opened by who carries them, not by clients', () => {
+  test('is closed and opened by the process that moves them, not by clients', () => {
     for (const into of ['begin', 'end'] as const) expect(isInternal({ kind: 'move', into })).toBe(true)
   })
 })

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { World } from '../../support/kernel/world.ts'
 
 describe('the queue', () => {
-  test('serves in the order of arrival, in the revision in which something came free', () => {
+  test('serves waiters in order of arrival, in the revision in which units became free', () => {
     const world = new World()
     let { lease } = world.acquire('a', 'x')
     for (const name of ['b', 'c', 'd']) world.queue(name, 'x')
@@ -17,7 +17,7 @@ describe('the queue', () => {
     }
   })
 
-  test('says where one stands: the longest of its queues', () => {
+  test('reports the highest position of a waiter in its queues', () => {
     const world = new World()
     world.acquire('a', ['x', 'y'])
     expect(world.queue('b', 'x').position).toBe(0)
@@ -26,7 +26,7 @@ describe('the queue', () => {
     expect(world.queue('e', 'x', { priority: 1 }).position).toBe(0)
   })
 
-  test('lets nobody barge in: what is free belongs to who waits first, even while that one still waits for something else', () => {
+  test('prevents overtaking: free units belong to the first waiter, even while it still waits for another resource', () => {
     const world = new World()
     const [x, y] = [world.acquire('a', 'x'), world.acquire('a', 'y')]
     world.queue('b', ['x', 'y'])
@@ -56,14 +56,14 @@ describe('the queue', () => {
     expect(world.holders('x')).toEqual(['one'])
   })
 
-  test('grants a newcomer of higher priority what those before it cannot take yet', () => {
+  test('grants a newcomer of higher priority what the waiters before it cannot take yet', () => {
     const world = new World()
     world.acquire('a', 'y')
     world.queue('b', ['x', 'y'])
     expect(world.ask('c', 'x', { priority: 1 })).toMatchObject({ kind: 'granted' })
   })
 
-  test('with aging, who has waited long enough comes before who is more important', () => {
+  test('with aging, serves a long wait before a higher priority', () => {
     const world = new World()
     world.policy('x', { aging: 1_000 })
     world.acquire('a', 'x')
@@ -78,7 +78,7 @@ describe('the queue', () => {
     expect(world.waiters('x'), 'old is as important by now, and came first').toEqual(['young', 'three', 'old', 'late'])
   })
 
-  test('drops a waiter that is dead, withdrawn or revoked, and goes on', () => {
+  test('drops a waiter that is dead, withdrawn or revoked, and serves the next', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     const [dead, left, revoked] = [world.queue('dead', 'x'), world.queue('left', 'x'), world.queue('revoked', 'x')]
@@ -86,14 +86,14 @@ describe('the queue', () => {
     world.due(dead.lease)
     world.release(left.lease)
     world.do({ kind: 'revoke', target: { lease: revoked.lease } })
-    expect(world.told(5)).toEqual(['withdrawn x lapsed', 'withdrawn x released', 'withdrawn x revoked'])
+    expect(world.eventsSince(5)).toEqual(['withdrawn x lapsed', 'withdrawn x released', 'withdrawn x revoked'])
     expect(world.waiters('x')).toEqual(['b'])
     for (const gone of [dead, left, revoked]) expect(world.renew(gone.lease)).toBe(-1)
     world.release(lease)
     expect(world.holders('x')).toEqual(['b'])
   })
 
-  test('when the first leaves, who stood behind it may go on at once', () => {
+  test('serves the waiters behind the first when that one leaves', () => {
     const world = new World()
     world.acquire('a', 'y')
     const first = world.queue('b', ['x', 'y'])
@@ -106,7 +106,7 @@ describe('the queue', () => {
     ])
   })
 
-  test('never locks up those who want the same things in another order', () => {
+  test('never deadlocks waiters for the same resources in another order', () => {
     const world = new World()
     let { lease } = world.acquire('a', ['x', 'y', 'z'])
     world.queue('b', ['x', 'y', 'z'])
@@ -119,7 +119,7 @@ describe('the queue', () => {
     }
   })
 
-  test('one release can serve many', () => {
+  test('serves many waiters after one release', () => {
     const world = new World()
     const { lease } = world.acquire('a', ['x', 'y'])
     world.queue('b', 'x~')
@@ -134,7 +134,7 @@ describe('the queue', () => {
     expect(world.waiters('x')).toEqual(['e'])
   })
 
-  test('fit: whoever fits may go past one who waits for more, also of several things', () => {
+  test('fit: a waiter that fits goes past one that wants more, also of several resources', () => {
     const world = new World()
     world.policy('p', { capacity: 4, queue: 'fit' })
     world.policy('q', { capacity: 2 })
@@ -150,7 +150,7 @@ describe('the queue', () => {
     expect(world.waiters('p/1')).toEqual(['big'])
   })
 
-  test('fit: of several things that come free at once, each goes to the first who fits', () => {
+  test('fit: of several resources that become free at once, each goes to the first waiter that fits', () => {
     const world = new World()
     world.policy('', { queue: 'fit' })
     const { lease } = world.acquire('a', ['x', 'y'])
@@ -161,7 +161,7 @@ describe('the queue', () => {
     expect([world.holders('x'), world.holders('y')]).toEqual([['last'], ['first']])
   })
 
-  test('fit: nor does one who would take any of them take what another stood before it for', () => {
+  test('fit: a waiter for any of them does not take what another stood before it for', () => {
     const world = new World()
     world.policy('', { queue: 'fit' })
     const { lease } = world.acquire('a', ['x', 'y'])
@@ -172,7 +172,7 @@ describe('the queue', () => {
     expect([world.holders('x'), world.holders('y')]).toEqual([['any'], ['first']])
   })
 
-  test('fit: one who has to let another go first is not passed over where it stood before others', () => {
+  test('fit: a waiter that lets another go first is not passed over where it stood before others', () => {
     const world = new World()
     world.policy('', { queue: 'fit' })
     world.policy('y', { queue: 'fifo', capacity: 2 })
@@ -184,7 +184,7 @@ describe('the queue', () => {
     expect([world.holders('x'), world.holders('y')]).toEqual([['both'], ['first', 'both']])
   })
 
-  test('fit: one that is served makes way elsewhere for one that stood before it here', () => {
+  test('fit: a served waiter makes way elsewhere for one that stood before it here', () => {
     const world = new World()
     world.policy('p', { capacity: 2, queue: 'fit' })
     const hold = world.acquire('a', 'p:2')
@@ -199,7 +199,7 @@ describe('the queue', () => {
   })
 })
 
-test('a policy that lets more in, or changes the discipline, serves whom it can at once', () => {
+test('a policy that admits more, or changes the discipline, serves waiters at once', () => {
   const world = new World()
   world.policy('p', { capacity: 3 })
   world.acquire('a', 'p')
@@ -209,8 +209,8 @@ test('a policy that lets more in, or changes the discipline, serves whom it can 
   expect(world.holders('p')).toEqual(['a', 'small'])
 })
 
-describe('waiting for what ages and for what does not', () => {
-  test('nobody overtakes: one rank is good in every queue', () => {
+describe('waiting for a resource with aging and one without', () => {
+  test('no waiter overtakes: it has one rank in every queue', () => {
     const world = new World()
     world.policy('aging', { aging: 1_000 })
     world.do({ kind: 'tick', n: 1, elapsed: 5_000 })
@@ -221,7 +221,7 @@ describe('waiting for what ages and for what does not', () => {
     expect(world.holders('plain')).toEqual(['first'])
   })
 
-  test('taking the policy away turns no queue round', () => {
+  test('removing the policy reorders no queue', () => {
     const world = new World()
     world.policy('r', { aging: 1_000 })
     world.do({ kind: 'tick', n: 1, elapsed: 5_000 })

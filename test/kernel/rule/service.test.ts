@@ -26,7 +26,7 @@ function shape(world: World, leases: readonly number[]): string {
 describe('a generation', () => {
   const entry = (generation?: number) => ({ key: 'services/s/1', value: 'v', ...(generation !== undefined && { generation }) })
 
-  test('that is newer takes the name over from a live stranger, whose lease ends with it', () => {
+  test('that is newer takes the key over from a live holder, whose lease ends', () => {
     const world = new World()
     const old = world.acquire('a', [], { entries: [entry(1), { key: 'services/s/1/state', value: 'busy', generation: 1 }] })
     const young = world.acquire('b', [], { entries: [entry(2)] })
@@ -39,7 +39,7 @@ describe('a generation', () => {
     ])
   })
 
-  test('that is older or missing never writes over a newer one, not even its own', () => {
+  test('that is older or missing never overwrites a newer one, not even its own', () => {
     const world = new World()
     const young = world.acquire('a', [], { entries: [entry(2)] })
     for (const holder of ['a', 'b']) {
@@ -50,14 +50,14 @@ describe('a generation', () => {
     expect(world.do({ kind: 'put', lease: young.lease, ...entry(2) })).toMatchObject({ kind: 'done' })
   })
 
-  test('that is the same belongs to who has it, who is named', () => {
+  test('that is equal leaves the key with its holder, which is named', () => {
     const world = new World()
     const { lease } = world.acquire('a', [], { entries: [entry(3)] })
     const refused = world.refused(world.ask('b', [], { entries: [entry(3)] }), 'HELD', /belongs to a/)
     expect(refused.facts).toMatchObject({ holder: 'a', lease, generation: 3 })
   })
 
-  test('does not help a stranger with another key', () => {
+  test('does not help a holder with another key', () => {
     const world = new World()
     const [mine, theirs] = [world.key('mine', 'register:services'), world.key('theirs', 'register:services')]
     world.acquire('a', [], { key: mine, entries: [entry(1)] })
@@ -72,7 +72,7 @@ describe('a generation', () => {
     world.refused(world.ask('a', [], { entries: [entry(6)] }), 'STALE')
   })
 
-  test('takes only the entry: a lease with other registrations, a lock or children lives on', () => {
+  test('takes only the entry: a lease with other registrations, a lock or children stays', () => {
     const world = new World()
     const both = world.acquire('a', [], { entries: [entry(1), { key: 'services/s/2', value: '' }] })
     const lock = world.acquire('a', 'x', { entries: [{ key: 'services/s/3', value: '' }] })
@@ -83,8 +83,8 @@ describe('a generation', () => {
   })
 })
 
-describe('the name of a suspect', () => {
-  test('may be taken by whoever comes in its place, and by nobody while it lives', () => {
+describe('the key of a suspect registration', () => {
+  test('may be taken by any holder, and by none while its lease is live', () => {
     const world = new World()
     const entry = { key: 'services/s/1', value: '' }
     const old = world.acquire('a', [], { grace: 5_000, entries: [entry, { key: 'services/s/1/state', value: '' }] })
@@ -95,18 +95,18 @@ describe('the name of a suspect', () => {
     expect(world.renew(old.lease)).toBe(-1)
   })
 
-  test('is told with what it registers meanwhile: whoever follows that name alone knows', () => {
+  test('is reported as suspected when it registers meanwhile: a watcher of that key alone sees it', () => {
     const world = new World()
     const { lease } = world.acquire('a', [], { grace: 5_000, entries: [{ key: 'services/s/1', value: '' }] })
     world.due(lease)
     for (const value of ['new', 'again']) world.do({ kind: 'put', lease, key: 'services/s/2', value })
-    const told = () => world.events.filter(({ key }) => key === 'services/s/2').map(({ type }) => type)
-    expect(told()).toEqual(['put', 'suspected', 'put'])
+    const types = () => world.events.filter(({ key }) => key === 'services/s/2').map(({ type }) => type)
+    expect(types()).toEqual(['put', 'suspected', 'put'])
     world.renew(lease)
-    expect(told()).toEqual(['put', 'suspected', 'put', 'recovered'])
+    expect(types()).toEqual(['put', 'suspected', 'put', 'recovered'])
   })
 
-  test('outside the registry belongs to the suspect until it is gone', () => {
+  test('outside the registry belongs to the suspect lease until it ends', () => {
     const world = new World()
     const { lease } = world.acquire('a', [], { grace: 5_000, entries: [{ key: 'svc/1', value: '' }] })
     world.due(lease)
@@ -115,20 +115,20 @@ describe('the name of a suspect', () => {
 })
 
 describe('self-preservation', () => {
-  test('begins when more than fifteen of a hundred are silent, and says so once', () => {
+  test('begins when more than fifteen of a hundred are silent, and is announced once', () => {
     const world = new World()
     const all = services(world, 20)
     for (const lease of all.slice(0, 3)) world.due(lease)
     expect(world.state.upkeep.size).toBe(0)
     world.due(all[3]!)
-    expect(world.told(world.events.length - 1)).toEqual([
+    expect(world.eventsSince(world.events.length - 1)).toEqual([
       'preserving services/s 4 of 20 missed a renewal, and 85 % are expected: lapses are slowed',
     ])
     world.due(all[4]!)
     expect(world.events.filter(({ type }) => type === 'preserving')).toHaveLength(1)
   })
 
-  test('keeps those whose grace has run as suspects, for a ttl at a time and preserveMost in all', () => {
+  test('keeps registrations suspect after their grace period, for a ttl at a time and preserveMost in all', () => {
     const world = new World()
     world.policy('services', { preserveMost: 25_000 })
     const all = services(world, 10)
@@ -142,28 +142,28 @@ describe('self-preservation', () => {
     expect(world.entries()).toHaveLength(9)
   })
 
-  test('a renewal brings one back whole, and counts from nothing again', () => {
+  test('a renewal makes a registration live again, and its delay counts from zero', () => {
     const world = new World()
     const all = services(world, 10)
     for (const lease of all) world.due(lease)
     world.due(all[0]!)
     expect(world.renew(all[0]!)).toBe(10_000)
     expect(world.lease(all[0]!)!.rare!.slowed).toBe(0)
-    expect(world.told(world.events.length - 1)).toEqual(['recovered services/s/0'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['recovered services/s/0'])
   })
 
-  test('ends when enough have come back, and those that have not then lapse', () => {
+  test('ends when enough have recovered, and the others then lapse', () => {
     const world = new World()
     const all = services(world, 20)
     for (const lease of all.slice(0, 6)) world.due(lease)
     expect(world.state.upkeep.get('services/s')).toMatchObject({ preserving: true })
     for (const lease of all.slice(0, 4)) world.renew(lease)
-    expect(world.told(world.events.length - 1)).toEqual(['relaxed services/s 2 of 20 are suspect'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['relaxed services/s 2 of 20 are suspect'])
     world.due(all[4]!)
     expect(shape(world, all.slice(0, 6))).toBe('llll.s')
   })
 
-  test('is not for one or two, nor for a service of fewer than five', () => {
+  test('does not apply to one or two, nor to a service of fewer than five', () => {
     const world = new World()
     for (const [service, n] of [
       ['one', 1],
@@ -178,7 +178,7 @@ describe('self-preservation', () => {
     }
   })
 
-  test('never delays a lock, a lease with children, or one that carries anything else', () => {
+  test('never delays a lock, a lease with children, or a lease with anything else', () => {
     const world = new World()
     const all = services(world, 10)
     const at = (i: number) => [{ key: `services/s/x${i}`, value: '' }]
@@ -197,7 +197,7 @@ describe('self-preservation', () => {
     expect(world.holders('x')).toEqual([])
   })
 
-  test('of one service is no concern of another, nor of a release, a revoke or a cap', () => {
+  test('of one service affects no other service, and no release, revoke or cap', () => {
     const world = new World()
     const [a, b] = [services(world, 10, { service: 'a' }), services(world, 20, { service: 'b' })]
     for (const lease of a) world.due(lease)
@@ -222,12 +222,12 @@ describe('self-preservation', () => {
     expect(world.lease(all[0]!)!.rare!.slowed).toBe(20_000)
   })
 
-  test('a policy turns it off, and with it what it held back', () => {
+  test('can be turned off by a policy, which ends all delays', () => {
     const world = new World()
     const all = services(world, 10)
     for (const lease of all) world.due(lease)
     world.policy('services/s', { preserveShare: 0, sweepShare: 100 })
-    expect(world.told(world.events.length - 2)).toEqual(['policy services/s', 'relaxed services/s 10 of 10 are suspect'])
+    expect(world.eventsSince(world.events.length - 2)).toEqual(['policy services/s', 'relaxed services/s 10 of 10 are suspect'])
     world.renew(all[9]!)
     for (const lease of all.slice(0, 9)) world.due(lease)
     expect(shape(world, all)).toBe('.........l')
@@ -235,7 +235,7 @@ describe('self-preservation', () => {
 })
 
 describe('a sweep', () => {
-  test('takes fifteen of a hundred at most, the next one as many, and in the end all of them', () => {
+  test('takes at most fifteen of a hundred, the next one as many, and finally all', () => {
     const world = new World()
     world.policy('services', { preserveMost: 0 })
     const all = services(world, 40)
@@ -252,7 +252,7 @@ describe('a sweep', () => {
     expect(world.state.upkeep.size, 'nothing is kept when nothing is swept').toBe(0)
   })
 
-  test('ends even if the log’s own time stands still', () => {
+  test('ends even if log time stands still', () => {
     const world = new World()
     world.policy('services', { preserveMost: 0 })
     const all = services(world, 40)
@@ -264,14 +264,14 @@ describe('a sweep', () => {
     }
   })
 
-  test('lets a service of one or two go at once', () => {
+  test('lets a service of one or two lapse at once', () => {
     const world = new World()
     const all = services(world, 2, { grace: 0 })
     for (const lease of all) world.due(lease)
     expect(shape(world, all)).toBe('..')
   })
 
-  test('holds for those without a grace, which become suspects instead of being gone', () => {
+  test('applies to registrations without a grace period, which become suspect first', () => {
     const world = new World()
     const all = services(world, 20, { grace: 0 })
     for (const lease of all) world.due(lease)
@@ -305,30 +305,30 @@ describe('flap damping', () => {
     }
   }
 
-  test('lets two lapses pass and suppresses after the third, told when it comes back', () => {
+  test('allows two lapses and suppresses after the third, announced when the key comes back', () => {
     const world = new World()
     flap(world, 2)
     services(world, 1, { grace: 0 })
-    expect(world.told(world.events.length - 1)).toEqual(['put services/s/0'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['put services/s/0'])
     world.release([...world.state.leases.values()][0]!.id)
     flap(world, 1)
     services(world, 1)
-    expect(world.told(world.events.length - 2)).toEqual(['put services/s/0', 'suppressed services/s/0'])
+    expect(world.eventsSince(world.events.length - 2)).toEqual(['put services/s/0', 'suppressed services/s/0'])
   })
 
-  test('ends when the penalty has fallen to the reuse limit, and then forgets', () => {
+  test('ends when the penalty has decayed to the reuse limit, and is then forgotten', () => {
     const world = new World()
     flap(world, 3, 0)
     services(world, 1)
     tick(world, 230_000)
     expect([...world.state.suppressed]).toEqual(['services/s/0'])
     tick(world, 15_000)
-    expect(world.told(world.events.length - 1)).toEqual(['reused services/s/0'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['reused services/s/0'])
     tick(world, 200_000)
     expect(world.state.flaps.size).toBe(0)
   })
 
-  test('never lasts more than four half-lives, however often it flapped', () => {
+  test('never lasts more than four half-lives, however often the key flapped', () => {
     const world = new World()
     flap(world, 60)
     services(world, 1)
@@ -337,7 +337,7 @@ describe('flap damping', () => {
     expect(world.state.suppressed.size).toBe(0)
   })
 
-  test('holds neither a farewell nor a revoke against anyone', () => {
+  test('charges neither a release nor a revoke', () => {
     const world = new World()
     for (let i = 0; i < 5; i++) {
       const [lease] = services(world, 1)
@@ -347,7 +347,7 @@ describe('flap damping', () => {
     expect(world.state.flaps.size).toBe(0)
   })
 
-  test('holds no silence against anyone that many share', () => {
+  test('charges no silence that many instances share', () => {
     const world = new World()
     world.policy('services', { preserveMost: 1_000, sweepShare: 100 })
     const all = services(world, 10)
@@ -358,7 +358,7 @@ describe('flap damping', () => {
     expect(world.state.flaps.size).toBe(0)
   })
 
-  test('counts a suspect whose place another takes as one that lapsed', () => {
+  test('counts a suspect whose key another holder takes as a lapse', () => {
     const world = new World()
     for (let i = 0; i < 4; i++) {
       const { lease } = world.acquire(`h${i}`, [], { grace: 5_000, entries: [{ key: 'services/s/0', value: '' }] })
@@ -367,7 +367,7 @@ describe('flap damping', () => {
     expect(world.state.suppressed.has('services/s/0')).toBe(true)
   })
 
-  test('is not for other entries, and a policy turns it off', () => {
+  test('does not apply to other entries, and can be turned off by a policy', () => {
     const world = new World()
     world.policy('services/quiet', { flapPenalty: 0 })
     for (let i = 0; i < 5; i++)
@@ -384,11 +384,11 @@ describe('flap damping', () => {
     expect(world.hash()).toBe(before)
     services(world, 1)
     tick(world, 600_000)
-    expect(world.told(world.events.length - 1)).toEqual(['reused services/s/0'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['reused services/s/0'])
   })
 })
 
-test('every rule of a policy passes the form that clients are held to, and comes back from bytes', async () => {
+test('every rule of a policy passes the check of client requests, and is read back from bytes', async () => {
   const { malformed } = await import('../../../src/kernel/codec/form.ts')
   const { decodeBatch, encodeBatch } = await import('../../../src/kernel/codec/batch.ts')
   const rules = {

@@ -1,17 +1,18 @@
 import { describe, expect, test } from 'vitest'
+import { agedOf, timerId, timerOf } from '../../../src/kernel/state/timers.ts'
 import type { Slot } from '../../../src/kernel/state.ts'
-import { agedOf, BREAK, CAP, FROZEN, HOLD, LIVE, SLOTS, SUSPECT, TERM, timerId, timerOf } from '../../../src/kernel/state.ts'
+import { BREAK, CAP, FROZEN, HOLD, LIVE, SLOTS, SUSPECT, TERM } from '../../../src/kernel/state.ts'
 import { reload, World } from '../../support/kernel/world.ts'
 
 const HOUR = 3_600_000
 
 describe('a term', () => {
-  test('a lease nobody renews ends when its term is due', () => {
+  test('a lease that is not renewed ends when its term is due', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     expect(world.due(lease)).toMatchObject({ kind: 'done' })
     expect(world.lease(lease)).toBeUndefined()
-    expect(world.told(1)).toEqual(['lapsed x lapsed'])
+    expect(world.eventsSince(1)).toEqual(['lapsed x lapsed'])
     expect(world.renew(lease)).toBe(-1)
   })
 
@@ -26,7 +27,7 @@ describe('a term', () => {
     expect(world.holders('x')).toEqual([])
   })
 
-  test('a timer that nobody has is due in vain', () => {
+  test('a due for an unknown timer has no effect', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     const hash = world.hash()
@@ -35,7 +36,7 @@ describe('a term', () => {
     expect(world.hash()).toBe(hash)
   })
 
-  test('a long grant begins short, until its holder has renewed once', () => {
+  test('a long grant begins with a short term, until its holder has renewed once', () => {
     const world = new World()
     const granted = world.acquire('a', 'x', { ttl: HOUR })
     expect(granted.ttl).toBe(30_000)
@@ -45,7 +46,7 @@ describe('a term', () => {
     expect(world.acquire('a', 'y', { ttl: 20_000 }).ttl).toBe(20_000)
   })
 
-  test('renewing while one waits confirms nothing: only a renewal after the grant does', () => {
+  test('a renewal while waiting confirms nothing: only a renewal after the grant does', () => {
     const world = new World()
     const first = world.acquire('a', 'x')
     const { lease, ttl } = world.queue('b', 'x', { ttl: HOUR })
@@ -56,7 +57,7 @@ describe('a term', () => {
     expect(world.renew(lease)).toBe(HOUR)
   })
 
-  test('a server that keeps a place in the queue confirms no grant', () => {
+  test('a server that keeps a waiter queued confirms no grant', () => {
     const world = new World()
     const first = world.acquire('a', 'x')
     const { lease } = world.queue('b', 'x', { ttl: HOUR })
@@ -68,7 +69,7 @@ describe('a term', () => {
     expect(world.lease(lease)).toMatchObject({ confirmed: false, epoch })
   })
 
-  test('the term of a waiter goes on when it is granted: who never heard of it is gone when that is over', () => {
+  test('the term of a waiter continues when it is granted: a lease whose holder never heard of it ends with that term', () => {
     const world = new World()
     const first = world.acquire('a', 'x')
     const { lease } = world.queue('b', 'x')
@@ -79,7 +80,7 @@ describe('a term', () => {
     expect(world.holders('x')).toEqual([])
   })
 
-  test('renewing answers for each, in the order asked, and never brings back what ended', () => {
+  test('a renewal answers for each lease, in order, and never revives an ended one', () => {
     const world = new World()
     const [a, b] = [world.acquire('a', 'x'), world.acquire('b', 'y')]
     world.release(a.lease)
@@ -88,7 +89,7 @@ describe('a term', () => {
     world.refused(world.do({ kind: 'renew', leases: new Array(10_001).fill(b.lease) }), 'LIMIT')
   })
 
-  test('the kernel tells which timers it started, restarted and cancelled', () => {
+  test('the kernel reports the timers that it started, restarted and cancelled', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x', { maxLife: 5_000 })
     expect(world.timers.sort()).toEqual([`${lease}/${TERM}`, `${lease}/${CAP}`].sort())
@@ -100,7 +101,7 @@ describe('a term', () => {
 })
 
 describe('grace', () => {
-  test('a lease with a grace is suspect first: nobody else has it, and a renewal brings it back', () => {
+  test('a lease with a grace period is suspect first: its grants are kept, and a renewal makes it live again', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x', { grace: 5_000, entries: [{ key: 'svc/a', value: '1' }] })
     world.queue('b', 'x')
@@ -114,10 +115,10 @@ describe('grace', () => {
     expect(world.entries()).toHaveLength(1)
     expect(world.renew(lease)).toBe(10_000)
     expect(world.lease(lease)!.status).toBe(LIVE)
-    expect(world.told(-2)).toEqual(['recovered x', 'recovered svc/a'])
+    expect(world.eventsSince(-2)).toEqual(['recovered x', 'recovered svc/a'])
   })
 
-  test('a suspect that nobody renews lapses when its grace is over', () => {
+  test('a suspect lease that is not renewed lapses when its grace period is over', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x', { grace: 5_000 })
     world.queue('b', 'x')
@@ -127,7 +128,7 @@ describe('grace', () => {
     expect(world.renew(lease)).toBe(-1)
   })
 
-  test('the grace that is asked for or that a policy gives, whichever is longer', () => {
+  test('the grace period is the longer one of the request and the policy', () => {
     const world = new World()
     world.policy('x', { grace: 3_000 })
     expect(world.lease(world.acquire('a', 'x').lease)!.rare!.grace).toBe(3_000)
@@ -135,20 +136,20 @@ describe('grace', () => {
     expect(world.lease(world.acquire('a', [], { entries: [{ key: 'x/e', value: '' }] }).lease)!.rare!.grace).toBe(3_000)
   })
 
-  test('who waits has no grace: a dead waiter never stalls a queue', () => {
+  test('a waiter has no grace period: a dead waiter never stalls a queue', () => {
     const world = new World()
     const first = world.acquire('a', 'x')
     const dead = world.queue('b', 'x', { grace: 5_000 })
     world.queue('c', 'x')
     world.due(dead.lease)
-    expect(world.told(-1)).toEqual(['withdrawn x lapsed'])
+    expect(world.eventsSince(-1)).toEqual(['withdrawn x lapsed'])
     world.release(first.lease)
     expect(world.holders('x')).toEqual(['c'])
   })
 })
 
 describe('lock-delay', () => {
-  test('follows a lapse: the units are withheld, and nothing else is', () => {
+  test('follows a lapse: the units are withheld, and nothing else', () => {
     const world = new World()
     world.policy('x', { lockDelay: 7_000 })
     const { lease } = world.acquire('a', 'x', { entries: [{ key: 'svc/a', value: '1' }] })
@@ -162,7 +163,7 @@ describe('lock-delay', () => {
     expect(world.holders('x')).toEqual(['b'])
   })
 
-  test('is the longest that any of its resources asks for, in whatever order they were named', () => {
+  test('is the longest one of its resources, in whatever order they were named', () => {
     for (const names of [
       ['x', 'y', 'z'],
       ['z', 'y', 'x'],
@@ -177,7 +178,7 @@ describe('lock-delay', () => {
     }
   })
 
-  test('follows the end of a grace as well', () => {
+  test('follows the end of a grace period as well', () => {
     const world = new World()
     world.policy('x', { lockDelay: 7_000 })
     const { lease } = world.acquire('a', 'x', { grace: 1_000 })
@@ -201,19 +202,19 @@ describe('lock-delay', () => {
     expect(world.holders('x/2')).toEqual([])
   })
 
-  test('a holder that comes back too late may still release, and frees what is withheld', () => {
+  test('a holder that returns too late may still release, which frees the withheld units', () => {
     const world = new World()
     world.policy('x', { lockDelay: 7_000 })
     const { lease } = world.acquire('a', 'x')
     world.due(lease)
     expect(world.release(lease)).toMatchObject({ kind: 'done' })
-    expect(world.told(-1)).toEqual(['thawed x lapsed'])
+    expect(world.eventsSince(-1)).toEqual(['thawed x lapsed'])
     world.refused(world.release(lease), 'GONE')
   })
 })
 
 describe('a cap on life', () => {
-  test('ends a lease that is renewed for ever, and freezes what it held until its term is over', () => {
+  test('ends a lease that is renewed for ever, and freezes its units until its term is over', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x', { maxLife: 60_000 })
     world.renew(lease)
@@ -226,7 +227,7 @@ describe('a cap on life', () => {
     expect(world.holders('x')).toEqual(['b'])
   })
 
-  test('begins with the grant, not with the wait; the shortest of what is asked for and what policies say', () => {
+  test('begins with the grant, not with the wait, and is the shortest one of the request and the policies', () => {
     const world = new World()
     world.policy('x', { maxLife: 5_000 })
     const first = world.acquire('a', 'x', { maxLife: 60_000 })
@@ -239,7 +240,7 @@ describe('a cap on life', () => {
 })
 
 describe('a maximum hold while others wait', () => {
-  test('begins when someone waits, and ends the holder if someone still does', () => {
+  test('begins when a waiter comes, and ends the lease if there is still a waiter', () => {
     const world = new World()
     world.policy('x', { maxHold: 2_000 })
     const { lease } = world.acquire('a', 'x')
@@ -256,7 +257,7 @@ describe('a maximum hold while others wait', () => {
     expect(timerOf(heir, HOLD), 'c still waits for b').toMatchObject({ duration: 2_000 })
   })
 
-  test('does nothing when nobody waits any more, and begins anew with the next one', () => {
+  test('has no effect when all waiters have left, and begins anew with the next one', () => {
     const world = new World()
     world.policy('x', { maxHold: 2_000 })
     const { lease } = world.acquire('a', 'x')
@@ -268,7 +269,7 @@ describe('a maximum hold while others wait', () => {
     expect(timerOf(world.lease(lease)!, HOLD)).toMatchObject({ epoch: 2 })
   })
 
-  test('counts for a suspect as well: when it recovers, it is not free of it', () => {
+  test('counts for a suspect lease as well, also after it has recovered', () => {
     const world = new World()
     world.policy('x', { maxHold: 2_000 })
     const { lease } = world.acquire('a', 'x', { grace: 1_000 })
@@ -278,7 +279,7 @@ describe('a maximum hold while others wait', () => {
     expect(timerOf(world.lease(lease)!, HOLD)).toMatchObject({ duration: 2_000 })
   })
 
-  test('begins at once when a policy brings it while someone waits', () => {
+  test('begins at once when a policy introduces it while there is a waiter', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     world.queue('b', 'x')
@@ -286,7 +287,7 @@ describe('a maximum hold while others wait', () => {
     expect(timerOf(world.lease(lease)!, HOLD)).toMatchObject({ duration: 2_000 })
   })
 
-  test('someone who waits for another thing of the holder, which has no such limit, does not count', () => {
+  test('does not count waiters for another resource of the holder without such a limit', () => {
     const world = new World()
     world.policy('x', { maxHold: 1_000 })
     const { lease } = world.acquire('a', ['x', 'y'])
@@ -302,7 +303,7 @@ describe('aging is logged', () => {
     world.do({ kind: 'aged', marks: [{ timer: lease * SLOTS + slot, epoch, ms }] })
   const age = (world: World, lease: number, slot: Slot = TERM) => agedOf(world.state, timerOf(world.lease(lease)!, slot)!)
 
-  test('a mark is a lower bound: it only ever grows, and ends nothing by itself', () => {
+  test('a mark is a lower bound: it only grows, and ends nothing by itself', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     expect(mark(world, lease, 4_000)).toMatchObject({ kind: 'nothing' })
@@ -314,7 +315,7 @@ describe('aging is logged', () => {
     expect(world.holders('x')).toEqual(['a'])
   })
 
-  test('a mark for an epoch that is over, or for nobody, is ignored', () => {
+  test('a mark for an old epoch, or an unknown timer, is ignored', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x', { maxLife: 9_000 })
     world.renew(lease)
@@ -330,7 +331,7 @@ describe('aging is logged', () => {
     expect([age(world, lease), age(world, lease, CAP)]).toEqual([4_000, 5_000])
   })
 
-  test('a renewal begins a new epoch without any age', () => {
+  test('a renewal begins a new epoch with age 0', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     mark(world, lease, 4_000)
@@ -338,7 +339,7 @@ describe('aging is logged', () => {
     expect(age(world, lease)).toBe(0)
   })
 
-  test('a crash loop under an owner makes nothing immortal: each run adds what it told of all together', () => {
+  test('a crash loop under an owner keeps no lease alive: each run adds its marks for all', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x', { maxLife: 60_000 })
     for (let run = 1; run <= 5; run++) {
@@ -353,7 +354,7 @@ describe('aging is logged', () => {
     expect(age(world, lease)).toBe(5_000)
   })
 
-  test('what was renewed in a run does not age by the marks of that run, and does by those of the next', () => {
+  test('a lease renewed in a run does not age by the marks of that run, and does by those of the next', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     world.do({ kind: 'run', owned: true })
@@ -368,7 +369,7 @@ describe('aging is logged', () => {
     expect([age(world, lease), age(world, born)]).toEqual([1_000, 1_000])
   })
 
-  test('marks of another run, and marks for all where nobody owns the log, are ignored', () => {
+  test('marks of another run, and marks for all on a log without an owner, are ignored', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     world.do({ kind: 'aged-together', run: 0, ms: 1_000 })
@@ -394,7 +395,7 @@ describe('aging is logged', () => {
     expect(age(world, lease)).toBe(4_500)
   })
 
-  test('a frozen lease ages on: a revoke does not start its time anew', () => {
+  test('a frozen lease goes on aging: a revoke does not restart its term', () => {
     const world = new World()
     const { lease } = world.acquire('a', 'x')
     mark(world, lease, 4_000)
@@ -413,14 +414,14 @@ describe('ticks', () => {
     expect(world.state).toMatchObject({ tick: 2, elapsed: 150 })
   })
 
-  test('an elapsed time beyond all reason is not believed', () => {
+  test('an absurdly long elapsed time is ignored', () => {
     const world = new World()
     for (const elapsed of [2 ** 53 - 1, Number.NaN, -1, 1.5]) world.do({ kind: 'tick', n: 1, elapsed })
     expect(world.state.elapsed).toBe(0)
   })
 })
 
-test('the number of a timer is its lease and its slot', () => {
+test('a timer id consists of its lease and its slot', () => {
   const world = new World()
   const { lease } = world.acquire('a', 'x', { maxLife: 5_000 })
   expect(timerId(world.lease(lease)!, CAP)).toBe(lease * SLOTS + CAP)

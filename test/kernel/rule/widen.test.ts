@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
-import { CAP, timerOf } from '../../../src/kernel/state.ts'
+import { timerOf } from '../../../src/kernel/state/timers.ts'
+import { CAP } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 const any = (world: World, holder: string, names: readonly string[], count = 1, more = {}) =>
@@ -8,8 +9,8 @@ const any = (world: World, holder: string, names: readonly string[], count = 1, 
 const widen = (world: World, lease: number, ...names: string[]) =>
   world.do({ kind: 'widen', lease, wants: names.map(resource => ({ resource })) })
 
-describe('whoever waits for any so many', () => {
-  test('is granted what it names later at once, when it is free', () => {
+describe('a waiter for any of several resources', () => {
+  test('is granted a free resource at once when it adds it', () => {
     const world = new World()
     world.acquire('a', 'p/1')
     const lease = any(world, 'b', ['p/1'])
@@ -22,7 +23,7 @@ describe('whoever waits for any so many', () => {
     expect(world.waiters('p/1')).toEqual([])
   })
 
-  test('stands in the new queue where it would have stood from the start, before those who came later', () => {
+  test('gets the place in the new queue that it would have had from the start, before later waiters', () => {
     const world = new World()
     world.acquire('a', 'p/1')
     const held = world.acquire('a', 'p/2').lease
@@ -35,7 +36,7 @@ describe('whoever waits for any so many', () => {
     expect(world.waiters('p/2')).toEqual(['early', 'late'])
   })
 
-  test('gets as many as it wants and no more, each once, however often it is told', () => {
+  test('gets as many as it wants and no more, each once, however often it is widened', () => {
     const world = new World()
     world.acquire('a', ['p/1', 'p/2'])
     const lease = any(world, 'b', ['p/1', 'p/2'], 2)
@@ -51,7 +52,7 @@ describe('whoever waits for any so many', () => {
 })
 
 describe('a wait is not widened', () => {
-  test('for all of several, for what can never be granted, beyond the limits, or when it is over', () => {
+  test('for all of several resources, beyond the capacity or the limits, or when it is over', () => {
     const world = new World()
     const held = world.acquire('a', ['x', 'p/1'])
     const all = world.queue('b', 'x').lease
@@ -73,7 +74,7 @@ describe('a wait is not widened', () => {
     world.release(held.lease)
   })
 
-  test('beyond what its key may acquire, nor with the key of another', () => {
+  test('beyond the rights of its key, nor with another key', () => {
     const world = new World()
     const id = (outcome: unknown) => (outcome as { id: number }).id
     const allow = (prefix: string) => [{ verb: 'acquire', prefix } as const]
@@ -92,7 +93,7 @@ describe('a wait is not widened', () => {
   })
 })
 
-test('a snapshot under way has the wait as it was before it was widened, and one made afterwards as it is', () => {
+test('a snapshot being taken has the wait as it was before it was widened, and a later one as it is now', () => {
   const world = new World()
   world.acquire('a', ['p/1', 'p/2'])
   const lease = any(world, 'b', ['p/1'])
@@ -111,7 +112,7 @@ function loaded(chunks: readonly Uint8Array[]): string {
   return stateHash(loader.finish())
 }
 
-test('what a policy says of a name holds also for whoever names it later', () => {
+test('the policies for a name also apply to a waiter that adds it later', () => {
   const world = new World()
   world.policy('gpu/b', { ttlMax: 5_000 })
   world.policy('gpu/c', { maxLife: 60_000 })

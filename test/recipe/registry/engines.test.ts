@@ -10,16 +10,16 @@ let logs = 0
 
 for (const kind of ['redis', 'postgres'] as const)
   describeEngine(kind, `a registry in ${kind}`, () => {
-    let there: Engine
+    let running: Engine
     beforeAll(async () => {
-      there = await engine(kind)
+      running = await engine(kind)
     })
     afterAll(async () => {
-      await there?.[Symbol.asyncDispose]()
+      await running?.[Symbol.asyncDispose]()
     })
 
     test.each(Object.entries(scenes))('%s', async (_, scene) => {
-      const url = new URL(there.url)
+      const url = new URL(running.url)
       url.searchParams.set('name', `registry${logs++}`)
       await scene({ open: holder => connect(url.href, { holder }) })
     })
@@ -31,12 +31,12 @@ describe.each(['leasehold', 'http'])('a registry over %s://', scheme => {
     await scene({ open: holder => connect(`${scheme}://127.0.0.1:${here.port}`, { holder }) })
   })
 
-  test('goes on with what it knows while the server is away, and catches up when it is back', async () => {
+  test('keeps its list while the server is down, and catches up when it is back', async () => {
     await using here = await place({ http: httpListener({}) })
     await using agent = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'agent' })
-    await using asker = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'asker' })
+    await using client = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'client' })
     await agent.registry.register({ service: 's', instance: '1', address, ttl: '20s' })
-    const found = await asker.registry.discover({ service: 's' }).ready()
+    const found = await client.registry.discover({ service: 's' }).ready()
     expect(await found.pick()).toMatchObject({ instance: '1' })
     await here.server.close()
     expect(await found.pick()).toMatchObject({ instance: '1' })

@@ -12,10 +12,10 @@ async function town(options: Omit<TownOptions, 'seed'> & { readonly seed?: numbe
   return here
 }
 
-describe('20,000 agents after an outage of 90 s', () => {
+describe('20,000 instances after an outage of 90 s', () => {
   const many = { processes: 200, each: 100, services: ['plan', 'work', 'review'], owned: true }
 
-  test('are all kept and all back within 30 s, and none lapses afterwards', { timeout: 3 * MINUTE }, async () => {
+  test('are all kept by self-preservation, recover within 30 s, and do not lapse afterwards', { timeout: 3 * MINUTE }, async () => {
     const here = await town(many)
     for (const agent of here.agents) here.cut.add(agent)
     await here.run(90_000)
@@ -32,7 +32,7 @@ describe('20,000 agents after an outage of 90 s', () => {
     expect(new Set(await here.hashes()).size).toBe(1)
   })
 
-  test('that nothing preserves have lapsed, register again within 30 s, and do not lapse a second time', {
+  test('without self-preservation lapse, register again within 30 s, and do not lapse a second time', {
     timeout: 3 * MINUTE,
   }, async () => {
     const here = await town({ ...many, rules: { preserveShare: 0, sweepShare: 100 } })

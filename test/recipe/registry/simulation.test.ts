@@ -12,8 +12,8 @@ async function town(options: Omit<TownOptions, 'seed'> & { readonly seed?: numbe
   return here
 }
 
-describe('nobody alive is removed', () => {
-  test('when the server stands still for a minute, whatever it reads first', { timeout: 2 * MINUTE }, async () => {
+describe('no live instance is removed', () => {
+  test('when the server is stalled for a minute', { timeout: 2 * MINUTE }, async () => {
     for (const seed of [1, 2, 3]) {
       const here = await town({ seed, processes: 40, owned: true })
       here.halls[0]!.stall(MINUTE)
@@ -23,7 +23,7 @@ describe('nobody alive is removed', () => {
     }
   })
 
-  test('when the server is killed and comes back, again and again', { timeout: 2 * MINUTE }, async () => {
+  test('when the server is killed and restarted several times', { timeout: 2 * MINUTE }, async () => {
     for (const owned of [true, false]) {
       const here = await town({ seed: 4, processes: 40, owned })
       for (let i = 0; i < 4; i++) {
@@ -64,8 +64,8 @@ describe('nobody alive is removed', () => {
   })
 })
 
-describe('the dead are removed', () => {
-  test('a few at once, after a ttl and a grace', { timeout: MINUTE }, async () => {
+describe('dead instances are removed', () => {
+  test('after a ttl and a grace, if they are a few', { timeout: MINUTE }, async () => {
     const here = await town({ seed: 7, processes: 40 })
     for (const agent of here.agents.slice(0, 4)) agent.kill()
     await here.run(30_000 + 15_000 + 1_000)
@@ -73,14 +73,14 @@ describe('the dead are removed', () => {
     expect(here.listed).toEqual(here.living)
   })
 
-  test('a single one of a small service', { timeout: MINUTE }, async () => {
+  test('after a ttl and a grace, if the service is small', { timeout: MINUTE }, async () => {
     const here = await town({ seed: 8, processes: 2 })
     for (const agent of here.agents) agent.kill()
     await here.run(46_000)
     expect(here.directory.size).toBe(0)
   })
 
-  test('many at once, a few at a time and not before five minutes, and the living are never among them', {
+  test('a few at a time and not before five minutes, if they are many, and no live one with them', {
     timeout: 2 * MINUTE,
   }, async () => {
     const here = await town({ seed: 9, processes: 200 })
@@ -96,7 +96,7 @@ describe('the dead are removed', () => {
   })
 })
 
-describe('in bad weather', () => {
+describe('with random faults all live instances are listed in the end', () => {
   test.each(Array.from({ length: 8 }, (_, i) => 100 + i))('seed %i', { timeout: 2 * MINUTE }, async seed => {
     const here = new RegistryWorld({
       ...{ seed, processes: 24, each: 2, services: ['a', 'b', 'c'], servers: 1 + (seed % 2), owned: seed % 4 === 0, ttl: 10_000 },
@@ -132,27 +132,27 @@ describe('in bad weather', () => {
   })
 })
 
-describe('the referee sees', () => {
-  test('a server whose clock runs twice as fast remove the living', { timeout: MINUTE }, async () => {
+describe('the simulator detects', () => {
+  test('that a server with a clock of double speed removes a live instance', { timeout: MINUTE }, async () => {
     const here = await town({ seed: 20, processes: 40 })
     here.halls[0]!.machine.setRate(2)
     here.cut.add(here.agents[0]!)
     await expect(here.run(MINUTE)).rejects.toThrow(/^S17: services\/s\/0-0 lapsed \d+ ms after a renewal that was acknowledged/)
   })
 
-  test('the dead stay for longer than was said', { timeout: MINUTE }, async () => {
+  test('that dead instances stay listed for too long', { timeout: MINUTE }, async () => {
     const here = await town({ seed: 21, processes: 40, rules: { preserveMost: 20_000 } })
     void here.halls[0]!.replica!.propose({ kind: 'policy', prefix: 'services/s', rules: { preserveMost: 3_600_000 } })
     for (const agent of here.agents.slice(0, 20)) agent.kill()
     await expect(here.run(5 * MINUTE)).rejects.toThrow(/^S17: s\/\d+-0 is still listed/)
   })
 
-  test('an older generation over a newer one', { timeout: MINUTE }, async () => {
+  test('that an older generation replaces a newer one', { timeout: MINUTE }, async () => {
     const here = await town({ seed: 22, processes: 3 })
     const [agent] = here.agents
     agent!.kill()
     await here.run(MINUTE)
-    // Nobody is there any more whom the kernel could compare it with: only who remembers can tell.
+    // The newer one is gone, so the kernel has nothing to compare with. Only an observer can tell.
     agent!.generation = -1
     void agent!.revive()
     await expect(here.run(MINUTE)).rejects.toThrow(/^S18: services\/s\/0-0 went back/)

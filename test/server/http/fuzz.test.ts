@@ -4,10 +4,10 @@ import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
-import { Failure } from '../../../src/server/http/failure.ts'
-import { Handler } from '../../../src/server/http/handler.ts'
-import type { HttpAnswer, HttpRequest } from '../../../src/server/http/route.ts'
-import { TABLE } from '../../../src/server/http/router.ts'
+import { HttpFailure } from '../../../src/server/http/failure.ts'
+import { HttpHandler } from '../../../src/server/http/handler.ts'
+import type { HttpRequest, HttpResponse } from '../../../src/server/http/route.ts'
+import { ROUTES } from '../../../src/server/http/routes.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import type { ListenerContext } from '../../../src/server/listener.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
@@ -112,7 +112,7 @@ const WORDS = [
     ']]>',
     '<script>',
   ],
-  ...TABLE.map(({ path }) => path),
+  ...ROUTES.map(({ path }) => path),
 ]
 const HEADERS = [
   'content-type',
@@ -126,7 +126,7 @@ const HEADERS = [
   'accept',
 ]
 
-/** Small, quick, and the same every time. */
+/** A small, fast random generator with a seed. */
 function chance(seed: number): (below: number) => number {
   let state = seed >>> 0 || 1
   return below => {
@@ -180,17 +180,17 @@ function mutate(dice: (below: number) => number): Input {
   return input
 }
 
-test(`${INPUTS} mutated requests: each has a coded answer, none a mistake of ours, and nothing is reached that nobody sent`, async () => {
+test(`${INPUTS} mutated requests get coded answers, cause no internal error, and reach no JavaScript objects`, async () => {
   const before = Object.getOwnPropertyNames(Object.prototype).sort()
   const clock = new ManualClock()
   const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
-  const desk = await GuardedLessor.open({ lessor, clock, operator: OPERATOR })
+  const guarded = await GuardedLessor.open({ lessor, clock, operator: OPERATOR })
   const mistakes: string[] = []
   const log = { debug() {}, info() {}, warn() {}, error: (facts: object) => mistakes.push(JSON.stringify(facts)) }
   const closing = new AbortController()
   setMaxListeners(0, closing.signal)
   const context: ListenerContext = {
-    desk,
+    guarded,
     clock,
     limits: DEFAULT_LIMITS,
     log,
@@ -198,7 +198,7 @@ test(`${INPUTS} mutated requests: each has a coded answer, none a mistake of our
     closing: closing.signal,
     connections: () => 1,
   }
-  const handler = new Handler(context)
+  const handler = new HttpHandler(context)
   const dice = chance(Number(process.env.SEED ?? 20_261_115))
   const statuses = new Map<number, number>()
   for (let done = 0; done < INPUTS; done += BATCH) {
@@ -209,7 +209,7 @@ test(`${INPUTS} mutated requests: each has a coded answer, none a mistake of our
     for (let i = 0; i < BATCH; i++) {
       const input = mutate(dice)
       asked.push(
-        handler.answer(asking(input, left.signal, connection)).then(answer => {
+        handler.handle(asking(input, left.signal, connection)).then(answer => {
           statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1)
           judge(input, answer)
         }),
@@ -217,17 +217,17 @@ test(`${INPUTS} mutated requests: each has a coded answer, none a mistake of our
     }
     await turn()
     await turn()
-    left.abort(new Failure('UNAVAILABLE', 'whoever asked has gone'))
+    left.abort(new HttpFailure('UNAVAILABLE', 'the client has disconnected'))
     await Promise.all(asked)
-    // Leases must not pile up for ever: their time passes.
+    // Time passes, so that leases lapse and do not pile up.
     if (done % (BATCH * 10) === 0) await clock.advance(3_600_000)
   }
   expect(mistakes).toEqual([])
   expect(Object.getOwnPropertyNames(Object.prototype).sort()).toEqual(before)
-  // It was not all refused at the door: every kind of answer has been seen.
+  // Not everything was refused by the first check: every kind of answer has been seen.
   for (const status of [200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 415, 421])
     expect([status, statuses.get(status) ?? 0]).toEqual([status, expect.toSatisfy((count: number) => count > 0)])
-  await desk[Symbol.asyncDispose]()
+  await guarded[Symbol.asyncDispose]()
   await lessor[Symbol.asyncDispose]()
 }, 300_000)
 
@@ -238,7 +238,7 @@ function asking({ method, target, headers, body }: Input, gone: AbortSignal, con
     header: name => headers[name],
     hasBody: body !== undefined && body !== '',
     body: async most => {
-      if (Buffer.byteLength(body!) > most) throw new Failure('TOO_LARGE', 'too large')
+      if (Buffer.byteLength(body!) > most) throw new HttpFailure('TOO_LARGE', 'too large')
       return body!
     },
     gone: () => gone,
@@ -246,18 +246,18 @@ function asking({ method, target, headers, body }: Input, gone: AbortSignal, con
   }
 }
 
-function judge(input: Input, { status, code, headers = {}, body }: HttpAnswer): void {
-  const shown = () => JSON.stringify({ input, status, code, body: String(body).slice(0, 200) })
-  if (status === 500) throw new Error(`a mistake of ours: ${shown()}`)
+function judge(input: Input, { status, code, headers = {}, body }: HttpResponse): void {
+  const described = () => JSON.stringify({ input, status, code, body: String(body).slice(0, 200) })
+  if (status === 500) throw new Error(`an internal error: ${described()}`)
   if (status >= 400) {
     const { error } = JSON.parse(body as string)
-    if (error.code !== code || typeof error.message !== 'string' || error.message === '') throw new Error(`no coded answer: ${shown()}`)
+    if (error.code !== code || typeof error.message !== 'string' || error.message === '') throw new Error(`no coded answer: ${described()}`)
   }
-  for (const value of Object.values(headers)) if (/[\r\n\0]/.test(value)) throw new Error(`a header that could be two: ${shown()}`)
+  for (const value of Object.values(headers)) if (/[\r\n\0]/.test(value)) throw new Error(`a header that could be two: ${described()}`)
   if (typeof body === 'object' && !(body instanceof Uint8Array)) void body[Symbol.asyncIterator]().return?.()
 }
 
-test('mutated bytes on real connections: an answer or a closed connection, and the next one is served', async () => {
+test('mutated bytes on real connections get an answer or a closed connection, and the next connection is served', async () => {
   await using here = await world()
   const dice = chance(7)
   const texts = CORPUS.map(({ method, target, headers, body = '' }) => {
@@ -271,7 +271,7 @@ test('mutated bytes on real connections: an answer or a closed connection, and t
       socket.on('data', () => {})
       socket.on('close', () => resolve())
       socket.write(Buffer.from(mutated(texts[dice(texts.length)]!, dice), 'latin1'))
-      // Half of them hang up, half are cut off in the middle.
+      // Half of the clients hang up, half are cut off in the middle.
       if (dice(2) === 0) socket.end()
       else setImmediate(() => setImmediate(() => socket.destroy()))
     })

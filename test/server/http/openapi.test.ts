@@ -1,16 +1,17 @@
-/** The document of the server, held against what it answers: whatever is said of a status, a type or a field is so, and nothing else is. */
+/** Compares the OpenAPI document with real responses: every status, type and field is as documented, and nothing is undocumented. */
 import { Compile } from 'typebox/compile'
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
-import { Router, TABLE } from '../../../src/server/http/router.ts'
+import { Router } from '../../../src/server/http/router.ts'
+import { ROUTES } from '../../../src/server/http/routes.ts'
 import { type Reply, type World, world } from '../../support/http-world.ts'
 
 // biome-ignore lint/suspicious/noExplicitAny: the document is data
 type Json = any
 
-const router = new Router(TABLE)
+const router = new Router(ROUTES)
 
-/** Objects that are not said to be open have no fields but those described. */
+/** Closes objects that are not declared open, so that undocumented fields are found. */
 function closed(schema: Json): Json {
   if (Array.isArray(schema)) return schema.map(closed)
   if (typeof schema !== 'object' || schema === null) return schema
@@ -40,7 +41,7 @@ class Described {
     return [...Compile(closed($ref === undefined ? schema : this.doc.components.schemas[$ref.split('/').at(-1)])).Errors(value)]
   }
 
-  /** Asks, and throws where the document says otherwise, of the question or of the answer. */
+  /** Sends a request, and throws if the request or its response differs from the document. */
   async ask(status: number, method: string, path: string, body?: object): Promise<Reply> {
     const [target, query = ''] = path.split('?')
     const match = router.find(method, target!)
@@ -66,7 +67,7 @@ class Described {
   }
 }
 
-test('every route answers as the document says, field by field, and everything that the document promises is answered', async () => {
+test('every route answers as documented, field by field, and every documented response occurs', async () => {
   await using here = await world()
   const api = await Described.open(here)
   const acquire = (more: object) => ({ resources: ['api/a'], holder: 'ann', ttl: '1m', ...more })
@@ -80,7 +81,7 @@ test('every route answers as the document says, field by field, and everything t
   const { json: plain } = await api.ask(201, 'POST', '/v1/leases', acquire({ resources: [], parent: ann.lease }))
   await api.ask(409, 'POST', '/v1/leases', acquire({ holder: 'bob' }))
   const waiting = api.ask(201, 'POST', '/v1/leases', acquire({ holder: 'bob', wait: '5m', priority: 3, mode: 'shared' }))
-  while (here.server.desk.waiting === 0) await turn()
+  while (here.server.guarded.waiting === 0) await turn()
   await api.ask(200, 'GET', `/v1/leases/${ann.lease}`)
   await api.ask(200, 'GET', `/v1/leases/${plain.lease}?consistent=true`)
   await api.ask(200, 'GET', '/v1/leases?prefix=api&holder=bob&limit=1')
@@ -109,10 +110,10 @@ test('every route answers as the document says, field by field, and everything t
   await api.ask(204, 'DELETE', `/v1/leases/${bob.lease}?op=x`)
   await api.ask(200, 'GET', '/v1/history/api/a')
   await api.ask(201, 'POST', '/v1/leases', acquire({ resources: ['api/d'] }))
-  const vain = api.ask(408, 'POST', '/v1/leases', acquire({ resources: ['api/d'], holder: 'eve', wait: 500 }))
-  while (here.server.desk.waiting === 0) await turn()
+  const timedOut = api.ask(408, 'POST', '/v1/leases', acquire({ resources: ['api/d'], holder: 'eve', wait: 500 }))
+  while (here.server.guarded.waiting === 0) await turn()
   await here.clock.advance(500)
-  await vain
+  await timedOut
 
   await api.ask(200, 'PUT', '/v1/policies/api', { capacity: 3, ttlMax: '2h', queue: 'fit', grace: '1s' })
   await api.ask(200, 'GET', '/v1/policies')
@@ -177,7 +178,7 @@ test('every route answers as the document says, field by field, and everything t
   expect(promised.filter(answer => !api.seen.has(answer))).toEqual([])
 })
 
-test('what comes of a crowd is described as well: suspects, suppressed and preserved services', async () => {
+test('responses about many instances are documented as well: suspects, suppressed and preserved services', async () => {
   await using here = await world()
   const api = await Described.open(here)
   for (let i = 0; i < 6; i++) await api.ask(201, 'PUT', `/v1/services/s/${i}`, { address: 'http://127.0.0.1:1', ttl: '10s' })

@@ -3,21 +3,22 @@ import { Compile } from 'typebox/compile'
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { openApi } from '../../../src/server/http/openapi.ts'
-import { Router, TABLE } from '../../../src/server/http/router.ts'
+import { Router } from '../../../src/server/http/router.ts'
+import { ROUTES } from '../../../src/server/http/routes.ts'
 import { type Reply, type World, world } from '../../support/http-world.ts'
 
-const router = new Router(TABLE)
+const router = new Router(ROUTES)
 
-/** Asks, and holds every good answer against the schema that its route promises. */
+/** Sends a request, and checks every successful response against the schema of its route. */
 async function ask(here: World, method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Reply> {
   const reply = await here.ask(method, path, body, headers)
   const match = router.find(method, path.split('?')[0]!)
   if (reply.status >= 400) {
     expect(reply.json.error).toMatchObject({ code: expect.stringMatching(/^[A-Z_]+$/), message: expect.stringMatching(/.{10}/) })
     expect(reply.headers['content-type']).toBe('application/json')
-  } else if (match !== undefined && 'route' in match && match.route.answer !== undefined) {
+  } else if (match !== undefined && 'route' in match && match.route.response !== undefined) {
     expect(reply.status).toBe(match.route.status ?? 200)
-    expect(Compile(match.route.answer).Errors(reply.json)).toEqual([])
+    expect(Compile(match.route.response).Errors(reply.json)).toEqual([])
   }
   expect(reply.headers['x-content-type-options']).toBe('nosniff')
   expect(Object.keys(reply.headers).filter(name => name.startsWith('access-control'))).toEqual([])
@@ -27,7 +28,7 @@ async function ask(here: World, method: string, path: string, body?: unknown, he
 const acquire = (here: World, holder: string, resources: readonly string[], more: object = {}) =>
   ask(here, 'POST', '/v1/leases', { resources, holder, ttl: '30s', ...more })
 
-test('a lease is acquired, shown, renewed, refused to others, released once, and remembered', async () => {
+test('a lease is acquired, shown, renewed, refused to other holders, released once, and kept in the history', async () => {
   await using here = await world()
   const { json: lease, status, headers } = await acquire(here, 'ann', ['jobs/nightly', 'jobs/b'], { labels: { zone: 'x' } })
   expect(status).toBe(201)
@@ -65,45 +66,45 @@ test('a lease is acquired, shown, renewed, refused to others, released once, and
   expect((await ask(here, 'GET', '/v1/history/jobs/nightly')).json.history).toMatchObject([{ holder: 'ann', cause: 'released' }])
 })
 
-test('those who wait are granted in turn, or told that they waited in vain', async () => {
+test('waiters are granted in turn, or get TIMEOUT', async () => {
   await using here = await world()
   const { json: first } = await acquire(here, 'ann', ['a'], { ttl: '10m' })
   await ask(here, 'POST', `/v1/leases/${first.lease}/renew`)
-  const vain = acquire(here, 'eve', ['a'], { wait: 500 })
-  await until(() => here.server.desk.waiting === 1)
+  const timedOut = acquire(here, 'eve', ['a'], { wait: 500 })
+  await until(() => here.server.guarded.waiting === 1)
   await here.clock.advance(600)
-  expect(await vain).toMatchObject({ status: 408, json: { error: { code: 'TIMEOUT' } } })
+  expect(await timedOut).toMatchObject({ status: 408, json: { error: { code: 'TIMEOUT' } } })
   const granted = acquire(here, 'bob', ['a'], { wait: '5m' })
-  await until(() => here.server.desk.waiting === 1)
+  await until(() => here.server.guarded.waiting === 1)
   expect((await ask(here, 'GET', '/v1/resources/a')).json.queue).toMatchObject([{ holder: 'bob', position: 0 }])
   await ask(here, 'DELETE', `/v1/leases/${first.lease}`)
   expect(await granted).toMatchObject({ status: 201, json: { holder: 'bob', waited: true } })
 })
 
-test('a place in the queue goes with the connection that waits for it', async () => {
+test('a waiter loses its place when its connection closes', async () => {
   await using here = await world()
   await acquire(here, 'ann', ['a'])
   const body = JSON.stringify({ resources: ['a'], holder: 'bob', wait: '5m' })
   const waiting = request({ port: here.port, method: 'POST', path: '/v1/leases', headers: { 'content-type': 'application/json' } })
   waiting.on('error', () => {})
   waiting.end(body)
-  await until(() => here.server.desk.waiting === 1)
+  await until(() => here.server.guarded.waiting === 1)
   waiting.destroy()
-  // Half a connection closed is all that can be seen of it; what is sent twice cannot be sent to nobody.
+  // The server sees only that the sending side is closed. It probes the client, and the second probe fails.
   await until(async () => {
     await here.clock.advance(100)
-    return here.server.desk.waiting === 0
+    return here.server.guarded.waiting === 0
   })
   await until(async () => (await ask(here, 'GET', '/v1/resources/a')).json.queue.length === 0)
 })
 
-test('an op makes a repeated request one request: same effect, same answer, also when it was refused', async () => {
+test('a request that is repeated with its op has one effect and one answer, even if it was refused', async () => {
   await using here = await world()
   const { json: first, text } = await acquire(here, 'ann', ['a'], { op: 'x1' })
   expect((await acquire(here, 'ann', ['a'], { op: 'x1' })).text).toBe(text)
   const held = await acquire(here, 'bob', ['a'], { op: 'x2' })
   expect(held.status).toBe(409)
-  // One op for two kinds of question is two operations.
+  // One op for two kinds of requests is two operations.
   expect((await ask(here, 'DELETE', `/v1/leases/${first.lease}?op=x1`)).status).toBe(204)
   expect((await ask(here, 'DELETE', `/v1/leases/${first.lease}?op=x1`)).status).toBe(204)
   expect((await acquire(here, 'bob', ['a'], { op: 'x2' })).json.error).toMatchObject({ code: 'HELD', holder: 'ann' })
@@ -124,7 +125,7 @@ test('names are the rest of the path, decoded exactly once', async () => {
     expect((await ask(here, 'GET', `/v1/resources/${bad}`)).json.error.code, bad).toBe('INVALID')
 })
 
-test('what only looks like a field said twice is taken as it is', async () => {
+test('a text that only looks like a repeated field is accepted', async () => {
   await using here = await world()
   for (const said of ['a":1,"a":2', '\\', '\\":', '":"', '', ' : ', '"', '{"a":1,"a":2}']) {
     const { json, status } = await acquire(here, 'ann', ['a'], { labels: { a: said, [said]: 'b', c: ':' } })
@@ -134,14 +135,14 @@ test('what only looks like a field said twice is taken as it is', async () => {
   }
 })
 
-test('operators break, recall, revoke and transfer, and the audit names them', async () => {
+test('break, recall, revoke and transfer work, and the audit names the operator', async () => {
   await using here = await world()
   const { json: a } = await acquire(here, 'ann', ['a'])
   const { json: b } = await acquire(here, 'ann', ['b'])
   await acquire(here, 'ann', ['c'])
   expect((await ask(here, 'POST', '/v1/recall', { resource: 'a' })).status).toBe(200)
   expect((await ask(here, 'POST', '/v1/break', { resource: 'a', after: '10s', by: 'ops' })).status).toBe(200)
-  expect((await ask(here, 'POST', '/v1/break', { resource: 'nobody' })).status).toBe(404)
+  expect((await ask(here, 'POST', '/v1/break', { resource: 'free' })).status).toBe(404)
   const { json: moved } = await ask(here, 'POST', '/v1/transfer', { lease: b.lease, to: 'bob', stopped: true })
   expect((await ask(here, 'GET', '/v1/resources/b')).json.grants).toMatchObject([{ holder: 'bob', lease: moved.lease }])
   expect((await ask(here, 'POST', '/v1/revoke', { lease: a.lease, prefix: 'c' })).json.error.code).toBe('INVALID')
@@ -151,7 +152,7 @@ test('operators break, recall, revoke and transfer, and the audit names them', a
   expect(here.audited.map(({ command }) => command.kind)).toEqual(['break', 'break', 'transfer', 'revoke', 'revoke'])
 })
 
-test('policies, entries and fences', async () => {
+test('policies, entries and fences are set, read and deleted', async () => {
   await using here = await world()
   expect((await ask(here, 'PUT', '/v1/policies/gpu/', { capacity: 2, ttlMax: '5m' })).json).toMatchObject({
     prefix: 'gpu',
@@ -177,7 +178,7 @@ test('policies, entries and fences', async () => {
   expect((await fence(lease.token)).json.error).toMatchObject({ code: 'STALE', highest: newer.token })
 })
 
-test('a key is created, told once, listed without its secret, needed from then on, and revoked', async () => {
+test('a key is created, shown once, listed without its secret, required from then on, and revoked', async () => {
   await using here = await world()
   const { json: created } = await ask(here, 'POST', '/v1/keys', { name: 'root', allow: [{ verb: 'admin', prefix: '' }] })
   expect(created.key).toMatch(/^lh_[\w-]{43}$/)
@@ -195,7 +196,7 @@ test('a key is created, told once, listed without its secret, needed from then o
   expect((await ask(here, 'GET', '/v1/keys', undefined, bearer)).json.keys).toHaveLength(1)
 })
 
-test('reads are as new as they are asked to be', async () => {
+test('a read is at least as new as its revision header', async () => {
   await using here = await world()
   const { json } = await acquire(here, 'ann', ['a'])
   expect((await ask(here, 'GET', '/v1/resources/a?consistent=true')).json.revision).toBe(json.revision)
@@ -205,7 +206,7 @@ test('reads are as new as they are asked to be', async () => {
   expect((await seen('soon')).status).toBe(400)
 })
 
-test('what is wrong is said by name', async () => {
+test('an error names the wrong field', async () => {
   await using here = await world()
   const wrong = async (body: unknown) => (await ask(here, 'POST', '/v1/leases', body)).json.error.message
   expect(await wrong({ resources: ['a'] })).toBe('the body: holder is missing')
@@ -216,7 +217,7 @@ test('what is wrong is said by name', async () => {
   expect(await wrong({ resources: ['a'], holder: 'x', entries: [{ key: 'a', value: 'b', c: 1 }] })).toContain('entries.0.c')
   expect(await wrong('[]')).toContain('must be object')
   expect(await wrong('{"resources":["a"],"holder":"x","ttl":9007199254740993}')).toContain('ttl must be')
-  expect((await ask(here, 'GET', '/v1/resources?colour=1')).json.error.message).toContain('there are prefix, consistent, limit')
+  expect((await ask(here, 'GET', '/v1/resources?colour=1')).json.error.message).toContain('The parameters are prefix, consistent, limit')
   expect((await ask(here, 'GET', '/v1/resources?prefix=a&prefix=b')).json.error.message).toContain('twice')
   expect((await ask(here, 'GET', '/v1/leases/abc')).status).toBe(400)
   for (const prefix of ['/a', 'a//b', 'a/../b'])
@@ -226,10 +227,10 @@ test('what is wrong is said by name', async () => {
     expect((await ask(here, 'GET', path)).json.error.code, path).toBe('INVALID')
   expect((await ask(here, 'GET', '/v1/nothing')).status).toBe(404)
   expect(await ask(here, 'PATCH', '/v1/leases')).toMatchObject({ status: 405, headers: { allow: 'POST, GET' } })
-  expect((await ask(here, 'DELETE', '/v1/leases/1', { resource: 'a' })).json.error.message).toContain('nothing to say in a body')
+  expect((await ask(here, 'DELETE', '/v1/leases/1', { resource: 'a' })).json.error.message).toContain('takes no body')
 })
 
-test('it is healthy while it lives, and ready while its log can be read to the end', async () => {
+test('the server is healthy while it runs, and ready while the log can be read to its end', async () => {
   await using here = await world()
   expect((await ask(here, 'GET', '/healthz')).json).toEqual({ ok: true })
   expect((await ask(here, 'GET', '/readyz')).json).toEqual({ ok: true })
@@ -238,7 +239,7 @@ test('it is healthy while it lives, and ready while its log can be read to the e
   expect((await ask(here, 'GET', '/readyz')).status).toBe(503)
 })
 
-test('metrics count what happened, by words of ours alone', async () => {
+test('metrics count requests and events, and labels contain no client text', async () => {
   await using here = await world()
   const { json } = await acquire(here, 'ann-with-a-name', ['secret/resource'])
   await acquire(here, 'bob', ['secret/resource'])
@@ -263,25 +264,25 @@ test('metrics count what happened, by words of ours alone', async () => {
   expect(text).not.toMatch(/ann-with|secret\/resource|no\/such/)
 })
 
-test('everything that can be asked is described', async () => {
+test('every route is documented', async () => {
   await using here = await world()
   const { json } = await here.ask('GET', '/openapi.json')
-  expect(json).toEqual(JSON.parse(JSON.stringify(openApi(TABLE))))
+  expect(json).toEqual(JSON.parse(JSON.stringify(openApi(ROUTES))))
   expect(json.openapi).toBe('3.1.0')
   const ids = new Set<string>()
-  for (const { method, path, body, query } of TABLE) {
+  for (const { method, path, body, query } of ROUTES) {
     const found = json.paths[path][method.toLowerCase()]
     ids.add(found.operationId)
-    // Envoy adds fields to its questions as it grows: the one schema that is not ours is open.
+    // Newer versions of Envoy add fields to their requests: the one schema that is not ours is open.
     const closed = path.startsWith('/v3/')
     if (body !== undefined) expect(found.requestBody.content['application/json'].schema.additionalProperties).toBe(closed)
     for (const name of Object.keys(query?.properties ?? {}))
       expect(found.parameters.map((given: { name: string }) => given.name)).toContain(name)
   }
-  expect(ids.size).toBe(TABLE.length)
+  expect(ids.size).toBe(ROUTES.length)
 })
 
-/** Something on another thread of things has happened; bounded by the test's own time. */
+/** Waits for something that happens concurrently, bounded by the timeout of the test. */
 async function until(is: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await is())) await turn()
 }

@@ -5,12 +5,12 @@ import { turn } from '../../../src/clock.ts'
 import { VERBS, type Verb } from '../../../src/kernel/command.ts'
 import { VALUE_BYTES } from '../../../src/kernel/name.ts'
 import { OriginCheck } from '../../../src/server/http/origin-check.ts'
-import { TABLE } from '../../../src/server/http/router.ts'
+import { ROUTES } from '../../../src/server/http/routes.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { auditTo, clean, serverLog } from '../../../src/server/log.ts'
 import { type Reply, type World, world } from '../../support/http-world.ts'
 
-/** A path of each route that could be asked, and a body that has its form. */
+/** A valid path and a valid body for each route. */
 const BODIES: Readonly<Record<string, object>> = {
   'POST /v1/leases': { resources: ['mine/a'], holder: 'ann' },
   'POST /v1/leases/renew': { leases: [1] },
@@ -29,18 +29,18 @@ const BODIES: Readonly<Record<string, object>> = {
 
 function walk(here: World, headers: Record<string, string> = {}): Promise<readonly (readonly [string, Reply])[]> {
   return Promise.all(
-    TABLE.map(async ({ method, path, body }) => {
+    ROUTES.map(async ({ method, path, body }) => {
       const name = `${method} ${path}`
-      const said = body === undefined ? undefined : (BODIES[name] ?? {})
-      return [name, await here.ask(method, path.replace('{id}', '1').replace(/\{\w+\}/, 'mine/a'), said, headers)] as const
+      const sentBody = body === undefined ? undefined : (BODIES[name] ?? {})
+      return [name, await here.ask(method, path.replace('{id}', '1').replace(/\{\w+\}/, 'mine/a'), sentBody, headers)] as const
     }),
   )
 }
 
 const OPEN = ['GET /healthz', 'GET /readyz', 'GET /openapi.json', 'GET /', 'GET /page.js', 'GET /page.css', 'GET /page.svg']
 
-describe('who asks', () => {
-  test('once there is a key, everything but what tells nothing needs one, and says so in the same words', async () => {
+describe('authentication and authorization', () => {
+  test('once a key exists, every route needs one unless it is open, and all refuse with the same error', async () => {
     await using here = await world()
     await here.key('root', [{ verb: 'admin', prefix: '' }])
     for (const headers of [
@@ -59,7 +59,7 @@ describe('who asks', () => {
     }
   })
 
-  test.each(VERBS.map(verb => [verb]))('a key that may %s elsewhere sees and changes nothing here', async (verb: Verb) => {
+  test.each(VERBS.map(verb => [verb]))('a key that may %s other names sees and changes nothing here', async (verb: Verb) => {
     await using here = await world()
     await here.key('root', [{ verb: 'admin', prefix: '' }])
     const secret = await here.key('foreign', [{ verb, prefix: 'elsewhere' }])
@@ -139,7 +139,7 @@ describe('who asks', () => {
       expect((await here.ask('POST', '/v1/read', { query: { kind, prefix: '' } }, bearer)).json.value ?? []).toEqual([])
     for (const kind of ['resource', 'history'])
       expect((await here.ask('POST', '/v1/read', { query: { kind, resource: 'mine/a' } }, bearer)).status).toBe(403)
-    // Nothing has changed by any of it, but for what the key may do with its own.
+    // None of it has changed anything, except what the key may do with its own leases.
     const after = await lessor.read({ kind: 'resource', resource: 'mine/a' })
     expect(after.value.grants.map(grant => [grant.lease, grant.status])).toEqual([[id, 'live']])
     expect(after.value.queue.map(({ lease }) => lease)).toEqual([waiter.lease])
@@ -147,7 +147,7 @@ describe('who asks', () => {
     expect(after.revision).toBe(revision)
   })
 
-  test('a key in a URL is refused with advice and never repeated', async () => {
+  test('a key in a URL is refused with advice, and the response does not repeat it', async () => {
     await using here = await world()
     const canary = `lh_${'k'.repeat(43)}`
     for (const path of [
@@ -164,7 +164,7 @@ describe('who asks', () => {
     }
   })
 
-  test('a secret is in no log, no metric and no answer; what operators do is', async () => {
+  test('a secret appears in no log, metric or response, and operator actions appear in the log', async () => {
     const lines: string[] = []
     const to = new Writable({
       write(chunk, _, done) {
@@ -198,9 +198,9 @@ describe('who asks', () => {
   })
 })
 
-describe('who is asked', () => {
-  test('a name that is not ours is 421 on every route, with or without keys', async () => {
-    await using here = await world({ door: { hosts: ['leases.example'] } })
+describe('host and origin', () => {
+  test('an unknown host name gets 421 on every route, with or without keys', async () => {
+    await using here = await world({ httpOptions: { hosts: ['leases.example'] } })
     for (const host of [
       'evil.example',
       'evil.example:80',
@@ -225,20 +225,20 @@ describe('who is asked', () => {
     ).toContain('200')
   })
 
-  test('a listener on [::] is called by its IPv4 address, and by its IPv6 address in every form', () => {
-    const guard = new OriginCheck()
+  test('a listener on [::] is reached by its IPv4 address, and by every form of its IPv6 address', () => {
+    const originCheck = new OriginCheck()
     const check = (host: string, local: string) => {
-      const ask = { method: 'GET', target: '/', hasBody: false, connection: {}, local, header: () => undefined }
-      return guard.check({ ...ask, body: () => Promise.resolve(''), gone: () => new AbortController().signal }, host, '/')
+      const ask = { method: 'GET', target: '/', hasBody: false, connection: {}, localAddress: local, header: () => undefined }
+      return originCheck.check({ ...ask, body: () => Promise.resolve(''), gone: () => new AbortController().signal }, host, '/')
     }
     const mapped = '::ffff:192.0.2.7'
     for (const host of ['192.0.2.7', '192.0.2.7:7420', '[::ffff:192.0.2.7]:7420', '[::ffff:c000:207]']) check(host, mapped)
     for (const host of ['[2001:db8::7]:7420', '[2001:DB8:0::7]']) check(host, '2001:db8::7')
     for (const host of ['192.0.2.8', '192.0.2.7.example', '[::ffff:192.0.2.8]', '[2001:db8::7]', '[::]', '[::ffff:1.2.3]'])
-      expect(() => check(host, mapped), host).toThrow('this server is not called')
+      expect(() => check(host, mapped), host).toThrow('this server is not known as')
   })
 
-  test('a page of another site reaches nothing', async () => {
+  test('a page of another site is refused', async () => {
     await using here = await world()
     const own = `http://127.0.0.1:${here.port}`
     for (const headers of [
@@ -251,9 +251,9 @@ describe('who is asked', () => {
       { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors', 'sec-fetch-dest': 'script' },
       { 'sec-fetch-site': 'cross-site', accept: 'text/event-stream' },
     ] as Record<string, string>[])
-      for (const [name, { status, headers: said }] of await walk(here, headers)) {
+      for (const [name, { status, headers: received }] of await walk(here, headers)) {
         expect([name, headers, status]).toEqual([name, headers, 403])
-        expect(Object.keys(said).filter(header => header.startsWith('access-control'))).toEqual([])
+        expect(Object.keys(received).filter(header => header.startsWith('access-control'))).toEqual([])
       }
     const ok = await here.ask('GET', '/v1/leases', undefined, { origin: own, 'sec-fetch-site': 'same-origin' })
     expect(ok.status).toBe(200)
@@ -265,7 +265,7 @@ describe('who is asked', () => {
     expect((await here.lessor.read({ kind: 'summary' })).value.leases).toBe(0)
   })
 
-  test('what a form can send changes nothing', async () => {
+  test('a request that an HTML form can send changes nothing', async () => {
     await using here = await world()
     const body = JSON.stringify({ resources: ['a'], holder: 'x' })
     for (const type of [
@@ -276,7 +276,7 @@ describe('who is asked', () => {
       'text/plain; application/json',
       '',
     ])
-      for (const { method, path } of TABLE.filter(route => route.method !== 'GET')) {
+      for (const { method, path } of ROUTES.filter(route => route.method !== 'GET')) {
         const target = path.replace('{id}', '1').replace(/\{\w+\}/, 'a')
         expect([path, type, (await here.ask(method, target, body, { 'content-type': type })).status]).toEqual([path, type, 415])
       }
@@ -284,7 +284,7 @@ describe('who is asked', () => {
     expect((await here.ask('POST', '/v1/leases', body, { 'content-type': 'application/json; charset=utf-8' })).status).toBe(201)
   })
 
-  test('every answer says what it is, and the page allows no script but its own', async () => {
+  test('every response has its security headers, and the page allows only its own script', async () => {
     await using here = await world()
     for (const [name, { headers, status }] of await walk(here)) {
       expect([name, headers['x-content-type-options']]).toEqual([name, 'nosniff'])
@@ -302,7 +302,7 @@ describe('who is asked', () => {
 })
 
 describe('bad input', () => {
-  test('a body that is too large or too deep is refused while it is read', async () => {
+  test('a body that is too large or too deeply nested is refused while it is read', async () => {
     await using here = await world()
     const large = await here.ask('POST', '/v1/leases', `{"holder":"${'x'.repeat(70_000)}"}`)
     expect([large.status, large.json.error.code, large.json.error.limit]).toEqual([413, 'TOO_LARGE', 65_536])
@@ -310,7 +310,7 @@ describe('bad input', () => {
       here.ask('POST', '/v1/propose', `{"proposals":[{"command":${'['.repeat(levels)}${']'.repeat(levels)}}]}`)
     expect((await deep(14)).status).toBe(413)
     expect((await deep(13)).status).toBe(200)
-    // Announced small, sent without an end: cut off after what a polite farewell takes.
+    // An endless body without a length: the client is disconnected after the discarded bytes.
     const socket = connect(here.port, '127.0.0.1')
     socket.on('error', () => {})
     socket.write('POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n')
@@ -327,7 +327,7 @@ describe('bad input', () => {
     expect(answer).toContain('413')
   })
 
-  test('names that reach into objects are refused wherever they stand, and nothing is reached', async () => {
+  test('names of built-in JavaScript properties are refused everywhere, and reach nothing', async () => {
     await using here = await world()
     const before = Object.getOwnPropertyNames(Object.prototype).sort()
     for (const name of ['__proto__', 'constructor', 'prototype', '\\u005f_proto__'])
@@ -346,7 +346,7 @@ describe('bad input', () => {
     expect(({} as { polluted?: number }).polluted).toBeUndefined()
   })
 
-  test('what could be read in two ways is not read at all', async () => {
+  test('ambiguous requests are refused', async () => {
     await using here = await world()
     const head = 'POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n'
     const body = '{"resources":["smuggled"],"holder":"x"}'
@@ -383,7 +383,7 @@ describe('bad input', () => {
     expect((await here.lessor.read({ kind: 'summary' })).value.leases).toBe(0)
   })
 
-  test('slow headers and slow bodies come to an end, and others are served meanwhile', async () => {
+  test('slow headers and slow bodies time out, and other clients are served meanwhile', async () => {
     await using here = await world({ limits: { ...DEFAULT_LIMITS, headerTime: 300, bodyTime: 300 } })
     const slow = Array.from({ length: 50 }, (_, i) =>
       raw(
@@ -404,7 +404,7 @@ describe('bad input', () => {
 })
 
 describe('limits', () => {
-  test('a key that asks too often is told when to come back, renews and releases all the same, and others are unharmed', async () => {
+  test('a key above its rate gets Retry-After, may still renew and release, and does not affect other keys', async () => {
     await using here = await world({ limits: { ...DEFAULT_LIMITS, rate: 5 } })
     const mine = { authorization: `Bearer ${await here.key('mine', [{ verb: 'admin', prefix: '' }])}` }
     const theirs = { authorization: `Bearer ${await here.key('theirs', [{ verb: 'read', prefix: '' }])}` }
@@ -419,7 +419,7 @@ describe('limits', () => {
     expect((await here.ask('GET', '/v1/leases', undefined, mine)).status).toBe(200)
   })
 
-  test('one more than is allowed is refused by a code: names, values, renewals, wants', async () => {
+  test('one more than the limit is refused with a code: names, values, renewals, resources', async () => {
     await using here = await world()
     const lease = (await here.ask('POST', '/v1/leases', { resources: ['a'], holder: 'ann' })).json.lease
     const asked: readonly (readonly [string, string, object, string])[] = [
@@ -441,7 +441,7 @@ describe('limits', () => {
   })
 })
 
-/** What comes back until the server closes the connection. */
+/** Everything that the server sends until it closes the connection. */
 function raw(here: World, text: string): Promise<string> {
   return new Promise(resolve => {
     const socket: Socket = connect(here.port, '127.0.0.1')
@@ -450,7 +450,7 @@ function raw(here: World, text: string): Promise<string> {
     socket.on('error', () => {})
     socket.on('close', () => resolve(answer))
     socket.write(text)
-    // A pipeline without an end is one of the tests: whoever waits for more is told that there is none.
+    // One test sends an endless pipeline: end it, so that the server closes the connection.
     if (text.endsWith('\r\n\r\n') || text.endsWith('}')) socket.end()
   })
 }

@@ -4,13 +4,13 @@ import { LeaseError } from '../../../src/errors.ts'
 import { anonymousCaller } from '../../../src/server/access-control.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { limitsFrom } from '../../../src/server/limits.ts'
-import { heartbeat } from '../../../src/server/registry/registering.ts'
+import { heartbeat } from '../../../src/server/registry/registration-requests.ts'
 import { serve } from '../../../src/server/serve.ts'
 import { ask, type World, world } from '../../support/http-world.ts'
 
 const planner = { address: 'http://10.0.0.7:8080', capabilities: ['plan'], tags: ['blue'], zone: 'eu/fra', ttl: '10s' }
 
-/** What the catalog has heard of by now. */
+/** Waits until the catalog has this state. */
 async function settled(): Promise<void> {
   for (let i = 0; i < 5; i++) await turn()
 }
@@ -21,7 +21,7 @@ async function names(here: World, path: string): Promise<string[]> {
   return json.instances.map(({ instance }: { instance: string }) => instance)
 }
 
-test('an agent registers, is listed while it beats, is suspect when it falls silent, and is gone after its grace', async () => {
+test('an instance is listed while it sends heartbeats, suspect when they stop, and gone after its grace', async () => {
   await using here = await world()
   const made = await here.ask('PUT', '/v1/services/planner/a', planner)
   expect(made.status).toBe(201)
@@ -40,7 +40,7 @@ test('an agent registers, is listed while it beats, is suspect when it falls sil
   expect(late).toMatchObject({ status: 410, json: { error: { code: 'GONE', service: 'planner', instance: 'a' } } })
 })
 
-test('registering again changes what it says and keeps its lease; another ttl makes a new one', async () => {
+test('a repeated registration changes the entry and keeps the lease; another ttl creates a new lease', async () => {
   await using here = await world()
   const first = await here.ask('PUT', '/v1/services/planner/a', planner)
   const second = await here.ask('PUT', '/v1/services/planner/a', { ...planner, tags: ['green'], load: 3 })
@@ -53,7 +53,7 @@ test('registering again changes what it says and keeps its lease; another ttl ma
   expect((await here.ask('GET', `/v1/leases/${first.json.lease}`)).status).toBe(410)
 })
 
-test('a heartbeat writes its status and load only when they changed', async () => {
+test('a heartbeat writes status and load only if they changed', async () => {
   await using here = await world()
   await here.ask('PUT', '/v1/services/planner/a', planner)
   const beat = (body: object) => here.ask('POST', '/v1/services/planner/a/heartbeat', body)
@@ -66,7 +66,7 @@ test('a heartbeat writes its status and load only when they changed', async () =
   expect((await here.ask('GET', '/v1/services/planner/a?consistent=true')).json).toMatchObject({ status: 'draining', load: 5 })
 })
 
-test('many beat at once: the renewed, the gone and the replaced are told apart', async () => {
+test('heartbeats of many instances report which were renewed, gone and stale', async () => {
   await using here = await world()
   for (const instance of ['a', 'b', 'c']) await here.ask('PUT', `/v1/services/worker/${instance}`, { ...planner, generation: 2 })
   await settled()
@@ -87,7 +87,7 @@ test('many beat at once: the renewed, the gone and the replaced are told apart',
   expect(json.stale).toEqual([{ service: 'worker', instance: 'c', generation: 2 }])
 })
 
-test('an older generation touches nothing, a newer one takes over', async () => {
+test('an older generation changes nothing, a newer one takes over', async () => {
   await using here = await world()
   await here.ask('PUT', '/v1/services/planner/a', { ...planner, generation: 2 })
   for (const [method, path, body] of [
@@ -101,7 +101,7 @@ test('an older generation touches nothing, a newer one takes over', async () => 
   expect((await here.ask('GET', '/v1/services/planner/a')).json).toMatchObject({ generation: 3, address: 'http://new:1' })
 })
 
-test('one that does not say its generation neither keeps, changes nor removes a generation', async () => {
+test('an instance without a generation neither renews, changes nor removes one with a generation', async () => {
   await using here = await world()
   const put = (generation: number) => here.ask('PUT', '/v1/services/planner/a', { ...planner, generation })
   const { lease } = (await put(1)).json
@@ -117,17 +117,17 @@ test('one that does not say its generation neither keeps, changes nor removes a 
   const many = await here.ask('POST', '/v1/heartbeats', { instances: [{ service: 'planner', instance: 'a', status: 'draining' }] })
   expect(many.json).toMatchObject({ renewed: [], stale: [{ service: 'planner', instance: 'a', generation: 2 }] })
   expect((await here.ask('GET', '/v1/services/planner/a?consistent=true')).json).toMatchObject({ status: 'passing', lease: newer.lease })
-  // It says which it is, or renews the lease that it was given.
+  // It names its generation, or renews its own lease.
   expect((await beat({ generation: 2, status: 'draining' })).status).toBe(200)
   expect((await here.ask('POST', `/v1/leases/${newer.lease}/renew`)).status).toBe(200)
   expect((await here.ask('DELETE', '/v1/services/planner/a?generation=2')).status).toBe(204)
-  // Whoever never speaks of generations need not begin to.
+  // Without any generation, none is needed.
   expect((await here.ask('PUT', '/v1/services/planner/a', planner)).status).toBe(201)
   expect((await beat({ status: 'draining' })).status).toBe(200)
   expect((await here.ask('DELETE', '/v1/services/planner/a')).status).toBe(204)
 })
 
-test('lists are by capability, tag, status and nearness', async () => {
+test('lists are filtered by capability, tag and status, and sorted by distance', async () => {
   await using here = await world()
   const put = (path: string, more: object) => here.ask('PUT', `/v1/services/${path}`, { ...planner, ...more })
   await put('planner/near', { zone: 'eu/fra' })
@@ -147,7 +147,7 @@ test('lists are by capability, tag, status and nearness', async () => {
   expect((await here.ask('GET', '/v1/services/planner?status=fine')).status).toBe(400)
 })
 
-test('leaving is one revision, and only what is asked of it goes from a lease that carries more', async () => {
+test('an instance is removed in one revision, and other entries of its lease stay', async () => {
   await using here = await world()
   await here.ask('PUT', '/v1/services/planner/a', { ...planner, load: 1 })
   const left = await here.ask('DELETE', '/v1/services/planner/a')
@@ -156,7 +156,7 @@ test('leaving is one revision, and only what is asked of it goes from a lease th
   expect((await here.ask('DELETE', '/v1/services/planner/a')).status).toBe(410)
 })
 
-test('what is no registration is refused by its field', async () => {
+test('a bad registration is refused, and the error names the field', async () => {
   await using here = await world()
   const deep = JSON.parse('['.repeat(15) + ']'.repeat(15))
   for (const [body, why] of [
@@ -178,7 +178,7 @@ test('what is no registration is refused by its field', async () => {
   expect(Object.hasOwn(Object.prototype, 'polluted')).toBe(false)
 })
 
-test('keys see, register and beat within their scope only', async () => {
+test('a key sees, registers and sends heartbeats only within its scopes', async () => {
   await using here = await world()
   const key = async (name: string, ...allow: readonly [string, string][]) => ({
     Authorization: `Bearer ${await here.key(
@@ -205,7 +205,7 @@ test('keys see, register and beat within their scope only', async () => {
   expect((await here.ask('POST', '/v1/heartbeats', many, critics)).json?.renewed ?? []).toEqual([])
 })
 
-test('the feeds say the same in other words', async () => {
+test('the feeds for Prometheus and Envoy list the same instances', async () => {
   await using here = await world()
   await here.ask('PUT', '/v1/services/planner/a', planner)
   await here.ask('PUT', '/v1/services/planner/six', { ...planner, address: 'https://[::1]', weight: 3, status: 'draining' })
@@ -242,7 +242,7 @@ test('the feeds say the same in other words', async () => {
   expect(other.json.resources).toHaveLength(1)
 })
 
-test('Prometheus is told of every target, however many there are', async () => {
+test('the feed for Prometheus lists every target, without a limit', async () => {
   await using here = await world()
   for (let i = 0; i < 200; i++) {
     const entries = Array.from({ length: 60 }, (_, at) => ({
@@ -258,7 +258,7 @@ test('Prometheus is told of every target, however many there are', async () => {
   expect((await here.ask('GET', '/v1/discover')).json).toMatchObject({ more: true })
 })
 
-test('what one says of itself is written although a check has found the same', async () => {
+test('a declared status is written even if a health check has found the same', async () => {
   await using here = await world()
   const { json } = await here.ask('PUT', '/v1/services/planner/a', planner)
   const check = (status: string) =>
@@ -273,7 +273,7 @@ test('what one says of itself is written although a check has found the same', a
   expect((await here.ask('GET', '/v1/services/planner/a')).json.status).toBe('critical')
 })
 
-test('a server opened anew over the same leases lists what came meanwhile', async () => {
+test('a server that is restarted on the same leases lists instances that registered meanwhile', async () => {
   await using here = await world()
   expect(await names(here, '/v1/services/planner')).toEqual([])
   await here.server.close()
@@ -288,18 +288,18 @@ test('a server opened anew over the same leases lists what came meanwhile', asyn
   }
 })
 
-test('a heartbeat that fails with its lessor fails once, and leaves no other failure behind', async () => {
+test('a heartbeat that fails with its lessor fails once, without an unhandled rejection', async () => {
   await using here = await world()
   await here.ask('PUT', '/v1/services/planner/a', planner)
   const unheard: unknown[] = []
   const hear = (error: unknown) => unheard.push(error)
   process.on('unhandledRejection', hear)
   try {
-    const desk = Object.create(here.server.desk, {
+    const guarded = Object.create(here.server.guarded, {
       propose: { value: async () => Promise.reject(new LeaseError('UNAVAILABLE', 'the store is gone')) },
     })
     const beat = { service: 'planner', instance: 'a', load: 3 }
-    await expect(heartbeat({ desk, caller: anonymousCaller() }, beat)).rejects.toThrow('the store is gone')
+    await expect(heartbeat({ guarded, caller: anonymousCaller() }, beat)).rejects.toThrow('the store is gone')
     await settled()
     expect(unheard).toEqual([])
   } finally {
@@ -307,7 +307,7 @@ test('a heartbeat that fails with its lessor fails once, and leaves no other fai
   }
 })
 
-test("the server's own limits are kept: metadata, and how many beat or renew at once", async () => {
+test('the limits on metadata and on heartbeats and renewals per request apply', async () => {
   await using here = await world({ limits: limitsFrom({ metadata: 20, renewals: 2 }) })
   const put = (metadata: string) => here.ask('PUT', '/v1/services/planner/a', { ...planner, metadata })
   expect((await put('x'.repeat(18))).status).toBe(201)
@@ -318,7 +318,7 @@ test("the server's own limits are kept: metadata, and how many beat or renew at 
   expect((await here.ask('POST', '/v1/leases/renew', { leases: [1, 2, 3] })).json.error).toMatchObject({ code: 'LIMIT', limit: 2 })
 })
 
-test('to register again under an op is answered as the first time', async () => {
+test('a registration that is repeated with its op gets the first answer', async () => {
   await using here = await world()
   const put = (op: string, more = {}) => here.ask('PUT', '/v1/services/planner/a', { ...planner, op, ...more })
   const first = await put('x')
@@ -328,7 +328,7 @@ test('to register again under an op is answered as the first time', async () => 
   expect((await put('x', { address: 'http://10.0.0.9' })).json.error.message).toContain('used for something else')
 })
 
-test('an op is taken with every change: leaving twice is answered as once, and hurts nobody who came since', async () => {
+test('a removal that is repeated with its op gets the first answer, and does not remove a later registration', async () => {
   await using here = await world()
   const put = (generation = 0) => here.ask('PUT', '/v1/services/planner/a', { ...planner, generation })
   const leave = (query: string, name = 'a') => here.ask('DELETE', `/v1/services/planner/${name}?${query}`)
@@ -344,7 +344,7 @@ test('an op is taken with every change: leaving twice is answered as once, and h
   expect(again.headers['leasehold-revision']).toBe(left.headers['leasehold-revision'])
   expect((await leave('op=y')).status).toBe(410)
   expect((await leave('op=x', 'b')).status).toBe(410)
-  // Whoever registered meanwhile is another matter, older or newer.
+  // An instance that registered meanwhile is another one, older or newer.
   await put()
   expect((await leave('op=x')).status).toBe(204)
   await put(2)
@@ -354,7 +354,7 @@ test('an op is taken with every change: leaving twice is answered as once, and h
   expect((await here.ask('GET', '/v1/services/planner?consistent=true')).json.instances).toHaveLength(1)
 })
 
-test('one instance of several on a lease leaves once, however often it is asked to', async () => {
+test('one of several instances on a lease is removed once, even if the removal is repeated', async () => {
   await using here = await world()
   const entries = ['a', 'b'].map(name => ({ key: `services/planner/${name}`, value: '{"addresses":["http://10.0.0.7:8080"]}' }))
   await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [], entries })
@@ -362,7 +362,7 @@ test('one instance of several on a lease leaves once, however often it is asked 
   expect((await here.ask('GET', '/v1/services/planner?consistent=true')).json.instances).toMatchObject([{ instance: 'b' }])
 })
 
-test('a heartbeat above the rate renews all the same, and is told what was not written', async () => {
+test('a heartbeat above the rate limit still renews, and reports what was not written', async () => {
   await using here = await world({ limits: limitsFrom({ rate: 5 }) })
   const bearer = { authorization: `Bearer ${await here.key('mine', [{ verb: 'admin', prefix: '' }])}` }
   const put = () => here.ask('PUT', '/v1/services/planner/a', { ...planner, load: 70 }, bearer)
@@ -376,7 +376,7 @@ test('a heartbeat above the rate renews all the same, and is told what was not w
   for (const { json } of answers) expect(json.ttl).toBe(10_000)
   const { json } = await here.ask('POST', '/v1/heartbeats', { instances: [{ service: 'planner', instance: 'a', load: 99 }] }, bearer)
   expect(json).toMatchObject({ renewed: [{ instance: 'a', ttl: 10_000, limited: true }], gone: [] })
-  // To register is no heartbeat: that it was not done is said.
+  // A registration is not a heartbeat: it is refused.
   expect(await put()).toMatchObject({ status: 429, headers: { 'retry-after': '1' } })
   await here.clock.advance(1_000)
   expect((await beat(99)).json.limited).toBeUndefined()
@@ -384,7 +384,7 @@ test('a heartbeat above the rate renews all the same, and is told what was not w
   expect((await here.ask('GET', '/v1/services/planner/a', undefined, bearer)).json.load).toBe(99)
 })
 
-test('ten thousand renew and beat in one request, one more is told the limit, and the limit can be moved', async () => {
+test('one request renews ten thousand leases, one more is refused with LIMIT, and the limit can be configured', async () => {
   await using here = await world()
   await here.ask('PUT', '/v1/services/planner/a', planner)
   await settled()

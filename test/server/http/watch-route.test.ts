@@ -17,11 +17,11 @@ const acquire = (holder: string, names: readonly string[], more: Partial<Acquire
 interface Block {
   readonly id?: string
   readonly event?: string
-  // biome-ignore lint/suspicious/noExplicitAny: the test says what it must be
+  // biome-ignore lint/suspicious/noExplicitAny: the test checks the shape
   readonly data?: any
 }
 
-/** What a browser would make of the bytes: blocks with their fields, comments left out. */
+/** Parses the bytes as a browser does: blocks with their fields, without comments. */
 class Stream {
   readonly reply: IncomingMessage
   readonly blocks: Block[] = []
@@ -68,7 +68,7 @@ class Stream {
   }
 }
 
-test('a watch tells each change with its revision, its type and what it concerns', async () => {
+test('a watch reports each change with its revision, its type and its resource', async () => {
   await using here = await world()
   using stream = await Stream.open(here, 'prefix=jobs')
   expect(stream.reply.headers['content-type']).toBe('text/event-stream; charset=utf-8')
@@ -90,7 +90,7 @@ test('a watch tells each change with its revision, its type and what it concerns
   })
 })
 
-test('a watch goes on from Last-Event-ID without a gap, and tells a revision that was seen in part once more as a whole', async () => {
+test('a watch resumes from Last-Event-ID without a gap, and repeats a revision as a whole that was seen in part', async () => {
   await using here = await world()
   const { revision } = await here.lessor.propose(acquire('x', ['x']))
   const first = (await here.lessor.propose(acquire('ann', ['a', 'b', 'c']))) as { lease: number; revision: number }
@@ -106,7 +106,7 @@ test('a watch goes on from Last-Event-ID without a gap, and tells a revision tha
     await resumed.until(({ blocks }) => blocks.length >= 6 - whole)
     expect(resumed.blocks).toEqual(all.blocks.slice(whole))
   }
-  // As ids once were.
+  // The ids of older versions.
   using old = await Stream.open(here, '', { 'last-event-id': `${first.revision + 1}:1` })
   await old.until(({ blocks }) => blocks.length >= 3)
   expect(old.blocks).toEqual(all.blocks.slice(3))
@@ -114,7 +114,7 @@ test('a watch goes on from Last-Event-ID without a gap, and tells a revision tha
   expect((await here.ask('GET', '/v1/watch?types=granted,flown')).status).toBe(400)
 })
 
-test('a reader that was cut off before the first event still knows where to go on', async () => {
+test('a client that was cut off before the first event knows where to resume', async () => {
   await using here = await world()
   const { revision } = await here.lessor.propose(acquire('x', ['x']))
   using stream = await Stream.open(here, '')
@@ -123,7 +123,7 @@ test('a reader that was cut off before the first event still knows where to go o
   expect(stream.blocks).toEqual([])
 })
 
-test('where events are no longer known, a resync says so, and it goes on from there', async () => {
+test('a watch gets a resync where events are no longer kept, and continues from there', async () => {
   await using here = await world({ events: 20 })
   const { revision } = await here.lessor.propose(acquire('x', ['x']))
   for (let i = 0; i < 40; i++) await here.lessor.propose(acquire('x', [`x/${i}`]))
@@ -135,7 +135,7 @@ test('where events are no longer known, a resync says so, and it goes on from th
   expect(stream.blocks[1]).toMatchObject({ event: 'granted', id: String(revision + 41) })
 })
 
-test('nothing that a user can name or say forges an event', async () => {
+test('no name or value of a client can forge an event', async () => {
   await using here = await world()
   using stream = await Stream.open(here, '')
   const evil = [
@@ -153,7 +153,7 @@ test('nothing that a user can name or say forges an event', async () => {
   expect(stream.blocks.map(({ id }) => Number(id))).toEqual(evil.concat('').map((_, i) => revision + i))
 })
 
-test('a quiet watch gives a sign of life', async () => {
+test('a watch without events sends comments', async () => {
   await using here = await world()
   using stream = await Stream.open(here, '')
   await stream.until(({ text }) => text.includes('from revision'))
@@ -162,7 +162,7 @@ test('a quiet watch gives a sign of life', async () => {
   await stream.until(({ text }) => text.includes(': still here\n\n'))
 })
 
-test('readers that do not read cost little, are told that they missed something, and are cut off in the end', async () => {
+test('clients that do not read use little memory, get a resync, and are disconnected in the end', async () => {
   await using here = await world({ events: 1_000, limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
   const readers = await Promise.all(Array.from({ length: 10 }, () => Stream.open(here, '')))
   for (const { reply } of readers) reply.pause()
@@ -174,26 +174,26 @@ test('readers that do not read cost little, are told that they missed something,
   await pour(1_500)
   const before = process.memoryUsage().rss
   await pour(3_500)
-  // 3,500 events of 8 kB for 10 readers: 280 MB, were any of it kept for them; the log itself has 28 MB more.
+  // 3,500 events of 8 kB for 10 clients: 280 MB if they were buffered. The log itself takes 28 MB.
   expect(process.memoryUsage().rss - before).toBeLessThan(120 << 20)
-  expect(here.server.desk.watches).toBe(10)
+  expect(here.server.guarded.watches).toBe(10)
   const [patient, ...stalled] = readers as [Stream, ...Stream[]]
   patient.reply.resume()
   await patient.until(({ blocks }) => blocks.at(-1)?.event === 'resync')
   await here.clock.advance(1_001)
-  while (here.server.desk.watches > 1) await turn()
+  while (here.server.guarded.watches > 1) await turn()
   expect(patient.ended).toBe(false)
   for (const stream of [patient, ...stalled]) stream[Symbol.dispose]()
 }, 60_000)
 
-test('who asks only for the head of a watch gets that, and leaves no watch behind', async () => {
+test('a HEAD request for a watch gets the header, and leaves no watch open', async () => {
   await using here = await world()
   expect(await here.ask('HEAD', '/v1/watch')).toMatchObject({ status: 200, text: '' })
   expect((await here.ask('GET', '/healthz')).status).toBe(200)
-  while (here.server.desk.watches > 0) await turn()
+  while (here.server.guarded.watches > 0) await turn()
 })
 
-test('watches are limited by connection and end when the server stops', async () => {
+test('watches are limited per connection and end when the server stops', async () => {
   await using here = await world({ limits: { ...DEFAULT_LIMITS, watches: 1 } })
   const key = await here.key('ci', [{ verb: 'watch', prefix: '' }])
   const bearer = { authorization: `Bearer ${key}` }
@@ -205,7 +205,7 @@ test('watches are limited by connection and end when the server stops', async ()
   await one.until(({ ended }) => ended)
 })
 
-test('a key that is revoked sees no more, and is told so when it asks again', async () => {
+test('a watch ends when its key is revoked, and a new request gets UNAUTHENTICATED', async () => {
   await using here = await world()
   await here.key('root', [{ verb: 'admin', prefix: '' }])
   const key = await here.key('ci', [{ verb: 'watch', prefix: 'jobs' }])
@@ -221,7 +221,7 @@ test('a key that is revoked sees no more, and is told so when it asks again', as
   expect((await here.ask('GET', '/v1/watch', undefined, { authorization: `Bearer ${key}` })).status).toBe(401)
 })
 
-test('a client whose stream breaks goes on where it was, without a gap', async () => {
+test('a client whose stream breaks resumes without a gap', async () => {
   await using here = await world()
   let cut = () => {}
   await using lessor = await HttpLessor.open(here.url, {
@@ -246,13 +246,13 @@ test('a client whose stream breaks goes on where it was, without a gap', async (
   expect(seen).toHaveLength(50)
 }, 60_000)
 
-test('a watch and a backup end with their signal or their lessor, also where fetch has forgotten who may abort it', async () => {
+test('a watch and a backup end with their signal or their lessor, even if fetch has lost its abort signal', async () => {
   await using here = await world()
   const deaf = { fetch: ((url, init) => fetch(url, { ...init, signal: null })) as typeof fetch }
   const lessor = await HttpLessor.open(here.url, deaf)
   const stop = new AbortController()
   const watching = lessor.watch('', { signal: stop.signal }).next()
-  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   stop.abort()
   expect(await watching).toEqual({ done: true, value: undefined })
   const backup = lessor.backup({ signal: AbortSignal.abort(new Error('enough')) })
@@ -267,8 +267,8 @@ test('a watch and a backup end with their signal or their lessor, also where fet
     })(),
   ).rejects.toThrow('enough')
   const other = expect(lessor.watch('', { signal: new AbortController().signal }).next()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   await lessor[Symbol.asyncDispose]()
   await other
-  await expect.poll(() => here.server.desk.watches).toBe(0)
+  await expect.poll(() => here.server.guarded.watches).toBe(0)
 })

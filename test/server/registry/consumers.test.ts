@@ -12,7 +12,7 @@ import { MemoryStore } from '../../../src/store/memory.ts'
 import { describeWith, find, freePorts } from '../../support/engine.ts'
 import { ask } from '../../support/http-world.ts'
 
-/** A server of real time, and its port. */
+/** Starts a server on the system clock. Returns its port. */
 async function server(): Promise<number> {
   const lessor = await Replica.open(new MemoryStore())
   const opened = await serve({ lessor, listen: '127.0.0.1:0', http: httpListener({}) })
@@ -23,7 +23,7 @@ async function server(): Promise<number> {
   return Number(opened.addresses[0]!.split(':').at(-1))
 }
 
-/** Ended and forgotten with the test. */
+/** Starts Prometheus for this test. Returns its port. */
 async function prometheus(config: object): Promise<number> {
   const folder = await mkdtemp(join(tmpdir(), 'leasehold-prometheus-'))
   const [port] = await freePorts(1)
@@ -57,14 +57,14 @@ interface Scraped {
   readonly health: string
 }
 
-/** What Prometheus has when it is as it should be, or what it had at the end. */
+/** The targets of Prometheus as soon as they are `enough`, or when the time is over. */
 async function targets(port: number, enough: (found: readonly Scraped[]) => boolean, within: number): Promise<readonly Scraped[]> {
   const until = performance.now() + within
   for (let found: readonly Scraped[] = []; ; await sleep(200)) {
     try {
       found = (await ask(port, undefined, 'GET', '/api/v1/targets?state=active')).json.data.activeTargets
     } catch {
-      // it is still coming up
+      // it is still starting
     }
     if (enough(found) || performance.now() > until) return found
   }
@@ -73,7 +73,7 @@ async function targets(port: number, enough: (found: readonly Scraped[]) => bool
 const names = (found: readonly Scraped[]) => found.map(({ labels }) => labels.agent).sort()
 
 describeWith([{ program: 'prometheus', packages: ['prometheus'] }], 'Prometheus', () => {
-  test('scrapes who is registered and drops who leaves or falls silent', async () => {
+  test('scrapes registered instances, and drops those that are deregistered or lapse', async () => {
     const port = await server()
     const address = `http://127.0.0.1:${port}`
     const register = (name: string, more: object = {}) =>
@@ -106,7 +106,7 @@ describeWith([{ program: 'prometheus', packages: ['prometheus'] }], 'Prometheus'
     })
     const all = await targets(watching, found => found.length === 3 && found.every(({ health }) => health === 'up'), 20_000)
     expect(names(all)).toEqual(['a', 'leaver', 'mortal'])
-    // It was scraped where it is said to be: this server shows its own numbers there.
+    // The registered address is this server itself, which has metrics to scrape.
     expect(all.map(({ health }) => health)).toEqual(['up', 'up', 'up'])
     expect(all[0]!.discoveredLabels).toMatchObject({ __meta_leasehold_service: 'planner', __meta_leasehold_status: 'passing' })
     beating.abort()

@@ -1,4 +1,4 @@
-/** Peers that never answer as they should. Every probe must settle within its timeout, close its connection and return its slot. */
+/** Targets that misbehave. Every probe must settle within its timeout, close its connection and release its slot. */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync } from 'node:fs'
@@ -10,9 +10,9 @@ import { createServer as createTls } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
-import { HealthChecks } from '../../../src/server/registry/checks.ts'
+import { HealthChecks } from '../../../src/server/registry/health-checks.ts'
 import { probe } from '../../../src/server/registry/probe.ts'
-import { ProbeRules } from '../../../src/server/registry/probe-rule.ts'
+import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { describeWith, programs } from '../../support/engine.ts'
 import { world } from '../../support/http-world.ts'
 
@@ -61,7 +61,7 @@ const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgra
 
 const PEERS: readonly (readonly [string, string, () => Server])[] = [
   ['answers 101 Switching Protocols', 'http', () => after(socket => socket.write(SWITCH))],
-  ['answers 101 and hangs up', 'http', () => after(socket => socket.end(SWITCH))],
+  ['answers 101 and closes the connection', 'http', () => after(socket => socket.end(SWITCH))],
   ['answers 101 and resets the connection', 'http', () => after(socket => socket.write(SWITCH, () => socket.resetAndDestroy()))],
   ['answers 101 without an Upgrade header', 'http', () => after(socket => socket.write('HTTP/1.1 101 X\r\n\r\n'))],
   [
@@ -70,7 +70,7 @@ const PEERS: readonly (readonly [string, string, () => Server])[] = [
     () => after(socket => socket.write('HTTP/1.1 200 OK\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n')),
   ],
   [
-    'sends informational answers without end',
+    'sends informational responses without end',
     'http',
     () => after(socket => repeat(socket, () => socket.write('HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'.repeat(100)))),
   ],
@@ -92,16 +92,20 @@ const PEERS: readonly (readonly [string, string, () => Server])[] = [
     () =>
       after(socket => socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;') && repeat(socket, () => socket.write('x'))),
   ],
-  ['sends half of its body and hangs up', 'http', () => after(socket => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf'))],
-  ['accepts and says nothing', 'http', () => createServer(socket => socket.resume())],
+  [
+    'sends half of its body and closes the connection',
+    'http',
+    () => after(socket => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf')),
+  ],
+  ['accepts and sends nothing', 'http', () => createServer(socket => socket.resume())],
   ['accepts and ends its side', 'http', () => createServer({ allowHalfOpen: true }, socket => socket.resume().end())],
   ['resets the connection', 'http', () => after(socket => socket.resetAndDestroy())],
-  ['answers with bytes that are no HTTP', 'http', () => after(socket => socket.write(Buffer.alloc(4_000, 0xff)))],
+  ['answers with bytes that are not HTTP', 'http', () => after(socket => socket.write(Buffer.alloc(4_000, 0xff)))],
   ['stalls in the TLS handshake', 'https', () => createServer(socket => socket.resume())],
-  ['hangs up in the TLS handshake', 'https', () => after(socket => socket.end())],
+  ['closes the connection in the TLS handshake', 'https', () => after(socket => socket.end())],
   ['resets the TLS handshake', 'https', () => after(socket => socket.resetAndDestroy())],
   ['sends half a TLS record', 'https', () => after(socket => socket.write(Buffer.from([22, 3, 3, 64, 0, 2])))],
-  ['says nothing to gRPC', 'grpc', () => createServer(socket => socket.resume())],
+  ['sends nothing to gRPC', 'grpc', () => createServer(socket => socket.resume())],
   ['ends its side to gRPC', 'grpc', () => createServer({ allowHalfOpen: true }, socket => socket.resume().end())],
   ['resets gRPC', 'grpc', () => after(socket => socket.resetAndDestroy())],
   ['answers gRPC with HTTP/1.1', 'grpc', () => after(socket => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'))],
@@ -125,7 +129,7 @@ describe('a probe settles within its timeout and closes its connection, when the
       const { cert, key } = certificate()
       const server = createTls({ cert, key }, socket => void socket.on('error', () => {}).resume())
       await using peer = await listening(server)
-      // The certificate is nobody's: that alone is critical, and must close the connection.
+      // The certificate is self-signed: that alone is critical, and must close the connection.
       expect((await probe(`https://127.0.0.1:${peer.port}/`, { rules: LOCAL, timeout: TIMEOUT })).status).toBe('critical')
       while (peer.open.size > 0) await turn()
     })
@@ -182,7 +186,7 @@ function certificate(): { readonly cert: Buffer; readonly key: Buffer } {
   return { cert: readFileSync(at('cert')), key: readFileSync(at('key')) }
 }
 
-test('more targets than there are slots answer 101, and the checks of others go on', async () => {
+test('more targets than there are slots answer 101, and other checks are still made', async () => {
   await using here = await world()
   await using hostile = await listening(after(socket => socket.write(SWITCH)))
   await using well = await listening(createServer(socket => socket.end()))
@@ -207,7 +211,7 @@ test('more targets than there are slots answer 101, and the checks of others go 
   await until(() => catalog.directory.get('worker', 'well')?.revision !== undefined && checkOf(catalog, 'well') === 'passing')
   await checks[Symbol.asyncDispose]()
   for (let i = 0; i < 50; i++) await turn()
-  expect(checks.underWay).toBe(0)
+  expect(checks.inFlight).toBe(0)
   expect(hostile.open.size).toBe(0)
 })
 

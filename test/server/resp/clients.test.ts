@@ -1,10 +1,10 @@
-/** Clients of Redis that nobody has changed, driven as their users drive them. */
+/** Unmodified Redis clients, used as their users do. */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { Redis } from 'ioredis'
 import { createClient, RESP_TYPES } from 'redis'
 import { expect, test } from 'vitest'
-import { hashOf } from '../../../src/server/key-secret.ts'
+import { hashSecret } from '../../../src/server/key-secret.ts'
 import { describeWith, programs } from '../../support/engine.ts'
 import { type Place, place } from '../../support/resp-place.ts'
 
@@ -15,15 +15,15 @@ async function cli(here: Place, ...words: string[]): Promise<string> {
   return stdout.trim()
 }
 
-/** Where the key is `root`. */
+/** A server whose key is `root`. */
 async function locked(): Promise<Place> {
   const here = await place()
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   return here
 }
 
-describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified clients of Redis', () => {
+describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified Redis clients', () => {
   test('redis-cli acquires, shows, renews and releases, in both protocols', async () => {
     await using here = await place()
     const granted = await cli(here, '-3', '--json', 'LEASE.ACQUIRE', 'jobs/nightly', 'TTL', '30s', 'HOLDER', 'me')
@@ -45,11 +45,11 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
     expect(await cli(here, 'COMMAND', 'DOCS', 'lease.acquire')).toContain('TTL ms')
   })
 
-  test('redis-cli waits for its turn, and only its own connection does', async () => {
+  test('a wait of redis-cli blocks its own connection only', async () => {
     await using here = await place()
     const first = JSON.parse(await cli(here, '-3', '--json', 'LEASE.ACQUIRE', 'a', 'TTL', '60000')) as { lease: number; token: number }
     const waiting = cli(here, '-3', '--json', 'LEASE.ACQUIRE', 'a', 'TTL', '5000', 'WAIT', '60000')
-    await expect.poll(() => here.server.desk.waiting).toBe(1)
+    await expect.poll(() => here.server.guarded.waiting).toBe(1)
     expect(await cli(here, 'LEASE.RELEASE', String(first.lease))).toBe('OK')
     const second = JSON.parse(await waiting) as { token: number; waited: number }
     expect(second.token).toBeGreaterThan(first.token)
@@ -57,7 +57,7 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
     expect(await cli(here, 'LEASE.ACQUIRE', 'a', 'TTL', '5000', 'WAIT', '50')).toMatch(/^TIMEOUT /)
   })
 
-  test('redis-cli shows its key, and is told when it has none', async () => {
+  test('redis-cli authenticates with a key, and gets an error without one', async () => {
     await using here = await place()
     const { secret } = JSON.parse(await cli(here, '-3', '--json', 'LEASE.KEY', 'CREATE', 'root', 'ALLOW', 'admin')) as { secret: string }
     expect(await cli(here, 'LEASE.LIST')).toMatch(/^UNAUTHENTICATED /)
@@ -65,7 +65,7 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
     expect(await cli(here, '--no-auth-warning', '-3', '-a', secret, 'LEASE.KEY', 'LIST')).toContain('root')
   })
 
-  test('redis-benchmark drives pipelines of acquisitions and renewals over many connections', async () => {
+  test('redis-benchmark runs pipelines of acquires and renewals over many connections', async () => {
     await using here = await place()
     const benchmark = (...words: string[]) =>
       run('redis-benchmark', ['-p', String(here.port), '-q', '-c', '20', '-P', '16', '-r', '1000000000', ...words])
@@ -99,7 +99,7 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
       }
     })
 
-  test('npm redis is told of a grant and of events by push, between its own answers', async () => {
+  test('npm redis receives a grant and events by push, between its replies', async () => {
     await using here = await place()
     const client = createClient({
       url: `redis://127.0.0.1:${here.port}`,
@@ -114,14 +114,14 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
       for (let i = 0; i < 10; i++) expect(await client.ping()).toBe('PONG')
       expect(await client.sendCommand(['LEASE.RELEASE', String(first.get('lease'))])).toBe('OK')
       for (let i = 0; i < 10; i++) expect(await client.ping()).toBe('PONG')
-      expect(here.server.desk.waiting).toBe(0)
+      expect(here.server.guarded.waiting).toBe(0)
     } finally {
       client.destroy()
     }
   })
 
   for (const RESP of [2, 3] as const)
-    test(`npm redis over RESP ${RESP} shows a key as a password, with or without a user, and is told when it has none`, async () => {
+    test(`npm redis over RESP ${RESP} sends a key as a password, with or without a user, and gets an error without one`, async () => {
       await using here = await locked()
       const url = `redis://127.0.0.1:${here.port}`
       for (const options of [{ password: 'root' }, { username: 'default', password: 'root' }, { password: 'root', name: 'worker-8' }]) {
@@ -141,7 +141,7 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
       }
     })
 
-  test('ioredis shows a key as a password, with or without a user, and is told when it has none', async () => {
+  test('ioredis sends a key as a password, with or without a user, and gets an error without one', async () => {
     await using here = await locked()
     const where = { port: here.port, host: '127.0.0.1', lazyConnect: true, retryStrategy: () => null }
     for (const options of [{ password: 'root' }, { username: 'default', password: 'root', db: 0 }]) {
@@ -160,7 +160,7 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
     }
   })
 
-  test('ioredis: pipelines, a name of its own, a key, errors', async () => {
+  test('ioredis runs pipelines, sets its name and key, and reports errors', async () => {
     await using here = await locked()
     const client = new Redis({ port: here.port, host: '127.0.0.1', password: 'root', connectionName: 'worker-7', lazyConnect: true })
     await client.connect()
@@ -171,10 +171,10 @@ describeWith([programs['redis-cli'], programs['redis-benchmark']], 'unmodified c
         .call('lease.acquire', 'a', 'TTL', '5000')
         .call('lease.show', 'b')
         .exec()
-      const [granted, held, shown] = results!
+      const [granted, held, described] = results!
       expect((granted![1] as string[]).filter((_, i) => i % 2 === 0)).toEqual(['lease', 'token', 'ttl', 'revision', 'tokens'])
       expect(held![0]?.message).toMatch(/^HELD a is held by worker-7/)
-      expect(JSON.stringify(shown![1])).toContain('worker-7')
+      expect(JSON.stringify(described![1])).toContain('worker-7')
     } finally {
       client.disconnect()
     }

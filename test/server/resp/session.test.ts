@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Writer } from '../../../src/kernel/codec/bytes.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
-import { hashOf } from '../../../src/server/key-secret.ts'
+import { hashSecret } from '../../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { RespListener } from '../../../src/server/resp/resp-listener.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
@@ -12,7 +12,7 @@ import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
 
-test('is counted by command and answer, whoever asks: other clients and our own', async () => {
+test('requests are counted by command and result, for other clients and our own', async () => {
   await using here = await place({ http: httpListener() })
   using raw = new Raw(here.port)
   await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 5_000)
@@ -36,14 +36,14 @@ test('is counted by command and answer, whoever asks: other clients and our own'
   expect(text).not.toContain('EVIL')
 })
 
-test('unfinished commands of many connections do not add up without end', async () => {
+test('incomplete commands of many connections are bounded in total', async () => {
   await using here = await place({ limits: { ...DEFAULT_LIMITS, unfinished: 200_000 } })
   const half = command('LEASE.ACQUIRE', 'x'.repeat(100_000)).subarray(0, 80_000)
   const raws = Array.from({ length: 4 }, () => new Raw(here.port))
   for (const raw of raws) raw.send(half)
   const cut = raws.map(async raw => ((await raw.next()) as Error).message)
   expect(await Promise.race(cut)).toMatch(/^LIMIT .*200000 bytes/)
-  // Whoever asks for little is not concerned, also in two pieces; and what was cut off does not count any more.
+  // Small commands are not affected, even in two pieces. A refused command no longer counts.
   using small = new Raw(here.port)
   const ping = command('PING')
   small.send(ping.subarray(0, 5))
@@ -73,7 +73,7 @@ describe('a connection', () => {
     expect(((await raw.ask('LEASE.RELEASE', lease)) as Error).message).toMatch(/^GONE /)
   })
 
-  test('is answered in the order it asked, whatever a chunk holds', async () => {
+  test('gets its replies in the order of its commands, wherever chunks are split', async () => {
     await using here = await place()
     const asked = Buffer.concat([
       command('PING'),
@@ -104,11 +104,11 @@ describe('a connection', () => {
 
 const message = async (answer: Promise<unknown>) => ((await answer) as Error).message
 
-describe('before it has shown a key, where one is needed, a connection', () => {
+describe('before it has sent a required key, a connection', () => {
   async function locked() {
     const here = await place()
-    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
-    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+    await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     return here
   }
 
@@ -126,13 +126,13 @@ describe('before it has shown a key, where one is needed, a connection', () => {
     expect(await raw.next()).toBe('closed')
   })
 
-  test('cannot have answers kept for it that it does not read, nor what it asks meanwhile', async () => {
+  test('cannot make the server buffer unread replies or further commands', async () => {
     await using here = await locked()
-    const { desk } = here.server
+    const { guarded } = here.server
     const closing = new AbortController().signal
     const log = { debug() {}, info() {}, warn() {}, error() {} }
-    const door = new RespListener({
-      desk,
+    const listener = new RespListener({
+      guarded,
       clock: systemClock,
       limits: DEFAULT_LIMITS,
       log,
@@ -141,7 +141,7 @@ describe('before it has shown a key, where one is needed, a connection', () => {
       connections: () => 1,
     })
     let kept = 0
-    const session = door.open('stranger', end => ({
+    const session = listener.open('stranger', end => ({
       write: bytes => {
         kept += bytes.length
       },
@@ -160,10 +160,10 @@ describe('before it has shown a key, where one is needed, a connection', () => {
     }
     expect(kept).toBeGreaterThan(1_000)
     expect(kept).toBeLessThan(64 << 10)
-    expect(door.unfinished).toBeLessThan(20 << 10)
+    expect(listener.unfinishedBytes).toBeLessThan(20 << 10)
   })
 
-  test('asks for as much as ever once it has, in the same breath; and no longer when its key is gone or it is reset', async () => {
+  test('gets the full limits once it has sent one, even in the same chunk, and loses them when its key is revoked or it is reset', async () => {
     await using here = await locked()
     using raw = new Raw(here.port)
     const renew = command('LEASE.RENEW', ...Array<number>(2_000).fill(1))
@@ -179,7 +179,7 @@ describe('before it has shown a key, where one is needed, a connection', () => {
     expect(await message(raw.next())).toMatch(/before AUTH/)
     using other = new Raw(here.port)
     expect(await other.ask('AUTH', 'root')).toBe('OK')
-    await here.lessor.propose({ kind: 'key', name: 'other', hash: hashOf('other'), allow: [{ verb: 'admin', prefix: '' }] })
+    await here.lessor.propose({ kind: 'key', name: 'other', hash: hashSecret('other'), allow: [{ verb: 'admin', prefix: '' }] })
     const { value } = await here.lessor.read({ kind: 'keys' })
     await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === 'root')!.id })
     expect(await message(other.ask('LEASE.LIST'))).toMatch(/^UNAUTHENTICATED /)
@@ -187,7 +187,7 @@ describe('before it has shown a key, where one is needed, a connection', () => {
     expect(await message(other.next())).toMatch(/before AUTH/)
   })
 
-  test('is answered PING, AUTH, RESET and QUIT, and HELLO only with a key', async () => {
+  test('may use PING, AUTH, RESET and QUIT, and HELLO only with a key', async () => {
     await using here = await locked()
     using raw = new Raw(here.port)
     expect(await raw.ask('PING')).toBe('PONG')
@@ -198,7 +198,7 @@ describe('before it has shown a key, where one is needed, a connection', () => {
     expect(await raw.ask('QUIT')).toBe('OK')
   })
 
-  test('what is cut off is not counted any longer, though it does not hang up', async () => {
+  test('no longer counts after it was refused, even if it does not hang up', async () => {
     await using here = await place({ limits: { ...DEFAULT_LIMITS, unfinished: 200_000 } })
     const half = command('LEASE.ACQUIRE', 'x'.repeat(190_000)).subarray(0, 150_000)
     const stays = Array.from({ length: 4 }, () => connect({ port: here.port, host: '127.0.0.1', allowHalfOpen: true }))
@@ -207,7 +207,7 @@ describe('before it has shown a key, where one is needed, a connection', () => {
       socket.resume().on('end', () => cut++)
       socket.write(half)
     }
-    // One of them fits, and half of another does not.
+    // One command fits, and half of another does not.
     await expect.poll(() => cut, { timeout: 5_000 }).toBeGreaterThan(2)
     using later = new Raw(here.port)
     const echo = command('ECHO', 'x'.repeat(40_000))
@@ -219,8 +219,8 @@ describe('before it has shown a key, where one is needed, a connection', () => {
   })
 })
 
-describe('what is said is about what was asked, whatever was asked since', () => {
-  test('SELECT 0 is there and nothing else is', async () => {
+describe('a reply belongs to its command, even if other commands follow', () => {
+  test('SELECT accepts 0 only', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     expect(await raw.ask('SELECT', 0)).toBe('OK')
@@ -237,7 +237,7 @@ describe('what is said is about what was asked, whatever was asked since', () =>
     expect(await raw.next()).toBe('there')
   })
 
-  test('a name and a protocol are those of that moment', async () => {
+  test('replies show the name and use the protocol of their command', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     raw.send(
@@ -268,11 +268,11 @@ describe('what is said is about what was asked, whatever was asked since', () =>
     expect(await raw.next()).toContain('proto')
   })
 
-  test('a watch is that of whoever asked for it', async () => {
+  test('a watch belongs to the caller that started it', async () => {
     await using here = await place()
     for (const prefix of ['jobs', 'other'])
-      await here.lessor.propose({ kind: 'key', name: prefix, hash: hashOf(prefix), allow: [{ verb: 'watch', prefix }] })
-    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+      await here.lessor.propose({ kind: 'key', name: prefix, hash: hashSecret(prefix), allow: [{ verb: 'watch', prefix }] })
+    await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     using raw = new Raw(here.port)
     expect(await raw.ask('AUTH', 'jobs')).toBe('OK')
     raw.send(Buffer.concat([command('LEASE.WATCH', 'jobs'), command('AUTH', 'other')]))
@@ -284,7 +284,7 @@ describe('what is said is about what was asked, whatever was asked since', () =>
 })
 
 describe('RESET', () => {
-  test('gives up places and watches, and nothing is pushed to whoever it is now', async () => {
+  test('gives up places in queues and watches, and pushes nothing to the next caller', async () => {
     await using here = await place()
     using holder = new Raw(here.port)
     const held = ((await holder.ask('LEASE.ACQUIRE', 'a', 'TTL', 60_000)) as number[])[1]!
@@ -292,25 +292,25 @@ describe('RESET', () => {
     await raw.ask('HELLO', 3)
     await raw.ask('LEASE.WATCH', '')
     await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'QUEUE')
-    expect(here.server.desk.waiting).toBe(1)
+    expect(here.server.guarded.waiting).toBe(1)
     while (raw.replies.length > 0) raw.replies.shift()
-    // One that is asked for in the same breath is given up, too.
+    // A place that is requested in the same chunk is given up as well.
     raw.send(Buffer.concat([command('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'QUEUE'), command('RESET')]))
     let answer = await raw.next()
     while (answer !== 'RESET') answer = await raw.next()
-    await expect.poll(() => here.server.desk.waiting).toBe(0)
+    await expect.poll(() => here.server.guarded.waiting).toBe(0)
     await expect.poll(async () => (await here.lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
-    expect(here.server.desk.watches).toBe(0)
+    expect(here.server.guarded.watches).toBe(0)
     expect(await holder.ask('LEASE.RELEASE', held)).toBe('OK')
     expect(await holder.ask('LEASE.ACQUIRE', 'a', 'TTL', 60_000)).toContain('lease')
     expect(await raw.ask('PING')).toBe('PONG')
     expect(raw.replies).toEqual([])
-    // And what is asked for anew is told of.
+    // A new request gets its push.
     expect(await raw.ask('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'QUEUE')).toContain('position')
-    expect(here.server.desk.waiting).toBe(1)
+    expect(here.server.guarded.waiting).toBe(1)
   })
 
-  test('ends what our own client would be told', async () => {
+  test('ends the batch session of our own client', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     const writer = new Writer()
@@ -319,17 +319,17 @@ describe('RESET', () => {
     raw.send(command('LEASE.BATCH', writer.view()))
     expect(await raw.next()).toBe(1)
     expect(await raw.next()).toMatchObject({ items: ['lease.batch', expect.anything()] })
-    await expect.poll(() => here.server.desk.watches).toBe(1)
+    await expect.poll(() => here.server.guarded.watches).toBe(1)
     expect(await raw.ask('RESET')).toBe('RESET')
-    await expect.poll(() => here.server.desk.watches).toBe(0)
+    await expect.poll(() => here.server.guarded.watches).toBe(0)
     await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'a' }] })
     expect(await raw.ask('PING')).toBe('PONG')
     expect(raw.replies).toEqual([])
   })
 })
 
-describe('who says no more', () => {
-  test('is answered everything it asked, also after a wait and a read', async () => {
+describe('a client that closes its sending side', () => {
+  test('gets all its replies, even after a wait and a read', async () => {
     await using here = await place()
     using holder = new Raw(here.port)
     await holder.ask('LEASE.ACQUIRE', 'a', 'TTL', 60_000)
@@ -345,16 +345,16 @@ describe('who says no more', () => {
       ]),
     )
     expect(JSON.stringify(await raw.next())).toContain('"a"')
-    expect(await message(raw.next())).toBe('UNAVAILABLE the connection was closed while this waited')
+    expect(await message(raw.next())).toBe('UNAVAILABLE the connection was closed during the wait')
     expect(await raw.next()).toContain('token')
     expect(JSON.stringify(await raw.next())).toContain('"b"')
     expect(await raw.next()).toBe('PONG')
     expect(await raw.next()).toBe('closed')
-    // A process that died looks the same: its place does not outlive it.
+    // A process that died looks the same: its place must not outlive it.
     expect((await here.lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
   })
 
-  test('is answered a long pipeline', async () => {
+  test('gets all replies of a long pipeline', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     raw.socket.allowHalfOpen = true
@@ -364,7 +364,7 @@ describe('who says no more', () => {
   })
 })
 
-describe('a mistake is called one', () => {
+describe('input', () => {
   test.each([
     ['LEASE.ACQUIRE TTL 1000', /^INVALID a resource is missing/],
     ['LEASE.ACQUIRE TTL 1000 HOLDER me', /^INVALID a resource is missing/],
@@ -381,7 +381,7 @@ describe('a mistake is called one', () => {
     expect((await here.lessor.read({ kind: 'summary' })).value.leases).toBe(0)
   })
 
-  test('a resource may be called TTL, and WAIT 0 does not wait', async () => {
+  test('accepts a resource named TTL, and WAIT 0 does not wait', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     expect(await raw.ask('LEASE.ACQUIRE', 'TTL', 'TTL', 60_000)).toContain('lease')
@@ -389,11 +389,11 @@ describe('a mistake is called one', () => {
     expect(await message(raw.ask('LEASE.ACQUIRE', 'TTL', 'TTL', 60_000, 'WAIT', 0))).toMatch(/^HELD /)
   })
 
-  test('a watch that was refused can be asked for again', async () => {
+  test('may start a watch again that was refused', async () => {
     const clock = new ManualClock()
     await using here = await place({ clock, limits: { ...DEFAULT_LIMITS, rate: 1 } })
-    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('root'), allow: [{ verb: 'admin', prefix: '' }] })
-    await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+    await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     await clock.advance(5_000)
     using raw = new Raw(here.port)
     await raw.ask('AUTH', 'root')
@@ -403,7 +403,7 @@ describe('a mistake is called one', () => {
     expect(await raw.ask('LEASE.WATCH', 'b')).toBeTypeOf('number')
   })
 
-  test('a line has quotes as redis-cli and Redis have them', async () => {
+  test('in a line has quotes as in redis-cli and Redis', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     raw.send('PING "a b"\r\nECHO \'a b\'\r\n')
@@ -417,7 +417,7 @@ describe('a mistake is called one', () => {
     expect(await raw.next()).toBe('closed')
   })
 
-  test('an argument of negative length', async () => {
+  test('with an argument of negative length is refused', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     raw.send('*1\r\n$-1\r\n')
@@ -426,7 +426,7 @@ describe('a mistake is called one', () => {
 })
 
 describe('a list', () => {
-  test('has at most as many as asked for', async () => {
+  test('has at most LIMIT items', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     for (const name of ['a/1', 'a/2', 'a/3', 'LIMIT/1'])
@@ -445,11 +445,11 @@ describe('a list', () => {
     expect(await message(raw.ask('LEASE.LIST', 'a', 'LIMIT'))).toMatch(/^INVALID /)
   })
 
-  test('that is not whole is not taken for one that is', { timeout: 60_000 }, async () => {
+  test('that is incomplete is refused without LIMIT', { timeout: 60_000 }, async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     for (let i = 0; i <= 100; i++) await raw.ask('LEASE.ACQUIRE', ...Array.from({ length: 100 }, (_, j) => `a/${i}/${j}`), 'TTL', 60_000)
-    expect(await message(raw.ask('LEASE.LIST'))).toMatch(/^LIMIT there are more than 10000: say LIMIT n/)
+    expect(await message(raw.ask('LEASE.LIST'))).toMatch(/^LIMIT the list has more than 10000 resources: use LIMIT n/)
     expect(await raw.ask('LEASE.LIST', 'a', 'LIMIT', 5)).toHaveLength(5)
     expect(await raw.ask('LEASE.LIST', 'a/5')).toHaveLength(100)
   })

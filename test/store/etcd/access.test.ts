@@ -29,7 +29,7 @@ describe('an etcd URL', () => {
     expect(etcdOptions('etcd://a?ca=/ca.pem&cert=/c.pem&key=/k.pem').tls).toEqual({ ca: '/ca.pem', cert: '/c.pem', key: '/k.pem' })
   })
 
-  test('that says something else is INVALID, and its password is not repeated', async () => {
+  test('that cannot be parsed is INVALID, and the error does not contain its password', async () => {
     for (const url of [
       ...[
         'etcd:',
@@ -51,7 +51,7 @@ describe('an etcd URL', () => {
 })
 
 describePromises('etcd', 'an etcd with users', () => {
-  test('a store that was opened with a user before authentication was switched on goes on after it was, and after it was switched off', async () => {
+  test('a store opened with a user keeps working when authentication is switched on, and when it is switched off again', async () => {
     await using etcd = await engine('etcd')
     await using store = await opened(`etcd://root:root@127.0.0.1:${etcd.port}/`)
     let after = await append(store, START)
@@ -64,7 +64,7 @@ describePromises('etcd', 'an etcd with users', () => {
     ] as const)
       await asked(etcd.port, path, body)
     after = await append(store, after)
-    expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ position: after }] })
+    expect(await waiting).toMatchObject({ kind: 'records', records: [{ position: after }] })
     const { token } = await asked<{ token: string }>(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' })
     const headers = { authorization: token }
     const off = await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/disable`, { method: 'POST', headers, body: '{}' })
@@ -75,10 +75,10 @@ describePromises('etcd', 'an etcd with users', () => {
     expect(after.index).toBe(4)
   }, 60_000)
 
-  test('asks for the right user and password, renews what it was given, and keeps to what it may', async () => {
+  test('checks user, password and permissions, and the store replaces a token that is no longer valid', async () => {
     await using etcd = await engine('etcd')
     const at = (user: string, rest = '') => `etcd://${user}127.0.0.1:${etcd.port}/${rest}`
-    // A user where none is needed is no mistake.
+    // A user is accepted where none is needed.
     await (await opened(at('ann:secret@')))[Symbol.asyncDispose]()
     for (const [path, body] of [
       ['/auth/user/add', { name: 'root', password: 'root' }],
@@ -103,11 +103,11 @@ describePromises('etcd', 'an etcd with users', () => {
     })
     await using store = await opened(at('ann:secret@'))
     let after = await append(store, START)
-    await etcd.restart() // and it has forgotten whom it gave which token
+    await etcd.restart() // it has lost its tokens
     after = await append(store, after)
     await asked(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' }).then(async answer => {
       const { token } = answer as { token: string }
-      // Any change of users makes what was known of them old.
+      // Any change of users invalidates the tokens given out before.
       const response = await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/user/add`, {
         method: 'POST',
         headers: { authorization: token },
@@ -121,7 +121,7 @@ describePromises('etcd', 'an etcd with users', () => {
 })
 
 describeTls('an etcd behind TLS', () => {
-  test('is believed only with a certificate of the named authority, and is shown ours', async () => {
+  test('is trusted only with a certificate of the given authority, and receives the certificate of the client', async () => {
     await using folder = await temporary()
     const { path } = folder
     await authority(path, 'ours')
@@ -162,7 +162,7 @@ describeTls('an etcd behind TLS', () => {
       await using reader = await opened(at('ours', 'client'))
       const waiting = reader.read(START, { wait: new AbortController().signal })
       const { index } = await append(store, START)
-      expect(await waiting).toMatchObject({ kind: 'entries', entries: [{ position: { index } }] })
+      expect(await waiting).toMatchObject({ kind: 'records', records: [{ position: { index } }] })
     } finally {
       server.close()
     }

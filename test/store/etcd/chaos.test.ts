@@ -30,12 +30,12 @@ const leaderKilled: Fault = {
 }
 
 const leaderPaused: Fault = {
-  name: 'the leader stands still past the ttl',
+  name: 'the leader is paused for longer than the ttl',
   run: async run => standStill(run, await leader(run.engine)),
 }
 
 const followerPaused: Fault = {
-  name: 'a follower stands still past the ttl',
+  name: 'a follower is paused for longer than the ttl',
   async run(run) {
     const { port } = await leader(run.engine)
     await standStill(run, run.any(run.engine.members.filter(member => member.port !== port)))
@@ -53,7 +53,7 @@ const majorityKilled: Fault = {
 }
 
 const leaderCutOff: Fault = {
-  name: 'everyone is cut off from the leader, past the ttl, and from nobody else',
+  name: 'every replica is cut off from the leader, and only from the leader, for longer than the ttl',
   async run(run) {
     const { port } = await leader(run.engine)
     const cables = run.replicas.map(replica => replica.cables[run.engine.ports.indexOf(port)]!)
@@ -64,7 +64,7 @@ const leaderCutOff: Fault = {
 }
 
 const compacted: Fault = {
-  name: 'the history is compacted while a replica stands still',
+  name: 'the history is compacted while a replica is paused',
   async run(run) {
     const replica = run.any(run.replicas)
     replica.pause()
@@ -84,7 +84,7 @@ async function standStill(run: Chaos, member: Member): Promise<void> {
 }
 
 describeEngine('etcd3', 'chaos', () => {
-  test('fault after fault on three members: nobody believes wrongly, nothing acknowledged is lost, everything goes on', {
+  test('under a series of faults on three members no two holders overlap, no acknowledged record is lost, and grants resume', {
     retry: 0,
     timeout: 400_000,
   }, async () => {
@@ -92,7 +92,7 @@ describeEngine('etcd3', 'chaos', () => {
     const report = await chaos({
       engine: etcd,
       store: url => new EtcdStore(etcdOptions(url)),
-      // Shorter than an election and than a pause, so that answers come after they were given up.
+      // Shorter than an election and than a pause, so that answers arrive after their timeout.
       child: { module: 'store/etcd/etcd.js', name: 'EtcdStore', options: url => ({ ...etcdOptions(url), timeout: 900 }) },
       faults: [
         ...[leaderKilled, replicaPaused, answersCut, leaderPaused, replicaKilled, connectionsCut, compacted, followerPaused],

@@ -3,6 +3,7 @@ import { EtcdStore } from '../../../src/store/etcd/etcd.ts'
 import { type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
 import { LogInEtcd, Lossy } from '../../support/etcd.ts'
+import { passLeaseBetween } from '../../support/handed-in.ts'
 
 let logs = 0
 
@@ -32,4 +33,9 @@ describePromises('etcd', 'a store in etcd', () => {
   }
 
   for (const { name, run } of storeSuite(fixture)) test(name, run, 30_000)
+
+  test('a store that is handed to connect holds leases', async () => {
+    const options = { endpoints: [`127.0.0.1:${etcd.port}`], name: `test/${++logs}` }
+    await passLeaseBetween(() => new EtcdStore(options))
+  })
 })

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
-import { EtcdStore, type EtcdStoreOptions } from '../../../src/store/etcd/etcd.ts'
+import { EtcdStore } from '../../../src/store/etcd/etcd.ts'
+import type { EtcdStoreOptions } from '../../../src/store/etcd/options.ts'
 import { type Appended, type LogRecord, type Position, START, type Store } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { describePrograms, describePromises, type Engine, engine, programs } from '../../support/engine.ts'
@@ -12,7 +13,7 @@ let logs = 0
 
 const describeRestored = (name: string, define: () => void) => describePrograms('etcd', [programs.etcdctl], name, define, { retry: 0 })
 
-describePromises('etcd', 'a store in etcd when things go wrong', () => {
+describePromises('etcd', 'a store in etcd under faults', () => {
   let etcd: Engine
   beforeAll(async () => {
     etcd = await engine('etcd')
@@ -22,7 +23,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
   const fresh = () => `faults/${++logs}`
   const direct = (name: string, options: Partial<EtcdStoreOptions> = {}) => store(name, [etcd.port], options)
 
-  test('an answer that is cut off on its way leaves the entry there once, and its caller knows where', async () => {
+  test('an append whose answer is cut off is in the log once, and its caller learns the position', async () => {
     await using cable = await Cable.to(etcd.port)
     const name = fresh()
     await using one = await store(name, [cable.port])
@@ -36,11 +37,11 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     expect(words(await all(other))).toEqual(['a', 'b', 'c', 'd'])
   })
 
-  test('where nobody answers, an append is UNKNOWN and a read UNAVAILABLE, in the time a call may take', async () => {
+  test('without an answer an append is UNKNOWN and a read is UNAVAILABLE, within the timeout', async () => {
     await using cable = await Cable.to(etcd.port)
     await using one = await store(fresh(), [cable.port], { timeout: 500 })
     const after = await append(one, 'a')
-    // The refusing cable accepts, then ends: who knows what it passed on.
+    // The refusing proxy accepts the connection and then ends it, so the client cannot know what was passed on.
     for (const cut of [() => cable.refuse(), () => cable.silence()]) {
       cut()
       expect(await rejected(one.append(bytes('x'), after))).toMatchObject({ code: 'UNKNOWN', facts: { reason: 'unreachable' } })
@@ -50,18 +51,21 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     await append(one, 'b', (await all(one)).at(-1)!.position)
   })
 
-  test('where nothing listens, certainly nothing was done', async () => {
+  test('calls to a closed port are UNAVAILABLE: they certainly had no effect', async () => {
     await using cable = await Cable.to(etcd.port)
     await using one = await store(fresh(), [cable.port], { timeout: 400 })
     const after = await append(one, 'a')
     await cable[Symbol.asyncDispose]()
-    await one.read(after).catch(() => {}) // and notices that its connection is gone
+    await one.read(after).catch(() => {}) // notices that the connection is gone
     expect(await rejected(one.append(bytes('x'), after))).toMatchObject({ code: 'UNAVAILABLE' })
-    await using nobody = new EtcdStore({ endpoints: ['127.0.0.1:1'], timeout: 300 })
-    expect(await rejected(nobody.open())).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('no answer from etcd at') })
+    await using unreachable = new EtcdStore({ endpoints: ['127.0.0.1:1'], timeout: 300 })
+    expect(await rejected(unreachable.open())).toMatchObject({
+      code: 'UNAVAILABLE',
+      message: expect.stringContaining('no answer from etcd at'),
+    })
   })
 
-  test('the next endpoint is asked when one refuses or is silent, within the time of the call', async () => {
+  test('if an endpoint refuses or is silent, the next one is tried within the timeout of the call', async () => {
     await using dead = await Cable.to(etcd.port)
     await using one = await store(fresh(), [1, dead.port, etcd.port])
     let after = await append(one, 'a')
@@ -72,7 +76,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     expect(after.index).toBe(3)
   })
 
-  test('a watch that fell silent does not stop the tail, and is replaced', async () => {
+  test('a watch that falls silent is replaced, and waiting readers still receive records', async () => {
     await using cable = await Cable.to(etcd.port)
     const name = fresh()
     await using reader = await store(name, [cable.port, etcd.port], { timeout: 600, poll: 200 })
@@ -92,7 +96,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     }
   })
 
-  test('what was compacted away under a slow watcher is read all the same', async () => {
+  test('a slow reader receives records whose revisions were compacted before its watch saw them', async () => {
     await using cable = await Cable.to(etcd.port)
     const name = fresh()
     await using reader = await store(name, [cable.port], { poll: 60_000 })
@@ -100,26 +104,26 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     const signal = new AbortController().signal
     const waiting = reader.read(START, { wait: signal })
     let after = await append(writer, 'a')
-    const from = entriesOf(await waiting).at(-1)!.position
+    const from = recordsOf(await waiting).at(-1)!.position
     const slow = reader.read(from, { wait: signal })
     cable.silence()
     for (const word of ['b', 'c', 'd']) after = await append(writer, word, after)
     await compact(etcd)
-    cable.disconnect() // its watch must begin anew, from before what is left
+    cable.disconnect() // the watch must restart, from a revision that was compacted
     cable.heal()
-    const seen = [...entriesOf(await slow)]
-    while (seen.length < 3) seen.push(...entriesOf(await reader.read(seen.at(-1)!.position, { wait: signal })))
+    const seen = [...recordsOf(await slow)]
+    while (seen.length < 3) seen.push(...recordsOf(await reader.read(seen.at(-1)!.position, { wait: signal })))
     expect(seen.map(text)).toEqual(['b', 'c', 'd'])
   })
 
-  test('when all its keys are deleted, whoever stood in it is told what happened and what to do; the next begins anew', async () => {
+  test('after all keys are deleted, an open store reports DIVERGED with the cause and the remedy, and a new store starts an empty log', async () => {
     const name = fresh()
     await using witness = await direct(name, { poll: 100 })
     const after = await append(witness, 'b', await append(witness, 'a'))
     const waiting = witness.read(after, { wait: new AbortController().signal })
     await new LogInEtcd(etcd, name).deleteAll()
-    const told = await waiting
-    expect(told).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/restored from an older backup.*restart/) })
+    const read = await waiting
+    expect(read).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/restored from an older backup.*restart/) })
     expect((await witness.append(bytes('c'), after)).kind).toBe('diverged')
     await using next = await direct(name)
     expect(await all(next)).toEqual([])
@@ -128,30 +132,30 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     expect(words(await all(next))).toEqual(['new'])
   })
 
-  test('whoever stood at the start when everything was deleted goes on', async () => {
+  test('a store at the start of the log continues after all keys are deleted', async () => {
     const name = fresh()
     await using one = await direct(name)
     await new LogInEtcd(etcd, name).deleteAll()
-    expect(await one.read(START)).toEqual({ kind: 'entries', entries: [] })
+    expect(await one.read(START)).toEqual({ kind: 'records', records: [] })
     await new LogInEtcd(etcd, name).deleteAll()
     expect((await append(one, 'a')).index).toBe(1)
   })
 
-  test('a hole in the log is noticed by whoever reads across it', async () => {
+  test('a reader that reaches a hole in the log reports DIVERGED', async () => {
     const name = fresh()
     await using one = await direct(name)
     let after = START
     for (const word of ['a', 'b', 'c', 'd']) after = await append(one, word, after)
     const [, , second] = await new LogInEtcd(etcd, name).keys('log/')
     await asked(etcd.port, '/kv/deleterange', { key: Buffer.from(second!).toString('base64') })
-    expect(await one.read(START)).toMatchObject({ kind: 'diverged', reason: expect.stringContaining('entry 2 is missing') })
+    expect(await one.read(START)).toMatchObject({ kind: 'diverged', reason: expect.stringContaining('record 2 is missing') })
     await using late = new EtcdStore({ endpoints: [`127.0.0.1:${etcd.port}`], name })
-    // Its end is found by counting: one is missing, so what is found is before the end, and reading on tells.
+    // The end is found by counting: one record is missing, so the position found is before the end, and reading on detects the hole.
     await late.open()
     expect((await late.read(START)).kind).toBe('diverged')
   })
 
-  test('several who append at once all get their turn, whatever the size', async () => {
+  test('stores that append at the same time all succeed, with records of any size', async () => {
     for (const size of [50, 20_000]) {
       const name = fresh()
       const stores = await Promise.all([1, 2, 3].map(() => direct(name)))
@@ -166,36 +170,36 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
           }
         }),
       )
-      expect(Math.min(...turns), `turns with entries of ${size} bytes: ${turns}`).toBeGreaterThan(8)
+      expect(Math.min(...turns), `turns with records of ${size} bytes: ${turns}`).toBeGreaterThan(8)
       const read = await all(stores[0]!)
       expect(read.length).toBe(turns.reduce((sum, n) => sum + n))
-      expect(read.every(entry => entry.bytes.length === size)).toBe(true)
+      expect(read.every(record => record.bytes.length === size)).toBe(true)
       for (const one of stores) await one[Symbol.asyncDispose]()
     }
   })
 
-  test('entries that just fit into one request still fit when several indexes have to be tried', async () => {
+  test('records that just fit into one request still fit when several indexes are tried', async () => {
     const name = fresh()
     const stores = await Promise.all([1, 2, 3, 4].map(() => direct(name)))
     const positions = await Promise.all(stores.map(async (one, me) => positionOf(await one.append(noise(750_000, me), START))))
     expect(positions.map(({ index }) => index).sort()).toEqual([1, 2, 3, 4])
-    expect((await all(stores[0]!)).map(entry => entry.bytes.length)).toEqual([750_000, 750_000, 750_000, 750_000])
+    expect((await all(stores[0]!)).map(record => record.bytes.length)).toEqual([750_000, 750_000, 750_000, 750_000])
     for (const one of stores) await one[Symbol.asyncDispose]()
   })
 
-  test('an entry of several MiB is carried whole, by reading and by watching', async () => {
+  test('a record of several MiB arrives complete, by a read and by the watch', async () => {
     const name = fresh()
     await using one = await direct(name)
     await using other = await direct(name)
     const waiting = other.read(START, { wait: new AbortController().signal })
     const large = noise(3_500_000, 5)
     await one.append(large, START)
-    for (const entries of [entriesOf(await waiting), entriesOf(await one.read(START))])
-      expect(entries.map(entry => Buffer.from(large).equals(entry.bytes))).toEqual([true])
+    for (const records of [recordsOf(await waiting), recordsOf(await one.read(START))])
+      expect(records.map(record => Buffer.from(large).equals(record.bytes))).toEqual([true])
     expect((await new LogInEtcd(etcd, name).keys('part/')).length).toBe(7)
   })
 
-  test('trimming takes entries and the chunks of old snapshots away', async () => {
+  test('trimming deletes records and the chunks of old snapshots', async () => {
     const name = fresh()
     await using one = await direct(name)
     let after = START
@@ -205,10 +209,10 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     }
     const log = new LogInEtcd(etcd, name)
     expect((await log.keys('log/')).length).toBe(11)
-    expect((await log.keys('snapshot/')).length).toBe(4) // two of each of the last two
+    expect((await log.keys('snapshot/')).length).toBe(4) // two chunks of each of the last two snapshots
   })
 
-  test('a snapshot whose last answer is lost is in force, whole, and known to be', async () => {
+  test('a snapshot whose last answer is lost is in force and complete, and its writer learns that it was kept', async () => {
     await using scissors = await Scissors.to(etcd.port)
     const name = fresh()
     await using one = await store(name, [scissors.port])
@@ -225,7 +229,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     expect((await new LogInEtcd(etcd, name).keys('log/')).length).toBe(2)
   })
 
-  test('a snapshot of which nobody knows whether it came into force is never taken apart', async () => {
+  test('the chunks of a snapshot are never deleted while it may be in force', async () => {
     await using scissors = await Scissors.to(etcd.port)
     const name = fresh()
     await using one = await store(name, [scissors.port], { timeout: 1_000 })
@@ -239,15 +243,15 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     expect(await collected((await other.newest())!.bytes)).toBe('whole')
   })
 
-  test('one answer carries 1,000 entries and no more, and parts go when nobody can refer to them', async () => {
+  test('one answer carries at most 1,000 records, and parts are deleted when no record can refer to them', async () => {
     const name = fresh()
     await using one = await direct(name)
     const first = positionOf(await one.append(noise(800_000, 1), START))
     let after = first
     for (let i = 0; i < 1_001; i++) after = positionOf(await one.append(Uint8Array.of(i % 256), after))
     expect(after.index).toBe(1_002)
-    await all(one) // how large they are is learned by reading
-    expect(entriesOf(await one.read(first)).length).toBe(1_000)
+    await all(one) // the store learns the typical size by reading
+    expect(recordsOf(await one.read(first)).length).toBe(1_000)
     const answer = await one.append(Uint8Array.of(0), first)
     expect(answer.kind).toBe('behind')
     expect((await new LogInEtcd(etcd, name).keys('part/')).length).toBe(2)
@@ -255,7 +259,7 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     expect((await new LogInEtcd(etcd, name).keys('part/')).length).toBe(0)
   })
 
-  test('a log of another version and keys of another program are refused', async () => {
+  test('a log of another format and keys of another program are rejected', async () => {
     const [newer, foreign] = [fresh(), fresh()]
     for (const name of [newer, foreign]) await (await direct(name))[Symbol.asyncDispose]()
     const put = (key: string, value: string) =>
@@ -266,14 +270,14 @@ describePromises('etcd', 'a store in etcd when things go wrong', () => {
     expect((await rejected(direct(foreign))).code).toBe('INVALID')
   })
 
-  test('a cluster of one does not claim to survive the loss of a machine', async () => {
+  test('the profile of a cluster of one does not promise failover', async () => {
     await using one = await direct(fresh())
     expect(one.profile).toMatchObject({ durable: true, failover: false, shared: true, push: true })
   })
 })
 
 describePromises('etcd', 'a store in an etcd of its own', () => {
-  test('a full etcd says so and what to do, and goes on when there is room', async () => {
+  test('the error of a full etcd says what to do, and appends succeed again when there is room', async () => {
     await using etcd = await engine('etcd', { args: ['--quota-backend-bytes', String(4 << 20)] })
     await using one = await store('leasehold', [etcd.port])
     const after = await append(one, 'a')
@@ -293,13 +297,13 @@ describePromises('etcd', 'a store in an etcd of its own', () => {
     await append(one, 'b', after)
   }, 60_000)
 
-  test('an etcd without its gateway is told apart from one that does not answer', async () => {
+  test('an etcd without a gateway gives another error than one that does not answer', async () => {
     await using etcd = await engine('etcd', { args: ['--enable-grpc-gateway=false'] })
     const error = await rejected(store('leasehold', [etcd.port]))
     expect(error).toMatchObject({ code: 'UNSUPPORTED', message: expect.stringContaining('--enable-grpc-gateway') })
   }, 60_000)
 
-  test('killed and restarted, everything acknowledged is there, and a reader that waits goes on', async () => {
+  test('after a kill and a restart all acknowledged records are there, and a waiting reader continues', async () => {
     await using etcd = await engine('etcd')
     await using one = await store('leasehold', [etcd.port])
     await using reader = await store('leasehold', [etcd.port])
@@ -315,7 +319,7 @@ describePromises('etcd', 'a store in an etcd of its own', () => {
 })
 
 describeRestored('a store in an etcd that was restored from a backup', () => {
-  test('is diverged for whoever had seen more, also when it has grown as long again with the same revisions', async () => {
+  test('reports DIVERGED to a store that had read lost records, even if the log has regrown to the same length and revisions', async () => {
     await using etcd = await engine('etcd')
     await using witness = await store('leasehold', [etcd.port], { poll: 200 })
     const common = await append(witness, 'b', await append(witness, 'a'))
@@ -346,7 +350,7 @@ describeRestored('a store in an etcd that was restored from a backup', () => {
 })
 
 describePromises('etcd3', 'a store in three members of etcd', () => {
-  test('the leader killed or paused holds nobody up for longer than a call may take, and loses nothing', async () => {
+  test('killing or pausing the leader delays no call beyond its timeout, and loses no record', async () => {
     await using etcd = await engine('etcd3')
     await using one = await store('leasehold', etcd.ports)
     await using reader = await store('leasehold', etcd.ports)
@@ -362,12 +366,12 @@ describePromises('etcd3', 'a store in three members of etcd', () => {
       await etcd.ready()
     }
     const found = words(await all(reader))
-    // A copy whose answer was lost may stand twice: whoever applies the log applies it once.
+    // A record whose answer was lost may be in the log twice: replicas apply it once.
     expect([...new Set(found)]).toEqual(['0', 'kill', 'pause'])
-    expect((await one.read(after)).kind).toBe('entries')
+    expect((await one.read(after)).kind).toBe('records')
   }, 60_000)
 
-  test('with all members standing still nothing is answered, and nothing is lost when they go on', async () => {
+  test('while all members are paused no call is answered, and nothing is lost when they continue', async () => {
     await using etcd = await engine('etcd3')
     await using one = await store('leasehold', etcd.ports, { timeout: 900 })
     const after = await append(one, 'a')
@@ -391,7 +395,7 @@ async function store(name: string, ports: readonly number[], options: Partial<Et
   return made
 }
 
-/** As a replica does: asks again while that may help. */
+/** Retries while that may help, as a replica does. */
 async function settled<T>(ask: () => Promise<T>): Promise<T> {
   for (const until = Date.now() + 20_000; ; await sleep(20)) {
     try {
@@ -414,21 +418,21 @@ function positionOf(answer: Appended): Position {
 }
 
 async function all(one: Store): Promise<LogRecord[]> {
-  const entries: LogRecord[] = []
+  const records: LogRecord[] = []
   for (;;) {
-    const more = entriesOf(await one.read(entries.at(-1)?.position ?? START))
-    if (more.length === 0) return entries
-    entries.push(...more)
+    const more = recordsOf(await one.read(records.at(-1)?.position ?? START))
+    if (more.length === 0) return records
+    records.push(...more)
   }
 }
 
-function entriesOf(read: Awaited<ReturnType<Store['read']>>): readonly LogRecord[] {
-  assert.ok(read.kind === 'entries', read.kind)
-  return read.entries
+function recordsOf(read: Awaited<ReturnType<Store['read']>>): readonly LogRecord[] {
+  assert.ok(read.kind === 'records', read.kind)
+  return read.records
 }
 
 function words(read: Awaited<ReturnType<Store['read']>> | readonly LogRecord[]): string[] {
-  return ('kind' in read ? entriesOf(read) : read).map(text)
+  return ('kind' in read ? recordsOf(read) : read).map(text)
 }
 
 async function rejected(call: Promise<unknown>): Promise<LeaseError> {
@@ -462,7 +466,7 @@ function text({ bytes }: LogRecord): string {
   return new TextDecoder().decode(bytes)
 }
 
-/** Bytes that do not shrink. */
+/** Bytes that cannot be compressed. */
 function noise(length: number, seed: number): Uint8Array {
   const all = new Uint8Array(length)
   let state = seed * 2_654_435_761 + 1

@@ -5,7 +5,7 @@ import { systemClock } from '../../../src/clock.ts'
 import { Gateway } from '../../../src/store/etcd/gateway.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
-test('an answer that came while this process stood still is read before the endpoint is given up', async () => {
+test('an answer that arrived while the process was stalled is read before the endpoint counts as silent', async () => {
   const clock = new ManualClock()
   let asked = 0
   await using server = createServer((request, response) => {
@@ -21,7 +21,7 @@ test('an answer that came while this process stood still is read before the endp
   gateway.close()
 })
 
-test('an etcd that was upgraded under an open store is asked under its new path; one without a gateway is refused', async () => {
+test('after an upgrade of etcd an open store uses the new path; an etcd without a gateway is UNSUPPORTED', async () => {
   let version = '3.3.0'
   let served = '/v3beta/'
   await using server = createServer((request, response) => {

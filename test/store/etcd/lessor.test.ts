@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, test } from 'vitest'
 import { EtcdStore } from '../../../src/store/etcd/etcd.ts'
 import { lessorSuite } from '../../../src/testing/lessor-suite.ts'
+import { replicasOn } from '../../../src/testing/manual-time-store.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
-import { replicasOn } from '../../support/manual-time-store.ts'
 
 describePromises('etcd', 'replicas on one log in etcd', () => {
   let server: Engine

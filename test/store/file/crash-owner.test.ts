@@ -1,17 +1,17 @@
 import { expect, test } from 'vitest'
 import { applyBatch, decodeBatch } from '../../../src/kernel/codec/batch.ts'
 import { StateLoader, stateHash } from '../../../src/kernel/codec/snapshot.ts'
-import type { Effects } from '../../../src/kernel/effects.ts'
+import type { Effects } from '../../../src/kernel/rule/effects.ts'
 import { createState, type State } from '../../../src/kernel/state.ts'
-import { unframed } from '../../../src/replica/frame.ts'
+import { readFrames } from '../../../src/replica/frame.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { Child, folder } from '../../support/crash/child.ts'
 
 const CYCLES = 52
 
-/** What was acknowledged, as someone outside heard it. */
-interface Told {
+/** The acknowledgements that this process received from the owner. */
+interface Acknowledged {
   readonly name: string
   readonly lease: number
   readonly tokens: readonly number[]
@@ -20,12 +20,12 @@ interface Told {
   released: boolean
 }
 
-/** Applies every entry ever written, one life after the other. */
+/** Applies every record of the log, over all processes that owned it. */
 class Replay {
   readonly state = createState()
   #position: Position = START
 
-  /** Reads what is new, and what the newest snapshot and its tail lead to; both must be the same. */
+  /** Reads the new records, and replays the newest snapshot with the records after it; both states must be the same. */
   async followAndCompare(path: string): Promise<void> {
     await using store = new FileStore({ path })
     const { snapshot, head } = await store.open()
@@ -33,7 +33,7 @@ class Replay {
     expect(this.#position).toEqual(head)
     if (snapshot === undefined) return
     const loader = new StateLoader()
-    for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+    for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
     const state = loader.finish()
     await follow(store, state, snapshot.position)
     expect(stateHash(state)).toBe(stateHash(this.state))
@@ -44,23 +44,23 @@ async function follow(store: FileStore, state: State, position: Position): Promi
   const effects: Effects = { events: [], timer: () => {} }
   for (;;) {
     const read = await store.read(position)
-    if (read.kind !== 'entries') throw new Error(`the log cannot be read from ${position.index}: ${read.kind}`)
-    if (read.entries.length === 0) return position
-    for (const entry of read.entries) {
-      applyBatch(state, entry.position.index, decodeBatch(entry.bytes), effects)
+    if (read.kind !== 'records') throw new Error(`the log cannot be read from ${position.index}: ${read.kind}`)
+    if (read.records.length === 0) return position
+    for (const record of read.records) {
+      applyBatch(state, record.position.index, decodeBatch(record.bytes), effects)
       effects.events.length = 0
-      position = entry.position
+      position = record.position
     }
   }
 }
 
-/** Acknowledged means there, whole; released means gone; what nobody heard of is there whole or not at all. */
-function compare(state: State, told: ReadonlyMap<number, Told>): void {
+/** An acknowledged lease is there, complete. A released one is gone. A request without an answer took effect completely or not at all. */
+function compare(state: State, leases: ReadonlyMap<number, Acknowledged>): void {
   const there = new Map([...state.leases.values()].map(lease => [lease.id, lease]))
-  for (const { name, lease, tokens, renewed, releasing, released } of told.values()) {
+  for (const { name, lease, tokens, renewed, releasing, released } of leases.values()) {
     const found = there.get(lease)
     if (released) expect(found, `${name} was released`).toBe(undefined)
-    // Until it was renewed its first term is 30 s, which may have run by now.
+    // Its first term is 30 s. Without a renewal it may have expired by now.
     else if (renewed && !releasing) {
       expect(found, `${name} was acknowledged`).not.toBe(undefined)
       expect(found!.grants.map(({ token }) => token)).toEqual(tokens)
@@ -78,25 +78,25 @@ function compare(state: State, told: ReadonlyMap<number, Told>): void {
 test(`an owner killed ${CYCLES} times under load loses nothing that it acknowledged`, { timeout: 240_000 }, async () => {
   await using place = await folder()
   const replay = new Replay()
-  const told = new Map<number, Told>()
+  const leases = new Map<number, Acknowledged>()
   let highest = 0
   let acknowledged = 0
   let next = new Child()
   for (let life = 0; life < CYCLES; life++) {
     await using child = next
-    if (life < CYCLES - 1) next = new Child() // it starts while this one works
+    if (life < CYCLES - 1) next = new Child() // the next process starts while this one works
     const enough = 30 + ((life * 7_919) % 250)
     let heard = 0
     const killed = new Promise<void>(resolve => {
       child.onTold = (what, name, lease, tokens) => {
-        const one = told.get(lease as number)
+        const one = leases.get(lease as number)
         if (what === 'granted') {
           expect(one).toBe(undefined)
           for (const token of tokens as number[]) {
             expect(token).toBeGreaterThan(highest)
             highest = token
           }
-          told.set(lease as number, {
+          leases.set(lease as number, {
             name: name as string,
             lease: lease as number,
             tokens: tokens as number[],
@@ -111,12 +111,12 @@ test(`an owner killed ${CYCLES} times under load loses nothing that it acknowled
         if (++heard === enough) resolve()
       }
     })
-    await child.ask('open', { path: place.path, owned: true, snapshotEntries: 250 })
+    await child.ask('open', { path: place.path, owned: true, snapshotRecords: 250 })
     child.ask('pour', { life, lines: 16, most: enough + 60 }).catch(() => {})
     await killed
     await child.kill()
     await replay.followAndCompare(place.path)
-    compare(replay.state, told)
+    compare(replay.state, leases)
   }
   expect(acknowledged).toBeGreaterThan(CYCLES * 100)
 })

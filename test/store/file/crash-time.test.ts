@@ -16,7 +16,7 @@ function granted({ outcome }: Proposed): Granted {
   return outcome
 }
 
-test('an owner killed every 2 s: an abandoned lease of 10 s is gone within 30 s, one that is renewed never', {
+test('while the owner is killed every 2 s, an abandoned lease of 10 s expires within 30 s, and a renewed one never expires', {
   timeout: 60_000,
 }, async () => {
   await using place = await folder()
@@ -33,7 +33,7 @@ test('an owner killed every 2 s: an abandoned lease of 10 s is gone within 30 s,
       first = began
       const abandoned = await child.propose(acquire('left', 'a', ttl))
       kept = granted(await child.propose(acquire('kept', 'b', ttl))).lease
-      // Renewed once more, so that it has its whole ttl from here and the owner could keep renewing it in memory.
+      // Renew once more: the lease has its whole ttl from here, and the owner can renew it in memory.
       left = { lease: granted(abandoned).lease, sent: (await child.propose({ kind: 'renew', leases: [granted(abandoned).lease] })).sent }
     }
     while (systemClock.now() < began + 2_000) {
@@ -49,7 +49,7 @@ test('an owner killed every 2 s: an abandoned lease of 10 s is gone within 30 s,
   expect(gone).toBeGreaterThanOrEqual(ttl)
 })
 
-test('short-lived processes that each try once take over what a killed one left, soon after its ttl and not before', {
+test('short-lived processes that each try once acquire the lease of a killed process soon after its ttl, not before', {
   timeout: 60_000,
 }, async () => {
   await using place = await folder()
@@ -79,7 +79,7 @@ test('short-lived processes that each try once take over what a killed one left,
   }
 })
 
-test('a process that has closed its replicas, or never does, comes to its end by itself', async () => {
+test('a process exits by itself, whether or not it has closed its replicas', async () => {
   await using place = await folder()
   const script = `
     import { Replica } from './dist/replica/replica.js'

@@ -1,4 +1,4 @@
-/** What a disk can do to a file: every case ends in an error that says what is wrong, or changes nothing that was acknowledged. */
+/** Damage by the disk: every case ends in an error that says what is wrong, or changes no acknowledged record. */
 import { execFileSync, fork, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
@@ -18,10 +18,10 @@ import { ManualClock } from '../../../src/testing/manual-clock.ts'
 const engine = await loadEngine()
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
-const ENTRIES = 40
+const RECORDS = 40
 
 describe('a damaged file', () => {
-  test.each(['closed', 'crashed'] as const)('a flipped bit in a log that %s is an error, or changes nothing', async how => {
+  test.each(['closed', 'crashed'] as const)('a flipped bit in a %s log is an error, or changes nothing', async how => {
     using folder = new Folder()
     const image = await makeImage(folder, how)
     const chance = new ManualClock({ seed: how === 'closed' ? 11 : 12 })
@@ -37,7 +37,7 @@ describe('a damaged file', () => {
     expect(outcomes.get('damaged') ?? 0).toBeGreaterThan(0)
   })
 
-  test.each(['closed', 'crashed'] as const)('a log that %s and was cut off anywhere is an error, or is whole', async how => {
+  test.each(['closed', 'crashed'] as const)('a %s log that is truncated anywhere is an error, or is complete', async how => {
     using folder = new Folder()
     const image = await makeImage(folder, how)
     const chance = new ManualClock({ seed: 13 })
@@ -53,7 +53,7 @@ describe('a damaged file', () => {
     expect(outcomes.get('damaged') ?? 0).toBeGreaterThan(0)
   })
 
-  test('zeros where a page was are an error, or change nothing', async () => {
+  test('a page overwritten with zeros is an error, or changes nothing', async () => {
     using folder = new Folder()
     const image = await makeImage(folder, 'closed')
     const original = readFileSync(join(image.folder, 'log.db'))
@@ -65,10 +65,10 @@ describe('a damaged file', () => {
     expect(outcomes.get('damaged') ?? 0).toBeGreaterThan(5)
   })
 
-  test('a flipped bit in the list of free pages is noticed at open, or 900 entries later the log is still whole', async () => {
+  test('a flipped bit in the list of free pages is detected at open, or the log is still complete 900 records later', async () => {
     using folder = new Folder()
     const image = await makeImage(folder, 'closed')
-    const entries = ENTRIES + 90
+    const records = RECORDS + 90
     {
       const log = new FileLog({ path: join(image.folder, 'log.db'), engine, timeout: 1_000 })
       let { head } = await log.open()
@@ -111,11 +111,11 @@ describe('a damaged file', () => {
         await log.close()
         await settled(() => !existsSync(`${path}-wal`))
         const later = new FileLog({ path, engine, timeout: 1_000 })
-        expect((await later.open()).head.index, `bit ${bit}`).toBe(entries + 900)
+        expect((await later.open()).head.index, `bit ${bit}`).toBe(records + 900)
         for (let at: Position = opened.head; at.index < head.index; ) {
           const read = await later.read(at)
-          if (read.kind !== 'entries') expect.fail(read.kind)
-          at = read.entries.at(-1)!.position
+          if (read.kind !== 'records') expect.fail(read.kind)
+          at = read.records.at(-1)!.position
         }
         await later.close()
       }
@@ -124,7 +124,7 @@ describe('a damaged file', () => {
     expect(noticed).toBeGreaterThan(20)
   })
 
-  test('a write-ahead file that lost acknowledged entries is refused, said so, and kept for an expert', async () => {
+  test('a write-ahead file that lost acknowledged records is an error that says so, and the files are left as they are', async () => {
     using folder = new Folder()
     const image = await makeImage(folder, 'crashed')
     const path = copy(image.folder, folder)
@@ -133,38 +133,38 @@ describe('a damaged file', () => {
     expect(before.length).toBeGreaterThan(10_000)
     for (let i = 0; i < 2; i++) {
       const error = await refused(path)
-      expect(error.message).toMatch(/damaged: it ends at \d+, though 40 was acknowledged.*Restore it from a backup, or move it away/)
+      expect(error.message).toMatch(/damaged: it ends at \d+, although 40 was acknowledged.*Restore it from a backup, or move it away/)
       expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
       collect()
       expect(readFileSync(`${path}-wal`).equals(before)).toBe(true)
     }
   })
 
-  test('a log whose last entry is that of another, whole in itself, is refused', async () => {
+  test('a log whose last record comes from another log is rejected, even if the record is intact', async () => {
     using folder = new Folder()
     const image = await makeImage(folder, 'closed')
     const [path, other] = [copy(image.folder, folder), join(folder.name, 'other', 'log.db')]
     execFileSync('cp', ['-r', image.folder, join(folder.name, 'other')])
-    // Two that went on from the same entries, as after a restore that not everyone knew of.
+    // Two logs that continue from the same records, as after a restore that not every process noticed.
     for (const [n, each] of [path, other].entries()) {
       const log = new FileLog({ path: each, engine, timeout: 1_000 })
       const { head } = await log.open()
-      expect(await log.append(new Uint8Array(100).fill(n), head)).toMatchObject({ kind: 'appended', position: { index: ENTRIES + 1 } })
+      expect(await log.append(new Uint8Array(100).fill(n), head)).toMatchObject({ kind: 'appended', position: { index: RECORDS + 1 } })
       await log.close()
       await settled(() => !existsSync(`${each}-wal`))
     }
     const database = new engine.DatabaseSync(path, { timeout: 1_000 })
-    database.exec(`attach '${other}' as other; insert or replace into entry select * from other.entry where idx = ${ENTRIES + 1}`)
+    database.exec(`attach '${other}' as other; insert or replace into entry select * from other.entry where idx = ${RECORDS + 1}`)
     database.close()
-    expect((await refused(path)).message).toMatch(/damaged: entry 41 is another/)
+    expect((await refused(path)).message).toMatch(/damaged: record 41 is another/)
   })
 
-  test('a file that was emptied is not taken for a new one; one that was taken away is', async () => {
+  test('an emptied file does not count as new; a deleted file does', async () => {
     using folder = new Folder()
     const image = await makeImage(folder, 'closed')
     const path = copy(image.folder, folder)
     truncateSync(path, 0)
-    expect((await refused(path)).message).toContain('it is empty, though 40 entries were acknowledged')
+    expect((await refused(path)).message).toContain('it is empty, although 40 records were acknowledged')
     rmSync(path)
     const log = new FileLog({ path, engine, timeout: 1_000 })
     expect((await log.open()).head).toEqual(START)
@@ -172,8 +172,8 @@ describe('a damaged file', () => {
   })
 })
 
-describe('a file that is not what it should be', () => {
-  test('of a newer format it is left alone', async () => {
+describe('an unusable file', () => {
+  test('of a newer format is left unchanged', async () => {
     using folder = new Folder()
     const { path } = await makeImage(folder, 'closed')
     change(path, 'pragma user_version = 2')
@@ -182,7 +182,7 @@ describe('a file that is not what it should be', () => {
     expect(readFileSync(path).equals(before)).toBe(true)
   })
 
-  test('of another program it is left alone', async () => {
+  test('of another program is left unchanged', async () => {
     using folder = new Folder()
     const path = join(folder.name, 'theirs.db')
     change(path, 'create table t (a); insert into t values (1)')
@@ -193,18 +193,18 @@ describe('a file that is not what it should be', () => {
     expect(await refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
   })
 
-  test('a folder is not a file', async () => {
+  test('that is a folder is rejected', async () => {
     using folder = new Folder()
     expect(await refused(folder.name)).toMatchObject({ code: 'INVALID', facts: { reason: 'folder' } })
   })
 
-  test('below a file there is no folder', async () => {
+  test('whose folder is a file is rejected', async () => {
     using folder = new Folder()
     writeFileSync(join(folder.name, 'plain'), '')
     expect(await refused(join(folder.name, 'plain', 'log.db'))).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'permission' } })
   })
 
-  test('without an engine it says which one to get', async () => {
+  test('without an engine gives an error that names the package to install', async () => {
     await expect(loadEngine(['node:no-such-engine', 'no-such-engine'])).rejects.toMatchObject({
       code: 'UNSUPPORTED',
       message: expect.stringContaining('npm install @photostructure/sqlite@1'),
@@ -213,7 +213,7 @@ describe('a file that is not what it should be', () => {
 })
 
 describe('a failing disk', () => {
-  test('an append whose commit fails is UNKNOWN, one that fails before is UNAVAILABLE, and the log goes on', async () => {
+  test('an append whose commit fails is UNKNOWN, one that fails earlier is UNAVAILABLE, and later appends succeed', async () => {
     using folder = new Folder()
     let failing: { readonly statement: string; readonly errcode: number } | undefined
     const log = new FileLog({ path: folder.path, engine: failingEngine(() => failing), timeout: 1_000 })
@@ -232,12 +232,12 @@ describe('a failing disk', () => {
       await expect(log.append(Uint8Array.of(1), head)).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason } })
     }
     failing = undefined
-    expect(await log.read(head)).toEqual({ kind: 'entries', entries: [] })
+    expect(await log.read(head)).toEqual({ kind: 'records', records: [] })
     expect(await log.append(Uint8Array.of(1), head)).toMatchObject({ kind: 'appended', position: { index: 1 } })
     await log.close()
   })
 
-  whereAvailable('strace', ['-V'])('a sync that fails is never acknowledged, and what was acknowledged stays', async () => {
+  whereAvailable('strace', ['-V'])('an append whose sync fails is not acknowledged, and acknowledged records stay', async () => {
     using folder = new Folder()
     const child = fork(fileURLToPath(new URL('../../support/file-child.mjs', import.meta.url)), { serialization: 'advanced', execArgv: [] })
     const ask = async (...request: unknown[]): Promise<[boolean, { code: string; facts: object; position: Position }]> => {
@@ -265,40 +265,43 @@ describe('a failing disk', () => {
     expect(words).toEqual(['1', '2', '3', '4'])
   })
 
-  whereAvailable('mount', ['--version'])('a full disk refuses, keeps what was acknowledged, and goes on when there is room', async () => {
-    using disk = new Disk(2)
-    const path = join(disk.name, 'log.db')
-    await using store = new FileStore({ path })
-    await store.open()
-    let after = START
-    const error = await (async () => {
-      for (;;) {
-        const answer = await store.append(new Uint8Array(20_000).fill(after.index), after)
-        if (answer.kind !== 'appended') expect.fail(answer.kind)
-        after = answer.position
-      }
-    })().catch(error => error)
-    expect(error).toBeInstanceOf(LeaseError)
-    expect(['UNKNOWN', 'UNAVAILABLE']).toContain(error.code)
-    expect(error.facts).toMatchObject({ reason: 'full', path })
-    expect(error.message).toContain('is full')
-    expect(after.index).toBeGreaterThan(10)
-    expect((await readAll(store)).map(({ position }) => position.index)).toEqual(Array.from({ length: after.index }, (_, i) => i + 1))
+  whereAvailable('mount', ['--version'])(
+    'a full disk rejects appends and keeps acknowledged records, and appends succeed again when there is room',
+    async () => {
+      using disk = new Disk(2)
+      const path = join(disk.name, 'log.db')
+      await using store = new FileStore({ path })
+      await store.open()
+      let after = START
+      const error = await (async () => {
+        for (;;) {
+          const answer = await store.append(new Uint8Array(20_000).fill(after.index), after)
+          if (answer.kind !== 'appended') expect.fail(answer.kind)
+          after = answer.position
+        }
+      })().catch(error => error)
+      expect(error).toBeInstanceOf(LeaseError)
+      expect(['UNKNOWN', 'UNAVAILABLE']).toContain(error.code)
+      expect(error.facts).toMatchObject({ reason: 'full', path })
+      expect(error.message).toContain('is full')
+      expect(after.index).toBeGreaterThan(10)
+      expect((await readAll(store)).map(({ position }) => position.index)).toEqual(Array.from({ length: after.index }, (_, i) => i + 1))
 
-    writeFileSync(join(disk.name, 'filler'), '')
-    fill(join(disk.name, 'filler'))
-    const other = new FileStore({ path: join(disk.name, 'other.db') })
-    await expect(other.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'full' } })
+      writeFileSync(join(disk.name, 'filler'), '')
+      fill(join(disk.name, 'filler'))
+      const other = new FileStore({ path: join(disk.name, 'other.db') })
+      await expect(other.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'full' } })
 
-    disk.resize(8)
-    expect(await store.append(Uint8Array.of(1), after)).toMatchObject({ kind: 'appended' })
-    await using later = new FileStore({ path })
-    await later.open()
-    const entries = await readAll(later)
-    for (const { position, bytes } of entries.slice(0, after.index)) expect(bytes[0]).toBe((position.index - 1) % 256)
-  })
+      disk.resize(8)
+      expect(await store.append(Uint8Array.of(1), after)).toMatchObject({ kind: 'appended' })
+      await using later = new FileStore({ path })
+      await later.open()
+      const records = await readAll(later)
+      for (const { position, bytes } of records.slice(0, after.index)) expect(bytes[0]).toBe((position.index - 1) % 256)
+    },
+  )
 
-  whereAvailable('mount', ['--version'])('a disk mounted read-only is refused, and nothing on it changes', async () => {
+  whereAvailable('mount', ['--version'])('a disk mounted read-only is an error, and nothing on it changes', async () => {
     using disk = new Disk(4)
     const path = join(disk.name, 'log.db')
     {
@@ -316,7 +319,7 @@ describe('a failing disk', () => {
     expect((await store.open()).head.index).toBe(1)
   })
 
-  test.runIf(process.getuid?.() === 0)('a file of another user is refused', async () => {
+  test.runIf(process.getuid?.() === 0)('a file of another user is rejected', async () => {
     using folder = new Folder()
     const { path } = await makeImage(folder, 'closed')
     execFileSync('chmod', ['755', folder.name, join(folder.name, 'made')])
@@ -357,7 +360,7 @@ class Folder implements Disposable {
   }
 }
 
-/** A small disk of its own, in memory. */
+/** A small separate disk, in memory. */
 class Disk implements Disposable {
   readonly name = mkdtempSync(join(tmpdir(), 'leasehold-disk-'))
 
@@ -379,14 +382,14 @@ class Disk implements Disposable {
   }
 }
 
-/** A log with entries, a trimmed beginning and two snapshots; closed in peace, or as a crash of the machine leaves it. */
+/** A log with records, a trimmed beginning and two snapshots; closed properly, or as a crash of the machine leaves it. */
 async function makeImage(folder: Folder, how: 'closed' | 'crashed'): Promise<Image> {
   const [made, image] = [join(folder.name, 'made'), join(folder.name, 'image')]
   mkdirSync(made)
   const path = join(made, 'log.db')
   const log = new FileLog({ path, engine, timeout: 1_000 })
   let { head } = await log.open()
-  for (let i = 1; i <= ENTRIES; i++) {
+  for (let i = 1; i <= RECORDS; i++) {
     const answer = await log.append(new Uint8Array(i % 7 === 0 ? 9_000 : 150).fill(i), head)
     if (answer.kind === 'appended') head = answer.position
     if (i % 15 !== 0) continue
@@ -395,9 +398,9 @@ async function makeImage(folder: Folder, how: 'closed' | 'crashed'): Promise<Ima
     await log.keepSnapshot(snapshot, head, 3)
     await log.tidy()
   }
-  await new Promise(resolve => setImmediate(resolve)) // the last position is noted after the answer
+  await new Promise(resolve => setImmediate(resolve)) // the last position is written after the answer
   const content = await contentOf(log)
-  // By another process: to close a file that SQLite has open in this one takes away its locks.
+  // In another process: closing a file that SQLite has open in this process would release its locks.
   if (how === 'crashed') execFileSync('cp', ['-r', made, image])
   await log.close()
   if (how === 'closed') {
@@ -426,8 +429,8 @@ async function check(
     const { head } = await log.open()
     expect(await contentOf(log), what).toBe(image.content)
     const appended = await log.append(Uint8Array.of(1), head)
-    expect(appended, what).toMatchObject({ kind: 'appended', position: { index: ENTRIES + 1 } })
-    expect(await log.read(head), what).toMatchObject({ entries: [{ position: { index: ENTRIES + 1 } }] })
+    expect(appended, what).toMatchObject({ kind: 'appended', position: { index: RECORDS + 1 } })
+    expect(await log.read(head), what).toMatchObject({ records: [{ position: { index: RECORDS + 1 } }] })
   } catch (error) {
     if (!(error instanceof LeaseError)) throw error
     expect(['UNAVAILABLE', 'UNKNOWN', 'UNSUPPORTED', 'INVALID'], what).toContain(error.code)
@@ -440,18 +443,18 @@ async function check(
   outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1)
 }
 
-/** All that a reader can get from it, in one string. */
+/** Everything that a reader can read from the log, as one string. */
 async function contentOf(log: FileLog): Promise<string> {
   const newest = (await log.newest())!
   const chunks: string[] = []
   for (let number = 0; number < newest.chunks; number++) chunks.push(Buffer.from(await log.chunk(newest.id, number)).toString('hex'))
   const read = await log.read(newest.position)
-  if (read.kind !== 'entries') expect.fail(read.kind)
-  const entries = read.entries.map(({ position, bytes }) => `${position.index} ${position.nonce} ${Buffer.from(bytes).toString('hex')}`)
-  return [`${newest.position.index} ${newest.position.nonce}`, ...chunks, ...entries].join('\n')
+  if (read.kind !== 'records') expect.fail(read.kind)
+  const records = read.records.map(({ position, bytes }) => `${position.index} ${position.nonce} ${Buffer.from(bytes).toString('hex')}`)
+  return [`${newest.position.index} ${newest.position.nonce}`, ...chunks, ...records].join('\n')
 }
 
-/** The engine closes a file when its last statement is collected. On a thread that is when the thread ends; here we see to it. */
+/** The engine closes a file when its last statement is garbage-collected. On a thread that is when the thread ends; here it is forced. */
 async function settled(condition: () => boolean): Promise<void> {
   for (let i = 0; i < 20 && !condition(); i++) {
     collect()
@@ -485,9 +488,9 @@ async function readAll(store: Store): Promise<LogRecord[]> {
   const all: LogRecord[] = []
   for (;;) {
     const read = await store.read(all.at(-1)?.position ?? START)
-    if (read.kind !== 'entries') expect.fail(read.kind)
-    if (read.entries.length === 0) return all
-    all.push(...read.entries)
+    if (read.kind !== 'records') expect.fail(read.kind)
+    if (read.records.length === 0) return all
+    all.push(...read.records)
   }
 }
 
@@ -495,11 +498,11 @@ function fill(file: string): void {
   try {
     for (;;) writeFileSync(file, Buffer.alloc(4_096), { flag: 'a' })
   } catch {
-    // full
+    // the disk is full
   }
 }
 
-/** The real engine, whose statements fail when they are told to. */
+/** The real engine, with statements that fail on demand. */
 function failingEngine(failing: () => { readonly statement: string; readonly errcode: number } | undefined): Engine {
   class Failing {
     readonly #db: Database
@@ -539,7 +542,7 @@ function failingEngine(failing: () => { readonly statement: string; readonly err
   return { DatabaseSync: Failing }
 }
 
-/** Skips loudly what this machine has no means for. */
+/** Skips a test, and says so, if this machine lacks the program. */
 function whereAvailable(program: string, args: readonly string[]): typeof test | typeof test.skip {
   const able = program === 'mount' ? canMount() : spawnSync(program, args).status === 0
   if (!able) console.warn(`SKIPPED: ${program} is not available here`)

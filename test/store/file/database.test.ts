@@ -1,4 +1,4 @@
-/** The connection to a file: what it sees while another process works on the same file. */
+/** The connection to a file while another process works on the same file. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,7 +11,7 @@ const engine = await loadEngine()
 
 // Each pragma is a place at which another process may create the tables.
 test.each(['application_id', 'user_version', 'auto_vacuum'])(
-  'a file that another process creates just before we read %s is recognized',
+  'a file that another process creates just before the store reads %s is recognized',
   async pragma => {
     const folder = mkdtempSync(join(tmpdir(), 'leasehold-database-'))
     const path = join(folder, 'log.db')

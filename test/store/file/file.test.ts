@@ -1,20 +1,21 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
-import { cp, mkdtemp, rename, rm } from 'node:fs/promises'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import { bootOfThisMachine } from '../../../src/clock.ts'
 import { Replica } from '../../../src/replica/replica.ts'
+import { faultsOf } from '../../../src/store/file/certification.ts'
 import { loadEngine } from '../../../src/store/file/engine.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { FileLog } from '../../../src/store/file/log.ts'
-import { decodeState, encodeState } from '../../../src/store/file/record.ts'
 import { START } from '../../../src/store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type Accident, type OwnedFixture, ownedSuite } from '../../../src/testing/owned-suite.ts'
 import { type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
+import { passLeaseBetween } from '../../support/handed-in.ts'
 
 async function folder(): Promise<AsyncDisposable & { readonly path: string }> {
   const name = await mkdtemp(join(tmpdir(), 'leasehold-file-'))
@@ -25,47 +26,16 @@ async function fixture(): Promise<StoreFixture> {
   const { path, ...disposable } = await folder()
   return {
     ...disposable,
-    store: () => new FileStore({ path }),
-    owner: name => new FileStore({ path, own: { name } }),
-    forgetOwner: () => rm(`${path}-owner`),
-    loseTail: count => loseTail(path, count),
-    copy: () => copy(dirname(path)),
+    ...faultsOf(path),
   }
 }
 
-/** The whole directory, as a file system's snapshot or a backup has it. */
-async function copy(directory: string): Promise<() => Promise<void>> {
-  const aside = `${directory}-copy`
-  await cp(directory, aside, { recursive: true })
-  return async () => {
-    await rm(directory, { recursive: true })
-    await rename(aside, directory)
-  }
-}
-
-/** As if the file system had gone back to an earlier moment: everything fits together, only less of it. */
-async function loseTail(path: string, count: number): Promise<void> {
-  const { DatabaseSync } = await loadEngine()
-  const db = new DatabaseSync(path, { timeout: 5_000 })
-  const state = decodeState((db.prepare('select bytes from state').get() as { bytes: Uint8Array }).bytes)!
-  const index = Math.max(0, state.head.index - count)
-  const select = db.prepare('select nonce from entry where idx = ?')
-  select.setReadBigInts(true)
-  const last = select.get(index) as { nonce: bigint } | undefined
-  const head = { index, nonce: BigInt.asUintN(64, last?.nonce ?? 0n) }
-  db.exec('begin immediate')
-  db.prepare('delete from entry where idx > ?').run(index)
-  db.prepare('update state set bytes = ?').run(encodeState({ ...state, head }))
-  db.exec('commit')
-  db.close()
-}
-
-/** The answer of the thread is never read; then the thread ends, as one does that crashes. */
+/** The answer of the thread is never read. Then the thread ends, as in a crash. */
 async function loseAnswer(path: string, thread: Worker, append: () => Promise<unknown>): Promise<void> {
   const before = readFileSync(`${path}-head`)
   thread.removeAllListeners('message')
   const appending = append()
-  // Written when the append stands and its answer has left: the thread is outside SQLite then.
+  // Written after the append is committed and its answer sent: then the thread is outside SQLite.
   await expect.poll(() => readFileSync(`${path}-head`).equals(before), { timeout: 10_000 }).toBe(false)
   await thread.terminate()
   await appending
@@ -93,7 +63,7 @@ async function owned(): Promise<OwnedFixture> {
   return {
     owner: name => new FileStore({ path, own: { name } }),
     loseAnswer: (_, append) => loseAnswer(path, threads.at(-1)!, append),
-    // SQLite has no locks on this file, so that to open and close it here releases none.
+    // SQLite has no locks on this file, so opening and closing it here releases none.
     remember: async () => {
       wal = readFileSync(`${path}-wal`)
     },
@@ -120,6 +90,11 @@ describe('a store in a file', () => {
 
   for (const { name, run } of storeSuite(fixture)) test(name, run)
 
+  test('a store that is handed to connect holds leases', async () => {
+    await using made = await folder()
+    await passLeaseBetween(() => new FileStore({ path: made.path }))
+  })
+
   test('ages are known within one boot of the machine, and 0 in any other', async () => {
     await using made = await folder()
     const clock = new ManualClock({ boot: 'monday' })
@@ -128,7 +103,7 @@ describe('a store in a file', () => {
     await log.append(Uint8Array.of(1), START)
     const age = async () => {
       const read = await log.read(START)
-      return read.kind === 'entries' ? read.entries[0]?.age : read.kind
+      return read.kind === 'records' ? read.records[0]?.age : read.kind
     }
     await clock.advance(250)
     expect(await age()).toBe(250)
@@ -141,7 +116,7 @@ describe('a store in a file', () => {
     await log.close()
   })
 
-  test('a boot is another one where the monotonic clock is set off, and unknown where that cannot be known', () => {
+  test('a boot id differs if the monotonic clock has an offset, and is unknown if the offset cannot be determined', () => {
     const boot = (offsets: string, [now, children]: readonly (string | undefined)[] = ['time:[1]', 'time:[1]']) => {
       const files: Record<string, string | undefined> = {
         '/proc/sys/kernel/random/boot_id': 'monday\n',
@@ -168,7 +143,7 @@ describe('a store in a file', () => {
     expect(boot('what?')).toBe('')
   })
 
-  test('one answer carries 1,000 entries and no more', async () => {
+  test('one answer carries at most 1,000 records', async () => {
     await using made = await folder()
     await using store = new FileStore({ path: made.path })
     await store.open()
@@ -178,11 +153,11 @@ describe('a store in a file', () => {
       if (answer.kind === 'appended') after = answer.position
     }
     expect(after.index).toBe(1_001)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 
-  test('trimming takes the rows away, not only out of sight', async () => {
+  test('trimming deletes the rows', async () => {
     await using made = await folder()
     const log = new FileLog({ path: made.path, engine: await loadEngine(), timeout: 1_000 })
     let after = (await log.open()).head
@@ -204,8 +179,8 @@ describe('a store in a file', () => {
   })
 })
 
-describe('a thread that ends though nobody closed the store', () => {
-  test('ends the replica above it: an owner whose lock is gone acknowledges nothing more from memory', async () => {
+describe('a thread that ends although the store was not closed', () => {
+  test('stops its replica: an owner without its lock acknowledges nothing more from memory', async () => {
     await using place = await folder()
     const threads: Worker[] = []
     const note = (thread: Worker) => threads.push(thread)
@@ -215,7 +190,7 @@ describe('a thread that ends though nobody closed the store', () => {
       const granted = await replica.propose({ kind: 'acquire', holder: 'ann', ttl: 10_000, wants: [{ resource: 'a' }] })
       assert(granted.kind === 'granted')
       const renew = () => replica.propose({ kind: 'renew', leases: [granted.lease] })
-      await renew() // the first is written
+      await renew() // the first renewal is written to the log
       await renew()
       expect(replica.stats.memoryRenewals).toBe(1)
       await threads[0]!.terminate()

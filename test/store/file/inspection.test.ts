@@ -1,4 +1,4 @@
-/** An open that is refused changes nothing: every file in the folder is, byte for byte, what it was. */
+/** A rejected open changes nothing: every file in the folder stays the same, byte for byte. */
 import { execFileSync, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
@@ -16,8 +16,8 @@ import { Place } from '../../support/cli.ts'
 
 const { DatabaseSync } = await loadEngine()
 
-describe('an open that is refused leaves every file as it was', () => {
-  test('a whole database with the write-ahead file of an earlier day', async () => {
+describe('a rejected open leaves every file unchanged:', () => {
+  test('an intact database with an outdated write-ahead file', async () => {
     using folder = new Folder()
     const [early, late] = [await folder.crashed('early', 3), await folder.closed('late', 400)]
     for (const beside of ['with its side files', 'alone'] as const) {
@@ -33,7 +33,7 @@ describe('an open that is refused leaves every file as it was', () => {
     }
   })
 
-  test('an empty database, or none, beside a write-ahead file that holds entries', async () => {
+  test('an empty database, or none, beside a write-ahead file that contains records', async () => {
     using folder = new Folder()
     const made = await folder.crashed('made', 3)
     for (const sides of [['-wal'], ['-wal', '-head', '-owner']]) {
@@ -43,18 +43,18 @@ describe('an open that is refused leaves every file as it was', () => {
         if (empty) writeFileSync(path, '', { mode: 0o600 })
         const error = await folder.refused(path)
         expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
-        expect(error.message).toMatch(/(is empty|is missing).*-wal holds entries.*left as it is/s)
+        expect(error.message).toMatch(/(is empty|is missing).*-wal holds records.*left as it is/s)
       }
     }
   })
 
-  test('a whole database whose write-ahead file was cut short below what was acknowledged', async () => {
+  test('an intact database whose write-ahead file was truncated and lost acknowledged records', async () => {
     using folder = new Folder()
     const path = await folder.crashed('made', 30)
     truncateSync(`${path}-wal`, statSync(`${path}-wal`).size >> 1)
     for (let i = 0; i < 2; i++) {
       const error = await folder.refused(path)
-      expect(error.message).toMatch(/damaged: it ends at \d+, though 30 was acknowledged.*Restore it from a backup, or move it away/s)
+      expect(error.message).toMatch(/damaged: it ends at \d+, although 30 was acknowledged.*Restore it from a backup, or move it away/s)
     }
   })
 
@@ -105,7 +105,7 @@ describe('an open that is refused leaves every file as it was', () => {
     expect(await folder.refused(crashed)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
   })
 
-  test('a file that is no database', async () => {
+  test('a file that is not a database', async () => {
     using folder = new Folder()
     for (const text of ['x', 'Dear diary, '.repeat(1_000)]) {
       const path = folder.place(`text-${text.length}`)
@@ -113,11 +113,11 @@ describe('an open that is refused leaves every file as it was', () => {
       const error = await folder.refused(path)
       expect(error).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign', path } })
       expect(error.message).toContain('is not a Leasehold file')
-      expect(error.message).not.toMatch(/move|damaged|begin anew/)
+      expect(error.message).not.toMatch(/move|damaged|start with an empty log/)
     }
   })
 
-  test('a file of the system, whoever may read it, is not ours, and nobody is told to move it or to change its rights', async () => {
+  test('a system file: the error says that it is not a Leasehold file, and does not advise to move it or change its permissions', async () => {
     await using store = new FileStore({ path: '/etc/passwd' })
     const error = await store.open().catch(error => error)
     expect(error).toMatchObject({
@@ -125,7 +125,7 @@ describe('an open that is refused leaves every file as it was', () => {
       facts: { reason: 'foreign' },
       message: expect.stringContaining('is not a Leasehold file'),
     })
-    expect(error.message).not.toMatch(/move|damaged|begin anew|chmod|chown/)
+    expect(error.message).not.toMatch(/move|damaged|start with an empty log|chmod|chown/)
   })
 
   test('a folder', async () => {
@@ -135,7 +135,7 @@ describe('an open that is refused leaves every file as it was', () => {
     expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'folder' } })
   })
 
-  test('damaged pages, of a log that was closed and of one that crashed', async () => {
+  test('damaged pages, in a log that was closed and in one that crashed', async () => {
     using folder = new Folder()
     for (const made of [await folder.closed('closed', 60), await folder.crashed('crashed', 60)]) {
       const pages = Math.floor(statSync(made).size / 4_096)
@@ -149,7 +149,7 @@ describe('an open that is refused leaves every file as it was', () => {
         const store = new FileStore({ path })
         const opened = await store.open().catch(error => error)
         await store[Symbol.asyncDispose]()
-        if (!(opened instanceof LeaseError)) continue // only found when it is read
+        if (!(opened instanceof LeaseError)) continue // only a read detects this damage
         expect(opened.facts.reason, `page ${page}`).toBe('damaged')
         expect(opened.message).toContain('It was left as it is')
         expect(folder.contents(path), `page ${page}`).toEqual(before)
@@ -157,20 +157,20 @@ describe('an open that is refused leaves every file as it was', () => {
     }
   })
 
-  test('damage that only a reader would have met, beside a write-ahead file', async () => {
+  test('damage that only a read would detect, beside a write-ahead file', async () => {
     using folder = new Folder()
     const path = await folder.crashed('made', 20, 'checkpointed')
     const bytes = readFileSync(path)
-    const at = bytes.lastIndexOf(Buffer.alloc(400, 7)) // entry 7; an earlier copy is left over from a page that was split
+    const at = bytes.lastIndexOf(Buffer.alloc(400, 7)) // record 7; an earlier copy is left over from a page that was split
     expect(at).toBeGreaterThan(0)
     bytes[at]! ^= 1
     writeFileSync(path, bytes)
     const error = await folder.refused(path)
-    expect(error.message).toContain('entry 7 does not match its checksum')
+    expect(error.message).toContain('record 7 does not match its checksum')
   })
 })
 
-test('several processes at once: a log that crashed is opened by all, one with a stale write-ahead file by none, and it stays as it was', {
+test('several processes at once: all open a log that crashed; none opens one with an outdated write-ahead file, and it stays unchanged', {
   timeout: 120_000,
 }, async () => {
   using folder = new Folder()
@@ -200,8 +200,8 @@ test('several processes at once: a log that crashed is opened by all, one with a
   }
 })
 
-describe('what a command says', () => {
-  test('of a file that is not ours: so, and nothing of moving it', { timeout: 60_000 }, async () => {
+describe('the message of a command', () => {
+  test('about a file of another program says so, and does not advise to move it', { timeout: 60_000 }, async () => {
     await using here = new Place()
     writeFileSync(here.file('notes.txt'), 'Dear diary, '.repeat(1_000), { mode: 0o600 })
     for (const path of ['/etc/passwd', here.file('notes.txt')])
@@ -209,12 +209,14 @@ describe('what a command says', () => {
         const { code, stderr } = await here.run([...command, '--store', `file:${path}`])
         expect(code).toBe(64)
         expect(stderr).toContain(`${path} is not a Leasehold file`)
-        expect(stderr).not.toMatch(/move|damaged|begin anew|chmod|can be reached/)
+        expect(stderr).not.toMatch(/move|damaged|start with an empty log|chmod|can be reached/)
       }
     expect(readdirSync(here.path)).toEqual(['notes.txt'])
   })
 
-  test('of damage that the driver finds without a code: that it is damage, and to restore a backup', { timeout: 60_000 }, async () => {
+  test('about damage that the driver reports without a code names the damage and advises to restore a backup', {
+    timeout: 60_000,
+  }, async () => {
     await using here = new Place()
     using folder = new Folder()
     const path = await folder.closed('made', 60)
@@ -233,7 +235,7 @@ describe('what a command says', () => {
     expect(said).toBe(4)
   })
 
-  test('each error of SQLite is told by its words where a driver leaves its code out', () => {
+  test('each error of SQLite is recognized by its message if the driver leaves out the code', () => {
     const reasons = {
       'database disk image is malformed': 'damaged',
       'file is not a database': 'damaged',
@@ -253,7 +255,7 @@ describe('what a command says', () => {
   })
 })
 
-test('a new log names its program in the file itself from the first moment, also when the machine crashes at once', async () => {
+test('a new log contains its application id from the first write on, even if the machine crashes at once', async () => {
   using folder = new Folder()
   const path = await folder.crashed('made', 0)
   expect(readFileSync(path).subarray(68, 72).toString()).toBe('Leas')
@@ -261,7 +263,7 @@ test('a new log names its program in the file itself from the first moment, also
   expect((await store.open()).head).toEqual(START)
 })
 
-test('a log that crashed is opened as before, with nothing left of the examination', async () => {
+test('a log that crashed opens as usual, and the inspection leaves no files behind', async () => {
   using folder = new Folder()
   const path = await folder.crashed('made', 30)
   const before = new Set(folder.files(path))
@@ -279,22 +281,22 @@ test('a log that crashed is opened as before, with nothing left of the examinati
 class Folder implements Disposable {
   readonly name = mkdtempSync(join(tmpdir(), 'leasehold-refusal-'))
 
-  /** A path for a log, in a folder of its own. */
+  /** A path for a log, in its own folder. */
   place(name: string): string {
     mkdirSync(join(this.name, name))
     return join(this.name, name, 'log.db')
   }
 
-  async closed(name: string, entries: number): Promise<string> {
+  async closed(name: string, records: number): Promise<string> {
     const path = this.place(name)
-    await fill(path, entries)
+    await fill(path, records)
     return path
   }
 
-  /** As a crash of the machine leaves it. */
-  async crashed(name: string, entries: number, how?: 'checkpointed'): Promise<string> {
+  /** The files as a crash of the machine leaves them. */
+  async crashed(name: string, records: number, how?: 'checkpointed'): Promise<string> {
     const [path, copy] = [this.place(`${name}-live`), this.place(name)]
-    await fill(path, entries, how, () => this.copy(path, copy, ['', '-wal', '-head', '-owner']))
+    await fill(path, records, how, () => this.copy(path, copy, ['', '-wal', '-head', '-owner']))
     return copy
   }
 
@@ -311,7 +313,7 @@ class Folder implements Disposable {
     return Object.fromEntries(this.files(path).map(file => [file, bytes(join(path, '..', file))]))
   }
 
-  /** The error of opening it, having seen that nothing in its folder has changed. */
+  /** The error of opening the log, after checking that nothing in its folder has changed. */
   async refused(path: string): Promise<LeaseError> {
     const before = this.contents(path)
     const errors = []
@@ -333,18 +335,18 @@ class Folder implements Disposable {
   }
 }
 
-async function fill(path: string, entries: number, how?: 'checkpointed', then: () => void = () => {}): Promise<void> {
+async function fill(path: string, records: number, how?: 'checkpointed', then: () => void = () => {}): Promise<void> {
   await using store = new FileStore({ path })
   let { head } = await store.open()
-  for (let i = 1; i <= entries; i++) {
+  for (let i = 1; i <= records; i++) {
     const answer = await store.append(new Uint8Array(400).fill(i), head)
     if (answer.kind === 'appended') head = answer.position
-    if (how === 'checkpointed' && i === entries - 1) {
+    if (how === 'checkpointed' && i === records - 1) {
       const db = new DatabaseSync(path, { timeout: 1_000 })
       db.exec('pragma wal_checkpoint(truncate)')
       db.close()
     }
   }
-  await store.read(head) // the last position is noted after the answer
+  await store.read(head) // the last position is written after the answer
   then()
 }

@@ -13,7 +13,7 @@ import { FileStore, type FileStoreOptions } from '../../../src/store/file/file.t
 import { type Position, START, type Store } from '../../../src/store.ts'
 
 describe('several processes on one file', () => {
-  test('what one appends another has read within 50 ms', async () => {
+  test('a record that one process appends is read by another within 50 ms', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
     await using store = await folder.open()
@@ -26,11 +26,11 @@ describe('several processes on one file', () => {
       const acknowledged = systemClock.now()
       delays.push((await seen) - acknowledged)
     }
-    // One of them may have been kept from running by whatever else this machine does.
+    // Other load on this machine may have kept one of the processes from running.
     expect(delays.toSorted((a, b) => a - b)[20]).toBeLessThan(50)
   })
 
-  test('an owner killed with -9 is followed at once, and nothing it acknowledged is missing', async () => {
+  test('after kill -9 of an owner the next one opens at once, and no acknowledged record is missing', async () => {
     await using folder = await Folder.make()
     for (const [round, name] of ['alpha', 'beta', 'gamma'].entries()) {
       await using child = new Child()
@@ -50,16 +50,16 @@ describe('several processes on one file', () => {
       const { head } = await next.open()
       expect(head.index).toBeGreaterThanOrEqual(last!.index)
       const read = await next.read(from)
-      expect(read.kind === 'entries' && read.entries.map(({ bytes }) => new TextDecoder().decode(bytes))).toEqual(
+      expect(read.kind === 'records' && read.records.map(({ bytes }) => new TextDecoder().decode(bytes))).toEqual(
         Array.from({ length: head.index - from.index }, (_, i) => `${i + 1}`),
       )
-      expect(read.kind === 'entries' && read.entries[last!.index - from.index - 1]?.position).toEqual(last)
+      expect(read.kind === 'records' && read.records[last!.index - from.index - 1]?.position).toEqual(last)
     }
   })
 
-  test('a process that exits while its thread is inside SQLite ends as it said', async () => {
+  test('a process that exits while its thread is inside SQLite ends with its exit code', async () => {
     await using folder = await Folder.make()
-    // Seen before as SIGABRT, in every second of these.
+    // An earlier version ended with SIGABRT in half of these runs.
     for (let exit = 0; exit < 12; exit++) {
       await using child = new Child()
       await child.ask('open', { path: folder.path })
@@ -70,7 +70,7 @@ describe('several processes on one file', () => {
     }
   })
 
-  test('a second owner and a shared user are refused by name, process, host and address', async () => {
+  test('the error for a second owner or a shared user names the owner, its process, host and address', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
     await child.ask('open', { path: folder.path, own: { name: 'alpha' } })
@@ -91,7 +91,7 @@ describe('several processes on one file', () => {
     child.process.kill('SIGCONT')
   })
 
-  test('a file in shared use is not owned, and its users are named until they have gone', async () => {
+  test('a file in shared use cannot be owned, and the error names its users until they have ended', async () => {
     await using folder = await Folder.make()
     await using one = new Child()
     await using two = new Child()
@@ -107,7 +107,7 @@ describe('several processes on one file', () => {
     await append(owner, 'mine', START)
   })
 
-  test('a store that was refused may be opened again when the owner has gone', async () => {
+  test('a store that was refused can be opened after the owner has ended', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
     await child.ask('open', { path: folder.path, own: { name: 'alpha' } })
@@ -118,7 +118,7 @@ describe('several processes on one file', () => {
     await append(store, 'a', START)
   })
 
-  test('a process stopped inside a transaction is named to those who wait for it, and nothing was appended', async () => {
+  test('an append that times out behind a process stopped inside a transaction names that process, and has no effect', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
     await using store = await folder.open({ timeout: 300 })
@@ -131,13 +131,13 @@ describe('several processes on one file', () => {
     )
     expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'stopped', pid: child.pid } })
     expect(error.message).toMatch(new RegExp(`process ${child.pid} \\(.*node.* is stopped inside a transaction.*kill -CONT ${child.pid}`))
-    expect(await store.read(after)).toEqual({ kind: 'entries', entries: [] }) // reading goes on meanwhile
+    expect(await store.read(after)).toEqual({ kind: 'records', records: [] }) // reads work meanwhile
     child.process.kill('SIGCONT')
     await child.ask('endTransaction')
     expect(await store.append(Uint8Array.of(1), after)).toMatchObject({ kind: 'appended', missed: [] })
   })
 
-  test('a process that is only slow is waited for', async () => {
+  test('an append waits for a slow transaction of another process', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
     await using store = await folder.open()
@@ -148,7 +148,7 @@ describe('several processes on one file', () => {
     expect((await appending).index).toBe(1)
   })
 
-  test('an idle store keeps no process alive, and an append under way is answered first', async () => {
+  test('an idle store does not keep its process alive; a pending append does until it is answered', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
     await child.ask('open', { path: folder.path })
@@ -159,10 +159,10 @@ describe('several processes on one file', () => {
     expect((await exited)[0]).toBe(0)
     expect(Buffer.concat(output).toString()).toBe('answered')
     await using store = await folder.open()
-    expect(await store.read(START)).toMatchObject({ entries: [{ position: { index: 1 } }] })
+    expect(await store.read(START)).toMatchObject({ records: [{ position: { index: 1 } }] })
   })
 
-  test('a snapshot whose writer was killed leaves nothing behind once another was kept', async () => {
+  test('the chunks of a snapshot whose writer was killed are deleted after the next snapshot', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
     await child.ask('open', { path: folder.path })
@@ -174,7 +174,7 @@ describe('several processes on one file', () => {
     await using store = await folder.open()
     expect(await store.newest()).toBeUndefined()
     const read = await store.read(START)
-    const at = read.kind === 'entries' ? read.entries[0]!.position : START
+    const at = read.kind === 'records' ? read.records[0]!.position : START
     expect(await store.snapshot(at, one(Uint8Array.of(7)))).toBe('kept')
     const { DatabaseSync } = await loadEngine()
     const db = new DatabaseSync(folder.path, { timeout: 1_000 })
@@ -202,8 +202,8 @@ describe('several processes on one file', () => {
     expect([early![0], early![1], early![2]]).toEqual([0, 0, 0])
     expect([alike![0]! > 0, alike![2]]).toEqual([true, 0])
     const read = await store.read(START)
-    if (read.kind !== 'entries') expect.fail(read.kind)
-    expect([read.entries[0]!.age > 0, read.entries[2]!.age]).toEqual([true, 0])
+    if (read.kind !== 'records') expect.fail(read.kind)
+    expect([read.records[0]!.age > 0, read.records[2]!.age]).toEqual([true, 0])
     expect(there![2]).toBeLessThan(60_000)
   })
 
@@ -211,14 +211,14 @@ describe('several processes on one file', () => {
     '-p',
     '-f',
     '--mount-proc',
-  )('a process in another pid namespace takes nothing away from those that it cannot see', async () => {
+  )('a process in another pid namespace deletes nothing of processes that it cannot see', async () => {
     await using folder = await Folder.make()
     await using store = await folder.open()
     const at = await append(store, 'b', await append(store, 'a', START))
     await using other = new Child(['unshare', '-p', '-f', '--mount-proc'])
     async function* bytes(): AsyncGenerator<Uint8Array> {
       yield new Uint8Array(300_000).fill(1)
-      // Meanwhile another opens the log, keeps a snapshot of an earlier moment, and tidies up.
+      // Meanwhile another process opens the log, saves a snapshot of an earlier position, and tidies up.
       await other.ask('keepAndTidy', folder.path)
       yield new Uint8Array(300_000).fill(2)
     }
@@ -228,7 +228,7 @@ describe('several processes on one file', () => {
     expect((await later.newest())?.position).toEqual(at)
   })
 
-  test('a snapshot whose row was taken away while it was written is not put in force, and the log stays whole', async () => {
+  test('a snapshot whose row was deleted while it was written is not put in force, and the log stays intact', async () => {
     await using folder = await Folder.make()
     await using store = await folder.open()
     const at = await append(store, 'a', START)
@@ -244,10 +244,10 @@ describe('several processes on one file', () => {
     await store[Symbol.asyncDispose]()
     await using later = await folder.open()
     expect(await later.newest()).toBeUndefined()
-    expect(await later.read(START)).toMatchObject({ entries: [{}, {}] })
+    expect(await later.read(START)).toMatchObject({ records: [{}, {}] })
   })
 
-  test('every file is for its user alone, and so is a folder made for it', async () => {
+  test('only the user of the process can access the files, and a folder created for them', async () => {
     await using folder = await Folder.make()
     const path = join(folder.name, 'state', 'leasehold', 'log.db')
     await using store = new FileStore({ path })
@@ -266,7 +266,7 @@ describe('several processes on one file', () => {
     await whole()
   })
 
-  test('a file taken away, or replaced, while it is in use is diverged for its users', async () => {
+  test('the users of a file that is deleted or replaced while open report DIVERGED', async () => {
     await using folder = await Folder.make()
     await using store = await folder.open()
     const after = await append(store, 'a', START)
@@ -282,7 +282,7 @@ describe('several processes on one file', () => {
 
 // ---------------------------------------------------------------------------------------------------------------------------
 
-/** A folder of its own, with a log in it. */
+/** A separate folder with a log in it. */
 class Folder implements AsyncDisposable {
   readonly name: string
   readonly path: string
@@ -307,13 +307,13 @@ class Folder implements AsyncDisposable {
   }
 }
 
-/** Another process, told what to do. See `file-child.mjs`. */
+/** Another process that executes commands. See `file-child.mjs`. */
 class Child implements AsyncDisposable {
   readonly process: ChildProcess
   readonly #asked = new Map<number, { resolve: (value: never) => void; reject: (error: unknown) => void }>()
   #id = 0
 
-  /** `under`: a command that runs it in a world of its own. */
+  /** `under`: a command that runs the process in its own namespace. */
   constructor([command, ...args]: readonly string[] = []) {
     const file = fileURLToPath(new URL('../../support/file-child.mjs', import.meta.url))
     const world = command === undefined ? { execArgv: [] } : { execPath: command, execArgv: [...args, process.execPath] }
@@ -338,7 +338,7 @@ class Child implements AsyncDisposable {
     })
   }
 
-  /** On a busy machine the signal takes its time. */
+  /** On a busy machine a signal takes effect late. */
   async stop(): Promise<void> {
     this.process.kill('SIGSTOP')
     await expect.poll(() => readFileSync(`/proc/${this.pid}/stat`, 'latin1')).toMatch(/^\d+ \(.*\) T/)
@@ -381,7 +381,7 @@ function mode(path: string): string {
   return (statSync(path).mode & 0o777).toString(8)
 }
 
-/** Skips loudly where this process may make no such namespace. */
+/** Skips a test, and says so, if this process may not create such a namespace. */
 function whereAble(...args: string[]): typeof test | typeof test.skip {
   const able = spawnSync('unshare', ['--version']).status === 0 && spawnSync('unshare', [...args, 'true']).status === 0
   if (!able) console.warn(`SKIPPED: unshare ${args.join(' ')} is not possible here`)

@@ -5,7 +5,7 @@ import { chaos, FAULTS, type Fault } from '../../support/chaos/chaos.ts'
 import { describeEngine, engine } from '../../support/engine.ts'
 
 const backendsTerminated: Fault = {
-  name: 'pg_terminate_backend for everyone but ourselves',
+  name: 'pg_terminate_backend for every other session',
   async run({ engine: { url } }) {
     const client = new pg.Client({ connectionString: url })
     await client.connect()

@@ -10,7 +10,7 @@ import { describePrograms, type Engine, engine } from '../../support/engine.ts'
 
 const HOUR = 3_600_000
 
-/** An engine whose wall clock can be moved while it runs. Its monotonic clock is left alone. */
+/** An engine whose wall clock can be moved while it runs. Its monotonic clock is not changed. */
 async function engineOfAnotherTime(): Promise<Engine & { moveTo(offset: string): Promise<void> }> {
   const file = join(tmpdir(), `leasehold-faketime-${process.pid}`) // the engine's user must be able to read it
   await writeFile(file, '+0', { mode: 0o644 })
@@ -42,7 +42,7 @@ async function offsetOf(url: string): Promise<number> {
 }
 
 describePrograms('postgres', [{ program: 'faketime', packages: ['faketime'] }], "the engine's wall clock", () => {
-  test('moved by an hour, forth and back, ends no lease and starts none', { retry: 0, timeout: 120_000 }, async () => {
+  test('moved forward and back by an hour ends no lease and grants none', { retry: 0, timeout: 120_000 }, async () => {
     await using server = await engineOfAnotherTime()
     const off: number[] = []
     const moved = (offset: string, ms: number): Fault => ({
@@ -60,8 +60,8 @@ describePrograms('postgres', [{ program: 'faketime', packages: ['faketime'] }], 
       faults: [moved('+1h', HOUR), moved('-1h', -HOUR), moved('+0', 0)],
       cycles: 6,
     })
-    expect(Math.max(...off)).toBeLessThan(HOUR / 60) // it was moved indeed
+    expect(Math.max(...off)).toBeLessThan(HOUR / 60) // the clock was moved
     expect(report.violations).toEqual([])
-    expect(report.lost).toBeLessThanOrEqual(report.beliefs / 4) // only what its holder let lapse
+    expect(report.lost).toBeLessThanOrEqual(report.beliefs / 4) // only leases that their holders did not renew
   })
 })

@@ -1,4 +1,4 @@
-/** A primary is lost and its standby takes over, on two real servers: what was acknowledged is there, or whoever had seen it is told. */
+/** A primary is lost and its standby takes over, on two real servers: acknowledged records are there, or stores that had read them report DIVERGED. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { expect, test } from 'vitest'
@@ -22,7 +22,7 @@ async function ask({ url }: Engine, text: string): Promise<Record<string, unknow
   }
 }
 
-/** As an operator writes it: the one that is the primary is found. */
+/** The URL that an operator writes: the store finds the primary among the hosts. */
 function either(...servers: readonly Engine[]): string {
   return `postgres://postgres@${servers.map(({ port }) => `127.0.0.1:${port}`).join(',')}/postgres`
 }
@@ -33,10 +33,10 @@ async function appended(store: PostgresStore, word: string, after: Position = ST
   return answer.position
 }
 
-async function entriesOf(store: PostgresStore): Promise<Map<bigint, string>> {
+async function recordsOf(store: PostgresStore): Promise<Map<bigint, string>> {
   const read = await store.read(START)
-  if (read.kind !== 'entries') throw new Error(JSON.stringify(read))
-  return new Map(read.entries.map(({ position, bytes }) => [position.nonce, Buffer.from(bytes).toString()]))
+  if (read.kind !== 'records') throw new Error(JSON.stringify(read))
+  return new Map(read.records.map(({ position, bytes }) => [position.nonce, Buffer.from(bytes).toString()]))
 }
 
 async function promote(standby: Engine): Promise<void> {
@@ -44,7 +44,9 @@ async function promote(standby: Engine): Promise<void> {
 }
 
 describePromises('postgres', 'a failover', () => {
-  test('to a synchronous standby: nothing acknowledged is lost, and everyone goes on by the same URL', { timeout: 60_000 }, async () => {
+  test('to a synchronous standby loses no acknowledged record, and every client continues with the same URL', {
+    timeout: 60_000,
+  }, async () => {
     await using primary = await engine('postgres')
     await using standby = await engine('postgres', { standbyOf: primary.port })
     await ask(primary, `alter system set synchronous_standby_names = '*'`)
@@ -52,7 +54,7 @@ describePromises('postgres', 'a failover', () => {
     const state = async () => (await ask(primary, 'select sync_state from pg_stat_replication')).map(({ sync_state }) => sync_state)
     await expect.poll(state, WITHIN).toEqual(['sync'])
 
-    const url = either(standby, primary) // the one that is not asked first is the primary
+    const url = either(standby, primary) // the primary is not the first host
     await using store = new PostgresStore({ url, timeout: 1_500 })
     await store.open()
     expect(store.profile).toMatchObject({ durable: true, failover: true })
@@ -65,7 +67,7 @@ describePromises('postgres', 'a failover', () => {
     const unanswered: string[] = []
     const writing = (async () => {
       for (let i = 0; !stopping; i++) {
-        const word = `entry ${i}`
+        const word = `record ${i}`
         try {
           const answer = await store.append(Buffer.from(word), after)
           if (answer.kind !== 'appended') throw new Error(JSON.stringify(answer))
@@ -87,7 +89,7 @@ describePromises('postgres', 'a failover', () => {
     stopping = true
     await writing
 
-    const there = await entriesOf(store)
+    const there = await recordsOf(store)
     for (const [nonce, word] of acknowledged) expect(there.get(nonce)).toBe(word)
     expect(there.size - acknowledged.size).toBeLessThanOrEqual(unanswered.filter(code => code === 'UNKNOWN').length)
     expect(lease.held).toBe(true)
@@ -97,7 +99,9 @@ describePromises('postgres', 'a failover', () => {
     await next.release()
   })
 
-  test('to a standby that was behind: whoever had seen more is told, also after the log has grown again', { timeout: 60_000 }, async () => {
+  test('to a standby that was behind makes stores that read lost records report DIVERGED, even after the log has regrown', {
+    timeout: 60_000,
+  }, async () => {
     await using primary = await engine('postgres')
     await using replication = await Cable.to(primary.port)
     await using standby = await engine('postgres', { standbyOf: replication.port })
@@ -113,7 +117,7 @@ describePromises('postgres', 'a failover', () => {
     replication.refuse()
     const b = await appended(store, 'b', a)
     const lease = await leases.acquire('k', { ttl: '30s' })
-    const told = new Promise<LeaseError>(resolve => lease.signal.addEventListener('abort', () => resolve(lease.signal.reason)))
+    const lost = new Promise<LeaseError>(resolve => lease.signal.addEventListener('abort', () => resolve(lease.signal.reason)))
     await primary.kill9()
     await promote(standby)
 
@@ -125,14 +129,14 @@ describePromises('postgres', 'a failover', () => {
     await appended(other, 'another', a)
     expect(await store.append(Buffer.from('c'), b)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 2/),
+      reason: expect.stringMatching(/another record is at 2/),
     })
-    expect(await told).toMatchObject({ code: 'LOST' })
+    expect(await lost).toMatchObject({ code: 'LOST' })
     expect(lease.held).toBe(false)
-    expect([...(await entriesOf(other)).values()]).toEqual(['a', 'another'])
+    expect([...(await recordsOf(other)).values()]).toEqual(['a', 'another'])
   })
 
-  test('a standby tells nothing: neither by its URL, nor through a pool that leads there', { timeout: 60_000 }, async () => {
+  test('a standby is rejected, by its URL and through a pool that connects to it', { timeout: 60_000 }, async () => {
     await using primary = await engine('postgres')
     await using standby = await engine('postgres', { standbyOf: primary.port })
     await using store = new PostgresStore({ url: primary.url })
@@ -142,7 +146,7 @@ describePromises('postgres', 'a failover', () => {
     const refused = { code: 'UNAVAILABLE', facts: { reason: 'readonly' } }
     await expect(new PostgresStore({ url: standby.url }).open()).rejects.toMatchObject(refused)
 
-    // A pool of someone else's that is led elsewhere while it is in use.
+    // A pool of the application that is redirected while it is in use.
     const pool = new pg.Pool({ connectionString: primary.url, max: 4 })
     pool.on('error', () => {})
     try {

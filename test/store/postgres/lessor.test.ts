@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, test } from 'vitest'
 import { PostgresStore } from '../../../src/store/postgres/postgres.ts'
 import { lessorSuite } from '../../../src/testing/lessor-suite.ts'
+import { replicasOn } from '../../../src/testing/manual-time-store.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
-import { replicasOn } from '../../support/manual-time-store.ts'
 
 describePromises('postgres', 'replicas on one log in Postgres', () => {
   let server: Engine

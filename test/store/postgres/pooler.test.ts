@@ -39,7 +39,7 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
   }
   for (const { name, run } of storeSuite(fixture)) test(name, run)
 
-  test('nobody is told of news there: it is known, and asked for', async () => {
+  test('notifications do not arrive: the profile says so, and waiting readers poll', async () => {
     await using store = new PostgresStore({ url, name: 'asked' })
     await store.open()
     expect(store.profile.push).toBe(false)
@@ -50,18 +50,18 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
     const began = systemClock.now()
     const waiting = store.read(START, { wait: new AbortController().signal })
     await direct.append(Uint8Array.of(1), START)
-    expect((await waiting).kind).toBe('entries')
+    expect((await waiting).kind).toBe('records')
     expect(systemClock.now() - began).toBeLessThan(10_000)
   })
 
-  test('a pooler that gives each client a session of its own is heard, and that is found out', async () => {
+  test('behind a pooler in session mode notifications arrive, and the store detects it', async () => {
     await using generous = await pooler(server.port, { mode: 'session', sessions: 20 })
     await using store = new PostgresStore({ url: server.url.replace(`:${server.port}`, `:${generous.port}`), name: 'heard' })
     await store.open()
     await expect.poll(() => store.profile.push, { timeout: 5_000 }).toBe(true)
   })
 
-  test('leases work as anywhere: one holder at a time, the next in the queue is served', async () => {
+  test('leases work: there is one holder at a time, and the next waiter is granted after a release', async () => {
     await using one = await connect(`${url}?name=leases`, { holder: 'one' })
     await using two = await connect(`${url}?name=leases`, { holder: 'two' })
     const lease = await one.acquire('k', { ttl: '5s' })
@@ -71,7 +71,7 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
     expect((await next).token).toBeGreaterThan(lease.token)
   })
 
-  test('faults there break no promise', { retry: 0, timeout: 120_000 }, async () => {
+  test('faults violate no invariant', { retry: 0, timeout: 120_000 }, async () => {
     const report = await chaos({
       engine: server,
       ports: [bouncer.port],

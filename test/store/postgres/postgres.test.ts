@@ -13,6 +13,7 @@ import { type Appended, type Position, START } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { passLeaseBetween } from '../../support/handed-in.ts'
 import { loseTail } from '../../support/postgres-tail.ts'
 
 describePromises('postgres', 'a store in Postgres', () => {
@@ -34,7 +35,7 @@ describePromises('postgres', 'a store in Postgres', () => {
 
   type Way = (url: string) => PostgresStoreOptions & Partial<AsyncDisposable>
 
-  /** A log of its own on the one engine, and connections as `options` say; over a link that breaks, as `way` says. */
+  /** A new log on the shared engine. `options` creates the connections, and `way` those over a link that breaks. */
   const fixture =
     (options: () => PostgresStoreOptions, way: Way = url => ({ url })) =>
     async (): Promise<StoreFixture> => {
@@ -47,11 +48,11 @@ describePromises('postgres', 'a store in Postgres', () => {
       }
     }
 
-  /** With a role of its own, from which rights can be taken. */
+  /** A store with its own role, whose rights can be revoked. */
   async function linked(name: string, way: Way): Promise<LinkedStore> {
     const role = `role_${++logs}`
     await using first = new PostgresStore({ url: server.url, name })
-    await first.open() // makes the tables
+    await first.open() // creates the tables
     await shared.query(`create role ${role} login; grant usage on schema leasehold to ${role}`)
     await shared.query(`grant all on all tables in schema leasehold to ${role}; grant all on all sequences in schema leasehold to ${role}`)
     const cable = await Cable.to(server.port)
@@ -69,7 +70,7 @@ describePromises('postgres', 'a store in Postgres', () => {
         await close?.()
         await forbidden
         await shared.query(`drop owned by ${role}; drop role ${role}`)
-        await shared.query('delete from leasehold.snapshot where not complete') // else the next one waits until it counts as abandoned
+        await shared.query('delete from leasehold.snapshot where not complete') // otherwise the next snapshot waits until it counts as abandoned
       },
     }
   }
@@ -78,7 +79,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     for (const { name, run } of storeSuite(fixture(() => ({ url: server.url })))) test(name, run)
   })
 
-  describe('on a pool of pg that is there already', () => {
+  describe('on a pool of pg of the application', () => {
     const pooled: Way = connectionString => {
       const pool = new pg.Pool({ connectionString, max: 4 })
       pool.on('error', () => {})
@@ -93,6 +94,20 @@ describePromises('postgres', 'a store in Postgres', () => {
       return { sql: own, [Symbol.asyncDispose]: () => own.end({ timeout: 0 }) }
     }
     for (const { name, run } of storeSuite(fixture(() => ({ sql }), viaPostgresJs))) test(name, run)
+  })
+
+  describe('handed to connect', () => {
+    const ways: readonly (readonly [string, () => PostgresStoreOptions])[] = [
+      ['with a URL', () => ({ url: server.url })],
+      ['on a pool of pg', () => ({ pool: shared })],
+      ['on an instance of postgres.js', () => ({ sql })],
+    ]
+    test.each(ways)('it holds leases %s, and does not close what it was given', async (_, options) => {
+      const name = `log ${++logs}`
+      await passLeaseBetween(() => new PostgresStore({ ...options(), name }))
+      expect((await shared.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+      expect([...(await sql`select 1 as one`)]).toEqual([{ one: 1 }])
+    })
   })
 
   describe('in an application with type parsers of its own', () => {
@@ -117,7 +132,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     const before = [INT8, ...others].map(type => [type, pg.types.getTypeParser(type, 'text')] as const)
 
     const lives = async (options: PostgresStoreOptions, name: string) => {
-      // Any nonce above 2^53 is rounded as a number, so nearly every one is.
+      // A nonce above 2^53 would be rounded as a number, and nearly every nonce is above.
       await using first = new PostgresStore({ ...options, name })
       let after = (await first.open()).head
       for (let i = 0; i < 4; i++) after = positionOf(await first.append(Uint8Array.of(i), after))
@@ -129,7 +144,7 @@ describePromises('postgres', 'a store in Postgres', () => {
       for await (const bytes of snapshot!.bytes) expect([...bytes]).toEqual([7, 0, 255])
       const waiting = second.read(after, { wait: new AbortController().signal })
       after = positionOf(await first.append(Uint8Array.of(9), after))
-      expect(await waiting).toMatchObject({ entries: [{ position: after }] })
+      expect(await waiting).toMatchObject({ records: [{ position: after }] })
       await using leases = await connect(`${server.url}?name=${encodeURIComponent(`${name} leases`)}`)
       await using _lease = await leases.acquire('a')
     }
@@ -147,7 +162,7 @@ describePromises('postgres', 'a store in Postgres', () => {
       await pool.end()
     })
 
-    test('a pool that asks for binary values: positions and bytes are exact', async () => {
+    test('a pool that requests binary values: positions and bytes are exact', async () => {
       const pool = new pg.Pool({ connectionString: server.url, binary: true } as never)
       pool.on('error', () => {})
       await lives({ pool }, 'binary')
@@ -168,7 +183,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     })
   })
 
-  test('what was handed in stays open when the store is closed', async () => {
+  test('closing the store does not close the pool or instance it was given', async () => {
     for (const options of [{ pool: shared }, { sql }]) {
       const store = new PostgresStore({ ...options, name: 'handed in' })
       await store.open()
@@ -178,43 +193,43 @@ describePromises('postgres', 'a store in Postgres', () => {
     expect((await sql`select 1`).count).toBe(1)
   })
 
-  test('several logs share the tables and know nothing of each other; ?name= and ?schema= say which', async () => {
+  test('logs with different ?name= or ?schema= are independent of each other', async () => {
     await using one = new PostgresStore({ url: `${server.url}?name=one` })
     await using two = new PostgresStore({ url: `${server.url}?name=two` })
     await using elsewhere = new PostgresStore({ url: `${server.url}?name=one&schema=elsewhere` })
     for (const store of [one, two, elsewhere]) expect((await store.open()).head).toEqual(START)
     await one.append(Uint8Array.of(1), START)
-    expect(await one.read(START)).toMatchObject({ entries: [{ bytes: Buffer.of(1) }] })
-    for (const store of [two, elsewhere]) expect(await store.read(START)).toEqual({ kind: 'entries', entries: [] })
+    expect(await one.read(START)).toMatchObject({ records: [{ bytes: Buffer.of(1) }] })
+    for (const store of [two, elsewhere]) expect(await store.read(START)).toEqual({ kind: 'records', records: [] })
   })
 
-  test('a name that needs care is refused as a schema, and so are two ways in at once', () => {
+  test('a schema name that needs quoting is rejected, and so are a missing or second connection option and a malformed URL', () => {
     expect(() => new PostgresStore({ url: server.url, schema: 'a"; drop table x' })).toThrow(/lower-case/)
-    expect(() => new PostgresStore({ url: server.url, sql })).toThrow(/one of them/)
-    expect(() => new PostgresStore({})).toThrow(/one of them/)
-    expect(() => new PostgresStore({ url: 'not a url' })).toThrow(/looks like/)
+    expect(() => new PostgresStore({ url: server.url, sql })).toThrow(/exactly one of/)
+    expect(() => new PostgresStore({})).toThrow(/exactly one of/)
+    expect(() => new PostgresStore({ url: 'not a url' })).toThrow(/not a URL of Postgres/)
   })
 
-  test('what it keeps for those who wait is its own, also when it was handed a Buffer', async () => {
+  test('records for waiting readers are copies, even if the caller appended a Buffer', async () => {
     await using store = new PostgresStore({ url: server.url, name: 'own' })
     await store.open()
     const buffer = Buffer.of(1, 2, 3)
     await store.append(buffer, START)
     buffer.fill(9)
     const read = await store.read(START, { wait: new AbortController().signal })
-    expect(read).toMatchObject({ entries: [{ bytes: Uint8Array.of(1, 2, 3) }] })
+    expect(read).toMatchObject({ records: [{ bytes: Uint8Array.of(1, 2, 3) }] })
   })
 
-  test('one answer carries 1,000 entries and no more', async () => {
+  test('one answer carries at most 1,000 records', async () => {
     await using store = new PostgresStore({ url: server.url, name: 'many' })
     await store.open()
     await shared.query(`insert into leasehold.entry select id, n, n, '' from leasehold.log, generate_series(1, 1001) n where name = 'many'`)
     await shared.query(`update leasehold.log set head = 1001, head_nonce = 1001 where name = 'many'`)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 
-  test('trimming takes the rows away, not only out of sight', async () => {
+  test('trimming deletes the rows', async () => {
     await using store = new PostgresStore({ url: server.url, name: 'trimmed' })
     let after = (await store.open()).head
     for (let i = 1; i <= 90; i++) {
@@ -236,7 +251,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     ).toBe(0)
   })
 
-  test('a snapshot whose writer died is passed over by the next', { timeout: 20_000 }, async () => {
+  test('an unfinished snapshot of a dead writer does not block the next one', { timeout: 20_000 }, async () => {
     await using store = new PostgresStore({ url: server.url, name: 'abandoned' })
     await store.open()
     const answer = await store.append(Uint8Array.of(1), START)
@@ -245,7 +260,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     expect(await store.snapshot(answer.position, once(Uint8Array.of(1)))).toBe('kept')
   })
 
-  test('what is opened alone keeps no process alive, and no process ends while it opens', async () => {
+  test('an open store does not keep its process alive, and the process does not end while the store opens', async () => {
     const module = new URL('../../../dist/store/postgres/postgres.js', import.meta.url).href
     const script = `const { PostgresStore } = await import('${module}')
       const store = new PostgresStore({ url: '${server.url}', name: 'short' })
@@ -255,7 +270,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     expect(stdout).toBe('opened\n')
   })
 
-  test('without the package pg one is told what to install', async () => {
+  test('without the package pg the error says what to install', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'leasehold-no-pg-'))
     try {
       await cp(fileURLToPath(new URL('../../../dist', import.meta.url)), folder, { recursive: true })

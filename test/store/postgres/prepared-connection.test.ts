@@ -1,4 +1,4 @@
-/** The connection that listens is also the one that appends: what it saves, and that nobody is worse off for it. */
+/** The connection that listens also runs the appends: fewer notifications, prepared statements, and no change in behaviour. */
 import pg from 'pg'
 import postgres from 'postgres'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -9,20 +9,20 @@ import { PostgresStore, type PostgresStoreOptions } from '../../../src/store/pos
 import { type Position, START } from '../../../src/store.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 
-const entry = (...bytes: number[]) => Uint8Array.from(bytes)
+const record = (...bytes: number[]) => Uint8Array.from(bytes)
 
 async function appended(store: PostgresStore, after: Position = START): Promise<Position> {
-  const answer = await store.append(entry(7), after)
+  const answer = await store.append(record(7), after)
   if (answer.kind !== 'appended') throw new Error(`not appended: ${answer.kind}`)
   return answer.position
 }
 
-test('a connection that broke while it was written to is no answer of the engine', () => {
+test('the error code of a broken connection does not count as an answer of the server', () => {
   for (const code of ['EPIPE', 'ECONNRESET', '57P01', '08006']) expect(isAnswer({ code }), code).toBe(false)
   for (const code of ['42501', '25006', '40001', 'P0001']) expect(isAnswer({ code }), code).toBe(true)
 })
 
-describeEngine('postgres', 'a line to Postgres', () => {
+describeEngine('postgres', 'the listening connection to Postgres', () => {
   let server: Engine
   let admin: pg.Pool
   beforeAll(async () => {
@@ -44,7 +44,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
   const idOf = async (name: string): Promise<number> =>
     (await admin.query('select id from leasehold.log where name = $1', [name])).rows[0].id
 
-  /** Someone who hears what is called, and is not seen: it holds no lock. */
+  /** A client that listens without the lock by which stores see each other. */
   async function eavesdropper(name: string): Promise<AsyncDisposable & { readonly heard: string[] }> {
     const client = new pg.Client({ connectionString: server.url })
     await client.connect()
@@ -54,7 +54,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
     return { heard, [Symbol.asyncDispose]: () => client.end() }
   }
 
-  test('nobody is notified while nobody else listens, and everybody as soon as somebody does', async () => {
+  test('an append sends a notification only while another store listens', async () => {
     await using store = await opened({ name: 'alone' })
     await using ear = await eavesdropper('alone')
     let after = START
@@ -63,21 +63,21 @@ describeEngine('postgres', 'a line to Postgres', () => {
       await using other = await opened({ name: 'alone' })
       const waiting = other.read(after, { wait: new AbortController().signal })
       after = await appended(store, after)
-      expect(await waiting).toMatchObject({ entries: { length: 1 } })
+      expect(await waiting).toMatchObject({ records: { length: 1 } })
       await expect.poll(() => ear.heard).toHaveLength(1)
       expect(ear.heard[0]).toMatch(/^4 /)
       expect(other.profile.push).toBe(true)
     }
     const lock = 'select from pg_locks where locktype = $1 and objid = $2 and mode = $3'
     const listening = async () => (await admin.query(lock, ['advisory', await idOf('alone'), 'ShareLock'])).rowCount
-    await expect.poll(listening).toBe(1) // the other one's session has ended
+    await expect.poll(listening).toBe(1) // the session of the other store has ended
     after = await appended(store, after)
     await admin.query('select pg_notify($1, $2)', [`leasehold_${await idOf('alone')}`, 'the last'])
     await expect.poll(() => ear.heard.at(-1)).toBe('the last')
     expect(ear.heard).toHaveLength(2)
   })
 
-  test('two replicas hear of each other, whoever came first', async () => {
+  test('two stores receive notifications of each other, in whichever order they opened', async () => {
     await using one = await opened({ name: 'pair' })
     await using two = await opened({ name: 'pair' })
     let after = START
@@ -88,11 +88,11 @@ describeEngine('postgres', 'a line to Postgres', () => {
     ] as const) {
       const waiting = reader.read(after, { wait: new AbortController().signal })
       after = await appended(writer, after)
-      expect(await waiting).toMatchObject({ entries: [{ position: after }] })
+      expect(await waiting).toMatchObject({ records: [{ position: after }] })
     }
   })
 
-  test('whoever listens through a driver that cannot be seen has everyone call', async () => {
+  test('a store that listens through a driver without the lock makes every append send a notification', async () => {
     const sql = postgres(server.url, { max: 4, onnotice: () => {} })
     try {
       await using store = await opened({ name: 'unseen' })
@@ -102,14 +102,14 @@ describeEngine('postgres', 'a line to Postgres', () => {
       await using ear = await eavesdropper('unseen')
       const waiting = other.read(START, { wait: new AbortController().signal })
       await appended(store)
-      expect(await waiting).toMatchObject({ entries: { length: 1 } })
+      expect(await waiting).toMatchObject({ records: { length: 1 } })
       await expect.poll(() => ear.heard).toHaveLength(1)
     } finally {
       await sql.end()
     }
   })
 
-  test('a session that has forgotten what was prepared is told in full', async () => {
+  test('an append succeeds in a session that has lost its prepared statements', async () => {
     const clients: pg.Client[] = []
     class Client extends pg.Client {
       constructor(options: pg.ClientConfig) {
@@ -124,34 +124,34 @@ describeEngine('postgres', 'a line to Postgres', () => {
       let after = await appended(store)
       for (const client of clients) await client.query('deallocate all')
       for (let i = 0; i < 3; i++) after = await appended(store, after)
-      expect(await store.read(START)).toMatchObject({ entries: { length: 4 } })
+      expect(await store.read(START)).toMatchObject({ records: { length: 4 } })
     } finally {
       await pool.end()
     }
   })
 
-  test('an answer that came while this process stood still is read before it is given up', async () => {
+  test('an answer that arrived while the process was stalled is read before the timeout applies', async () => {
     await using store = await opened({ name: 'still', timeout: 500 })
     const pool = new pg.Pool({ connectionString: server.url, max: 1 })
     const driver = new PgDriver(pool, { clock: systemClock, timeout: 500, own: true })
     await driver.run('select 1', [])
     const after = await appended(store)
-    const answers = [store.append(entry(8), after), driver.run('select 2', [])] as const
-    await turn() // sent
+    const answers = [store.append(record(8), after), driver.run('select 2', [])] as const
+    await turn() // the requests are sent
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_500)
-    const [stood, rows] = await Promise.all(answers)
-    expect(stood).toMatchObject({ kind: 'appended' })
+    const [append, rows] = await Promise.all(answers)
+    expect(append).toMatchObject({ kind: 'appended' })
     expect(rows).toEqual([['2']])
     await driver[Symbol.asyncDispose]()
   })
 
-  test('appends that overlap all get in', async () => {
+  test('appends that overlap all succeed', async () => {
     await using store = await opened({ name: 'overlapping' })
-    const answers = await Promise.all(Array.from({ length: 8 }, () => store.append(entry(1), START)))
+    const answers = await Promise.all(Array.from({ length: 8 }, () => store.append(record(1), START)))
     expect(answers.map(answer => 'position' in answer && answer.position.index).sort()).toEqual([1, 2, 3, 4, 5, 6, 7, 8])
   })
 
-  test('an append costs the same however many entries have come, also where its plan was made while there were none', async () => {
+  test('the cost of an append does not grow with the log, even if its plan was made while the log was empty', async () => {
     for (const way of ['line', 'pool']) {
       const schema = `grown_${way}`
       const sql = postgres(server.url, { max: 1, onnotice: () => {} })
@@ -168,7 +168,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
         await filler.connect()
         await filler.query(`insert into ${schema}.entry select 1000, n, n, '' from generate_series(1, 30000) n`)
         await filler.end()
-        await expect.poll(blocks, { timeout: 15_000 }).toBeGreaterThan(30_000) // what a session did is told when it ends
+        await expect.poll(blocks, { timeout: 15_000 }).toBeGreaterThan(30_000) // the statistics of a session are published when it ends
         before = await blocks()
         for (let i = 0; i < 100; i++) after = await appended(store, after)
       }
@@ -178,7 +178,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
     }
   })
 
-  test('tables of the version before are taken on as they are', async () => {
+  test('tables of the previous version are upgraded in place', async () => {
     const schema = 'before'
     await using made = await opened({ schema })
     const after = await appended(made)
@@ -186,7 +186,7 @@ describeEngine('postgres', 'a line to Postgres', () => {
     await using store = await opened({ schema })
     expect((await admin.query(`select version from ${schema}.version`)).rows).toEqual([{ version: 2 }])
     expect((await admin.query(`select loud from ${schema}.log`)).rows).toEqual([{ loud: true }])
-    expect((await store.append(entry(2), after)).kind).toBe('appended')
-    expect(await made.read(after)).toMatchObject({ entries: { length: 1 } })
+    expect((await store.append(record(2), after)).kind).toBe('appended')
+    expect(await made.read(after)).toMatchObject({ records: { length: 1 } })
   })
 })

@@ -6,7 +6,7 @@ import { RedisStore } from '../../../src/store/redis/redis.ts'
 import { type Chaos, chaos, FAULTS, type Fault } from '../../support/chaos/chaos.ts'
 import { describeEngine, engine } from '../../support/engine.ts'
 
-/** Asks Redis itself, without a cable between. */
+/** Sends a command to Redis directly, without a proxy. */
 async function tell({ engine: { url } }: Chaos, ...command: string[]): Promise<void> {
   const client = createClient({ url })
   client.on('error', () => {})
@@ -16,7 +16,7 @@ async function tell({ engine: { url } }: Chaos, ...command: string[]): Promise<v
 }
 
 const clientsPaused: Fault = {
-  name: 'CLIENT PAUSE past the ttl',
+  name: 'CLIENT PAUSE for longer than the ttl',
   async run(run) {
     await tell(run, 'CLIENT', 'PAUSE', String(Math.ceil(run.ttl * 1.25)), 'ALL')
     await run.pastTheTtl()
@@ -39,12 +39,12 @@ const scriptsForgotten: Fault = {
 }
 
 describeEngine('redis', 'chaos', () => {
-  test('a run that went wrong leaves its evidence behind, and says where', { retry: 0 }, async () => {
+  test('a failed run keeps its evidence and says where it is', { retry: 0 }, async () => {
     await using redis = await engine('redis')
     const broken: Fault = {
       name: 'a fault that cannot be undone',
       run: async () => {
-        throw new Error('it stays broken')
+        throw new Error('the fault cannot be undone')
       },
     }
     const store = (url: string) => new RedisStore({ url })
@@ -53,7 +53,7 @@ describeEngine('redis', 'chaos', () => {
       () => new Error('nothing went wrong'),
       (error: Error) => error,
     )
-    const folder = /it stays broken\nThe evidence is in (.+)$/.exec(message)![1]!
+    const folder = /the fault cannot be undone\nThe evidence is in (.+)$/.exec(message)![1]!
     try {
       const kept = await readdir(folder)
       expect(kept).toEqual(expect.arrayContaining(['engine-0.log', 'harm.json', 'log.json', 'r0.1', 'verdict.json']))
@@ -65,7 +65,7 @@ describeEngine('redis', 'chaos', () => {
     }
   })
 
-  test('fault after fault on one Redis: nobody believes wrongly, nothing acknowledged is lost, everything goes on', {
+  test('under a series of faults on one Redis no two holders overlap, no acknowledged record is lost, and grants resume', {
     retry: 0,
     timeout: 400_000,
   }, async () => {
@@ -73,7 +73,7 @@ describeEngine('redis', 'chaos', () => {
     const report = await chaos({
       engine: redis,
       store: url => new RedisStore({ url }),
-      // Shorter than a pause, so that answers come after they were given up.
+      // Shorter than a pause, so that answers arrive after their timeout.
       child: { module: 'store/redis/redis.js', name: 'RedisStore', options: url => ({ url, timeout: 500 }) },
       faults: [...FAULTS, clientsPaused, clientsKilled, writesPaused, scriptsForgotten],
       cycles: 50,

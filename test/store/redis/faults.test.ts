@@ -1,4 +1,4 @@
-/** What can befall a Redis, on a real one: what is told, to whom, and that everything goes on where it can. */
+/** Faults of a real Redis: the errors that stores report, and that they continue afterwards. */
 import { once } from 'node:events'
 import { mkdir } from 'node:fs/promises'
 import { type AddressInfo, connect as connectTo, createServer, type Socket } from 'node:net'
@@ -13,12 +13,12 @@ import { type Position, START, type Store } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { describePromises, type Engine, engine } from '../../support/engine.ts'
 
-/** Of one who meets silence: short, but longer than a busy machine makes an ordinary answer wait. */
+/** For stores whose server falls silent: short, but longer than an ordinary answer takes on a busy machine. */
 const TIMEOUT = 1_500
 const NOT_PERSISTENT = ['--appendonly', 'no']
 
-describePromises('redis', 'what Redis refuses', () => {
-  test('unreachable is UNAVAILABLE, at the start and later, and everything goes on when it is back', async () => {
+describePromises('redis', 'refusals of Redis', () => {
+  test('while Redis is unreachable every call is UNAVAILABLE, at open and later, and calls succeed when it is back', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
@@ -30,7 +30,7 @@ describePromises('redis', 'what Redis refuses', () => {
       () => store.newest(),
       () => store.snapshot(a, pieces('s')),
     ]) {
-      await eventually(() => rejects(call(), 'UNAVAILABLE', 'unreachable')) // the first may still have had a connection to lose
+      await eventually(() => rejects(call(), 'UNAVAILABLE', 'unreachable')) // the first call may still lose an open connection
     }
     await redis.restart()
     const b = await append(store, 'b', a)
@@ -38,7 +38,7 @@ describePromises('redis', 'what Redis refuses', () => {
     expect(b.index).toBe(2)
   })
 
-  test('a restart keeps what was acknowledged, and a waiting reader hears of what comes after it', async () => {
+  test('a restart keeps acknowledged records, and a waiting reader receives later ones', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
@@ -48,10 +48,10 @@ describePromises('redis', 'what Redis refuses', () => {
     await redis.restart()
     const again = store.read(a, { wait: new AbortController().signal })
     await append(store, 'b', a)
-    expect(await again).toMatchObject({ kind: 'entries', entries: { length: 1 } })
+    expect(await again).toMatchObject({ kind: 'records', records: { length: 1 } })
   })
 
-  test('while it loads its data it is UNAVAILABLE, and afterwards it goes on', async () => {
+  test('while Redis loads its data calls are UNAVAILABLE, and they succeed afterwards', async () => {
     await using redis = await engine('redis', { args: ['--key-load-delay', '500', '--loading-process-events-interval-bytes', '1024'] })
     await using store = await opened(redis)
     const after = await append(store, 'a')
@@ -62,11 +62,11 @@ describePromises('redis', 'what Redis refuses', () => {
     await redis.members[0]!.restart()
     await eventually(() => rejects(store.read(after), 'UNAVAILABLE', 'loading'))
     await redis.ready()
-    await eventually(async () => expect((await store.read(after)).kind).toBe('entries'))
+    await eventually(async () => expect((await store.read(after)).kind).toBe('records'))
     await append(store, 'after', after)
   })
 
-  test('a replica takes nothing and tells nothing: who was a primary once must not say how the log ends', async () => {
+  test('a replica serves neither writes nor reads, since its log may be out of date', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
@@ -79,17 +79,17 @@ describePromises('redis', 'what Redis refuses', () => {
     await append(store, 'b', a)
   })
 
-  test('a primary that became a replica under an open connection refuses the first read already', async () => {
+  test('a primary that became a replica under an open connection refuses the first read', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
     await tell(redis, 'REPLICAOF', '127.0.0.1', '1')
     await rejects(store.read(a), 'UNAVAILABLE', 'readonly')
     await tell(redis, 'REPLICAOF', 'NO', 'ONE')
-    expect(await store.read(a)).toMatchObject({ kind: 'entries', entries: { length: 0 } })
+    expect(await store.read(a)).toMatchObject({ kind: 'records', records: { length: 0 } })
   })
 
-  test('reading writes nothing, though it is refused where writing is', async () => {
+  test('a read writes nothing, although it is refused where a write is', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
@@ -99,7 +99,7 @@ describePromises('redis', 'what Redis refuses', () => {
     expect(await size()).toBe(before)
   })
 
-  test('full memory, missing replicas and a failing disk are UNAVAILABLE by their names, nothing was done, and it goes on', async () => {
+  test('full memory, missing replicas and a failing disk are UNAVAILABLE with their reason; the call has no effect, and calls succeed later', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     let after = await append(store, 'a')
@@ -114,7 +114,7 @@ describePromises('redis', 'what Redis refuses', () => {
       [
         'disk',
         async () => {
-          await mkdir(join(folder, 'dump.rdb', 'in the way'), { recursive: true }) // what is dumped cannot take its place
+          await mkdir(join(folder, 'dump.rdb', 'in the way'), { recursive: true }) // the dump cannot be renamed to this path
           await tell(redis, 'CONFIG', 'SET', 'save', '3600 1000000')
           await tell(redis, 'BGSAVE')
           await eventually(async () => expect(String(await tell(redis, 'INFO', 'persistence'))).toMatch(/rdb_last_bgsave_status:err/))
@@ -131,7 +131,7 @@ describePromises('redis', 'what Redis refuses', () => {
     expect(await words(store)).toEqual(['a', 'memory', 'replicas', 'disk'])
   })
 
-  test('a Redis that has forgotten its scripts is told them again', async () => {
+  test('a script that Redis no longer has is sent again', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
@@ -144,8 +144,8 @@ describePromises('redis', 'what Redis refuses', () => {
   })
 })
 
-describePromises('redis', 'what Redis does not answer', () => {
-  test('cut between request and answer an append is UNKNOWN, and stands in the log', async () => {
+describePromises('redis', 'lost answers of Redis', () => {
+  test('an append whose connection is cut before the answer is UNKNOWN, and the record is in the log', async () => {
     await using redis = await engine('redis')
     await using cable = await Cable.to(redis.port)
     await using store = await opened({ url: `redis://127.0.0.1:${cable.port}` })
@@ -160,7 +160,7 @@ describePromises('redis', 'what Redis does not answer', () => {
     await append(store, 'c', b)
   })
 
-  test('paused, nobody hangs: an append is UNKNOWN, a read UNAVAILABLE, within the timeout; what was sent may come later', async () => {
+  test('while Redis is paused an append is UNKNOWN and a read UNAVAILABLE, within the timeout; the append may take effect later', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis, { timeout: TIMEOUT })
     const a = await append(store, 'a')
@@ -169,7 +169,7 @@ describePromises('redis', 'what Redis does not answer', () => {
     const began = systemClock.now()
     await rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent')
     await rejects(store.read(a), 'UNAVAILABLE')
-    await rejects(store.append(bytes('c'), a), 'UNAVAILABLE') // it never got a connection
+    await rejects(store.append(bytes('c'), a), 'UNAVAILABLE') // no connection was established
     await waiting
     expect(systemClock.now() - began).toBeLessThan(TIMEOUT * 10)
     redis.resume()
@@ -177,20 +177,20 @@ describePromises('redis', 'what Redis does not answer', () => {
     await append(store, 'd', (await positions(store)).at(-1)!)
   })
 
-  test('CLIENT PAUSE longer than the timeout is no other', async () => {
+  test('CLIENT PAUSE longer than the timeout gives the same errors', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis, { timeout: TIMEOUT })
     const a = await append(store, 'a')
     await tell(redis, 'CLIENT', 'PAUSE', String(3 * TIMEOUT), 'WRITE')
     await rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent')
     await eventually(async () => expect((await words(store))[0]).toBe('a'))
-    // A connection that was given up is served or not: both are lawful after UNKNOWN.
+    // Redis may or may not serve the abandoned connection: both are allowed after UNKNOWN.
     const after = (await positions(store)).at(-1)!
     await append(store, 'c', after)
     expect(['a,c', 'a,b,c']).toContain((await words(store)).join())
   })
 
-  test('CLIENT KILL in the middle: a waiting read is UNAVAILABLE, appends are answered or UNKNOWN, and all of them come through', async () => {
+  test('CLIENT KILL makes a waiting read UNAVAILABLE; appends succeed or fail as UNKNOWN or UNAVAILABLE, and the log has no gap', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     await using other = await opened(redis)
@@ -199,46 +199,46 @@ describePromises('redis', 'what Redis does not answer', () => {
     await eventually(async () => expect(String(await tell(redis, 'CLIENT', 'LIST'))).toMatch(/cmd=xread/))
     await tell(redis, 'CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
     await waiting
-    let told = 0
+    let failed = 0
     for (let i = 0; i < 100; i++) {
       const killing = i % 10 === 5 ? tell(redis, 'CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes') : undefined
       try {
         after = await append(store, `${i}`, after)
       } catch (error) {
         expect(['UNKNOWN', 'UNAVAILABLE']).toContain((error as LeaseError).code)
-        told++
+        failed++
         after = (await eventually(() => positions(store))).at(-1)!
       }
       await killing
     }
-    expect(told).toBeLessThan(100)
+    expect(failed).toBeLessThan(100)
     const indexes = (await positions(store)).map(({ index }) => index)
     expect(indexes).toEqual(indexes.map((_, i) => i + 1))
   })
 })
 
-describePromises('redis', 'what Redis loses', () => {
-  test('flushed, it is diverged for whoever stood on an entry, waiting or not, and empty for whoever comes next', async () => {
+describePromises('redis', 'data loss in Redis', () => {
+  test('after a flush open stores report DIVERGED, waiting or not, and a new store finds an empty log', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
     const waiting = store.read(a, { wait: new AbortController().signal })
     await tell(redis, 'FLUSHALL')
-    const told = { kind: 'diverged', reason: expect.stringMatching(/flushed.*evicted.*Begin anew/) }
-    expect(await store.append(bytes('b'), a)).toEqual(told)
-    expect(await store.read(a)).toEqual(told)
-    expect(await waiting).toEqual(told)
+    const diverged = { kind: 'diverged', reason: expect.stringMatching(/flushed.*evicted.*Restart its processes/) }
+    expect(await store.append(bytes('b'), a)).toEqual(diverged)
+    expect(await store.read(a)).toEqual(diverged)
+    expect(await waiting).toEqual(diverged)
     await expect(store.snapshot(a, pieces('s'))).rejects.toMatchObject({ code: 'DIVERGED' })
     await using next = new RedisStore({ url: redis.url })
     expect((await next.open()).head).toEqual(START)
     await append(next, 'other')
     expect(await store.append(bytes('b'), a)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 1/),
+      reason: expect.stringMatching(/another record is at 1/),
     })
   })
 
-  test('a flush under load: holders are told DIVERGED; whoever begins anew waits out what was lost and has higher tokens', async () => {
+  test('after a flush under load leases are LOST because the log has diverged; a new connection is granted leases only after the lost terms, with higher tokens', async () => {
     await using redis = await engine('redis')
     await using a = await connect(redis.url, { holder: 'a' })
     await using b = await connect(redis.url, { holder: 'b' })
@@ -257,13 +257,13 @@ describePromises('redis', 'what Redis loses', () => {
     }
     for (const lease of held) expect(lease.held).toBe(false)
     for (const result of await load) expect(result.status === 'rejected' && chain(result.reason)).toMatch(/DIVERGED/)
-    await using anew = await connect(redis.url)
-    await using again = await anew.acquire('x')
-    expect(systemClock.now() - flushed).toBeGreaterThan(1_990) // a holder that was not told could have believed so long
+    await using next = await connect(redis.url)
+    await using again = await next.acquire('x')
+    expect(systemClock.now() - flushed).toBeGreaterThan(1_990) // an uninformed holder could have held its lease until then
     for (const { token } of held) expect(again.token).toBeGreaterThan(token)
   })
 
-  test('its last entries deleted behind our back, nobody appends where they were, and whoever opens it is told what to do', async () => {
+  test('no store appends in place of last records that were deleted, and the error at open says what to do', async () => {
     await using redis = await engine('redis')
     await using witness = await opened(redis)
     const [a, b, c] = [await append(witness, 'a'), { index: 2, nonce: 0n }, { index: 3, nonce: 0n }] as [Position, Position, Position]
@@ -271,45 +271,51 @@ describePromises('redis', 'what Redis loses', () => {
     Object.assign(c, await append(witness, 'c', b))
     await using behind = await opened(redis)
     await tell(redis, 'XDEL', '{leasehold}:log', '3-0')
-    const missing = { kind: 'diverged', reason: expect.stringMatching(/Redis has lost its end|is missing: someone deleted it/) }
+    const missing = { kind: 'diverged', reason: expect.stringMatching(/Redis has lost its end|is missing: it was deleted/) }
     expect(await witness.append(bytes('d'), c)).toEqual(missing)
     expect(await witness.read(c)).toEqual(missing)
-    expect(await behind.append(bytes('d'), b)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/XDEL.*begin anew/) })
+    expect(await behind.append(bytes('d'), b)).toMatchObject({
+      kind: 'diverged',
+      reason: expect.stringMatching(/XDEL.*start with an empty one/),
+    })
     await expect(new RedisStore({ url: redis.url }).open()).rejects.toMatchObject({
       code: 'DIVERGED',
-      message: expect.stringMatching(/entry 3 .* is missing: someone deleted it.*Delete every key/),
+      message: expect.stringMatching(/record 3 .* is missing: it was deleted.*Delete every key/),
     })
   })
 
-  const deletions: readonly (readonly [what: string, command: string[], told: RegExp])[] = [
-    ['all entries (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '0'], /every entry .* was deleted/],
-    ['an entry in the middle', ['XDEL', '{leasehold}:log', '3-0'], /entry 3 .* is missing/],
-    ['entries that no snapshot has (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '2'], /entry 3 .* is missing|begins at 4/],
+  const deletions: readonly (readonly [what: string, command: string[], reason: RegExp])[] = [
+    ['all records (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '0'], /every record .* was deleted/],
+    ['a record in the middle', ['XDEL', '{leasehold}:log', '3-0'], /record 3 .* is missing/],
+    ['records that no snapshot covers (XTRIM)', ['XTRIM', '{leasehold}:log', 'MAXLEN', '2'], /record 3 .* is missing|begins at 4/],
     ['the log itself', ['DEL', '{leasehold}:log'], /is gone/],
-    ['the log, and another kind of key in its place', ['SET', '{leasehold}:log', 'x'], /another program uses the name/],
+    ['the log, with a key of another type in its place', ['SET', '{leasehold}:log', 'x'], /another program uses the name/],
   ]
-  test.each(deletions)('%s deleted: diverged for who stood there, and for a newcomer where anything shows it', async (_, command, told) => {
-    await using redis = await engine('redis')
-    await using store = await opened(redis)
-    let after = START
-    for (const word of 'abcde') after = await append(store, word, after)
-    const [, second] = await positions(store)
-    const waiting = store.read(after, { wait: new AbortController().signal })
-    waiting.catch(() => {}) // where its place is still there, it waits to the end
-    await tell(redis, ...command)
-    const answers = [await store.read(second!), await store.append(bytes('f'), second!)]
-    for (const answer of answers) expect(answer).toEqual({ kind: 'diverged', reason: expect.stringMatching(told) })
-    if (command[0] !== 'XDEL' && !command.includes('2')) expect((await waiting).kind).toBe('diverged')
-    if (command[0] === 'DEL') return // as if it had never been
-    await using next = new RedisStore({ url: redis.url })
-    const read = await next.open().then(
-      () => next.read(START),
-      error => ({ kind: 'diverged', reason: `${error.code} ${error.message}` }),
-    )
-    expect(read).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(told) })
-  })
+  test.each(deletions)(
+    '%s deleted: open stores report DIVERGED, and so do new stores if the loss is detectable',
+    async (_, command, reason) => {
+      await using redis = await engine('redis')
+      await using store = await opened(redis)
+      let after = START
+      for (const word of 'abcde') after = await append(store, word, after)
+      const [, second] = await positions(store)
+      const waiting = store.read(after, { wait: new AbortController().signal })
+      waiting.catch(() => {}) // if its position still exists, the read waits until the end of the test
+      await tell(redis, ...command)
+      const answers = [await store.read(second!), await store.append(bytes('f'), second!)]
+      for (const answer of answers) expect(answer).toEqual({ kind: 'diverged', reason: expect.stringMatching(reason) })
+      if (command[0] !== 'XDEL' && !command.includes('2')) expect((await waiting).kind).toBe('diverged')
+      if (command[0] === 'DEL') return // the loss is not detectable
+      await using next = new RedisStore({ url: redis.url })
+      const read = await next.open().then(
+        () => next.read(START),
+        error => ({ kind: 'diverged', reason: `${error.code} ${error.message}` }),
+      )
+      expect(read).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(reason) })
+    },
+  )
 
-  test('a stream of another program is left alone', async () => {
+  test('a stream of another program is left unchanged', async () => {
     await using redis = await engine('redis')
     await tell(redis, 'XADD', '{leasehold}:log', '*', 'temperature', '21')
     await using store = new RedisStore({ url: redis.url })
@@ -317,7 +323,7 @@ describePromises('redis', 'what Redis loses', () => {
     expect(await tell(redis, 'XLEN', '{leasehold}:log')).toBe(1)
   })
 
-  test('a snapshot that is gone, with the entries before it trimmed, is told to whoever needs it', async () => {
+  test('a lost snapshot, with the records before it trimmed, is an error for stores that need it', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     let after = START
@@ -329,10 +335,10 @@ describePromises('redis', 'what Redis loses', () => {
     await tell(redis, 'DEL', ...chunks)
     await expect(store.newest()).rejects.toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/begins at 2.*evicted/) })
     await expect(new RedisStore({ url: redis.url }).open()).rejects.toMatchObject({ code: 'DIVERGED' })
-    await append(store, 'd', after) // who needs none goes on
+    await append(store, 'd', after) // a store that does not need the snapshot continues
   })
 
-  test('the log gone and its snapshot left is no empty log', async () => {
+  test('a lost log whose snapshot is left does not count as an empty log', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
@@ -345,7 +351,7 @@ describePromises('redis', 'what Redis loses', () => {
     expect((await store.read(START)).kind).toBe('diverged')
   })
 
-  test('evicted for want of memory, it is diverged', async () => {
+  test('a log evicted for lack of memory is DIVERGED', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
     const a = await append(store, 'a')
@@ -357,7 +363,7 @@ describePromises('redis', 'what Redis loses', () => {
     expect(await store.read(a)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/evicted it \(maxmemory-policy/) })
   })
 
-  test('restarted without its data and grown again to the same indexes, it is another log', async () => {
+  test('a log that lost its data in a restart and regrew to the same indexes is DIVERGED for earlier readers', async () => {
     await using redis = await engine('redis', { args: NOT_PERSISTENT })
     await using store = await opened(redis)
     const a = await append(store, 'a')
@@ -372,13 +378,13 @@ describePromises('redis', 'what Redis loses', () => {
     const first = await append(other, 'a')
     await append(other, 'b', first)
     for (const after of [a, b]) {
-      expect(await store.append(bytes('c'), after)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/another entry/) })
+      expect(await store.append(bytes('c'), after)).toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/another record/) })
       expect(await store.read(after, { wait: new AbortController().signal })).toMatchObject({ kind: 'diverged' })
     }
     expect(await words(other)).toEqual(['a', 'b'])
   })
 
-  test('a replica that was promoted behind lacks what was acknowledged: diverged for who had seen it, also after it has grown', async () => {
+  test('a promoted replica that was behind is DIVERGED for stores that had read the lost records, even after the log has regrown', async () => {
     await using primary = await engine('redis', { args: ['--repl-diskless-sync-delay', '0'] })
     await using follower = await engine('redis')
     await using replication = await Cable.to(primary.port)
@@ -401,7 +407,7 @@ describePromises('redis', 'what Redis loses', () => {
     await append(other, 'two', a)
     expect(await store.append(bytes('c'), b)).toMatchObject({
       kind: 'diverged',
-      reason: expect.stringMatching(/another entry stands at 2/),
+      reason: expect.stringMatching(/another record is at 2/),
     })
     expect(await words(other)).toEqual(['a', 'two'])
   })
@@ -413,7 +419,7 @@ async function opened(on: Engine | RedisStoreOptions, options: RedisStoreOptions
   return store
 }
 
-/** An address that leads to whoever is the primary, as a failover makes it. */
+/** An address that leads to the current primary, as after a failover. */
 async function movable(target: number): Promise<AsyncDisposable & { readonly port: number; leadTo(port: number): void }> {
   const sockets = new Set<Socket>()
   const server = createServer(near => {
@@ -460,7 +466,7 @@ async function rejects(call: Promise<unknown>, code: string, reason?: string): P
   await expect(call).rejects.toMatchObject({ code, ...(reason !== undefined && { facts: { reason } }) })
 }
 
-/** Tries again while it fails, for a while: engines come up and connections are noticed to be gone when they are. */
+/** Retries a failing call for a while: an engine needs time to start, and a lost connection is noticed late. */
 async function eventually<T>(attempt: () => Promise<T>): Promise<T> {
   for (const until = systemClock.now() + 10_000; ; ) {
     try {
@@ -480,19 +486,19 @@ async function append(store: Store, word: string, after: Position = START): Prom
 
 async function all(store: Store) {
   const read = await store.read(START)
-  if (read.kind !== 'entries') throw new Error(JSON.stringify(read))
-  return read.entries
+  if (read.kind !== 'records') throw new Error(JSON.stringify(read))
+  return read.records
 }
 
 async function words(store: Store): Promise<string[]> {
-  return (await all(store)).map(entry => new TextDecoder().decode(entry.bytes))
+  return (await all(store)).map(record => new TextDecoder().decode(record.bytes))
 }
 
 async function positions(store: Store): Promise<Position[]> {
   return (await all(store)).map(({ position }) => position)
 }
 
-/** What an error says, and what it says it comes from. */
+/** The message of an error and of its cause. */
 function chain(error: unknown): string {
   const { code = '', message = '', cause } = (error ?? {}) as { code?: string; message?: string; cause?: unknown }
   return `${code} ${message}${cause === undefined ? '' : ` < ${chain(cause)}`}`

@@ -17,6 +17,7 @@ import { type Position, START, type Store } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { describePromises, describeWith, type Engine, engine, programs } from '../../support/engine.ts'
+import { passLeaseBetween } from '../../support/handed-in.ts'
 
 const run = promisify(execFile)
 
@@ -55,7 +56,7 @@ describePromises('redis', 'a store in Redis', () => {
   type Way = (link: { readonly username: string; readonly password: string; readonly port: number }) => Omit<RedisStoreOptions, 'name'>
   const byUrl: Way = ({ username, password, port }) => ({ url: `redis://${username}:${password}@127.0.0.1:${port}` })
 
-  /** With a user of its own, from which rights can be taken. */
+  /** A store with its own user, whose rights can be revoked. */
   async function linked(to: Engine, name: string, way: Way): Promise<LinkedStore> {
     const user = `user-${++logs}`
     await tell(to, 'ACL', 'SETUSER', user, 'on', '>secret', '~*', '+@all')
@@ -79,7 +80,7 @@ describePromises('redis', 'a store in Redis', () => {
     for (const { name, run: check } of storeSuite(fixture(url))) test(name, check)
   })
 
-  describe('through a client of redis that was handed in', () => {
+  describe('through a client of redis of the application', () => {
     let client: ReturnType<typeof createClient>
     beforeAll(async () => {
       client = createClient({ socket: { host: '127.0.0.1', port: redis.port, socketTimeout: 50, reconnectStrategy: () => 100 } })
@@ -89,14 +90,14 @@ describePromises('redis', 'a store in Redis', () => {
     afterAll(() => client?.destroy())
     for (const { name, run: check } of storeSuite(fixture(() => ({ client })))) test(name, check)
 
-    test('it is copied, without its impatience, and closing the store leaves it alone', async () => {
+    test('the store uses a copy without its short timeout, and closing the store does not close the client', async () => {
       const store = await opened({ client, name: 'handed-in' })
       await store[Symbol.asyncDispose]()
       await until(async () => (await client.ping().catch(() => '')) === 'PONG')
     })
   })
 
-  describe('through a client of ioredis that was handed in', () => {
+  describe('through a client of ioredis of the application', () => {
     let client: Redis
     beforeAll(() => {
       client = new Redis(redis.url, { keyPrefix: 'mine:' })
@@ -134,7 +135,24 @@ describePromises('redis', 'a store in Redis', () => {
     for (const { name, run: check } of storeSuite(fixture(() => ({ client }), on, way))) test(name, check)
   })
 
-  test('a cluster client of ioredis is told to send nothing a second time after a lost connection', async () => {
+  describe('handed to connect', () => {
+    const ways: readonly (readonly [string, () => RedisStoreOptions & { readonly close?: () => void }])[] = [
+      ['with a URL', () => ({ url: redis.url })],
+      ['with a client of redis', () => ({ client: createClient({ url: redis.url }) })],
+      ['with a cluster of redis', () => ({ client: createCluster({ rootNodes: [{ url: cluster.url }] }) })],
+      ['with a client of ioredis', () => ioredis(new Redis(redis.url))],
+      ['with a cluster of ioredis', () => ioredis(new Cluster([{ host: '127.0.0.1', port: cluster.port }]))],
+    ]
+    const ioredis = (client: Redis | Cluster) => ({ client, close: () => client.disconnect() })
+    test.each(ways)('it holds leases %s', async (_, options) => {
+      const { close, ...made } = options()
+      const name = `log-${++logs}`
+      await passLeaseBetween(() => new RedisStore({ ...made, name }))
+      close?.()
+    })
+  })
+
+  test('a cluster client of ioredis is configured not to resend commands after a lost connection', async () => {
     let given: object = {}
     const client = {
       ...{ isCluster: true, status: 'wait', callBuffer: () => {}, connect: async () => {}, disconnect: () => {}, on: () => {} },
@@ -147,7 +165,7 @@ describePromises('redis', 'a store in Redis', () => {
     expect(given).toMatchObject({ retryDelayOnFailover: 0 })
   })
 
-  test('all keys of a log are in one slot of a cluster, and nothing else is left by it', async () => {
+  test('all keys of a log are in one slot of a cluster, and old snapshots leave no keys behind', async () => {
     await using store = await opened({ url: cluster.url, name: 'slots' })
     let after = START
     for (let i = 0; i < 4; i++) {
@@ -160,39 +178,39 @@ describePromises('redis', 'a store in Redis', () => {
     expect(new Set(await Promise.all(keys.map(key => tell(cluster, 'CLUSTER', 'KEYSLOT', key)))).size).toBe(1)
   })
 
-  test('?name= separates logs, and one that cannot be a name is refused', async () => {
+  test('?name= separates logs, and an unusable name or URL is rejected', async () => {
     await using one = await opened({ url: `${redis.url}/0?name=one` })
     await using two = await opened({ url: `${redis.url}/0?name=two` })
     await append(one, 'a')
-    expect((await two.read(START)).kind === 'entries' && (await two.read(START))).toMatchObject({ entries: { length: 0 } })
+    expect((await two.read(START)).kind === 'records' && (await two.read(START))).toMatchObject({ records: { length: 0 } })
     for (const name of ['{x}', 'a b', '']) expect(() => new RedisStore({ url: redis.url, name })).toThrow(/cannot name a log/)
     expect(() => new RedisStore({ url: 'redis://[' })).toThrow(expect.objectContaining({ code: 'INVALID' }))
   })
 
-  test('a database of its own is another place', async () => {
+  test('another database of the same Redis is another log', async () => {
     await using first = await opened({ url: `${redis.url}/1`, name: 'db' })
     await append(first, 'a')
     expect((await new RedisStore({ url: `${redis.url}/2`, name: 'db' }).open()).head).toEqual(START)
   })
 
-  test('one answer carries 1,000 entries and no more', async () => {
+  test('one answer carries at most 1,000 records', async () => {
     await using store = await opened({ ...url(), name: 'thousand' })
     let after = START
     for (let i = 0; i < 1_001; i++) after = await append(store, `${i}`, after)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 1_000 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 1_000 } })
     expect((await store.append(Uint8Array.of(0), START)).kind).toBe('behind')
   })
 
-  test('connect() takes the URL, and what it is granted is durable', async () => {
+  test('connect() accepts the URL, and its leases are durable', async () => {
     await using a = await connect(`${redis.url}?name=connected`, { holder: 'a' })
     await using b = await connect(`${redis.url}?name=connected`, { holder: 'b' })
-    await using lease = await a.acquire('k', { require: ['durable'] })
+    await using lease = await a.acquire('k', { advanced: { require: ['durable'] } })
     expect(await b.tryAcquire('k')).toBeUndefined()
     const asked = b.acquire('k', { wait: '10s' })
     await lease.release()
     await using next = await asked
     expect(next.token).toBeGreaterThan(lease.token)
-    await expect(a.acquire('other', { require: ['failover'] })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    await expect(a.acquire('other', { advanced: { require: ['failover'] } })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
   })
 
   describe('its profile', () => {
@@ -212,11 +230,11 @@ describePromises('redis', 'a store in Redis', () => {
     const cases: readonly (readonly [what: string, settings: Record<string, string>, durable: boolean, note: RegExp])[] = [
       ['synced always', {}, true, /No replica/],
       ['synced every second', { appendfsync: 'everysec' }, false, /everysec.*up to two seconds/],
-      ['synced when the system likes', { appendfsync: 'no' }, false, /appendfsync no/],
+      ['synced by the operating system', { appendfsync: 'no' }, false, /appendfsync no/],
       ['without an append-only file', { appendonly: 'no', save: '60 1000' }, false, /last dump/],
-      ['without any persistence', { appendonly: 'no' }, false, /everything is gone when Redis ends/],
+      ['without any persistence', { appendonly: 'no' }, false, /the log is gone when Redis ends/],
       ['not synced while the file is rewritten', { 'no-appendfsync-on-rewrite': 'yes' }, false, /while the append-only file is rewritten/],
-      ['with eviction', { 'maxmemory-policy': 'allkeys-lru', maxmemory: '1gb' }, true, /allkeys-lru.*forgets the whole log/],
+      ['with eviction', { 'maxmemory-policy': 'allkeys-lru', maxmemory: '1gb' }, true, /allkeys-lru.*evicts the whole log/],
       ['with eviction of volatile keys', { 'maxmemory-policy': 'volatile-ttl' }, true, /volatile-ttl.*noeviction/],
     ]
     test.each(cases)('%s', async (_, settings, durable, note) => {
@@ -226,7 +244,7 @@ describePromises('redis', 'a store in Redis', () => {
       expect(store.profile.notes.join('\n')).toMatch(note)
     })
 
-    test('says that it knows nothing where CONFIG and INFO are forbidden, and the rights in the papers are enough', async () => {
+    test('is not durable where CONFIG and INFO are forbidden and says why, and the rights in the documentation suffice', async () => {
       const [, rights] = /`ACL SETUSER leasehold ([^`]+)`/.exec(await docs()) ?? []
       await tell(own, 'ACL', 'SETUSER', 'leasehold', ...rights!.replaceAll('PASSWORD', 'secret').split(' '))
       const url = own.url.replace('redis://', 'redis://leasehold:secret@')
@@ -236,9 +254,9 @@ describePromises('redis', 'a store in Redis', () => {
       expect(await store.newest()).toBeDefined()
       const waiting = store.read(after, { wait: new AbortController().signal })
       await append(store, 'b', after)
-      expect(await waiting).toMatchObject({ kind: 'entries', entries: { length: 1 } })
+      expect(await waiting).toMatchObject({ kind: 'records', records: { length: 1 } })
       expect(store.profile.durable).toBe(false)
-      expect(store.profile.notes.join('\n')).toMatch(/does not tell its persistence settings/)
+      expect(store.profile.notes.join('\n')).toMatch(/does not reveal its persistence settings/)
       await expect(new RedisStore({ url: own.url.replace('redis://', 'redis://leasehold:wrong@') }).open()).rejects.toMatchObject({
         code: 'UNAVAILABLE',
         facts: { reason: 'permission' },
@@ -247,7 +265,7 @@ describePromises('redis', 'a store in Redis', () => {
     })
   })
 
-  test('a right that is missing inside a script is told as such, with what to grant; nothing was done, and it goes on when it is granted', async () => {
+  test('an error for a right missing inside a script says what to grant; the call had no effect and succeeds once it is granted', async () => {
     await using own = await engine('redis')
     const grant = (...rights: string[]) => tell(own, 'ACL', 'SETUSER', 'app', ...rights)
     await grant('on', '>secret', 'resetchannels', '~{leasehold}:*', '-@all', ...RIGHTS.split(' '))
@@ -266,11 +284,11 @@ describePromises('redis', 'a store in Redis', () => {
     await expect(store.append(Buffer.from('b'), a)).rejects.toMatchObject(refused)
     await grant('+evalsha')
     await append(store, 'b', a)
-    expect(await store.read(START)).toMatchObject({ entries: { length: 2 } })
+    expect(await store.read(START)).toMatchObject({ records: { length: 2 } })
     expect(await docs()).toContain(`-@all ${RIGHTS}\``)
   })
 
-  test('what we append ourselves is not sent back to us, and whoever waits has it all the same; what others append comes in between', async () => {
+  test('a waiting reader receives records of its own store without reading them from Redis, and records of other stores in order', async () => {
     await using own = await engine('redis')
     await using store = await opened({ url: own.url })
     await using other = await opened({ url: own.url })
@@ -279,8 +297,8 @@ describePromises('redis', 'a store in Redis', () => {
     const following = (async () => {
       for (let at = START; ; ) {
         const read = await store.read(at, { wait: stop.signal })
-        if (read.kind !== 'entries') throw new Error(read.kind)
-        for (const { position, bytes } of read.entries) {
+        if (read.kind !== 'records') throw new Error(read.kind)
+        for (const { position, bytes } of read.records) {
           seen.push(Buffer.from(bytes).toString())
           at = position
         }
@@ -289,7 +307,7 @@ describePromises('redis', 'a store in Redis', () => {
     const ended = following.catch(error => error)
     const asked = async () => Number(/cmdstat_xread:calls=(\d+)/.exec(String(await tell(own, 'INFO', 'commandstats')))?.[1] ?? 0)
     let after = START
-    const words = Array.from({ length: 200 }, (_, i) => `entry ${i}`)
+    const words = Array.from({ length: 200 }, (_, i) => `record ${i}`)
     for (const word of words) after = await append(store, word, after)
     await until(async () => seen.length === words.length)
     expect(seen).toEqual(words)
@@ -300,7 +318,7 @@ describePromises('redis', 'a store in Redis', () => {
     expect(await ended).toMatchObject({ message: 'enough' })
   })
 
-  test('a refusal is known by its word, whichever version says it, and wherever in a script', () => {
+  test('a refusal is recognized by its code in the messages of all versions, inside a script or outside', () => {
     const called = 'ERR Error running script (call to f_76616a78bdc5542ee57c3aa0a31d56bc08e02bf7): @user_script:1: '
     const said: readonly (readonly [word: string | undefined, ...messages: string[]])[] = [
       [
@@ -325,7 +343,7 @@ describePromises('redis', 'a store in Redis', () => {
   })
 
   describeWith([programs.openssl], 'over TLS', () => {
-    test('rediss:// is the same over TLS, and a certificate nobody vouches for is refused', async () => {
+    test('rediss:// works over TLS and rejects an untrusted certificate', async () => {
       const folder = await mkdtemp(join(tmpdir(), 'leasehold-tls-'))
       const [cert, key] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
       const subject = ['-subj', '/CN=leasehold', '-addext', 'subjectAltName=IP:127.0.0.1']
@@ -347,14 +365,14 @@ describePromises('redis', 'a store in Redis', () => {
         const { stdout } = await run(process.execPath, ['-e', script], { env: { ...process.env, NODE_EXTRA_CA_CERTS: cert } })
         expect(stdout).toBe('appended\n')
         await using plain = await opened({ url: own.url, name: 'tls' })
-        expect(await plain.read(START)).toMatchObject({ entries: { length: 1 } })
+        expect(await plain.read(START)).toMatchObject({ records: { length: 1 } })
       } finally {
         await rm(folder, { recursive: true })
       }
     })
   })
 
-  test('without the driver, the URL is refused with what to install', async () => {
+  test('without the driver the error says what to install', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'leasehold-driver-'))
     try {
       await cp(fileURLToPath(new URL('../../../dist', import.meta.url)), join(folder, 'dist'), { recursive: true })
@@ -381,8 +399,8 @@ describePromises('redis', 'a store in Redis', () => {
   })
 })
 
-/** As a Redis that comes back from an earlier moment: everything fits together, only less of it. */
-/** Written anew without it: XDEL and XSETID would leave behind that there was more. */
+/** Deletes the last records, as in a Redis that restarts with older, consistent data. */
+/** Rewrites the stream: XDEL and XSETID would leave a trace of the deleted records. */
 async function loseTail(engine: Engine, name: string, count: number): Promise<void> {
   const script = `local rows = redis.call('XRANGE', KEYS[1], '-', '+')
     redis.call('DEL', KEYS[1])
@@ -411,7 +429,7 @@ async function freePort(): Promise<number> {
 
 async function until(done: () => Promise<boolean>): Promise<void> {
   for (let i = 0; !(await done()); i++) {
-    if (i === 1_000) throw new Error('it does not come')
+    if (i === 1_000) throw new Error('the condition did not become true')
     await new Promise(resolve => setTimeout(resolve, 10))
   }
 }

@@ -1,9 +1,9 @@
 /**
- * Real faults on a real engine, under load, with a referee over what was recorded.
+ * Causes real faults on a real engine under load, and judges the recorded history.
  *
- * Several replica processes (chaos/child.mjs, from dist) with holders that acquire, renew, release and forget stand on one engine, each
- * through cables of its own. Fault after fault cuts in; after each one everything must be granted anew within a bound. At the end the
- * holders rest, what was abandoned must be gone, and all replicas must have come to the same state. Then the referee judges.
+ * Several replica processes (chaos/child.mjs, from dist) use one engine, each through its own proxies. Their holders acquire, renew, release
+ * and abandon leases. One fault follows another. After each fault every resource must be granted again within a bound. At the end the
+ * holders stop, abandoned leases must expire, and all replicas must reach the same state. Then the referee checks the history.
  *
  * ```ts
  * const report = await chaos({ engine, store: url => new MyStore({ url }), child: { module: 'store/my.js', name: 'MyStore' }, faults: FAULTS })
@@ -28,26 +28,26 @@ import { beliefs, judge, type Violation } from './referee.ts'
 
 export interface Fault {
   readonly name: string
-  /** Does it and undoes it: when this returns, everything could work again. */
+  /** Causes the fault and undoes it: when this returns, everything can work again. */
   run(chaos: Chaos): Promise<void>
 }
 
 export interface ChaosOptions {
   readonly engine: Engine
-  /** A store in this process, for looking at the log without a cable between. */
+  /** A store in this process, to read the log without a proxy. */
   readonly store: (url: string) => Store
-  /** The same for the replica processes: a module below dist and the class it exports, made with what `options` gives (`{ url }`). */
+  /** The store of the replica processes: a module below dist, the class it exports, and the constructor's options (default: `{ url }`). */
   readonly child: { readonly module: string; readonly name: string; readonly options?: (url: string) => object }
   readonly faults: readonly Fault[]
-  /** CHAOS_CYCLES in the environment goes before. */
+  /** CHAOS_CYCLES in the environment takes precedence. */
   readonly cycles?: number
   readonly replicas?: number
   readonly holders?: number
   readonly ttl?: number
-  readonly snapshotEntries?: number
-  /** Where the replicas' cables lead, when that is not the engine itself (a pooler). */
+  readonly snapshotRecords?: number
+  /** The ports that the replicas' proxies lead to, if not those of the engine (a pooler). */
   readonly ports?: readonly number[]
-  /** CHAOS_SEED in the environment goes before. It chooses victims; what the machine does with it is nobody's to repeat. */
+  /** CHAOS_SEED in the environment takes precedence. It selects the targets of faults; the timing of the machine cannot be repeated. */
   readonly seed?: number
 }
 
@@ -56,21 +56,21 @@ export interface Report {
   readonly seed: number
   readonly cycles: number
   readonly faults: Readonly<Record<string, number>>
-  /** How often something was believed to be held, and how often a holder was told that it was lost. */
+  /** How many leases holders held, and how many of them were reported lost. */
   readonly beliefs: number
   readonly lost: number
-  /** What those who asked once were told, by outcome. */
-  readonly told: Readonly<Record<string, number>>
-  readonly entries: number
+  /** The number of probes (requests sent once, without a retry) by outcome. */
+  readonly probes: Readonly<Record<string, number>>
+  readonly records: number
   readonly snapshots: boolean
-  /** The longest it took after a fault until everything had been granted anew, in ms. */
+  /** The longest time after a fault until every resource had been granted again, in ms. */
   readonly recovery: number
   readonly seconds: number
-  /** Where everything that was recorded can be read, when something was violated. */
+  /** The folder with everything that was recorded, if there are violations. */
   readonly kept?: string
 }
 
-/** Beyond the ttl: a busy machine, an engine that recovers, a process that starts. */
+/** Allowed beyond the ttl, in ms: a busy machine, an engine that recovers, a process that starts. */
 const LATENESS = 8_000
 const RESOURCES = ['x/0', 'x/1', 'x/2', 'x/3']
 
@@ -97,7 +97,7 @@ export class Chaos implements AsyncDisposable {
   #dice: number
 
   private constructor(options: ChaosOptions, folder: string, cables: readonly (readonly Cable[])[]) {
-    const { engine, store, ttl = 700, holders = 3, snapshotEntries = 400, child, ports = engine.ports } = options
+    const { engine, store, ttl = 700, holders = 3, snapshotRecords = 400, child, ports = engine.ports } = options
     this.engine = engine
     this.ttl = ttl
     this.seed = Number(process.env.CHAOS_SEED ?? options.seed ?? Math.floor(Math.random() * 1e9))
@@ -110,7 +110,7 @@ export class Chaos implements AsyncDisposable {
       const url = through(direct, ports, own)
       const settings = {
         ...{ module: child.module, name: child.name, options: child.options?.(url) ?? { url } },
-        ...{ ttl, holders, resources: RESOURCES, snapshotEntries, timeout: 3_000 },
+        ...{ ttl, holders, resources: RESOURCES, snapshotRecords, timeout: 3_000 },
       }
       return new ReplicaProcess(`r${i}`, own, settings, folder)
     })
@@ -130,13 +130,13 @@ export class Chaos implements AsyncDisposable {
     }
   }
 
-  /** A replica, or another thing to do harm to. */
+  /** A pseudo-random item, such as the replica to pause. */
   any<T>(list: readonly T[]): T {
     this.#dice = (Math.imul(this.#dice, 1_103_515_245) + 12_345) >>> 0
     return list[(this.#dice >>> 8) % list.length]!
   }
 
-  /** Longer than any holder may believe without an answer. */
+  /** Waits longer than any holder may hold a lease without an answer. */
   async pastTheTtl(): Promise<void> {
     await sleep(this.ttl * 1.25)
   }
@@ -158,14 +158,14 @@ export class Chaos implements AsyncDisposable {
     const history: History = { notes: [...readNotes(this.#folder), ...this.#notes], log, gap }
     const violations = [...late, ...judge(history)]
     const kept = violations.length > 0 ? await this.keep({ violations }) : undefined
-    const told: Record<string, number> = {}
-    for (const note of history.notes) if (note.kind === 'told') told[note.outcome] = (told[note.outcome] ?? 0) + 1
+    const probes: Record<string, number> = {}
+    for (const note of history.notes) if (note.kind === 'answered') probes[note.outcome] = (probes[note.outcome] ?? 0) + 1
     return {
       violations,
-      ...{ seed: this.seed, cycles, faults, told, recovery: Math.round(recovery) },
+      ...{ seed: this.seed, cycles, faults, probes, recovery: Math.round(recovery) },
       beliefs: beliefs(history.notes).length,
       lost: history.notes.filter(({ kind }) => kind === 'lost').length,
-      entries: log.length,
+      records: log.length,
       snapshots: this.#snapshots,
       seconds: Math.round((systemClock.now() - this.#began) / 1_000),
       ...(kept !== undefined && { kept }),
@@ -174,16 +174,16 @@ export class Chaos implements AsyncDisposable {
 
   #snapshots = false
   #kept = false
-  /** Each fault, and when it was over. */
+  /** The begin and end of each fault. */
   readonly #harm: object[] = []
 
-  /** All that is known of a run that went wrong, in a folder that outlives it: what everyone noted, the log as it was read, the engine's own words. */
+  /** Keeps the evidence of a failed run in its folder: the notes of all processes, the log as it was read, and the logs of the engine. */
   async keep(verdict: object): Promise<string> {
     this.#kept = true
     const write = (name: string, lines: readonly unknown[]) =>
       writeFile(join(this.#folder, name), lines.map(line => `${JSON.stringify(line)}\n`).join(''))
-    const { cycles, ttl, holders, snapshotEntries } = this.#options
-    await write('verdict.json', [{ seed: this.seed, engine: this.engine.kind, cycles, ttl, holders, snapshotEntries, ...verdict }])
+    const { cycles, ttl, holders, snapshotRecords } = this.#options
+    await write('verdict.json', [{ seed: this.seed, engine: this.engine.kind, cycles, ttl, holders, snapshotRecords, ...verdict }])
     await write('log.json', this.observer.log)
     await write('harm.json', this.#harm)
     await Promise.all(this.engine.members.map(({ log }, i) => copyFile(log, join(this.#folder, `engine-${i}.log`)).catch(() => {})))
@@ -191,7 +191,7 @@ export class Chaos implements AsyncDisposable {
     return this.#folder
   }
 
-  /** Whatever was abandoned has lapsed, whoever waits has been served. Says how long that took, in ms. */
+  /** Waits until every resource has been granted again: abandoned leases expire and waiters are served. Returns how long that took, in ms. */
   async #everythingGranted(when: string): Promise<number> {
     const from = this.observer.log.length
     const began = systemClock.now()
@@ -199,19 +199,19 @@ export class Chaos implements AsyncDisposable {
       const granted = this.observer.grantedSince(from)
       return RESOURCES.filter(resource => !granted.has(resource))
     }
-    // Whoever holds something may go on for one and a half terms.
+    // A holder may keep its lease for one and a half terms.
     const all = await this.#until(() => missing().length === 0, 3 * this.ttl + LATENESS)
     if (!all)
-      throw new Error(`${missing().join(', ')} not granted anew for ${Math.round(systemClock.now() - began)} ms ${when}: ${this.#why()}`)
+      throw new Error(`${missing().join(', ')} not granted again for ${Math.round(systemClock.now() - began)} ms ${when}: ${this.#why()}`)
     return systemClock.now() - began
   }
 
-  /** Everyone gives back what they have; what nobody gave back lapses; all come to the same state. */
+  /** Holders release their leases, abandoned leases expire, and all replicas reach the same state. */
   async #rest(): Promise<Violation[]> {
     const late: Violation[] = []
     await Promise.all(this.replicas.map(replica => replica.ask('rest')))
     if (!(await this.#until(() => this.observer.leases === 0, this.ttl * 1.005 + LATENESS)))
-      late.push({ invariant: 'S5', message: `${this.observer.leases} leases are left long after everyone has stopped renewing` })
+      late.push({ invariant: 'S5', message: `${this.observer.leases} leases are left long after all holders have stopped renewing` })
     const { store, engine } = this.#options
     const newcomer = await Replica.open(store(engine.url))
     try {
@@ -221,13 +221,13 @@ export class Chaos implements AsyncDisposable {
         const all = [
           ...states.map((state, i) => ({ ...state, who: this.replicas[i]!.name })),
           { index: newcomer.index, hash: newcomer.hash(), who: 'a newcomer' },
-          { index: this.observer.index, hash: this.observer.hash(), who: 'whoever read the whole log' },
+          { index: this.observer.index, hash: this.observer.hash(), who: 'the observer of the whole log' },
         ]
         const t = systemClock.now()
         for (const { index, hash, who } of all) this.#notes.push({ t, who, kind: 'state', index, hash })
         return all.every(({ index }) => index === all[0]!.index)
       }, LATENESS)
-      if (!same) late.push({ invariant: 'S22', message: 'the replicas do not come to the same entry' })
+      if (!same) late.push({ invariant: 'S22', message: 'the replicas do not reach the same record' })
     } finally {
       await newcomer[Symbol.asyncDispose]()
     }
@@ -263,7 +263,7 @@ export class Chaos implements AsyncDisposable {
   }
 }
 
-/** A place for one replica process after another, with its own way to the engine. */
+/** Runs one replica process after another, behind its own proxies to the engine. */
 export class ReplicaProcess implements AsyncDisposable {
   readonly name: string
   readonly cables: readonly Cable[]
@@ -274,7 +274,7 @@ export class ReplicaProcess implements AsyncDisposable {
   #life = 0
   #child: ChildProcess | undefined
   #killed = false
-  /** Nobody had killed it: nothing that befalls an engine may end a process. */
+  /** Set if the process ended without being killed: no fault of an engine may end a process. */
   died: Error | undefined
 
   constructor(name: string, cables: readonly Cable[], settings: object, folder: string) {
@@ -284,7 +284,7 @@ export class ReplicaProcess implements AsyncDisposable {
     this.#folder = folder
   }
 
-  /** A new process; returns when it takes part. */
+  /** Starts a new process. Resolves when its replica is open. */
   async start(): Promise<void> {
     const me = `${this.name}.${++this.#life}`
     this.#killed = false
@@ -310,7 +310,7 @@ export class ReplicaProcess implements AsyncDisposable {
     })
     const late = new AbortController()
     const begun = once(child, 'message', { signal: late.signal })
-    const timer = setTimeout(() => late.abort(new Error(`${me} does not take part after 20 s`)), 20_000)
+    const timer = setTimeout(() => late.abort(new Error(`${me} is not ready after 20 s`)), 20_000)
     await Promise.race([begun, exited]).finally(() => clearTimeout(timer))
   }
 
@@ -322,7 +322,7 @@ export class ReplicaProcess implements AsyncDisposable {
     })
   }
 
-  /** kill -9, by its number. */
+  /** kill -9, by process id. */
   async kill9(): Promise<void> {
     const child = this.#child
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
@@ -371,7 +371,7 @@ export const engineRestarted: Fault = {
 }
 
 export const enginePaused: Fault = {
-  name: 'the engine stands still past the ttl',
+  name: 'the engine is paused for longer than the ttl',
   async run(chaos) {
     chaos.engine.pause()
     try {
@@ -392,7 +392,7 @@ export const replicaKilled: Fault = {
 }
 
 export const replicaPaused: Fault = {
-  name: 'a replica process stands still past the ttl',
+  name: 'a replica process is paused for longer than the ttl',
   async run(chaos) {
     const replica = chaos.any(chaos.replicas)
     replica.pause()
@@ -405,7 +405,7 @@ export const replicaPaused: Fault = {
 }
 
 export const replicaCutOff: Fault = {
-  name: 'a replica is cut off from the store past the ttl, its connections refused',
+  name: 'a replica is cut off from the store for longer than the ttl, its connections refused',
   async run(chaos) {
     const { cables } = chaos.any(chaos.replicas)
     for (const cable of cables) cable.refuse()
@@ -415,7 +415,7 @@ export const replicaCutOff: Fault = {
 }
 
 export const replicaInSilence: Fault = {
-  name: 'a replica is cut off from the store past the ttl, its connections silent',
+  name: 'a replica is cut off from the store for longer than the ttl, its connections silent',
   async run(chaos) {
     const { cables } = chaos.any(chaos.replicas)
     for (const cable of cables) cable.silence()
@@ -440,7 +440,7 @@ export const connectionsCut: Fault = {
   },
 }
 
-/** What every engine must go through; add your own. */
+/** The faults that every engine must survive. Add those of your engine. */
 export const FAULTS: readonly Fault[] = [
   ...[engineKilled, replicaPaused, answersCut, enginePaused, replicaKilled],
   ...[replicaCutOff, connectionsCut, engineRestarted, replicaInSilence, answersCut],

@@ -1,5 +1,5 @@
-// One replica process with its holders, on the built library. It writes down what happens the moment it happens, straight to a file: what a
-// process that is killed had told nobody yet would be missing from the history, and that is where the interesting things are.
+// One replica process with its holders, on the built library. It writes each note to a file at once, synchronously: notes that a killed
+// process had only buffered would be missing from the history, and they are the most interesting ones.
 //
 // node child.mjs '{"module":"store/postgres.js","name":"PostgresStore","options":{…},"me":"r1.4","history":"/tmp/…","ttl":1000,…}'
 import { openSync, writeSync } from 'node:fs'
@@ -7,7 +7,7 @@ import { systemClock } from '../../../dist/clock.js'
 import { Leases } from '../../../dist/leases.js'
 import { Replica } from '../../../dist/replica/replica.js'
 
-const { module, name, options, me, history, ttl, holders, resources, snapshotEntries, timeout } = JSON.parse(process.argv[2])
+const { module, name, options, me, history, ttl, holders, resources, snapshotRecords, timeout } = JSON.parse(process.argv[2])
 const file = openSync(history, 'a')
 const { [name]: Store } = await import(new URL(`../../../dist/${module}`, import.meta.url))
 
@@ -21,7 +21,7 @@ function note(kind, facts, t = now()) {
   writeSync(file, `${JSON.stringify({ t, kind, who: me, ...facts })}\n`)
 }
 
-/** The replica as its holders have it: each acknowledged renewal is written down before anyone may believe in it. */
+/** The replica as its holders use it: each acknowledged renewal is written to the history before the holder sees it. */
 function recorded(lessor) {
   return new Proxy(lessor, {
     get(target, property) {
@@ -44,7 +44,7 @@ function recorded(lessor) {
 async function opened() {
   for (;;) {
     try {
-      return await Replica.open(new Store(options), { snapshotEntries, timeout })
+      return await Replica.open(new Store(options), { snapshotRecords, timeout })
     } catch (error) {
       note('error', { what: 'open', code: error.code ?? 'BROKEN', message: String(error.stack ?? error) })
       if (error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN') throw error
@@ -53,11 +53,11 @@ async function opened() {
   }
 }
 
-/** Holds what it was given and looks at it as an application would: between two pieces of work. */
+/** Holds a lease and checks it as an application would: between two pieces of work. Returns whether it was lost. */
 async function hold(who, lease, until) {
-  let told = false
+  let isLost = false
   const lost = () => {
-    told = true
+    isLost = true
     note('lost', { who, lease: lease.id, code: lease.signal.reason.code, message: lease.signal.reason.message })
   }
   lease.signal.addEventListener('abort', lost, { once: true })
@@ -71,7 +71,7 @@ async function hold(who, lease, until) {
   } finally {
     lease.signal.removeEventListener('abort', lost)
   }
-  return told
+  return isLost
 }
 
 async function live(leases, who) {
@@ -90,9 +90,9 @@ async function live(leases, who) {
       const remaining = lease.remaining()
       note('believes', { who, lease: lease.id, tokens: lease.tokens, until: t + remaining }, t)
       const longest = Math.random() < 0.1 ? ttl * 1.5 : ttl / 8
-      const told = await hold(who, lease, forgetful ? Number.POSITIVE_INFINITY : now() + Math.random() * longest)
-      // At the end everything is given back, also what was to be forgotten: whoever comes next is no second holder.
-      if (told || (forgetful && !stopping)) continue
+      const isLost = await hold(who, lease, forgetful ? Number.POSITIVE_INFINITY : now() + Math.random() * longest)
+      // At the end every lease is released, also those to be abandoned, so that the next holder does not overlap.
+      if (isLost || (forgetful && !stopping)) continue
       note('releasing', { who, lease: lease.id })
       await lease.release()
     } catch (error) {
@@ -104,20 +104,20 @@ async function live(leases, who) {
   }
 }
 
-/** Asks once for a name that nobody else ever asks for, without any retry: what it was told must agree with the log. */
+/** Requests a resource that no other holder requests, once and without a retry: the answer must agree with the log. */
 async function probe(replica) {
   for (let n = 0; !stopping; n++) {
     const resource = `probe/${me}/${n}`
     note('asks', { resource })
     try {
       const outcome = await replica.propose({ kind: 'acquire', holder: `${me}/probe`, ttl, wants: [{ resource }] })
-      note('told', {
+      note('answered', {
         resource,
         outcome: outcome.kind,
         ...(outcome.kind === 'granted' && { lease: outcome.lease, token: outcome.tokens[0] }),
       })
     } catch (error) {
-      note('told', { resource, outcome: error.code ?? 'BROKEN', message: error.message })
+      note('answered', { resource, outcome: error.code ?? 'BROKEN', message: error.message })
     }
     await pause(20 + Math.random() * 60)
   }
@@ -135,7 +135,7 @@ process.send(['begins'])
 const living = Promise.all([probe(replica), ...others.map((leases, i) => live(leases, `${me}/${i}`))])
 
 const calls = {
-  /** Holders give back what they have; the replica stays. */
+  /** Holders release their leases; the replica stays open. */
   async rest() {
     stopping = true
     await living

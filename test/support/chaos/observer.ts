@@ -1,11 +1,11 @@
-/** Follows the log from its first entry with a kernel of its own, and keeps everything that happened in it. */
+/** Follows the log from its first record with its own kernel state, and records all events. */
 import { systemClock } from '../../../src/clock.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import { applyBatch, decodeBatch } from '../../../src/kernel/codec/batch.ts'
 import { StateLoader, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Event } from '../../../src/kernel/event.ts'
 import { createState } from '../../../src/kernel/state.ts'
-import { unframed } from '../../../src/replica/frame.ts'
+import { readFrames } from '../../../src/replica/frame.ts'
 import { type LogRecord, type Position, START, type Store } from '../../../src/store.ts'
 import type { Logged } from './history.ts'
 
@@ -39,14 +39,14 @@ export class Observer implements AsyncDisposable {
     return stateHash(this.#state)
   }
 
-  /** The resources that were granted anew in what came after the first `length` entries of `log`. */
+  /** The resources that were granted after the first `length` items of `log`. */
   grantedSince(length: number): Set<string> {
     const events = this.log.slice(length).flatMap(({ events }) => events)
     return new Set(events.filter(({ type }) => type === 'granted').map(({ resource }) => resource!))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#closing.abort(new Error('nobody looks any more'))
+    this.#closing.abort(new Error('the observer was closed'))
     await this.#following
   }
 
@@ -59,7 +59,7 @@ export class Observer implements AsyncDisposable {
         if (!opened) await store.open()
         opened = true
         const read = await store.read(this.#position, { wait: signal })
-        if (read.kind === 'entries') for (const entry of read.entries) this.#apply(entry)
+        if (read.kind === 'records') for (const record of read.records) this.#apply(record)
         else if (read.kind === 'trimmed') await this.#skip(store)
         else throw new Error(`the log cannot be followed: ${JSON.stringify(read)}`)
       } catch (error) {
@@ -75,16 +75,16 @@ export class Observer implements AsyncDisposable {
     const batch = decodeBatch(bytes)
     const events: Event[] = []
     const applied = applyBatch(this.#state, position.index, batch, { events, timer() {} })
-    const entry = applied.kind === 'applied' ? `${batch.proposer}:${batch.seq}` : undefined
-    this.log.push({ index: position.index, by, entry, events })
+    const id = applied.kind === 'applied' ? `${batch.proposer}:${batch.seq}` : undefined
+    this.log.push({ index: position.index, by, batch: id, events })
     this.#position = position
   }
 
   async #skip(store: Store): Promise<void> {
     const snapshot = await store.newest()
-    if (snapshot === undefined) throw new Error('entries are gone from the log and there is no snapshot of them')
+    if (snapshot === undefined) throw new Error('records are missing from the log, and no snapshot covers them')
     const loader = new StateLoader()
-    for await (const chunk of unframed(snapshot.bytes)) loader.add(chunk)
+    for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
     this.#state = loader.finish()
     this.#position = snapshot.position
     this.gap = true

@@ -1,4 +1,4 @@
-/** The referee of the chaos tests sees: lawful but odd histories pass, unlawful ones are called by their name. */
+/** The referee of the chaos tests: correct but unusual histories pass, and wrong ones violate the expected invariant. */
 import { describe, expect, test } from 'vitest'
 import type { Event } from '../../../src/kernel/event.ts'
 import type { History, Logged, Note } from './history.ts'
@@ -14,30 +14,30 @@ function ended(lease: number, type: 'released' | 'lapsed'): Partial<Event> {
   return { type, lease, resource: 'x' }
 }
 
-/** Entries one after another, each seen at `by`. */
-function log(...entries: readonly (readonly [by: number, ...Partial<Event>[]])[]): Logged[] {
-  return entries.map(([by, ...events], i) => ({ index: i + 1, by, entry: `1:${i + 1}`, events: events as Event[] }))
+/** Records in order, each read at `by`. */
+function log(...records: readonly (readonly [by: number, ...Partial<Event>[]])[]): Logged[] {
+  return records.map(([by, ...events], i) => ({ index: i + 1, by, batch: `1:${i + 1}`, events: events as Event[] }))
 }
 
 function believes(t: number, who: string, lease: number, token: number, until = t + TTL): Note {
   return { t, who, kind: 'believes', lease, tokens: { x: token }, until }
 }
 
-function history(notes: readonly Note[], entries: readonly Logged[] = []): History {
-  return { notes: [...notes].sort((a, b) => a.t - b.t), log: entries, gap: false }
+function history(notes: readonly Note[], records: readonly Logged[] = []): History {
+  return { notes: [...notes].sort((a, b) => a.t - b.t), log: records, gap: false }
 }
 
 const handOver = log([0, granted(1, 10)], [500, ended(1, 'released'), granted(2, 11)])
 const lapse = log([0, granted(1, 10)], [1_100, ended(1, 'lapsed'), granted(2, 11)])
 
-describe('lawful', () => {
+describe('the referee accepts', () => {
   const lawful: Readonly<Record<string, History>> = {
-    'one after another, the first having let go': history(
+    'two holders in turn, the first having released': history(
       [believes(0, 'a', 1, 10), { t: 490, who: 'a', kind: 'releasing', lease: 1 }, believes(510, 'b', 2, 11)],
       handOver,
     ),
-    'a killed holder whose time is over before the next one begins': history([believes(0, 'a', 1, 10), believes(1_110, 'b', 2, 11)], lapse),
-    'a stopped holder that hears of its loss long after it': history(
+    'a killed holder whose lease ends before the next one begins': history([believes(0, 'a', 1, 10), believes(1_110, 'b', 2, 11)], lapse),
+    'a paused holder that learns of its loss long afterwards': history(
       [
         believes(0, 'a', 1, 10),
         believes(1_110, 'b', 2, 11),
@@ -45,26 +45,26 @@ describe('lawful', () => {
       ],
       lapse,
     ),
-    'a holder that was kept from running until the time of what it was given was over, and never believed in it': history(
+    'a holder that did not run until its lease was over, and never used it': history(
       [believes(1_110, 'b', 2, 11), believes(1_200, 'a', 1, 10, 1_200), { t: 1_201, who: 'a', kind: 'releasing', lease: 1 }],
       lapse,
     ),
-    'two on different resources at once': history(
+    'two holders of different resources at the same time': history(
       [believes(0, 'a', 1, 10), { t: 10, who: 'b', kind: 'believes', lease: 2, tokens: { y: 11 }, until: 900 }],
       log([0, granted(1, 10)], [5, granted(2, 11, 'y')]),
     ),
-    'an unknown outcome that turns out to have been done, or not': history(
+    'an UNKNOWN outcome that took effect, or did not': history(
       [
-        { t: 1, who: 'a', kind: 'told', resource: 'u/1', outcome: 'UNKNOWN' },
-        { t: 2, who: 'a', kind: 'told', resource: 'u/2', outcome: 'UNKNOWN' },
+        { t: 1, who: 'a', kind: 'answered', resource: 'u/1', outcome: 'UNKNOWN' },
+        { t: 2, who: 'a', kind: 'answered', resource: 'u/2', outcome: 'UNKNOWN' },
       ],
       log([0, granted(1, 10, 'u/1')]),
     ),
-    'an entry that stands twice and was applied once': history(
+    'a batch that is in the log twice and was applied once': history(
       [],
-      [...log([0, granted(1, 10)]), { index: 2, by: 5, entry: undefined, events: [] }],
+      [...log([0, granted(1, 10)]), { index: 2, by: 5, batch: undefined, events: [] }],
     ),
-    'replicas that have come to different entries': history([
+    'replicas that have applied different numbers of records': history([
       { t: 1, who: 'a', kind: 'state', index: 5, hash: 'five' },
       { t: 1, who: 'b', kind: 'state', index: 6, hash: 'six' },
     ]),
@@ -72,17 +72,17 @@ describe('lawful', () => {
   test.each(Object.entries(lawful))('%s', (_, made) => expect(judge(made)).toEqual([]))
 })
 
-describe('unlawful', () => {
+describe('the referee reports', () => {
   const unlawful: Readonly<Record<string, readonly [invariant: string, made: History]>> = {
-    'two who believe at once': ['S1', history([believes(0, 'a', 1, 10), believes(500, 'b', 2, 11)], handOver)],
-    'a renewal that was acknowledged and not kept to': [
+    'two holders at the same time': ['S1', history([believes(0, 'a', 1, 10), believes(500, 'b', 2, 11)], handOver)],
+    'a grant to another holder before an acknowledged renewal was over': [
       'S1',
       history(
         [believes(0, 'a', 1, 10), { t: 900, who: 'a', kind: 'renewed', lease: 1, sent: 890, ttl: TTL }, believes(1_110, 'b', 2, 11)],
         lapse,
       ),
     ],
-    'a holder that says it holds after its time': [
+    'a lease that is reported as held after its end': [
       'S1',
       history([believes(0, 'a', 1, 10), { t: 1_200, who: 'a', kind: 'held', lease: 1 }, believes(1_110, 'b', 2, 11)], lapse),
     ],
@@ -90,28 +90,31 @@ describe('unlawful', () => {
       'S4',
       history([{ t: 510, who: 'a', kind: 'renewed', lease: 1, sent: 500, ttl: TTL }], lapse),
     ],
-    'a renewal of what had ended': ['S6', history([{ t: 1_510, who: 'a', kind: 'renewed', lease: 1, sent: 1_500, ttl: TTL }], lapse)],
+    'a renewal of a lease that had ended': [
+      'S6',
+      history([{ t: 1_510, who: 'a', kind: 'renewed', lease: 1, sent: 1_500, ttl: TTL }], lapse),
+    ],
     'a grant to a lease that had ended': ['S6', history([], log([0, granted(1, 10)], [9, ended(1, 'released')], [12, granted(1, 11)]))],
-    'a token that was given before': ['S3', history([], log([0, granted(1, 10)], [9, ended(1, 'released')], [12, granted(2, 10)]))],
-    'a grant that the log does not know': ['S9', history([believes(0, 'a', 1, 10)], log([0, granted(1, 9)]))],
-    'an answer that the log does not know': [
+    'a token that was granted before': ['S3', history([], log([0, granted(1, 10)], [9, ended(1, 'released')], [12, granted(2, 10)]))],
+    'a held lease that is not in the log': ['S9', history([believes(0, 'a', 1, 10)], log([0, granted(1, 9)]))],
+    'a granted probe that is not in the log': [
       'S9',
-      history([{ t: 1, who: 'a', kind: 'told', resource: 'u/1', outcome: 'granted', lease: 1, token: 10 }]),
+      history([{ t: 1, who: 'a', kind: 'answered', resource: 'u/1', outcome: 'granted', lease: 1, token: 10 }]),
     ],
-    'what was certainly not done, and was': [
+    'an UNAVAILABLE probe that was granted': [
       'S12',
-      history([{ t: 1, who: 'a', kind: 'told', resource: 'u/1', outcome: 'UNAVAILABLE' }], log([0, granted(1, 10, 'u/1')])),
+      history([{ t: 1, who: 'a', kind: 'answered', resource: 'u/1', outcome: 'UNAVAILABLE' }], log([0, granted(1, 10, 'u/1')])),
     ],
-    'what was asked for once and granted twice': [
+    'a probe that was granted twice': [
       'S11',
       history(
-        [{ t: 1, who: 'a', kind: 'told', resource: 'u/1', outcome: 'UNKNOWN' }],
+        [{ t: 1, who: 'a', kind: 'answered', resource: 'u/1', outcome: 'UNKNOWN' }],
         log([0, granted(1, 10, 'u/1')], [1, granted(2, 11, 'u/1')]),
       ),
     ],
-    'an entry applied twice': ['S24', history([], log([0, granted(1, 10)]).concat(log([0, granted(2, 11)])))],
+    'a batch that was applied twice': ['S24', history([], log([0, granted(1, 10)]).concat(log([0, granted(2, 11)])))],
     'a replica that stopped for good': ['S24', history([{ t: 1, who: 'a', kind: 'stopped', code: 'DIVERGED', message: '' }])],
-    'replicas that differ at the same entry': [
+    'replicas that differ at the same record': [
       'S22',
       history([
         { t: 1, who: 'a', kind: 'state', index: 5, hash: 'one' },

@@ -1,13 +1,13 @@
 /**
- * Judges a recorded history by the invariants of docs/guarantees.md. It knows less than the referee of the simulator, since nobody sees true
- * time here: an entry stood in the log at the latest when someone first saw it, so only what is certain is called a violation.
+ * Checks a recorded history against the invariants of docs/guarantees.md. It knows less than the referee of the simulator, since true time
+ * is not known here: a record was in the log at the latest when the observer first read it. It reports only certain violations.
  */
 import { ELSEWHERE, type Event } from '../../../src/kernel/event.ts'
 import type { History, Note } from './history.ts'
 
-/** Clocks of one machine do not differ; what is granted for that is the product's, not ours. */
+/** The clock drift that the product allows for. All processes of a run share one clock. */
 const RHO = 0.005
-/** The part of a term that a holder gives up. */
+/** The part of a term by which a holder stops early. */
 const MARGIN = 2 * RHO
 const ENDS = new Set<Event['type']>(['released', 'lapsed', 'revoked', 'transferred', 'withdrawn'])
 
@@ -25,7 +25,7 @@ export interface Interval {
   readonly to: number
 }
 
-/** When each holder believed that it held something. A process that was killed or stopped believes as long as its clock lets it. */
+/** The intervals in which each holder believed to hold a resource. For a process that was killed or paused, until its deadline. */
 export function beliefs(notes: readonly Note[]): Interval[] {
   interface Open {
     readonly who: string
@@ -45,7 +45,7 @@ export function beliefs(notes: readonly Note[]): Interval[] {
     const belief = 'lease' in note ? open.get(note.lease!) : undefined
     if (belief === undefined) continue
     if (note.kind === 'renewed' && note.t < belief.ended) belief.deadline = Math.max(belief.deadline, note.sent + note.ttl * (1 - MARGIN))
-    // The product's own word counts, whatever we have worked out.
+    // What `lease.held` returned counts, whatever was computed here.
     if (note.kind === 'held') belief.seen = Math.max(belief.seen, note.t)
     if (note.kind === 'releasing' || note.kind === 'lost') belief.ended = Math.min(belief.ended, note.t)
   }
@@ -64,7 +64,7 @@ export function judge({ notes, log, gap }: History): Violation[] {
   // S1
   const held = beliefs(notes)
   for (const resource of new Set(held.map(interval => interval.resource))) {
-    // What was over when it came was never believed in: a busy machine lets a process wait between the answer and the look at the clock.
+    // Ignore leases that were over when they arrived: on a busy machine a process may wait between the answer and reading the clock.
     const intervals = held.filter(({ from, to, ...of }) => of.resource === resource && to > from).sort((a, b) => a.from - b.from)
     let last: Interval | undefined
     for (const interval of intervals) {
@@ -77,15 +77,15 @@ export function judge({ notes, log, gap }: History): Violation[] {
     }
   }
 
-  // S3, S24, and what the rest is judged by
+  // S3, S24, and the maps that the other checks use
   const granted = new Map<string, { readonly lease: number; readonly token: number }[]>()
   const tokens = new Map<number, number>()
   const ended = new Map<number, { readonly type: string; readonly by: number; readonly index: number }>()
   const applied = new Set<string>()
   let highest = 0
-  for (const { index, by, entry, events } of log) {
-    if (entry !== undefined && applied.has(entry)) violate('S24', `entry ${entry} was applied again at ${index}`)
-    if (entry !== undefined) applied.add(entry)
+  for (const { index, by, batch, events } of log) {
+    if (batch !== undefined && applied.has(batch)) violate('S24', `batch ${batch} was applied again at ${index}`)
+    if (batch !== undefined) applied.add(batch)
     for (const { type, lease, resource, token, cause } of events) {
       if (type === 'granted' && resource !== undefined && token !== undefined) {
         if (token <= highest) violate('S3', `token ${token} of ${resource} follows ${highest}`)
@@ -98,11 +98,11 @@ export function judge({ notes, log, gap }: History): Violation[] {
     }
   }
 
-  // S9: what was acknowledged stands in the log
+  // S9: every acknowledged grant is in the log
   for (const { who, lease, resource, token } of held)
-    if (!gap && tokens.get(token) !== lease) violate('S9', `${who} was given ${resource} with token ${token}, which the log does not know`)
+    if (!gap && tokens.get(token) !== lease) violate('S9', `${who} was granted ${resource} with token ${token}, which is not in the log`)
 
-  // S4 and S6: an acknowledged renewal keeps it, and nothing ended is renewed
+  // S4 and S6: an acknowledged renewal extends the lease, and no ended lease is renewed
   for (const note of notes) {
     if (note.kind !== 'renewed') continue
     const end = ended.get(note.lease)
@@ -114,16 +114,16 @@ export function judge({ notes, log, gap }: History): Violation[] {
       violate('S6', `lease ${note.lease} had ended (${end.type}) ${(note.sent - end.by).toFixed(1)} ms before it was renewed`)
   }
 
-  // S12 and S9, by names that were asked for once
+  // S12, S9 and S11, by the probes
   for (const note of notes) {
-    if (note.kind !== 'told') continue
+    if (note.kind !== 'answered') continue
     const grants = granted.get(note.resource) ?? []
     if (note.outcome === 'UNAVAILABLE' && grants.length > 0)
-      violate('S12', `${note.who} was told that ${note.resource} was certainly not granted, and it was`)
+      violate('S12', `${note.who} received UNAVAILABLE for ${note.resource}, although it was granted`)
     if (note.outcome === 'granted' && !gap && !grants.some(({ lease, token }) => lease === note.lease && token === note.token))
-      violate('S9', `${note.who} was told that ${note.resource} was granted, and the log does not know it`)
-    if (grants.length > 1) violate('S11', `${note.resource} was asked for once and granted ${grants.length} times`)
-    if (note.outcome === 'BROKEN') violate('S12', `${note.who} asked for ${note.resource} and was told something that is no answer`)
+      violate('S9', `${note.who} received a grant of ${note.resource} that is not in the log`)
+    if (grants.length > 1) violate('S11', `${note.resource} was requested once and granted ${grants.length} times`)
+    if (note.outcome === 'BROKEN') violate('S12', `${note.who} requested ${note.resource} and received an error without a code`)
   }
 
   // S22
@@ -132,7 +132,7 @@ export function judge({ notes, log, gap }: History): Violation[] {
     if (note.kind !== 'state') continue
     const known = hashes.get(note.index)
     if (known !== undefined && known.hash !== note.hash)
-      violate('S22', `${known.who} and ${note.who} have applied ${note.index} entries and differ`)
+      violate('S22', `${known.who} and ${note.who} have applied ${note.index} records and differ`)
     hashes.set(note.index, note)
   }
 

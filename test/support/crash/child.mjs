@@ -1,4 +1,4 @@
-// A process to be killed: a replica on a file, on the built library. Does what it is told over IPC and tells what was acknowledged.
+// A process for crash tests: a replica on a file, with the built library. It runs calls received over IPC and reports what was acknowledged.
 import { systemClock } from '../../../dist/clock.js'
 import { Replica } from '../../../dist/replica/replica.js'
 import { FileStore } from '../../../dist/store/file/file.js'
@@ -6,9 +6,9 @@ import { FileStore } from '../../../dist/store/file/file.js'
 let replica
 
 const calls = {
-  async open({ path, owned = false, snapshotEntries = 10_000 }) {
+  async open({ path, owned = false, snapshotRecords = 10_000 }) {
     const store = new FileStore({ path, ...(owned && { own: { name: `process ${process.pid}` } }) })
-    replica = await Replica.open(store, { owned, snapshotEntries })
+    replica = await Replica.open(store, { owned, snapshotRecords })
   },
 
   async propose(command) {
@@ -23,17 +23,18 @@ const calls = {
   },
 
   /**
-   * Acquires two things and an entry at once, confirms them, and lets go of every other one, in so many lines at once, until it is killed. Who
-   * is to kill it may have been kept from running: not for ever, or entries are trimmed that nobody outside has read.
+   * Runs several loops at once until the process is killed. Each acquires leases on two resources with an entry, renews them, and releases
+   * every other one. The parent may be delayed and kill late, so the number of reports is limited: else records that the parent has not read
+   * would be trimmed.
    */
   async pour({ life, lines, most }) {
-    let told = 0
-    const tell = (...what) => {
-      told++
+    let reports = 0
+    const report = (...what) => {
+      reports++
       process.send(['told', ...what])
     }
     const pourOne = async line => {
-      for (let n = 0; told < most; n++) {
+      for (let n = 0; reports < most; n++) {
         const name = `${life}/${line}/${n}`
         const outcome = await replica.propose({
           kind: 'acquire',
@@ -42,13 +43,13 @@ const calls = {
           wants: [{ resource: `a/${name}` }, { resource: `b/${name}` }],
           entries: [{ key: `e/${name}`, value: name }],
         })
-        tell('granted', name, outcome.lease, outcome.tokens)
+        report('granted', name, outcome.lease, outcome.tokens)
         const { ttls } = await replica.propose({ kind: 'renew', leases: [outcome.lease] })
-        if (ttls[0] === 3_600_000) tell('renewed', name, outcome.lease)
+        if (ttls[0] === 3_600_000) report('renewed', name, outcome.lease)
         if (n % 2 === 0) continue
-        tell('releasing', name, outcome.lease)
+        report('releasing', name, outcome.lease)
         const released = await replica.propose({ kind: 'release', lease: outcome.lease })
-        if (released.kind === 'done') tell('released', name, outcome.lease)
+        if (released.kind === 'done') report('released', name, outcome.lease)
       }
     }
     await Promise.all(Array.from({ length: lines }, (_, line) => pourOne(line)))

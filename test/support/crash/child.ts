@@ -1,4 +1,4 @@
-/** The parent's end of `child.mjs`: asks, listens, and kills by number. */
+/** Starts `child.mjs`, sends it calls, receives its reports, and kills it by its process id. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -17,9 +17,9 @@ export interface Proposed {
 
 export class Child implements AsyncDisposable {
   readonly process: ChildProcess
-  readonly #asked = new Map<number, { resolve: (value: never) => void; reject: (error: unknown) => void }>()
-  #questions = 0
-  /** Called for everything the child tells of itself. */
+  readonly #pending = new Map<number, { resolve: (value: never) => void; reject: (error: unknown) => void }>()
+  #lastId = 0
+  /** Called for every report that the child sends on its own. */
   onTold: (...told: unknown[]) => void = () => {}
 
   constructor() {
@@ -29,20 +29,20 @@ export class Child implements AsyncDisposable {
     })
     this.process.on('message', ([id, ...rest]: [number | 'told', ...unknown[]]) => {
       if (id === 'told') return this.onTold(...rest)
-      const asked = this.#asked.get(id)
-      this.#asked.delete(id)
-      if (rest[0] === true) asked?.resolve(rest[1] as never)
-      else asked?.reject(Object.assign(new Error((rest[1] as Error).message), rest[1]))
+      const request = this.#pending.get(id)
+      this.#pending.delete(id)
+      if (rest[0] === true) request?.resolve(rest[1] as never)
+      else request?.reject(Object.assign(new Error((rest[1] as Error).message), rest[1]))
     })
     this.process.on('exit', () => {
-      for (const { reject } of this.#asked.values()) reject(new Error('the process is gone'))
+      for (const { reject } of this.#pending.values()) reject(new Error('the process has exited'))
     })
   }
 
   ask<T>(call: string, ...args: unknown[]): Promise<T> {
-    const id = ++this.#questions
+    const id = ++this.#lastId
     return new Promise<T>((resolve, reject) => {
-      this.#asked.set(id, { resolve, reject })
+      this.#pending.set(id, { resolve, reject })
       this.process.send([id, call, ...args], error => error && reject(error))
     })
   }
@@ -51,7 +51,7 @@ export class Child implements AsyncDisposable {
     return this.ask('propose', command)
   }
 
-  /** kill -9, by its number. */
+  /** kill -9, by its process id. */
   async kill(): Promise<void> {
     if (this.process.exitCode !== null || this.process.signalCode !== null) return
     const exited = once(this.process, 'exit')

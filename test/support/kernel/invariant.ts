@@ -1,9 +1,9 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
 
-import { rule } from '../../../src/kernel/policy.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
-import { FROZEN, HOLD, type Lease, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
+import { rule } from '../../../src/kernel/rule/policy.ts'
+import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
 
 export function check(state: State): void {
   const broken = violations(state)
@@ -38,7 +38,7 @@ function* leases(state: State): Generator<string> {
     if (lease.status === WAITING && state.rules >= 2 && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
     if (lease.status === FROZEN && lease.grants.length === 0) yield `lease ${lease.id} is frozen with nothing to freeze`
     if (lease.status === FROZEN && (lease.rare?.entries?.size ?? 0) > 0) yield `frozen lease ${lease.id} keeps entries`
-    if (lease.status === FROZEN && lease.rare?.parent !== undefined) yield `frozen lease ${lease.id} hangs on another`
+    if (lease.status === FROZEN && lease.rare?.parent !== undefined) yield `frozen lease ${lease.id} has a parent`
     if (lease.status === FROZEN && (lease.rare?.children?.size ?? 0) > 0) yield `frozen lease ${lease.id} has children`
     if (lease.status === FROZEN && lease.rare?.timers?.some(timer => timer !== undefined)) yield `frozen lease ${lease.id} has more timers`
     if (!(lease.term > 0)) yield `lease ${lease.id} has no term`
@@ -56,7 +56,7 @@ function* leases(state: State): Generator<string> {
     if (new Set(names).size < names.length) yield `lease ${lease.id} holds something twice`
     const parent = lease.rare?.parent
     if (parent !== undefined) {
-      if (state.leases.get(parent.id - state.origin) !== parent) yield `lease ${lease.id} hangs on ${parent.id}, which has ended`
+      if (state.leases.get(parent.id - state.origin) !== parent) yield `lease ${lease.id} has the parent ${parent.id}, which has ended`
       if (parent.rare?.children?.has(lease) !== true) yield `${parent.id} does not know its child ${lease.id}`
     }
     for (const child of lease.rare?.children ?? []) if (child.rare?.parent !== lease) yield `${child.id} is no child of ${lease.id}`
@@ -95,7 +95,7 @@ function* resources(state: State): Generator<string> {
 
 function* queues(state: State): Generator<string> {
   const waiting = [...state.leases.values()].filter(lease => lease.status === WAITING)
-  const expected = new Map<string, Lease[]>()
+  const expected = new Map<string, LeaseState[]>()
   for (const lease of waiting)
     for (const want of lease.rare!.wants) expected.set(want.resource, [...(expected.get(want.resource) ?? []), lease])
   for (const [name, list] of expected) {
@@ -104,7 +104,7 @@ function* queues(state: State): Generator<string> {
     if (list.length !== queue.length || list.some((lease, i) => queue[i] !== lease))
       yield `the queue of ${name} is ${queue.map(lease => lease.id)}, and ought to be ${list.map(lease => lease.id)}`
   }
-  for (const [name, { queue }] of state.resources) if (queue.length > 0 && !expected.has(name)) yield `${name} has a queue of nobody`
+  for (const [name, { queue }] of state.resources) if (queue.length > 0 && !expected.has(name)) yield `${name} has a queue without waiters`
   const keeping = new Map<number, number[]>()
   for (const lease of waiting) for (const id of lease.rare!.holding) keeping.set(id, [...(keeping.get(id) ?? []), lease.id])
   const kept = (map: Map<number, readonly number[]>) => JSON.stringify([...map].sort((a, b) => a[0] - b[0]))
@@ -113,7 +113,7 @@ function* queues(state: State): Generator<string> {
   for (const lease of waiting) for (const { key } of lease.rare!.pending) bringing.set(key, [...(bringing.get(key) ?? []), lease.id])
   const listed = (map: Map<string, readonly number[]>) => JSON.stringify([...map].sort((a, b) => (a[0] < b[0] ? -1 : 1)))
   const brought = new Map([...state.pending].map(([key, list]) => [key, [...list].map(lease => lease.id)] as const))
-  if (listed(bringing) !== listed(brought)) yield `who waits with an entry: ${listed(brought)} instead of ${listed(bringing)}`
+  if (listed(bringing) !== listed(brought)) yield `waiters with a pending entry: ${listed(brought)} instead of ${listed(bringing)}`
   if (kept(keeping) !== kept(actual)) yield `who waits while keeping: ${kept(actual)} instead of ${kept(keeping)}`
 }
 
@@ -122,10 +122,10 @@ function* entries(state: State): Generator<string> {
   for (const lease of state.leases.values()) {
     for (const key of lease.rare?.entries ?? []) {
       attached++
-      if (state.entries.get(key)?.lease !== lease) yield `${key} is said to hang on ${lease.id}`
+      if (state.entries.get(key)?.lease !== lease) yield `${key} is listed on lease ${lease.id}, which does not have it`
     }
   }
-  if (attached !== state.entries.size) yield `${state.entries.size} entries, ${attached} of them hang on a lease`
+  if (attached !== state.entries.size) yield `${state.entries.size} entries, ${attached} of them attached to a lease`
   for (const [key, entry] of state.entries) if (entry.key !== key) yield `${entry.key} is kept under ${key}`
 }
 
@@ -183,8 +183,8 @@ function* registry(state: State): Generator<string> {
     if ((rare?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
 }
 
-/** Whether one who waits could be served with what there is, and by this resource, if nobody held anything. */
-function servable(state: State, { rare }: Lease, name: string): boolean {
+/** Whether a waiter could be served by this resource, within the capacities, if nothing were held. */
+function servable(state: State, { rare }: LeaseState, name: string): boolean {
   const { wants, any } = rare!
   const there = wants.filter(({ resource, units, shared }) => {
     const capacity = rule(state, resource, 'capacity')

@@ -43,7 +43,7 @@ export interface Request {
 export class Model {
   capacity: Readonly<Record<string, number>>
   readonly lockDelay: number
-  /** Where whoever fits may go past one who waits for more. */
+  /** The resources with `fit` queues: a waiter that fits goes past one that wants more. */
   readonly fit: readonly string[]
   leases: Entry[] = []
   #nextLease = 1
@@ -125,7 +125,7 @@ export class Model {
     return 'done'
   }
 
-  /** There are so many units of it from now on. What is held stays held. */
+  /** Changes the capacity. Grants stay. */
   resize(resource: string, units: number): string {
     this.capacity = { ...this.capacity, [resource]: units }
     this.#serve()
@@ -167,7 +167,7 @@ export class Model {
     return a.priority > b.priority || (a.priority === b.priority && a.id < b.id)
   }
 
-  /** Nobody waits behind one that wants more than there is. */
+  /** A waiter that wants more than the capacity blocks no other. */
   #canEverHave(lease: Entry, resource: string): boolean {
     const there = lease.wishes.filter(wish => (wish.shared ? 1 : wish.units) <= this.#room(wish.resource))
     return there.length >= (lease.any === 0 ? lease.wishes.length : lease.any) && there.some(wish => wish.resource === resource)

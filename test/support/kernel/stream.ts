@@ -1,6 +1,8 @@
 /** Endless commands that make some sense in the state they meet, and some that make none. From a seed, so that a failure can be had again. */
 import type { Acquire, Attachment, Command, PolicyRules, Proposal, Scope } from '../../../src/kernel/command.ts'
-import { findLease, type Lease, QUIET, SLOTS, type State, timerOf } from '../../../src/kernel/state.ts'
+import { findLease } from '../../../src/kernel/state/leases.ts'
+import { timerOf } from '../../../src/kernel/state/timers.ts'
+import { type LeaseState, QUIET, SLOTS, type State } from '../../../src/kernel/state.ts'
 
 /** mulberry32: small, and the same everywhere. */
 export function random(seed: number): (below: number) => number {
@@ -59,7 +61,7 @@ export class Stream {
     return list[this.#random(list.length)]!
   }
 
-  #lease(state: State): Lease | undefined {
+  #lease(state: State): LeaseState | undefined {
     if (state.leases.size === 0) return undefined
     let at = this.#random(state.leases.size)
     for (const lease of state.leases.values()) if (at-- === 0) return lease

@@ -5,10 +5,12 @@ import { apply } from '../../../src/kernel/apply.ts'
 import { type Applied, applyBatch, type Batch } from '../../../src/kernel/codec/batch.ts'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Acquire, Command, Operation, PolicyRules, Scope, Want } from '../../../src/kernel/command.ts'
-import type { Effects } from '../../../src/kernel/effects.ts'
 import type { Event } from '../../../src/kernel/event.ts'
 import type { Granted, Outcome, Queued, RefusalCode, Refused } from '../../../src/kernel/outcome.ts'
-import { createState, findLease, type Lease, RULES, type Slot, type State, timerId, timerOf } from '../../../src/kernel/state.ts'
+import type { Effects } from '../../../src/kernel/rule/effects.ts'
+import { findLease } from '../../../src/kernel/state/leases.ts'
+import { timerId, timerOf } from '../../../src/kernel/state/timers.ts'
+import { createState, type LeaseState, RULES, type Slot, type State } from '../../../src/kernel/state.ts'
 import { check } from './invariant.ts'
 
 /** Wants as tests write them: `'a'`, `'a:3'` for three units, `'a~'` for shared. */
@@ -46,30 +48,30 @@ export class World {
     if (!empty) this.state.index = 1
   }
 
-  /** Applies one command and checks: a refusal changed nothing, a revision is made exactly when something was told, all invariants hold. */
+  /** Applies one command and checks: a refusal changed nothing, a revision is made if and only if there were events, all invariants hold. */
   do(command: Command, { key = 0 }: { readonly key?: number } = {}): Outcome {
     const { state, events } = this
     const before = this.strict ? stateHash(state) : ''
     const { revision, nextToken, nextLease } = state
-    const told = events.length
+    const first = events.length
     this.timers = []
     const outcome = apply(state, { command, key }, this.effects)
-    const news = events.slice(told)
+    const news = events.slice(first)
     const made = state.revision - revision
-    if (command.kind !== 'generation') assert(made === (news.length > 0 ? 1 : 0), 'one revision exactly when something was told')
+    if (command.kind !== 'generation') assert(made === (news.length > 0 ? 1 : 0), 'one revision if and only if there were events')
     assert(outcome.revision === state.revision, 'an outcome carries the revision it was decided at')
     for (const event of news) assert(event.revision === state.revision, 'all events of a command belong to one revision')
     assert(state.nextToken >= nextToken && state.nextLease >= nextLease, 'ids and tokens only grow')
     if (outcome.kind === 'refused') {
-      assert(news.length === 0, 'a refusal is told to nobody')
+      assert(news.length === 0, 'a refusal emits no event')
       if (this.strict) assert(stateHash(state) === before, `a refusal changes nothing: ${outcome.message}`)
     }
     if (this.strict) check(state)
     return outcome
   }
 
-  /** What the last `n` commands told, as short phrases. */
-  told(since: number): string[] {
+  /** The events from index `since` on, as short phrases. */
+  eventsSince(since: number): string[] {
     return this.events.slice(since).map(({ type, resource, key, cause }) => [type, resource ?? key, cause].filter(Boolean).join(' '))
   }
 
@@ -134,7 +136,7 @@ export class World {
     return (outcome as { id: number }).id
   }
 
-  lease(id: number): Lease | undefined {
+  lease(id: number): LeaseState | undefined {
     return findLease(this.state, id)
   }
 
@@ -157,7 +159,7 @@ export class World {
     return stateHash(this.state)
   }
 
-  /** Through an entry of the log, as an operation or not. */
+  /** Proposes through a log record, as an operation or not. */
   entry(commands: readonly Command[], { op, key = 0, ...header }: Partial<Batch> & { op?: Operation; key?: number } = {}): Applied {
     const seq = ++this.#proposed
     return applyBatch(

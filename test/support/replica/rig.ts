@@ -20,7 +20,7 @@ export class Line {
   /** How long each way of an append or a read takes, one way after the other; then no time at all. */
   readonly ways = { append: [] as number[], read: [] as number[] }
   readonly sent: Uint8Array[] = []
-  /** The process at this end was killed: whatever it still does reaches nobody. */
+  /** The process at this end was killed: nothing that it still does has an effect. */
   dead = false
   /** What the engine knows this end by. */
   store: MemoryStore | undefined
@@ -34,7 +34,7 @@ export class Rig {
   readonly #ages: boolean
   #owners = 0
 
-  /** `ages: false`: an engine that cannot say how old an entry is. */
+  /** `ages: false`: an engine that does not know the age of records. */
   constructor({ ages = true }: { readonly ages?: boolean } = {}) {
     this.#ages = ages
     this.log = new MemoryLog({ clock: ages ? this.clock : new ManualClock({ seed: 2 }) })
@@ -79,9 +79,9 @@ export class Rig {
     const all: { position: Position; bytes: Uint8Array }[] = []
     for (;;) {
       const read = this.log.read(all.at(-1)?.position ?? START, this.#epoch())
-      if (read.kind !== 'entries') throw new Error(`cannot look into the log: ${read.kind}`)
-      if (read.entries.length === 0) return all
-      all.push(...read.entries)
+      if (read.kind !== 'records') throw new Error(`cannot look into the log: ${read.kind}`)
+      if (read.records.length === 0) return all
+      all.push(...read.records)
     }
   }
 

@@ -11,8 +11,8 @@ import { world } from '../../support/http-world.ts'
 
 const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire', holder, ttl: 30_000, wants: [{ resource }] })
 
-/** Carries bytes to a server, and can stop doing so at either side. */
-async function cuttable(port: number) {
+/** A proxy to a server that can drop the answers. */
+async function answerDroppingProxy(port: number) {
   const sockets = new Set<Socket>()
   let answers = true
   let answered = () => {}
@@ -26,7 +26,7 @@ async function cuttable(port: number) {
     }
     near.on('data', data => far.write(data))
     far.on('data', data => {
-      // The request was carried out; its answer never arrives.
+      // The server has executed the request. Its answer never arrives.
       if (answers) near.write(data)
       else near.destroy()
       answered()
@@ -48,14 +48,14 @@ async function cuttable(port: number) {
 }
 
 test.each(['http', 'leasehold'])(
-  'over %s an answer that came while this process stood still is read before it is given up',
+  'over %s an answer that came while this process was stalled is read before the request times out',
   async scheme => {
     const clock = new ManualClock()
     await using here = await world()
-    await using way = await cuttable(here.port)
-    await using lessor = await open(way.url.replace('http', scheme), { clock })
+    await using proxy = await answerDroppingProxy(here.port)
+    await using lessor = await open(proxy.url.replace('http', scheme), { clock })
     let stalled = false
-    way.onAnswer(() => {
+    proxy.onAnswer(() => {
       if (stalled) return
       stalled = true
       clock.stall(40_000)
@@ -64,16 +64,16 @@ test.each(['http', 'leasehold'])(
   },
 )
 
-test('what may have been done is UNKNOWN, and the same operation tells what became of it', async () => {
+test('a request without an answer is UNKNOWN, and repeating it under its operation id returns its outcome', async () => {
   await using here = await world()
-  await using way = await cuttable(here.port)
-  await using lessor = await HttpLessor.open(way.url)
-  way.loseAnswers()
+  await using proxy = await answerDroppingProxy(here.port)
+  await using lessor = await HttpLessor.open(proxy.url)
+  proxy.loseAnswers()
   const op = { session: 's', seq: 1, acked: 0 }
   await expect(lessor.propose(acquire('ann', 'a'), { op })).rejects.toMatchObject({ code: 'UNKNOWN' })
   await expect(lessor.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   expect((await here.lessor.read({ kind: 'resource', resource: 'a' })).value.grants).toHaveLength(1)
-  way.answer()
+  proxy.answer()
   const { value } = await here.lessor.read({ kind: 'resource', resource: 'a' })
   expect(await lessor.propose(acquire('ann', 'a'), { op: { ...op, again: true } })).toMatchObject({
     kind: 'granted',
@@ -81,18 +81,18 @@ test('what may have been done is UNKNOWN, and the same operation tells what beca
   })
 })
 
-test('who was never reached did nothing: UNAVAILABLE', async () => {
+test('a request to a server that cannot be reached is UNAVAILABLE', async () => {
   const here = await world()
   const lessor = await HttpLessor.open(here.url)
   await here[Symbol.asyncDispose]()
-  // The first may still go out on the connection that was kept open; nobody can know what becomes of that.
+  // The first request may still go out on a kept-alive connection, and be UNKNOWN.
   await lessor.propose(acquire('ann', 'a')).catch(() => {})
   await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await expect(HttpLessor.open(here.url)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await lessor[Symbol.asyncDispose]()
 })
 
-test('a request that nobody answers holds up nobody for long, and is UNKNOWN in the end', async () => {
+test('a request without an answer delays others by a second at most, and is UNKNOWN in the end', async () => {
   await using here = await world()
   const clock = new ManualClock()
   let silent = false
@@ -105,17 +105,17 @@ test('a request that nobody answers holds up nobody for long, and is UNKNOWN in 
   })
   silent = true
   const lost = lessor.propose(acquire('ann', 'a'))
-  const judged = expect(lost).rejects.toMatchObject({ code: 'UNKNOWN' })
+  const failed = expect(lost).rejects.toMatchObject({ code: 'UNKNOWN' })
   await turn()
   silent = false
   const next = lessor.propose(acquire('bob', 'b'))
   await clock.advance(1_001)
   expect(await next).toMatchObject({ kind: 'granted' })
   await clock.advance(35_000)
-  await judged
+  await failed
 })
 
-test('an answer that is not ours tells nothing about what was done', async () => {
+test('after an answer that no Leasehold server gives, a proposal is UNKNOWN', async () => {
   await using here = await world()
   let strange = false
   await using lessor = await HttpLessor.open(here.url, {
@@ -126,25 +126,25 @@ test('an answer that is not ours tells nothing about what was done', async () =>
   await expect(lessor.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
 })
 
-test('a key goes in a header, is never followed elsewhere, and is refused in a URL', async () => {
+test('a key is sent in a header, never follows a redirect, and is refused in a URL', async () => {
   await using here = await world()
   const key = await here.key('root', [{ verb: 'admin', prefix: '' }])
   await expect(HttpLessor.open(here.url)).rejects.toMatchObject({ code: 'UNAUTHENTICATED' })
   await expect(HttpLessor.open(here.url.replace('//', `//:${key}@`))).rejects.toMatchObject({ code: 'INVALID' })
-  const asked: string[] = []
+  const urls: string[] = []
   await using lessor = await HttpLessor.open(here.url, {
     key,
     fetch: async (url, init) => {
-      asked.push(String(url))
+      urls.push(String(url))
       expect(init?.redirect).toBe('error')
       return fetch(url, init)
     },
   })
   expect((await lessor.propose(acquire('ann', 'a'))).kind).toBe('granted')
-  expect(asked.join()).not.toContain(key)
+  expect(urls.join()).not.toContain(key)
 })
 
-test('a backup comes whole over HTTP, for an administrator of everything alone', async () => {
+test('a backup over HTTP is complete, and needs a key that administers everything', async () => {
   await using here = await world()
   const root = await here.key('root', [{ verb: 'admin', prefix: '' }])
   const some = await here.key('some', [{ verb: 'admin', prefix: 'a' }])
@@ -163,22 +163,30 @@ test('a backup comes whole over HTTP, for an administrator of everything alone',
   await expect(bytesOf(other.backup())).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })
 
-test('leases are held through http:// as through anything else', async () => {
+test('leases are acquired, queued and released over http://', async () => {
   await using here = await world()
   await using ann = await connect(here.url, { holder: 'ann' })
   await using bob = await connect(here.url, { holder: 'bob' })
   const lease = await ann.acquire('jobs/nightly', { ttl: '10s' })
   expect(await bob.tryAcquire('jobs/nightly')).toBeUndefined()
-  const asked = bob.acquire('jobs/nightly', { wait: '1m' })
+  const waiting = bob.acquire('jobs/nightly', { wait: '1m' })
   while ((await here.lessor.read({ kind: 'resource', resource: 'jobs/nightly' })).value.queue.length === 0) await turn()
   await lease.release()
-  await using next = await asked
+  await using next = await waiting
   expect(next.token).toBeGreaterThan(lease.token)
   await using lessor = await open(here.url)
   expect((await lessor.read({ kind: 'resource', resource: 'jobs/nightly' })).value.grants[0]?.holder).toBe('bob')
 })
 
-test('a watch ends with its signal, and with its lessor, also when garbage was collected meanwhile', async () => {
+test('a lessor that was closed is UNAVAILABLE, and its signal fires', async () => {
+  await using here = await world()
+  const lessor = await HttpLessor.open(here.url)
+  await lessor.close()
+  expect(lessor.signal.aborted).toBe(true)
+  await expect(lessor.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+})
+
+test('a watch ends with its signal and with its lessor, even after a garbage collection', async () => {
   await using here = await world()
   await using lessor = await HttpLessor.open(here.url)
   setFlagsFromString('--expose-gc')
@@ -187,15 +195,15 @@ test('a watch ends with its signal, and with its lessor, also when garbage was c
   const [one, two] = [stop.signal, new AbortController().signal].map(async signal => {
     for await (const _ of lessor.watch('', { signal }));
   })
-  await expect.poll(() => here.server.desk.watches).toBe(2)
+  await expect.poll(() => here.server.guarded.watches).toBe(2)
   for (let i = 0; i < 3; i++) {
     collect()
     await turn()
   }
   stop.abort()
   await one
-  await expect.poll(() => here.server.desk.watches).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   await lessor[Symbol.asyncDispose]()
   await expect(two).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-  await expect.poll(() => here.server.desk.watches).toBe(0)
+  await expect.poll(() => here.server.guarded.watches).toBe(0)
 })

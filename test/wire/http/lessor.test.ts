@@ -11,7 +11,7 @@ import { HttpLessor } from '../../../src/wire/http/client.ts'
 const EVENTS = 500
 const OPERATOR = 'the-operators-own-secret'
 
-/** Clients of one real server over real sockets: only the server's time moves by hand. */
+/** Clients of one real server over real sockets. Only the server's clock is manual. */
 async function fixture(): Promise<LessorFixture> {
   const clock = new ManualClock()
   const log = new MemoryLog({ clock })

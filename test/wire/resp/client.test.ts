@@ -1,4 +1,4 @@
-/** Our own client beside servers that are gone, silent, damaged, or of another mind. */
+/** The client with servers that are gone, silent or broken, or are no Leasehold servers. */
 import { once } from 'node:events'
 import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
@@ -6,12 +6,12 @@ import { systemClock } from '../../../src/clock.ts'
 import { connect, open } from '../../../src/connect/connect.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import type { Completion, Lessor } from '../../../src/lessor.ts'
-import { hashOf } from '../../../src/server/key-secret.ts'
+import { hashSecret } from '../../../src/server/key-secret.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { place } from '../../support/resp-place.ts'
 
-/** Says `answer` to whatever comes. */
+/** A server that calls `answer` for each chunk it receives. */
 async function impostor(answer: (socket: Socket, chunk: Buffer) => void): Promise<NetServer & { readonly at: string } & AsyncDisposable> {
   const sockets = new Set<Socket>()
   const server = createServer(socket => {
@@ -37,8 +37,8 @@ const acquire = (resource: string) => ({ kind: 'acquire', holder: 'me', ttl: 5_0
 
 test('leasehold:// opens leases on a server, with a key from the address', async () => {
   await using here = await place()
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashOf('s3cret/+'), allow: [{ verb: 'admin', prefix: '' }] })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('s3cret/+'), allow: [{ verb: 'admin', prefix: '' }] })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using leases = await connect(`leasehold://${encodeURIComponent('s3cret/+')}@127.0.0.1:${here.port}`)
   await using lease = await leases.acquire('a', { ttl: 5_000 })
   expect(lease.token).toBeGreaterThan(0)
@@ -48,7 +48,7 @@ test('leasehold:// opens leases on a server, with a key from the address', async
   expect(given.profile.store).toBe('memory')
 })
 
-test('an address that makes no sense is INVALID, and its key is not repeated', () => {
+test('a malformed address is INVALID, and the message does not contain its key', () => {
   for (const url of [
     'leasehold://',
     'leasehold://a:b',
@@ -66,14 +66,14 @@ test('an address that makes no sense is INVALID, and its key is not repeated', (
   expect(serverAddressOf('leasehold://k@a,b:1,[::1]:2').dials.map(({ name }) => name)).toEqual(['a:7420', 'b:1', '[::1]:2'])
 })
 
-test('nobody there is UNAVAILABLE within the time given, and says who was asked', async () => {
+test('without a server, open throws UNAVAILABLE within the given time and names the addresses', async () => {
   await using silent = await impostor(() => {})
   await using rude = await impostor(socket => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'))
   const failed = RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:1,${silent.at},${rude.at}`), connectWithin: 400 })
   await expect(failed).rejects.toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining(silent.at) })
 })
 
-test('bytes that cannot be a server of ours end the connection, and the next server is asked', async () => {
+test('bytes that no Leasehold server sends end the connection, and the client tries the next server', async () => {
   await using here = await place()
   const nonsense = [
     '+OK\r\n',
@@ -93,7 +93,7 @@ test('bytes that cannot be a server of ours end the connection, and the next ser
   }
 })
 
-test('answers that cannot be read, or to questions never put, end or change nothing but that connection', async () => {
+test('an answer that cannot be read, or answers no request, makes the pending request UNKNOWN', async () => {
   for (const bytes of ['\x09\x01', '\x00\x01\xff\xff', '\x04\x01\x02[]', '\x02\x01\x04null']) {
     const frame = Buffer.concat([
       Buffer.from(`>2\r\n$11\r\nlease.batch\r\n$${bytes.length}\r\n`),
@@ -112,7 +112,7 @@ test('answers that cannot be read, or to questions never put, end or change noth
   }
 })
 
-test('what was sent and not answered is UNKNOWN, what was never sent is UNAVAILABLE, and what has a name is asked again elsewhere', async () => {
+test('a request that was sent is UNKNOWN, one that was not sent is UNAVAILABLE, and one with an operation id is sent again elsewhere', async () => {
   await using here = await place()
   let greet = true
   await using swallows = await impostor((socket, chunk) => {
@@ -131,14 +131,14 @@ test('what was sent and not answered is UNKNOWN, what was never sent is UNAVAILA
   }
   greet = true
   const dials = serverAddressOf(`leasehold://${swallows.at},127.0.0.1:${here.port}`).dials
-  // Begins with the one that swallows, whatever chance says.
+  // Start with the server that swallows requests.
   await using lessor = await RemoteLessor.open({ dials, clock: Object.assign(Object.create(systemClock), { random: () => 0 }) })
   const outcome = await lessor.propose(acquire('named'), { op: { session: 's', seq: 1, acked: 0 } })
   expect(outcome.kind).toBe('granted')
   expect(lessor.server).toBe(`127.0.0.1:${here.port}`)
 })
 
-test('a server that says nothing any more is left for the next one, before a third of what a lease has left is over', {
+test('the client leaves a silent server for the next one before a third of the remaining lease time is over', {
   timeout: 60_000,
 }, async () => {
   await using here = await place()
@@ -150,22 +150,22 @@ test('a server that says nothing any more is left for the next one, before a thi
   expect(outcome.kind).toBe('granted')
   const first = lessor.server!
   const stalled = [here, other].find(({ port }) => first.endsWith(`:${port}`))!
-  // It reads, and answers nobody: as a stopped process does, whose kernel still takes what is sent.
-  const asked: Completion[] = []
+  // It receives and does not answer, as a stopped process whose kernel still accepts bytes.
+  const pending: Completion[] = []
   using _released = {
     [Symbol.dispose]() {
-      for (const told of asked) told.fail(new LeaseError('UNKNOWN', 'nobody knows')) // a server that stops waits for its answers
+      for (const completion of pending) completion.fail(new LeaseError('UNKNOWN', 'no answer')) // a server that stops waits for its answers
     },
   }
-  stalled.server.desk.submit = (_caller, _command, _asked, told) => void asked.push(told)
+  stalled.server.guarded.submit = (_caller, _command, _options, completion) => void pending.push(completion)
   const began = systemClock.now()
   const renewed = await lessor.propose({ kind: 'renew', leases: [5] })
   expect(renewed.kind).toBe('renewed')
   expect(lessor.server).not.toBe(first)
-  expect(systemClock.now() - began).toBeLessThan(ttl / 6 + ttl / 6) // half of it for a busy machine
+  expect(systemClock.now() - began).toBeLessThan(ttl / 6 + ttl / 6) // twice the limit, for a busy machine
 })
 
-test('a backup comes whole over the wire, to whom administers everything', async () => {
+test('a backup over RESP is complete, and needs a key that administers everything', async () => {
   await using here = await place()
   for (let i = 0; i < 200; i++) await here.lessor.propose(acquire(`a/${i}`))
   const whole = async (lessor: Lessor) => {
@@ -182,8 +182,8 @@ test('a backup comes whole over the wire, to whom administers everything', async
   const stop = new AbortController()
   stop.abort(new Error('enough'))
   await expect(lessor.backup!({ signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toThrow('enough')
-  await here.lessor.propose({ kind: 'key', name: 'reader', hash: hashOf('reader'), allow: [{ verb: 'read', prefix: '' }] })
-  await expect.poll(() => here.server.desk.gate.closed).toBe(true)
+  await here.lessor.propose({ kind: 'key', name: 'reader', hash: hashSecret('reader'), allow: [{ verb: 'read', prefix: '' }] })
+  await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using reader = await RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:${here.port}`), key: 'reader' })
   await expect(whole(reader)).rejects.toMatchObject({ code: 'FORBIDDEN' })
 })

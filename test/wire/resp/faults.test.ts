@@ -1,4 +1,4 @@
-/** What befalls a server in its own process, seen by its clients. Needs the build. */
+/** Clients of a server process that is killed or stopped. Needs the build. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import type { Granted } from '../../../src/kernel/outcome.ts'
@@ -8,7 +8,7 @@ import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { command, Raw } from '../../support/resp-place.ts'
 import { ServerProcess } from '../../support/server-process.ts'
 
-test('a server killed with -9 under load: clients go on, what was acknowledged is there once, and what is renewed does not lapse', {
+test('when a server is killed under load and restarted, each acknowledged request was executed once, and renewed leases do not lapse', {
   timeout: 90_000,
 }, async () => {
   await using server = await ServerProcess.start()
@@ -16,7 +16,7 @@ test('a server killed with -9 under load: clients go on, what was acknowledged i
   await using leases = new Leases(lessor, { holder: 'keeper' })
   const kept = await Promise.all(Array.from({ length: 20 }, (_, i) => leases.acquire(`kept/${i}`, { ttl: 10_000 })))
   const tokens = kept.map(({ token }) => token)
-  let asking = true
+  let running = true
   let seq = 0
   const unanswered = new Set<number>()
   const acknowledged = new Map<string, Granted>()
@@ -30,14 +30,14 @@ test('a server killed with -9 under load: clients go on, what was acknowledged i
     }
   })()
   const lanes = Array.from({ length: 50 }, async () => {
-    while (asking) {
+    while (running) {
       const number = ++seq
       unanswered.add(number)
       const resource = `load/${number}`
       const op = { session: 'load', seq: number, acked: Math.min(...unanswered) - 1 }
       const outcome = await lessor.propose({ kind: 'acquire', holder: 'load', ttl: 3_600_000, wants: [{ resource }] }, { op })
       unanswered.delete(number)
-      // HELD would mean that its own first copy has it: done twice.
+      // HELD would mean that an earlier copy of this request was granted: executed twice.
       expect(outcome.kind === 'refused' ? `${outcome.code} ${outcome.message}` : outcome.kind).toBe('granted')
       acknowledged.set(resource, outcome as Granted)
     }
@@ -51,7 +51,7 @@ test('a server killed with -9 under load: clients go on, what was acknowledged i
   }
   const before = acknowledged.size
   await expect.poll(() => acknowledged.size, { timeout: 20_000 }).toBeGreaterThan(before + 100)
-  asking = false
+  running = false
   await Promise.all(lanes)
   for (const [i, lease] of kept.entries()) {
     lease.assertHeld()
@@ -67,7 +67,7 @@ test('a server killed with -9 under load: clients go on, what was acknowledged i
   await watching
 })
 
-test('a server stopped for longer than the ttl lapses none of 5,000 leases that are renewed meanwhile, and in time those that are not', {
+test('after a stop that is longer than the ttl, none of 5,000 renewed leases lapses, and leases without renewals lapse in time', {
   timeout: 90_000,
 }, async () => {
   const TTL = 4_000
@@ -95,21 +95,21 @@ test('a server stopped for longer than the ttl lapses none of 5,000 leases that 
   let renewing = true
   const renewals = raws.map((raw, r) => {
     const renew = command('LEASE.RENEW', ...ids[r]!)
-    const hear = (async () => {
+    const receive = (async () => {
       for (let answer = await raw.next(); answer !== 'closed'; answer = await raw.next()) {
         for (const ttl of answer as number[]) if (ttl === -1) gone++
         rounds++
       }
     })()
-    const say = (async () => {
+    const send = (async () => {
       while (renewing) {
         raw.send(renew)
         await sleep(400)
       }
     })()
-    return { hear, say }
+    return { receive, send }
   })
-  expect(Date.now() - began).toBeLessThan(TTL) // else this machine is too slow to say anything
+  expect(Date.now() - began).toBeLessThan(TTL) // otherwise this machine is too slow for the test
   using other = new Raw(server.port)
   const left = await acquired(
     other,
@@ -118,7 +118,7 @@ test('a server stopped for longer than the ttl lapses none of 5,000 leases that 
   const held = await leases.acquire('held', { ttl: TTL })
   await expect.poll(() => rounds).toBeGreaterThan(10)
   server.signal('SIGSTOP')
-  await expect.poll(() => held.signal.aborted, { timeout: 2 * TTL }).toBe(true) // told by its own clock: nobody else could
+  await expect.poll(() => held.signal.aborted, { timeout: 2 * TTL }).toBe(true) // by its own clock: the server is stopped
   await sleep(TTL + 2_000)
   const before = rounds
   server.signal('SIGCONT')
@@ -137,7 +137,7 @@ test('a server stopped for longer than the ttl lapses none of 5,000 leases that 
   expect(gone).toBe(0)
   expect((await lessor.read({ kind: 'summary' }, { consistent: true })).value.leases).toBe(5_000)
   renewing = false
-  await Promise.all(renewals.map(({ say }) => say))
+  await Promise.all(renewals.map(({ send }) => send))
   for (const raw of raws) raw[Symbol.dispose]()
-  await Promise.all(renewals.map(({ hear }) => hear))
+  await Promise.all(renewals.map(({ receive }) => receive))
 })

@@ -1,4 +1,4 @@
-/** Whatever comes over a socket is either understood or ends the connection, however it is cut. */
+/** Mutated bytes are either parsed, the same way however they are split, or end the connection. */
 import { describe, expect, test } from 'vitest'
 import { Damaged, FromTheFuture, Writer } from '../../../src/kernel/codec/bytes.ts'
 import { readServerMessages, writeServerMessage } from '../../../src/wire/messages.ts'
@@ -7,7 +7,7 @@ import { ReplyParser } from '../../../src/wire/resp/reply-parser.ts'
 import { CORPUS, Dice, mutated, pieces, SEED } from '../../support/resp-mutation.ts'
 
 describe(`with seed ${SEED}`, () => {
-  test('360,000 mutated inputs to the parser of commands: the same commands however the bytes are cut, or a protocol error', {
+  test('360,000 mutated inputs give the command parser the same commands however they are split, or a ProtocolError', {
     timeout: 120_000,
   }, () => {
     const dice = new Dice(SEED)
@@ -20,7 +20,7 @@ describe(`with seed ${SEED}`, () => {
           while (parser.next()) found.push(Array.from({ length: parser.count }, (_, i) => parser.bytes(i).toString('latin1')).join('|'))
           parser.keep()
           if (parser.rest > 4_096 + 64 + 65_536) throw new Error('more is kept than allowed')
-          chunk.fill(0) // a chunk is good only until it was read
+          chunk.fill(0) // a chunk is valid only until it was read
         }
       } catch (error) {
         if (!(error instanceof ProtocolError)) throw error
@@ -36,7 +36,7 @@ describe(`with seed ${SEED}`, () => {
     }
   })
 
-  test('300,000 mutated answers to the parser and decoder of our client: answers, or an error that ends the connection', {
+  test('300,000 mutated answers give the client’s parser messages, or an error that ends the connection', {
     timeout: 120_000,
   }, () => {
     const dice = new Dice(SEED)

@@ -10,15 +10,15 @@ import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 
 const EVENTS = 500
 const STEP = 20
-const OPERATOR = 'the one who has the store'
+const OPERATOR = 'secret-of-the-operator'
 
-/** Two servers on one log, each with its own replica; clients go to either, over sockets. */
+/** Two servers on one log, each with its own replica. Clients connect to either over sockets. */
 async function fixture(): Promise<LessorFixture> {
   const clock = new ManualClock()
   const log = new MemoryLog({ clock })
   const servers: { readonly server: Server; readonly lessor: Replica }[] = []
   const open = async () => {
-    const lessor = await Replica.open(new MemoryStore({ log, clock }), { clock, events: EVENTS, snapshotEntries: 30 })
+    const lessor = await Replica.open(new MemoryStore({ log, clock }), { clock, events: EVENTS, snapshotRecords: 30 })
     servers.push({ lessor, server: await serve({ lessor, listen: '127.0.0.1:0', operator: OPERATOR, clock }) })
   }
   const close = async () => {
@@ -40,7 +40,7 @@ async function fixture(): Promise<LessorFixture> {
     advance: async ms => {
       for (let left = ms; left > 0; left -= STEP) {
         await clock.advance(Math.min(STEP, left))
-        // There and back over loopback, and what that leads to.
+        // Let messages cross the loopback interface, and promises settle.
         for (let i = 0; i < 8; i++) await turn()
       }
       await clock.settle()
@@ -55,6 +55,6 @@ async function fixture(): Promise<LessorFixture> {
   }
 }
 
-describe('a server far away', () => {
+describe('a server over RESP', () => {
   for (const { name, run } of lessorSuite(fixture)) test(name, run)
 })

@@ -20,22 +20,22 @@ async function oneServer(seed = 1) {
   const dice = new ManualClock({ seed: seed + 1 })
   const network = new Network(clock, () => dice.random(), { delay: 1 })
   const replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
-  const desk = await GuardedLessor.open({ lessor: replica, clock })
+  const guarded = await GuardedLessor.open({ lessor: replica, clock })
   const log = { debug() {}, info() {}, warn() {}, error() {} }
   const closing = new AbortController().signal
-  network.doors.set(
+  network.listeners.set(
     'one',
-    new RespListener({ desk, clock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 0 }),
+    new RespListener({ guarded: guarded, clock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 0 }),
   )
   /** Advances time until the promise has settled. */
-  const until = async <T>(promise: Promise<T>, most = 60_000): Promise<T> => {
+  const until = async <T>(promise: Promise<T>, max = 60_000): Promise<T> => {
     let settled = false
     const done = () => {
       settled = true
     }
     promise.then(done, done)
-    for (let ms = 0; ms < most && !settled; ms += 10) await clock.advance(10)
-    if (!settled) throw new Error(`not settled after ${most} ms`)
+    for (let ms = 0; ms < max && !settled; ms += 10) await clock.advance(10)
+    if (!settled) throw new Error(`not settled after ${max} ms`)
     return promise
   }
   const lessor = await until(RemoteLessor.open({ dials: [network.dial('one')], clock }))
@@ -47,7 +47,7 @@ async function oneServer(seed = 1) {
     until,
     async [Symbol.asyncDispose]() {
       await until(lessor[Symbol.asyncDispose]())
-      await desk[Symbol.asyncDispose]()
+      await guarded[Symbol.asyncDispose]()
       await replica[Symbol.asyncDispose]()
     },
   }
@@ -56,14 +56,14 @@ async function oneServer(seed = 1) {
 const acquire = (resource: string, ttl = 5_000) => ({ kind: 'acquire', holder: 'me', ttl, wants: [{ resource }] }) as const
 
 for (const ttl of [500, 3_000, 5_000, 10_000, 20_000])
-  test(`a lease with a ttl of ${ttl} ms outlives a connection that falls silent, when new connections work`, async () => {
+  test(`a lease with a ttl of ${ttl} ms survives a connection that falls silent, if new connections work`, async () => {
     for (let seed = 1; seed <= 5; seed++) {
       await using world = await oneServer(seed)
       const { clock, network, lessor, until } = world
       const leases = new Leases(lessor, { holder: 'holder', clock })
       const lease = await until(leases.acquire('a', { ttl }))
       for (let round = 0; round < 3; round++) {
-        // At another moment of the term each time.
+        // At a different moment of the term each time.
         for (let ms = 0; ms < (ttl * (seed + round)) / 7; ms += 10) await clock.advance(10)
         for (const cable of network.cables) cable.dead = true
         for (let ms = 0; ms < 2 * ttl; ms += 10) await clock.advance(10)
@@ -74,7 +74,7 @@ for (const ttl of [500, 3_000, 5_000, 10_000, 20_000])
     }
   })
 
-test('a lease outlives a connection that loses what the client sends, while the server is still heard', async () => {
+test('a lease survives a connection that loses what the client sends, while messages from the server arrive', async () => {
   await using world = await oneServer()
   const { clock, network, replica, lessor, until } = world
   const leases = new Leases(lessor, { holder: 'holder', clock })
@@ -96,7 +96,7 @@ test('a lease outlives a connection that loses what the client sends, while the 
   await until(leases[Symbol.asyncDispose]())
 })
 
-test('on a connection that falls silent, operations with an id are asked again at once, and done once', async () => {
+test('on a connection that falls silent, requests with an operation id are sent again soon, and executed once', async () => {
   await using world = await oneServer()
   const { clock, network, lessor, until } = world
   await until(lessor.propose(acquire('known', 3_000)))
@@ -107,26 +107,26 @@ test('on a connection that falls silent, operations with an id are asked again a
   expect(clock.now() - began).toBeLessThan(1_500)
 })
 
-test('what cannot be asked twice waits for the silent connection, and is UNKNOWN when that is given up', async () => {
+test('a request without an operation id waits on the silent connection, and is UNKNOWN when that is closed', async () => {
   await using world = await oneServer()
   const { network, lessor, until } = world
   await until(lessor.propose(acquire('known', 3_000)))
   for (const cable of network.cables) cable.dead = true
-  const unnamed = lessor.propose(acquire('a', 3_000))
-  const named = lessor.propose(acquire('b', 3_000), { op: { session: 's', seq: 1, acked: 0 } })
-  expect((await until(named)).kind).toBe('granted')
-  await expect(until(unnamed)).rejects.toMatchObject({ code: 'UNKNOWN' })
+  const withoutId = lessor.propose(acquire('a', 3_000))
+  const withId = lessor.propose(acquire('b', 3_000), { op: { session: 's', seq: 1, acked: 0 } })
+  expect((await until(withId)).kind).toBe('granted')
+  await expect(until(withoutId)).rejects.toMatchObject({ code: 'UNKNOWN' })
 })
 
-test('a watch goes on without a gap when its connection falls silent', async () => {
+test('a watch continues without a gap when its connection falls silent', async () => {
   await using world = await oneServer()
   const { clock, network, replica, lessor, until } = world
   const leases = new Leases(lessor, { holder: 'holder', clock })
   const lease = await until(leases.acquire('kept', { ttl: 3_000 }))
-  const told: string[] = []
+  const resources: string[] = []
   const stop = new AbortController()
   const watching = (async () => {
-    for await (const events of lessor.watch('seen', { signal: stop.signal })) for (const { resource } of events) told.push(resource!)
+    for await (const events of lessor.watch('seen', { signal: stop.signal })) for (const { resource } of events) resources.push(resource!)
   })()
   await clock.advance(100)
   for (let i = 0; i < 60; i++) {
@@ -135,14 +135,14 @@ test('a watch goes on without a gap when its connection falls silent', async () 
     for (let ms = 0; ms < 100; ms += 10) await clock.advance(10)
   }
   for (let ms = 0; ms < 3_000; ms += 10) await clock.advance(10)
-  expect(told).toEqual(Array.from({ length: 60 }, (_, i) => `seen/${i}`))
+  expect(resources).toEqual(Array.from({ length: 60 }, (_, i) => `seen/${i}`))
   expect(lease.held).toBe(true)
   stop.abort()
   await until(watching)
   await until(leases[Symbol.asyncDispose]())
 })
 
-test('a server that stood still for a moment keeps one connection for each client', async () => {
+test('after a short stall of the server the client has one connection', async () => {
   await using world = await oneServer()
   const { clock, network, lessor, until } = world
   const leases = new Leases(lessor, { holder: 'holder', clock })
@@ -164,7 +164,7 @@ test('a server that stood still for a moment keeps one connection for each clien
 const PROFILE = JSON.stringify({ store: 'x', durable: true, failover: false, push: true, shared: false, ages: true, notes: [] })
 const GREETING = `%3\r\n$8\r\nmessages\r\n:1\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
 
-test('what is asked while a connection takes no more bytes is sent as soon as it has drained', async () => {
+test('a request made while the connection is full is sent as soon as it has drained', async () => {
   const clock = new ManualClock()
   let backlog = 0
   let writes = 0
@@ -181,8 +181,8 @@ test('what is asked while a connection takes no more bytes is sent as soon as it
   }
   const dial = {
     name: 'one',
-    open: (told: ByteLinkEnd) => {
-      end = told
+    open: (linkEnd: ByteLinkEnd) => {
+      end = linkEnd
       return link
     },
   }
@@ -203,7 +203,7 @@ test('what is asked while a connection takes no more bytes is sent as soon as it
   await Promise.all([closing, asked])
 })
 
-test('a question behind more than 8 MiB of others is answered when the server reads again, without a further question', {
+test('a request behind more than 8 MiB of others is answered when the server reads again, without another request', {
   timeout: 60_000,
 }, async () => {
   await using here = await place()
@@ -219,5 +219,6 @@ test('a question behind more than 8 MiB of others is answered when the server re
   await new Promise(resolve => setImmediate(resolve))
   cable.heal()
   for (const outcome of await Promise.all(asked)) expect(outcome).toMatchObject({ kind: 'granted' })
-  expect((await read).value.leases).toBe(3_500)
+  // It was sent before the proposals were answered, so it may see only some of them.
+  expect((await read).value.leases).toBeLessThanOrEqual(3_500)
 })

@@ -1,6 +1,6 @@
 /**
- * The real client, the bytes of RESP and the real server over a network that delays, cuts, stalls and swallows, with a clock moved by hand.
- * What is checked: nobody believes in what another has, no operation has two effects, and nothing is told to have failed that was done.
+ * The real client and the real server over a network that delays, splits, drops and stalls, on a manual clock. Checks that two clients never hold
+ * one resource at the same time, that no operation is executed twice, and that a request which failed as UNAVAILABLE was not executed.
  */
 import { describe, expect, test } from 'vitest'
 import { pause } from '../../../src/clock.ts'
@@ -26,7 +26,7 @@ class World {
   readonly log: MemoryLog
   readonly network: Network
   readonly replicas: Replica[] = []
-  readonly #desks: GuardedLessor[] = []
+  readonly #guarded: GuardedLessor[] = []
   readonly #dice: ManualClock
 
   constructor(seed: number) {
@@ -45,11 +45,11 @@ class World {
     const log = { debug() {}, info() {}, warn() {}, error() {} }
     for (const name of SERVERS) {
       const lessor = await Replica.open(new MemoryStore({ log: this.log, clock }), { clock })
-      const desk = await GuardedLessor.open({ lessor, clock })
+      const guarded = await GuardedLessor.open({ lessor, clock })
       this.replicas.push(lessor)
-      this.#desks.push(desk)
+      this.#guarded.push(guarded)
       const context = {
-        desk,
+        guarded: guarded,
         clock,
         limits: DEFAULT_LIMITS,
         log,
@@ -57,11 +57,11 @@ class World {
         closing: new AbortController().signal,
         connections: () => 0,
       }
-      this.network.doors.set(name, new RespListener(context))
+      this.network.listeners.set(name, new RespListener(context))
     }
   }
 
-  /** Moves on until `promise` has settled. */
+  /** Advances the clock until `promise` has settled. */
   async until<T>(promise: Promise<T>): Promise<T> {
     let settled = false
     const done = () => {
@@ -76,8 +76,8 @@ class World {
     return this.until(RemoteLessor.open({ dials: SERVERS.map(name => this.network.dial(name)), clock: this.clock, timeout: 5_000 }))
   }
 
-  /** Something goes wrong, or gets better. */
-  harm(): void {
+  /** Injects a random fault. */
+  injectFault(): void {
     const { network, clock } = this
     const cables = [...network.cables]
     const cable = cables[Math.floor(this.random() * cables.length)]
@@ -99,7 +99,7 @@ class World {
   }
 
   async stop(): Promise<void> {
-    for (const desk of this.#desks) await desk[Symbol.asyncDispose]()
+    for (const guarded of this.#guarded) await guarded[Symbol.asyncDispose]()
     for (const replica of this.replicas) await replica[Symbol.asyncDispose]()
   }
 }
@@ -111,17 +111,17 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
   let going = true
   let grants = 0
   let unknown = 0
-  const believed = new Map<string, Set<Lease>>(RESOURCES.map(name => [name, new Set()]))
-  const look = () => {
-    for (const [name, leases] of believed) {
+  const held = new Map<string, Set<Lease>>(RESOURCES.map(name => [name, new Set()]))
+  const checkExclusion = () => {
+    for (const [name, leases] of held) {
       const holders = [...leases].filter(lease => !lease.signal.aborted && lease.remaining() > 0)
       if (holders.length > 1)
-        throw new Error(`seed ${seed}: ${holders.length} believe in ${name}: tokens ${holders.map(({ token }) => token).join(', ')}`)
+        throw new Error(`seed ${seed}: ${holders.length} clients hold ${name}: tokens ${holders.map(({ token }) => token).join(', ')}`)
     }
   }
   const lessors: RemoteLessor[] = []
   const all: Leases[] = []
-  const told = new Map<string, Outcome | LeaseError>()
+  const answers = new Map<string, Outcome | LeaseError>()
   const workers: Promise<void>[] = []
   const tokens = new Map<string, number>(RESOURCES.map(name => [name, 0]))
   for (let c = 0; c < CLIENTS; c++) {
@@ -136,21 +136,21 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
           try {
             const lease = await leases.acquire(name, { ttl: 1_500, wait: 1_000 })
             grants++
-            believed.get(name)!.add(lease)
-            look()
+            held.get(name)!.add(lease)
+            checkExclusion()
             expect(lease.token, `seed ${seed}: tokens of ${name} only grow`).toBeGreaterThan(tokens.get(name)!)
             tokens.set(name, lease.token)
             await pause(clock, 100 + world.random() * 2_000, lease.signal).catch(() => {})
-            look()
+            checkExclusion()
             await lease.release().catch(() => {})
-            believed.get(name)!.delete(lease)
+            held.get(name)!.delete(lease)
           } catch (error) {
             if (!(error instanceof LeaseError)) throw error
           }
           await pause(clock, 20 + world.random() * 100)
         }
       })(),
-      // Operations that are asked once by their user and as often as it takes by the lessor.
+      // Requests with an operation id, which the client repeats.
       (async () => {
         for (let seq = 1; going; seq++) {
           const name = `once/${c}/${seq}`
@@ -160,20 +160,20 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
               { kind: 'acquire', holder: `ops-${c}`, ttl: 3_600_000, wants: [{ resource: name }] },
               { op },
             )
-            told.set(name, outcome)
+            answers.set(name, outcome)
           } catch (error) {
             if (!(error instanceof LeaseError)) throw error
-            told.set(name, error)
+            answers.set(name, error)
             if (error.code === 'UNKNOWN') unknown++
           }
           await pause(clock, 10 + world.random() * 60)
         }
       })(),
-      // And some that cannot be asked again.
+      // Requests without one, which it must not repeat.
       (async () => {
         for (let n = 1; going; n++) {
           const name = `plain/${c}/${n}`
-          told.set(
+          answers.set(
             name,
             await lessor.propose({ kind: 'acquire', holder: `plain-${c}`, ttl: 3_600_000, wants: [{ resource: name }] }).catch(error => {
               if (!(error instanceof LeaseError)) throw error
@@ -185,7 +185,7 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
       })(),
     )
   }
-  // One who watches it all, through the same weather.
+  // A watch through the same network.
   const seen: number[] = []
   const stop = new AbortController()
   const { revision } = await world.until(lessors[0]!.read({ kind: 'summary' }))
@@ -195,28 +195,28 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
   })()
   for (let step = 0; step < 400; step++) {
     await clock.advance(10 + world.random() * 50)
-    look()
-    if (world.random() < 0.15) world.harm()
+    checkExclusion()
+    if (world.random() < 0.15) world.injectFault()
   }
   world.heal()
   going = false
   await world.until(Promise.all(workers))
   await clock.advance(500)
   const { value, revision: last } = await world.replicas[0]!.read({ kind: 'leases' }, { consistent: true })
-  const there = new Map<string, number[]>()
-  for (const { grants: held } of value) for (const { resource, token } of held) there.set(resource, [...(there.get(resource) ?? []), token])
-  for (const [name, answer] of told) {
-    const found = there.get(name) ?? []
+  const granted = new Map<string, number[]>()
+  for (const { grants } of value) for (const { resource, token } of grants) granted.set(resource, [...(granted.get(resource) ?? []), token])
+  for (const [name, answer] of answers) {
+    const found = granted.get(name) ?? []
     const what = answer instanceof LeaseError ? answer.code : answer.kind === 'refused' ? answer.code : answer.kind
     if (answer instanceof LeaseError) {
       expect(['UNKNOWN', 'UNAVAILABLE'], `seed ${seed}: ${name}: ${answer.message}`).toContain(answer.code)
-      if (answer.code === 'UNAVAILABLE') expect(found, `seed ${seed}: ${name} was told UNAVAILABLE`).toEqual([])
+      if (answer.code === 'UNAVAILABLE') expect(found, `seed ${seed}: ${name} failed as UNAVAILABLE`).toEqual([])
     } else {
       expect(what, `seed ${seed}: ${name}`).toBe('granted')
       expect(found, `seed ${seed}: ${name}`).toEqual('tokens' in answer ? answer.tokens : [])
     }
   }
-  for (const [name, held] of there) expect(held, `seed ${seed}: ${name} was granted twice`).toHaveLength(1)
+  for (const [name, tokens] of granted) expect(tokens, `seed ${seed}: ${name} was granted twice`).toHaveLength(1)
   for (let i = 0; i < 200 && Math.abs(seen.at(-1) ?? 0) < last; i++) await clock.advance(50)
   expect(Math.abs(seen.at(-1)!)).toBe(last)
   for (const [i, at] of seen.entries())
@@ -233,13 +233,13 @@ describe('clients and servers over a bad network', () => {
   for (const seed of (process.env.LEASEHOLD_SEEDS ?? '1,2,3').split(',').map(Number))
     test(`seed ${seed}`, { timeout: 60_000 }, async () => {
       const { grants, connections } = await run(seed)
-      // It must have been a life worth looking at.
+      // The run must have had grants and broken connections.
       expect(grants).toBeGreaterThan(20)
       expect(connections).toBeGreaterThan(CLIENTS + 5)
     })
 })
 
-test('the first lease of a client that was idle is kept, too, when its server stands still', async () => {
+test('the first lease of an idle client survives a stall of its server', async () => {
   for (const idle of [700, 1_500, 2_500, 4_000]) {
     const world = new World(1)
     const { clock, network } = world

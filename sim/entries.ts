@@ -1,0 +1,52 @@
+/** Checks S7 and S18 for entries: no holder takes the entry of another, and an entry ends only with its own lease. */
+import type { Command } from '../src/kernel/command.ts'
+import type { Event } from '../src/kernel/event.ts'
+import { findLease } from '../src/kernel/state/leases.ts'
+import type { LogView } from './log-view.ts'
+import type { World } from './world.ts'
+
+export class EntryChecker {
+  readonly #world: World
+  readonly #log: LogView
+  /** The holder of each entry. */
+  readonly #holders = new Map<string, { readonly name: string; readonly incarnation: number }>()
+
+  constructor(world: World, log: LogView) {
+    this.#world = world
+    this.#log = log
+  }
+
+  follow(events: readonly Event[]): void {
+    for (const { type, key, lease } of events) {
+      if (key === undefined) continue
+      const holder = findLease(this.#log.state, lease)?.holder
+      if (type === 'put' && holder !== undefined) this.#holders.set(key, { name: holder.name, incarnation: holder.incarnation })
+      if (type === 'deleted') this.#holders.delete(key)
+    }
+  }
+
+  /** The log lost records: the rest is replayed. */
+  lose(): void {
+    this.#holders.clear()
+  }
+
+  judgePut({ key, lease }: Event): void {
+    const known = this.#holders.get(key!)
+    const holder = findLease(this.#log.state, lease)?.holder
+    if (known === undefined || holder === undefined) return
+    if (known.name !== holder.name) this.#world.violate('S7', `${holder.name} took the entry ${key} from ${known.name}`)
+    else if (known.incarnation > holder.incarnation)
+      this.#world.violate('S18', `incarnation ${holder.incarnation} of ${holder.name} wrote ${key} over incarnation ${known.incarnation}`)
+  }
+
+  /** An entry ends with its lease, or when it is deleted with the right lease named. */
+  judgeDeleted({ key, lease }: Event, command: Command): void {
+    if (command.kind === 'delete') {
+      if (command.lease !== undefined && command.lease !== lease)
+        this.#world.violate(
+          'S18',
+          `the entry ${key} of lease ${lease} was deleted for lease ${command.lease}, from which it was taken over`,
+        )
+    } else if (!this.#log.ended.has(lease)) this.#world.violate('S18', `the entry ${key} of lease ${lease} ended with another lease`)
+  }
+}

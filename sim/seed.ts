@@ -1,0 +1,24 @@
+/** What one seed is run with, and what came of it. */
+import type { ProfileName } from './profiles.ts'
+
+export interface SeedResult {
+  readonly seed: number
+  readonly profile: ProfileName
+  readonly commands: number
+  readonly faults: number
+  readonly events: number
+  readonly simulatedMs: number
+  readonly digest: number
+  readonly violation?: { readonly invariant: string; readonly message: string }
+  /** The time was over before the required commands and faults: no invariant was violated, but too little was tried. */
+  readonly short?: true
+}
+
+export interface SeedOptions {
+  readonly profile?: ProfileName | undefined
+  readonly trace?: ((line: string) => void) | undefined
+  readonly commands?: number
+  readonly faults?: number
+  /** The virtual time for them, in seconds. */
+  readonly within?: number
+}

@@ -1,0 +1,19 @@
+/** URLs of stores and servers: their scheme, the default URL, and how messages show them. */
+import { homedir } from 'node:os'
+import { isAbsolute, join } from 'node:path'
+
+export function schemeOf(url: string): string | undefined {
+  return /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
+}
+
+/** `file:` with a path in the user's state folder, so that programs of one user share leases without any setting. */
+export function defaultUrl(env: Readonly<Record<string, string | undefined>> = process.env): string {
+  const { XDG_STATE_HOME: state } = env
+  // The XDG specification says to ignore a relative path.
+  return `file:${join(state !== undefined && isAbsolute(state) ? state : join(homedir(), '.local', 'state'), 'leasehold', 'leasehold.db')}`
+}
+
+/** The URL without its user and password, for messages and logs. */
+export function redactedUrl(url: string): string {
+  return url.replace(/^([a-z][a-z0-9+.-]*:\/\/).*@/is, '$1').replace(/([?&](?:password|passwd|pwd)=)[^&]*/gi, '$1…')
+}

@@ -1,0 +1,256 @@
+/** The options of `acquire`, `tryAcquire`, `request` and `grant`, and the checks that refuse a wrong one. */
+import { type Duration, milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import { Lease, type RenewalStrategy } from '../lease.ts'
+import { checkOptionNames, kindOf, noOption } from '../options.ts'
+
+/** As in Web Locks. Any number of holders may share a resource; an exclusive holder has it alone. */
+export type Mode = 'exclusive' | 'shared'
+
+/** A lease, its number, or an object that has one: a session, a term of an election, a registration. */
+export type Parent = Lease | number | { readonly lease: Lease | number }
+
+/** The place of a waiter in its queue. */
+export interface QueuePlace {
+  readonly lease: number
+  /** 0 is next. */
+  readonly position: number
+}
+
+/**
+ * Options of `acquire` and `request`. Names follow Web Locks where it has one: `mode`, `ifAvailable`, `steal`, `signal`.
+ *
+ * @example
+ * await leases.acquire('jobs/nightly', { ttl: '30s', wait: '5m', signal })
+ */
+export interface AcquireOptions {
+  /**
+   * How long the lease lasts without a renewal. It is renewed until it is released, so this is the time others wait after a crash.
+   * @default '30s', or `ttl` of `connect`
+   */
+  readonly ttl?: Duration
+  /**
+   * How long to wait for the grant, then reject with `TIMEOUT`. Greater than 0: use `ifAvailable` or `tryAcquire` to not wait at all.
+   * @default until granted
+   */
+  readonly wait?: Duration
+  /**
+   * Do not wait: `acquire` rejects with `HELD`, `request` calls back with null. `tryAcquire` is the same with undefined.
+   * @default false
+   */
+  readonly ifAvailable?: boolean
+  /**
+   * Ends the wait, and rejects with the signal's reason; a grant that arrives meanwhile is released. It does nothing once the lease is in
+   * hand: `lease.signal` is for the work.
+   */
+  readonly signal?: AbortSignal
+  /** @default 'exclusive' */
+  readonly mode?: Mode
+  /**
+   * How many units to take of each resource, or by name. A resource has 1 unit unless a policy gives it more.
+   * @default 1
+   */
+  readonly units?: number | Readonly<Record<string, number>>
+  /**
+   * Higher is served first, -1000 to 1000; equal ones in the order of arrival.
+   * @default 0
+   */
+  readonly priority?: number
+  /**
+   * When to renew. `'half'`: at half of the term. `'continuous'`: eight times per term. `'on-activity'`: after `lease.touch()`.
+   * `'manual'`: by `lease.renew()` alone. `'never'`: not at all.
+   * @default 'half'
+   */
+  readonly renew?: RenewalStrategy
+  /**
+   * Ends the present holders first and waits until they have stopped. `'force'` does not wait for that: two holders may act at once.
+   * @default false
+   */
+  readonly steal?: boolean | 'force'
+  /** The lease ends with this one, in the same revision. */
+  readonly parent?: Parent
+  /** Texts for people and tools, shown with the lease. */
+  readonly labels?: Readonly<Record<string, string>>
+  /** Keys and values that exist while the lease does. */
+  readonly entries?: Readonly<Record<string, string>>
+  /**
+   * This process releases the lease after this time, whatever its work is doing. Like a job timeout.
+   * @default no limit
+   */
+  readonly maxHold?: Duration
+  /**
+   * Called once when the lease is lost. Its units stay frozen until the returned promise has settled, or its last term has run: for work that
+   * needs a moment to stop. Left out: the work counts as stopped when `lease.signal` fires, and the lessor is informed at once.
+   */
+  readonly onLost?: (reason: LeaseError) => void | PromiseLike<void>
+  /** Called with the place in the queue whenever it changes. */
+  readonly onWait?: (place: QueuePlace) => void
+  /** Options that few programs need. */
+  readonly advanced?: AdvancedAcquireOptions
+}
+
+export interface AdvancedAcquireOptions {
+  /** Take any this many of the resources instead of all. `lease.resources` says which. */
+  readonly any?: number
+  /**
+   * How long the lease stays suspect after its ttl: granted to no other holder, and restored by a renewal.
+   * @default 0, or what a policy says
+   */
+  readonly grace?: Duration
+  /** The lessor ends the lease this long after the grant, renewed or not. */
+  readonly maxLife?: Duration
+  /** Renew only while `lease.progress()` is called at least this often: a process can be alive and its work stuck. */
+  readonly maxStall?: Duration
+  /**
+   * Ask the present holders to release (`lease.recalled` fires there).
+   * @default false
+   */
+  readonly recall?: boolean
+  /**
+   * Leases that are kept during the wait, for finding deadlocks.
+   * @default the leases of the `request` callbacks that this call runs in
+   */
+  readonly holding?: readonly Lease[]
+  /** Called with the number of the waiting lease once it has queued; again if its place was lost and it queued anew. */
+  readonly onQueued?: (lease: number) => void
+  /** Called whenever the lessor could not be reached and an endless wait goes on. */
+  readonly onAway?: (error: LeaseError) => void
+  /** What the store must promise. Otherwise `UNSUPPORTED`. */
+  readonly require?: readonly ('durable' | 'failover')[]
+}
+
+/** Options of `tryAcquire`. */
+export type TryAcquireOptions = Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'onWait'>
+
+/** Options of `grant`: a lease without resources has nothing to wait for. */
+export type GrantOptions = Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'mode' | 'units' | 'priority' | 'steal' | 'onWait'>
+
+/** Options of `adopt`. */
+export type AdoptOptions = Pick<AcquireOptions, 'renew' | 'maxHold'> & {
+  readonly advanced?: Pick<AdvancedAcquireOptions, 'maxStall'>
+}
+
+type OptionCheck = (value: unknown) => boolean
+type OptionChecks<T> = Readonly<Record<keyof T, readonly [OptionCheck, string?]>>
+
+const anything: OptionCheck = () => true
+const isObject: OptionCheck = value => typeof value === 'object' && value !== null
+const isFunction: OptionCheck = value => typeof value === 'function'
+const isBoolean: OptionCheck = value => typeof value === 'boolean'
+const isSignal: OptionCheck = value => isObject(value) && isFunction((value as AbortSignal).throwIfAborted)
+
+/** What each option may be. Options marked `anything` are checked where they are used. */
+const OPTIONS: OptionChecks<AcquireOptions> = {
+  ttl: [anything],
+  wait: [anything],
+  ifAvailable: [isBoolean, 'true or false'],
+  signal: [isSignal, 'an AbortSignal'],
+  mode: [value => value === 'exclusive' || value === 'shared', 'exclusive or shared'],
+  units: [value => typeof value === 'number' || isObject(value), 'a number, or numbers by name'],
+  priority: [anything],
+  renew: [anything],
+  steal: [value => isBoolean(value) || value === 'force', 'true, false or force'],
+  parent: [value => parentOf(value) !== undefined, 'a lease, its number, or an object that has one: a session, a term, a registration'],
+  labels: [isObject, 'texts by name'],
+  entries: [isObject, 'texts by key'],
+  maxHold: [anything],
+  onLost: [isFunction, 'a function'],
+  onWait: [isFunction, 'a function'],
+  advanced: [isObject, 'an object'],
+}
+
+const ADVANCED: OptionChecks<AdvancedAcquireOptions> = {
+  any: [anything],
+  grace: [anything],
+  maxLife: [anything],
+  maxStall: [anything],
+  recall: [isBoolean, 'true or false'],
+  holding: [value => Array.isArray(value) && value.every(held => held instanceof Lease), 'an array of leases'],
+  onQueued: [isFunction, 'a function'],
+  onAway: [isFunction, 'a function'],
+  require: [value => Array.isArray(value), "an array of 'durable' and 'failover'"],
+}
+
+/** Throws `INVALID` for an option that does not exist or has a wrong value. `call` names the method; `without`, options it does not take. */
+export function checkOptions(options: unknown, call = 'acquire', without: readonly string[] = []): void {
+  if (!isObject(options)) {
+    const hint = typeof options === 'function' ? ': write request(names, options, callback) to run a callback under a lease' : ''
+    throw new LeaseError('INVALID', `options must be an object, not ${kindOf(options)}${hint}`)
+  }
+  checkEach(options as Record<string, unknown>, OPTIONS, call, without)
+  const { advanced } = options as AcquireOptions
+  if (advanced !== undefined) checkEach(advanced as Record<string, unknown>, ADVANCED, `${call} under advanced`, without)
+}
+
+function checkEach(
+  options: Readonly<Record<string, unknown>>,
+  checks: Readonly<Record<string, readonly [OptionCheck, string?]>>,
+  call: string,
+  without: readonly string[],
+): void {
+  for (const name in options) {
+    const value = options[name]
+    const [check, must] = Object.hasOwn(checks, name) && !without.includes(name) ? checks[name]! : []
+    if (check === undefined) {
+      if (checks === OPTIONS && Object.hasOwn(ADVANCED, name) && !without.includes(name))
+        throw new LeaseError('INVALID', `the option ${name} of ${call} is under advanced: write { advanced: { ${name}: … } }`, {
+          facts: { option: name },
+        })
+      throw noOption(
+        call,
+        name,
+        Object.keys(checks).filter(option => !without.includes(option)),
+      )
+    }
+    if (value !== undefined && !check(value))
+      throw new LeaseError('INVALID', `${name} must be ${must}, not ${kindOf(value)}`, { facts: { option: name } })
+  }
+}
+
+export function checkAdoptOptions(options: AdoptOptions): void {
+  checkOptionNames('adopt', options, ['renew', 'maxHold', 'advanced'])
+  if (options.advanced !== undefined) checkOptionNames('adopt under advanced', options.advanced, ['maxStall'])
+}
+
+/** Throws `INVALID` unless `signal` is one: a call that waits must be stoppable. */
+export function checkSignal(signal: unknown, what: string): void {
+  if (!isSignal(signal)) throw new LeaseError('INVALID', `${what} needs an AbortSignal to end it: pass { signal }, not ${kindOf(signal)}`)
+}
+
+export function checkNames(names: unknown): readonly string[] {
+  if (typeof names === 'string') return [names]
+  if (!Array.isArray(names) || !names.every(name => typeof name === 'string'))
+    throw new LeaseError('INVALID', `a resource is a text such as 'jobs/nightly', or an array of them, not ${kindOf(names)}`)
+  if (names.length === 0) throw new LeaseError('INVALID', 'no resource is named. For a lease without resources use grant()')
+  return names
+}
+
+export function parentOf(parent: unknown): Lease | number | undefined {
+  if (parent instanceof Lease) return parent
+  if (typeof parent === 'number') return Number.isSafeInteger(parent) && parent > 0 ? parent : undefined
+  return isObject(parent) && 'lease' in (parent as object) ? parentOf((parent as { readonly lease: unknown }).lease) : undefined
+}
+
+/** How long to wait at most, in ms: 0 with `ifAvailable`, infinity without `wait`. `call` names the method in errors. */
+export function waitOf({ wait, ifAvailable = false }: Pick<AcquireOptions, 'wait' | 'ifAvailable'>, call: string): number {
+  if (wait === undefined) return ifAvailable ? 0 : Number.POSITIVE_INFINITY
+  if (ifAvailable) throw new LeaseError('INVALID', `${call} with ifAvailable does not wait: leave out wait`, { facts: { option: 'wait' } })
+  if (wait === Number.POSITIVE_INFINITY) return wait
+  const ms = typeof wait === 'boolean' ? 0 : milliseconds(wait, 'wait')
+  if (ms > 0) return ms
+  throw new LeaseError(
+    'INVALID',
+    `wait must be a duration above 0, not ${String(wait)}. To not wait, use ifAvailable: true or a try method such as tryAcquire; to wait until granted, leave out wait`,
+    { facts: { option: 'wait' } },
+  )
+}
+
+/** Throws `INVALID` when a method that never waits gets `wait`. */
+export function checkNoWait(options: object, call: string): void {
+  if ((options as AcquireOptions).wait === undefined) return
+  throw new LeaseError('INVALID', `${call} does not wait: leave out wait, or use acquire`, { facts: { option: 'wait' } })
+}
+
+export function maxHoldOf({ maxHold }: Pick<AcquireOptions, 'maxHold'>): number {
+  return maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(maxHold, 'maxHold')
+}

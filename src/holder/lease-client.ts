@@ -1,0 +1,451 @@
+/**
+ * `LeaseClient`: acquires, renews, releases, reads and governs leases over a Lessor. Recipes are built on it, and `Leases` adds them.
+ *
+ * Promised: however a call ends, it leaves no lease behind that outlives a ttl, and an aborted call releases at once what turns out to have
+ * been granted. Not promised: that `acquire` settles before its `wait` or `signal` ends it, or that a release which could not be delivered
+ * frees anything before the ttl has run.
+ *
+ * Renewals keep a waiter queued, but do not confirm a grant that the waiter has not seen. A lease is held from the answer to a renewal that was
+ * sent after the news of the grant (rule 4 of the time law).
+ */
+import { hostname } from 'node:os'
+import { type Clock, systemClock } from '../clock.ts'
+import { type Duration, milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import type { Command, PolicyRules, Want } from '../kernel/command.ts'
+import type { Event } from '../kernel/event.ts'
+import { Lease } from '../lease.ts'
+import { holdersOf } from '../lessor/holders-of.ts'
+import type { GrantView, Lessor, Query, ReadOptions, View, WaiterView, WatchOptions } from '../lessor.ts'
+import { checkExcess, checkOptionNames } from '../options.ts'
+import {
+  type AcquireOptions,
+  type AdoptOptions,
+  checkAdoptOptions,
+  checkNames,
+  checkNoWait,
+  checkOptions,
+  checkSignal,
+  type GrantOptions,
+  maxHoldOf,
+  type TryAcquireOptions,
+  waitOf,
+} from './acquire-options.ts'
+import { Acquirer, timedOut } from './acquirer.ts'
+import type { HeldLease } from './held-lease.ts'
+import { HeldLeases } from './held-leases.ts'
+import { Identity } from './identity.ts'
+import { keepProcessAlive } from './keep-process-alive.ts'
+import type { Loss, PastLease } from './loss-log.ts'
+import { isPromise, Nesting } from './nesting.ts'
+import { Operations } from './operations.ts'
+import { adoptLease } from './transfer.ts'
+import { marginOf } from './validity.ts'
+import type { WorkerHeartbeat } from './worker-heartbeat.ts'
+
+/** Options of `connect` that concern the holder. */
+export interface LeasesOptions {
+  /**
+   * The name of this process, for people.
+   * @default `host:pid`
+   */
+  readonly holder?: string
+  /** @default the clock of the machine */
+  readonly clock?: Clock
+  /**
+   * ρ: by how much the rate of any clock may be off.
+   * @default 0.005, which is 0.5 %
+   */
+  readonly clockError?: number
+  /**
+   * The ttl of leases that do not name one.
+   * @default '30s'
+   */
+  readonly ttl?: Duration
+  /**
+   * `'worker'`: a second thread renews while the event loop is blocked, for at most `maxStall`. It opens the same URL again, so `memory:` cannot
+   * have it.
+   * @default 'loop'
+   */
+  readonly heartbeat?: 'loop' | 'worker'
+  /**
+   * With `heartbeat: 'worker'`: how long the loop may be blocked before its leases are no longer renewed.
+   * @default '10s'
+   */
+  readonly maxStall?: Duration
+}
+
+/** `apiKey` is an option of `connect`. */
+export const LEASES_OPTIONS = ['holder', 'clock', 'clockError', 'ttl', 'heartbeat', 'maxStall', 'apiKey'] as const
+/** Options of `acquire` without a meaning for a lease without resources. */
+const NOT_FOR_GRANT = ['wait', 'ifAvailable', 'mode', 'units', 'any', 'priority', 'steal', 'recall', 'onWait'] as const
+const REQUEST = 'request(names, options, callback), request(names, callback, options) or request(names, callback)'
+
+/** After a `TIMEOUT`, the present holders are looked up for at most this long. */
+const HOLDERS_TIMEOUT = 250
+/** `close` waits this long for answers that only say whether a lease must be released. */
+const CLOSE_TIMEOUT = 1_000
+
+/** Resource names: one, or several that are acquired together. */
+export type Names = string | readonly string[]
+
+/** What `query` returns: grants and waiters, named as in Web Locks. */
+export interface LeasesSnapshot {
+  readonly revision: number
+  readonly held: readonly GrantView[]
+  readonly pending: readonly (WaiterView & { readonly resource: string })[]
+}
+
+/** Which leases `revoke` ends: one, all of a holder, or all under a prefix. */
+export type RevokeTarget = { readonly lease: number } | { readonly holder: string } | { readonly prefix: string }
+
+export interface RevokeOptions {
+  /**
+   * Grant the resources to others at once, although the revoked holders may still act.
+   * @default false
+   */
+  readonly force?: boolean
+  /**
+   * Who revokes, for the history.
+   * @default the holder
+   */
+  readonly by?: string
+}
+
+export class LeaseClient implements AsyncDisposable {
+  /** The name of this process. */
+  readonly holder: string
+  readonly clock: Clock
+  /** The replica or server connection underneath. */
+  readonly lessor: Lessor
+  /** @internal For recipes that propose commands of their own. */
+  protected readonly operations: Operations
+  readonly #identity: Identity
+  readonly #heldLeases: HeldLeases
+  readonly #acquirer: Acquirer
+  readonly #nesting = new Nesting()
+  readonly #workerHeartbeat: WorkerHeartbeat | undefined
+  #closed: Promise<void> | undefined
+
+  constructor(lessor: Lessor, options: LeasesOptions = {}, workerHeartbeat?: WorkerHeartbeat) {
+    checkOptionNames('Leases', options, LEASES_OPTIONS)
+    if (options.heartbeat === 'worker' && workerHeartbeat === undefined)
+      throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' opens the URL a second time: use connect(url, …)")
+    const { holder = `${hostname()}:${process.pid}`, clock = systemClock, ttl = 30_000 } = options
+    this.lessor = lessor
+    this.holder = holder
+    this.clock = clock
+    this.#workerHeartbeat = workerHeartbeat
+    const identity = new Identity(holder)
+    const operations = new Operations(lessor, clock)
+    this.#identity = identity
+    this.operations = operations
+    const heldLeases = new HeldLeases(operations, identity, marginOf(options), workerHeartbeat)
+    this.#heldLeases = heldLeases
+    this.#acquirer = new Acquirer({ heldLeases, operations, identity, nesting: this.#nesting, ttl: milliseconds(ttl, 'ttl') })
+  }
+
+  /** Counters, for metrics and tests. */
+  get stats(): { readonly messages: number; readonly renewals: number; readonly leases: number } {
+    return { ...this.#heldLeases.heartbeat.stats, leases: this.#heldLeases.size }
+  }
+
+  // Acquiring
+
+  /**
+   * Runs `work` under a lease and releases it afterwards, whatever happens. Like `navigator.locks.request` of Web Locks and `using` of Redlock:
+   * the lease is renewed while `work` runs, and `lease.signal` fires if it is lost. With `ifAvailable`, `work` gets null when it is held.
+   *
+   * Rejects with `LOST` if the lease was lost and `work` could not know: it never looked at `signal`, `held` or `assertHeld`, or it blocked the
+   * event loop until the deadline was over. `result` of that error is what `work` returned. What `work` throws comes first.
+   *
+   * @example
+   * await leases.request('jobs/nightly', { ttl: '30s', wait: '5m' }, async lease => {
+   *   await db.write(rows, { fence: lease.token, signal: lease.signal })
+   * })
+   */
+  request<T>(names: Names, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  request<T>(
+    names: Names,
+    options: AcquireOptions & { readonly ifAvailable: true },
+    work: (lease: Lease | null) => T | PromiseLike<T>,
+  ): Promise<T>
+  request<T>(
+    names: Names,
+    options: AcquireOptions & { readonly ifAvailable?: false },
+    work: (lease: Lease) => T | PromiseLike<T>,
+  ): Promise<T>
+  request<T>(names: Names, options: AcquireOptions, work: (lease: Lease | null) => T | PromiseLike<T>): Promise<T>
+  /** The options may come last as well. */
+  request<T>(
+    names: Names,
+    work: (lease: Lease | null) => T | PromiseLike<T>,
+    options: AcquireOptions & { readonly ifAvailable: true },
+  ): Promise<T>
+  request<T>(
+    names: Names,
+    work: (lease: Lease) => T | PromiseLike<T>,
+    options: AcquireOptions & { readonly ifAvailable?: false },
+  ): Promise<T>
+  request<T>(names: Names, work: (lease: Lease | null) => T | PromiseLike<T>, options: AcquireOptions): Promise<T>
+  async request<T>(names: Names, second: unknown, third?: unknown, ...excess: readonly unknown[]): Promise<T> {
+    checkExcess(REQUEST, excess)
+    const [given, callback] = typeof second === 'function' ? [third, second] : [second, third]
+    if (typeof callback !== 'function' || typeof given === 'function')
+      throw new LeaseError('INVALID', `request takes one callback: write ${REQUEST}`)
+    const options = (given ?? (given === null ? null : {})) as AcquireOptions
+    const work = callback as (lease: Lease | null) => T | PromiseLike<T>
+    checkOptions(options, 'request')
+    const limit = waitOf(options, 'request')
+    const held = await (options.ifAvailable === true ? this.#tryObtain(names, options) : this.#obtain(names, options, limit))
+    if (held === undefined) return work(null)
+    const lease = new Lease(held)
+    try {
+      const running = this.#nesting.run(held, work, lease)
+      const result = isPromise(running) ? await running : running
+      const loss = this.#heldLeases.unreportedLoss(held)
+      if (loss !== undefined)
+        throw new LeaseError(
+          'LOST',
+          `${loss.message}. The work under it ended without knowing that: it may have run at the same time as that of the next holder`,
+          { cause: loss, facts: loss.facts, result },
+        )
+      return result
+    } finally {
+      try {
+        await this.#heldLeases.release(held)
+      } catch {
+        // It lapses by itself. The caller wants the outcome of its work.
+      }
+    }
+  }
+
+  /**
+   * Acquires all of the resources or none. Waits until granted, unless `wait`, `ifAvailable` or `signal` end the wait. Release the lease, or
+   * declare it with `await using`.
+   *
+   * @example
+   * await using lease = await leases.acquire(['account/1', 'account/2'], { ttl: '10s' })
+   */
+  acquire(names: Names, options?: AcquireOptions): Promise<Lease>
+  async acquire(names: Names, options: AcquireOptions = {}, ...excess: readonly unknown[]): Promise<Lease> {
+    checkExcess('acquire(names, options)', excess)
+    checkOptions(options)
+    const held = await this.#obtain(names, options, waitOf(options, 'acquire')).catch(error => this.#withRemaining(error))
+    return this.#heldLeases.handle(held)
+  }
+
+  /**
+   * Acquires without waiting: undefined if it is held, which is an answer and not a failure.
+   *
+   * @example
+   * const lease = await leases.tryAcquire('jobs/nightly')
+   * if (lease === undefined) return // another process is at it
+   */
+  tryAcquire(names: Names, options?: TryAcquireOptions): Promise<Lease | undefined>
+  async tryAcquire(names: Names, options: TryAcquireOptions = {}, ...excess: readonly unknown[]): Promise<Lease | undefined> {
+    checkExcess('tryAcquire(names, options)', excess)
+    checkOptions(options, 'tryAcquire')
+    checkNoWait(options, 'tryAcquire')
+    const held = await this.#tryObtain(names, options)
+    return held === undefined ? undefined : this.#heldLeases.handle(held)
+  }
+
+  /**
+   * A lease without resources: the parent of other leases, or the owner of entries.
+   *
+   * @example
+   * await using agent = await leases.grant({ ttl: '1m', entries: { 'agents/7': 'busy' } })
+   * await leases.acquire('task/1', { parent: agent })
+   */
+  async grant(options: GrantOptions = {}): Promise<Lease> {
+    checkOptions(options, 'grant', NOT_FOR_GRANT)
+    return this.#heldLeases.handle(await this.#send([], options, 0))
+  }
+
+  /**
+   * Adds resources to the choice of an `acquire` that waits with `advanced.any`. `lease` is the number that its `onQueued` got. It keeps its
+   * place, in the new queues too. Resolves with false if that lease is not waiting, or no longer.
+   */
+  async widen(lease: number, more: readonly Want[]): Promise<boolean> {
+    this.#mustBeOpen()
+    return this.#acquirer.widen(lease, more)
+  }
+
+  /** Takes over a lease that was transferred to this holder. It is renewed first, and returned when that is acknowledged. */
+  async adopt(lease: number, options: AdoptOptions = {}): Promise<Lease> {
+    checkAdoptOptions(options)
+    this.#mustBeOpen()
+    const held = await adoptLease(this.#heldLeases, this.operations, this.#identity, lease, options)
+    return this.#heldLeases.handle(this.#acquirer.handOut(held, maxHoldOf(options)))
+  }
+
+  async #tryObtain(names: Names, options: TryAcquireOptions): Promise<HeldLease | undefined> {
+    try {
+      return await this.#obtain(names, options, 0)
+    } catch (error) {
+      if (LeaseError.is(error, 'HELD')) return undefined
+      throw error
+    }
+  }
+
+  #obtain(names: Names, options: AcquireOptions, limit: number): Promise<HeldLease> {
+    return this.#send(checkNames(names), options, limit).catch(error => this.#withHolders(error))
+  }
+
+  #send(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
+    options.signal?.throwIfAborted()
+    this.#mustBeOpen()
+    return this.#acquirer.obtain(names, options, limit)
+  }
+
+  /** Adds the present holders to a `TIMEOUT`, where they can be seen. This is for people, and must not delay the answer much. */
+  async #withHolders(error: unknown): Promise<never> {
+    if (!LeaseError.is(error, 'TIMEOUT')) throw error
+    const { resources = [], waited = 0 } = error.facts
+    const holders = await this.operations.within(HOLDERS_TIMEOUT, holdersOf(this.lessor, resources)).catch(() => [])
+    throw holders.length === 0 ? error : timedOut(resources, waited, holders)
+  }
+
+  /** Adds how long the holder's lease has left to a `HELD`: the kernel does not know the time. */
+  async #withRemaining(error: unknown): Promise<never> {
+    if (!LeaseError.is(error, 'HELD') || error.facts.lease === undefined || error.facts.lease === 0) throw error
+    const answer = this.lessor.read({ kind: 'lease', lease: error.facts.lease })
+    const remaining = await this.operations.within(1_000, answer).then(
+      ({ value }) => value?.remaining,
+      () => undefined, // it is only for people
+    )
+    if (remaining === undefined) throw error
+    throw new LeaseError('HELD', error.message, { facts: { ...error.facts, remaining: Math.max(0, Math.round(remaining)) } })
+  }
+
+  #mustBeOpen(): void {
+    if (this.#closed !== undefined) throw new LeaseError('UNAVAILABLE', 'these leases are closed')
+    this.lessor.signal.throwIfAborted()
+  }
+
+  // Reading
+
+  /**
+   * The present grants and waiters under a prefix, named as in Web Locks.
+   *
+   * @example
+   * const { held, pending } = await leases.query('jobs')
+   */
+  async query(prefix = ''): Promise<LeasesSnapshot> {
+    const { revision, value } = await this.lessor.read({ kind: 'resources', prefix }, { consistent: true })
+    return {
+      revision,
+      held: value.flatMap(({ grants }) => grants),
+      pending: value.flatMap(({ resource, queue }) => queue.map(waiter => ({ ...waiter, resource }))),
+    }
+  }
+
+  /**
+   * The events under a prefix, one array per revision. A gap can only appear as one event `resync`: then read, and go on.
+   *
+   * @example
+   * for await (const events of leases.watch('jobs', { signal })) for (const { type, resource } of events) console.log(type, resource)
+   */
+  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
+    checkSignal(options?.signal, `a watch of ${prefix}`)
+    checkOptionNames('watch', options, ['after', 'types', 'signal'])
+    return keepProcessAlive(this.clock, this.lessor.watch(prefix, options))
+  }
+
+  /**
+   * Reads the state.
+   *
+   * @example
+   * const { value } = await leases.read({ kind: 'resource', resource: 'jobs/nightly' }, { consistent: true })
+   */
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    return this.lessor.read(query, options)
+  }
+
+  /** The last holders of a resource and how each lease ended; with the details of losses of this process. */
+  async history(resource: string): Promise<readonly PastLease[]> {
+    const { value } = await this.lessor.read({ kind: 'history', resource }, { consistent: true })
+    return this.#heldLeases.losses.addTo(value, resource)
+  }
+
+  /** What this process lost, newest last. Needs no lessor. */
+  get losses(): readonly Loss[] {
+    return this.#heldLeases.losses.all
+  }
+
+  // Governing
+
+  #change(command: Command): Promise<unknown> {
+    this.#mustBeOpen()
+    return this.operations.change(command)
+  }
+
+  /**
+   * Sets the policy of a prefix: the rules for all resources under it. Replaces the rules that were set there.
+   *
+   * @example
+   * await leases.setPolicy('gpu/a100', { capacity: 8, ttlMax: 60_000 })
+   */
+  async setPolicy(prefix: string, rules: PolicyRules): Promise<void> {
+    if (typeof rules !== 'object' || rules === null)
+      throw new LeaseError(
+        'INVALID',
+        'setPolicy takes rules: write setPolicy(prefix, { capacity: 2 }). To remove a policy, use deletePolicy',
+      )
+    await this.#change({ kind: 'policy', prefix, rules })
+  }
+
+  /** Removes the policy of a prefix. Rejects with `NOT_FOUND` if there is none. */
+  async deletePolicy(prefix: string): Promise<void> {
+    await this.#change({ kind: 'policy', prefix })
+  }
+
+  /**
+   * Ends leases of any holder. Their resources stay frozen until the holders have stopped, or their terms have run.
+   *
+   * @example
+   * await leases.revoke({ prefix: 'jobs' })
+   */
+  async revoke(target: RevokeTarget, options: RevokeOptions = {}): Promise<void> {
+    checkOptionNames('revoke', options, ['force', 'by'])
+    const { force, by = this.holder } = options
+    await this.#change({ kind: 'revoke', target, by, ...(force !== undefined && { force }) })
+  }
+
+  /** Asks the holders of a resource to release it: `lease.recalled` fires there. */
+  async recall(resource: string): Promise<void> {
+    await this.#change({ kind: 'recall', resource, by: this.holder })
+  }
+
+  // Closing
+
+  /** Releases all leases, cancels all waits, and closes the lessor. Further calls reject with `UNAVAILABLE`. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close()
+    return this.#closed
+  }
+
+  /** The same as `close`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  /** Closes what was built on this client. It runs while the lessor still answers. */
+  protected async closeRecipes(): Promise<void> {}
+
+  async #close(): Promise<void> {
+    const answered = this.#acquirer.stop(new LeaseError('UNAVAILABLE', 'these leases were closed during the wait'))
+    // A pending request may still be granted. A process that leaves before it knows leaves a lease behind.
+    const released = this.operations.within(
+      CLOSE_TIMEOUT,
+      answered.then(() => this.#heldLeases.releasesDone()),
+    )
+    await Promise.allSettled([released, ...[...this.#heldLeases].map(held => this.#heldLeases.release(held))])
+    await this.closeRecipes()
+    this.#heldLeases.events.stop()
+    this.#heldLeases.heartbeat.stop()
+    await this.#workerHeartbeat?.[Symbol.asyncDispose]()
+    await this.lessor[Symbol.asyncDispose]()
+  }
+}

@@ -1,0 +1,40 @@
+/** What a field of a command is, as types: field.ts has the fields themselves, layout.ts puts them into bytes. */
+import type { Reader, Writer } from './bytes.ts'
+
+/** Says what is wrong with a value, as the end of a sentence, or undefined. */
+export type Check = (value: unknown) => string | undefined
+
+/** What a value is to people and to other protocols; the last two have fields or items of their own. */
+export type Surface = 'count' | 'integer' | 'id' | 'duration' | 'name' | 'text' | 'flag' | 'choice' | 'record' | 'list' | 'other'
+
+export interface FieldType<T, S extends Surface = Surface> {
+  readonly surface: S
+  readonly check: Check
+  write(to: Writer, value: T): void
+  read(from: Reader): T
+  /** The value that a log has for a field left out, where there is one. */
+  readonly empty?: T | undefined
+  /** The names of a choice, the smallest and largest integer, the fields of a record, the items of a list and how many there may be. */
+  readonly choices?: readonly string[]
+  readonly range?: readonly [low: number, high: number]
+  readonly fields?: Fields
+  readonly items?: FieldType<unknown>
+  readonly max?: number
+}
+
+/**
+ * `needed`: it must be given. `optional`: left out, it means something that no value means, and its empty value is refused: a log has the
+ * empty value for what is left out, and replicas that read the log must not find another command than the proposer had. `defaulted`: left
+ * out, it means the empty value.
+ */
+export type Presence = 'needed' | 'optional' | 'defaulted'
+
+export interface Field<T, P extends Presence = Presence, S extends Surface = Surface> {
+  readonly type: FieldType<T, S>
+  readonly presence: P
+  readonly check: Check
+  /** A sentence for the OpenAPI document. */
+  readonly about: string
+}
+
+export type Fields = Readonly<Record<string, Field<unknown>>>

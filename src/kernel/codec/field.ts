@@ -1,0 +1,200 @@
+/**
+ * The types of fields that commands are made of. A type says how a value is checked, written to a log and read back, and what it is in
+ * JSON and RESP. src/kernel/command-table.ts gives every field of every command its type.
+ */
+import { fits } from '../name.ts'
+import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import type { Check, Field, Fields, FieldType, Surface } from './field-type.ts'
+import { inOrder } from './layout.ts'
+
+export function needed<T, S extends Surface>(type: FieldType<T, S>, about = ''): Field<T, 'needed', S> {
+  return { type, presence: 'needed', check: type.check, about }
+}
+
+export function defaulted<T, S extends Surface>(type: FieldType<T, S>, about = ''): Field<T, 'defaulted', S> {
+  return { type, presence: 'defaulted', check: type.check, about }
+}
+
+export function optional<T, S extends Surface>(type: FieldType<T, S>, about = ''): Field<T, 'optional', S> {
+  const { check, empty } = type
+  const refusal = empty === '' ? 'is empty: leave it out instead' : 'must be above 0: leave it out instead'
+  return {
+    type,
+    presence: 'optional',
+    check: empty === undefined ? check : value => (value === empty ? refusal : check(value)),
+    about,
+  }
+}
+
+/** Bytes of UTF-8. */
+const MAX_TEXT = 65_536
+const MAX_ITEMS = 100_000
+
+export function describe(value: unknown): string {
+  return typeof value === 'object' ? 'an object' : typeof value === 'string' ? `"${value.slice(0, 32)}"` : String(value)
+}
+
+const checkNumber: Check = value => {
+  if (Number.isSafeInteger(value) && (value as number) >= 0) return undefined
+  return `must be a whole number of at most 2^53 - 1, not ${describe(value)}`
+}
+
+function number<S extends Surface>(surface: S): FieldType<number, S> {
+  return { surface, check: checkNumber, write: (to, value) => to.uint(value), read: from => from.uint(), empty: 0 }
+}
+
+export const count = number('count')
+export const id = number('id')
+/** In ms. */
+export const duration = number('duration')
+
+/** The rules refuse what is outside the range; the form only needs a number that can be written. */
+export function integer(low: number, high: number): FieldType<number, 'integer'> {
+  return {
+    surface: 'integer',
+    range: [low, high],
+    check: value =>
+      Number.isSafeInteger(value) && Math.abs(value as number) < 2 ** 52 ? undefined : `must be a whole number, not ${describe(value)}`,
+    write: (to, value) => to.int(value),
+    read: from => from.int(),
+    empty: 0,
+  }
+}
+
+const checkText: Check = value => {
+  if (typeof value !== 'string') return `must be text, not ${describe(value)}`
+  return fits(value, MAX_TEXT) ? undefined : 'is too long, or not Unicode text'
+}
+
+function string<S extends Surface>(surface: S, max?: number): FieldType<string, S> {
+  return {
+    surface,
+    check: checkText,
+    write: (to, value) => to.text(value),
+    read: from => from.text(),
+    empty: '',
+    ...(max !== undefined && { max }),
+  }
+}
+
+/** Of a resource, holder, entry or key; the rules say which names are good ones. */
+export const name = string('name')
+export const text = string('text')
+/** A text that JSON may carry up to `max` characters of. */
+export function textOf(max: number): FieldType<string, 'text'> {
+  return string('text', max)
+}
+
+export const flag: FieldType<boolean, 'flag'> = {
+  surface: 'flag',
+  check: value => (typeof value === 'boolean' ? undefined : `must be true or false, not ${describe(value)}`),
+  write: (to, value) => to.bool(value),
+  read: from => from.bool(),
+  empty: false,
+}
+
+/** The place of a name in `names` is its number in the log: append only. */
+export function choice<const N extends string>(names: readonly N[]): FieldType<N, 'choice'> {
+  return {
+    surface: 'choice',
+    choices: names,
+    check: value =>
+      typeof value === 'string' && (names as readonly string[]).includes(value)
+        ? undefined
+        : `must be one of ${names.join(', ')}, not ${describe(value)}`,
+    write: (to, value) => to.byte(names.indexOf(value)),
+    read: from => oneOf(names, from.byte()),
+  }
+}
+
+export function oneOf<T>(list: readonly T[], i: number): T {
+  const item = list[i]
+  if (item === undefined) throw new FromTheFuture(`choice ${i} of ${list.length}`)
+  return item
+}
+
+/** More than `max` items are refused before they are looked at: what no rule could accept need not be written to a log first. */
+function checkItems(check: Check, max: number): Check {
+  return value => {
+    if (!Array.isArray(value)) return `must be a list, not ${describe(value)}`
+    if (value.length > max) return `has ${value.length} items, and at most ${max} are allowed`
+    for (const item of value) {
+      const wrong = check(item)
+      if (wrong !== undefined) return `has an item that ${wrong}`
+    }
+    return undefined
+  }
+}
+
+export function list<T>(items: FieldType<T>, max = MAX_ITEMS): FieldType<readonly T[], 'list'> {
+  return {
+    surface: 'list',
+    items,
+    max,
+    check: checkItems(items.check, max),
+    write: (to, values) => {
+      to.uint(values.length)
+      for (const value of values) items.write(to, value)
+    },
+    read: from => from.list(() => items.read(from)),
+    empty: [],
+  }
+}
+
+/** Numbers of leases. Those of one process lie close together: each is written as its distance from the one before. */
+export function ids(max = MAX_ITEMS): FieldType<readonly number[], 'list'> {
+  return { surface: 'list', items: id, max, check: checkItems(checkNumber, max), write: writeIds, read: readIds, empty: [] }
+}
+
+export function writeIds(to: Writer, numbers: readonly number[]): void {
+  to.uint(numbers.length)
+  let last = 0
+  for (const n of numbers) {
+    to.int(n - last)
+    last = n
+  }
+}
+
+export function readIds(from: Reader): number[] {
+  let last = 0
+  return from.list(() => {
+    last += from.int()
+    if (last < 0 || last > Number.MAX_SAFE_INTEGER) throw new Damaged('a number is out of range')
+    return last
+  })
+}
+
+/** An object of these fields and no others. Its bytes are those of the fields, one after the other. */
+export function record<T extends object>(fields: FieldsOf<T>): FieldType<T, 'record'> {
+  return { surface: 'record', fields: fields as Fields, check: checkFields(fields as Fields), ...inOrder<T>(undefined, fields as Fields) }
+}
+
+/** The fields that a table must have for an object type: the compiler refuses one that is missing, unknown or of another type. */
+export type FieldsOf<T> = {
+  readonly [K in keyof T]-?: Record<never, never> extends Pick<T, K>
+    ? Field<Exclude<T[K], undefined>, 'optional' | 'defaulted'>
+    : Field<T[K], 'needed'>
+}
+
+/** Refuses objects with fields that are not known: they are mistakes. `also` names fields that need no check. */
+export function checkFields(fields: Fields, also: readonly string[] = []): Check {
+  // Every command passes here. A lookup in an object without a prototype is quicker than in a Map and as safe.
+  const checks: Record<string, Check | undefined> = Object.create(null)
+  for (const field of also) checks[field] = () => undefined
+  for (const [field, { check }] of Object.entries(fields)) checks[field] = check
+  const must = Object.keys(fields).filter(field => fields[field]!.presence === 'needed')
+  return value => {
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return `must be an object, not ${describe(value)}`
+    const object = value as Record<string, unknown>
+    for (const field of must) if (object[field] === undefined) return `${field} is missing`
+    // Unlike Object.keys, this makes no list; inherited fields are refused like any other unknown field.
+    for (const field in object) {
+      const check = checks[field]
+      if (check === undefined) return `has a field ${field.slice(0, 64)}, which is not known; there are ${Object.keys(checks).join(', ')}`
+      const given = object[field]
+      const wrong = given === undefined ? undefined : check(given)
+      if (wrong !== undefined) return `${field} ${wrong}`
+    }
+    return undefined
+  }
+}

@@ -1,0 +1,54 @@
+/**
+ * The bytes of the three commands that every lease needs, written by hand. They are the bytes that follow from the command table, as a
+ * test makes sure; code that names the fields takes about two thirds of the time.
+ */
+import type { Acquire, Release, Renew } from '../command.ts'
+import { COMMAND_TABLE, want } from '../command-table.ts'
+import { readIds, writeIds } from './field.ts'
+import type { Layout, MaskedLayout } from './layout.ts'
+
+export const renewLayout: Layout<Renew> = {
+  write(to, { waiting = false, leases }) {
+    to.bool(waiting)
+    writeIds(to, leases)
+  },
+  read: from => (from.bool() ? { kind: 'renew', leases: readIds(from), waiting: true } : { kind: 'renew', leases: readIds(from) }),
+}
+
+export const releaseLayout: Layout<Release> = {
+  write(to, { lease, resource = '' }) {
+    to.uint(lease)
+    to.text(resource)
+  },
+  read(from) {
+    const lease = from.uint()
+    const resource = from.text()
+    return resource === '' ? { kind: 'release', lease } : { kind: 'release', lease, resource }
+  },
+}
+
+const { wait: WAIT, incarnation: INCARNATION, priority: PRIORITY, grace: GRACE } = COMMAND_TABLE.acquire.bits
+
+/** The general layout writes an acquisition with other options than these, and reads one with any option. */
+export function acquireLayout(general: MaskedLayout<Acquire>): Layout<Acquire> {
+  return {
+    write(to, command) {
+      const { any, entries, parent, labels, holding, maxLife, steal, recall } = command
+      if (any || entries || parent || labels || holding || maxLife || steal || recall) return general.write(to, command)
+      const { holder, ttl, wants, wait, incarnation, priority, grace } = command
+      to.uint((wait ? WAIT : 0) | (incarnation ? INCARNATION : 0) | (priority ? PRIORITY : 0) | (grace ? GRACE : 0))
+      to.text(holder)
+      to.uint(ttl)
+      to.uint(wants.length)
+      for (const item of wants) want.write(to, item)
+      if (incarnation) to.uint(incarnation)
+      if (priority) to.int(priority)
+      if (grace) to.uint(grace)
+    },
+    read(from) {
+      const mask = from.uint()
+      if (mask !== 0) return general.readAfter(mask, from)
+      return { kind: 'acquire', holder: from.text(), ttl: from.uint(), wants: from.list(() => want.read(from)) }
+    },
+  }
+}

@@ -1,0 +1,347 @@
+/**
+ * The fields of every command. Everything else that knows them follows from here: the check of a command's form (codec/form.ts), its bytes
+ * in a log (codec/encode.ts), JSON bodies and the OpenAPI document (src/wire/http/schema.ts) and the words of RESP (src/server/resp/).
+ * The compiler compares each row with the command's interface in command.ts.
+ *
+ * A new command is an interface in command.ts, a row here, a rule in rule/, and a route or a RESP command where it has one.
+ */
+import { FromTheFuture } from './codec/bytes.ts'
+import {
+  choice,
+  count,
+  defaulted,
+  duration,
+  type FieldsOf,
+  flag,
+  id,
+  ids,
+  integer,
+  list,
+  name,
+  needed,
+  oneOf,
+  optional,
+  record,
+  text,
+  textOf,
+} from './codec/field.ts'
+import type { FieldType } from './codec/field-type.ts'
+import type { Layout } from './codec/layout.ts'
+import {
+  type Attachment,
+  type Command,
+  MAX_ENTRIES,
+  MAX_LABELS,
+  MAX_RESOURCES,
+  MAX_STOPPED,
+  type Move,
+  type PolicyRules,
+  type Revoke,
+  type Run,
+  type Scope,
+  VERBS,
+  type Want,
+} from './command.ts'
+import { VALUE_BYTES } from './name.ts'
+
+export interface CommandRow<C extends Command> {
+  /** In the log. It never changes, and none is used twice. */
+  readonly number: number
+  /** In the order of their bytes, unless there are `bits` or a `layout`. */
+  readonly fields: FieldsOf<Omit<C, 'kind'>>
+  /** The bit of each optional field in a mask (codec/layout.ts), for commands with many of them. */
+  readonly bits?: Readonly<Record<string, number>>
+  /** For bytes that are older than this table. */
+  readonly layout?: Layout<C>
+  /** The fields that the bytes have, where there is a variant. */
+  readonly form?: readonly string[]
+  /** The bytes of some of these commands, with other fields and under a number of their own. */
+  readonly variant?: { readonly number: number; readonly form: readonly string[]; applies(command: C): boolean }
+  /** Says what is wrong with fields that are right by themselves. */
+  together?(command: C): string | undefined
+}
+
+const plainWant = record<Want>({ resource: needed(name), units: optional(count), shared: defaulted(flag) })
+
+export const want: FieldType<Want, 'record'> = {
+  ...plainWant,
+  check: value => {
+    const wrong = plainWant.check(value)
+    if (wrong !== undefined) return wrong
+    const { resource, units = 1, shared } = value as Want
+    // The log writes 0 units for a shared grant. Replicas would read one shared unit where the proposer refuses two.
+    return shared === true && units !== 1 ? `is a shared grant of ${resource}, which takes no units: leave units out` : undefined
+  },
+  write(to, { resource, units = 1, shared = false }) {
+    to.text(resource)
+    to.uint(shared ? 0 : units)
+  },
+  read(from) {
+    const resource = from.text()
+    const units = from.uint()
+    return units === 0 ? { resource, units: 1, shared: true } : { resource, units, shared: false }
+  },
+}
+
+const label: FieldType<readonly [string, string], 'other'> = {
+  surface: 'other',
+  check: value => (Array.isArray(value) && value.length === 2 ? (text.check(value[0]) ?? text.check(value[1])) : 'must be a pair of texts'),
+  write(to, [label, value]) {
+    to.text(label)
+    to.text(value)
+  },
+  read: from => [from.text(), from.text()],
+}
+
+const generation = optional(count, 'A newer generation takes the key over; an older one is refused. 0 when left out, everywhere.')
+const attachment = record<Attachment>({ key: needed(name), value: needed(textOf(VALUE_BYTES)), generation })
+
+const targetFields = { lease: defaulted(id), holder: defaulted(name), prefix: defaulted(text) }
+const plainTarget = record<{ lease?: number; holder?: string; prefix?: string }>({ ...targetFields })
+
+const target: FieldType<Revoke['target'], 'other'> = {
+  surface: 'other',
+  fields: targetFields,
+  check: value => {
+    const wrong = plainTarget.check(value)
+    if (wrong !== undefined) return wrong
+    const named = Object.values(value as object)
+    return named.length === 1 && named[0] !== undefined ? undefined : 'must name one of lease, holder and prefix'
+  },
+  write(to, target) {
+    to.byte('lease' in target ? 0 : 'holder' in target ? 1 : 2)
+    if ('lease' in target) to.uint(target.lease)
+    else to.text('holder' in target ? target.holder : target.prefix)
+  },
+  read(from) {
+    const which = from.byte()
+    if (which > 2) throw new FromTheFuture(`a revocation of kind ${which}`)
+    return which === 0 ? { lease: from.uint() } : which === 1 ? { holder: from.text() } : { prefix: from.text() }
+  },
+}
+
+/** In rules 0 is a value like any other, and does not stand for a rule left out. */
+const ruleCount: FieldType<number, 'count'> = { ...count, empty: undefined }
+const ruleDuration: FieldType<number, 'duration'> = { ...duration, empty: undefined }
+const QUEUES = ['fifo', 'fit'] as const
+
+/** Without `queue`, the place of a rule in this list is its number in the log: append only. */
+const ruleFields = {
+  ttlMin: optional(ruleDuration),
+  ttlMax: optional(ruleDuration),
+  capacity: optional(ruleCount),
+  lockDelay: optional(ruleDuration, 'After a lapse, and only then, the units stay withheld this long.'),
+  grace: optional(ruleDuration),
+  maxLife: optional(ruleDuration),
+  maxHold: optional(ruleDuration, 'How long a holder may keep a resource that another client waits for.'),
+  quota: optional(ruleCount, 'Leases that one holder may have.'),
+  waiters: optional(ruleCount),
+  queue: optional(choice(QUEUES)),
+  aging: optional(ruleDuration, 'A waiter gains one point of priority for each such time.'),
+  leases: optional(ruleCount, 'Leases in all; of the empty prefix only.'),
+  leasesPerKey: optional(ruleCount, 'Leases made with one key; of the empty prefix only.'),
+  flapPenalty: optional(ruleCount, 'What a lapse adds to the penalty of a registration; 0: nothing.'),
+  flapHalfLife: optional(ruleDuration, 'A penalty halves in this time.'),
+  flapSuppress: optional(ruleCount, 'Above this penalty a registration is suppressed.'),
+  flapReuse: optional(ruleCount, 'At this penalty the suppression ends.'),
+  preserveShare: optional(ruleCount, 'Percent of a service that is expected to renew in time; with fewer, lapses are slowed. 0: never.'),
+  preserveLeast: optional(ruleCount, 'A service of fewer registrations is neither preserved nor swept by shares.'),
+  preserveMost: optional(ruleDuration, 'How long one registration is kept at most for that reason.'),
+  sweepShare: optional(ruleCount, 'Percent of a service that may lapse in one sweep.'),
+} satisfies FieldsOf<PolicyRules>
+
+type NumberRule = Exclude<keyof PolicyRules, 'queue'>
+const NUMBER_RULES = Object.keys(ruleFields).filter(rule => rule !== 'queue') as readonly NumberRule[]
+
+/** The rules of a policy, in a command and in a snapshot. */
+export const policyRules = {
+  ...record<PolicyRules>(ruleFields),
+  fields: ruleFields,
+  write(to, rules) {
+    to.byte(rules.queue === undefined ? 0 : QUEUES.indexOf(rules.queue) + 1)
+    const given = NUMBER_RULES.filter(rule => rules[rule] !== undefined)
+    to.list(given, rule => {
+      to.byte(NUMBER_RULES.indexOf(rule))
+      to.uint(rules[rule]!)
+    })
+  },
+  read(from) {
+    const queue = oneOf(['', ...QUEUES] as const, from.byte())
+    const pairs = from.list(() => [oneOf(NUMBER_RULES, from.byte()), from.uint()] as const)
+    return { ...(queue !== '' && { queue }), ...Object.fromEntries(pairs) }
+  },
+} satisfies FieldType<PolicyRules, 'record'>
+
+/** The place that leases moved to. Every reader of the log sees it, and so does every client that is told the new place. */
+const place: FieldType<string, 'text'> = {
+  ...text,
+  check: value => {
+    const wrong = text.check(value)
+    if (wrong !== undefined) return wrong
+    const [, user = ''] = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)@/i.exec(value as string) ?? []
+    const secret = user.includes(':') || /[?&](?:password|passwd|pwd|sslpassword)=[^&]/i.test(value as string)
+    return secret ? 'has a password in it, which others would read: leave it out' : undefined
+  },
+}
+
+const MOVES = ['go', 'stay', 'begin', 'end'] as const
+
+const moveLayout: Layout<Move> = {
+  write(to, { to: place = '', since = 0, stay, into }) {
+    to.text(place)
+    to.uint(since)
+    to.byte(MOVES.indexOf(stay === true ? 'stay' : (into ?? 'go')))
+  },
+  read(from) {
+    const place = from.text()
+    const since = from.uint()
+    const step = oneOf(MOVES, from.byte())
+    const how = step === 'go' ? {} : step === 'stay' ? { stay: true } : { into: step }
+    return { kind: 'move', ...(place !== '' && { to: place }), ...(since !== 0 && { since }), ...how }
+  },
+}
+
+/** Bits of a run. The first alone is how older builds wrote it. */
+const OWNED = 1
+const NONCE = 2
+
+const runLayout: Layout<Run> = {
+  write(to, { owned, nonce, secret = '' }) {
+    to.byte((owned ? OWNED : 0) | (nonce === undefined ? 0 : NONCE))
+    if (nonce === undefined) return
+    to.uint(nonce)
+    to.text(secret)
+  },
+  read(from) {
+    const bits = from.byte()
+    if (bits > (OWNED | NONCE)) throw new FromTheFuture('a run with fields not known here')
+    const run: Run = { kind: 'run', owned: (bits & OWNED) !== 0 }
+    if ((bits & NONCE) === 0) return run
+    const nonce = from.uint()
+    const secret = from.text()
+    return { ...run, nonce, ...(secret !== '' && { secret }) }
+  },
+}
+
+const lease = needed(id)
+const resource = needed(name)
+const by = defaulted(name, 'The name that holders are told; the name of the key when left out.')
+const wants = needed(list(want, MAX_RESOURCES))
+const incarnation = optional(count, "The number of the holder's process, as its first lease was answered.")
+
+export const COMMAND_TABLE = {
+  acquire: {
+    number: 0,
+    fields: {
+      holder: needed(name, 'The holder: a name that people can read.'),
+      ttl: needed(duration, 'How long it lasts unless renewed.'),
+      wants,
+      incarnation,
+      wait: defaulted(flag),
+      any: optional(count, 'Any this many of the resources.'),
+      priority: defaulted(integer(-1_000, 1_000), 'Higher goes first; 0 when left out.'),
+      entries: defaulted(list(attachment, MAX_ENTRIES)),
+      parent: optional(id, 'The lease ends with this one, in the same revision.'),
+      labels: defaulted(list(label, MAX_LABELS)),
+      holding: defaulted(ids(MAX_RESOURCES), 'Leases that the client keeps while it waits.'),
+      grace: defaulted(duration, 'How long it is merely suspect after its ttl: still listed and renewable, and granted to no other.'),
+      maxLife: optional(duration, 'Ends this long after it was granted, renewed or not.'),
+      steal: optional(choice(['after', 'force'])),
+      recall: defaulted(flag, 'Tell the present holders that another client waits.'),
+    },
+    bits: {
+      ...{ any: 1, wait: 2, priority: 4, entries: 8, parent: 16, labels: 32, holding: 64 },
+      ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096 },
+    },
+  },
+  renew: { number: 1, fields: { waiting: defaulted(flag), leases: needed(ids()) } },
+  release: {
+    number: 2,
+    fields: {
+      lease,
+      resource: optional(name, 'Release only the grant of this resource.'),
+      stopped: defaulted(ids(MAX_STOPPED)),
+    },
+    form: ['lease', 'resource'],
+    // Only where the rules are of version 2 or later: older builds do not read it.
+    variant: { number: 23, form: ['lease', 'stopped'], applies: ({ stopped }) => stopped !== undefined && stopped.length > 0 },
+    // A lease that gives back one resource goes on, with everything that hangs on it.
+    together: ({ resource, stopped }) =>
+      resource !== undefined && stopped !== undefined ? 'stopped is for a whole lease, not for one resource' : undefined,
+  },
+  due: { number: 3, fields: { timer: needed(count), epoch: needed(count) } },
+  aged: {
+    number: 4,
+    fields: {
+      marks: needed(
+        list(
+          record<{ readonly timer: number; readonly epoch: number; readonly ms: number }>({
+            timer: needed(count),
+            epoch: needed(count),
+            ms: needed(count),
+          }),
+        ),
+      ),
+    },
+  },
+  'aged-together': { number: 5, fields: { run: needed(count), ms: needed(count) } },
+  run: {
+    number: 6,
+    fields: { owned: needed(flag), nonce: optional(count), secret: optional(text) },
+    layout: runLayout,
+    together: ({ nonce, secret }) => (nonce === undefined && secret !== undefined ? 'secret comes with a nonce' : undefined),
+  },
+  put: { number: 7, fields: { lease, key: needed(name), value: needed(textOf(VALUE_BYTES)), generation } },
+  delete: { number: 8, fields: { key: needed(name), lease: optional(id) } },
+  revoke: {
+    number: 9,
+    fields: {
+      target: needed(target),
+      force: defaulted(flag, 'Others may have it at once, although the holder may still use it: the one exception to exclusion.'),
+      by,
+    },
+  },
+  transfer: {
+    number: 10,
+    fields: {
+      lease,
+      to: needed(name, 'The name of the recipient, which renews before it uses the lease.'),
+      stopped: defaulted(flag, 'The holder has stopped using the lease.'),
+      incarnation: optional(count, "The number of the recipient's process."),
+    },
+  },
+  break: {
+    number: 11,
+    fields: { resource, after: defaulted(duration, 'The longest time that holders may keep it; 0 when left out.'), by },
+  },
+  recall: { number: 12, fields: { resource, by } },
+  policy: { number: 13, fields: { prefix: needed(text), rules: optional(policyRules) } },
+  key: {
+    number: 14,
+    fields: {
+      name: needed(name),
+      hash: needed(text),
+      allow: needed(list(record<Scope>({ verb: needed(choice(VERBS)), prefix: needed(text, 'By whole segments; empty: everything.') }))),
+    },
+  },
+  unkey: { number: 15, fields: { id: needed(count) } },
+  fence: { number: 16, fields: { resource, token: needed(count) } },
+  tick: { number: 17, fields: { n: needed(count), elapsed: needed(count) } },
+  upgrade: { number: 18, fields: { rules: needed(count) } },
+  generation: {
+    number: 19,
+    fields: { lease: needed(count), token: needed(count), revision: needed(count), quiet: needed(duration), key: optional(count) },
+  },
+  move: {
+    number: 20,
+    fields: { to: optional(place), stay: defaulted(flag), since: optional(count), into: optional(choice(['begin', 'end'])) },
+    layout: moveLayout,
+    // The log has room for one of them.
+    together: ({ stay, into }) =>
+      stay === true && into !== undefined ? 'into is for the log they go to, stay for the one they leave' : undefined,
+  },
+  widen: { number: 21, fields: { lease, wants } },
+  claim: { number: 22, fields: { lease, incarnation } },
+} as const satisfies { readonly [K in Command['kind']]: CommandRow<Extract<Command, { readonly kind: K }>> }
+
+export type CommandTable = typeof COMMAND_TABLE

@@ -1,0 +1,85 @@
+/** The effects of a command beside its outcome: events for watchers, and changed timers for the timekeeper. */
+import type { Event, EventType } from '../event.ts'
+import { rareOf } from '../state/leases.ts'
+import { type Grant, type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM, type Timer } from '../state.ts'
+
+export interface Effects {
+  readonly events: Event[]
+  /** A timer of this lease was started, restarted, marked or cancelled; undefined: a timer of the log. */
+  timer(lease: LeaseState | undefined, slot: Slot): void
+}
+
+type EventFacts = Partial<Pick<Event, 'resource' | 'token' | 'key' | 'value' | 'cause' | 'by'>>
+
+export function emit(state: State, effects: Effects, type: EventType, lease: LeaseState | undefined, facts: EventFacts): void {
+  const { resource, token, key, value, cause, by } = facts
+  pushEvent(state, effects, type, lease, resource, token, key, value, cause, by)
+}
+
+/** Emits one event for each grant; one without a resource if the lease has no grants. */
+export function emitForGrants(state: State, effects: Effects, type: EventType, lease: LeaseState, cause?: string, by?: string): void {
+  if (lease.grants.length === 0) emit(state, effects, type, lease, { cause, by })
+  for (const grant of lease.grants) emitForGrant(state, effects, type, lease, grant, cause, by)
+}
+
+export function emitForGrant(
+  state: State,
+  effects: Effects,
+  type: EventType,
+  lease: LeaseState,
+  { resource, token }: Grant,
+  cause?: string,
+  by?: string,
+): void {
+  pushEvent(state, effects, type, lease, resource.name, token, undefined, undefined, cause, by)
+}
+
+/** All events have one shape. Nothing is allocated more often. */
+function pushEvent(
+  state: State,
+  { events }: Effects,
+  type: EventType,
+  lease: LeaseState | undefined,
+  resource: string | undefined,
+  token: number | undefined,
+  key: string | undefined,
+  value: string | undefined,
+  cause: string | undefined,
+  by: string | undefined,
+): void {
+  // The revision that this command is about to create.
+  const revision = state.revision + 1
+  const holder = lease?.holder.name
+  events.push({ revision, type, lease: lease?.id ?? 0, holder, resource, token, key, value, cause, by, at: state.wall })
+}
+
+/** The caller has touched the lease. */
+export function restartTerm(state: State, effects: Effects, lease: LeaseState, duration: number): void {
+  lease.term = duration
+  lease.epoch++
+  lease.run = state.run.number
+  lease.aged = 0
+  // A holder without grants relies on nothing that could be granted twice. (Rules version 1 counted such leases too.)
+  const counts = lease.status === LIVE && (lease.grants.length > 0 || state.rules < 2)
+  if (counts && duration > state.longest) state.longest = duration
+  effects.timer(lease, TERM)
+}
+
+export function startTimer(state: State, effects: Effects, lease: LeaseState, slot: Slot, duration: number): void {
+  const rare = rareOf(lease)
+  rare.timers ??= new Array<Timer | undefined>(SLOTS).fill(undefined)
+  rare.timers[slot] = { duration, epoch: ++rare.started, run: state.run.number, aged: 0 }
+  effects.timer(lease, slot)
+}
+
+export function cancelTimer(effects: Effects, lease: LeaseState, slot: Slot): void {
+  const timers = lease.rare?.timers
+  if (timers?.[slot] === undefined) return
+  timers[slot] = undefined
+  effects.timer(lease, slot)
+}
+
+export function startQuiet(state: State, effects: Effects, duration: number): void {
+  state.quiet = { duration, epoch: ++state.quietEpochs, run: state.run.number, aged: 0 }
+  effects.timer(undefined, QUIET)
+}

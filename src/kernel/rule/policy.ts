@@ -1,0 +1,132 @@
+/** Policies: rules for the names under a prefix. Each rule is taken from the longest prefix that sets it. */
+import type { PolicyRules, Scope, Verb } from '../command.ts'
+import { badPrefix } from '../name.ts'
+import type { State } from '../state.ts'
+
+export const TTL_MIN = 100
+export const TTL_MAX = 86_400_000
+/** No policy may allow more than a year. */
+export const TTL_LIMIT = 31_536_000_000
+export const WAITERS = 10_000
+export const LEASES = 1_000_000
+export const LEASES_PER_KEY = 200_000
+const UNITS_LIMIT = 1_000_000_000
+/** The most prefixes with a policy: every snapshot carries them. */
+export const MAX_POLICIES = 50_000
+
+const DEFAULTS = {
+  ttlMin: TTL_MIN,
+  ttlMax: TTL_MAX,
+  capacity: 1,
+  lockDelay: 0,
+  grace: 0,
+  maxLife: 0,
+  maxHold: 0,
+  quota: 0,
+  waiters: WAITERS,
+  queue: 'fifo',
+  aging: 0,
+  leases: LEASES,
+  leasesPerKey: LEASES_PER_KEY,
+  flapPenalty: 0,
+  flapHalfLife: 120_000,
+  flapSuppress: 2_000,
+  flapReuse: 750,
+  preserveShare: 0,
+  preserveLeast: 5,
+  preserveMost: 300_000,
+  sweepShare: 100,
+} as const satisfies Required<PolicyRules>
+
+/** The defaults under `services/`. docs/registry.md gives the reasons. */
+const SERVICE_DEFAULTS: PolicyRules = { flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 }
+
+/** The prefix that sets a rule for a name: the longest one, up to the empty prefix. Undefined: the default applies. */
+export function ruledBy(state: State, name: string, rule: keyof PolicyRules): string | undefined {
+  if (state.policies.size === 0) return undefined
+  for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) {
+    const prefix = name.slice(0, end)
+    if (state.policies.get(prefix)?.[rule] !== undefined) return prefix
+  }
+  return state.policies.get('')?.[rule] === undefined ? undefined : ''
+}
+
+export function rule<K extends keyof PolicyRules>(state: State, name: string, key: K): Required<PolicyRules>[K] {
+  const prefix = ruledBy(state, name, key)
+  if (prefix === undefined) {
+    const special = SERVICE_DEFAULTS[key]
+    return special !== undefined && name.startsWith('services/') ? (special as Required<PolicyRules>[K]) : DEFAULTS[key]
+  }
+  return state.policies.get(prefix)![key] as Required<PolicyRules>[K]
+}
+
+const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low: number, high: number]>> = {
+  ttlMin: [1, TTL_LIMIT],
+  ttlMax: [1, TTL_LIMIT],
+  capacity: [0, UNITS_LIMIT],
+  lockDelay: [0, TTL_LIMIT],
+  grace: [0, TTL_LIMIT],
+  maxLife: [0, TTL_LIMIT],
+  maxHold: [0, TTL_LIMIT],
+  quota: [0, UNITS_LIMIT],
+  waiters: [0, UNITS_LIMIT],
+  aging: [0, TTL_LIMIT],
+  leases: [0, UNITS_LIMIT],
+  leasesPerKey: [0, UNITS_LIMIT],
+  flapPenalty: [0, 1_000_000],
+  flapHalfLife: [1_000, TTL_MAX],
+  flapSuppress: [1, 1_000_000],
+  flapReuse: [1, 1_000_000],
+  preserveShare: [0, 100],
+  preserveLeast: [1, UNITS_LIMIT],
+  preserveMost: [0, TTL_MAX],
+  sweepShare: [1, 100],
+}
+
+/** What is wrong with a policy, or undefined. */
+export function badRules(rules: PolicyRules): string | undefined {
+  for (const name of Object.keys(rules)) if (name !== 'queue' && !Object.hasOwn(BOUNDS, name)) return `there is no rule ${name}`
+  if (rules.queue !== undefined && rules.queue !== 'fifo' && rules.queue !== 'fit') return "queue is 'fifo' or 'fit'"
+  // Checked in a fixed order, not in that of the request: all replicas must name the same mistake, and a log does not keep the order of the request.
+  for (const [name, [low, high]] of Object.entries(BOUNDS)) {
+    const value = rules[name as keyof typeof BOUNDS]
+    if (value !== undefined && (!Number.isSafeInteger(value) || value < low || value > high))
+      return `${name} must be a whole number from ${low} to ${high}, not ${String(value)}`
+  }
+  if ((rules.flapReuse ?? DEFAULTS.flapReuse) > (rules.flapSuppress ?? DEFAULTS.flapSuppress))
+    return `flapReuse (${DEFAULTS.flapReuse} unless given) is above flapSuppress (${DEFAULTS.flapSuppress} unless given)`
+  if (rules.ttlMin !== undefined && rules.ttlMax !== undefined && rules.ttlMin > rules.ttlMax) return 'ttlMin is above ttlMax'
+  return undefined
+}
+
+export function badScopes(allow: readonly Scope[], verbs: readonly Verb[]): string | undefined {
+  if (!Array.isArray(allow) || allow.length > 256) return 'allow must be a list of at most 256 scopes'
+  for (const scope of allow) {
+    if (!verbs.includes(scope.verb)) return `there is no verb ${String(scope.verb)}; there are ${verbs.join(', ')}`
+    const bad = badPrefix(scope.prefix)
+    if (bad !== undefined) return `the prefix of ${scope.verb} ${bad}`
+  }
+  return undefined
+}
+
+/** What is wrong with a ttl under the policies for a name, or undefined. */
+export function ttlOutside(state: State, ttl: number, name: string): string | undefined {
+  const low = rule(state, name, 'ttlMin')
+  const high = rule(state, name, 'ttlMax')
+  if (ttl >= low && ttl <= high) return undefined
+  return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
+}
+
+/** The grace period and the longest life of a lease, after adding a name with the policies for it. */
+export function bounded(state: State, name: string, { grace, maxLife }: Bounds): Bounds {
+  const cap = rule(state, name, 'maxLife')
+  return {
+    grace: Math.max(grace, rule(state, name, 'grace')),
+    maxLife: cap === 0 ? maxLife : maxLife === 0 ? cap : Math.min(maxLife, cap),
+  }
+}
+
+export interface Bounds {
+  readonly grace: number
+  readonly maxLife: number
+}

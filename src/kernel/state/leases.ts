@@ -1,0 +1,151 @@
+/** The leases of a state: create, find, index by holder and key, and remove. */
+import { FIRST_TERM, type Holder, type LeaseState, type LIVE, type Rare, type State, type WAITING } from '../state.ts'
+import { NO_GRANTS } from './resources.ts'
+
+/** The key of a lease that was transferred to a holder name without a known process: the key of the first renewal becomes its key (rule/renew.ts). */
+export const UNCLAIMED = Number.MAX_SAFE_INTEGER
+
+const NO_LEASES: readonly LeaseState[] = []
+
+export function findLease(state: State, id: number): LeaseState | undefined {
+  return state.leases.get(id - state.origin)
+}
+
+/** Call before every change of a lease: a snapshot that is being taken saves the lease as it was. */
+export function touch(state: State, lease: LeaseState): void {
+  state.saving?.before(lease)
+}
+
+export function rareOf(lease: LeaseState): Rare {
+  lease.rare ??= {
+    wants: [],
+    any: 0,
+    rank: 0,
+    priority: 0,
+    holding: [],
+    passed: undefined,
+    parent: undefined,
+    handed: false,
+    open: false,
+    children: undefined,
+    entries: undefined,
+    pending: [],
+    bytes: 0,
+    labels: [],
+    grace: 0,
+    maxLife: 0,
+    recalled: false,
+    cause: '',
+    by: '',
+    timers: undefined,
+    started: 0,
+    slowed: 0,
+  }
+  return lease.rare
+}
+
+/** Returns one shared object for all leases of a holder: a million leases of one process must not keep a million copies of its name. */
+export function internHolder(state: State, name: string, incarnation: number): Holder {
+  const known = state.holders.get(name)
+  if (known?.incarnation === incarnation) return known
+  const holder = { name, incarnation, leases: 0 }
+  if (known === undefined || incarnation > known.incarnation) state.holders.set(name, holder)
+  return holder
+}
+
+/** Creates a lease without grants, with its short first term. Without an `incarnation`, the id of the lease becomes that of its holder. */
+export function openLease(
+  state: State,
+  holder: string,
+  incarnation: number | undefined,
+  key: number,
+  ttl: number,
+  status: typeof WAITING | typeof LIVE,
+): LeaseState {
+  const id = state.nextLease++
+  // The fields that a renewal reads come first, so that they lie close together in memory.
+  const lease: LeaseState = {
+    alarm: undefined,
+    status,
+    confirmed: false,
+    run: state.run.number,
+    aged: 0,
+    ttl,
+    key,
+    epoch: 1,
+    term: Math.min(ttl, FIRST_TERM),
+    id,
+    holder: internHolder(state, holder, incarnation ?? id),
+    grants: NO_GRANTS,
+    since: state.wall,
+    rare: undefined,
+  }
+  addLease(state, lease)
+  return lease
+}
+
+export function addLease(state: State, lease: LeaseState): void {
+  state.leases.set(lease.id - state.origin, lease)
+  lease.holder.leases++
+  if (state.byHolder !== undefined) addToHolder(state.byHolder, lease)
+  if (lease.key !== 0) state.madeWith.set(lease.key, (state.madeWith.get(lease.key) ?? 0) + 1)
+}
+
+function addToHolder(byHolder: Map<string, Set<LeaseState>>, lease: LeaseState): void {
+  const own = byHolder.get(lease.holder.name)
+  if (own === undefined) byHolder.set(lease.holder.name, new Set([lease]))
+  else own.add(lease)
+}
+
+/** All leases of a holder name, of every process that uses it. The first call walks over all leases. */
+export function leasesOf(state: State, holder: string): Iterable<LeaseState> {
+  if (state.byHolder === undefined) {
+    state.byHolder = new Map()
+    for (const lease of state.leases.values()) addToHolder(state.byHolder, lease)
+  }
+  return state.byHolder.get(holder) ?? NO_LEASES
+}
+
+/** Makes `lease` a child of `parent`: it ends with it. */
+export function addChild(state: State, parent: LeaseState, lease: LeaseState): void {
+  touch(state, parent)
+  const rare = rareOf(parent)
+  rare.children ??= new Set()
+  rare.children.add(lease)
+  rareOf(lease).parent = parent
+}
+
+/** Gives the lease to another key. The caller has touched the lease. */
+export function rekey(state: State, lease: LeaseState, key: number): void {
+  uncount(state, lease.key)
+  lease.key = key
+  if (key !== 0) state.madeWith.set(key, (state.madeWith.get(key) ?? 0) + 1)
+}
+
+/** Gives the lease to another process of the same holder name. The caller has touched the lease. */
+export function rehold(state: State, lease: LeaseState, incarnation: number): void {
+  const { holder } = lease
+  leaveHolder(state, holder)
+  lease.holder = internHolder(state, holder.name, incarnation)
+  lease.holder.leases++
+}
+
+function leaveHolder(state: State, holder: Holder): void {
+  holder.leases--
+  if (holder.leases === 0 && state.holders.get(holder.name) === holder) state.holders.delete(holder.name)
+}
+
+function uncount(state: State, key: number): void {
+  if (key === 0) return
+  const left = state.madeWith.get(key)! - 1
+  if (left === 0) state.madeWith.delete(key)
+  else state.madeWith.set(key, left)
+}
+
+export function dropLease(state: State, lease: LeaseState): void {
+  state.leases.delete(lease.id - state.origin)
+  leaveHolder(state, lease.holder)
+  const own = state.byHolder?.get(lease.holder.name)
+  if (own?.delete(lease) && own.size === 0) state.byHolder!.delete(lease.holder.name)
+  uncount(state, lease.key)
+}

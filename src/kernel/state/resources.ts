@@ -1,0 +1,58 @@
+/** The resources of a state with their grants, and the other tables by name: entries and fences. */
+import type { Attached, Grant, LeaseState, Resource, State } from '../state.ts'
+
+/** Shared by everything without grants, and never written to: a million leases must not keep a million empty lists, or lists with room to grow. */
+export const NO_GRANTS: Grant[] = []
+const NO_QUEUE: LeaseState[] = []
+
+/** Appends `grant`, in a new list if `grants` is empty. A list of one has no spare capacity. */
+export function withGrant(grants: Grant[], grant: Grant): Grant[] {
+  if (grants.length === 0) return [grant]
+  grants.push(grant)
+  return grants
+}
+
+/** The index of the grant with this token among the grants of a resource, which are ordered by token. */
+export function placeOfGrant(grants: readonly Grant[], token: number): number {
+  let low = 0
+  let high = grants.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (grants[middle]!.token < token) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+export function resourceOf(state: State, name: string): Resource {
+  let resource = state.resources.get(name)
+  if (resource === undefined) {
+    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NO_QUEUE, freed: false, pressed: 0 }
+    state.resources.set(name, resource)
+  }
+  return resource
+}
+
+export function dropIfIdle(state: State, resource: Resource): void {
+  if (resource.grants.length > 0 || resource.queue.length > 0) return
+  if (state.resources.get(resource.name) === resource) state.resources.delete(resource.name)
+}
+
+export function addEntry(state: State, entry: Attached): void {
+  state.entries.set(entry.key, entry)
+  state.tree.set(entry.key, entry)
+}
+
+export function dropEntry(state: State, key: string): void {
+  state.entries.delete(key)
+  state.tree.delete(key)
+}
+
+/** Records `token` as the highest one shown for `resource`. The caller has checked that no higher token was shown. */
+export function recordFence(state: State, resource: string, token: number, key: number): void {
+  if (key !== 0 && !state.fences.has(resource)) {
+    state.fencedBy.set(resource, key)
+    state.fencedWith.set(key, (state.fencedWith.get(key) ?? 0) + 1)
+  }
+  state.fences.set(resource, token)
+}

@@ -1,0 +1,116 @@
+/**
+ * Writes marks into the log: how long timers have run at least, so that a crash loses little of what a replica has counted.
+ *
+ * On a shared log each timer has marks of its own. Under an owner, one mark stands for all timers that the owner's run found and that were not renewed
+ * since.
+ */
+import type { Aged, Command } from '../kernel/command.ts'
+import { findLease } from '../kernel/state/leases.ts'
+import { agedOf, timerId } from '../kernel/state/timers.ts'
+import { CAP, SLOTS, type Slot, type State } from '../kernel/state.ts'
+import type { Countdowns } from './countdowns.ts'
+
+/** The least time between two marks of one timer, in ms. */
+export const MARK_STEP = 1_000
+/** Marks in one record. */
+export const MAX_MARKS = 5_000
+
+export interface AgeMarksOptions {
+  readonly state: () => State
+  readonly countdowns: () => Countdowns
+  readonly propose: (command: Command) => void
+}
+
+export class AgeMarks {
+  readonly #state: () => State
+  readonly #countdowns: () => Countdowns
+  readonly #propose: (command: Command) => void
+  /** When the present run of the log began, at the latest. A timer that the run found, and that was not renewed since, is at least that old. */
+  runZero = 0
+  /** The age of the present run in the last mark for all. */
+  #marked = 0
+  /** This replica owns the run, and the timers that it found are marked together. */
+  together = false
+
+  constructor({ state, countdowns, propose }: AgeMarksOptions) {
+    this.#state = state
+    this.#countdowns = countdowns
+    this.#propose = propose
+  }
+
+  /** This replica has begun a run as the owner. */
+  ownRunBegan(now: number): void {
+    this.together = true
+    this.runZero = now
+    this.#marked = 0
+  }
+
+  /** Marks become rarer as the run grows older: a crash costs a small share of the time that has passed. */
+  togetherDue(now: number): boolean {
+    const ms = now - this.runZero
+    return this.together && this.#state().run.owned && ms - this.#marked >= Math.max(MARK_STEP, ms / 16)
+  }
+
+  /** Marks all timers that the run found, as long as there are any. */
+  markTogether(now: number): void {
+    const { run, leases, quiet } = this.#state()
+    let any = quiet !== undefined && quiet.run < run.number
+    for (const lease of leases.values()) {
+      if (any) break
+      any = lease.run < run.number || (lease.rare?.timers?.some(timer => timer !== undefined && timer.run < run.number) ?? false)
+    }
+    if (any) this.#markAll(now)
+    else this.together = false
+  }
+
+  #markAll(now: number): void {
+    this.#marked = now - this.runZero
+    this.#propose({ kind: 'aged-together', run: this.#state().run.number, ms: Math.floor(this.#marked) })
+  }
+
+  /**
+   * Before a lease is transferred: the new lease inherits the age of the timers that bind the old one, as the log knows it. Without this mark, a lease
+   * that is transferred again and again would never reach its limits.
+   */
+  markForHeir(id: number, now: number): void {
+    const state = this.#state()
+    const { run, moved } = state
+    const lease = findLease(state, id)
+    const timers = lease?.rare?.timers
+    if (lease === undefined || timers === undefined || moved !== undefined) return
+    const marks: Aged['marks'][number][] = []
+    let found = false
+    for (let slot = CAP as Slot; slot < SLOTS; slot++) {
+      const timer = timers[slot]
+      const countdown = this.#countdowns().of(lease, slot)
+      if (timer === undefined || countdown?.epoch !== timer.epoch) continue
+      const ms = Math.floor(now - countdown.zero)
+      if (ms <= agedOf(state, timer)) continue
+      // Under an owner, timers that its run found age by the marks for all.
+      if (run.owned && timer.run < run.number) found = true
+      else marks.push({ timer: timerId(lease, slot), epoch: timer.epoch, ms })
+    }
+    if (found) this.#markAll(now)
+    if (marks.length > 0) this.#propose({ kind: 'aged', marks })
+  }
+
+  /**
+   * Before this replica leaves: writes what it has counted and the log does not know yet. No renewal may be kept in memory after this. Where the store
+   * knows the age of records (`ages`), up to MARK_STEP may be left out; where it does not, many short lives must add up.
+   */
+  markBeforeLeaving(now: number, { ages }: { readonly ages: boolean }): void {
+    if (this.#state().run.owned) {
+      if (this.together && now - this.runZero - this.#marked >= 1) this.#markAll(now)
+      return
+    }
+    const countdowns = this.#countdowns()
+    const marks: Aged['marks'][number][] = []
+    for (const countdown of countdowns) {
+      const ms = Math.floor(now - countdown.zero)
+      if (countdown.busy !== 0 || ms - countdowns.knownAge(countdown) < (ages ? MARK_STEP : 1)) continue
+      marks.push({ timer: countdowns.idOf(countdown), epoch: countdown.epoch, ms })
+      if (marks.length === MAX_MARKS) break
+    }
+    if (marks.length > 0) this.#propose({ kind: 'aged', marks })
+  }
+}

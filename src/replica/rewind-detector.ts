@@ -1,0 +1,67 @@
+/**
+ * Tells clients that return whether the log still contains what they saw (see witness.ts), and recovers an owned log that was put back from an older
+ * copy: it begins a new generation, which grants nothing for the longest term that a client may still trust.
+ */
+import type { Generation } from '../kernel/command.ts'
+import type { State } from '../kernel/state.ts'
+import type { Follower } from './follower.ts'
+import { isMadeUpFor, judge, readWitness, type Witness, witnessOf, writeWitness } from './witness.ts'
+
+export interface RewindDetectorOptions {
+  readonly follower: Follower
+  readonly owned: boolean
+  readonly readToEnd: () => Promise<void>
+  readonly propose: (command: Generation) => Promise<unknown>
+}
+
+export class RewindDetector {
+  readonly #options: RewindDetectorOptions
+  #newest: { readonly index: number; readonly run: State['run']; readonly text: string } | undefined
+  #recovering = Promise.resolve()
+  /** How many generations this replica has begun because a client showed that the log went back. */
+  rewinds = 0
+
+  constructor(options: RewindDetectorOptions) {
+    this.#options = options
+  }
+
+  get witness(): string {
+    const { state, position } = this.#options.follower
+    const { index, run } = state
+    if (this.#newest?.index !== index || this.#newest.run !== run)
+      this.#newest = { index, run, text: writeWitness(witnessOf(state, position), state.lineage.secret) }
+    return this.#newest.text
+  }
+
+  async continues(text: string): Promise<boolean> {
+    const { follower, owned, readToEnd } = this.#options
+    // The usual case: the client saw the newest record.
+    if (text === this.#newest?.text) return true
+    const seen = readWitness(text, follower.state.lineage.secret)
+    // An unreadable witness may be of another version: it proves nothing. A log whose leases are elsewhere cannot judge either.
+    if (seen === undefined || follower.state.moved !== undefined) return true
+    // A replica of a shared log may merely lag.
+    if (!owned && seen.index > follower.state.index) await readToEnd()
+    const verdict = judge(follower.state, seen, index => follower.recordAt(index))
+    if (verdict === 'contained') return true
+    // One after another: the first client that reports a loss makes up for all clients that the same loss concerns.
+    if (owned && seen.signed) {
+      const recovered = this.#recovering.then(() => this.#recover(seen, verdict.lost))
+      this.#recovering = recovered
+      await recovered
+    }
+    return false
+  }
+
+  async #recover(seen: Witness, fork: number): Promise<void> {
+    const { follower, propose } = this.#options
+    if (isMadeUpFor(follower.state, seen, fork)) return
+    const { lease, token, revision, quiet } = seen
+    try {
+      await propose({ kind: 'generation', lease, token, revision, quiet })
+      this.rewinds++
+    } catch {
+      // The store cannot be written to now, so nothing is granted either. The next client that reports the loss tries again.
+    }
+  }
+}

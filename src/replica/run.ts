@@ -1,0 +1,28 @@
+/** How a new run of the log begins: under an owner that may keep renewals in memory, or shared again after one. */
+import type { Clock } from '../clock.ts'
+import type { Command, Run } from '../kernel/command.ts'
+import { RULES, type State } from '../kernel/state.ts'
+
+export interface NewRunOptions {
+  readonly clock: Clock
+  readonly owned: boolean
+  /** How many ms the present run has lasted at least. */
+  readonly ms: number
+}
+
+/** To be written in one record: a run begins with the first record that its owner writes, and all records before it belong to the last run. */
+export function beginRun(state: State, { clock, owned, ms }: NewRunOptions): readonly Command[] {
+  const { run, rules } = state
+  const commands: Command[] = []
+  if (run.owned && ms > run.ms) commands.push({ kind: 'aged-together', run: run.number, ms })
+  // An owner is the only reader of its log, so no older build can be left behind. On a shared log, the operator raises the rules.
+  if (owned) for (let next = rules + 1; next <= RULES; next++) commands.push({ kind: 'upgrade', rules: next })
+  return [...commands, newRun(state, clock, owned)]
+}
+
+function newRun({ rules, lineage }: State, clock: Clock, owned: boolean): Run {
+  if (rules < 2 && !owned) return { kind: 'run', owned } // older builds that share the log cannot read more
+  const nonce = Number(clock.bits() >> 11n) || 1
+  if (lineage.secret !== '') return { kind: 'run', owned, nonce }
+  return { kind: 'run', owned, nonce, secret: [clock.bits(), clock.bits()].map(part => part.toString(16).padStart(16, '0')).join('') }
+}

@@ -1,0 +1,144 @@
+/**
+ * Takes snapshots of the state in slices, while records go on being applied. One snapshot or copy is taken at a time.
+ *
+ * Every replica counts the records since the last snapshot, and one snapshot is enough: each replica waits a little longer than the one before it.
+ */
+import type { Clock } from '../clock.ts'
+import { saveState } from '../kernel/codec/snapshot.ts'
+import type { Store } from '../store.ts'
+import type { Follower } from './follower.ts'
+import { frameChunk } from './frame.ts'
+import { isTransient } from './retry.ts'
+
+/** About how many bytes a lease or an entry takes in a snapshot, and how many bytes a record costs a store beside its contents. */
+const LEASE_BYTES = 64
+const RECORD_BYTES = 1_024
+/** The replica with this turn waits for twice as many records as the first one. */
+const TURNS = 8
+
+export interface SnapshotterOptions {
+  readonly clock: Clock
+  readonly follower: Follower
+  readonly closing: AbortSignal
+  /** A snapshot is due after this many records, or this many bytes of them; later where the state itself is larger. */
+  readonly records: number
+  readonly bytes: number
+  /** The place of this replica among those that propose: 0 goes first. */
+  readonly turn: () => number
+  /** The store failed in a way that no retry can cure. */
+  readonly broken: (error: unknown) => void
+}
+
+export class Snapshotter {
+  readonly #store: Store
+  readonly #options: SnapshotterOptions
+  #running: Promise<void> | undefined
+  #stopped = false
+  /** For metrics and tests. */
+  readonly stats = { snapshots: 0 }
+
+  constructor(store: Store, options: SnapshotterOptions) {
+    this.#store = store
+    this.#options = options
+  }
+
+  /** The snapshot or copy that is being taken. Never rejects. */
+  get running(): Promise<void> | undefined {
+    return this.#running
+  }
+
+  stop(): void {
+    this.#stopped = true
+  }
+
+  /** Called after every record. */
+  takeWhenDue(): void {
+    if (this.#stopped || this.#running !== undefined || !this.#isDue()) return
+    this.#running = this.#takeInTurn().finally(() => (this.#running = undefined))
+  }
+
+  #isDue(): boolean {
+    const { follower, turn, records, bytes } = this.#options
+    if (follower.state.awaiting) return false // it would replace the leases that are being moved in
+    const { sinceSnapshot } = follower
+    const later = 1 + turn() / TURNS
+    return (
+      sinceSnapshot.records >= Math.max(records * later, this.#weight / RECORD_BYTES) ||
+      sinceSnapshot.bytes >= Math.max(bytes * later, this.#weight)
+    )
+  }
+
+  /** About how many bytes a snapshot takes. As much is written between two of them; a large state would otherwise be copied over and over. */
+  get #weight(): number {
+    const { leases, entries } = this.#options.follower.state
+    return LEASE_BYTES * (leases.size + entries.size)
+  }
+
+  async #takeInTurn(): Promise<void> {
+    if (this.#options.turn() > 0 && (await this.#isTakenByOther())) return
+    if (!this.#stopped) await this.#take()
+  }
+
+  async #isTakenByOther(): Promise<boolean> {
+    const { follower, records } = this.#options
+    const newest = await this.#store.newest().catch(() => undefined) // taking a snapshot will show whether the store can be reached
+    const since = follower.state.index - (newest?.position.index ?? 0)
+    if (newest === undefined || since >= Math.max(records, this.#weight / RECORD_BYTES) / 2) return false
+    follower.sinceSnapshot = { records: Math.max(0, since), bytes: 0 }
+    return true
+  }
+
+  async #take(): Promise<void> {
+    const { follower, closing, broken } = this.#options
+    const at = follower.position
+    follower.sinceSnapshot = { records: 0, bytes: 0 }
+    const { slices, end } = this.#slices()
+    async function* frames(): AsyncGenerator<Uint8Array> {
+      for await (const slice of slices) yield frameChunk(slice)
+    }
+    try {
+      if ((await this.#store.snapshot(at, frames())) === 'kept') this.stats.snapshots++
+    } catch (error) {
+      // The log is whole without it. The next attempt comes after as many records again.
+      if (!isTransient(error) && !closing.aborted) broken(error)
+    } finally {
+      end()
+    }
+  }
+
+  /** Copies the state as it is now, in memory. The caller has waited until nothing is `running`. */
+  copy(): Promise<readonly Uint8Array[]> {
+    const copying = this.#copy()
+    this.#running = copying.then(
+      () => (this.#running = undefined),
+      () => (this.#running = undefined),
+    )
+    return copying
+  }
+
+  async #copy(): Promise<readonly Uint8Array[]> {
+    const { slices, end } = this.#slices()
+    const copied: Uint8Array[] = []
+    try {
+      for await (const slice of slices) copied.push(slice)
+      return copied
+    } finally {
+      end()
+    }
+  }
+
+  /** The first slice is made before this returns, so all slices are of the state at this moment. */
+  #slices(): { readonly slices: AsyncIterable<Uint8Array>; end(): void } {
+    const { clock, closing, follower } = this.#options
+    const chunks = saveState(follower.state)
+    const first = chunks.next()
+    async function* slices(): AsyncGenerator<Uint8Array> {
+      for (let slice = first; !slice.done; slice = chunks.next()) {
+        if (closing.aborted) throw closing.reason
+        yield slice.value
+        await new Promise<void>(resolve => clock.soon(resolve))
+      }
+    }
+    return { slices: slices(), end: () => void chunks.return() }
+  }
+}

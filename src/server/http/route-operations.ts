@@ -1,0 +1,65 @@
+/** What routes of several groups share: proposing a command, read options, and lists. */
+import { parseDuration } from '../../duration.ts'
+import { operationNamed } from '../../kernel/codec/digest.ts'
+import type { Command, Operation } from '../../kernel/command.ts'
+import type { Outcome } from '../../kernel/outcome.ts'
+import type { View } from '../../lessor.ts'
+import { fitsOnePiece, jsonPieces } from '../json-pieces.ts'
+import { HttpFailure } from './failure.ts'
+import { type HttpResponse, json, type RouteContext } from './route.ts'
+
+/** Memory that one item of a list takes until it is sent, about. */
+const ITEM_BYTES = 512
+/** Maximum items in a list if the request sets no limit. */
+export const DEFAULT_LIST_LIMIT = 10_000
+
+/** The operation that makes a repeated request safe, if the request names one. */
+export function operationOf(command: Command, op: string | undefined): { readonly op?: Operation } {
+  return op === undefined ? {} : { op: operationNamed(op, command) }
+}
+
+/** Proposes a command for the caller of a request. */
+export function propose({ guarded, caller }: RouteContext, command: Command, op: string | undefined): Promise<Outcome> {
+  return guarded.propose(caller, command, operationOf(command, op))
+}
+
+/** Read options of a request: at the end of the log, or at a revision that the client has seen. */
+export function readOptions({ request, query }: RouteContext<unknown, { readonly consistent?: boolean }>): {
+  readonly consistent?: boolean
+  readonly atLeast?: number
+} {
+  const seen = request.header('leasehold-revision')
+  if (seen !== undefined && !(/^\d{1,16}$/.test(seen) && Number.isSafeInteger(Number(seen))))
+    throw new HttpFailure('INVALID', 'the header Leasehold-Revision must be the number of a revision')
+  return { ...(query.consistent !== undefined && { consistent: query.consistent }), ...(seen !== undefined && { atLeast: Number(seen) }) }
+}
+
+/** As `readOptions`. A long list is given up when the client disconnects. */
+export function listOptions(
+  context: RouteContext<unknown, { readonly consistent?: boolean }>,
+): ReturnType<typeof readOptions> & { readonly signal: AbortSignal } {
+  return { ...readOptions(context), signal: context.request.gone() }
+}
+
+/** A list under its name, with its revision. */
+export function list(name: string, items: readonly object[], { revision, more }: Pick<View, 'revision' | 'more'>): HttpResponse {
+  const rest = { revision, ...(more && { more }) }
+  if (fitsOnePiece(items)) return json(200, { [name]: items, ...rest }, revision)
+  return {
+    status: 200,
+    headers: { 'Leasehold-Revision': String(revision) },
+    body: jsonPieces(name, items, rest),
+    heldBytes: items.length * ITEM_BYTES,
+  }
+}
+
+export function optionalMs(duration: string | number | undefined, name: string): number | undefined {
+  return duration === undefined ? undefined : parseDuration(duration, name)
+}
+
+/** Leaves out undefined fields: the kernel accepts missing fields, but not undefined ones. */
+export function defined<T extends object>(fields: T): { readonly [K in keyof T]?: Exclude<T[K], undefined> } {
+  const result: Record<string, unknown> = {}
+  for (const name in fields) if (fields[name] !== undefined) result[name] = fields[name]
+  return result as never
+}

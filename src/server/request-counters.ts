@@ -1,0 +1,55 @@
+/** Counts requests by wire, by route or command, and by result code. It runs for every response, so counting is a single addition. */
+
+export type Wire = 'http' | 'resp'
+
+export class RequestCounter {
+  readonly wire: Wire
+  /** One of our routes or commands. Never text from a client, which would create metric labels without bound. */
+  readonly request: string
+  /** Kept apart from the map because almost every result is OK. */
+  #ok = 0
+  readonly #others = new Map<string, number>()
+
+  constructor(wire: Wire, request: string) {
+    this.wire = wire
+    this.request = request
+  }
+
+  increment(code = 'OK'): void {
+    if (code === 'OK') this.#ok++
+    else this.#others.set(code, (this.#others.get(code) ?? 0) + 1)
+  }
+
+  get counts(): readonly (readonly [code: string, count: number])[] {
+    return this.#ok === 0 ? [...this.#others] : [['OK', this.#ok], ...this.#others]
+  }
+}
+
+export class RequestCounters {
+  static readonly #byServer = new WeakMap<object, RequestCounters>()
+  readonly #counters = new Map<string, RequestCounter>()
+
+  /** The counters of a server, shared by its wires. `guarded` identifies the server. */
+  static of(guarded: object): RequestCounters {
+    let counters = RequestCounters.#byServer.get(guarded)
+    if (counters === undefined) {
+      counters = new RequestCounters()
+      RequestCounters.#byServer.set(guarded, counters)
+    }
+    return counters
+  }
+
+  counter(wire: Wire, request: string): RequestCounter {
+    const key = `${wire} ${request}`
+    let counter = this.#counters.get(key)
+    if (counter === undefined) {
+      counter = new RequestCounter(wire, request)
+      this.#counters.set(key, counter)
+    }
+    return counter
+  }
+
+  all(): Iterable<RequestCounter> {
+    return this.#counters.values()
+  }
+}

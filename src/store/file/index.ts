@@ -1,0 +1,2 @@
+/** `leasehold/store/file`: a log in a SQLite file. */
+export { FileStore, type FileStoreOptions } from './file.ts'

@@ -1,0 +1,280 @@
+/**
+ * Keeps a client connected to one of its servers: reconnects after growing pauses, leaves a silent server for the next address, and with one
+ * address tries a second connection beside the silent one, which takes over if it is greeted before the first is heard again.
+ */
+import type { Clock } from '../../clock.ts'
+import { inWords } from '../../duration.ts'
+import { LeaseError } from '../../errors.ts'
+import type { ServerMessage } from '../messages.ts'
+import { type Greeting, RespConnection } from './connection.ts'
+import type { Dial } from './dial.ts'
+import type { PendingRequests } from './pending-requests.ts'
+import type { ShortestTtl } from './shortest-ttl.ts'
+import { SilenceDetector } from './silence.ts'
+
+export interface ConnectionsOptions {
+  readonly dials: readonly Dial[]
+  readonly key?: string | undefined
+  readonly clock: Clock
+  readonly ttls: ShortestTtl
+  readonly requests: PendingRequests
+  readonly events: ConnectionEvents
+}
+
+/** What the owner of the connections does when one of them comes, ends or is replaced. */
+export interface ConnectionEvents {
+  /** A connection can be used from now on. */
+  greeted(connection: RespConnection, greeting: Greeting): void
+  received(connection: RespConnection, message: ServerMessage): void
+  drained(): void
+  /** `former` is silent, and another connection is in use instead. Answers may still come on it. */
+  replaced(former: RespConnection): void
+  /** Answers will not come on `connection`. */
+  interrupted(connection: RespConnection, error: LeaseError): void
+  /** The connection in use has ended. Its answers were interrupted before. */
+  disconnected(error: LeaseError): void
+  /** Whether an answer is expected on `connection`. */
+  expectsOn(connection: RespConnection): boolean
+}
+
+const FIRST_RETRY = 20
+const LAST_RETRY = 1_000
+/** Requests that must not be sent twice wait this long on a replaced connection. */
+const FORMER_TIMEOUT = 10_000
+
+export class ServerConnections {
+  readonly #options: ConnectionsOptions
+  readonly #silence: SilenceDetector
+  #current: RespConnection | undefined
+  /** Tried while the connection in use is silent. */
+  #second: RespConnection | undefined
+  #secondUntil = 0
+  /** Replaced by a second one. Requests that must not be sent twice may still be answered on it. */
+  #former: RespConnection | undefined
+  #greeting: Greeting | undefined
+  /** How far the server's log had come when it last said so. */
+  #witness = ''
+  #nextDial: number
+  #failures = 0
+  /** Cancels the next check for silence, or the next attempt to connect. */
+  #cancelTimer: (() => void) | undefined
+  #stopped = false
+  #firstResult: ((error: LeaseError | undefined) => void) | undefined
+
+  constructor(options: ConnectionsOptions) {
+    const { clock, dials, ttls } = options
+    this.#options = options
+    this.#silence = new SilenceDetector(clock, ttls, dials.length)
+    // Clients with the same list of addresses should not all begin with the first.
+    this.#nextDial = Math.floor(clock.random() * dials.length)
+  }
+
+  /** The last greeting; undefined before the first. */
+  get greeting(): Greeting | undefined {
+    return this.#greeting
+  }
+
+  /** The connection in use, if it is open. */
+  get open(): RespConnection | undefined {
+    return this.#current?.open ? this.#current : undefined
+  }
+
+  get names(): string {
+    return this.#options.dials.map(({ name }) => name).join(', ')
+  }
+
+  keepProcessAlive(alive: boolean): void {
+    this.#current?.keepProcessAlive(alive)
+  }
+
+  get #busy(): boolean {
+    return this.#options.requests.size > 0
+  }
+
+  /** Resolves when a server has greeted this client. Throws what the server refused, or `UNAVAILABLE` after `timeout` ms. */
+  connect(timeout: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      let last: LeaseError | undefined
+      const cancel = this.#options.clock.after(
+        timeout,
+        () => {
+          this.#firstResult = undefined
+          reject(
+            new LeaseError(
+              'UNAVAILABLE',
+              `no server at ${this.names} within ${inWords(timeout)}${last === undefined ? '' : `: ${last.message}`}`,
+              { ...(last && { cause: last, facts: last.facts }) },
+            ),
+          )
+        },
+        { ref: true },
+      )
+      this.#firstResult = error => {
+        last = error
+        if (error !== undefined && error.code === 'UNAVAILABLE') return
+        this.#firstResult = undefined
+        cancel()
+        if (error === undefined) resolve()
+        else reject(error)
+      }
+      this.#connect()
+    })
+  }
+
+  #connect(): void {
+    if (this.#stopped) return
+    const connection = this.#dial()
+    this.#current = connection
+    connection.keepProcessAlive(this.#busy || this.#greeting === undefined)
+    this.#guard(connection)
+  }
+
+  #dial(): RespConnection {
+    const { dials, clock, key, events } = this.#options
+    const connection: RespConnection = new RespConnection({
+      dial: dials[this.#nextDial++ % dials.length]!,
+      clock,
+      key,
+      witness: this.#witness,
+      greeted: greeting => this.#greeted(connection, greeting),
+      received: message => this.#received(connection, message),
+      drained: () => events.drained(),
+      ended: error => this.#ended(connection, error),
+    })
+    return connection
+  }
+
+  #greeted(connection: RespConnection, greeting: Greeting): void {
+    if (connection === this.#second) {
+      if (!this.#silence.wantsSecond(this.#current!, this.#options.requests)) return this.#dropSecond() // the first is heard again
+      this.#takeOver(connection)
+    }
+    this.#greeting = greeting
+    this.#witness = greeting.witness ?? ''
+    this.#failures = 0
+    this.#firstResult?.(undefined)
+    connection.keepProcessAlive(this.#busy)
+    this.#options.events.greeted(connection, greeting)
+  }
+
+  #received(connection: RespConnection, message: ServerMessage): void {
+    if (message.kind !== 'witness') this.#options.events.received(connection, message)
+    else if (connection === this.#current) this.#witness = message.witness
+    if (connection === this.#former) this.#leaveFormer()
+  }
+
+  /** Tries a second connection beside the silent one, and another when that is not greeted either. */
+  #trySecond(): void {
+    const now = this.#options.clock.now()
+    if (this.#second !== undefined && now < this.#secondUntil) return
+    this.#dropSecond()
+    this.#secondUntil = now + this.#silence.nextSecond()
+    this.#second = this.#dial()
+    this.#second.keepProcessAlive(false)
+  }
+
+  #dropSecond(): void {
+    const second = this.#second
+    this.#second = undefined
+    second?.close(new LeaseError('UNAVAILABLE', `a second connection to ${second.name} is not needed`))
+  }
+
+  /** The server greets the second connection while the first is silent. */
+  #takeOver(second: RespConnection): void {
+    this.closeFormer(new LeaseError('UNAVAILABLE', `${second.name} has not answered`))
+    const former = this.#current!
+    this.#former = former
+    this.#current = second
+    this.#second = undefined
+    former.keepProcessAlive(false)
+    this.#options.events.replaced(former)
+    this.#guard(second)
+    this.#leaveFormer()
+    this.#options.clock.after(FORMER_TIMEOUT, () => former.close(new LeaseError('UNAVAILABLE', `${former.name} has not answered`)))
+  }
+
+  /** Closes the replaced connection when no answer is expected on it. */
+  #leaveFormer(): void {
+    const former = this.#former!
+    if (this.#options.events.expectsOn(former)) return
+    former.close(new LeaseError('UNAVAILABLE', `${former.name} was replaced by another connection`))
+  }
+
+  closeFormer(error: LeaseError): void {
+    this.#former?.close(error)
+  }
+
+  #ended(connection: RespConnection, error: LeaseError): void {
+    const { events } = this.#options
+    if (this.#second === connection) this.#second = undefined
+    if (this.#former === connection) {
+      this.#former = undefined
+      events.interrupted(connection, error)
+    }
+    if (this.#current !== connection) return
+    this.#current = undefined
+    this.#cancelTimer?.()
+    events.interrupted(connection, error)
+    events.disconnected(error)
+    this.#firstResult?.(error)
+    if (this.#stopped) return
+    if (this.#second !== undefined) {
+      this.#current = this.#second
+      this.#second = undefined
+      return this.#guard(this.#current)
+    }
+    this.#reconnect()
+  }
+
+  #reconnect(): void {
+    const { clock, dials } = this.#options
+    this.#failures++
+    const wait =
+      this.#failures < dials.length
+        ? 0
+        : clock.random() * Math.min(LAST_RETRY, FIRST_RETRY * 2 ** this.#failures, this.#silence.share(FIRST_RETRY))
+    this.#cancelTimer = clock.after(wait, () => this.#connect(), { ref: this.#busy || this.#greeting === undefined })
+  }
+
+  /** The shortest ttl became shorter: check for silence sooner, or the first renewal of that lease comes too late. */
+  checkSooner(): void {
+    if (this.open !== undefined) this.#guard(this.open)
+  }
+
+  /** Detects a server that is silent, or that answers but does not renew. */
+  #guard(connection: RespConnection): void {
+    const { clock, requests } = this.#options
+    this.#cancelTimer?.()
+    this.#cancelTimer = clock.after(this.#silence.interval, () => {
+      if (!this.#isSilent(connection)) return this.#guard(connection)
+      // This process may have been stopped itself. Read what waits in the socket, then judge.
+      clock.soon(() =>
+        clock.soon(() => {
+          if (this.#current !== connection) return
+          if (this.#silence.isOver(connection, requests)) {
+            const limit = inWords(this.#silence.limit(connection))
+            return connection.close(new LeaseError('UNAVAILABLE', `${connection.name} has not answered for ${limit}`))
+          }
+          if (this.#silence.wantsSecond(connection, requests)) this.#trySecond()
+          else this.#dropSecond()
+          this.#guard(connection)
+        }),
+      )
+    })
+  }
+
+  #isSilent(connection: RespConnection): boolean {
+    const { requests } = this.#options
+    return this.#silence.isOver(connection, requests) || this.#silence.wantsSecond(connection, requests) || this.#second !== undefined
+  }
+
+  /** From here on a connection that ends is not replaced. */
+  stopReconnecting(): void {
+    this.#stopped = true
+  }
+
+  close(error: LeaseError): void {
+    this.#cancelTimer?.()
+    for (const connection of [this.#second, this.#former, this.#current]) connection?.close(error)
+  }
+}

@@ -1,0 +1,206 @@
+/** All requests of a client that wait for an answer: sent in batches, repeated on the next connection where that is safe, failed after a timeout. */
+import type { Clock, RearmableTimer } from '../../clock.ts'
+import { inWords } from '../../duration.ts'
+import type { LeaseError } from '../../errors.ts'
+import type { ServerMessage } from '../messages.ts'
+import type { RespConnection } from './connection.ts'
+import { PendingRequest, type RequestMessage } from './request.ts'
+
+export interface PendingRequestsOptions {
+  readonly clock: Clock
+  /** Fail a request that has no answer for this many ms. */
+  readonly timeout: number
+  /** The servers' names, for error messages. */
+  readonly servers: string
+  /** Called with true when the first request begins to wait, and with false when the last was settled. */
+  readonly busy: (busy: boolean) => void
+  /** Requests wait to be sent: send them at the end of this turn. */
+  readonly sendSoon: () => void
+}
+
+const FIRST_RETRY = 20
+const LAST_RETRY = 1_000
+
+export class PendingRequests implements Iterable<PendingRequest> {
+  readonly #options: PendingRequestsOptions
+  readonly #pending = new Map<number, PendingRequest>()
+  #unsent: PendingRequest[] = []
+  /** Stays set while nothing waits, without keeping the process alive: setting a timer for each request would cost more than sending it. */
+  #timer: RearmableTimer | undefined
+  #allSettled = () => {}
+
+  constructor(options: PendingRequestsOptions) {
+    this.#options = options
+  }
+
+  get size(): number {
+    return this.#pending.size
+  }
+
+  [Symbol.iterator](): IterableIterator<PendingRequest> {
+    return this.#pending.values()
+  }
+
+  /** Sends `message` at the end of this turn. `read` takes the result from the answer. */
+  begin<T>(message: RequestMessage, signal: AbortSignal | undefined, read: (answer: ServerMessage) => T): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const { clock, timeout, busy } = this.#options
+      const settled = () => {
+        this.#pending.delete(message.id)
+        signal?.removeEventListener('abort', abort)
+        if (this.#pending.size > 0) return
+        busy(false)
+        this.#restTimer()
+        this.#allSettled()
+      }
+      const abort = () => {
+        settled()
+        reject(signal!.reason)
+      }
+      const request = new PendingRequest(
+        message,
+        clock.now(),
+        answer => {
+          settled()
+          resolve(read(answer))
+        },
+        error => {
+          settled()
+          reject(error)
+        },
+      )
+      signal?.addEventListener('abort', abort, { once: true })
+      if (this.#pending.size === 0) {
+        busy(true)
+        this.#timer?.keepAlive?.(true)
+      }
+      this.#pending.set(message.id, request)
+      this.#timer ??= this.#failOverdueAfter(timeout)
+      this.#send(request)
+    })
+  }
+
+  #send(request: PendingRequest): void {
+    this.#unsent.push(request)
+    this.#options.sendSoon()
+  }
+
+  /** Writes all unsent requests to `connection`, if it has room. */
+  sendOn(connection: RespConnection): void {
+    if (this.#unsent.length === 0 || !connection.hasRoom) return
+    const now = this.#options.clock.now()
+    for (const request of this.#unsent.splice(0)) {
+      if (this.#pending.get(request.message.id) !== request || request.on !== undefined) continue
+      request.on = connection
+      request.sentAt = now
+      connection.send(request.message)
+    }
+  }
+
+  // Answers
+
+  answered(answer: Extract<ServerMessage, { readonly kind: 'outcome' | 'view' }>): void {
+    const request = this.#pending.get(answer.id)
+    if (request === undefined) return
+    if ((request.message.kind === 'propose') !== (answer.kind === 'outcome'))
+      return request.fail(request.unanswered('the server answered another request'))
+    request.settle(answer)
+  }
+
+  /** The server answered with an error. False: no request has this id. */
+  refused(connection: RespConnection, { id, error }: Extract<ServerMessage, { readonly kind: 'failed' }>): boolean {
+    const request = this.#pending.get(id)
+    if (request === undefined) return false
+    // Sent again elsewhere since: the answer to that copy decides.
+    if (request.on !== connection) return true
+    if (request.isFinal(error)) request.fail(request.finally(error))
+    else this.#retry(request)
+    return true
+  }
+
+  #retry(request: PendingRequest): void {
+    request.interrupted()
+    const wait = Math.min(LAST_RETRY, FIRST_RETRY * 2 ** request.tries)
+    this.#options.clock.after(wait, () => {
+      if (this.#pending.get(request.message.id) === request) this.#send(request)
+    })
+  }
+
+  // Connections that end or are replaced
+
+  /** Whether an answer is expected on `connection`. */
+  expectedOn(connection: RespConnection): boolean {
+    for (const { on } of this.#pending.values()) if (on === connection) return true
+    return false
+  }
+
+  /** Answers will not come on `connection`. Repeatable requests are sent again; the others may have been executed, and fail. */
+  interrupt(connection: RespConnection, error: LeaseError): void {
+    for (const request of [...this.#pending.values()]) {
+      if (request.on !== connection) continue
+      request.interrupted()
+      if (request.repeatable) this.#unsent.push(request)
+      else request.fail(request.unanswered(error.message))
+    }
+  }
+
+  /** `connection` was replaced while it was silent: repeatable requests are sent again, the others wait on for their answers. */
+  repeatFrom(connection: RespConnection): void {
+    for (const request of this.#pending.values()) {
+      if (request.on !== connection || !request.repeatable) continue
+      request.interrupted()
+      this.#unsent.push(request)
+    }
+  }
+
+  /** The log went back: revisions seen before mean nothing. */
+  forgetRevisions(): void {
+    for (const request of this.#pending.values()) request.forgetRevision()
+  }
+
+  /** No server will take any request: the client itself was refused. */
+  refuseAll(error: LeaseError): void {
+    for (const request of [...this.#pending.values()]) request.fail(request.finally(error))
+  }
+
+  // Timeouts
+
+  #failOverdueAfter(ms: number): RearmableTimer {
+    const { clock } = this.#options
+    // After a stall the timer is overdue and answers wait in the socket. Read them first.
+    const fail = () => clock.soon(() => clock.soon(() => this.#failOverdue()))
+    return clock.standing?.(ms, fail) ?? { cancel: clock.after(ms, fail, { ref: true }) }
+  }
+
+  #restTimer(): void {
+    if (this.#timer?.keepAlive !== undefined) return this.#timer.keepAlive(false)
+    this.#timer?.cancel()
+    this.#timer = undefined
+  }
+
+  #failOverdue(): void {
+    this.#timer = undefined
+    const { clock, timeout, servers } = this.#options
+    const now = clock.now()
+    for (const request of this.#pending.values()) {
+      const left = request.createdAt + timeout - now
+      if (left > 0.5) {
+        this.#timer = this.#failOverdueAfter(left)
+        return
+      }
+      request.fail(request.unanswered(`no answer from ${servers} for ${inWords(timeout)}`))
+    }
+  }
+
+  // The end
+
+  /** Resolves when no request waits any more. */
+  allSettled(): Promise<void> {
+    return new Promise(resolve => (this.#allSettled = resolve))
+  }
+
+  close(why: string): void {
+    for (const request of [...this.#pending.values()]) request.fail(request.unanswered(why))
+    this.#timer?.cancel()
+  }
+}

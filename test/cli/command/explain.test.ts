@@ -1,0 +1,55 @@
+/** The sentences of `leasehold explain`. */
+import { expect, test } from 'vitest'
+import { type ExplainedFacts, explanation } from '../../../src/cli/command/explain.ts'
+
+test('explain says the state of a resource, its reason and what would change it', () => {
+  const grant = {
+    resource: 'r',
+    lease: 7,
+    holder: 'h',
+    incarnation: 7,
+    token: 9,
+    units: 1,
+    shared: false,
+    since: 0,
+    remaining: 4_000,
+  } as const
+  const past = { lease: 7, holder: 'h', token: 9, since: 0, until: 60_000, revision: 1 } as const
+  const known: ExplainedFacts = {
+    resource: { resource: 'r', capacity: 1, grants: [], queue: [], fence: 0 },
+    summary: { quiet: false },
+    history: [],
+    policies: [],
+    now: 120_000,
+  }
+  const say = (more: Partial<ExplainedFacts>) => explanation({ ...known, ...more }).join('\n')
+  const holding = (status: 'live' | 'suspect' | 'frozen') => ({ ...known.resource, grants: [{ ...grant, status }] })
+  expect(say({})).toMatch(/r is free\. No past holders are recorded[\s\S]*No policy applies\. Defaults: /)
+  expect(say({ history: [{ ...past, cause: 'revoked', by: 'op' }] })).toMatch(
+    /Its last holder was h \(token 9\), until 60 s ago: revoked by op/,
+  )
+  expect(say({ resource: holding('live') })).toMatch(
+    /held by h \(lease 7, token 9\) for 2 min\. Without a renewal it expires in 4 s[\s\S]*leasehold revoke 7 or leasehold break r/,
+  )
+  expect(say({ resource: holding('suspect') })).toMatch(/Its grace lasts another 4 s/)
+  expect(say({ resource: holding('frozen'), history: [{ ...past, cause: 'revoked', by: 'op' }] })).toMatch(
+    /frozen: .* \(revoked by op\), but its holder may still be running[\s\S]*in 4 s at the latest/,
+  )
+  expect(say({ resource: holding('frozen'), history: [{ ...past, cause: 'lapsed' }] })).toMatch(/withheld for another 4 s: .*lock-delay/)
+  expect(say({ summary: { quiet: true } })).toMatch(/No lease is granted at the moment/)
+  const waiter = { lease: 8, holder: 'w', incarnation: 8, position: 0, units: 2, shared: false, priority: 5, since: 60_000 }
+  const queue = Array.from({ length: 7 }, (_, position) => ({ ...waiter, position, holder: `w${position}` }))
+  expect(say({ resource: { ...holding('live'), capacity: 4, queue } })).toMatch(
+    /1 of 4 units are taken; the first waiter wants 2\.\n7 waiters: w0 \(for 60 s, priority 5, wants 2\), .* and w4 .*2 more are behind them/,
+  )
+  expect(say({ resource: { ...known.resource, capacity: 0 } })).toMatch(/capacity is 0/)
+  const policies = [
+    { prefix: '', rules: { ttlMax: 60_000, capacity: 2 } },
+    { prefix: 'r', rules: { ttlMax: 3_600_000 } },
+    { prefix: 'elsewhere', rules: { ttlMax: 1 } },
+  ]
+  expect(explanation({ ...known, policies }).slice(1)).toEqual([
+    'The policy of r applies: ttlMax=1h.',
+    'The policy of everything applies: capacity=2.',
+  ])
+})

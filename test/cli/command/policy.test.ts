@@ -1,0 +1,22 @@
+/** `leasehold policy`. */
+import { expect, test } from 'vitest'
+import { Place } from '../../support/cli.ts'
+
+const SLOW = 120_000
+
+test('policy set changes the named rules, shows them as they are typed, and removes rules without a value', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  await here.json('policy', 'set', 'jobs/', 'ttlMax=1h', 'capacity=4', 'lockDelay=10s')
+  expect(await here.json('policy', 'set', 'jobs', 'capacity=', 'queue=fit')).toMatchObject([
+    { prefix: 'jobs', rules: { ttlMax: 3_600_000, lockDelay: 10_000, queue: 'fit' } },
+  ])
+  expect((await here.run(['policy', 'get', 'jobs/'])).stdout).toMatch(/ttlMax=1h.*lockDelay=10s|lockDelay=10s.*ttlMax=1h/)
+  for (const bad of ['foo=1', 'ttlMax=5', 'capacity', 'capacity=many'])
+    expect((await here.run(['policy', 'set', 'jobs', bad])).code).toBe(64)
+  expect((await here.run(['policy', 'set', 'jobs', 'capactiy=3'])).stderr).toMatch(
+    /capactiy, which is not known; there are ttlMin, .*capacity/,
+  )
+  await here.json('policy', 'unset', 'jobs')
+  expect(await here.json('policy', 'get')).toEqual([])
+  expect((await here.run(['help', 'policy', 'set'])).stdout).toMatch(/^Usage: leasehold policy set /)
+})

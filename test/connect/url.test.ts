@@ -1,0 +1,25 @@
+/** URLs of stores and servers: mistakes in them, and how messages show them. */
+import { expect, test } from 'vitest'
+import { open } from '../../src/connect/connect.ts'
+import { redactedUrl } from '../../src/connect/url.ts'
+import type { LeaseError } from '../../src/errors.ts'
+
+test('an invalid URL is reported as INVALID, without its password', async () => {
+  for (const url of ['http://', 'http://h:99999', 'file://foo/bar.db', 'file:///tmp/%zz', 'mysql://u:s3cret@h', 'mysql://u:s3/cr@et@h']) {
+    const error = await open(url).then(
+      () => undefined,
+      found => found as LeaseError,
+    )
+    expect([url, error?.code]).toEqual([url, 'INVALID'])
+    expect(`${error!.message}${JSON.stringify(error!.facts)}`).not.toMatch(/s3/)
+  }
+  await expect(open('127.0.0.1:7420')).rejects.toThrow(/did you mean leasehold:\/\/127\.0\.0\.1:7420\?/)
+  await expect(open('localhost:7420')).rejects.toThrow(/did you mean leasehold:\/\/localhost:7420\?/)
+  await expect(open('leases.db')).rejects.toThrow(/did you mean file:leases\.db\?/)
+})
+
+test('a URL in a message has no user and no password', () => {
+  expect(redactedUrl('postgres://me:secret@db:5432/x?name=a')).toBe('postgres://db:5432/x?name=a')
+  expect(redactedUrl('leasehold://:secret@[::1]:7420')).toBe('leasehold://[::1]:7420')
+  expect(redactedUrl('file:/a@b/c.db')).toBe('file:/a@b/c.db')
+})

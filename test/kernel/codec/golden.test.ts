@@ -1,0 +1,86 @@
+/** The bytes and the refusals of commands, as the build before the command table wrote them. Logs on disk depend on these bytes. */
+import { readFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { Damaged, FromTheFuture, Reader, Writer } from '../../../src/kernel/codec/bytes.ts'
+import { readProposal, writeProposal } from '../../../src/kernel/codec/encode.ts'
+import { malformed, malformedAsker } from '../../../src/kernel/codec/form.ts'
+import type { Command, Operation, Proposal } from '../../../src/kernel/command.ts'
+
+/** One line of the golden file has the fields of one of the tests below. */
+interface Line {
+  readonly command?: Command
+  readonly proposal?: Proposal
+  readonly hex?: string
+  /** What decoding gives, where it differs from what was encoded. */
+  readonly read?: object
+  readonly damaged?: string
+  readonly future?: string
+  readonly refused?: unknown
+  readonly message?: string
+  readonly key?: number
+  readonly op?: Operation
+}
+
+const lines: readonly Line[] = readFileSync(new URL('../../support/kernel/commands.golden.jsonl', import.meta.url), 'utf8')
+  .trim()
+  .split('\n')
+  .map(line => JSON.parse(line))
+
+function encoded(proposal: Proposal): string {
+  const to = new Writer(8)
+  writeProposal(to, proposal)
+  return Buffer.from(to.view()).toString('hex')
+}
+
+function decoded(hex: string): Proposal {
+  const from = new Reader(Buffer.from(hex, 'hex'))
+  const proposal = readProposal(from)
+  from.finish()
+  return proposal
+}
+
+function only<K extends keyof Line>(field: K): (Line & Required<Pick<Line, K>>)[] {
+  const found = lines.filter((line): line is Line & Required<Pick<Line, K>> => field in line)
+  expect(found.length).toBeGreaterThan(0)
+  return found
+}
+
+test('every command is encoded to the same bytes, with each of its optional fields', () => {
+  for (const { command, hex } of only('command')) expect(encoded({ command }), JSON.stringify(command)).toBe(hex)
+  for (const { proposal, hex } of only('proposal')) expect(encoded(proposal)).toBe(hex)
+})
+
+test('the bytes of every command are decoded to the same command', () => {
+  for (const { command, hex, read = command } of only('command')) expect(decoded(hex!), hex).toStrictEqual({ command: read, key: 0 })
+  for (const { hex, read } of only('proposal')) expect(decoded(hex!)).toStrictEqual(read)
+})
+
+test('what was decoded is encoded to the bytes that it came from', () => {
+  for (const { hex } of only('command')) expect(encoded(decoded(hex!))).toBe(hex)
+})
+
+test('bytes that are cut off or changed are Damaged, and bytes of newer builds are FromTheFuture', () => {
+  for (const { damaged } of only('damaged')) expect(() => decoded(damaged), damaged).toThrow(Damaged)
+  for (const { future } of only('future')) expect(() => decoded(future), future).toThrow(FromTheFuture)
+})
+
+test('a malformed command is refused with the same message', () => {
+  // Which fields there are may be said in any order.
+  for (const { refused, message } of only('refused'))
+    expect(malformed(refused as Command)?.replace(/; there are .*/, ''), JSON.stringify(refused)).toBe(message)
+})
+
+test('a malformed key or operation is refused with the same message', () => {
+  const askers = lines.filter(line => 'message' in line && !('refused' in line))
+  expect(askers.length).toBeGreaterThan(0)
+  for (const { key, op, message } of askers) expect(malformedAsker(key!, op)).toBe(message)
+})
+
+test('what the golden file encodes is well-formed, and covers every kind of command', () => {
+  const kinds = new Set<string>()
+  for (const { command } of only('command')) {
+    expect(malformed(command)).toBeUndefined()
+    kinds.add(command.kind)
+  }
+  expect(kinds.size).toBe(23)
+})
