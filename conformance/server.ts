@@ -29,10 +29,10 @@ export class VirtualServer {
   async start(): Promise<void> {
     const clock = this.#clock
     this.#replica = await Replica.open(new MemoryStore({ log: this.#log, clock }), { clock })
-    const desk = await GuardedLessor.open({ lessor: this.#replica, clock })
+    const guarded = await GuardedLessor.open({ lessor: this.#replica, clock })
     const closing = new AbortController()
     this.#listener = new RespListener({
-      ...{ desk, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },
+      ...{ guarded, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },
       figures: () => ({}),
       connections: () => 0,
     } as ConstructorParameters<typeof RespListener>[0])
