@@ -9,6 +9,7 @@ import pytest
 
 from leasehold import LeaseError, LeaseLost, fence
 from leasehold._directory import ListedInstance, choose
+from leasehold.election import Election
 from leasehold.testing import World
 
 
@@ -305,3 +306,51 @@ def test_the_server_is_a_fence_too(world: World) -> None:
     with pytest.raises(LeaseError) as caught:
         leases.fence("report", 4)
     assert caught.value.code == "STALE"
+
+
+def begin(election: Election) -> None:
+    """A candidacy that waits, without a thread that waits for it."""
+    candidacy = election._candidacy
+    candidacy.core.do(lambda engine: engine.acquire(candidacy._request))
+
+
+def test_a_leader_that_yields_resigns_for_a_candidate_of_higher_priority(world: World) -> None:
+    a, b = world.connect("a"), world.connect("b")
+    other = a.election("other", ttl=10).terms()
+    stays = next(other)
+    yields = a.election("scheduler", ttl=10, yields=True).terms()
+    term = next(yields)
+    waiting = [b.election(name, ttl=10, priority=1) for name in ("other", "scheduler")]
+    for election in waiting:
+        begin(election)
+    world.advance(1)
+    assert term.ended.is_set() and term.lease.held  # the work ends first
+    assert not stays.ended.is_set()
+
+
+def test_work_that_does_not_end_within_its_budget_loses_the_office(world: World) -> None:
+    a = world.connect("a")
+    terms = a.election("scheduler", ttl=10, budget=3).terms()
+    term = next(terms)
+    term.resign()
+    world.advance(2.9)
+    assert term.lease.held
+    world.advance(0.2)
+    assert not term.lease.held and world.server.holder_of("election/scheduler") is None
+
+
+def test_several_instances_share_one_lease(world: World) -> None:
+    a, b = world.connect("a"), world.connect("b")
+    both = a.registry.register_all([{"service": "web", "address": "http://a"}, {"service": "metrics", "address": "http://b", "load": 2}])
+    found = b.registry.discover().list()
+    assert sorted((each.service, each.address, each.load) for each in found) == [("metrics", "http://b", 2), ("web", "http://a", 0)]
+    both.update(service="web", status="warning")
+    assert {each.service: each.status for each in b.registry.discover().list()} == {"web": "warning", "metrics": "passing"}
+    world.advance(100)
+    assert len(b.registry.discover().list()) == 2
+    both.deregister()
+    assert b.registry.discover().list() == []
+    with pytest.raises(LeaseError, match="named twice"):
+        a.registry.register_all([{"service": "web"}, {"service": "web"}])
+    with pytest.raises(LeaseError, match="no instance is named"):
+        a.registry.register_all([])

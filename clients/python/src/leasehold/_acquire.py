@@ -41,6 +41,8 @@ class AcquireRequest(NamedTuple):
     generations: Mapping[str, int] = {}
     grace: float | None = None
     max_life: float | None = None
+    #: This process gives the lease up after so many seconds.
+    max_hold: float | None = None
     renew: str = "half"
     recall: bool = False
     steal: str = ""
@@ -276,6 +278,8 @@ class Acquiring:
             parent.children = parent.children or set()
             parent.children.add(held)
         engine.renewals.believe(held, request, term)
+        if asked.max_hold is not None:
+            engine.renewals.limit(held, asked.max_hold)
         self._end()
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(held)

@@ -27,8 +27,6 @@ SILENCE_SHARE = 6
 GREETING_TIMEOUT = 1.0
 #: A connection without requests is tried this often while grants or events may come over it.
 KEEPALIVE = 5.0
-#: After news of a lease, the witness of the log is asked for this much later.
-WITNESS_DELAY = 0.25
 #: Pauses between attempts to connect, and between copies of a request.
 RETRY_FIRST, RETRY_LAST = 0.05, 1.0
 
@@ -98,7 +96,6 @@ class Channel:
         self.heard = 0.0
         self._quiet_since = 0.0
         self._witness = ""
-        self._witness_timer: Timer | None = None
         self._attempt = 0
         self._tried: list[str] = []
         self._ever = False
@@ -258,22 +255,6 @@ class Channel:
         for waiting in queue:
             self._transmit(waiting)
 
-    def refresh_witness(self) -> None:
-        """Asks how far the server's log has come, so that a log that is put back later is noticed. Once for all news of a moment."""
-        if self._witness_timer is None and not self.closed:
-            self._witness_timer = self._timers.at(self._clock.read().monotonic + WITNESS_DELAY, self._ask_witness)
-
-    def _ask_witness(self) -> None:
-        self._witness_timer = None
-        if self.ready:
-            self._transmit(Request(("HELLO", 3, "WITNESS", self._witness), self._witnessed, "hello", float("inf")))
-
-    def _witnessed(self, value: Any, error: LeaseError | None, request: Request) -> None:
-        if error is None and isinstance(value, dict):
-            self._witness = str(value.get("witness") or "")
-            if value.get("continues", 1) == 0:
-                self.on_ready(False)
-
     def disconnected(self, error: LeaseError) -> None:
         """The connection broke, or could not be made."""
         was_ready = self.ready
@@ -317,6 +298,7 @@ class Channel:
         for value in self._decoder.feed(data):
             if isinstance(value, Push):
                 if value.items[:1] == ["lease.witness"] and len(value.items) == 2:
+                    # It comes before the answers that it covers.
                     self._witness = str(value.items[1])
                 else:
                     self.on_push(value.items)

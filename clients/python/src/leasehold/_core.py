@@ -45,6 +45,7 @@ class AcquireOptions(TypedDict, total=False):
     * ``labels``, ``entries``: texts that others see; entries are keys of their own, and are gone with the lease.
     * ``grace``: after the ttl it is *suspect* for this long: granted to no other holder, and recovered by a renewal.
     * ``max_life``: the server ends the lease this long after the grant.
+    * ``max_hold``: this process gives the lease up after this long, whatever its work is doing, like a timeout of a job.
     * ``any``: this many of the named resources, instead of all of them.
     * ``recall``: tell the present holders that this caller waits.
     * ``on_wait``: called with the place in the queue, 0 being next, whenever it changes.
@@ -62,6 +63,7 @@ class AcquireOptions(TypedDict, total=False):
     entries: Mapping[str, str]
     grace: Duration
     max_life: Duration
+    max_hold: Duration
     any: int
     recall: bool
     on_wait: Callable[[int], None]
@@ -123,6 +125,7 @@ class Core:
             entries=dict(options.get("entries") or {}),
             grace=None if options.get("grace") is None else seconds(options["grace"], "grace"),
             max_life=None if options.get("max_life") is None else seconds(options["max_life"], "max_life"),
+            max_hold=None if options.get("max_hold") is None else seconds(options["max_hold"], "max_hold"),
             renew=renew,
             recall=bool(options.get("recall", False)),
             steal="" if not steal else "force" if steal == "force" else "after",

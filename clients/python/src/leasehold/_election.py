@@ -10,8 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from ._channel import Request
 from ._core import Core
 from ._duration import Duration, seconds
+from ._engine import Engine
 from ._errors import LeaseError
 from ._flow import Flow
 from ._held import Held
@@ -28,8 +30,11 @@ class Leader(NamedTuple):
 class Candidacy:
     """One candidate: what its sync and asyncio forms share."""
 
-    def __init__(self, core: Core, name: str, ttl: Duration, priority: int) -> None:
+    def __init__(self, core: Core, name: str, ttl: Duration, priority: int, budget: Duration | None = None, yields: bool = False) -> None:
         self.core = core
+        self._priority = priority
+        self._budget = None if budget is None else seconds(budget, "budget")
+        self._yields = yields
         self.office = f"election/{name}"
         self.stopped = False
         self._request = core.asked("election", self.office, {"ttl": seconds(ttl, "ttl"), "priority": priority, "renew": "continuous"}, True)
@@ -57,6 +62,47 @@ class Candidacy:
             self.core.owner.post(lambda engine: engine.release(held))
             return None
         return held
+
+    # The term
+
+    def begin_term(self, held: Held, resign: Callable[[], None]) -> Callable[[], None]:
+        """Resigns when a candidate of higher priority waits, if the leader yields. Returns what ends that."""
+        if not self._yields:
+            return lambda: None
+
+        def look(events: list[dict[str, Any]]) -> None:
+            self.core.engine.channel.send(("LEASE.SHOW", self.office), shown, kind="read")
+
+        def shown(value: Any, error: LeaseError | None, request: Request) -> None:
+            queue = value.get("queue", []) if isinstance(value, dict) else []
+            if held.reason is None and any(isinstance(waiter, dict) and waiter.get("priority", 0) > self._priority for waiter in queue):
+                self.core.engine.later(resign)
+
+        def begin(engine: Engine) -> None:
+            # Without events, as with a key that may not watch, the term goes on until it ends or is lost.
+            engine.watches.begin(self.office, look).add_done_callback(lambda begun: begun.exception())
+            look([])
+
+        self.core.owner.post(begin)
+        return lambda: self.core.owner.post(lambda engine: engine.watches.end(self.office, look))
+
+    def must_end(self, held: Held, successor: Callable[[], str | None]) -> None:
+        """The work was told to end. Work that does not end within its budget loses the office anyway."""
+        if self._budget is None or held.reason is not None:
+            return
+        budget = self._budget
+
+        def leave(engine: Engine) -> None:
+            to = successor()
+            if held.reason is not None:
+                return
+            if to is None:
+                engine.release(held)
+            else:
+                engine.renewals.end(held, f"transferred to {to}")
+                engine.change("LEASE.TRANSFER", held.id, "TO", to, "STOPPED")
+
+        self.core.owner.post(lambda engine: engine.timers.at(engine.clock.read().monotonic + budget, lambda: leave(engine)))
 
     def stop(self) -> None:
         """Ends the candidacy: a wait ends, and the present term is told to end."""

@@ -10,6 +10,7 @@ from ._core import Core
 from ._engine import Engine
 from ._errors import LeaseError
 from ._held import Held
+from ._notices import Notices
 
 
 class LeaseHandle:
@@ -75,6 +76,32 @@ class LeaseHandle:
                 engine.later(lambda: callback(reason))
 
         self._core.do(add)
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether a quarter of its term is left, or less: renewals stay unanswered. Asks the clocks."""
+        return self._held.held and self._held.in_jeopardy
+
+    def on_jeopardy(self, callback: Callable[[float], None]) -> None:
+        """Calls ``callback`` with the seconds left each time the lease comes into jeopardy, while there is time to stop the work.
+
+        At once if it is. An answered renewal ends the jeopardy; the next one calls again.
+
+        >>> lease.on_jeopardy(lambda left: print(f"no renewal was answered; lost in {left:.1f} s"))
+        """
+        self._core.do(lambda engine: None if self._held.reason is not None else self._notices(engine).on_jeopardy(callback))
+
+    def on_recalled(self, callback: Callable[[str], None]) -> None:
+        """Calls ``callback`` with the name of the client that asks the holders to release (``recall=True``, ``leases.recall``).
+
+        The name may be empty. The lease stays held.
+        """
+        self._core.do(lambda engine: None if self._held.reason is not None else self._notices(engine).on_recalled(callback))
+
+    def _notices(self, engine: Engine) -> Notices:
+        if self._held.notices is None:
+            self._held.notices = Notices(engine, self._held)
+        return self._held.notices
 
     @property
     def reason(self) -> LeaseError | None:

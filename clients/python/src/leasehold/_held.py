@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._clock import Clock, Reading
 from ._duration import in_words
 from ._errors import LeaseError, LeaseLost
+
+if TYPE_CHECKING:
+    from ._notices import Notices
 
 #: By how much the rate of any clock may be off, unless the options say otherwise.
 CLOCK_ERROR = 0.005
@@ -67,6 +70,7 @@ class Held:
         "group",
         "holder",
         "id",
+        "notices",
         "number",
         "on_end",
         "over",
@@ -117,6 +121,7 @@ class Held:
         self.on_end: Callable[[], None] | None = None
         self.parent: Held | None = None
         self.children: set[Held] | None = None
+        self.notices: Notices | None = None
 
     @property
     def name(self) -> str:
@@ -146,6 +151,11 @@ class Held:
 
     def remaining(self) -> float:
         return max(0.0, self.deadline.until(self._clock.read())) if self.held else 0.0
+
+    @property
+    def in_jeopardy(self) -> bool:
+        """A quarter of the term is left, or less: renewals stay unanswered."""
+        return self.deadline.until(self._clock.read()) <= self.term / 4
 
     def lost(self, cause: str, text: str, duration: float = 0.0, by: str = "") -> LeaseLost:
         facts = {**self.facts, "cause": cause, "ms": round(duration * 1000)}

@@ -29,12 +29,11 @@ _FINAL = ("HELD", "STALE", "FORBIDDEN", "INVALID", "UNAUTHENTICATED")
 
 
 class Registered:
-    """One instance on a lease of its own. Used with the engine's lock held."""
+    """One or more instances on one lease: they are renewed together, and end together. Used with the engine's lock held."""
 
-    def __init__(self, engine: Engine, instance: Instance, state: InstanceState, ttl: float, grace: float) -> None:
+    def __init__(self, engine: Engine, instances: list[tuple[Instance, InstanceState]], ttl: float, grace: float) -> None:
         self._engine = engine
-        self.instance = instance
-        self.state = state
+        self.instances = instances
         self.ttl = ttl
         self.grace = grace
         self.lease = 0
@@ -58,10 +57,19 @@ class Registered:
         return self.reason is not None
 
     def _entries(self) -> dict[str, str]:
-        entries = {self.instance.key: self.instance.value}
-        if self.state != InstanceState():
-            entries[f"{self.instance.key}/state"] = state_value(self.state)
+        entries = {}
+        for instance, state in self.instances:
+            entries[instance.key] = instance.value
+            if state != InstanceState() or f"{instance.key}/state" in self._written:
+                entries[f"{instance.key}/state"] = state_value(state)
         return entries
+
+    @property
+    def name(self) -> str:
+        return ", ".join(instance.name for instance, _ in self.instances)
+
+    def _generation_of(self, key: str) -> int:
+        return next((instance.generation for instance, _ in self.instances if key in (instance.key, f"{instance.key}/state")), 0)
 
     # Registering
 
@@ -77,8 +85,8 @@ class Registered:
             words += ["INCARNATION", engine.incarnation]
         for key, value in entries.items():
             words += ["ENTRY", key, value]
-            if self.instance.generation > 0:
-                words += ["GENERATION", self.instance.generation]
+            if self._generation_of(key) > 0:
+                words += ["GENERATION", self._generation_of(key)]
         words += ["OP", engine.operation()]
         self.busy = True
         request = engine.channel.send(tuple(words), functools.partial(self._acquired, entries), timeout=max(10.0, self.ttl))
@@ -107,7 +115,7 @@ class Registered:
         elif self.made.set_running_or_notify_cancel():
             self.made.set_result(None)
         else:
-            self.end(LeaseError("GONE", f"{self.instance.name} was not registered: its caller has gone"))
+            self.end(LeaseError("GONE", f"{self.name} was not registered: its caller has gone"))
             return
         self._write_changes()
 
@@ -168,10 +176,11 @@ class Registered:
 
     # Changing
 
-    def update(self, instance: Instance, state: InstanceState) -> Future[None]:
+    def update(self, instances: list[tuple[Instance, InstanceState]]) -> Future[None]:
         """Resolves when the change is in the log, or will be with the next registration."""
-        load_only = instance == self.instance and state.status == self.state.status
-        self.instance, self.state = instance, state
+        both = zip(instances, self.instances, strict=True)
+        load_only = all(new == old and state.status == former.status for (new, state), (old, former) in both)
+        self.instances = instances
         now = self._engine.clock.read().monotonic
         if load_only and now < self._load_at + LOAD_INTERVAL:
             if self._load_timer is None:
@@ -191,8 +200,6 @@ class Registered:
     def _write_changes(self) -> Future[None]:
         future: Future[None] = Future()
         changed = {key: value for key, value in self._entries().items() if self._written.get(key) != value}
-        if f"{self.instance.key}/state" in self._written and self.state == InstanceState():
-            changed[f"{self.instance.key}/state"] = state_value(self.state)
         if self.lease == 0 or not changed:
             future.set_result(None)
             return future
@@ -212,8 +219,8 @@ class Registered:
         for key, value in changed.items():
             self._written[key] = value
             words: tuple[str | int, ...] = ("LEASE.PUT", self.lease, key, value)
-            if self.instance.generation > 0:
-                words += ("GENERATION", self.instance.generation)
+            if self._generation_of(key) > 0:
+                words += ("GENERATION", self._generation_of(key))
             self._engine.channel.send((*words, "OP", self._engine.operation()), functools.partial(done, key))
         return future
 

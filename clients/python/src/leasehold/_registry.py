@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from ._core import Core
 from ._directory import STRATEGIES, Directory, Filter, ListedInstance
 from ._duration import Duration, in_words, seconds
-from ._entry import InstanceState, instance_of, state_of
+from ._entry import Instance, InstanceState, instance_of, state_of
 from ._errors import LeaseError, closed_error
 from ._flow import Flow
 from ._registration import Registered, Registrar
@@ -29,26 +29,19 @@ class RegistryCore:
 
     def register(
         self,
-        service: str,
-        instance: str | None,
+        described: Sequence[Mapping[str, Any]],
         ttl: Duration,
         grace: Duration | None,
         wait: Duration,
-        status: str | None,
-        load: float | None,
         on_event: Callable[[str, LeaseError | None], None] | None,
-        fields: Mapping[str, Any],
     ) -> Flow[Registered]:
         term = seconds(ttl, "ttl")
-        name = instance if instance is not None else self.core.engine.options.holder.replace("/", "-")
-        made = instance_of(service, name, {key: value for key, value in fields.items() if value is not None})
-        registered = Registered(
-            self.core.engine,
-            made,
-            state_of(InstanceState(), status, load),
-            term,
-            term / 2 if grace is None else seconds(grace, "grace"),
-        )
+        made = [self._instance(fields) for fields in described]
+        if not made:
+            raise LeaseError("INVALID", "no instance is named: write register_all([{'service': 'planner', 'address': …}, …])")
+        if len({instance.key for instance, _ in made}) < len(made):
+            raise LeaseError("INVALID", "an instance is named twice: each service and instance may be registered once")
+        registered = Registered(self.core.engine, made, term, term / 2 if grace is None else seconds(grace, "grace"))
         registered.on_event = on_event
         limit = seconds(wait, "wait")
         future = self.core.do(lambda engine: self._registrar.register(registered, limit))
@@ -60,30 +53,50 @@ class RegistryCore:
             raise
         return registered
 
-    def update(self, registered: Registered, status: str | None, load: float | None, fields: Mapping[str, Any]) -> Flow[None]:
+    def _instance(self, described: Mapping[str, Any]) -> tuple[Instance, InstanceState]:
+        fields = {name: value for name, value in described.items() if value is not None}
+        if "service" not in fields:
+            raise LeaseError("INVALID", "an instance needs a service", {"option": "service"})
+        name = fields.pop("instance", None) or self.core.engine.options.holder.replace("/", "-")
+        state = state_of(InstanceState(), fields.pop("status", None), fields.pop("load", None))
+        return instance_of(fields.pop("service"), name, fields), state
+
+    def update(
+        self, registered: Registered, service: str | None, status: str | None, load: float | None, fields: Mapping[str, Any]
+    ) -> Flow[None]:
+        """Changes all instances of the registration, or those of one service."""
         if registered.reason is not None:
             raise registered.reason
-        made = registered.instance
-        if fields:
-            given = {name: value for name, value in made._asdict().items() if name not in ("service", "instance")}
-            if "address" in fields:
-                del given["addresses"]
-            made = instance_of(made.service, made.instance, {**given, **fields})
-        state = state_of(registered.state, status, load)
-        yield self.core.do(lambda engine: registered.update(made, state))
+
+        def changed(made: Instance, state: InstanceState) -> tuple[Instance, InstanceState]:
+            if service is not None and made.service != service:
+                return made, state
+            if fields:
+                given = {name: value for name, value in made._asdict().items() if name not in ("service", "instance")}
+                if "address" in fields:
+                    del given["addresses"]
+                made = instance_of(made.service, made.instance, {**given, **fields})
+            return made, state_of(state, status, load)
+
+        instances = [changed(*each) for each in registered.instances]
+        yield self.core.do(lambda engine: registered.update(instances))
 
     def deregister(self, registered: Registered, drain: float) -> Flow[None]:
         if drain > 0 and registered.lease != 0:
             try:
-                yield from self.update(registered, "draining", None, {})
+                yield from self.update(registered, None, "draining", None, {})
                 yield self.core.sleep(drain)
             except LeaseError:
                 pass  # the server does not answer: leave all the same
-        reason = LeaseError("GONE", f"{registered.instance.name} was deregistered")
+        reason = LeaseError("GONE", f"{registered.name} was deregistered")
         yield self.core.do(lambda engine: registered.end(reason))
 
     def _deregister_all(self) -> list[Future[None]]:
-        return [each.end(LeaseError("GONE", f"{each.instance.name} was deregistered")) for each in self._registrar.all()]
+        return [each.end(LeaseError("GONE", f"{each.name} was deregistered")) for each in self._registrar.all()]
+
+    def services(self) -> Flow[list[dict[str, Any]]]:
+        found: list[dict[str, Any]] = yield self.core.read("LEASE.SERVICES")
+        return found
 
     # Discovery
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._channel import Channel, Request
 from ._clock import Clock, Reading
+from ._duration import in_words
 from ._errors import LeaseError
 from ._held import ClockWatch, Held
 from ._random import fraction
@@ -77,7 +78,6 @@ class Renewals:
         if held.deadline.passed(self._clock.read()):
             self.expire(held)
             return False
-        self._channel.refresh_witness()
         self.held[held.id] = held
         group = held.group
         if group is None or group.term != term:
@@ -137,6 +137,12 @@ class Renewals:
             if held.deadline.passed(now):
                 self.expire(held)
         self.renew_all()
+
+    def limit(self, held: Held, max_hold: float) -> None:
+        """Ends it after ``max_hold``, whatever its work is doing: like a timeout of a job."""
+        text = f"it was held for {in_words(max_hold)}, the limit set by max_hold"
+        end = functools.partial(self.lose, held, held.lost("max-hold", text, max_hold))
+        self._timers.at(self._clock.read().monotonic + max_hold, end)
 
     # Renewing
 
@@ -272,6 +278,8 @@ class Renewals:
         timer = self._deadlines.pop(held, None)
         if timer is not None:
             timer.cancel()
+        if held.notices is not None:
+            held.notices.end()
         if held.parent is not None and held.parent.children is not None:
             held.parent.children.discard(held)
 

@@ -53,6 +53,13 @@ class Lease(LeaseHandle):
         self._held.reported = True
         return self._lost
 
+    @functools.cached_property
+    def recalled(self) -> threading.Event:
+        """Set when another client asks the holders to release. The lease stays held: end the work soon, and release it."""
+        event = threading.Event()
+        self.on_recalled(lambda by: event.set())
+        return event
+
     def put(self, key: str, value: str) -> None:
         """Sets an entry that others can read, and that is gone with the lease."""
         self._core.must_hold(self._held)
@@ -202,13 +209,23 @@ class Leases:
         while (events := self._core.owner.wait(watching.next())) is not None:
             yield events
 
+    def recall(self, resource: str) -> None:
+        """Asks the holders of a resource to release it: ``lease.recalled`` is set there."""
+        self._core.owner.wait(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
+
     # Recipes
 
-    def election(self, name: str, *, ttl: Duration = 10, priority: int = 0) -> Election:
-        """One leader at a time. ``for term in leases.election("scheduler").terms(): lead(term)``."""
+    def election(
+        self, name: str, *, ttl: Duration = 10, priority: int = 0, budget: Duration | None = None, yields: bool = False
+    ) -> Election:
+        """One leader at a time. ``for term in leases.election("scheduler").terms(): lead(term)``.
+
+        ``budget``: how long the work of a term may take to end once it was told to; then the leader leaves office anyway.
+        ``yields``: whether a leader resigns when a candidate of higher ``priority`` waits.
+        """
         from .election import Election
 
-        return Election(self, name, ttl=ttl, priority=priority)
+        return Election(self, name, ttl=ttl, priority=priority, budget=budget, yields=yields)
 
     def session(
         self,

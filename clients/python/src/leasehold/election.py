@@ -19,7 +19,8 @@ __all__ = ["Election", "Leader", "Term"]
 class Term:
     """One term of office."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, candidacy: Candidacy) -> None:
+        self._candidacy = candidacy
         #: The lease of the office.
         self.lease = lease
         #: Set when the work must end: the office is lost, or the leader has resigned.
@@ -50,7 +51,9 @@ class Term:
     def resign(self, successor: str | None = None) -> None:
         """Sets ``ended``. When the work has ended, the office goes to the next candidate, or to the named one."""
         self.successor = successor
-        self.ended.set()
+        if not self.ended.is_set():
+            self.ended.set()
+            self._candidacy.must_end(self.lease._held, lambda: self.successor)
 
 
 class Election:
@@ -62,9 +65,11 @@ class Election:
     ...         schedule(term.token)
     """
 
-    def __init__(self, leases: Leases, name: str, *, ttl: Duration = 10, priority: int = 0) -> None:
+    def __init__(
+        self, leases: Leases, name: str, *, ttl: Duration = 10, priority: int = 0, budget: Duration | None = None, yields: bool = False
+    ) -> None:
         self._leases = leases
-        self._candidacy = Candidacy(leases._core, name, ttl, priority)
+        self._candidacy = Candidacy(leases._core, name, ttl, priority, budget, yields)
         self._term: Term | None = None
 
     @property
@@ -78,11 +83,13 @@ class Election:
 
         wait = self._candidacy.core.owner.wait
         while (held := run(self._candidacy.stand(), wait)) is not None:
-            term = self._term = Term(Lease(self._candidacy.core, held))
+            term = self._term = Term(Lease(self._candidacy.core, held), self._candidacy)
             self._candidacy.on_stop = term.resign
+            end_watch = self._candidacy.begin_term(held, term.resign)
             try:
                 yield term
             finally:
+                end_watch()
                 term.ended.set()
                 self._term = self._candidacy.on_stop = None
                 run(self._candidacy.leave(held, term.successor), wait)

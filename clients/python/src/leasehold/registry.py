@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -42,9 +42,12 @@ class Registration:
         """Why it is over for good."""
         return self._registered.reason
 
-    def update(self, *, status: str | None = None, load: float | None = None, **fields: Any) -> None:
-        """Changes what the instance says of itself. A load is written at most once a second, an unchanged value not at all."""
-        run(self._registry.update(self._registered, status, load, fields), self._registry.core.owner.wait)
+    def update(self, *, service: str | None = None, status: str | None = None, load: float | None = None, **fields: Any) -> None:
+        """Changes what the instances say of themselves, or those of one ``service``.
+
+        A load is written at most once a second, an unchanged value not at all.
+        """
+        run(self._registry.update(self._registered, service, status, load, fields), self._registry.core.owner.wait)
 
     def drain(self) -> None:
         """Still listed, but not picked any more."""
@@ -154,8 +157,30 @@ class Registry:
         ``fields``: ``address`` or ``addresses``, ``capabilities``, ``tags``, ``metadata``, ``weight``, ``zone``, ``generation``, ``check``.
         ``on_event`` is called with ``unreachable``, ``reached``, ``lapsed``, ``registered`` or ``ended``, and the reason of the last.
         """
-        flow = self._registry.register(service, instance, ttl, grace, wait, status, load, on_event, fields)
+        described = {"service": service, "instance": instance, "status": status, "load": load, **fields}
+        flow = self._registry.register([described], ttl, grace, wait, on_event)
         return Registration(self._registry, run(flow, self._registry.core.owner.wait), seconds(drain, "drain"))
+
+    def register_all(
+        self,
+        instances: Iterable[Mapping[str, Any]],
+        *,
+        ttl: Duration = 30,
+        grace: Duration | None = None,
+        drain: Duration = 0,
+        wait: Duration = 0,
+        on_event: Callable[[str, LeaseError | None], None] | None = None,
+    ) -> Registration:
+        """Several instances on one lease: they are renewed together, and end together.
+
+        >>> leases.registry.register_all([{"service": "planner", "address": a}, {"service": "metrics", "address": b}])
+        """
+        flow = self._registry.register(list(instances), ttl, grace, wait, on_event)
+        return Registration(self._registry, run(flow, self._registry.core.owner.wait), seconds(drain, "drain"))
+
+    def services(self) -> list[dict[str, Any]]:
+        """For each service: its instances, how many of them are suspect, and whether its lapses are slowed."""
+        return run(self._registry.services(), self._registry.core.owner.wait)
 
     def discover(
         self,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Term:
     """As ``leasehold.election.Term``."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, candidacy: Candidacy) -> None:
+        self._candidacy = candidacy
         #: The lease of the office.
         self.lease = lease
         #: Set when the work must end: the office is lost, or the leader has resigned.
@@ -49,7 +50,9 @@ class Term:
     def resign(self, successor: str | None = None) -> None:
         """Sets ``ended``. When the work has ended, the office goes to the next candidate, or to the named one."""
         self.successor = successor
-        self.ended.set()
+        if not self.ended.is_set():
+            self.ended.set()
+            self._candidacy.must_end(self.lease._held, lambda: self.successor)
 
 
 class Election:
@@ -60,9 +63,11 @@ class Election:
     ...         await schedule(term.token)
     """
 
-    def __init__(self, leases: Leases, name: str, *, ttl: Duration = 10, priority: int = 0) -> None:
+    def __init__(
+        self, leases: Leases, name: str, *, ttl: Duration = 10, priority: int = 0, budget: Duration | None = None, yields: bool = False
+    ) -> None:
         self._leases = leases
-        self._candidacy = Candidacy(leases._core, name, ttl, priority)
+        self._candidacy = Candidacy(leases._core, name, ttl, priority, budget, yields)
         self._term: Term | None = None
 
     @property
@@ -73,11 +78,13 @@ class Election:
     async def terms(self) -> AsyncIterator[Term]:
         """Stands for election again and again. The loop body is the term: leaving it leaves office. ``stop`` ends the loop."""
         while (held := await run(self._candidacy.stand())) is not None:
-            term = self._term = Term(Lease(self._candidacy.core, held))
+            term = self._term = Term(Lease(self._candidacy.core, held), self._candidacy)
             self._candidacy.on_stop = LoopCall(term.resign)
+            end_watch = self._candidacy.begin_term(held, LoopCall(term.resign))
             try:
                 yield term
             finally:
+                end_watch()
                 term.ended.set()
                 self._term = self._candidacy.on_stop = None
                 await run(self._candidacy.leave(held, term.successor))

@@ -35,6 +35,23 @@ class Lease(LeaseHandle):
         loop = asyncio.get_running_loop()
         super().on_lost(lambda error: _call(loop, functools.partial(callback, error)))
 
+    @functools.cached_property
+    def recalled(self) -> asyncio.Event:
+        """Set when another client asks the holders to release. The lease stays held: end the work soon, and release it."""
+        event = asyncio.Event()
+        self.on_recalled(lambda by: event.set())
+        return event
+
+    def on_jeopardy(self, callback: Callable[[float], None]) -> None:
+        """Calls ``callback`` in this event loop with the seconds left each time the lease comes into jeopardy."""
+        loop = asyncio.get_running_loop()
+        super().on_jeopardy(lambda left: _call(loop, functools.partial(callback, left)))
+
+    def on_recalled(self, callback: Callable[[str], None]) -> None:
+        """Calls ``callback`` in this event loop with the name of the client that asks the holders to release."""
+        loop = asyncio.get_running_loop()
+        super().on_recalled(lambda by: _call(loop, functools.partial(callback, by)))
+
     async def put(self, key: str, value: str) -> None:
         """Sets an entry that others can read, and that is gone with the lease."""
         self._core.must_hold(self._held)

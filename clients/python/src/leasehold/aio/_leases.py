@@ -100,6 +100,10 @@ class Leases:
         past: list[dict[str, Any]] = await self._read("LEASE.HISTORY", resource)
         return past
 
+    async def recall(self, resource: str) -> None:
+        """Asks the holders of a resource to release it: ``lease.recalled`` is set there."""
+        await asyncio.wrap_future(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
+
     async def fence(self, resource: str, token: int) -> int:
         """Shows a token: the highest one so far, or ``STALE`` when a newer one was shown before."""
         future = self._core.do(lambda engine: engine.call("LEASE.FENCE", resource, token))
@@ -115,11 +119,13 @@ class Leases:
         finally:
             watching.close()
 
-    def election(self, name: str, *, ttl: Duration = 10, priority: int = 0) -> Election:
+    def election(
+        self, name: str, *, ttl: Duration = 10, priority: int = 0, budget: Duration | None = None, yields: bool = False
+    ) -> Election:
         """One leader at a time. ``async for term in leases.election("scheduler").terms(): await lead(term)``."""
         from ._election import Election
 
-        return Election(self, name, ttl=ttl, priority=priority)
+        return Election(self, name, ttl=ttl, priority=priority, budget=budget, yields=yields)
 
     async def session(
         self,

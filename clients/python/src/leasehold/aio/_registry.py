@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -38,9 +38,12 @@ class Registration:
         """Why it is over for good."""
         return self._registered.reason
 
-    async def update(self, *, status: str | None = None, load: float | None = None, **fields: Any) -> None:
-        """Changes what the instance says of itself. A load is written at most once a second, an unchanged value not at all."""
-        await run(self._registry.update(self._registered, status, load, fields))
+    async def update(self, *, service: str | None = None, status: str | None = None, load: float | None = None, **fields: Any) -> None:
+        """Changes what the instances say of themselves, or those of one ``service``.
+
+        A load is written at most once a second, an unchanged value not at all.
+        """
+        await run(self._registry.update(self._registered, service, status, load, fields))
 
     async def drain(self) -> None:
         """Still listed, but not picked any more."""
@@ -127,8 +130,30 @@ class Registry:
         **fields: Any,
     ) -> Registration:
         """Lists an instance. Raises ``HELD`` if another holder has the name (after ``wait``), ``STALE`` if a newer generation has it."""
-        registered = await run(self._registry.register(service, instance, ttl, grace, wait, status, load, on_event, fields))
+        described = {"service": service, "instance": instance, "status": status, "load": load, **fields}
+        registered = await run(self._registry.register([described], ttl, grace, wait, on_event))
         return Registration(self._registry, registered, seconds(drain, "drain"))
+
+    async def register_all(
+        self,
+        instances: Iterable[Mapping[str, Any]],
+        *,
+        ttl: Duration = 30,
+        grace: Duration | None = None,
+        drain: Duration = 0,
+        wait: Duration = 0,
+        on_event: Callable[[str, LeaseError | None], None] | None = None,
+    ) -> Registration:
+        """Several instances on one lease: they are renewed together, and end together.
+
+        >>> await leases.registry.register_all([{"service": "planner", "address": a}, {"service": "metrics", "address": b}])
+        """
+        flow = self._registry.register(list(instances), ttl, grace, wait, on_event)
+        return Registration(self._registry, await run(flow), seconds(drain, "drain"))
+
+    async def services(self) -> list[dict[str, Any]]:
+        """For each service: its instances, how many of them are suspect, and whether its lapses are slowed."""
+        return await run(self._registry.services())
 
     def discover(
         self,

@@ -26,6 +26,7 @@ class Lease:
         self.grants: dict[str, int] = {}
         self.entries: dict[str, str] = {}
         self.ends = 0.0
+        self.recalled = False
         self.connection: Connection | None = None
 
     @property

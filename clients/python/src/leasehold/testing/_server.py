@@ -145,6 +145,7 @@ class MemoryServer:
             raise LeaseError("HELD", f"{names[0]} is held by {other.holder}", {"resource": names[0], "holder": other.holder})
         lease.connection = connection
         self._queue[lease.id] = lease
+        self._tell([{"type": "queued", "lease": lease.id, "holder": lease.holder, "resource": name} for name in names])
         return {"lease": lease.id, "position": self._position(lease), "ttl": round(lease.term * 1000), "revision": self._revision}
 
     def _renew(self, connection: Connection, words: list[str]) -> Any:
@@ -209,7 +210,18 @@ class MemoryServer:
             return None
         grants = [{"resource": name, "token": token} for name, token in lease.grants.items()]
         wants = [] if lease.grants else [{"resource": name, "position": self._position(lease)} for name in lease.names]
-        return {"lease": lease.id, "holder": lease.holder, "status": lease.status, "grants": grants, "wants": wants}
+        shown = {"lease": lease.id, "holder": lease.holder, "status": lease.status, "recalled": lease.recalled}
+        return {**shown, "grants": grants, "wants": wants}
+
+    def _recall(self, connection: Connection, words: list[str]) -> Any:
+        events = []
+        for lease in self._holders.get(words[1], {}).values():
+            lease.recalled = True
+            events.append({"type": "recalled", "lease": lease.id, "resource": words[1], "by": words[3] if len(words) > 3 else ""})
+        if not events:
+            raise LeaseError("NOT_FOUND", f"{words[1]} is not held", {"resource": words[1]})
+        self._tell(events)
+        return "OK"
 
     def _show(self, connection: Connection, words: list[str]) -> Any:
         grants = [
