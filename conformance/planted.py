@@ -128,6 +128,7 @@ def main() -> int:
         found = done.returncode != 0
         print(f"{'found   ' if found else 'UNNOTICED'} {mistake} ({scenario})", flush=True)
         unnoticed += not found
+    print(f"{len(MISTAKES) - unnoticed} passed, {unnoticed} failed")
     return 1 if unnoticed else 0
 
 
