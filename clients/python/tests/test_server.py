@@ -1,60 +1,26 @@
-"""Against a real server. Set LEASEHOLD_TEST_SERVER to the command that runs `leasehold`, such as `node dist/cli/leasehold.js`."""
+"""Against a real server: see server_process.py."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shlex
+import pathlib
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import leasehold
 import leasehold.aio
-from leasehold import LeaseError, _channel
-from leasehold._resp import command
+from leasehold import LeaseError
 
-COMMAND = os.environ.get("LEASEHOLD_TEST_SERVER", "")
-pytestmark = pytest.mark.skipif(not COMMAND, reason="LEASEHOLD_TEST_SERVER is not set")
+from .server_process import Server, needs_server
 
-
-class Server:
-    """One process of `leasehold serve`."""
-
-    def __init__(self, store: str = "memory:") -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
-        self._store = store
-        self.start()
-
-    def start(self) -> None:
-        words = [*shlex.split(COMMAND), "serve", "--store", self._store, "--listen", f"127.0.0.1:{self.port}"]
-        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise RuntimeError("the server does not listen")
-
-    @property
-    def url(self) -> str:
-        return f"leasehold://127.0.0.1:{self.port}"
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(30)
+pytestmark = needs_server
 
 
 @pytest.fixture(scope="module")
@@ -62,19 +28,6 @@ def server() -> Iterator[Server]:
     server = Server()
     yield server
     server.kill()
-
-
-@pytest.fixture
-def grants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not know LEASE.GRANT yet is asked for a resource that nobody else names."""
-
-    def stand_in(words: Iterable[str | int | bytes]) -> bytes:
-        given = list(words)
-        if given[0] == "LEASE.GRANT":
-            given[:1] = ["LEASE.ACQUIRE", f"leasehold/python/{given[-1]!s}"]
-        return command(given)
-
-    monkeypatch.setattr(_channel, "command", stand_in)
 
 
 def test_acquire_wait_and_release(server: Server) -> None:
@@ -120,7 +73,7 @@ def test_a_lease_survives_the_loss_of_its_connection_and_a_stall_of_the_server(s
         assert lease.held
 
 
-def test_watch_election_session_registry_and_pool(server: Server, grants: None) -> None:
+def test_watch_election_session_registry_and_pool(server: Server) -> None:
     with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
         with a.watch("watched") as events:
             with b.acquire("watched/k"):
@@ -180,10 +133,8 @@ with leasehold.connect(sys.argv[1], ttl=10) as leases:
 """
 
 
-def test_processes_lose_no_update_while_the_server_is_killed(tmp_path: object) -> None:
-    import pathlib
-
-    folder = pathlib.Path(str(tmp_path))
+def test_processes_lose_no_update_while_the_server_is_killed(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path
     server = Server(f"file:{folder}/leases.db")
     counter = folder / "counter"
     counter.write_text("0 0")
@@ -196,5 +147,75 @@ def test_processes_lose_no_update_while_the_server_is_killed(tmp_path: object) -
             server.start()
         assert [process.wait(120) for process in processes] == [0, 0, 0]
         assert counter.read_text().split()[1] == "120"
+    finally:
+        server.kill()
+
+
+def test_a_waiter_gets_a_lease_that_is_passed_on_to_it_and_learns_of_recalls(server: Server) -> None:
+    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+        first = a.acquire("passed-on", ttl=30)
+        got: list[leasehold.Lease] = []
+        thread = threading.Thread(target=lambda: got.append(b.acquire("passed-on", wait=60, recall=True)))
+        assert not first.recalled.is_set()
+        thread.start()
+        assert first.recalled.wait(30) and first.held
+        number = first.transfer("b")
+        thread.join(60)
+        assert got[0].id == number and got[0].token > first.token and not b.show("passed-on")["queue"]
+        got[0].release()
+
+
+def test_several_instances_and_services(server: Server) -> None:
+    instances = [{"service": "web", "generation": 2}, {"service": "metrics", "status": "warning"}]
+    with leasehold.connect(server.url) as leases, leases.registry.register_all(instances):
+        found = {each["service"]: each["instances"] for each in leases.registry.services()}
+        assert (found["web"], found["metrics"]) == (1, 1)
+        assert {each.service for each in leases.registry.discover().list()} >= {"web", "metrics"}
+
+
+def test_a_unix_socket(tmp_path: pathlib.Path) -> None:
+    server = Server(options=["--socket", str(tmp_path / "leases.sock")])
+    try:
+        with leasehold.connect(f"leasehold://{tmp_path}/leases.sock") as leases, leases.acquire("k") as lease:
+            assert lease.held
+    finally:
+        server.kill()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates with")
+def test_a_client_certificate(tmp_path: pathlib.Path) -> None:
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+
+    new = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl(
+        *new,
+        "-x509",
+        "-subj",
+        "/CN=authority",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+        "-days",
+        "2",
+        "-addext",
+        "keyUsage=critical,keyCertSign",
+    )
+    (tmp_path / "names").write_text("subjectAltName=DNS:localhost\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n")
+    for name in ("server", "client"):
+        openssl(*new, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names", "-days", "2"]
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+    files = {name: str(tmp_path / name) for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")}
+    options = ["--tls-cert", files["server.pem"], "--tls-key", files["server.key"], "--tls-ca", files["ca.pem"]]
+    server = Server(options=options)
+    try:
+        url = f"leaseholds://localhost:{server.port}?ca={files['ca.pem']}"
+        with leasehold.connect(f"{url}&cert={files['client.pem']}&key={files['client.key']}") as leases, leases.acquire("k") as lease:
+            assert lease.held
+        with leasehold.connect(url) as strangers, pytest.raises(LeaseError) as caught:
+            strangers.try_acquire("k")
+        assert caught.value.code == "UNAVAILABLE"
     finally:
         server.kill()

@@ -35,9 +35,10 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     arity: -3,
     summary:
       'TTL ms [HOLDER h] [PARENT id] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [OP id]: a lease on nothing',
-    verb: 'acquire',
+    // A lease on nothing needs no right. What it carries does.
+    verb: 'register',
     changes: true,
-    example: ['TTL', '5000'],
+    example: ['TTL', '5000', 'ENTRY', 'jobs/other', 'value'],
     run: grant,
   },
   {
@@ -105,15 +106,6 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     answers: 'the id of the new lease',
     verb: 'release',
     example: ['$lease', 'TO', 'bob'],
-  }),
-  kernelCommand({
-    name: 'LEASE.CLAIM',
-    kind: 'claim',
-    args: ['lease'],
-    options: ['incarnation'],
-    reply: writeDone,
-    verb: 'renew',
-    example: ['$lease'],
   }),
   kernelCommand({
     name: 'LEASE.PUT',

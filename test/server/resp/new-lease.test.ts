@@ -1,4 +1,4 @@
-/** LEASE.GRANT, LEASE.WIDEN, LEASE.CLAIM, LEASE.SERVICES and the options of LEASE.ACQUIRE that clients in other languages need. */
+/** LEASE.GRANT, LEASE.WIDEN, LEASE.SERVICES and the options of LEASE.ACQUIRE that clients in other languages need. */
 import { expect, test } from 'vitest'
 import type { Reply } from '../../../src/wire/resp/reply-parser.ts'
 import { type Place, place, Raw } from '../../support/resp-place.ts'
@@ -186,15 +186,6 @@ test('a transfer to another process of the same name does not end the wait', asy
   await ann.ask('LEASE.RELEASE', given)
   const [, of, facts] = await ben.push('lease.granted')
   expect([of, (facts as Map<string, Reply>).get('lease')]).toEqual([waiting, waiting])
-})
-
-test('LEASE.CLAIM takes a lease that was transferred to a name', async () => {
-  await using here = await place()
-  using client = await Client.open(here)
-  const held = (await client.map('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'HOLDER', 'ann')).get('lease') as number
-  const given = (await client.ask('LEASE.TRANSFER', held, 'TO', 'ben', 'STOPPED')) as number
-  expect(await client.ask('LEASE.CLAIM', given)).toBe('OK')
-  expect(await client.ask('LEASE.CLAIM', given, 'INCARNATION', held)).toBeInstanceOf(Error)
 })
 
 test('LEASE.SERVICES counts the instances of services', async () => {
