@@ -31,7 +31,8 @@ MISTAKES = [
     (
         "an answer brings back what was over",
         "_renewal.py",
-        "if held.over:\n            # A caller was told that it is over: no answer brings it back.\n            self.expire(held)\n            return False",
+        "if held.over:\n            # A caller was told that it is over: no answer brings it back.\n"
+        "            self.expire(held)\n            return False",
         "held.over = False",
         "04",
     ),

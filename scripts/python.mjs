@@ -177,12 +177,11 @@ function checksOf(version, python, tools) {
   if (tools === undefined) return [tests]
   const scenarios = { SCENARIOS: join(root, 'conformance/scenarios') }
   const driver = join(root, 'conformance/drivers/python.py')
+  const sources = [client, join(root, 'conformance'), join(root, 'bench/python.py')]
+  const ruff = (...words) => [tools, '-m', 'ruff', ...words, '--no-cache', '--config', join(client, 'pyproject.toml'), ...sources]
   return [
-    { name: 'ruff', run: () => check('ruff', [tools, '-m', 'ruff', 'check', '--no-cache', client, join(root, 'conformance')]) },
-    {
-      name: 'ruff format',
-      run: () => check('ruff format', [tools, '-m', 'ruff', 'format', '--check', '--no-cache', client, join(root, 'conformance')]),
-    },
+    { name: 'ruff', run: () => check('ruff check', ruff('check')) },
+    { name: 'ruff format', run: () => check('ruff format', ruff('format', '--check')) },
     { name: 'mypy', run: () => check('mypy --strict', [tools, '-m', 'mypy', '--cache-dir', join(scratch, 'mypy')], { cwd: client }) },
     { name: 'packages', run: () => buildPackages(tools) },
     {

@@ -1,4 +1,4 @@
-"""Whether a history of one lock is linearizable: whether its calls can be put in an order that agrees with time and with the rules of a lock.
+"""Whether a history of one lock is linearizable: its calls can be put in an order that agrees with time and with the rules of a lock.
 
 The search is that of Wing and Gong, with Lowe's memory of what was tried. The lock:
 

@@ -166,7 +166,7 @@ def test_a_waiter_gets_a_lease_that_is_passed_on_to_it_and_learns_of_recalls(ser
 
 
 def test_several_instances_and_services(server: Server) -> None:
-    instances = [{"service": "web", "generation": 2}, {"service": "metrics", "status": "warning"}]
+    instances: list[dict[str, object]] = [{"service": "web", "generation": 2}, {"service": "metrics", "status": "warning"}]
     with leasehold.connect(server.url) as leases, leases.registry.register_all(instances):
         found = {each["service"]: each["instances"] for each in leases.registry.services()}
         assert (found["web"], found["metrics"]) == (1, 1)
