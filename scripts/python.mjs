@@ -16,6 +16,7 @@ import { root } from './build.mjs'
 /** The oldest Python that the client supports. */
 const OLDEST = '3.10'
 const client = join(root, 'clients/python')
+const PYTHON_SOURCES = ['.', '../../conformance', '../../bench/python.py']
 const cache = process.env.LEASEHOLD_CACHE ?? join(homedir(), '.cache/leasehold')
 const server = `"${process.execPath}" "${join(root, 'dist/cli/leasehold.js')}"`
 const conformance = [process.execPath, join(root, '.sim/conformance/run.js')]
@@ -166,22 +167,17 @@ async function buildPackages(python) {
 
 function checksOf(version, python, tools) {
   const pytest = ['-m', 'pytest', '-q', '-p', 'no:cacheprovider']
-  const tests = { name: `tests on Python ${version}`, run: () => runTests(version, python) }
-  function runTests(version, python) {
-    return check(`tests on Python ${version}`, [python, ...pytest], {
-      cwd: client,
-      env: { LEASEHOLD_TEST_SERVER: server },
-      count: byPytest,
-    })
-  }
+  const name = `tests on Python ${version}`
+  const env = { LEASEHOLD_TEST_SERVER: server }
+  const tests = { name, run: () => check(name, [python, ...pytest], { cwd: client, env, count: byPytest }) }
   if (tools === undefined) return [tests]
   const scenarios = { SCENARIOS: join(root, 'conformance/scenarios') }
   const driver = join(root, 'conformance/drivers/python.py')
-  const sources = [client, join(root, 'conformance'), join(root, 'bench/python.py')]
-  const ruff = (...words) => [tools, '-m', 'ruff', ...words, '--no-cache', '--config', join(client, 'pyproject.toml'), ...sources]
+  // From the folder of the client, whose settings count for the files outside of it as well.
+  const ruff = (...words) => check(`ruff ${words[0]}`, [tools, '-m', 'ruff', ...words, '--no-cache', ...PYTHON_SOURCES], { cwd: client })
   return [
-    { name: 'ruff', run: () => check('ruff check', ruff('check')) },
-    { name: 'ruff format', run: () => check('ruff format', ruff('format', '--check')) },
+    { name: 'ruff check', run: () => ruff('check') },
+    { name: 'ruff format', run: () => ruff('format', '--check') },
     { name: 'mypy', run: () => check('mypy --strict', [tools, '-m', 'mypy', '--cache-dir', join(scratch, 'mypy')], { cwd: client }) },
     { name: 'packages', run: () => buildPackages(tools) },
     {
