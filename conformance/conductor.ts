@@ -102,6 +102,8 @@ export class Conductor {
     if (step.server === 'kill') this.#server.kill()
     else if (step.server === 'start') await this.#server.start()
     else if (step.server === 'replaceLog') this.#server.replaceLog()
+    else if (step.server === 'copyLog') this.#server.copyLog()
+    else if (step.server === 'putBack') this.#server.putBack()
     else if (step.server === 'revoke') await this.#server.revoke(this.#leases.get(step.lease!)!.lease, step.by ?? 'operator')
     await this.#settle()
   }

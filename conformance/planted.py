@@ -65,6 +65,7 @@ MISTAKES = [
     ),
     ("a lost grant is not looked for", "_acquire.py", 'value.get("status") == "live"', "False", "18"),
     ("a log that went back is not noticed", "_channel.py", 'self.on_ready(value.get("continues", 1) != 0)', "self.on_ready(True)", "20"),
+    ("the witness that comes with answers is not kept", "_channel.py", "self._witness = str(value.items[1])", "pass", "37"),
     (
         "a cancelled wait leaves its grant behind",
         "_acquire.py",
@@ -113,7 +114,9 @@ MISTAKES = [
 def main() -> int:
     command = sys.argv[1:]
     unnoticed = 0
-    for mistake, file, text, replacement, scenario in MISTAKES:
+    only = os.environ.get("ONLY", "")
+    chosen = [each for each in MISTAKES if only in each[0]]
+    for mistake, file, text, replacement, scenario in chosen:
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(SOURCE / "leasehold", f"{folder}/leasehold")
             path = pathlib.Path(folder, "leasehold", file)
@@ -129,7 +132,7 @@ def main() -> int:
         found = done.returncode != 0
         print(f"{'found   ' if found else 'UNNOTICED'} {mistake} ({scenario})", flush=True)
         unnoticed += not found
-    print(f"{len(MISTAKES) - unnoticed} passed, {unnoticed} failed")
+    print(f"{len(chosen) - unnoticed} passed, {unnoticed} failed")
     return 1 if unnoticed else 0
 
 

@@ -25,7 +25,7 @@ export interface Expectation {
 export type Step =
   | { readonly advance: number }
   | { readonly expect: Expectation }
-  | { readonly server: 'kill' | 'start' | 'replaceLog' | 'revoke'; readonly lease?: string; readonly by?: string }
+  | { readonly server: 'kill' | 'start' | 'copyLog' | 'putBack' | 'replaceLog' | 'revoke'; readonly lease?: string; readonly by?: string }
   | {
       readonly client: string
       readonly call: 'acquire' | 'tryAcquire' | 'release' | 'transfer' | 'cancel' | 'close'

@@ -15,6 +15,7 @@ export class VirtualServer {
   #log: MemoryLog
   #replica: Replica | undefined
   #listener: RespListener | undefined
+  #putBack: (() => void) | undefined
   #links = new Set<{ readonly closed: () => void }>()
 
   constructor(clock: VirtualClock) {
@@ -46,9 +47,20 @@ export class VirtualServer {
     this.#links.clear()
   }
 
-  /** Its data directory is replaced: clients that come back show what the new log does not contain. */
+  /** Its data directory is replaced by that of another server: clients that come back show what the new log does not contain. */
   replaceLog(): void {
     this.#log = new MemoryLog({ clock: this.#clock })
+  }
+
+  /** Copies its data directory, as a backup does. */
+  copyLog(): void {
+    this.#putBack = this.#log.copy()
+  }
+
+  /** Its data directory is replaced by the copy: what was decided since is lost. */
+  putBack(): void {
+    if (this.#putBack === undefined) throw new Error('there is no copy: use copyLog first')
+    this.#putBack()
   }
 
   open(peer: string, link: (end: ByteLinkEnd) => ByteLink, closed: () => void): void {

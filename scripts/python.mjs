@@ -75,16 +75,12 @@ export async function environment(version, python, requirements) {
   return existsSync(program) ? program : undefined
 }
 
-/** Runs a command to its end, in its own process group. `show`: pass its output on. */
-function run([program, ...args], { cwd = root, env = {}, limit = COMMAND_LIMIT, show = true } = {}) {
+/** Runs a command to its end, in its own process group. */
+function run([program, ...args], { cwd = root, env = {}, limit = COMMAND_LIMIT } = {}) {
   return new Promise(resolve => {
     const child = spawn(program, args, { cwd, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1', ...env }, detached: true })
     let output = ''
-    const read = chunk => {
-      output += chunk
-      // Only the last line of all may look like a closing line.
-      if (show) process.stdout.write(String(chunk).replace(/^(\d+ passed, \d+ failed)/gm, '- $1'))
-    }
+    const read = chunk => (output += chunk)
     child.stdout.on('data', read)
     child.stderr.on('data', read)
     const timer = setTimeout(() => {
@@ -112,9 +108,8 @@ function endGroup(pid) {
   }
 }
 
-/** Runs a check. It passes as often as `count` finds in its output, or once. */
+/** Runs a check. It passes as often as `count` finds in its output, or once. The output is shown at its end: checks run beside each other. */
 async function check(name, command, { count = once, ...options } = {}) {
-  console.log(`\n-- ${name}`)
   const began = performance.now()
   const ended = await run(command, options)
   const { passed, failed, skipped } = count(ended)
@@ -122,7 +117,10 @@ async function check(name, command, { count = once, ...options } = {}) {
   total.failed += ended.code !== 0 && failed === 0 ? 1 : failed
   total.passed += passed
   total.skipped += skipped
-  console.log(`-- ${name}: ${ended.code === 0 ? 'passed' : 'FAILED'} in ${Math.round((performance.now() - began) / 1_000)} s`)
+  // Only the last line of all may look like a closing line.
+  const shown = ended.output.trimEnd().replace(/^(\d+ passed, \d+ failed)/gm, '- $1')
+  const verdict = ended.code === 0 ? 'passed' : 'FAILED'
+  console.log(`\n-- ${name}\n${shown}\n-- ${name}: ${verdict} in ${Math.round((performance.now() - began) / 1_000)} s`)
 }
 
 function once({ code }) {
@@ -152,17 +150,16 @@ async function buildPackages(python) {
   const copy = join(scratch, 'source')
   const out = join(scratch, 'packages')
   cpSync(client, copy, { recursive: true, filter: path => !/(__pycache__|\.(mypy|ruff|pytest)_cache|egg-info)/.test(basename(path)) })
-  await check('build the wheel and the sdist', [python, '-m', 'build', '--no-isolation', '--outdir', out, copy], { show: false })
+  await check('build the wheel and the sdist', [python, '-m', 'build', '--no-isolation', '--outdir', out, copy])
   const files = existsSync(out) ? readdirSync(out).map(name => join(out, name)) : []
   await check('twine check', [python, '-m', 'twine', 'check', '--strict', ...files])
   const target = join(scratch, 'installed')
   const wheel = files.find(file => file.endsWith('.whl')) ?? 'no wheel was built'
   const install = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--no-index', '--disable-pip-version-check', '--target', target, wheel]
-  const installed = await run([python, ...install])
+  await check('install the wheel', [python, ...install])
   const use = 'import leasehold, leasehold.aio, leasehold.fence, leasehold.testing, pathlib; p = pathlib.Path(leasehold.__file__).parent'
   const script = `${use}; assert p.is_relative_to(${JSON.stringify(target)}) and (p / "py.typed").exists()`
-  if (installed.code === 0) await check('the wheel can be installed and imported', [python, '-c', script], { env: { PYTHONPATH: target } })
-  else total.failed++
+  await check('import from the wheel', [python, '-c', script], { env: { PYTHONPATH: target } })
 }
 
 function checksOf(version, python, tools) {
@@ -217,7 +214,14 @@ async function main(only) {
       checks.push({ name: `Python ${version}`, run: () => skip(`Python ${version}`, 'its tools cannot be installed: see above') })
     else checks.push(...checksOf(version, python, tools))
   }
-  for (const { name, run } of checks) if (name.toLowerCase().includes(only.toLowerCase())) await run()
+  // The tests wait for sockets and processes most of the time: the other checks run meanwhile.
+  const chosen = checks.filter(({ name }) => name.toLowerCase().includes(only.toLowerCase()))
+  const lanes = [chosen.filter(({ name }) => name.startsWith('tests on')), chosen.filter(({ name }) => !name.startsWith('tests on'))]
+  await Promise.all(
+    lanes.map(async lane => {
+      for (const { run } of lane) await run()
+    }),
+  )
   console.log(`${total.passed} passed, ${total.failed} failed${total.skipped > 0 ? `, ${total.skipped} skipped` : ''}`)
   process.exitCode = total.failed > 0 ? 1 : 0
 }

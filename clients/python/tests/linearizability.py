@@ -3,7 +3,9 @@
 The search is that of Wing and Gong, with Lowe's memory of what was tried. The lock:
 
 * ``acquire`` returns a token that is greater than all before, and only while no client holds the lock.
-* ``held`` is the refusal of a call that does not wait: another client holds it.
+* ``held`` is the refusal of a call that does not wait: another client holds it. Or a call of another client is under way: it may have been granted
+  a lease over a connection that broke, and give it back before it asks again.
+* ``attempt`` is an acquire that failed. It explains refusals meanwhile, and is no hold.
 * ``release`` ends the hold of a token. One whose outcome is unknown takes effect at any time after it was called, or never.
 """
 
@@ -27,18 +29,24 @@ class _Lock(NamedTuple):
     holder: int = 0
     highest: int = 0
 
-    def after(self, call: Call) -> _Lock | None:
-        """The lock after a call; None: the call cannot happen now."""
+    def after(self, call: Call, excused: bool) -> _Lock | None:
+        """The lock after a call; None: the call cannot happen now. ``excused``: it may be refused although the lock is free."""
         if call.kind == "acquire":
             return _Lock(call.token, call.token) if self.holder == 0 and call.token > self.highest else None
         if call.kind == "held":
-            return self if self.holder != 0 else None
+            return self if self.holder != 0 or excused else None
         return _Lock(0, self.highest) if self.holder == call.token else None
 
 
 def linearizable(history: list[Call]) -> bool:
     """Calls that returned must all be in the order; of the others, any."""
-    calls = sorted(history, key=lambda call: call.called)
+    calls = sorted((call for call in history if call.kind != "attempt"), key=lambda call: call.called)
+    others = [call for call in history if call.kind in ("acquire", "attempt")]
+    excused = {
+        call: any(other.called < call.returned and call.called < other.returned for other in others)
+        for call in calls
+        if call.kind == "held"
+    }
     required = frozenset(index for index, call in enumerate(calls) if call.returned != NEVER)
     tried: set[tuple[frozenset[int], _Lock]] = set()
     stack: list[tuple[frozenset[int], _Lock]] = [(frozenset(), _Lock())]
@@ -55,7 +63,7 @@ def linearizable(history: list[Call]) -> bool:
             if call.called > first:
                 break
             if index not in done:
-                after = lock.after(call)
+                after = lock.after(call, excused.get(call, False))
                 if after is not None:
                     stack.append((done | {index}, after))
     return False
