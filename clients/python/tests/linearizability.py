@@ -3,8 +3,8 @@
 The search is that of Wing and Gong, with Lowe's memory of what was tried. The lock:
 
 * ``acquire`` returns a token that is greater than all before, and only while no client holds the lock.
-* ``held`` is the refusal of a call that does not wait: another client holds it. Or a call of another client is under way: it may have been granted
-  a lease over a connection that broke, and give it back before it asks again.
+* ``held`` is the refusal of a call that does not wait: another client holds it. Or a call of another client is under way: it may have
+  been granted a lease over a connection that broke, and give it back before it asks again.
 * ``attempt`` is an acquire that failed. It explains refusals meanwhile, and is no hold.
 * ``release`` ends the hold of a token. One whose outcome is unknown takes effect at any time after it was called, or never.
 """

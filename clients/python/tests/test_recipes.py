@@ -354,3 +354,17 @@ def test_several_instances_share_one_lease(world: World) -> None:
         a.registry.register_all([{"service": "web"}, {"service": "web"}])
     with pytest.raises(LeaseError, match="no instance is named"):
         a.registry.register_all([])
+
+
+def test_a_taker_of_whole_members_is_alone_on_each_whatever_their_units(world: World) -> None:
+    a, b = world.connect("a"), world.connect("b")
+    pool = a.pool("gpu")
+    offers = [pool.offer("gpu-0"), pool.offer("gpu-1", units=4)]
+    with pool.take(2) as both:
+        assert set(both.resources) == {"gpu/gpu-0", "gpu/gpu-1"}
+        assert b.pool("gpu").try_take(units=1) is None
+    with b.pool("gpu").take(1, units=3) as part:
+        assert part.resources == ("gpu/gpu-1",)
+        assert b.pool("gpu").try_take(units=2) is None
+    for offer in offers:
+        offer.release()

@@ -32,6 +32,8 @@ class AcquireRequest(NamedTuple):
     wait: float | None = None
     mode: str = "exclusive"
     units: int | None = None
+    #: Units by resource, where they differ.
+    units_of: Mapping[str, int] = {}
     priority: int | None = None
     parent: Held | int | None = None
     any: int | None = None
@@ -63,6 +65,8 @@ class AcquireRequest(NamedTuple):
         for word, duration in {"GRACE": self.grace, "MAXLIFE": self.max_life}.items():
             if duration is not None:
                 words += [word, round(duration * 1000)]
+        for name, units in self.units_of.items():
+            words += ["UNITSOF", name, units]
         for name, value in self.labels.items():
             words += ["LABEL", name, value]
         for key, value in self.entries.items():
@@ -240,8 +244,6 @@ class Acquiring:
     def _take(self, value: dict[str, Any], request: Request, confirmed: bool = False) -> None:
         engine, asked = self._engine, self._asked
         lease: int = value["lease"]
-        if asked.any is not None and not value.get("tokens"):
-            return self._which(value, request, confirmed)
         tokens = value.get("tokens") or dict.fromkeys(asked.names[:1], value.get("token", 0))
         numbers = [value.get("ttl"), *(tokens.values() if isinstance(tokens, dict) else [None])]
         if not all(isinstance(number, int) for number in numbers):
@@ -285,23 +287,6 @@ class Acquiring:
             self.future.set_result(held)
         else:
             engine.release(held)
-
-    def _which(self, value: dict[str, Any], request: Request, confirmed: bool) -> None:
-        """The answer to one of several names has its token, and not which it is."""
-
-        def done(info: Any, error: LeaseError | None, question: Request) -> None:
-            if self.over:
-                return
-            grants = info.get("grants", []) if isinstance(info, dict) else []
-            tokens = {grant.get("resource"): grant.get("token") for grant in grants if isinstance(grant, dict)}
-            if tokens:
-                self._take({**value, "tokens": tokens}, request, confirmed)
-            elif self._asked.wait is None:
-                self._too_late(value["lease"])
-            else:
-                self._again()
-
-        self._engine.channel.send(("LEASE.INFO", value["lease"]), done, kind="read", timeout=max(1.0, self._asked.ttl))
 
     def _too_late(self, lease: int) -> None:
         names, asked = self._asked.names, self._asked

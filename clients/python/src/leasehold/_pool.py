@@ -81,7 +81,7 @@ class PoolCore:
         try:
             while True:
                 members = yield from self.members(match)
-                fitting = _fitting(members, units)
+                fitting = [member for member in members if member.units >= (units or 1)]
                 if len(fitting) >= count:
                     break
                 if asked.wait is None:
@@ -96,8 +96,9 @@ class PoolCore:
                 watching.close()
         chosen = fitting[:MAX_RESOURCES]
         left = asked.wait if asked.wait in (None, FOREVER) else max(0.001, end - self.core.now())
-        each = units if units is not None else chosen[0].units
-        request = asked._replace(names=tuple(member.resource for member in chosen), wait=left, units=None if each == 1 else each)
+        # Without ``units`` all of each member: then no other taker is on it.
+        units_of = {member.resource: member.units for member in chosen if member.units > 1} if units is None else {}
+        request = asked._replace(names=tuple(member.resource for member in chosen), wait=left, units_of=units_of)
         held = yield from self.core.obtain(request)
         taken = set(held.tokens)
         return held, [member for member in chosen if member.resource in taken]
@@ -123,14 +124,6 @@ class PoolCore:
     def _too_few(self, members: int, count: int) -> LeaseError:
         text = f"{members} members of the pool {self.name} match, fewer than the {count} to take"
         return LeaseError("HELD", text, {"pool": self.name, "members": members, "count": count})
-
-
-def _fitting(members: list[Member], units: int | None) -> list[Member]:
-    """Members that one request can ask for: it takes the same number of units of each. Without ``units``, those that are alike."""
-    if units is not None:
-        return [member for member in members if member.units >= units]
-    kinds = {member.units: [each for each in members if each.units == member.units] for member in members}
-    return max(kinds.values(), key=len, default=[])
 
 
 def device_of(member: Member) -> str | None:

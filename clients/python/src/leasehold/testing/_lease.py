@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 FIRST_TERM = 30.0
 _FLAGS = {"QUEUE", "SHARED", "RECALL", "STEAL", "FORCE", "STOPPED"}
-_PAIRS = {"LABEL", "ENTRY"}
+_PAIRS = {"LABEL", "ENTRY", "UNITSOF"}
 
 
 class Lease:
@@ -29,9 +29,8 @@ class Lease:
         self.recalled = False
         self.connection: Connection | None = None
 
-    @property
-    def units(self) -> int:
-        return int(self.options.get("UNITS", 1))
+    def units(self, name: str) -> int:
+        return int(self.options.get(f"UNITSOF {name}", self.options.get("UNITS", 1)))
 
 
 def covers(prefix: str, name: str) -> bool:
@@ -52,6 +51,8 @@ def options_of(words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
         elif word in _PAIRS:
             if word == "ENTRY":
                 entries[words[at + 1]] = words[at + 2]
+            else:
+                options[f"{word} {words[at + 1]}"] = words[at + 2]
             at += 3
         else:
             options[word] = words[at + 1]

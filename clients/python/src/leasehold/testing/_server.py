@@ -273,7 +273,7 @@ class MemoryServer:
             return all("SHARED" in each.options for each in holders)
         if any("SHARED" in each.options for each in holders):
             return False
-        return sum(each.units for each in holders) + lease.units <= self._capacity.get(name, 1)
+        return sum(each.units(name) for each in holders) + lease.units(name) <= self._capacity.get(name, 1)
 
     def _choice(self, lease: Lease) -> list[str]:
         earlier = {name for each in self._waiting() if each.id < lease.id for name in each.names}
@@ -300,7 +300,7 @@ class MemoryServer:
     def _granted(self, lease: Lease) -> dict[str, Any]:
         tokens = list(lease.grants.values())
         answer = {"lease": lease.id, "token": tokens[0] if tokens else 0, "ttl": round(lease.term * 1000), "revision": self._revision}
-        return {**answer, "tokens": dict(lease.grants)} if len(tokens) > 1 else answer
+        return {**answer, "tokens": dict(lease.grants)} if len(tokens) > 1 or "ANY" in lease.options else answer
 
     def _end(self, lease: Lease, cause: str, by: str = "", settle: bool = True) -> None:
         if lease.id not in self._leases or lease.status == "frozen":
