@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from leasehold import LeaseError, LeaseLost, fence
 from leasehold._directory import ListedInstance, choose
+from leasehold._flow import Flow
 from leasehold.election import Election
 from leasehold.testing import World
 
@@ -368,3 +370,36 @@ def test_a_taker_of_whole_members_is_alone_on_each_whatever_their_units(world: W
         assert b.pool("gpu").try_take(units=2) is None
     for offer in offers:
         offer.release()
+
+
+def start(flow: Flow[Any], results: list[Any]) -> None:
+    """Runs a flow as its futures are done, without a thread that waits."""
+
+    def step(done: Future[Any] | None) -> None:
+        try:
+            future = next(flow) if done is None else flow.send(done.result())
+        except StopIteration as stop:
+            results.append(stop.value)
+        else:
+            future.add_done_callback(step)
+
+    step(None)
+
+
+def test_a_member_that_is_offered_while_a_taker_waits_counts_from_then_on(world: World) -> None:
+    a, b = world.connect("a"), world.connect("b")
+    pool = a.pool("gpu", match={"model": "x"})
+    offers = [pool.offer("gpu-0", labels={"model": "x"})]
+    first = pool.take(1)
+    waiting = b.pool("gpu", match={"model": "x"})._pool
+    taken: list[Any] = []
+    start(waiting.take(1, None, {"wait": 600}, True), taken)
+    world.advance(1)
+    offers.append(pool.offer("gpu-1", labels={"model": "y"}))
+    world.advance(5)
+    assert taken == []
+    offers.append(pool.offer("gpu-2", labels={"model": "x"}, units=2))
+    world.advance(5)
+    ((held, members),) = taken
+    assert held.resources == ("gpu/gpu-2",) and [member.member for member in members] == ["gpu-2"]
+    assert first.held and a.pool("gpu").try_take(match={"model": "x"}) is None

@@ -219,3 +219,25 @@ def test_a_client_certificate(tmp_path: pathlib.Path) -> None:
         assert caught.value.code == "UNAVAILABLE"
     finally:
         server.kill()
+
+
+def test_a_taker_that_waits_gets_a_member_that_is_offered_meanwhile(server: Server) -> None:
+    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+        pool = a.pool("machines")
+        offers = [pool.offer("m-0")]
+        with pool.take(1):
+            taken: list[tuple[str, ...]] = []
+
+            def take() -> None:
+                with b.pool("machines").take(1, wait=120) as member:
+                    taken.append(member.resources)
+
+            thread = threading.Thread(target=take)
+            thread.start()
+            while not a.show("machines/m-0")["queue"]:
+                time.sleep(0.02)
+            offers.append(pool.offer("m-1", units=3))
+            thread.join(120)
+            assert taken == [("machines/m-1",)]
+        for offer in offers:
+            offer.release()

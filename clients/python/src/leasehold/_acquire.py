@@ -49,6 +49,8 @@ class AcquireRequest(NamedTuple):
     recall: bool = False
     steal: str = ""
     on_wait: Callable[[int], None] | None = None
+    #: Called in the engine with the lease that waits, again after each connection that broke.
+    on_queued: Callable[[int], None] | None = None
 
     def words(self, holder: str, incarnation: int | None, op: str) -> tuple[str | int, ...]:
         words: list[str | int] = ["LEASE.ACQUIRE", *self.names] if self.names else ["LEASE.GRANT"]
@@ -132,6 +134,8 @@ class Acquiring:
             return
         self.queued = True
         self._engine.queued[value["lease"]] = self
+        if self._asked.on_queued is not None:
+            self._asked.on_queued(value["lease"])
         if self._asked.on_wait is not None:
             self._tell_position(value["position"])
             self._poll_later()

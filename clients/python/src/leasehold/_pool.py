@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._acquire import FOREVER
 from ._core import Core
@@ -15,20 +16,9 @@ from ._errors import LeaseError
 from ._flow import Flow
 from ._held import Held
 from ._watching import Watching, watch_flow
+from ._widening import MAX_RESOURCES, Member, Widening
 
-#: Resources in one request.
-MAX_RESOURCES = 256
 DEVICES = "CUDA_VISIBLE_DEVICES"
-
-
-class Member(NamedTuple):
-    """A member of a pool, taken or not."""
-
-    member: str
-    #: The resource that is held while it is taken.
-    resource: str
-    labels: Mapping[str, str]
-    units: int
 
 
 class PoolCore:
@@ -54,18 +44,19 @@ class PoolCore:
 
     def members(self, match: Mapping[str, str] | None) -> Flow[list[Member]]:
         """The members that match. An entry that is no offer is passed over: it must not keep all takers from taking."""
-        wanted = {**self.match, **(match or {})}
         entries = yield self.core.read("LEASE.ENTRIES", f"pool/{self.name}")
-        members = [parsed for entry in entries if (parsed := self._member(entry)) is not None]
-        return [member for member in members if all(member.labels.get(name) == value for name, value in wanted.items())]
+        return [member for entry in entries if (member := self._member(match, entry)) is not None]
 
-    def _member(self, entry: dict[str, Any]) -> Member | None:
+    def _member(self, match: Mapping[str, str] | None, entry: dict[str, Any]) -> Member | None:
         try:
             offer = json.loads(entry["value"])
             labels, units = offer["labels"], offer["units"]
         except (KeyError, TypeError, ValueError):
             return None
         if not isinstance(labels, dict) or not isinstance(units, int) or units < 1:
+            return None
+        wanted = {**self.match, **(match or {})}
+        if any(labels.get(name) != value for name, value in wanted.items()):
             return None
         member = str(entry["key"])[len(self.key("")) :]
         return Member(member, f"{self.name}/{member}", labels, units)
@@ -98,10 +89,14 @@ class PoolCore:
         left = asked.wait if asked.wait in (None, FOREVER) else max(0.001, end - self.core.now())
         # Without ``units`` all of each member: then no other taker is on it.
         units_of = {member.resource: member.units for member in chosen if member.units > 1} if units is None else {}
-        request = asked._replace(names=tuple(member.resource for member in chosen), wait=left, units_of=units_of)
-        held = yield from self.core.obtain(request)
-        taken = set(held.tokens)
-        return held, [member for member in chosen if member.resource in taken]
+        widening = Widening(self.core.engine, f"pool/{self.name}", chosen, units, functools.partial(self._member, match))
+        names = tuple(member.resource for member in chosen)
+        request = asked._replace(names=names, wait=left, units_of=units_of, on_queued=widening.queued)
+        try:
+            held = yield from self.core.obtain(request)
+        finally:
+            self.core.owner.post(lambda engine: widening.end())
+        return held, [widening.members[name] for name in held.tokens]
 
     def _changed(self, watching: Watching, wait: float, end: float) -> Flow[None]:
         news = watching.next()

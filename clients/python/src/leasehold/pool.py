@@ -10,8 +10,9 @@ from ._core import AcquireOptions
 from ._duration import Duration
 from ._errors import LeaseError
 from ._flow import run
-from ._pool import DEVICES, DeviceEnvironment, Member, PoolCore, take_options
+from ._pool import DEVICES, DeviceEnvironment, PoolCore, take_options
 from ._sync import Lease
+from ._widening import Member
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

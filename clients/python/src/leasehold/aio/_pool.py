@@ -10,7 +10,8 @@ from .._core import AcquireOptions, Core
 from .._duration import Duration
 from .._errors import LeaseError
 from .._held import Held
-from .._pool import DEVICES, DeviceEnvironment, Member, PoolCore, take_options
+from .._pool import DEVICES, DeviceEnvironment, PoolCore, take_options
+from .._widening import Member
 from ._flow import run
 from ._lease import Lease
 

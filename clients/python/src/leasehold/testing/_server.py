@@ -148,6 +148,16 @@ class MemoryServer:
         self._tell([{"type": "queued", "lease": lease.id, "holder": lease.holder, "resource": name} for name in names])
         return {"lease": lease.id, "position": self._position(lease), "ttl": round(lease.term * 1000), "revision": self._revision}
 
+    def _widen(self, connection: Connection, words: list[str]) -> Any:
+        lease = self._live(int(words[1]))
+        for at, word in enumerate(words):
+            if word == "RESOURCE" and words[at + 1] not in lease.names:
+                lease.names.append(words[at + 1])
+                if words[at + 2 : at + 3] == ["UNITS"]:
+                    lease.options[f"UNITSOF {words[at + 1]}"] = words[at + 3]
+        self._settle()
+        return "OK"
+
     def _renew(self, connection: Connection, words: list[str]) -> Any:
         terms = []
         for number in map(int, words[1:]):
