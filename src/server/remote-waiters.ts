@@ -216,13 +216,13 @@ export class RemoteWaiters {
   async #transferred(to: string, resource: string): Promise<void> {
     const waiter = this.#waiterFor(to, resource)
     if (waiter === undefined) return
-    const { incarnation } = waiter.queued
+    const { lease, incarnation } = waiter.queued
     try {
       const { grants, queue } = (await this.#lessor.read({ kind: 'resource', resource })).value
       const heir = [...grants, ...queue.filter(({ position }) => position === 0)].find(
-        view => view.holder === to && view.incarnation === incarnation && !this.#queued.has(view.lease),
+        view => view.holder === to && view.incarnation === incarnation && view.lease > lease && !this.#queued.has(view.lease),
       )
-      if (heir === undefined || this.#queued.get(waiter.queued.lease) !== waiter) return
+      if (heir === undefined || this.#queued.get(lease) !== waiter) return
       this.#heirs.set(heir.lease, waiter)
       await this.#readHeir(heir.lease)
     } catch {
