@@ -8,13 +8,14 @@ import { holder } from './holder.mjs'
 import { http } from './http.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
+import { python } from './python.mjs'
 import { registry } from './registry.mjs'
 import { registryServer } from './registry-server.mjs'
 import { server } from './server.mjs'
 import { stores } from './stores.mjs'
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
-const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http }
+const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http, python }
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 

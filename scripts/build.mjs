@@ -1,4 +1,4 @@
-// `npm run build`: compiles the package into dist/ and the simulator into .sim/, and removes outputs whose source is gone.
+// `npm run build`: compiles the package into dist/, and the simulator and the conformance suite into .sim/, and removes outputs whose source is gone.
 // The scripts use only Node's built-in modules, because they must run in a bare clone. Progress goes to stderr: stdout belongs to the program that follows.
 
 import { spawnSync } from 'node:child_process'
@@ -10,12 +10,12 @@ export const root = fileURLToPath(new URL('..', import.meta.url))
 
 /** The published package. */
 const PACKAGE = { name: 'the package', out: 'dist', config: 'tsconfig.build.json', sources: { src: 'dist' } }
-/** The simulator, with its own copy of the package's code, into which it plants mistakes. It is not published. */
+/** The simulator, with its own copy of the package's code, into which it plants mistakes, and the conformance suite of clients. Neither is published. */
 const SIMULATOR = {
   name: 'the simulator',
   out: '.sim',
   config: 'tsconfig.sim.json',
-  sources: { src: '.sim/src', sim: '.sim/sim' },
+  sources: { src: '.sim/src', sim: '.sim/sim', conformance: '.sim/conformance' },
   copied: ['package.json'],
 }
 

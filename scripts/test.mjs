@@ -25,6 +25,7 @@ const allParts = [
   style,
   types,
   { name: 'tests', seconds: 1_900, command: vitest, count: byVitest },
+  { name: 'python', seconds: 390, needs: '.sim/conformance/run.js', command: ['node', 'scripts/python.mjs'], count: byClosingLine },
   { name: 'simulation', seconds: 200, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
   { name: 'planted bugs', seconds: 800, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
 ]

@@ -2,6 +2,7 @@
 import { expect, test } from 'vitest'
 
 const { judge, byClosingLine } = await import(new URL('../../scripts/test.mjs', import.meta.url).href)
+const { byPytest } = await import(new URL('../../scripts/python.mjs', import.meta.url).href)
 
 const part = (script: string, more: object = {}) => ({
   name: 'a part',
@@ -26,6 +27,15 @@ test.each([
   ],
 ])('a part that %s', async (_, script, counted) => {
   expect(await judge(part(script))).toEqual(counted)
+})
+
+test.each([
+  ['224 passed in 116.54s (0:01:56)', { passed: 224, failed: 0, skipped: 0 }],
+  ['1 failed, 223 passed, 2 skipped, 1 error in 3.00s', { passed: 223, failed: 2, skipped: 2 }],
+  ['no tests ran in 0.01s', { passed: 0, failed: 1, skipped: 0 }],
+  ['Segmentation fault', { passed: 0, failed: 1, skipped: 0 }],
+])('Python tests that end with %s', (last, counted) => {
+  expect(byPytest({ output: `...F.\n3 passed in the past\n${last}\n` })).toEqual(counted)
 })
 
 test('a part whose program is missing has failed', async () => {

@@ -4,7 +4,7 @@ import { LeaseError } from '../../errors.ts'
 import type { PolicyRules, Revoke } from '../../kernel/command.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
 import { hashSecret, newSecret } from '../key-secret.ts'
-import { acquire } from './acquire.ts'
+import { acquire, grant, widen } from './acquire.ts'
 import { invalid, type RespCommand, text, whole } from './command.ts'
 import { kernelCommand, proposeWithOptions } from './kernel-command.ts'
 import { prefixAt, read } from './read-commands.ts'
@@ -23,12 +23,32 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     name: 'LEASE.ACQUIRE',
     arity: -3,
     summary:
-      'resource [resource …] TTL ms [HOLDER h] [WAIT ms | QUEUE] [UNITS n] [SHARED] [PRIORITY n] [PARENT id] [ANY k] [LABEL name value] [ENTRY key value] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [RECALL] [STEAL | FORCE] [OP id]',
+      'resource [resource …] TTL ms [HOLDER h] [WAIT ms | QUEUE] [UNITS n] [UNITSOF resource n] [SHARED] [PRIORITY n] [PARENT id] [ANY k] [HOLDING id …] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [RECALL] [STEAL | FORCE] [OP id]',
     verb: 'acquire',
     changes: true,
     names: [1, 1, 1],
     example: ['jobs/other', 'TTL', '5000'],
     run: acquire,
+  },
+  {
+    name: 'LEASE.GRANT',
+    arity: -3,
+    summary:
+      'TTL ms [HOLDER h] [PARENT id] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [OP id]: a lease on nothing',
+    // A lease on nothing needs no right. What it carries does.
+    verb: 'register',
+    changes: true,
+    example: ['TTL', '5000', 'ENTRY', 'jobs/other', 'value'],
+    run: grant,
+  },
+  {
+    name: 'LEASE.WIDEN',
+    arity: -4,
+    summary: 'id RESOURCE name [UNITS n | SHARED] [RESOURCE name …] [OP id]: a waiter for any of several resources names more of them',
+    verb: 'acquire',
+    changes: true,
+    example: ['$lease', 'RESOURCE', 'jobs/other'],
+    run: widen,
   },
   {
     name: 'LEASE.RENEW',
@@ -91,6 +111,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     name: 'LEASE.PUT',
     kind: 'put',
     args: ['lease', 'key', 'value'],
+    options: ['generation'],
     reply: writeDone,
     verb: 'register',
     names: [2, 2, 1],

@@ -31,6 +31,8 @@ export class PushQueue {
 
   discard(): void {
     this.#pushes.length = 0
+    this.#bytes = 0
+    this.wake()
   }
 
   /** Undefined if there is room for more pushes. Otherwise resolves when there is, or when the connection is closed. */

@@ -65,6 +65,17 @@ export const READ_COMMANDS: readonly RespCommand[] = [
     run: session => list(session, { kind: 'entries', prefix: leadingPrefix(session) }),
   },
   {
+    name: 'LEASE.SERVICES',
+    arity: -1,
+    summary: '[service]: how many instances each service has, and whether their lapses are slowed',
+    verb: 'read',
+    example: [],
+    run: session => {
+      if (session.args.count > 2) throw invalid('LEASE.SERVICES takes one service, or none for all')
+      read(session, { kind: 'services', ...(session.args.count === 2 && { service: text(session, 1, 'a service') }) })
+    },
+  },
+  {
     name: 'LEASE.HISTORY',
     arity: 2,
     summary: 'resource: its last holders, and how each lease ended',

@@ -28,12 +28,24 @@ function writeUnexpected(to: RespWriter, outcome: Outcome): void {
   else to.error('UNKNOWN', `internal error: the outcome was ${outcome.kind}`)
 }
 
-export function writeGrant(to: RespWriter, outcome: Outcome | (Granted & { readonly waited: boolean })): void {
+type AcquireOutcome = Outcome | (Granted & { readonly waited: boolean })
+
+/** The tokens are named if there are several. */
+export function writeGrant(to: RespWriter, outcome: AcquireOutcome): void {
+  writeAcquired(to, outcome, outcome.kind === 'granted' && outcome.tokens.length > 1)
+}
+
+/** The client asked for any of several resources: the tokens are named even if there is only one. */
+export function writeGrantOfAny(to: RespWriter, outcome: AcquireOutcome): void {
+  writeAcquired(to, outcome, true)
+}
+
+function writeAcquired(to: RespWriter, outcome: AcquireOutcome, named: boolean): void {
   if (outcome.kind === 'queued') return writeQueued(to, outcome)
   if (outcome.kind !== 'granted') return writeUnexpected(to, outcome)
   const waited = 'waited' in outcome && outcome.waited
   const { tokens, resources } = outcome
-  to.map(4 + (tokens.length > 1 ? 1 : 0) + (waited ? 1 : 0))
+  to.map(4 + (named ? 1 : 0) + (waited ? 1 : 0))
   to.raw('$5\r\nlease\r\n')
   to.integer(outcome.lease)
   to.raw('$5\r\ntoken\r\n')
@@ -42,7 +54,7 @@ export function writeGrant(to: RespWriter, outcome: Outcome | (Granted & { reado
   to.integer(outcome.ttl)
   to.raw('$8\r\nrevision\r\n')
   to.integer(outcome.revision)
-  if (tokens.length > 1) {
+  if (named) {
     to.raw('$6\r\ntokens\r\n')
     to.map(tokens.length)
     for (const [i, name] of resources.entries()) {

@@ -77,6 +77,11 @@ export class ReplyQueue {
     return slot
   }
 
+  /** Whether `write` has something to write. */
+  get ready(): boolean {
+    return this.pending > 0 && this.#slots[this.#head]!.ready
+  }
+
   /** Writes the replies that are ready, up to the first that is not. */
   write(to: RespWriter): void {
     while (this.pending > 0) {

@@ -22,6 +22,7 @@ import { PushQueue } from './push-queue.ts'
 import { type Encode, ReplyQueue, writeNothing } from './reply-queue.ts'
 import { SlowClientDetector, type SlowClientLimits } from './slow-client-detector.ts'
 import { UnfinishedInput, type UnfinishedTotal } from './unfinished-input.ts'
+import { WitnessPush } from './witness-push.ts'
 
 /** Limits of one connection: bytes and arguments of a command, pending replies. Unread replies are limited to the bytes of one command. */
 interface SessionBounds extends CommandBounds {
@@ -84,13 +85,13 @@ export class RespSession implements ByteLinkEnd {
   readonly #gone = new AbortController()
   #queue: AbortController | undefined
   #batch: BatchSession | undefined
+  readonly #witness = new WitnessPush()
   #link!: ByteLink
   readonly #connection: TrackedConnection | undefined
   #failedAuths = 0
   /** A command waits. The commands after it wait too. */
   #blocked = false
   #paused = false
-  /** The client has closed its sending side. */
   #inputEnded = false
   /** No more commands are executed. The connection ends after the pending replies. */
   #closing = false
@@ -294,6 +295,7 @@ export class RespSession implements ByteLinkEnd {
     this.#flushScheduled = false
     if (this.#closed) return
     to.protocol = this.protocol
+    if (this.sendsWitness && this.#batch === undefined && this.#replies.ready) this.#witness.write(to, this.host.context.guarded)
     this.#replies.write(to)
     // A reply may have changed the protocol.
     to.protocol = this.protocol
@@ -399,7 +401,6 @@ export class RespSession implements ByteLinkEnd {
     this.#closed = true
     this.#unfinished.count(0)
     this.#pushes.discard()
-    this.#pushes.wake()
     this.host.sessionClosed(this)
   }
 

@@ -1,0 +1,74 @@
+"""The Python part of `npm run bench -- python`: measures, and prints its numbers as one line of JSON.
+
+python.py pairs LEASEHOLD_URL REDIS_PORT: an uncontended acquire and release, beside SET NX PX and a compare-and-delete of redis-py.
+python.py renew LEASEHOLD_URL COUNT SECONDS: what renewing COUNT leases costs.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import leasehold
+
+RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+TURNS, ROUNDS = 60, 25
+
+
+def turn(each: Callable[[int], None], first: int) -> float:
+    """Microseconds per round of one turn."""
+    began = time.perf_counter()
+    for i in range(first, first + ROUNDS):
+        each(i)
+    return (time.perf_counter() - began) / ROUNDS * 1e6
+
+
+def pairs(url: str, port: int) -> dict[str, float]:
+    import redis
+
+    client = redis.Redis(port=port)
+    script = client.script_load(RELEASE)
+
+    def bare(i: int) -> None:
+        key, token = f"lock:{i % 16}", str(i)
+        assert client.set(key, token, nx=True, px=30_000)
+        assert client.evalsha(script, 1, key, token) == 1
+
+    with leasehold.connect(url, ttl=30) as leases:
+
+        def ours(i: int) -> None:
+            leases.acquire(f"lock/{i % 16}").release()
+
+        taken: dict[str, list[float]] = {"ours": [], "bare": []}
+        # In turn, so that other work on the machine disturbs both alike.
+        for i in range(TURNS + 5):
+            measured = {"ours": turn(ours, i * ROUNDS), "bare": turn(bare, i * ROUNDS)}
+            if i >= 5:
+                for name, value in measured.items():
+                    taken[name].append(value)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def renew(url: str, count: int, seconds: float) -> dict[str, float]:
+    with leasehold.connect(url, ttl=30) as leases:
+        with ThreadPoolExecutor(32) as threads:
+            held = list(threads.map(lambda i: leases.acquire(f"kept/{i}"), range(count)))
+        before = dict(leases.stats)
+        cpu, began = time.process_time(), time.monotonic()
+        time.sleep(seconds)
+        used, ran = time.process_time() - cpu, time.monotonic() - began
+        after = leases.stats
+        assert all(lease.held for lease in held)
+        return {
+            "percent": used / ran * 100,
+            "messages": (after["messages"] - before["messages"]) / ran,
+            "renewals": (after["renewals"] - before["renewals"]) / ran,
+        }
+
+
+mode, url, *rest = sys.argv[1:]
+print(json.dumps(pairs(url, int(rest[0])) if mode == "pairs" else renew(url, int(rest[0]), float(rest[1]))), flush=True)

@@ -1,0 +1,233 @@
+"""What ``leasehold`` and ``leasehold.aio`` share: checked options, and the flows behind their methods."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from ._acquire import FOREVER, AcquireRequest
+from ._address import Address, parse
+from ._clock import Clock, SystemClock
+from ._duration import Duration, seconds
+from ._engine import Engine, Options
+from ._errors import LeaseError
+from ._flow import Flow
+from ._held import Held
+from ._renewal import INTERVALS
+from ._runner import Owner, Runner
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ._handle import LeaseHandle
+
+T = TypeVar("T")
+
+Names = str | Iterable[str]
+Parent = Any
+"""A lease, its number, or an object that has one: a session, or a term of an election."""
+
+
+class AcquireOptions(TypedDict, total=False):
+    """Options of ``acquire``, ``try_acquire``, ``request`` and ``exclusive``.
+
+    * ``ttl``: how long the lease lasts without a renewal, that is, how long others wait after a crash. That of ``connect`` by default.
+    * ``wait``: how long to wait for the grant, greater than 0. Until granted by default.
+    * ``mode``: ``"exclusive"``, or ``"shared"`` beside other shared holders.
+    * ``units``: of a resource whose policy has a capacity; 1 by default.
+    * ``priority``: -1000 to 1000, higher first; 0 by default.
+    * ``steal``: ``True`` ends the present holders and waits until they have stopped; ``"force"`` does not wait for that.
+    * ``renew``: ``"half"`` (of the term), ``"continuous"`` (eight times per term) or ``"on-activity"`` (after ``lease.touch()``).
+    * ``parent``: ends with that lease or session.
+    * ``labels``, ``entries``: texts that others see; entries are keys of their own, and are gone with the lease.
+    * ``grace``: after the ttl it is *suspect* for this long: granted to no other holder, and recovered by a renewal.
+    * ``max_life``: the server ends the lease this long after the grant.
+    * ``max_hold``: this process gives the lease up after this long, whatever its work is doing, like a timeout of a job.
+    * ``any``: this many of the named resources, instead of all of them.
+    * ``recall``: tell the present holders that this caller waits.
+    * ``on_wait``: called with the place in the queue, 0 being next, whenever it changes.
+    """
+
+    ttl: Duration
+    wait: Duration | None
+    mode: str
+    units: int
+    priority: int
+    steal: bool | str
+    renew: str
+    parent: Parent
+    labels: Mapping[str, str]
+    entries: Mapping[str, str]
+    grace: Duration
+    max_life: Duration
+    max_hold: Duration
+    any: int
+    recall: bool
+    on_wait: Callable[[int], None]
+
+
+_OPTIONS = frozenset(AcquireOptions.__annotations__)
+
+
+class Core:
+    """An engine, whatever drives it, and the default ttl."""
+
+    def __init__(self, engine: Engine, owner: Owner, ttl: float) -> None:
+        self.engine = engine
+        self.owner = owner
+        self.ttl = ttl
+
+    def do(self, work: Callable[[Engine], T]) -> T:
+        return self.owner.do(work)
+
+    def read(self, *words: str | int) -> Future[Any]:
+        return self.owner.do(lambda engine: engine.read(*words))
+
+    def change(self, *words: str | int) -> Future[Any]:
+        return self.owner.do(lambda engine: engine.change(*words))
+
+    def sleep(self, duration: float) -> Future[None]:
+        return self.owner.do(lambda engine: engine.sleep(duration))
+
+    def now(self) -> float:
+        return self.engine.clock.read().monotonic
+
+    # Acquiring
+
+    def asked(self, call: str, names: Names | None, options: Mapping[str, Any], waits: bool) -> AcquireRequest:
+        """Checks the options. ``names`` is None for a lease on nothing."""
+        unknown = sorted(set(options) - _OPTIONS)
+        if unknown:
+            known = ", ".join(sorted(_OPTIONS))
+            raise LeaseError("INVALID", f"{call} has no option {unknown[0]}; it has {known}", {"option": unknown[0]})
+        if not waits and options.get("wait") is not None:
+            raise LeaseError("INVALID", f"{call} does not wait: leave out wait, or use acquire", {"option": "wait"})
+        mode, renew, steal = options.get("mode", "exclusive"), options.get("renew", "half"), options.get("steal", False)
+        if mode not in ("exclusive", "shared"):
+            raise LeaseError("INVALID", f"mode must be 'exclusive' or 'shared', not {mode!r}", {"option": "mode"})
+        if renew not in INTERVALS:
+            raise LeaseError("INVALID", f"renew must be half, continuous or on-activity, not {renew!r}", {"option": "renew"})
+        if steal and not waits:
+            raise LeaseError("INVALID", "a steal waits until the present holders have stopped: use acquire", {"option": "steal"})
+        return AcquireRequest(
+            () if names is None else checked_names(names),
+            self.ttl if options.get("ttl") is None else seconds(options["ttl"], "ttl"),
+            wait=_wait(call, options.get("wait")) if waits else None,
+            mode=mode,
+            units=options.get("units"),
+            priority=options.get("priority"),
+            parent=_parent(options.get("parent")),
+            any=options.get("any"),
+            labels=dict(options.get("labels") or {}),
+            entries=dict(options.get("entries") or {}),
+            grace=None if options.get("grace") is None else seconds(options["grace"], "grace"),
+            max_life=None if options.get("max_life") is None else seconds(options["max_life"], "max_life"),
+            max_hold=None if options.get("max_hold") is None else seconds(options["max_hold"], "max_hold"),
+            renew=renew,
+            recall=bool(options.get("recall", False)),
+            steal="" if not steal else "force" if steal == "force" else "after",
+            on_wait=options.get("on_wait"),
+        )
+
+    def obtain(self, asked: AcquireRequest) -> Flow[Held]:
+        """A lease in hand. A caller that is interrupted or cancelled leaves no lease behind."""
+        future = self.owner.do(lambda engine: engine.acquire(asked))
+        try:
+            held: Held = yield future
+            return held
+        except BaseException as error:
+            if not (isinstance(error, LeaseError) and future.done()):
+                self.owner.post(lambda engine: engine.cancel(future))
+            raise
+
+    def try_obtain(self, asked: AcquireRequest) -> Flow[Held | None]:
+        try:
+            return (yield from self.obtain(asked))
+        except LeaseError as error:
+            if error.code == "HELD":
+                return None
+            raise
+
+    def release(self, held: Held) -> Flow[None]:
+        yield self.owner.do(lambda engine: engine.release(held))
+
+    def transfer(self, held: Held, to: str) -> Flow[int]:
+        """The holder stops first: from here on it is not held."""
+        self.must_hold(held)
+        self.owner.do(lambda engine: engine.renewals.end(held, f"transferred to {to}"))
+        lease: int = yield self.change("LEASE.TRANSFER", held.id, "TO", to, "STOPPED")
+        return lease
+
+    def must_hold(self, held: Held) -> None:
+        if not held.held:
+            reason = held.end_reason()
+            held.reported = True
+            if held.over and held.reason is None:
+                self.owner.post(lambda engine: engine.renewals.expire(held))
+            raise reason
+
+    def unreported_loss(self, held: Held) -> LeaseError | None:
+        """The loss of a lease whose user could not know of it. Asks the clocks: a timer may be late."""
+        if held.held or held.reported:
+            return None
+        reason = held.end_reason()
+        return reason if reason.code == "LOST" else None
+
+
+def checked_names(names: Names) -> tuple[str, ...]:
+    named = (names,) if isinstance(names, str) else tuple(names)
+    if not named:
+        raise LeaseError("INVALID", "no resource is named. For a lease without resources use grant()")
+    for name in named:
+        if not isinstance(name, str):
+            raise LeaseError("INVALID", f"a resource is a text such as 'jobs/nightly', or several of them, not {type(name).__name__}")
+    return named
+
+
+def _wait(call: str, wait: Duration | None) -> float:
+    if wait is None:
+        return FOREVER
+    limit = seconds(wait, "wait")
+    if limit == 0:
+        raise LeaseError("INVALID", f"wait of {call} must be greater than 0: use try_acquire to not wait", {"option": "wait"})
+    return limit
+
+
+def _parent(parent: Any) -> Held | int | None:
+    if parent is None or (isinstance(parent, int) and not isinstance(parent, bool)):
+        return parent
+    inner: Any = getattr(parent, "_held", None)
+    if isinstance(inner, Held):
+        return inner
+    lease: LeaseHandle | None = getattr(parent, "lease", None)
+    if lease is not None:
+        return _parent(lease)
+    raise LeaseError("INVALID", f"parent must be a lease, a session or the number of a lease, not {parent!r}", {"option": "parent"})
+
+
+def open_core(
+    url: str | None,
+    holder: str | None,
+    api_key: str | None,
+    ttl: Duration,
+    tls: ssl.SSLContext | None,
+    clock_error: float,
+) -> Core:
+    """An engine with real sockets and the system's clocks."""
+    if not 0 <= clock_error < 0.5:
+        raise LeaseError("INVALID", f"clock_error must be from 0 to 0.5, not {clock_error}", {"option": "clock_error"})
+    addresses, key = parse(url, tls)
+    clock = SystemClock()
+    return _core(addresses, holder, api_key or key, seconds(ttl, "ttl"), clock_error, clock)
+
+
+def _core(addresses: list[Address], holder: str | None, key: str | None, ttl: float, clock_error: float, clock: Clock) -> Core:
+    engine = Engine(Options(holder or default_holder(), key, clock_error, len(addresses)), clock)
+    return Core(engine, Runner(engine, addresses, clock), ttl)
+
+
+def default_holder() -> str:
+    return os.environ.get("LEASEHOLD_HOLDER") or f"{socket.gethostname()}:{os.getpid()}"

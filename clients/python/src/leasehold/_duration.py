@@ -1,0 +1,39 @@
+"""Durations: seconds as a number, or a text such as ``'30s'``, ``'500ms'``, ``'5m'`` or ``'1h30m'``."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ._errors import LeaseError
+
+Duration = float | int | str
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_TEXT = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds(value: Duration, name: str) -> float:
+    """The duration in seconds. Raises ``INVALID`` for anything that is not a finite duration of at least zero."""
+    if isinstance(value, str):
+        if _TEXT.fullmatch(value) is not None:
+            return math.fsum(float(amount) * _SECONDS[unit] for amount, unit in _PART.findall(value))
+        hint = f". Add a unit: '{value}s'?" if value.isdigit() else ""
+        raise _invalid(name, repr(value[:32]) + hint)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise _invalid(name, repr(value)[:40])
+    return float(value)
+
+
+def _invalid(name: str, shown: str) -> LeaseError:
+    return LeaseError("INVALID", f"{name} must be seconds or a text such as '30s', '5m' or '1h30m', not {shown}", {"option": name})
+
+
+def in_words(duration: float) -> str:
+    """For messages: ``4.2 s``, ``350 ms``, ``3 min``."""
+    if duration < 1:
+        return f"{round(duration * 1000)} ms"
+    if duration < 120:
+        return f"{round(duration, 1):g} s"
+    return f"{round(duration / 60)} min" if duration < 7200 else f"{round(duration / 3600, 1):g} h"

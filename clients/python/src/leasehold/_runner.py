@@ -1,0 +1,329 @@
+"""Runs an engine on a thread of its own: one socket, the system's clocks, and the callbacks of the user.
+
+The threads are daemons and are never joined without a bound, so the interpreter's exit does not hang on a server that is away.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import selectors
+import socket
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from typing import Any, Protocol, TypeVar
+
+from ._address import Address, try_again_errors
+from ._clock import Clock
+from ._engine import Engine
+from ._errors import LeaseError, closed_error
+from ._held import fork_error
+from ._resp import ProtocolError
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT = 3.0
+#: How long closing waits for the server to confirm what was given back.
+GOODBYE = 1.0
+_CHUNK = 262_144
+#: The longest sleep of the client's thread, while calls are made and while none are.
+IN_USE, IDLE = 0.25, 60.0
+
+
+class Owner(Protocol):
+    """What the handles need of whatever drives an engine."""
+
+    def do(self, work: Callable[[Engine], T]) -> T:
+        """Runs ``work`` with the engine, at once and on the caller's thread."""
+        ...
+
+    def post(self, work: Callable[[Engine], Any]) -> None:
+        """As ``do``, from a place that must not raise or block: a finalizer, or a thread that is ending."""
+        ...
+
+    def wait(self, future: Future[T]) -> T:
+        """Blocks the caller until the future is done."""
+        ...
+
+    def close(self) -> None: ...
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process is a fork of the one that made it."""
+        ...
+
+
+class Runner:
+    """The owner of an engine in a program. Every entry point locks; the engine is never used by two threads at once."""
+
+    def __init__(self, engine: Engine, addresses: list[Address], clock: Clock) -> None:
+        self._engine = engine
+        self._addresses = addresses
+        self._next = 0
+        self._try_again = try_again_errors(addresses)
+        self._clock = clock
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._socket: socket.socket | None = None
+        self._address = ""
+        self._connecting = False
+        self._unsent = b""
+        self._writing = False
+        self._stopping = False
+        #: When the client's thread wakes by itself; the past while it runs.
+        self._sleeps_until = float("-inf")
+        self._callbacks: queue.SimpleQueue[list[Callable[[], None]] | None] | None = None
+        self._thread = threading.Thread(target=self._run, name="leasehold", daemon=True)
+        _RUNNERS.add(self)
+        self._thread.start()
+
+    # For every thread
+
+    @property
+    def foreign(self) -> bool:
+        return os.getpid() != self._pid
+
+    def do(self, work: Callable[[Engine], T]) -> T:
+        if self.foreign:
+            raise fork_error()
+        with self._lock:
+            if self._stopping:
+                raise closed_error()
+            result = work(self._engine)
+            # From this thread: waking the other one first would cost two switches.
+            self._flush()
+            wake = self._must_wake()
+        if wake:
+            self._wake()
+        return result
+
+    def _must_wake(self) -> bool:
+        """Whether the client's thread has something to do before it would wake by itself."""
+        engine = self._engine
+        if self._unsent or engine.has_calls or engine.drop is not None:
+            return True
+        moment = engine.next_time(self._connecting)
+        return moment is not None and moment < self._sleeps_until
+
+    def post(self, work: Callable[[Engine], Any]) -> None:
+        if not self.foreign and not self._stopping:
+            self._jobs.append(lambda: work(self._engine))
+            self._wake()
+
+    def wait(self, future: Future[T]) -> T:
+        if threading.current_thread() is self._thread:
+            raise LeaseError("INVALID", "this call waits for the client's own thread, and was made on it")
+        return future.result()
+
+    def close(self) -> None:
+        if self.foreign:
+            return
+        with self._lock:
+            if self._stopping:
+                return
+            answers = self._engine.close()
+            self._flush()
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            wait_for(answers, GOODBYE)
+        with self._lock:
+            self._stopping = True
+            self._engine.end()
+        if self._callbacks is not None:
+            self._callbacks.put(None)
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(GOODBYE)
+
+    def after_fork(self) -> None:
+        """In the child: lets go of the parent's connection without a word on it."""
+        self._stopping = True
+        for end in (self._socket, self._wake_read, self._wake_write):
+            if end is not None:
+                with contextlib.suppress(OSError):
+                    os.close(end.detach())
+        with contextlib.suppress(Exception):
+            self._selector.close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wake_write.send(b"\0")
+
+    # The client's thread
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception as error:  # a defect here must not end renewals
+                _warn(f"leasehold: {error!r} in the client's thread")
+                with contextlib.suppress(Exception):
+                    self._drop(LeaseError("UNAVAILABLE", str(error)))
+        with contextlib.suppress(Exception):
+            self._drop(closed_error())
+        for end in (self._wake_read, self._wake_write):
+            end.close()
+        self._selector.close()
+
+    def _turn(self) -> None:
+        with self._lock:
+            while self._jobs:
+                self._jobs.popleft()()
+            if self._engine.drop is not None:
+                self._drop(self._engine.drop)
+            if self._engine.wants_connection and not self._connecting:
+                self._connecting = True
+                address = self._addresses[self._next % len(self._addresses)]
+                self._next += 1
+                threading.Thread(target=self._connect, args=(address,), name="leasehold-connect", daemon=True).start()
+            self._flush()
+            self._watch_writes()
+            self._call(self._engine.take_calls())
+            moment = self._engine.next_time(self._connecting)
+            now = self._clock.read().monotonic
+            # A client in use wakes now and then by itself, so that a call need not wake it for a timer that is far away.
+            longest = IN_USE if self._engine.channel.heard > now - 2 * IN_USE else IDLE
+            timeout = longest if moment is None else max(0.0, min(moment - now, longest))
+            self._sleeps_until = now + timeout
+        pending: Callable[[], int] | None = getattr(self._socket, "pending", None)  # TLS may have decrypted more than was read
+        self._selector.select(0 if self._jobs or (pending is not None and pending() > 0) else timeout)
+        self._sleeps_until = float("-inf")
+        with contextlib.suppress(BlockingIOError):
+            self._wake_read.recv(4096)
+        with self._lock:
+            # Read first, then judge: after a stall an answer may be waiting in the socket.
+            self._receive()
+            self._engine.tick()
+
+    def _call(self, calls: list[Callable[[], None]]) -> None:
+        """Callbacks run on a thread of their own: one that blocks must not stop renewals."""
+        if not calls:
+            return
+        if self._callbacks is None:
+            self._callbacks = queue.SimpleQueue()
+            threading.Thread(target=self._run_callbacks, args=(self._callbacks,), name="leasehold-callbacks", daemon=True).start()
+        self._callbacks.put(calls)
+
+    def _run_callbacks(self, calls: queue.SimpleQueue[list[Callable[[], None]] | None]) -> None:
+        while (batch := calls.get()) is not None:
+            for call in batch:
+                run_callback(call)
+            self.post(lambda engine: engine.calls_done())
+
+    def _connect(self, address: Address) -> None:
+        try:
+            made = address.dial(CONNECT_TIMEOUT)
+            made.setblocking(False)
+        except Exception as error:
+            failure = LeaseError("UNAVAILABLE", f"{address} cannot be reached: {error}")
+            self._jobs.append(lambda: self._failed(failure))
+        else:
+            self._jobs.append(lambda: self._made(made, address))
+        self._wake()
+
+    def _failed(self, error: LeaseError) -> None:
+        self._connecting = False
+        self._engine.disconnected(error)
+
+    def _made(self, made: socket.socket, address: Address) -> None:
+        self._connecting = False
+        if self._stopping:
+            made.close()
+            return
+        self._socket = made
+        self._address = str(address)
+        self._writing = False
+        self._selector.register(made, selectors.EVENT_READ)
+        self._engine.connected()
+
+    def _flush(self) -> None:
+        if self._socket is None:
+            return
+        self._unsent += self._engine.take_sends()
+        try:
+            while self._unsent:
+                sent = self._socket.send(self._unsent)
+                self._unsent = self._unsent[sent:]
+        except self._try_again:
+            pass
+        except OSError:
+            self._unsent = b""  # the client's thread finds out when it reads
+
+    def _watch_writes(self) -> None:
+        if self._socket is not None and bool(self._unsent) != self._writing:
+            self._writing = bool(self._unsent)
+            self._selector.modify(self._socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._writing else 0))
+
+    def _receive(self) -> None:
+        while self._socket is not None:
+            try:
+                data = self._socket.recv(_CHUNK)
+            except self._try_again:
+                return
+            except OSError as error:
+                return self._drop(LeaseError("UNAVAILABLE", f"the connection to {self._address} broke: {error}"))
+            if not data:
+                return self._drop(LeaseError("UNAVAILABLE", f"{self._address} has closed the connection"))
+            try:
+                self._engine.received(data)
+            except ProtocolError as error:
+                hint = " It speaks TLS: write leaseholds://." if data[:1] == b"\x15" else ""
+                text = f"{self._address} does not speak as a server of ours does: {error}.{hint}"
+                return self._drop(LeaseError("UNAVAILABLE", text))
+
+    def _drop(self, error: LeaseError) -> None:
+        with self._lock:
+            if self._socket is None:
+                return
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
+            self._unsent = b""
+            self._engine.disconnected(error)
+
+
+def run_callback(call: Callable[[], None]) -> None:
+    """Runs the user's code. What it raises becomes a warning: there is nobody to catch it."""
+    try:
+        call()
+    except Exception as error:
+        _warn(f"leasehold: a callback failed: {error!r}")
+
+
+def _warn(text: str) -> None:
+    with contextlib.suppress(Warning):  # where warnings are errors
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+_RUNNERS: weakref.WeakSet[Runner] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    for runner in list(_RUNNERS):
+        with contextlib.suppress(Exception):
+            runner.close()
+
+
+def _after_fork() -> None:
+    for runner in list(_RUNNERS):
+        runner.after_fork()
+    _RUNNERS.clear()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

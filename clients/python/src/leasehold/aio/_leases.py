@@ -1,0 +1,173 @@
+"""Leases for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .._core import AcquireOptions, Core, Names
+from .._duration import Duration
+from .._watching import Watching, watch_flow
+from ._flow import run
+from ._lease import Lease
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._election import Election
+    from ._pool import Pool
+    from ._registry import Registry
+    from ._session import Session
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Leases:
+    """As ``leasehold.Leases``: a connection to a server, and the leases of this process."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._registry: Registry | None = None
+
+    @property
+    def holder(self) -> str:
+        """The name that others see."""
+        return self._core.engine.options.holder
+
+    @property
+    def stats(self) -> Mapping[str, int]:
+        """Counters since the start: messages, connections, renewals; and the leases that are held now."""
+        engine = self._core.engine
+        return {**engine.channel.stats, **engine.renewals.stats, "leases": len(engine.renewals.held)}
+
+    async def acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease:
+        """All of the names, or none. Waits until granted, or for ``wait``; then raises ``TIMEOUT``. May be cancelled at any time."""
+        return Lease(self._core, await run(self._core.obtain(self._core.asked("acquire", names, options, True))))
+
+    async def try_acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease | None:
+        """``None`` when another holder has it. That is an answer, not an error."""
+        held = await run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False)))
+        return None if held is None else Lease(self._core, held)
+
+    @asynccontextmanager
+    async def request(self, names: Names, **options: Unpack[AcquireOptions]) -> AsyncIterator[Lease]:
+        """``acquire`` for an ``async with`` block. Raises ``LeaseLost`` at its end when the lease was lost and the block was not told."""
+        async with await self.acquire(names, **options) as lease:
+            yield lease
+            lost = self._core.unreported_loss(lease._held)
+            if lost is not None:
+                raise lost
+
+    def exclusive(
+        self, names: Names, **options: Unpack[AcquireOptions]
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+        """A decorator: the coroutine function runs under the lease, one call at a time everywhere."""
+
+        def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+            @functools.wraps(function)
+            async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+                async with self.request(names, **options):
+                    return await function(*args, **kwargs)
+
+            return wrapper
+
+        return decorate
+
+    async def grant(self, **options: Unpack[AcquireOptions]) -> Lease:
+        """A lease on no resource, for entries and for leases that belong to it."""
+        return Lease(self._core, await run(self._core.obtain(self._core.asked("grant", None, options, False))))
+
+    async def _read(self, *words: str | int) -> Any:
+        return await asyncio.wrap_future(self._core.read(*words))
+
+    async def show(self, resource: str) -> dict[str, Any]:
+        """The holders and the waiters of a resource."""
+        shown: dict[str, Any] = await self._read("LEASE.SHOW", resource)
+        return shown
+
+    async def entries(self, prefix: str = "") -> list[dict[str, Any]]:
+        """The entries under a prefix, each with its lease and holder."""
+        found: list[dict[str, Any]] = await self._read("LEASE.ENTRIES", *([prefix] if prefix else []))
+        return found
+
+    async def history(self, resource: str) -> list[dict[str, Any]]:
+        """The last holders of a resource, and how each lease ended."""
+        past: list[dict[str, Any]] = await self._read("LEASE.HISTORY", resource)
+        return past
+
+    async def recall(self, resource: str) -> None:
+        """Asks the holders of a resource to release it: ``lease.recalled`` is set there."""
+        await asyncio.wrap_future(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
+
+    async def fence(self, resource: str, token: int) -> int:
+        """Shows a token: the highest one so far, or ``STALE`` when a newer one was shown before."""
+        future = self._core.do(lambda engine: engine.call("LEASE.FENCE", resource, token))
+        highest: int = await asyncio.wrap_future(future)
+        return highest
+
+    @asynccontextmanager
+    async def watch(self, prefix: str) -> AsyncIterator[AsyncIterator[list[dict[str, Any]]]]:
+        """Every event under a prefix, one list per revision. An event ``resync`` says that some were missed: read anew."""
+        watching = await run(watch_flow(self._core, prefix))
+        try:
+            yield _events(watching)
+        finally:
+            watching.close()
+
+    def election(
+        self, name: str, *, ttl: Duration = 10, priority: int = 0, budget: Duration | None = None, yields: bool = False
+    ) -> Election:
+        """One leader at a time. ``async for term in leases.election("scheduler").terms(): await lead(term)``."""
+        from ._election import Election
+
+        return Election(self, name, ttl=ttl, priority=priority, budget=budget, yields=yields)
+
+    async def session(
+        self,
+        *,
+        ttl: Duration = "20m",
+        renew: str = "on-activity",
+        labels: Mapping[str, str] | None = None,
+        parent: Any = None,
+        max_life: Duration | None = None,
+    ) -> Session:
+        """The presence of a user, an agent or a job. Leases, entries and sessions under it end with it."""
+        from ..session import session_options
+        from ._session import Session
+
+        return Session(self, await self.grant(**session_options(ttl, renew, labels, parent, max_life)))
+
+    def pool(self, name: str, *, match: Mapping[str, str] | None = None) -> Pool:
+        """Members of which a caller takes as many as it needs: GPUs, licences, test machines."""
+        from ._pool import Pool
+
+        return Pool(self, name, match=match)
+
+    @property
+    def registry(self) -> Registry:
+        """Registers and discovers instances of services."""
+        from ._registry import Registry
+
+        if self._registry is None:
+            self._registry = Registry(self._core)
+        return self._registry
+
+    async def close(self) -> None:
+        """Gives back every lease, withdraws every wait, and closes the connection. Takes a second at most when no server answers."""
+        await asyncio.to_thread(self._core.owner.close)
+
+    async def __aenter__(self) -> Leases:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+async def _events(watching: Watching) -> AsyncIterator[list[dict[str, Any]]]:
+    while (events := await asyncio.wrap_future(watching.next())) is not None:
+        yield events

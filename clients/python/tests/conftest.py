@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from leasehold.testing import World
+
+# For the processes that tests start.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(pathlib.Path(__file__).resolve().parents[1] / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield World()

@@ -1,0 +1,49 @@
+"""A real server for tests. Set LEASEHOLD_TEST_SERVER to the command that runs `leasehold`, such as `node dist/cli/leasehold.js`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+
+import pytest
+
+COMMAND = os.environ.get("LEASEHOLD_TEST_SERVER", "")
+needs_server = pytest.mark.skipif(not COMMAND, reason="LEASEHOLD_TEST_SERVER is not set")
+
+
+class Server:
+    """One process of `leasehold serve`."""
+
+    def __init__(self, store: str = "memory:", options: Sequence[str] = ()) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self._store = store
+        self._options = options
+        self.start()
+
+    def start(self) -> None:
+        words = [*shlex.split(COMMAND), "serve", "--store", self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
+        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError("the server does not listen")
+
+    @property
+    def url(self) -> str:
+        return f"leasehold://127.0.0.1:{self.port}"
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(30)

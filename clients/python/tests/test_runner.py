@@ -1,0 +1,273 @@
+"""Threads, sockets, forks and the interpreter's exit. These tests use real time, in short waits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+import leasehold
+from leasehold import LeaseError
+
+from .socket_server import SocketServer
+
+
+@pytest.fixture
+def server() -> Iterator[SocketServer]:
+    server = SocketServer()
+    yield server
+    server.close()
+
+
+def test_the_example_of_the_readme_works(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases, leases.request("jobs/nightly", ttl=30, wait=300) as lease:
+        assert lease.token > 0
+        lease.assert_held()
+        assert leases.try_acquire("jobs/nightly") is None
+
+
+def test_a_waiting_thread_is_granted(server: SocketServer) -> None:
+    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+        first = a.acquire("k")
+        got: list[int] = []
+        thread = threading.Thread(target=lambda: got.append(b.acquire("k", wait=10).token))
+        thread.start()
+        while not a.show("k")["queue"]:
+            time.sleep(0.01)
+        first.release()
+        thread.join(10)
+        assert got and got[0] > first.token
+
+
+def test_a_lease_is_renewed_while_its_thread_is_busy(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases, leases.acquire("k", ttl=0.6) as lease:
+        time.sleep(1.5)
+        assert lease.held
+
+
+def test_a_loss_sets_the_event_and_calls_back(server: SocketServer) -> None:
+    told: list[LeaseError] = []
+    with leasehold.connect(server.url) as leases:
+        lease = leases.acquire("k", ttl=0.5)
+        lease.on_lost(told.append)
+        server.silent = True
+        assert lease.lost.wait(10)
+        assert not lease.held
+        server.silent = False
+        deadline = time.monotonic() + 10
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert told[0].code == "LOST"
+
+
+def test_a_callback_that_blocks_does_not_stop_renewals(server: SocketServer) -> None:
+    over = threading.Event()
+    with leasehold.connect(server.url) as leases:
+        kept = leases.acquire("kept", ttl=0.6)
+        lost = leases.acquire("lost", ttl=0.6)
+        lost.on_lost(lambda error: void(over.wait(10)))
+        server.memory.revoke(lost.id)
+        assert lost.lost.wait(10)
+        time.sleep(1.2)
+        assert kept.held
+        over.set()
+
+
+def void(value: object) -> None:
+    return None
+
+
+def test_a_callback_that_fails_is_a_warning(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lease = leases.acquire("k", ttl=0.6)
+        lease.on_lost(lambda error: void(1 / 0))
+        server.memory.revoke(lease.id)
+        deadline = time.monotonic() + 10
+        while not caught and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "ZeroDivisionError" in str(caught[0].message)
+
+
+def test_a_connection_that_breaks_is_made_again(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases, leases.acquire("k", ttl=5) as lease:
+        server.cut()
+        assert leases.show("k")["grants"][0]["lease"] == lease.id
+        assert lease.held and leases.stats["connections"] == 2
+
+
+def test_an_unreachable_server_is_told_at_once_with_what_was_tried() -> None:
+    began = time.monotonic()
+    with leasehold.connect("leasehold://127.0.0.1:1,127.0.0.1:2") as leases, pytest.raises(LeaseError) as caught:
+        leases.acquire("k")
+    assert caught.value.code == "UNAVAILABLE" and time.monotonic() - began < 5
+    assert "127.0.0.1:1" in caught.value.message and "127.0.0.1:2" in caught.value.message
+
+
+def test_a_peer_that_speaks_http_is_told_as_such() -> None:
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = listener.accept()
+                peer.recv(1000)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                peer.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    with leasehold.connect(f"leasehold://127.0.0.1:{listener.getsockname()[1]}") as leases, pytest.raises(LeaseError) as caught:
+        leases.acquire("k")
+    listener.close()
+    assert "does not speak as a server of ours" in caught.value.message
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_refused_and_does_not_disturb_its_parent(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases, leases.acquire("k", ttl=5) as lease:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                assert not lease.held
+                for call in (lease.assert_held, lease.release, lambda: leases.acquire("x")):
+                    try:
+                        call()
+                        os._exit(2)
+                    except LeaseError as error:
+                        assert error.code == "INVALID" and "fork" in error.message
+                leases.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        lease.assert_held()
+        assert leases.show("k")["grants"][0]["lease"] == lease.id
+        assert leases.stats["connections"] == 1
+
+
+EXIT = """
+import leasehold, sys
+leases = leasehold.connect(sys.argv[1])
+lease = leases.acquire("k", ttl=60)
+print("held", flush=True)
+{rest}
+"""
+
+
+@pytest.mark.parametrize("rest", ["", "raise SystemExit(0)", "import threading; threading.Thread(target=lambda: None).start()"])
+def test_the_interpreter_exits_and_gives_back_what_it_held(server: SocketServer, rest: str) -> None:
+    done = subprocess.run([sys.executable, "-c", EXIT.format(rest=rest), server.url], timeout=30, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("held\n", "", 0)
+    assert server.memory.holder_of("k") is None
+
+
+def test_the_interpreter_exits_although_the_server_is_silent(server: SocketServer) -> None:
+    code = EXIT.format(rest="sys.stdin.readline()")
+    process = subprocess.Popen([sys.executable, "-c", code, server.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    server.silent = True
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.wait(15) == 0
+    process.stdin.close()
+    process.stdout.close()
+
+
+def test_a_lease_that_is_forgotten_is_given_back(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases:
+        with pytest.warns(ResourceWarning, match="never released"):
+            leases.acquire("k", ttl=60)
+        deadline = time.monotonic() + 10
+        while server.memory.holder_of("k") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.memory.holder_of("k") is None
+
+
+def test_many_threads_share_one_client(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases:
+        total = [0]
+
+        def work() -> None:
+            for _ in range(10):
+                with leases.acquire("counter", wait=60):
+                    before = total[0]
+                    time.sleep(0)
+                    total[0] = before + 1
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert total == [60]
+
+
+STOPPED = """
+import leasehold, sys, time
+with leasehold.connect(sys.argv[1]) as leases:
+    lease = leases.acquire("k", ttl=1)
+    print("held", flush=True)
+    sys.stdin.readline()
+    print(lease.held, flush=True)
+    try:
+        lease.assert_held()
+    except leasehold.LeaseLost as error:
+        print(error.cause, error.duration > 1, lease.lost.wait(5), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="there are no such signals here")
+def test_a_process_that_was_stopped_learns_of_its_loss_when_it_goes_on(server: SocketServer) -> None:
+    process = subprocess.Popen([sys.executable, "-c", STOPPED, server.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2.5)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.send_signal(signal.SIGCONT)
+    out, _ = process.communicate(timeout=20)
+    looked, told = out.splitlines()
+    assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
+def test_tls_with_an_authority_of_its_own(tmp_path: pathlib.Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(words, check=True, capture_output=True, timeout=30)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = SocketServer(context)
+    try:
+        with leasehold.connect(f"{server.url}?ca={certificate}") as leases:
+            held = [leases.acquire(f"k/{i}", ttl=2) for i in range(50)]
+            time.sleep(2.5)
+            assert all(lease.held for lease in held)
+            for lease in held:
+                lease.release()
+        with leasehold.connect(server.url) as leases, pytest.raises(LeaseError) as caught:
+            leases.acquire("k")
+        assert caught.value.code == "UNAVAILABLE" and "certificate" in caught.value.message.lower()
+        with leasehold.connect(server.url.replace("leaseholds", "leasehold")) as leases, pytest.raises(LeaseError) as caught:
+            leases.acquire("k", wait=2)
+        assert caught.value.code == "UNAVAILABLE"
+    finally:
+        server.close()

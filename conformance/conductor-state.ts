@@ -1,0 +1,50 @@
+/** What the conductor knows of its clients, their connections and their leases. */
+import type { ByteLinkEnd } from '../src/wire/resp/link.ts'
+import type { DriverEvent } from './driver.ts'
+import type { ClientOptions } from './scenario.ts'
+
+export interface Connection {
+  readonly client: Client
+  readonly number: number
+  readonly address: number
+  far: ByteLinkEnd | undefined
+  open: boolean
+  /** It was cut: what is under way does not arrive. */
+  broken: boolean
+  /** Nothing arrives on it any more, and neither end is told. */
+  silent: boolean
+  readonly there: Uint8Array[]
+  readonly back: Uint8Array[]
+}
+
+export interface Client {
+  readonly name: string
+  readonly options: ClientOptions
+  readonly connections: Map<number, Connection>
+  /** Differences between its clocks and true time, in ms. */
+  slept: number
+  wallStep: number
+  next: number | undefined
+  /** Stands still until then: no timer fires and nothing is read. */
+  stalledUntil: number
+  refused: boolean
+  /** Addresses where nobody answers. */
+  readonly down: Set<number>
+  holdRequests: boolean
+  holdAnswers: boolean
+  drip: boolean
+}
+
+export interface Delivery {
+  readonly at: number
+  readonly order: number
+  readonly then: () => void | Promise<void>
+}
+
+export interface LeaseRecord {
+  readonly client: string
+  readonly resources: readonly string[]
+  readonly lease: number
+  lost: DriverEvent | undefined
+  released: boolean
+}
