@@ -2,18 +2,9 @@
 import { copyOf } from '../kernel/copy.ts'
 import { rule } from '../kernel/rule/policy.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
+import type { FreeEntry } from '../kernel/state/free-entries.ts'
 import { findLease } from '../kernel/state/leases.ts'
-import {
-  type Attached,
-  FROZEN,
-  type FreeEntry,
-  type Grant,
-  type LeaseState,
-  LIVE,
-  type Resource,
-  type State,
-  WAITING,
-} from '../kernel/state.ts'
+import { type Attached, FROZEN, type Grant, type LeaseState, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
 import type {
   EntryView,
   GrantView,
