@@ -8,6 +8,10 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import type { LogView } from './log-view.ts'
 import type { World } from './world.ts'
 
+/** The accounts of the bookkeepers, and what each has in the beginning. */
+export const ACCOUNTS = ['kv/a', 'kv/b', 'kv/c'] as const
+export const START = 100
+
 interface FollowedEntry {
   readonly value: string
   readonly lease: number
@@ -86,4 +90,12 @@ export class TransactionChecker {
   #violate(message: string): void {
     this.#world.violate('S26', message)
   }
+}
+
+/** S26: transactions move amounts, and make none. */
+export function judgeBooks(world: World, entries: Iterable<{ readonly key: string; readonly value: string }>): void {
+  const amounts = [...entries].filter(({ key }) => (ACCOUNTS as readonly string[]).includes(key)).map(({ value }) => Number(value))
+  const sum = amounts.reduce((total, amount) => total + amount, 0)
+  if (amounts.length > 0 && (amounts.length !== ACCOUNTS.length || sum !== ACCOUNTS.length * START))
+    world.violate('S26', `${amounts.length} accounts have ${sum} in all, and must have ${ACCOUNTS.length * START}`)
 }

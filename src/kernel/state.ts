@@ -6,7 +6,7 @@
  */
 import type { Attachment, CreateKey, PolicyRules, PoolCondition, Want } from './command.ts'
 import { Answers } from './state/answers.ts'
-import { FreeEntries } from './state/free-entries.ts'
+import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
@@ -252,15 +252,6 @@ export interface Attached {
   /** The revision that made the entry, and how often it has been written since. Before rules version 3 every write makes it anew. */
   created: number
   version: number
-}
-
-/** An entry that hangs on no lease. It is replaced, never changed: a snapshot that is being taken keeps the old one. */
-export interface FreeEntry {
-  readonly key: string
-  readonly value: string
-  readonly created: number
-  readonly revision: number
-  readonly version: number
 }
 
 /** The penalty of a registration key that came and went: see rule/flap.ts. */

@@ -7,9 +7,11 @@ export type {
   Break,
   Claim,
   Command,
+  Comparison,
   CreateKey,
   Delete,
   Due,
+  EntryChange,
   Fence,
   Generation,
   Move,
@@ -25,6 +27,7 @@ export type {
   Run,
   Scope,
   Tick,
+  Transaction,
   Transfer,
   Upgrade,
   Verb,
@@ -32,7 +35,7 @@ export type {
   Widen,
 } from '../kernel/command.ts'
 export type { Event, EventType } from '../kernel/event.ts'
-export type { Done, Fenced, Granted, Nothing, Outcome, Queued, RefusalCode, Refused, Renewed, Void } from '../kernel/outcome.ts'
+export type { Done, Fenced, Granted, Nothing, Outcome, Queued, RefusalCode, Refused, Renewed, Transacted, Void } from '../kernel/outcome.ts'
 export type {
   Completion,
   EntryView,

@@ -13,6 +13,9 @@ import { promisify } from 'node:util'
 const run = promisify(execFile)
 const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'leasehold-test-clients')
 const TIMEOUT = 240_000
+/** One that is missing fails the installation, and `orSkip` says so. */
+const PYTHON = 'python3'
+const GO = 'go'
 /** Without the settings of the npm that runs the tests: they name the folder of the repository. */
 const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
 
@@ -43,7 +46,7 @@ export async function nodeClients(...packages: readonly string[]): Promise<NodeJ
 /** The Python of a virtual environment with these packages, such as `redis==5.2.1`. */
 export async function pythonClients(...packages: readonly string[]): Promise<string> {
   const folder = await installed('python', packages, async place => {
-    await run('python3', ['-m', 'venv', join(place, 'venv')], { timeout: TIMEOUT })
+    await run(PYTHON, ['-m', 'venv', join(place, 'venv')], { timeout: TIMEOUT })
     await run(join(place, 'venv/bin/pip'), ['install', '--quiet', ...packages], { timeout: TIMEOUT })
   })
   return join(folder, 'venv/bin/python')
@@ -65,7 +68,7 @@ export async function goClients(program: string, ...modules: readonly string[]):
       ['mod', 'tidy'],
       ['build', '-o', 'clients', '.'],
     ])
-      await run('go', args, { cwd: place, timeout: TIMEOUT, env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' } })
+      await run(GO, args, { cwd: place, timeout: TIMEOUT, env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' } })
   })
   return join(folder, 'clients')
 }

@@ -3,7 +3,7 @@
  */
 import { createHash } from 'node:crypto'
 import { type FaceCaller, type RespFace, type RespFaceCommand, RespFailure, type RespReply } from '../face.ts'
-import { type Lock, Locks } from './locks.ts'
+import { type HeldKey, Locks } from './locks.ts'
 import { LuaError } from './lua.ts'
 import { LockScript, type LuaValue } from './script.ts'
 
@@ -112,11 +112,11 @@ async function isThere(caller: FaceCaller, key: string): Promise<boolean> {
 }
 
 /** A lock of another client is there, and its value says who has it. */
-function shownValue(lock: Lock | undefined): string | null {
+function shownValue(lock: HeldKey | undefined): string | null {
   return lock === undefined ? null : (lock.value ?? `leasehold:${lock.holder}`)
 }
 
-function left(lock: Lock | undefined): number {
+function left(lock: HeldKey | undefined): number {
   return lock === undefined ? -2 : Math.max(1, Math.floor(lock.remaining))
 }
 
@@ -287,7 +287,7 @@ async function runScript(script: LockScript, keys: readonly string[], args: read
 /** What a script reads and writes: it reads each key once, sees its own writes, and nothing is written before it ends. */
 class ScriptAccess {
   readonly #locks: Locks
-  readonly #read = new Map<string, Lock | undefined>()
+  readonly #read = new Map<string, HeldKey | undefined>()
   /** The keys that it takes, with their value and term. */
   readonly #taken = new Map<string, { readonly value: string; readonly ms: number }>()
   readonly #ended = new Set<string>()
@@ -297,7 +297,7 @@ class ScriptAccess {
     this.#locks = locks
   }
 
-  async #lock(key: string): Promise<Lock | undefined> {
+  async #lock(key: string): Promise<HeldKey | undefined> {
     if (!this.#read.has(key)) this.#read.set(key, await this.#locks.find(key))
     return this.#read.get(key)
   }

@@ -15,7 +15,7 @@ const PREFIX = 'redis/'
 const FIRST_TERM = 30_000
 
 /** A key that is held. */
-export interface Lock {
+export interface HeldKey {
   readonly lease: number
   /** Undefined: the lease was not taken through this face, or has ended and its holder may not know yet. */
   readonly value: string | undefined
@@ -40,7 +40,7 @@ export class Locks {
     this.#caller = caller
   }
 
-  async find(key: string): Promise<Lock | undefined> {
+  async find(key: string): Promise<HeldKey | undefined> {
     const resource = resourceOf(key)
     const { lessor, signal } = this.#caller
     const { value: view } = await lessor.read<'resource'>({ kind: 'resource', resource }, { consistent: true, signal })
@@ -71,7 +71,7 @@ export class Locks {
   }
 
   /** Ends these keys of one lease; the lease itself if it has no others. False: they had ended before. */
-  async end(keys: readonly string[], lock: Lock): Promise<boolean> {
+  async end(keys: readonly string[], lock: HeldKey): Promise<boolean> {
     if (lock.value === undefined) throw notOurs(keys[0]!, lock)
     const { lease } = lock
     if (keys.length >= lock.keys) return this.#release({ kind: 'release', lease })
@@ -95,7 +95,7 @@ export class Locks {
    * Starts the term of the lock again. A lease keeps the ttl that it was taken with: less is granted as that, which is safe; more is refused, because the
    * client would rely on the lock after it has ended. False: the lock had ended before.
    */
-  async extend(key: string, lock: Lock, ms: number): Promise<boolean> {
+  async extend(key: string, lock: HeldKey, ms: number): Promise<boolean> {
     if (lock.value === undefined) throw notOurs(key, lock)
     if (ms > lock.ttl)
       throw new RespFailure(
@@ -137,7 +137,7 @@ export class Locks {
   }
 }
 
-function notOurs(key: string, { holder }: Lock): RespFailure {
+function notOurs(key: string, { holder }: HeldKey): RespFailure {
   return new RespFailure(
     'ERR',
     `${PREFIX}${key} is held by ${holder}, not through Redis commands: end it with LEASE.RELEASE, or LEASE.BREAK`,

@@ -16,7 +16,7 @@ export type Expression =
   | { readonly kind: 'unary'; readonly operator: string; readonly of: Expression }
   | { readonly kind: 'binary'; readonly operator: string; readonly left: Expression; readonly right: Expression }
 
-export type Statement =
+export type LuaStatement =
   | { readonly kind: 'local' | 'assign'; readonly names: readonly string[]; readonly values: readonly Expression[] }
   | { readonly kind: 'set'; readonly table: Expression; readonly at: Expression; readonly value: Expression }
   | { readonly kind: 'if'; readonly branches: readonly { readonly when: Expression | undefined; readonly body: Block }[] }
@@ -26,7 +26,7 @@ export type Statement =
   | { readonly kind: 'return'; readonly value: Expression | undefined }
   | { readonly kind: 'call'; readonly call: Expression }
 
-export type Block = readonly Statement[]
+export type Block = readonly LuaStatement[]
 
 /** No lock script is longer, or nested deeper. */
 const MAX_LENGTH = 16_384
@@ -131,7 +131,7 @@ class Parser {
 
   #block(): Block {
     return this.#deeper(() => {
-      const statements: Statement[] = []
+      const statements: LuaStatement[] = []
       while (!['end', 'else', 'elseif'].some(word => this.#is(word)) && this.#next.kind !== 'end') {
         if (this.#take(';')) continue
         const statement = this.#statement()
@@ -142,7 +142,7 @@ class Parser {
     })
   }
 
-  #statement(): Statement {
+  #statement(): LuaStatement {
     if (this.#take('local')) {
       const names = this.#list(() => this.#name())
       return { kind: 'local', names, values: this.#take('=') ? this.#list(() => this.#expression()) : [] }
@@ -169,7 +169,7 @@ class Parser {
     return { kind: 'assign', names, values: this.#list(() => this.#expression()) }
   }
 
-  #if(): Statement {
+  #if(): LuaStatement {
     const branches: { when: Expression | undefined; body: Block }[] = []
     for (;;) {
       const when = this.#expression()
@@ -182,7 +182,7 @@ class Parser {
     }
   }
 
-  #for(): Statement {
+  #for(): LuaStatement {
     const names = this.#list(() => this.#name())
     if (this.#take('in')) {
       const of = this.#expression()

@@ -2,7 +2,7 @@
  * Runs a lock script. What it does decides, not how it is written: the script is run as Lua, its reads are answered from the present locks, and its writes are
  * collected and carried out together at its end. If another client was faster, the script is run again on what is there now.
  */
-import { type Block, type Expression, LuaError, parseLua, type Statement } from './lua.ts'
+import { type Block, type Expression, LuaError, type LuaStatement, parseLua } from './lua.ts'
 
 type LuaTable = LuaValue[]
 export type LuaValue = string | number | boolean | undefined | LuaTable | { readonly status: string } | { readonly failure: string }
@@ -31,7 +31,7 @@ export class LockScript {
 
   async run(keys: readonly string[], args: readonly string[], commands: ScriptCommands): Promise<LuaValue> {
     const run = new ScriptRun(commands)
-    const scope = new Scope(undefined)
+    const scope = new ScriptScope(undefined)
     scope.declare('KEYS', [...keys])
     scope.declare('ARGV', [...args])
     const returned = await run.block(this.#block, scope)
@@ -39,11 +39,11 @@ export class LockScript {
   }
 }
 
-class Scope {
+class ScriptScope {
   readonly #values = new Map<string, LuaValue>()
-  readonly #outer: Scope | undefined
+  readonly #outer: ScriptScope | undefined
 
-  constructor(outer: Scope | undefined) {
+  constructor(outer: ScriptScope | undefined) {
     this.#outer = outer
   }
 
@@ -71,8 +71,8 @@ class ScriptRun {
     this.#commands = commands
   }
 
-  async block(block: Block, outer: Scope): Promise<Returned | undefined> {
-    const scope = new Scope(outer)
+  async block(block: Block, outer: ScriptScope): Promise<Returned | undefined> {
+    const scope = new ScriptScope(outer)
     for (const statement of block) {
       const returned = await this.#statement(statement, scope)
       if (returned !== undefined) return returned
@@ -84,7 +84,7 @@ class ScriptRun {
     if (++this.#steps > MAX_STEPS) throw new LuaError(`it takes more than ${MAX_STEPS} steps`)
   }
 
-  async #statement(statement: Statement, scope: Scope): Promise<Returned | undefined> {
+  async #statement(statement: LuaStatement, scope: ScriptScope): Promise<Returned | undefined> {
     this.#step()
     switch (statement.kind) {
       case 'local':
@@ -110,7 +110,7 @@ class ScriptRun {
         if (!Array.isArray(list)) throw new LuaError('ipairs goes over a list')
         for (const [i, item] of list.entries()) {
           this.#step()
-          const inner = new Scope(scope)
+          const inner = new ScriptScope(scope)
           for (const [n, name] of statement.names.entries()) inner.declare(name, n === 0 ? i + 1 : item)
           const returned = await this.block(statement.body, inner)
           if (returned !== undefined) return returned
@@ -121,7 +121,7 @@ class ScriptRun {
         const [from, to] = (await this.#all([statement.from, statement.to], scope)).map(number)
         for (let i = from!; i <= to!; i++) {
           this.#step()
-          const inner = new Scope(scope)
+          const inner = new ScriptScope(scope)
           inner.declare(statement.name, i)
           const returned = await this.block(statement.body, inner)
           if (returned !== undefined) return returned
@@ -139,7 +139,7 @@ class ScriptRun {
   }
 
   /** The last of several may be a call that gives several values. */
-  async #all(expressions: readonly Expression[], scope: Scope): Promise<LuaValue[]> {
+  async #all(expressions: readonly Expression[], scope: ScriptScope): Promise<LuaValue[]> {
     const values: LuaValue[] = []
     for (const [i, expression] of expressions.entries()) {
       const value = await this.value(expression, scope)
@@ -150,7 +150,7 @@ class ScriptRun {
     return values
   }
 
-  async value(expression: Expression, scope: Scope): Promise<LuaValue> {
+  async value(expression: Expression, scope: ScriptScope): Promise<LuaValue> {
     this.#step()
     switch (expression.kind) {
       case 'value':
@@ -179,7 +179,7 @@ class ScriptRun {
     }
   }
 
-  async #binary({ operator, left, right }: Extract<Expression, { readonly kind: 'binary' }>, scope: Scope): Promise<LuaValue> {
+  async #binary({ operator, left, right }: Extract<Expression, { readonly kind: 'binary' }>, scope: ScriptScope): Promise<LuaValue> {
     const a = await this.value(left, scope)
     if (operator === 'and') return truth(a) ? this.value(right, scope) : a
     if (operator === 'or') return truth(a) ? a : this.value(right, scope)

@@ -38,7 +38,7 @@ import { settle } from './settle.ts'
 const LEASED_ONLY = ['services', 'pool']
 
 /** What a transaction will do: checked completely, so that nothing of it can fail. */
-interface Plan {
+interface TransactionPlan {
   readonly succeeded: boolean
   readonly changes: readonly EntryChange[]
 }
@@ -56,7 +56,7 @@ export function transaction(state: State, effects: Effects, command: Transaction
 }
 
 /** Why the transaction is refused, or what it will do. */
-export function planTransaction(state: State, command: Transaction, key: number): Plan | Refused {
+export function planTransaction(state: State, command: Transaction, key: number): TransactionPlan | Refused {
   if (state.rules < 3)
     return invalid(
       state,

@@ -1,6 +1,14 @@
 /** The entries that hang on no lease, and how many bytes they take under each prefix: policies bound both. */
 import { utf8Length } from '../name.ts'
-import type { FreeEntry } from '../state.ts'
+
+/** An entry that hangs on no lease. It is replaced, never changed: a snapshot that is being taken keeps the old one. */
+export interface FreeEntry {
+  readonly key: string
+  readonly value: string
+  readonly created: number
+  readonly revision: number
+  readonly version: number
+}
 
 /** How many entries there are under a prefix, and the bytes of their keys and values. */
 export interface Usage {

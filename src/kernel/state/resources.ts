@@ -1,6 +1,6 @@
 /** The resources of a state with their grants, and the other tables by name: entries and fences. */
-
-import type { Attached, FreeEntry, Grant, LeaseState, Resource, State } from '../state.ts'
+import type { Attached, Grant, LeaseState, Resource, State } from '../state.ts'
+import type { FreeEntry } from './free-entries.ts'
 import { memberOf } from './pools.ts'
 
 /** Shared by everything without grants, and never written to: a million leases must not keep a million empty lists, or lists with room to grow. */
