@@ -24,7 +24,7 @@ describe('with preemption, each of two equal users gets 45 to 55 % of any hour w
     ...[1, 3, 8].map(members => ({ members, jobs: 'minutes', halfLife: 7 * 24 * hour })),
     { members: 5, jobs: 'unequal', halfLife: undefined },
   ])('$members members, jobs of $jobs, after one of them was alone', ({ members, jobs, halfLife }) => {
-    for (let seed = 1; seed <= 3; seed++) {
+    for (let seed = 1; seed <= 2; seed++) {
       const draw = random(seed)
       const lab = new Lab({
         members: plainMembers(members),
@@ -87,7 +87,7 @@ test('with preemption and weights of 3 to 1, the shares are about 3 to 1', () =>
 
 describe('without preemption, the debt is repaid within twice the longest job', { timeout: 120_000 }, () => {
   test.each([1, 4, 8])('%i members', members => {
-    for (let seed = 1; seed <= 6; seed++) {
+    for (let seed = 1; seed <= 3; seed++) {
       const draw = random(seed)
       const longest = (1 + draw(10)) * hour
       const lab = new Lab({ members: plainMembers(members), rules: { queue: 'fair' }, tick: 10 * second })

@@ -76,6 +76,7 @@ export class Lab {
   #order = 0
   readonly #options: LabOptions
   readonly #offer: number
+  readonly #copies: State[] = []
 
   constructor(options: LabOptions) {
     this.#options = options
@@ -95,7 +96,13 @@ export class Lab {
     this.do({ kind: 'put', lease: this.#offer, key: `pool/${POOL}/${name}`, value: JSON.stringify({ labels, units }) })
   }
 
+  /** From now on this state gets the same commands, and must stay equal. */
+  follow(copy: State): void {
+    this.#copies.push(copy)
+  }
+
   do(command: Command): Outcome {
+    for (const copy of this.#copies) apply(copy, { command }, { events: [], timer() {} })
     const events: Event[] = []
     const changed: [LeaseState, Slot][] = []
     const outcome = apply(

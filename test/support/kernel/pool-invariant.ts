@@ -3,7 +3,17 @@
 import type { PoolCondition } from '../../../src/kernel/command.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { rule, ruledBy } from '../../../src/kernel/rule/policy.ts'
-import { type Attached, type LeaseState, LIVE, type PoolClaim, type Resource, type State, WAITING } from '../../../src/kernel/state.ts'
+import {
+  type Attached,
+  FROZEN,
+  type LeaseState,
+  LIVE,
+  type PoolClaim,
+  PREEMPT,
+  type Resource,
+  type State,
+  WAITING,
+} from '../../../src/kernel/state.ts'
 
 export interface NaiveMember {
   readonly name: string
@@ -136,6 +146,7 @@ function* onePool(state: State, name: string, leases: readonly LeaseState[]): Ge
     if (shape.waiters !== waiters.filter(({ rare }) => rare!.pool!.shape === shape).length)
       yield `the waiters of ${shape.key} are miscounted`
   yield* accounts(state, name, waiters, holders)
+  yield* notices(state, name, waiters, holders)
   yield* liveness(state, name, members, waiters)
 }
 
@@ -165,17 +176,52 @@ function* accounts(state: State, name: string, waiters: readonly LeaseState[], h
   }
 }
 
-/** No waiter could be served now. In a `fifo` queue only the first one counts that could be served at all. */
+/** Leases under notice hold members, have the timer of the notice, and are named for a waiter of the pool. */
+function* notices(state: State, name: string, waiters: readonly LeaseState[], holders: readonly LeaseState[]): Generator<string> {
+  const told = holders.filter(({ rare }) => rare!.pool!.notice !== 0)
+  const ids = (list: readonly LeaseState[]) => list.map(({ id }) => id).sort((a, b) => a - b)
+  const { noticed } = state.pools.get(name)!
+  if (ids([...noticed]).join() !== ids(told).join()) yield `under notice in ${name}: ${ids([...noticed])} instead of ${ids(told)}`
+  for (const { id, status, rare } of told) {
+    if (status === FROZEN) yield `${id} is frozen and under notice`
+    if (rare!.timers?.[PREEMPT] === undefined) yield `${id} is under notice without a deadline`
+    if (!rare!.recalled) yield `${id} is under notice and was not told`
+    if (!waiters.some(waiter => waiter.id === rare!.pool!.notice)) yield `${id} is preempted for ${rare!.pool!.notice}, which does not wait`
+  }
+}
+
+/** Whether the account of a waiter could hold what it asks for, without borrowing. */
+function isWithinQuota(state: State, name: string, { account, count, units, total }: PoolClaim): boolean {
+  const quota = rule(state, `${name}/accounts/${account}`, 'quotaUnits')
+  const held = state.pools.get(name)!.accounts.get(account)?.held ?? 0
+  return quota === 0 || held + (total || count * Math.max(1, units)) <= quota
+}
+
+/**
+ * No waiter could be served now. In a queue without overtaking only the first one counts that could be served at all; with shares, that one is among those
+ * that do not fit.
+ */
 function* liveness(state: State, name: string, members: readonly NaiveMember[], waiters: readonly LeaseState[]): Generator<string> {
   if (state.quiet !== undefined || state.moved !== undefined) return
   const queue = rule(state, name, 'queue')
   // A grant may be withheld for a window ahead.
   if (waiters.some(({ rare }) => rare!.pool!.from > state.elapsed)) return
-  for (const waiter of waiters) {
+  const hasQuotas = [...state.policies.values()].some(({ quotaUnits = 0 }) => quotaUnits > 0)
+  const able = waiters.filter(({ rare }) => canServe(members, rare!.pool!, member => member.capacity))
+  const within = able.filter(({ rare }) => isWithinQuota(state, name, rare!.pool!))
+  // With quotas, members of several units may turn a request into a loan: then nothing is said about it here.
+  if (hasQuotas && within.some(({ rare }) => rare!.pool!.units === 0 && rare!.pool!.total === 0)) return
+  const brought = (waiter: LeaseState) =>
+    waiter.rare!.pending.every(entry => entryRefusal(state, waiter.holder, entry, waiter.key) === undefined)
+  if (queue === 'fair') {
+    if (within.length > 0 && within.every(waiter => brought(waiter) && canServe(members, waiter.rare!.pool!, member => member.room)))
+      yield `all waiters of ${name} fit: ${within.map(({ id }) => id)}`
+    return
+  }
+  for (const waiter of within) {
     const claim = waiter.rare!.pool!
-    if (claim.from > state.elapsed || !canServe(members, claim, member => member.capacity)) continue
-    const brings = waiter.rare!.pending.every(entry => entryRefusal(state, waiter.holder, entry, waiter.key) === undefined)
-    if (brings && canServe(members, claim, member => member.room)) yield `${waiter.id} waits for members of ${name} that are free`
+    if (claim.from > state.elapsed) continue
+    if (brought(waiter) && canServe(members, claim, member => member.room)) yield `${waiter.id} waits for members of ${name} that are free`
     if (queue !== 'fit') return
   }
 }

@@ -134,6 +134,7 @@ export class Stream {
     if (dice < 8) return { kind: 'put', lease: this.#id(state), ...this.#offer(pool) }
     if (dice < 9 && this.#chance(2)) return { kind: 'delete', key: this.#offer(pool).key }
     if (dice < 9) {
+      if (state.rules >= 3 && this.#chance(2)) return this.#discipline(pool)
       const rules = { queue: this.#one(['fifo', 'fit'] as const), aging: this.#random(2) * 1_000, maxHold: this.#random(2) * 3_000 }
       const prefix = this.#one([pool, pool, `${pool}/m1`])
       return { kind: 'policy', prefix, rules: { ...rules, ...(prefix !== pool && { capacity: this.#random(4) }) } }
@@ -148,6 +149,23 @@ export class Stream {
       }
     if (dice < 11 && state.rules >= 3) return { kind: 'extend', lease: this.#id(state), by: 1_000 * this.#random(20) }
     return this.#take(state, pool)
+  }
+
+  /** Rules of its queue, or of an account. */
+  #discipline(pool: string): Command {
+    if (this.#chance(3)) {
+      const rules = { quotaUnits: this.#random(4), quotaBorrow: this.#random(3), shareWeight: 50 + this.#random(100) }
+      return { kind: 'policy', prefix: `${pool}/accounts/t${this.#random(3)}`, rules }
+    }
+    const rules = {
+      queue: this.#one(['fifo', 'fit', 'backfill', 'fair'] as const),
+      preempt: this.#one(['none', 'marked', 'marked'] as const),
+      minHold: this.#random(2) * 2_000,
+      preemptNotice: this.#random(3) * 1_000,
+      shareHalfLife: 1_000 + this.#random(20_000),
+      sharePenalty: this.#random(3) * 1_000,
+    }
+    return { kind: 'policy', prefix: pool, rules }
   }
 
   #take(state: State, pool: string): Acquire {

@@ -8,7 +8,7 @@ import type { PoolClaim, PoolState, State } from '../../state.ts'
 import { rule, TTL_LIMIT } from '../policy.ts'
 import { refuse } from '../refuse.ts'
 import { accountName } from './account.ts'
-import { couldServe, isPossible } from './choice.ts'
+import { couldServe, isPossible, smallestChoice } from './choice.ts'
 import { decimal, matches } from './condition.ts'
 import { leastUnits } from './order.ts'
 import { mostUnits } from './quota.ts'
@@ -101,11 +101,13 @@ export function impossible(state: State, pool: PoolState, claim: PoolClaim): Ref
 export function beyondQuota(state: State, pool: PoolState, claim: PoolClaim): Refused | undefined {
   const account = accountName(pool, claim.account)
   const most = mostUnits({ held: 0, quota: rule(state, account, 'quotaUnits'), borrow: rule(state, account, 'quotaBorrow') })
-  if (most === undefined || leastUnits(claim) <= most) return undefined
+  if (most === undefined) return undefined
+  const asked = Math.max(leastUnits(claim), smallestChoice(pool, claim))
+  if (asked <= most) return undefined
   return refuse(
     state,
     'LIMIT',
-    `${claim.account} may hold ${most} units of ${pool.name} in all, and asks for ${leastUnits(claim)}: ask for less, or let an operator raise quotaUnits of ${account}`,
+    `${claim.account} may hold ${most} units of ${pool.name} in all, and asks for ${asked}: ask for less, or let an operator raise quotaUnits of ${account}`,
     { pool: pool.name, account: claim.account, quota: most },
   )
 }
