@@ -6,7 +6,7 @@ import { UNCLAIMED } from '../src/kernel/state/leases.ts'
 import { operationName } from './answers.ts'
 import type { ObservedBelief } from './beliefs.ts'
 import { type LessorAccess, pauseOn, type Site } from './participants.ts'
-import { POOL } from './pools.ts'
+import { poolWish } from './pools.ts'
 import type { Dice, Machine } from './world.ts'
 
 /** The margin that a holder subtracts for clocks whose rates differ. */
@@ -101,7 +101,7 @@ export class Holder {
   #wish(): Acquire {
     const dice = this.#dice
     const ttl = dice.pick(this.#habits.ttls)
-    if (this.#habits.pools && dice.chance(0.7)) return this.#poolWish(ttl)
+    if (this.#habits.pools && dice.chance(0.7)) return poolWish(dice, this.name, ttl, this.#incarnation)
     const wait = dice.chance(0.6)
     const kind = dice.whole(0, 9)
     const wants =
@@ -129,20 +129,6 @@ export class Holder {
       ...base,
       ...(wait && { wait }),
       ...(dice.chance(0.1) && wait && { recall: true }),
-      ...(dice.chance(0.15) && { priority: dice.whole(-1, 2) }),
-    }
-  }
-
-  #poolWish(ttl: number): Acquire {
-    const dice = this.#dice
-    const base = { kind: 'acquire', holder: this.name, ttl, wants: [], ...(this.#incarnation !== undefined && { incarnation: this.#incarnation }) } as const
-    const offers = dice.chance(0.35)
-    const members = dice.chance(0.3) ? [0, 1] : [dice.whole(0, 4)]
-    if (offers) return { ...base, entries: members.map(i => ({ key: `pool/${POOL}/m${i}`, value: '{"units":1}' })), ...(dice.chance(0.3) && { grace: 300 }) }
-    return {
-      ...base,
-      pool: { pool: POOL, count: dice.whole(1, 2) },
-      ...(dice.chance(0.8) && { wait: true }),
       ...(dice.chance(0.15) && { priority: dice.whole(-1, 2) }),
     }
   }

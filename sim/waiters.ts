@@ -39,7 +39,8 @@ export class Waiters {
   follow(state: State, command: Command, outcome: Outcome): void {
     if (command.kind === 'acquire' && (outcome.kind === 'granted' || outcome.kind === 'queued')) {
       this.#ranks.set(outcome.lease, rankOf(state, command))
-      if (command.pool === undefined) this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
+      if (command.pool === undefined)
+        this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
     }
     if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#ranks.set(outcome.id, FIRST)
@@ -67,7 +68,7 @@ export class Waiters {
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
-    judgePools(state, events, this.#violate)
+    judgePools(state, command, events, this.#violate)
   }
 
   #judgeRank(state: State, id: number): void {

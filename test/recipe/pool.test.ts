@@ -359,7 +359,10 @@ test.each(['leasehold', 'http'])('a pool is used over %s as in the same process'
   const { members, queue, accounts } = await user.pool('p').state()
   expect(members).toMatchObject([{ member: 'a', labels: { mem: '80' }, offer: offer.id, grants: [{ holder: 'user', account: 'team' }] }])
   expect(queue).toMatchObject([{ holder: 'owner', position: 0, possible: true, request: { pool: 'p', count: 1, expect: 600_000 } }])
-  expect(accounts).toMatchObject([{ account: 'owner', waiting: 1 }, { account: 'team', held: 1 }])
+  expect(accounts).toMatchObject([
+    { account: 'owner', waiting: 1 },
+    { account: 'team', held: 1 },
+  ])
   expect(await user.lessor.propose({ kind: 'extend', lease: first.id, by: 1_000 })).toMatchObject({ kind: 'refused', code: 'HELD' })
   await first.release()
   await using second = await waiting

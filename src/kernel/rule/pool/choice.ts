@@ -45,8 +45,10 @@ export function isPossible(pool: PoolState, claim: PoolClaim): boolean {
   return shape.possible
 }
 
+/** Equal for equal needs, and for no others: every text comes after its length. */
 export function shapeKey({ count, units, total, match, near }: Needs): string {
-  return JSON.stringify([count, units, total, near, match])
+  const texts = [near, ...match.flatMap(({ label, test, values = [] }) => [label, test, String(values.length), ...values])]
+  return [count, units, total, match.length, ...texts.map(text => `${text.length}:${text}`)].join(' ')
 }
 
 /** The choice among candidates that are ordered by room, then by name, beginning with the one at `from`. */
