@@ -24,12 +24,13 @@ export function poolWish(dice: Dice, holder: string, ttl: number, incarnation: n
   }
 }
 
-export function judgePools(
-  state: State,
-  { kind }: Command,
-  events: readonly Event[],
-  violate: (invariant: string, message: string) => void,
-): void {
+interface PoolJudge {
+  violate(invariant: string, message: string): void
+  /** The rank that a lease has by its command, also if it never waited. */
+  rankOf(lease: number): number | undefined
+}
+
+export function judgePools(state: State, { kind }: Command, events: readonly Event[], { violate, rankOf }: PoolJudge): void {
   if (state.pools.size === 0) return
   const granted = new Map<number, string[]>()
   for (const { type, lease, resource, key = '', cause } of events) {
@@ -48,7 +49,7 @@ export function judgePools(
     if (claim === undefined || kind === 'transfer') continue
     if (new Set(resources).size !== claim.count)
       violate('S10', `lease ${id} was granted ${resources}, and asked for ${claim.count} members`)
-    const { rank } = lease!.rare!
+    const rank = rankOf(id) ?? lease!.rare!.rank
     const isOvertaken = first !== undefined && (first.rare!.rank < rank || (first.rare!.rank === rank && first.id < id))
     if (isOvertaken) violate('S14', `${id} was granted members before ${first.id}, which had waited longer`)
   }

@@ -68,7 +68,7 @@ export class Waiters {
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
-    judgePools(state, command, events, this.#violate)
+    judgePools(state, command, events, { violate: this.#violate, rankOf: lease => this.#ranks.get(lease) })
   }
 
   #judgeRank(state: State, id: number): void {
