@@ -13,6 +13,7 @@ export const PROFILES = [
   'rolling',
   'rollback',
   'transactions',
+  'pool',
 ] as const
 export type ProfileName = (typeof PROFILES)[number]
 
