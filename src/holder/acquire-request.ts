@@ -4,9 +4,10 @@ import { LeaseError } from '../errors.ts'
 import type { Acquire, Want } from '../kernel/command.ts'
 import { heldLeaseOf, Lease, type RenewalStrategy } from '../lease.ts'
 import type { Profile } from '../store.ts'
-import { type AcquireOptions, type AdvancedAcquireOptions, maxHoldOf, parentOf } from './acquire-options.ts'
+import { type AcquireOptions, type AdvancedAcquireOptions, type DecidedOptions, maxHoldOf, parentOf } from './acquire-options.ts'
 import { nextRequestId } from './diagnostics.ts'
 import type { HeldLease, HeldLeaseOptions } from './held-lease.ts'
+import type { LearnedTerm } from './learned-terms.ts'
 
 /** Settings that concern this process alone. */
 export interface AcquireSettings extends HeldLeaseOptions {
@@ -59,11 +60,12 @@ export interface RequestContext {
   /** Leases of the `request` callbacks around this call. */
   readonly inside: readonly HeldLease[]
   readonly wait: boolean
+  readonly learned: LearnedTerm | undefined
 }
 
 const NOTHING: AdvancedAcquireOptions = {}
 
-export function acquireCommand(names: readonly string[], options: AcquireOptions, context: RequestContext): AcquireRequest {
+export function acquireCommand(names: readonly string[], options: DecidedOptions, context: RequestContext): AcquireRequest {
   const { mode = 'exclusive', units, priority, steal = false, labels, entries, advanced = NOTHING } = options
   const { any, grace, maxLife, recall, holding, require = [] } = advanced
   const { holder, incarnation, profile, wait } = context
@@ -97,7 +99,7 @@ export function acquireCommand(names: readonly string[], options: AcquireOptions
   if (maxLife !== undefined) command.maxLife = milliseconds(maxLife, 'maxLife')
   if (steal !== false) command.steal = steal === 'force' ? 'force' : 'after'
   if (recall === true) command.recall = true
-  return { ...settings, command }
+  return { ...settings, command, learned: context.learned }
 }
 
 export function namesOf({ command: { wants } }: Pick<AcquireRequest, 'command'>): readonly string[] {

@@ -81,8 +81,7 @@ function bestTerms(terms: readonly number[], hazard: Hazard, { renewalCost, dies
       const at = placeOf(Math.min(age + half, AGES[last]!))
       const part = at === last ? 0 : Math.min(1, (age + half - AGES[at]!) / (AGES[at + 1]! - AGES[at]!))
       const next = Math.min(at + 1, last)
-      if (at > i)
-        cost[m] = idle + walk.alive * (renewalCost + (1 - part) * ahead[at * many + m]! + part * ahead[next * many + m]!)
+      if (at > i) cost[m] = idle + walk.alive * (renewalCost + (1 - part) * ahead[at * many + m]! + part * ahead[next * many + m]!)
       // The next renewal is at the same place in the list: the cost from here on is on both sides of the equation.
       else cost[m] = (idle + walk.alive * (renewalCost + part * ahead[next * many + m]!)) / (1 - walk.alive * (1 - part))
     }

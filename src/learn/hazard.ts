@@ -15,7 +15,10 @@ export type Hazard = Float64Array
 const PRIOR_AGE = 60_000
 const STRENGTH = { prior: 1, class: 3 } as const
 
-const PRIOR: Hazard = Float64Array.from({ length: BINS }, (_, bin) => 1 / (Math.sqrt(Math.max(EDGES[bin]!, 25) * EDGES[bin + 1]!) + PRIOR_AGE))
+const PRIOR: Hazard = Float64Array.from(
+  { length: BINS },
+  (_, bin) => 1 / (Math.sqrt(Math.max(EDGES[bin]!, 25) * EDGES[bin + 1]!) + PRIOR_AGE),
+)
 
 /** `levels` go from all work to the class itself. */
 export function hazardOf(levels: readonly Sketch[], fold: Fold): Hazard {

@@ -2,26 +2,17 @@
  * A sketch: how long the leases of a class of work were held, and how they ended. It is read from a log (`Query` of kind `durations`), has at most a
  * few hundred numbers whatever it has counted, and two sketches merge by addition.
  */
-import { addDuration, BINS, type Durations, EDGES, FOLDS, newDurations } from '../kernel/state/durations.ts'
+import { addDuration, BINS, type Durations, EDGES, FOLDS, newDurations, SHARES } from '../kernel/state/durations.ts'
+import type { SketchBin, SketchView } from '../lessor.ts'
 
-/** One bin with something in it. `sums` are what its durations are longer than the lower edge of the bin, in ms. Each has one number for each fold. */
-export interface SketchBin {
-  readonly bin: number
-  readonly counts: readonly number[]
-  readonly sums: readonly number[]
-}
-
-/** A sketch as a reader gets it, in JSON. */
-export interface SketchView {
-  /** The class: a path such as `jobs/model=a100`. Its sketch has the durations of all classes below it. Empty: all work. */
-  readonly class: string
-  readonly ended: number
-  readonly died: number
-  readonly bins: readonly SketchBin[]
-}
-
-/** `bin` in a fold, or in both. */
+/** A fold, or both. */
 export type Fold = 0 | 1 | undefined
+
+/** A duration in ms that stands for `count` of them. */
+export interface Typical {
+  readonly ms: number
+  readonly count: number
+}
 
 export class Sketch {
   readonly class: string
@@ -34,8 +25,8 @@ export class Sketch {
   /** Ignores bins and numbers that cannot be right: the view may come from another build, or over a network. */
   static from({ class: name, died, bins }: SketchView): Sketch {
     const sketch = new Sketch(name)
-    const { counts, sums } = sketch.#durations
-    for (const { bin, counts: given, sums: of } of bins) {
+    const { counts, sums, squares } = sketch.#durations
+    for (const { bin, counts: given, sums: of, squares: spread } of bins) {
       if (!Number.isSafeInteger(bin) || bin < 0 || bin >= BINS) continue
       for (let fold = 0; fold < FOLDS; fold++) {
         const count = given[fold] ?? 0
@@ -43,6 +34,7 @@ export class Sketch {
         const width = EDGES[bin + 1]! - EDGES[bin]!
         counts[fold * BINS + bin] = count
         sums[fold * BINS + bin] = Math.min(Math.max(0, of[fold] ?? 0), count * width)
+        squares[fold * BINS + bin] = Math.min(Math.max(0, spread[fold] ?? 0), count * SHARES * SHARES)
         sketch.#durations.ended += count
       }
     }
@@ -64,43 +56,57 @@ export class Sketch {
   }
 
   merge(other: Sketch): void {
-    const { counts, sums } = this.#durations
+    const { counts, sums, squares } = this.#durations
     const theirs = other.#durations
     for (let place = 0; place < FOLDS * BINS; place++) {
       if (theirs.counts[place] === undefined) continue
       counts[place] = (counts[place] ?? 0) + theirs.counts[place]!
       sums[place] = (sums[place] ?? 0) + theirs.sums[place]!
+      squares[place] = (squares[place] ?? 0) + theirs.squares[place]!
     }
     this.#durations.ended += theirs.ended
     this.#durations.died += theirs.died
   }
 
   count(bin: number, fold: Fold): number {
-    const { counts } = this.#durations
-    return (fold === 1 ? 0 : (counts[bin] ?? 0)) + (fold === 0 ? 0 : (counts[BINS + bin] ?? 0))
+    return inFold(this.#durations.counts, bin, fold)
   }
 
   sum(bin: number, fold: Fold): number {
-    const { sums } = this.#durations
-    return (fold === 1 ? 0 : (sums[bin] ?? 0)) + (fold === 0 ? 0 : (sums[BINS + bin] ?? 0))
+    return inFold(this.#durations.sums, bin, fold)
   }
 
-  /** The mean duration of each bin that has any, in ms, with its count. Shortest first. */
-  means(fold: Fold): readonly { readonly ms: number; readonly count: number }[] {
-    const means: { ms: number; count: number }[] = []
+  square(bin: number, fold: Fold): number {
+    return inFold(this.#durations.squares, bin, fold)
+  }
+
+  /**
+   * Durations that stand for all of them, shortest first, with how many each stands for: of each bin one below its mean and one above it, as far away
+   * as the durations of the bin are on average. They are equal for work that always takes the same time.
+   */
+  typical(fold: Fold): readonly Typical[] {
+    const typical: Typical[] = []
     for (let bin = 0; bin < BINS; bin++) {
       const count = this.count(bin, fold)
-      if (count > 0) means.push({ ms: EDGES[bin]! + this.sum(bin, fold) / count, count })
+      if (count === 0) continue
+      const [low, high] = [EDGES[bin]!, EDGES[bin + 1]!]
+      const mean = this.sum(bin, fold) / count
+      const unit = (high - low) / SHARES
+      // Squares are of whole units, rounded down: less than a unit of spread is none.
+      const variance = (this.square(bin, fold) / count) * unit * unit - (mean - unit / 2) ** 2
+      const spread = variance > unit * unit ? Math.min(Math.sqrt(variance), mean, high - low - mean) : 0
+      if (spread === 0) typical.push({ ms: low + mean, count })
+      else for (const side of [-spread, spread]) typical.push({ ms: low + mean + side, count: count / 2 })
     }
-    return means
+    return typical
   }
 
   /** The duration that this share of the leases stayed below, of those that were held for longer than `age`. Undefined: there were none. */
   quantile(share: number, age = 0): number | undefined {
-    const means = this.means(undefined).filter(({ ms }) => ms >= age)
-    const total = means.reduce((sum, { count }) => sum + count, 0)
+    const known = this.typical(undefined).filter(({ ms }) => ms >= age)
+    const total = known.reduce((sum, { count }) => sum + count, 0)
     let below = 0
-    for (const { ms, count } of means) {
+    for (const { ms, count } of known) {
       below += count
       if (below >= share * total) return ms
     }
@@ -111,8 +117,14 @@ export class Sketch {
     const bins: SketchBin[] = []
     for (let bin = 0; bin < BINS; bin++) {
       if (this.count(bin, undefined) === 0) continue
-      bins.push({ bin, counts: [this.count(bin, 0), this.count(bin, 1)], sums: [this.sum(bin, 0), this.sum(bin, 1)] })
+      const both = (list: Durations['counts']) => [list[bin] ?? 0, list[BINS + bin] ?? 0]
+      const { counts, sums, squares } = this.#durations
+      bins.push({ bin, counts: both(counts), sums: both(sums), squares: both(squares) })
     }
     return { class: this.class, ended: this.ended, died: this.died, bins }
   }
+}
+
+function inFold(list: Durations['counts'], bin: number, fold: Fold): number {
+  return (fold === 1 ? 0 : (list[bin] ?? 0)) + (fold === 0 ? 0 : (list[BINS + bin] ?? 0))
 }

@@ -45,7 +45,7 @@ const ENOUGH = 20
 /** The prior of the share of holders that die, as if this many leases had been seen. */
 const DEATHS = { share: 0.1, weight: 20 } as const
 /** Terms that grow must be expected to be better than the best single term by this factor. */
-const EDGE = 0.95
+const EDGE = 0.9
 /** The most renewals for which `exactTerms` are looked at. */
 const MAX_PARTS = 40
 /** Renewals after which a plan is not followed any further: it renews far too often. */
@@ -73,7 +73,12 @@ export function planTerm(levels: readonly Sketch[], options: TermOptions): TermP
   for (const fold of [0, 1] as const) {
     const other = fold === 0 ? 1 : 0
     grown += growingCost(known, other, growth(fold), costs)
-    single += fixedCost(known, other, cheapest(candidates, term => fixedCost(known, fold, term, costs)), costs)
+    single += fixedCost(
+      known,
+      other,
+      cheapest(candidates, term => fixedCost(known, fold, term, costs)),
+      costs,
+    )
   }
   const judged = { fixed, cost: grown / ended, fixedCost: single / ended }
   const plan = growth(undefined)
@@ -120,7 +125,7 @@ function cheapest(terms: readonly number[], cost: (term: number) => number): num
 function fixedCost(sketch: Sketch, fold: Fold, term: number, { renewalCost, dies }: TermCosts): number {
   const half = term / 2
   let cost = 0
-  for (const { ms, count } of sketch.means(fold)) {
+  for (const { ms, count } of sketch.typical(fold)) {
     const renewals = Math.max(0, Math.ceil(ms / half) - 1)
     cost += count * (renewals * renewalCost + dies * (renewals * half + term - ms))
   }
@@ -132,7 +137,7 @@ function growingCost(sketch: Sketch, fold: Fold, growth: Growth, { renewalCost, 
   let age = 0
   let renewals = 0
   let term = growth.at(0, 0)
-  for (const { ms, count } of sketch.means(fold)) {
+  for (const { ms, count } of sketch.typical(fold)) {
     for (; age + term / 2 < ms; renewals++) {
       if (renewals > MAX_STEPS) return Number.POSITIVE_INFINITY
       age += term / 2

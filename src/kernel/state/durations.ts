@@ -1,6 +1,6 @@
 /**
  * How long the leases of a class of work were held, and how they ended: a histogram whose bins grow by a factor of 1.2, in integers. Two of them
- * merge by addition. Each bin also has the sum of its durations, so that a class whose work always takes the same time is known exactly.
+ * merge by addition. Each bin also has the sum and the spread of its durations, so that work that always takes the same time is known exactly.
  *
  * Every second duration goes to the second fold. A reader that learns from one fold and is judged by the other does not judge itself by what it has
  * learned from.
@@ -25,6 +25,8 @@ function edges(): readonly number[] {
 
 export const BINS = EDGES.length - 1
 export const FOLDS = 2
+/** The unit of `squares` is this part of the width of a bin. */
+export const SHARES = 256
 
 export interface Durations {
   /** Leases that ended with a duration that was counted. */
@@ -34,10 +36,12 @@ export interface Durations {
   /** By fold and bin: how many, and the sum of what each is longer than the lower edge of its bin. Undefined: none. */
   readonly counts: (number | undefined)[]
   readonly sums: (number | undefined)[]
+  /** The sums of the squares of the same, in SHARES of the width of the bin. */
+  readonly squares: (number | undefined)[]
 }
 
 export function newDurations(): Durations {
-  return { ended: 0, died: 0, counts: [], sums: [] }
+  return { ended: 0, died: 0, counts: [], sums: [], squares: [] }
 }
 
 export function binOf(ms: number): number {
@@ -57,7 +61,10 @@ export function addDuration(durations: Durations, ms: number, died: boolean): vo
   const bin = binOf(ms)
   const place = (durations.ended % FOLDS) * BINS + bin
   durations.counts[place] = (durations.counts[place] ?? 0) + 1
-  durations.sums[place] = (durations.sums[place] ?? 0) + ms - EDGES[bin]!
+  const beyond = ms - EDGES[bin]!
+  const share = Math.floor((beyond * SHARES) / (EDGES[bin + 1]! - EDGES[bin]!))
+  durations.sums[place] = (durations.sums[place] ?? 0) + beyond
+  durations.squares[place] = (durations.squares[place] ?? 0) + share * share
   durations.ended++
   if (died) durations.died++
   if (durations.ended >= MAX_COUNT) halve(durations)
@@ -72,6 +79,7 @@ function halve(durations: Durations): void {
     const kept = Math.floor(count / 2)
     ended += kept
     durations.sums[place] = kept === 0 ? undefined : Math.floor((durations.sums[place]! / count) * kept)
+    durations.squares[place] = kept === 0 ? undefined : Math.floor((durations.squares[place]! / count) * kept)
     durations.counts[place] = kept === 0 ? undefined : kept
   }
   durations.died = Math.min(Math.floor(durations.died / 2), ended)
