@@ -46,8 +46,8 @@ const ENOUGH = 20
 const DEATHS = { share: 0.1, weight: 20 } as const
 /** Terms that grow must be expected to be better than the best single term by this factor. */
 const EDGE = 0.9
-/** The most renewals for which `exactTerms` are looked at. */
-const MAX_PARTS = 40
+/** How many numbers of renewals above and below the usual one `exactTerms` looks at. */
+const NEAR = 20
 /** Renewals after which a plan is not followed any further: it renews far too often. */
 const MAX_STEPS = 50_000
 
@@ -65,7 +65,7 @@ export function planTerm(levels: readonly Sketch[], options: TermOptions): TermP
     const growth = new Growth(termsBetween(fallback, max), hazardOf(levels, undefined), costs)
     return { kind: 'cold', first: fallback, at: growing(growth, fallback), ...facts, cost: 0, fixedCost: 0, fixed: fallback }
   }
-  const candidates = [...terms, fallback, ...exactTerms(known).map(term => clamp(term, min, max))]
+  const candidates = [...terms, fallback, ...exactTerms(known, costs).map(term => clamp(term, min, max))]
   const fixed = cheapest(candidates, term => fixedCost(known, undefined, term, costs))
   const growth = (fold: Fold) => new Growth(terms, hazardOf(levels, fold), costs)
   let grown = 0
@@ -100,11 +100,16 @@ function fixedWhileKnown(fixed: number, growth: Growth, sketch: Sketch): TermPla
  * Terms whose last renewal comes just before the end of a lease of a usual length, or that need none. They matter for work that always takes about
  * the same time: there the next longer term may cost an idle half term more.
  */
-function exactTerms(sketch: Sketch): readonly number[] {
+function exactTerms(sketch: Sketch, { renewalCost, dies }: TermCosts): readonly number[] {
   const [low = 0, high = 0] = [sketch.quantile(0.1), sketch.quantile(0.9)]
-  const most = high <= 2 * low ? MAX_PARTS : 1
   const usual = [...new Set([0.5, 0.9, 0.99, 1].map(share => sketch.quantile(share) ?? 0))]
-  return usual.flatMap(ms => Array.from({ length: most }, (_, i) => Math.ceil((2 * ms) / (i + 1)) + 1))
+  return usual.flatMap(ms => {
+    if (high > 2 * low) return [Math.ceil(2 * ms) + 1]
+    // About the best number of terms for this length, if the end came at a random moment of the last one.
+    const about = Math.round(Math.sqrt((1.5 * dies * ms) / renewalCost))
+    const least = Math.max(1, about - NEAR)
+    return Array.from({ length: 2 * NEAR }, (_, i) => Math.ceil((2 * ms) / (least + i)) + 1)
+  })
 }
 
 function clamp(ms: number, min: number, max: number): number {
