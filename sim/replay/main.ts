@@ -18,7 +18,19 @@ const OPTIONS = {
 /** What can be replayed. */
 const POLICIES = ['terms'] as const
 
-const HEAD = ['TRACE', 'JOBS', 'DEATHS', 'c', 'BEST FIXED', 'LEARNED / FIXED', 'HINDSIGHT / FIXED', 'ORACLE / FIXED', 'REGRET', 'RENEWALS', 'IDLE']
+const HEAD = [
+  'TRACE',
+  'JOBS',
+  'DEATHS',
+  'c',
+  'BEST FIXED',
+  'LEARNED / FIXED',
+  'HINDSIGHT / FIXED',
+  'ORACLE / FIXED',
+  'REGRET',
+  'RENEWALS',
+  'IDLE',
+]
 
 interface TermsRow {
   readonly trace: string
@@ -86,12 +98,20 @@ function rowOf(trace: Trace, deaths: TermsRow['deaths'], c: number): TermsRow {
 
 function table(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map(row => row[i]!.length)))
-  return rows.map(row => row.map((cell, i) => cell.padEnd(widths[i]!)).join('  ').trimEnd()).join('\n')
+  return rows
+    .map(row =>
+      row
+        .map((cell, i) => cell.padEnd(widths[i]!))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n')
 }
 
 const rows: TermsRow[] = []
 for (const file of values.trace) {
-  if (!existsSync(file)) refuse(`${file} does not exist. The traces are not part of this repository: docs/learned-terms.md says where they come from`)
+  if (!existsSync(file))
+    refuse(`${file} does not exist. The traces are not part of this repository: docs/learned-terms.md says where they come from`)
   const trace = readTrace(file, seed)
   const variants: [Trace, TermsRow['deaths']][] = [[trace, 'tenth']]
   if (trace.jobs.some(({ failed }) => failed)) variants.push([withFailures(trace), 'failed'])

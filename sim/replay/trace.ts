@@ -43,7 +43,10 @@ const DYING = 0.1
 
 export function readTrace(file: string, seed: number): Trace {
   const text = readFileSync(file, 'utf8')
-  const name = file.split('/').at(-1)!.replace(/\.csv$/, '')
+  const name = file
+    .split('/')
+    .at(-1)!
+    .replace(/\.csv$/, '')
   return parseTrace(name, text, seed)
 }
 

@@ -1,5 +1,5 @@
 /** Turns the options of a call into the `acquire` command for the lessor and the settings that this process keeps. */
-import { milliseconds } from '../duration.ts'
+import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Want } from '../kernel/command.ts'
 import { heldLeaseOf, Lease, type RenewalStrategy } from '../lease.ts'
@@ -33,12 +33,19 @@ export function settingsOf(
   const above = parentOf(parent)
   if (!STRATEGIES.has(renew))
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
+  const maxHold = maxHoldOf(options)
+  if (renew === 'never' && maxHold > ttl && maxHold < Number.POSITIVE_INFINITY)
+    throw new LeaseError(
+      'INVALID',
+      `maxHold of ${inWords(maxHold)} is never reached: with renew: 'never' the lease ends after its ttl of ${inWords(ttl)}. Leave out maxHold, or use a ttl of at least ${maxHold} ms`,
+      { facts: { option: 'maxHold' } },
+    )
   return {
     requestId: nextRequestId(),
     holder,
     ttl,
     strategy: renew,
-    maxHold: maxHoldOf(options),
+    maxHold,
     maxStall: maxStall === undefined ? undefined : milliseconds(maxStall, 'maxStall'),
     parent: above instanceof Lease ? heldLeaseOf(above) : undefined,
     onQueued,
