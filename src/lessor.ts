@@ -421,7 +421,7 @@ export interface SketchBin {
   readonly counts: readonly number[]
   /** The sums of what the durations are longer than the lower edge of the bin, in ms. */
   readonly sums: readonly number[]
-  /** The sums of their squares, in units of a 256th of the width of the bin. */
+  /** The sums of their squares, where the bin is 1 wide, in units of 1 / 1,048,576. */
   readonly squares: readonly number[]
 }
 

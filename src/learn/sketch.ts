@@ -2,7 +2,7 @@
  * A sketch: how long the leases of a class of work were held, and how they ended. It is read from a log (`Query` of kind `durations`), has at most a
  * few hundred numbers whatever it has counted, and two sketches merge by addition.
  */
-import { addDuration, BINS, type Durations, EDGES, FOLDS, newDurations, SHARES } from '../kernel/state/durations.ts'
+import { addDuration, BINS, type Durations, EDGES, FOLDS, newDurations, SQUARES } from '../kernel/state/durations.ts'
 import type { SketchBin, SketchView } from '../lessor.ts'
 
 /** A fold, or both. */
@@ -34,7 +34,7 @@ export class Sketch {
         const width = EDGES[bin + 1]! - EDGES[bin]!
         counts[fold * BINS + bin] = count
         sums[fold * BINS + bin] = Math.min(Math.max(0, of[fold] ?? 0), count * width)
-        squares[fold * BINS + bin] = Math.min(Math.max(0, spread[fold] ?? 0), count * SHARES * SHARES)
+        squares[fold * BINS + bin] = Math.min(Math.max(0, spread[fold] ?? 0), count * SQUARES)
         sketch.#durations.ended += count
       }
     }
@@ -91,10 +91,10 @@ export class Sketch {
       if (count === 0) continue
       const [low, high] = [EDGES[bin]!, EDGES[bin + 1]!]
       const mean = this.sum(bin, fold) / count
-      const unit = (high - low) / SHARES
-      // Squares are of whole units, rounded down: less than a unit of spread is none.
-      const variance = (this.square(bin, fold) / count) * unit * unit - (mean - unit / 2) ** 2
-      const spread = variance > unit * unit ? Math.min(Math.sqrt(variance), mean, high - low - mean) : 0
+      const width = high - low
+      const variance = (this.square(bin, fold) / count / SQUARES) * width * width - mean * mean
+      // Squares are rounded down: a spread of less than a 256th of the bin is none.
+      const spread = variance > (width / 256) ** 2 ? Math.min(Math.sqrt(variance), mean, width - mean) : 0
       if (spread === 0) typical.push({ ms: low + mean, count })
       else for (const side of [-spread, spread]) typical.push({ ms: low + mean + side, count: count / 2 })
     }

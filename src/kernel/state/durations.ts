@@ -25,8 +25,8 @@ function edges(): readonly number[] {
 
 export const BINS = EDGES.length - 1
 export const FOLDS = 2
-/** The unit of `squares` is this part of the width of a bin. */
-export const SHARES = 256
+/** Squares are whole numbers of this part. */
+export const SQUARES = 1_048_576
 
 export interface Durations {
   /** Leases that ended with a duration that was counted. */
@@ -36,7 +36,7 @@ export interface Durations {
   /** By fold and bin: how many, and the sum of what each is longer than the lower edge of its bin. Undefined: none. */
   readonly counts: (number | undefined)[]
   readonly sums: (number | undefined)[]
-  /** The sums of the squares of the same, in SHARES of the width of the bin. */
+  /** The sums of the squares of the same, where a bin is 1 wide, in units of 1 / SQUARES. */
   readonly squares: (number | undefined)[]
 }
 
@@ -62,9 +62,9 @@ export function addDuration(durations: Durations, ms: number, died: boolean): vo
   const place = (durations.ended % FOLDS) * BINS + bin
   durations.counts[place] = (durations.counts[place] ?? 0) + 1
   const beyond = ms - EDGES[bin]!
-  const share = Math.floor((beyond * SHARES) / (EDGES[bin + 1]! - EDGES[bin]!))
+  const share = beyond / (EDGES[bin + 1]! - EDGES[bin]!)
   durations.sums[place] = (durations.sums[place] ?? 0) + beyond
-  durations.squares[place] = (durations.squares[place] ?? 0) + share * share
+  durations.squares[place] = (durations.squares[place] ?? 0) + Math.floor(share * share * SQUARES)
   durations.ended++
   if (died) durations.died++
   if (durations.ended >= MAX_COUNT) halve(durations)
