@@ -50,7 +50,9 @@ describe('doctor', () => {
     ['drift', { measured: { ...measured, drift: -9_000 } }, /9000 ppm/],
     [
       'flapping',
-      { histories: [{ resource: 'jobs/a', past: Array.from({ length: 4 }, () => ({ ...grant, until: 1, cause: 'lapsed', revision: 1 })) }] },
+      {
+        histories: [{ resource: 'jobs/a', past: Array.from({ length: 4 }, () => ({ ...grant, until: 1, cause: 'lapsed', revision: 1 })) }],
+      },
       /4 of its last 4 leases lapsed/,
     ],
     [
@@ -58,11 +60,7 @@ describe('doctor', () => {
       { before: { leases: [], resources: [queued] }, after: { leases: [], resources: [queued] } },
       /makes no progress: ann has held it/,
     ],
-    [
-      'waiters for what is free',
-      { after: { leases: [], resources: [{ ...queued, grants: [], capacity: 0 }] } },
-      /its capacity is 0/,
-    ],
+    ['waiters for what is free', { after: { leases: [], resources: [{ ...queued, grants: [], capacity: 0 }] } }, /its capacity is 0/],
   ]
   test.each(cases)('finds %s', (_, change, problem) => {
     const found = diagnose({ ...healthy, ...change })

@@ -52,6 +52,7 @@ async function examine({ leases, lessor, read, out, clock, signal }: Invocation,
     await out.text(
       `Nothing to change: ${after.leases.length} leases, ${after.resources.length} resources; a write takes ${inWords(measured.write.median)}, at most ${inWords(measured.write.longest)}; timers fire up to ${inWords(measured.stall)} late.`,
     )
-  else for (const { about, problem, change } of found) await out.text(`${clean(`${about}: ${problem}.`)}\n  ${clean(`To change: ${change}.`)}`)
+  else
+    for (const { about, problem, change } of found) await out.text(`${clean(`${about}: ${problem}.`)}\n  ${clean(`To change: ${change}.`)}`)
   return found.length === 0 ? 0 : EXIT.failed
 }
