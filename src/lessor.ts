@@ -140,6 +140,8 @@ export type Query =
   | { readonly kind: 'pools' }
   /** The last grants of a resource that have ended. */
   | { readonly kind: 'history'; readonly resource: string }
+  /** How long the leases of a class of work were held: one sketch for all work, and one for each level of the class that anything is known of. */
+  | { readonly kind: 'durations'; readonly class: string }
   | { readonly kind: 'policies' }
   | { readonly kind: 'keys' }
 
@@ -163,6 +165,7 @@ export interface QueryResults {
   pool: PoolView
   pools: readonly PoolSummary[]
   history: readonly PastGrant[]
+  durations: readonly SketchView[]
   policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[]
   keys: readonly { readonly id: number; readonly name: string; readonly hash: string; readonly allow: readonly Scope[] }[]
 }
@@ -405,6 +408,26 @@ export interface PastGrant {
   readonly cause: string
   readonly by?: string
   readonly revision: number
+}
+
+/** How long the leases of a class of work were held, and how many lapsed: a histogram. */
+export interface SketchView {
+  /** The class: a path such as `jobs/model=a100`. Its sketch has the durations of all classes below it. Empty: all work. */
+  readonly class: string
+  readonly ended: number
+  /** Those that lapsed: their holder died, or could not reach the lessor. */
+  readonly died: number
+  readonly bins: readonly SketchBin[]
+}
+
+/** A bin with something in it (edges: src/kernel/state/durations.ts). Each list has one number for each of two folds. */
+export interface SketchBin {
+  readonly bin: number
+  readonly counts: readonly number[]
+  /** The sums of what the durations are longer than the lower edge of the bin, in ms. */
+  readonly sums: readonly number[]
+  /** The sums of their squares, where the bin is 1 wide, in units of 1 / 1,048,576. */
+  readonly squares: readonly number[]
 }
 
 /** The size of the whole state. */

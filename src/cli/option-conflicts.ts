@@ -14,7 +14,8 @@ interface OptionConflict {
   readonly without?: readonly [option: string, other: string]
   /** Whether the values of both contradict each other. Left out: they always do. */
   readonly when?: (options: Readonly<Record<string, unknown>>) => boolean
-  readonly message: string
+  /** With the arithmetic, where it depends on values. */
+  readonly message: string | ((options: Readonly<Record<string, unknown>>) => string)
   readonly next: string
 }
 
@@ -40,8 +41,9 @@ const CONFLICTS: readonly OptionConflict[] = [
   {
     commands: ['run', 'elect'],
     both: ['--ttl', '--grace'],
-    when: ({ ttl, grace }) => parseDuration(grace as string, '--grace') > parseDuration(ttl as string, '--ttl'),
-    message: '--grace is longer than --ttl: another holder could get the lease while the command still runs',
+    when: ({ ttl, grace }) => ttl !== 'auto' && parseDuration(grace as string, '--grace') > parseDuration(ttl as string, '--ttl'),
+    message: ({ ttl, grace }) =>
+      `--grace is longer than --ttl: another holder could get the lease ${ttl} after the last renewal, while the command still has up to ${grace} to end`,
     next: 'Use a longer --ttl or a shorter --grace. With a grace of at most a third of the ttl the command ends in time.',
   },
   ...(['--tls-cert', '--tls-key'] as const).map((option, i, all) => ({
@@ -89,7 +91,7 @@ export function checkConflicts(
   for (const { commands, both, without, when = () => true, message, next } of CONFLICTS) {
     if (!commands.includes(command)) continue
     const wrong = both === undefined ? has(without![0]) && !has(without![1]) : both.every(has) && when(options)
-    if (wrong) throw usageError(message, next)
+    if (wrong) throw usageError(typeof message === 'string' ? message : message(options), next)
   }
 }
 

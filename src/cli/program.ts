@@ -4,6 +4,7 @@ import { Command, CommanderError } from 'commander'
 import { backup } from './command/backup.ts'
 import { certify } from './command/certify.ts'
 import { discover } from './command/discover.ts'
+import { doctor } from './command/doctor.ts'
 import { elect } from './command/elect.ts'
 import { explain } from './command/explain.ts'
 import { history } from './command/history.ts'
@@ -11,6 +12,7 @@ import { key } from './command/key.ts'
 import { ls } from './command/ls.ts'
 import { migrate } from './command/migrate.ts'
 import { breakHold, revoke } from './command/operate.ts'
+import { plan } from './command/plan.ts'
 import { policy } from './command/policy.ts'
 import { register } from './command/register.ts'
 import { restore } from './command/restore.ts'
@@ -28,6 +30,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[ls, show, watch, history, explain],
   ...[register, discover],
   ...[revoke, breakHold, policy, key],
+  ...[plan, doctor],
   ...[backup, restore, migrate, certify],
 ]
 

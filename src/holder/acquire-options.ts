@@ -4,6 +4,7 @@ import { LeaseError } from '../errors.ts'
 import type { PoolRequest } from '../kernel/command.ts'
 import { Lease, type RenewalStrategy } from '../lease.ts'
 import { checkOptionNames, kindOf, noOption } from '../options.ts'
+import type { LearnOptions } from './learned-terms.ts'
 
 /** As in Web Locks. Any number of holders may share a resource; an exclusive holder has it alone. */
 export type Mode = 'exclusive' | 'shared'
@@ -27,9 +28,15 @@ export interface QueuePlace {
 export interface AcquireOptions {
   /**
    * How long the lease lasts without a renewal. It is renewed until it is released, so this is the time others wait after a crash.
+   * `'auto'`: decided by how long such leases were held before, and longer for leases that have run long (docs/learned-terms.md).
    * @default '30s', or `ttl` of `connect`
    */
-  readonly ttl?: Duration
+  readonly ttl?: Duration | 'auto'
+  /**
+   * What `ttl: 'auto'` learns from. With another ttl nothing is decided, but how long the lease is held is counted for its class.
+   * @default the name of the resource up to its last slash
+   */
+  readonly learn?: LearnOptions
   /**
    * How long to wait for the grant, then reject with `TIMEOUT`. Greater than 0: use `ifAvailable` or `tryAcquire` to not wait at all.
    * @default until granted
@@ -122,6 +129,9 @@ export interface AdvancedAcquireOptions {
   readonly require?: readonly ('durable' | 'failover')[]
 }
 
+/** Options with a ttl that has been decided. */
+export type DecidedOptions = Omit<AcquireOptions, 'ttl'> & { readonly ttl?: Duration }
+
 /** Options of `tryAcquire`. */
 export type TryAcquireOptions = Omit<AcquireOptions, 'wait' | 'ifAvailable' | 'onWait'>
 
@@ -145,6 +155,7 @@ const isSignal: OptionCheck = value => isObject(value) && isFunction((value as A
 /** What each option may be. Options marked `anything` are checked where they are used. */
 const OPTIONS: OptionChecks<AcquireOptions> = {
   ttl: [anything],
+  learn: [isObject, 'an object'],
   wait: [anything],
   ifAvailable: [isBoolean, 'true or false'],
   signal: [isSignal, 'an AbortSignal'],
@@ -160,6 +171,12 @@ const OPTIONS: OptionChecks<AcquireOptions> = {
   onLost: [isFunction, 'a function'],
   onWait: [isFunction, 'a function'],
   advanced: [isObject, 'an object'],
+}
+
+const LEARN: OptionChecks<LearnOptions> = {
+  class: [value => typeof value === 'string' && value !== '', 'a text'],
+  labels: [value => Array.isArray(value) && value.every(label => typeof label === 'string'), 'an array of names of labels'],
+  renewalCost: [anything],
 }
 
 const ADVANCED: OptionChecks<AdvancedAcquireOptions> = {
@@ -182,7 +199,8 @@ export function checkOptions(options: unknown, call = 'acquire', without: readon
     throw new LeaseError('INVALID', `options must be an object, not ${kindOf(options)}${hint}`)
   }
   checkEach(options as Record<string, unknown>, OPTIONS, call, without)
-  const { advanced } = options as AcquireOptions
+  const { advanced, learn } = options as AcquireOptions
+  if (learn !== undefined) checkEach(learn as Record<string, unknown>, LEARN, `${call} under learn`, without)
   if (advanced !== undefined) checkEach(advanced as Record<string, unknown>, ADVANCED, `${call} under advanced`, without)
 }
 

@@ -1,12 +1,13 @@
 /** Turns the options of a call into the `acquire` command for the lessor and the settings that this process keeps. */
-import { milliseconds } from '../duration.ts'
+import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Want } from '../kernel/command.ts'
 import { heldLeaseOf, Lease, type RenewalStrategy } from '../lease.ts'
 import type { Profile } from '../store.ts'
-import { type AcquireOptions, type AdvancedAcquireOptions, maxHoldOf, parentOf } from './acquire-options.ts'
+import { type AcquireOptions, type AdvancedAcquireOptions, type DecidedOptions, maxHoldOf, parentOf } from './acquire-options.ts'
 import { nextRequestId } from './diagnostics.ts'
 import type { HeldLease, HeldLeaseOptions } from './held-lease.ts'
+import type { LearnedTerm } from './learned-terms.ts'
 
 /** Settings that concern this process alone. */
 export interface AcquireSettings extends HeldLeaseOptions {
@@ -32,12 +33,19 @@ export function settingsOf(
   const above = parentOf(parent)
   if (!STRATEGIES.has(renew))
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
+  const maxHold = maxHoldOf(options)
+  if (renew === 'never' && maxHold > ttl && maxHold < Number.POSITIVE_INFINITY)
+    throw new LeaseError(
+      'INVALID',
+      `maxHold of ${inWords(maxHold)} is never reached: with renew: 'never' the lease ends after its ttl of ${inWords(ttl)}. Leave out maxHold, or use a ttl of at least ${maxHold} ms`,
+      { facts: { option: 'maxHold' } },
+    )
   return {
     requestId: nextRequestId(),
     holder,
     ttl,
     strategy: renew,
-    maxHold: maxHoldOf(options),
+    maxHold,
     maxStall: maxStall === undefined ? undefined : milliseconds(maxStall, 'maxStall'),
     parent: above instanceof Lease ? heldLeaseOf(above) : undefined,
     onQueued,
@@ -59,11 +67,12 @@ export interface RequestContext {
   /** Leases of the `request` callbacks around this call. */
   readonly inside: readonly HeldLease[]
   readonly wait: boolean
+  readonly learned: LearnedTerm | undefined
 }
 
 const NOTHING: AdvancedAcquireOptions = {}
 
-export function acquireCommand(names: readonly string[], options: AcquireOptions, context: RequestContext): AcquireRequest {
+export function acquireCommand(names: readonly string[], options: DecidedOptions, context: RequestContext): AcquireRequest {
   const { mode = 'exclusive', units, priority, steal = false, labels, entries, advanced = NOTHING } = options
   const { any, grace, maxLife, recall, holding, pool, require = [] } = advanced
   const { holder, incarnation, profile, wait } = context
@@ -98,7 +107,7 @@ export function acquireCommand(names: readonly string[], options: AcquireOptions
   if (maxLife !== undefined) command.maxLife = milliseconds(maxLife, 'maxLife')
   if (steal !== false) command.steal = steal === 'force' ? 'force' : 'after'
   if (recall === true) command.recall = true
-  return { ...settings, command }
+  return { ...settings, command, learned: context.learned }
 }
 
 /** The names that it asks for: resources, or a pool. */

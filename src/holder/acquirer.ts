@@ -3,13 +3,14 @@ import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Want } from '../kernel/command.ts'
 import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
-import type { AcquireOptions } from './acquire-options.ts'
+import type { DecidedOptions } from './acquire-options.ts'
 import { type AcquireRequest, acquireCommand, namesOf } from './acquire-request.ts'
 import { publish } from './diagnostics.ts'
 import type { EventWaiter, GrantNews } from './event-router.ts'
 import { HeldLease } from './held-lease.ts'
 import type { HeldLeases } from './held-leases.ts'
 import type { Identity } from './identity.ts'
+import type { LearnedTerm } from './learned-terms.ts'
 import type { Nesting } from './nesting.ts'
 import { type Operations, refused, TIMEOUT } from './operations.ts'
 import { PendingAcquire } from './pending-acquire.ts'
@@ -33,8 +34,8 @@ export class Acquirer {
     this.#options = options
   }
 
-  /** A lease that is ready for use, within `limit` ms. */
-  obtain(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
+  /** A lease that is ready for use, within `limit` ms. `learned` decides how its terms grow. */
+  obtain(names: readonly string[], options: DecidedOptions, limit: number, learned?: LearnedTerm): Promise<HeldLease> {
     const { operations, identity, nesting, ttl } = this.#options
     const { signal } = options
     const request = acquireCommand(names, options, {
@@ -44,6 +45,7 @@ export class Acquirer {
       ttl,
       inside: nesting.inside,
       wait: limit > 0,
+      learned,
     })
     publish('asking', () => ({ ask: request.requestId, holder: identity.name, resources: namesOf(request), ttl: request.ttl, limit }))
     return new Promise((resolve, reject) => {

@@ -9,6 +9,7 @@ import { DeadlineTimer } from './deadline-timer.ts'
 import { publish } from './diagnostics.ts'
 import type { HeldLease } from './held-lease.ts'
 import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
+import { Pace } from './pace.ts'
 import { MAX_RENEWALS, RENEWAL_INTERVALS, type RenewalGroup, RenewalGroups, type RenewalKind } from './renewal-group.ts'
 import { type ClockReading, type Sent, since } from './validity.ts'
 import type { WorkerHeartbeat } from './worker-heartbeat.ts'
@@ -22,7 +23,8 @@ const MAX_EMPTY_GROUPS = 64
 
 /** What the heartbeat sends and reports. */
 interface HeartbeatTarget {
-  renew(leases: readonly number[], waiting: boolean): Promise<Outcome>
+  /** `ttl`: the leases have this ttl from now on. */
+  renew(leases: readonly number[], waiting: boolean, ttl: number | undefined): Promise<Outcome>
   /** A waiter turns out to have been granted. */
   granted(held: HeldLease): void
   /** The lessor says that the lease has ended. */
@@ -41,6 +43,7 @@ export class Heartbeat {
   readonly #urgent = new Set<HeldLease>()
   #requests = 0
   readonly #watch: ClockWatch
+  readonly pace = new Pace()
   /** No request will be answered any more. */
   #lessorIsOver = false
   /** Answers to requests up to this number prove nothing: see `LeaseKeeper`. */
@@ -89,8 +92,7 @@ export class Heartbeat {
     group.members.add(held)
     held.group = group
     const interval = RENEWAL_INTERVALS[kind]
-    if (interval !== undefined && !this.#lessorIsOver)
-      group.renewAt = Math.min(group.renewAt, held.sent.now + this.#withJitter(interval * group.term))
+    if (interval !== undefined && !this.#lessorIsOver) group.renewAt = Math.min(group.renewAt, held.sent.now + this.#interval(group))
     const left = held.timeLeft(now, uptime)
     group.checkAt = Math.min(group.checkAt, now + left - (held.endangered ? 0 : group.validity / 4))
     this.#schedule(group)
@@ -130,6 +132,11 @@ export class Heartbeat {
     return strategy
   }
 
+  /** How long after a renewal the next one is sent. */
+  #interval({ kind, term, validity }: RenewalGroup): number {
+    return this.#withJitter(this.pace.interval((RENEWAL_INTERVALS[kind] ?? 0) * term, term, validity))
+  }
+
   /** Up to a tenth earlier, so that processes that were started together do not renew together for ever. */
   #withJitter(ms: number): number {
     return ms * (1 - this.#clock.random() / 10)
@@ -145,6 +152,7 @@ export class Heartbeat {
   #wake(group: RenewalGroup, at: number): void {
     const late = this.#clock.now() - at
     this.#watch.noteStall(late)
+    this.pace.fired(late)
     // Overdue timers fire before queued input is read, and an answer may be waiting in the socket: read first. `held` is false meanwhile.
     if (late > LATE && group.inFlight > 0) this.#clock.soon(() => this.#serve(group))
     else this.#serve(group)
@@ -208,7 +216,7 @@ export class Heartbeat {
   // Renewing
 
   #renewGroup(group: RenewalGroup, now: number): void {
-    const interval = this.#withJitter((RENEWAL_INTERVALS[group.kind] ?? 0) * group.term)
+    const interval = this.#interval(group)
     if (this.#lessorIsOver) {
       group.renewAt = Number.POSITIVE_INFINITY
       return
@@ -227,7 +235,7 @@ export class Heartbeat {
     // Without an answer, retry after a third of what remains.
     const oldest = members.reduce((first, { sent }) => Math.min(first, sent.now), Number.POSITIVE_INFINITY)
     group.renewAt = Math.min(now + interval, now + Math.max(SHORTEST_RETRY, (oldest + group.validity - now) / 3))
-    this.#sendGroup(group, members)
+    for (const [ttl, some] of byNextTerm(members, now)) this.#sendGroup(group, some, ttl)
   }
 
   progressed(held: HeldLease): void {
@@ -237,7 +245,7 @@ export class Heartbeat {
     this.renewNow(held)
   }
 
-  #sendGroup(group: RenewalGroup, members: readonly HeldLease[]): void {
+  #sendGroup(group: RenewalGroup, members: readonly HeldLease[], ttl: number | undefined): void {
     group.inFlight++
     const settled = (sent: Sent, answered: boolean) => {
       group.inFlight--
@@ -250,13 +258,12 @@ export class Heartbeat {
       } else if (sent.number > group.answered) {
         group.answered = sent.number
         group.failures = 0
-        const interval = this.#withJitter(RENEWAL_INTERVALS[group.kind]! * group.term)
-        group.renewAt = Math.max(now, (group.kind === 'on-activity' ? now : sent.now) + interval)
+        group.renewAt = Math.max(now, (group.kind === 'on-activity' ? now : sent.now) + this.#interval(group))
       }
       this.#planCheck(group)
       this.#schedule(group)
     }
-    this.#send(members, group.kind === 'waiting', settled)
+    this.#send(members, group.kind === 'waiting', settled, ttl)
   }
 
   #retryPause(failures: number, left: number): number {
@@ -264,7 +271,7 @@ export class Heartbeat {
     return most * (0.5 + this.#clock.random() / 2)
   }
 
-  #send(members: readonly HeldLease[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void): Sent {
+  #send(members: readonly HeldLease[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void, ttl?: number): Sent {
     const sent = this.sent()
     for (const held of members) held.lastRequest = sent.number
     this.stats.messages++
@@ -273,9 +280,11 @@ export class Heartbeat {
       .renew(
         members.map(({ id }) => id),
         waiting,
+        ttl,
       )
       .then(outcome => {
         if (outcome.kind !== 'renewed') throw refused(outcome)
+        this.pace.answered(this.#clock.now() - sent.now)
         this.#answered(members, outcome.ttls, sent)
         publish('renewed', () => ({ leases: members.length, ms: this.#clock.now() - sent.now }))
         settled(sent, true)
@@ -367,4 +376,19 @@ export class Heartbeat {
     this.#watch.stop()
     for (const group of this.#groups) group.timer.clear()
   }
+}
+
+/**
+ * The leases by the ttl that they should have from the next renewal on; undefined for those that keep theirs. Learned terms grow in steps, so there are
+ * few of them. A lease that the lessor keeps at a shorter ttl, as a policy says, is not asked about again at each renewal.
+ */
+function byNextTerm(members: readonly HeldLease[], now: number): Map<number | undefined, HeldLease[]> {
+  const groups = new Map<number | undefined, HeldLease[]>()
+  for (const held of members) {
+    const ttl = held.nextTerm(now)
+    const group = groups.get(ttl)
+    if (group === undefined) groups.set(ttl, [held])
+    else group.push(held)
+  }
+  return groups
 }

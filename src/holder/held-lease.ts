@@ -1,6 +1,7 @@
 /** What this process knows of one of its own leases. The user's handle (`Lease`) may be collected; this record is what gets renewed. */
 import type { Clock } from '../clock.ts'
 import { type Facts, LeaseError } from '../errors.ts'
+import type { LearnedTerm } from './learned-terms.ts'
 import { type ClockReading, type Sent, since, validityOf } from './validity.ts'
 
 /**
@@ -13,6 +14,8 @@ export interface LeaseKeeper {
   readonly clock: Clock
   /** The part of a term that is given up for clocks of different rates. */
   readonly margin: number
+  /** How late the timers of this process may fire, in ms: as its clock says, or as was measured. */
+  readonly lateness: number
   /** Answers to requests up to this number prove nothing: the wall clock has jumped since, for an unknown reason. */
   readonly doubtedUpTo: number
   /** Reads the clocks, and notices a sleep of the machine or a jump of the wall clock. */
@@ -45,6 +48,8 @@ export interface HeldLeaseOptions {
   readonly strategy: RenewalStrategy
   readonly maxStall?: number | undefined
   readonly parent?: HeldLease | undefined
+  /** Decides its terms by what is known of its class of work. */
+  readonly learned?: LearnedTerm | undefined
   readonly onLost?: ((reason: LeaseError) => void | PromiseLike<void>) | undefined
 }
 
@@ -74,6 +79,9 @@ export class HeldLease {
   readonly maxStall: number
   readonly parent: HeldLease | undefined
   readonly onLost: HeldLeaseOptions['onLost']
+  readonly learned: LearnedTerm | undefined
+  /** The longest ttl that was asked for. */
+  #asked = 0
   children: Set<HeldLease> | undefined
 
   stage: HeldStage
@@ -128,11 +136,26 @@ export class HeldLease {
     this.lastProgress = options.maxStall === undefined ? 0 : keeper.clock.now()
     this.parent = options.parent
     this.onLost = options.onLost
+    this.learned = options.learned
+  }
+
+  /** The ttl to ask for with the next renewal, by the age of the lease. Undefined: it keeps its ttl. */
+  nextTerm(now: number): number | undefined {
+    if (this.learned === undefined || this.stage !== 'held') return undefined
+    const wanted = this.learned.plan.at(Math.max(0, now - this.grantedAt), this.ttl)
+    if (wanted <= Math.max(this.term, this.#asked)) return undefined
+    this.#asked = wanted
+    return wanted
+  }
+
+  /** For how many ms it was held, for the statistics of its class. Undefined: it has none. */
+  ran(now: number): number | undefined {
+    return this.learned === undefined || this.grantedAt === 0 ? undefined : Math.max(0, Math.round(now - this.grantedAt))
   }
 
   /** How many ms of the term this process may trust. */
   get validity(): number {
-    return validityOf(this.term, this.keeper.margin, this.keeper.clock)
+    return validityOf(this.term, this.keeper.margin, this.keeper)
   }
 
   /** Milliseconds left by the clocks; 0 or less when it is over. */

@@ -57,7 +57,8 @@ export class HeldLeases implements Iterable<HeldLease> {
     const heartbeat = new Heartbeat(
       clock,
       {
-        renew: (leases, waiting) => lessor.propose(waiting ? { kind: 'renew', leases, waiting } : { kind: 'renew', leases }),
+        renew: (leases, waiting, ttl) =>
+          lessor.propose({ kind: 'renew', leases, ...(waiting && { waiting }), ...(ttl !== undefined && { ttl }) }),
         granted: held => void this.events.check(held),
         gone: held => void this.endedByLessor(held),
         expired: (held, cause, ms) => this.#expired(held, cause, ms),
@@ -69,6 +70,9 @@ export class HeldLeases implements Iterable<HeldLease> {
     this.keeper = {
       clock,
       margin,
+      get lateness() {
+        return Math.max(clock.lateness ?? 0, heartbeat.pace.lateness)
+      },
       get doubtedUpTo() {
         return heartbeat.doubtedUpTo
       },
@@ -333,7 +337,7 @@ export class HeldLeases implements Iterable<HeldLease> {
     this.remove(held)
     const stopped = this.endChildren(held)
     held.end(() => held.goneError('released by its holder'))
-    held.releasing = releaseWithRetry(this.#operations, held.id, held.term, stopped)
+    held.releasing = releaseWithRetry(this.#operations, held.id, held.term, stopped, held.ran(this.#operations.clock.now()))
     this.publishReleased(held)
     return held.releasing
   }

@@ -26,6 +26,7 @@ import {
   checkNoWait,
   checkOptions,
   checkSignal,
+  type DecidedOptions,
   type GrantOptions,
   maxHoldOf,
   type TryAcquireOptions,
@@ -36,6 +37,7 @@ import type { HeldLease } from './held-lease.ts'
 import { HeldLeases } from './held-leases.ts'
 import { Identity } from './identity.ts'
 import { keepProcessAlive } from './keep-process-alive.ts'
+import { classOf, type LearnedTerm, LearnedTerms, type LearnOptions } from './learned-terms.ts'
 import type { Loss, PastLease } from './loss-log.ts'
 import { isPromise, Nesting } from './nesting.ts'
 import { Operations } from './operations.ts'
@@ -85,6 +87,8 @@ const REQUEST = 'request(names, options, callback), request(names, callback, opt
 const HOLDERS_TIMEOUT = 250
 /** `close` waits this long for answers that only say whether a lease must be released. */
 const CLOSE_TIMEOUT = 1_000
+/** The label by which the log counts how long the leases of a class are held (kernel/rule/learn.ts). */
+const CLASS_LABEL = 'learn'
 
 /** Resource names: one, or several that are acquired together. */
 export type Names = string | readonly string[]
@@ -136,6 +140,7 @@ export class LeaseClient implements AsyncDisposable {
   readonly #identity: Identity
   readonly #heldLeases: HeldLeases
   readonly #acquirer: Acquirer
+  readonly #learned: LearnedTerms
   readonly #nesting = new Nesting()
   readonly #workerHeartbeat: WorkerHeartbeat | undefined
   #closed: Promise<void> | undefined
@@ -155,6 +160,7 @@ export class LeaseClient implements AsyncDisposable {
     this.operations = operations
     const heldLeases = new HeldLeases(operations, identity, marginOf(options), workerHeartbeat)
     this.#heldLeases = heldLeases
+    this.#learned = new LearnedTerms(operations, milliseconds(ttl, 'ttl'))
     this.#acquirer = new Acquirer({ heldLeases, operations, identity, nesting: this.#nesting, ttl: milliseconds(ttl, 'ttl') })
   }
 
@@ -309,7 +315,21 @@ export class LeaseClient implements AsyncDisposable {
   #send(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
     options.signal?.throwIfAborted()
     this.#mustBeOpen()
-    return this.#acquirer.obtain(names, options, limit)
+    const { ttl, learn } = options
+    if (ttl !== 'auto' && learn === undefined) return this.#acquirer.obtain(names, options as DecidedOptions, limit)
+    return this.#sendLearned(names, options, limit)
+  }
+
+  /** Decides the ttl by what is known of this class of work, and lets the log count how long the lease is held. */
+  async #sendLearned(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
+    const { ttl, learn = {}, labels = {} } = options
+    const counted = { ...labels, [CLASS_LABEL]: classOf(names, learn, labels) }
+    if (ttl !== 'auto') return this.#acquirer.obtain(names, { ...options, labels: counted } as DecidedOptions, limit)
+    const learned = await this.#learned.get(names, learn, labels)
+    options.signal?.throwIfAborted()
+    this.#mustBeOpen()
+    const { ttl: _, ...others } = options
+    return this.#acquirer.obtain(names, { ...others, labels: counted, ...(learned && { ttl: learned.plan.first }) }, limit, learned)
   }
 
   /** Adds the present holders to a `TIMEOUT`, where they can be seen. This is for people, and must not delay the answer much. */
@@ -335,6 +355,20 @@ export class LeaseClient implements AsyncDisposable {
   #mustBeOpen(): void {
     if (this.#closed !== undefined) throw new LeaseError('UNAVAILABLE', 'these leases are closed')
     this.lessor.signal.throwIfAborted()
+  }
+
+  // Learning
+
+  /**
+   * What is known of a class of work: the terms that `ttl: 'auto'` gives its leases, and why.
+   *
+   * @example
+   * const { explanation, expect } = await leases.learned('jobs/nightly')
+   */
+  async learned(names: Names, options: LearnOptions & { readonly values?: Readonly<Record<string, string>> } = {}): Promise<LearnedTerm> {
+    const { values = {}, ...learn } = options
+    checkOptions({ learn }, 'learned')
+    return this.#learned.read(checkNames(names), learn, values)
   }
 
   // Reading

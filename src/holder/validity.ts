@@ -40,5 +40,11 @@ export function validityOf(term: number, margin: number, { lateness = 0 }: Pick<
 /** δ: the part of a term that is given up for clocks of different rates. */
 export function marginOf({ clockError = 0.005 }: { readonly clockError?: number }): number {
   if (!(clockError >= 0 && clockError < 0.5)) throw new LeaseError('INVALID', `clockError must be from 0 to 0.5, not ${clockError}`)
+  // Leases are renewed at half of their term: with less than that to trust, every renewal would come too late.
+  if (clockError >= 0.25)
+    throw new LeaseError(
+      'INVALID',
+      `clockError ${clockError} gives up 2 × ${clockError} = ${2 * clockError} of each term, and leases are renewed when 0.5 of it has passed: it must be below 0.25`,
+    )
   return 2 * clockError
 }

@@ -64,10 +64,10 @@ export interface CommandRow<C extends Command> {
   readonly bits?: Readonly<Record<string, number>>
   /** For bytes that are older than this table. */
   readonly layout?: Layout<C>
-  /** The fields that the bytes have, where there is a variant. */
+  /** The fields that the bytes have, where there are variants. */
   readonly form?: readonly string[]
-  /** The bytes of some of these commands, with other fields and under a number of their own. */
-  readonly variant?: { readonly number: number; readonly form: readonly string[]; applies(command: C): boolean }
+  /** The bytes of some of these commands, with other fields and under numbers of their own. The first that applies counts. */
+  readonly variants?: readonly { readonly number: number; readonly form: readonly string[]; applies(command: C): boolean }[]
   /** Says what is wrong with fields that are right by themselves. */
   together?(command: C): string | undefined
 }
@@ -317,20 +317,38 @@ export const COMMAND_TABLE = {
       ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096, pool: 8_192 },
     },
   },
-  renew: { number: 1, fields: { waiting: defaulted(flag), leases: needed(ids()) } },
+  renew: {
+    number: 1,
+    fields: {
+      waiting: defaulted(flag),
+      leases: needed(ids()),
+      ttl: optional(duration, 'The ttl that they have from now on, if it is longer than the present one.'),
+    },
+    form: ['waiting', 'leases'],
+    // Only where the rules are of version 3 or later: older builds do not read it.
+    variants: [{ number: 24, form: ['leases', 'ttl'], applies: ({ ttl }) => ttl !== undefined }],
+    together: ({ waiting, ttl }) => (waiting === true && ttl !== undefined ? 'ttl is for leases that are held' : undefined),
+  },
   release: {
     number: 2,
     fields: {
       lease,
       resource: optional(name, 'Release only the grant of this resource.'),
       stopped: defaulted(ids(MAX_STOPPED)),
+      ran: optional(duration, 'For how many ms it was held, for statistics.'),
     },
     form: ['lease', 'resource'],
-    // Only where the rules are of version 2 or later: older builds do not read it.
-    variant: { number: 23, form: ['lease', 'stopped'], applies: ({ stopped }) => stopped !== undefined && stopped.length > 0 },
+    variants: [
+      // Only where the rules are of version 3 or later: older builds do not read it.
+      { number: 25, form: ['lease', 'stopped', 'ran'], applies: ({ ran }) => ran !== undefined },
+      // Only where the rules are of version 2 or later.
+      { number: 23, form: ['lease', 'stopped'], applies: ({ stopped }) => stopped !== undefined && stopped.length > 0 },
+    ],
     // A lease that gives back one resource goes on, with everything that hangs on it.
-    together: ({ resource, stopped }) =>
-      resource !== undefined && stopped !== undefined ? 'stopped is for a whole lease, not for one resource' : undefined,
+    together: ({ resource, stopped, ran }) =>
+      resource !== undefined && (stopped !== undefined || ran !== undefined)
+        ? `${stopped !== undefined ? 'stopped' : 'ran'} is for a whole lease, not for one resource`
+        : undefined,
   },
   due: { number: 3, fields: { timer: needed(count), epoch: needed(count) } },
   aged: {

@@ -140,6 +140,11 @@ export interface Renew {
    * never learn of, so a lease that was granted meanwhile is not renewed, and answered with 0.
    */
   readonly waiting?: boolean
+  /**
+   * The ttl that the leases have from now on. It lengthens only: a copy of this command that arrives late must not shorten a term that its holder
+   * relies on by then. A longer one than policies allow is shortened to that. From rules version 3 on; before, it is ignored.
+   */
+  readonly ttl?: number
 }
 
 /** Takes a lease that was transferred to a name without an incarnation. The first process of that name gets it, and may use it after a renewal. */
@@ -160,6 +165,8 @@ export interface Release {
    * not named here are frozen until their own holder has stopped.
    */
   readonly stopped?: readonly number[]
+  /** For how many ms the lease was held, by the holder's own clock. For statistics only (rule/learn.ts). From rules version 3 on. */
+  readonly ran?: number
 }
 
 /** A timer has expired. It counts only for the epoch that it names: a renewal earlier in the log has started a new epoch. */

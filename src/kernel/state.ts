@@ -6,6 +6,7 @@
  */
 import type { Attachment, CreateKey, PolicyRules, PoolCondition, Want } from './command.ts'
 import { Answers } from './state/answers.ts'
+import type { Durations } from './state/durations.ts'
 import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
@@ -16,7 +17,7 @@ import type { QuotaCounts } from './state/quota-counts.ts'
  * The newest rules version this code knows. It must not touch a state of a newer version.
  *
  * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided.
- * Version 2 corrects mistakes of version 1. Version 3 has pools, transactions and entries without a lease.
+ * Version 2 corrects mistakes of version 1. Version 3 has pools, learned terms, transactions and entries without a lease.
  */
 export const RULES = 3
 
@@ -144,7 +145,7 @@ export interface LeaseState {
   readonly id: number
   holder: Holder
   key: number
-  readonly ttl: number
+  ttl: number
   status: Status
   /** Renewed at least once since it was granted. */
   confirmed: boolean
@@ -351,6 +352,8 @@ export interface State {
   /** Derived: the number of leases of each key. */
   readonly madeWith: Map<number, number>
   readonly history: Map<string, Past[]>
+  /** How long leases were held, by class of work; those that ended last come last. See rule/learn.ts. */
+  readonly durations: Map<string, Durations>
   /** An iterator over the names of `history`, oldest first. A new iteration would walk over all names deleted before. */
   oldest: Iterator<string> | undefined
   readonly fences: Map<string, number>
@@ -416,6 +419,7 @@ export function createState(wall = 0, rules = RULES): State {
     holders: new Map(),
     madeWith: new Map(),
     history: new Map(),
+    durations: new Map(),
     oldest: undefined,
     fences: new Map(),
     fencedBy: new Map(),

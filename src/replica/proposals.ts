@@ -11,6 +11,7 @@ import type { Command, Operation, Proposal, Release } from '../kernel/command.ts
 import { copyOf } from '../kernel/copy.ts'
 import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
 import { mayRenew } from '../kernel/rule/authority.ts'
+import { LEARNING } from '../kernel/rule/learn.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
 import { versionRefusal } from '../kernel/rule/version.ts'
 import { findLease } from '../kernel/state/leases.ts'
@@ -87,7 +88,8 @@ export class Proposals {
     if (wrong !== undefined) return { kind: 'refused', revision: state.revision, code: 'INVALID', message: wrong, facts: {} }
     const early = versionRefusal(state, command)
     if (early !== undefined) return early
-    if (command.kind !== 'renew' || command.waiting === true || !this.#owned || op !== undefined) return undefined
+    if (command.kind !== 'renew' || command.waiting === true || command.ttl !== undefined || !this.#owned || op !== undefined)
+      return undefined
     if (state.moved !== undefined || command.leases.length > MAX_RENEWALS) return undefined
     return this.#renewInMemory(command.leases, key)
   }
@@ -97,7 +99,7 @@ export class Proposals {
     if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markForHeir(command.lease)
     if (command.kind === 'release' && command.stopped !== undefined && this.#state().rules < 2)
       return this.#putEach(proposal, command, completion)
-    this.#outbox.put({ proposal, completion, untilSettled: false })
+    this.#outbox.put({ proposal: this.#state().rules < LEARNING ? withoutLearning(proposal) : proposal, completion, untilSettled: false })
   }
 
   /** Under rules version 1 a release names one lease, and older builds that share the log can read no other. */
@@ -159,6 +161,15 @@ export class Proposals {
 function proposalOf(command: Command, key: number, op: Operation | undefined): Proposal {
   const own = copyOf(command)
   return op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }
+}
+
+/** Without the fields that builds before rules version 3 cannot read. Nothing depends on them there. */
+function withoutLearning(proposal: Proposal): Proposal {
+  const { command } = proposal
+  if (command.kind === 'renew' && command.ttl !== undefined) return { ...proposal, command: { kind: 'renew', leases: command.leases } }
+  if (command.kind !== 'release' || command.ran === undefined) return proposal
+  const { ran: _, ...plain } = command
+  return { ...proposal, command: plain }
 }
 
 function notToBeWritten(command: Command, { rules }: State): string | undefined {

@@ -9,6 +9,7 @@ import type { Attached, Grant, LeaseState, Resource, State } from '../kernel/sta
 import type { EntryView, GrantView, LeaseView, PastGrant, Query, ResourceView, ServiceView, View, WaiterView } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 import { poolSummaries, poolView } from './pool-view.ts'
+import { sketchViews } from './sketch-view.ts'
 
 export type Remaining = (lease: LeaseState) => number
 
@@ -47,6 +48,8 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
       return poolSummaries(state)
     case 'history':
       return (state.history.get(query.resource) ?? []).map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
+    case 'durations':
+      return sketchViews(state, query.class)
     case 'policies':
       return [...state.policies].map(([prefix, rules]) => ({ prefix, rules: { ...rules } }))
     case 'keys':

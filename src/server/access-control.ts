@@ -16,7 +16,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { isOf, permits } from '../kernel/rule/authority.ts'
 import { deadlockMessage } from '../kernel/rule/deadlock.ts'
 import { UNCLAIMED } from '../kernel/state/leases.ts'
-import type { EntryView, LeaseView, Lessor, PoolSummary, Query, ResourceView, ServiceView, Summary, View } from '../lessor.ts'
+import type { EntryView, LeaseView, Lessor, PoolSummary, Query, ResourceView, ServiceView, SketchView, Summary, View } from '../lessor.ts'
 import { CHECKERS } from '../registry/entry.ts'
 
 /** `key` is 0 for a caller without a key. Such a caller may do everything while no keys exist, and nothing once they do. */
@@ -250,6 +250,8 @@ export class AccessControl implements AsyncDisposable {
       case 'history':
         this.require(caller, 'read', query.resource)
         return value
+      case 'durations':
+        return (value as readonly SketchView[]).filter(({ class: name }) => name === '' || this.may(caller, 'read', name))
       case 'resources':
         this.requireUnder(caller, 'read', query.prefix)
         return (value as readonly ResourceView[]).filter(({ resource }) => this.may(caller, 'read', resource))

@@ -35,6 +35,7 @@ const QUERIES: Readonly<Record<Query['kind'], Readonly<Record<string, QueryField
   pool: { pool: 'text' },
   pools: {},
   history: { resource: 'text' },
+  durations: { class: 'text' },
   policies: {},
   keys: {},
 }

@@ -31,11 +31,14 @@ const rooms: readonly Room[] = [
   { room: 'lessor/', may: ['type:kernel/', 'type:lessor.ts'] },
   { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
+  // Terms from past durations: data and pure functions.
+  { room: 'learn/', may: ['kernel/state/durations.ts', 'type:lessor.ts', 'errors.ts', 'duration.ts'] },
+
   {
     room: 'holder/',
     may: [
       ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'lease.ts'],
-      ...['options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
     ],
   },
   { room: 'lease.ts', may: ['type:holder/held-lease.ts', 'options.ts', 'errors.ts'] },

@@ -9,6 +9,7 @@ import { withStoreFlags } from '../hints.ts'
 import { addGlobalOptions, invoke } from '../invocation.ts'
 import { requireValidName } from '../name.ts'
 import { clean } from '../output.ts'
+import { explainTermOf } from '../term-explanation.ts'
 import { formatRules } from './policy.ts'
 import { unitsOf, unitsTaken } from './show.ts'
 
@@ -16,9 +17,13 @@ export function explain(program: Command): void {
   addGlobalOptions(program.command('explain'))
     .summary('say why a resource is free, held or frozen, and who waits for it')
     .argument('<name>', 'the resource')
-    .action(async (name: string, _: unknown, self: Command) => {
+    .option('--term', 'say which terms a lease with --ttl auto would get, and why')
+    .option('--class <class>', 'with --term: the class of work (default: the name up to its last slash)')
+    .action(async (name: string, { term, class: chosen }: { readonly term?: boolean; readonly class?: string }, self: Command) => {
       requireValidName(name)
-      await invoke(self, async ({ read, lessor, out, clock }) => {
+      await invoke(self, async invocation => {
+        if (term === true) return explainTermOf(invocation, name, chosen)
+        const { read, lessor, out, clock } = invocation
         const { revision, value: resource } = await read({ kind: 'resource', resource: name })
         // All at that revision or later, so that the sentences fit together.
         const [summary, history, policies] = [

@@ -10,6 +10,7 @@ import { SignalForwarder } from '../process/signal-forwarder.ts'
 
 interface RunFlags {
   readonly ttl: string
+  readonly class?: string
   readonly wait: string | boolean
   readonly shared?: boolean
   readonly units?: string
@@ -26,7 +27,8 @@ export function run(program: Command): void {
     .description('Acquires NAME, runs CMD while holding it, and releases it. Exits with the code of CMD. Write CMD after --.')
     .argument('<name>', 'the resource to hold')
     .argument('<cmd...>', 'the command to run, without a shell')
-    .option('--ttl <duration>', 'how long the lease lasts without a renewal', '30s')
+    .option('--ttl <duration>', 'how long the lease lasts without a renewal; auto: as learned from past leases', '30s')
+    .option('--class <class>', 'with --ttl auto: the class of work to learn from (default: the name up to its last slash)')
     .option('--wait <duration>', 'how long to wait for the lease (default: until granted)')
     .option('--no-wait', `do not wait: exit with ${EXIT.held} if the resource is held`)
     .option('--shared', 'hold it together with other holders that use --shared (default: exclusive)')
@@ -45,7 +47,8 @@ export function run(program: Command): void {
       const wait =
         typeof options.wait === 'string' ? parseDuration(options.wait, '--wait') : options.wait === false ? 0 : Number.POSITIVE_INFINITY
       const acquireOptions = {
-        ttl: parseDuration(options.ttl, '--ttl'),
+        ttl: options.ttl === 'auto' ? ('auto' as const) : parseDuration(options.ttl, '--ttl'),
+        ...(options.class !== undefined && { learn: { class: options.class } }),
         ...(wait === 0 && { ifAvailable: true }),
         ...(wait > 0 && wait < Number.POSITIVE_INFINITY && { wait }),
         ...(options.shared === true && { mode: 'shared' as const }),

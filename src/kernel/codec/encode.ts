@@ -19,18 +19,22 @@ const WITH_ASKED = 128
 interface Encoding {
   readonly number: number
   readonly layout: Layout<Command>
-  readonly variant: (Omit<Encoding, 'variant'> & { applies(command: Command): boolean }) | undefined
+  readonly variants: readonly (Omit<Encoding, 'variants'> & { applies(command: Command): boolean })[]
 }
 
 /** The bytes as they follow from a command's row. */
 export function tableEncoding(kind: Command['kind']): Encoding {
-  const { number, fields, bits, layout, form, variant } = COMMAND_TABLE[kind] as CommandRow<Command>
+  const { number, fields, bits, layout, form, variants = [] } = COMMAND_TABLE[kind] as CommandRow<Command>
   const ordered = (names: readonly string[] = Object.keys(fields)) =>
     inOrder<Command>(kind, Object.fromEntries(names.map(name => [name, (fields as Fields)[name]!])))
   return {
     number,
     layout: layout ?? (bits === undefined ? ordered(form) : masked<Command>(kind, fields as Fields, bits)),
-    variant: variant && { number: variant.number, applies: command => variant.applies(command), layout: ordered(variant.form) },
+    variants: variants.map(variant => ({
+      number: variant.number,
+      applies: command => variant.applies(command),
+      layout: ordered(variant.form),
+    })),
   }
 }
 
@@ -47,13 +51,19 @@ const BY_NUMBER: (Layout<Command> | undefined)[] = []
 for (const kind of Object.keys(COMMAND_TABLE) as Command['kind'][]) {
   const encoding = encodingOf(kind)
   BY_KIND.set(kind, encoding)
-  for (const { number, layout } of [encoding, ...(encoding.variant ? [encoding.variant] : [])]) BY_NUMBER[number] = layout
+  for (const { number, layout } of [encoding, ...encoding.variants]) BY_NUMBER[number] = layout
+}
+
+/** Under which number and with which fields a command is written. */
+export function formOf(encoding: Encoding, command: Command): Pick<Encoding, 'number' | 'layout'> {
+  for (const variant of encoding.variants) if (variant.applies(command)) return variant
+  return encoding
 }
 
 export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): void {
   const asked = op?.asked ?? 0
   const encoding = BY_KIND.get(command.kind)!
-  const { number, layout } = encoding.variant?.applies(command) ? encoding.variant : encoding
+  const { number, layout } = formOf(encoding, command)
   to.byte(number | (key === 0 ? 0 : WITH_KEY) | (op === undefined ? 0 : WITH_OPERATION) | (asked === 0 ? 0 : WITH_ASKED))
   if (key !== 0) to.uint(key)
   if (op !== undefined) {

@@ -15,6 +15,7 @@ import type { Lineage } from '../state/lineage.ts'
 import { type Attached, createState, type LeaseState, type Past, RULES, type State } from '../state.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readOutcome, writeOutcome } from './encode.ts'
+import { durationsOf, readDurations } from './saved-durations.ts'
 import { INLINE, link, readEntry, readLease, type SavedEntry, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
 import { readTimer, sizeOf, tableKinds, tableReaders, tablesOf, writeTimer } from './saved-table.ts'
 
@@ -27,6 +28,8 @@ const HISTORY = 4
 const ANSWERED = 5
 /** Entries that are not written with their lease. */
 const ENTRIES = 6
+/** How long leases were held, by class of work. Only a log of rules version 3 or later has any. */
+const DURATIONS = 15
 const CHUNK = 128 * 1_024
 /**
  * Builds of rules version 1 cannot read chunks of tables and entries, and write everything else into one chunk. A state of their rules is cut only where they
@@ -75,6 +78,7 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
     },
   })
   const history = [...state.history].map(([name, past]) => [name, past.slice()] as const)
+  const durations = durationsOf(state)
   const sessions = sessionsOf(state)
   const cutTables = sizeOf(state) > (cuts ? CHUNK : WHOLE_OF_OLD)
   const lists = cutTables ? tablesOf(state) : []
@@ -89,6 +93,8 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
     to.text(name)
     to.list(past, item => writePast(to, item))
   })
+  counts.items += durations.length
+  yield* listed(DURATIONS, durations, (to, item) => item(to))
   yield* sessionChunks(sessions, cuts ? CHUNK : WHOLE_OF_OLD)
   for (const lease of state.leases.values()) {
     if (lease.id >= limit) break
@@ -292,6 +298,7 @@ export class StateLoader {
     if (kind === ENTRIES) return () => this.#readEntry(from)
     if (kind === HISTORY) return () => this.#readHistory(from)
     if (kind === ANSWERED) return () => this.#readSession(from)
+    if (kind === DURATIONS) return () => this.#readDurations(from)
     const table = tableKinds(this.#state).indexOf(kind)
     if (table === -1) throw new FromTheFuture(`a chunk of kind ${kind}`)
     const read = tableReaders(this.#state, from)[table]!
@@ -343,6 +350,11 @@ export class StateLoader {
       name,
       from.list(() => readPast(from)),
     )
+  }
+
+  #readDurations(from: Reader): void {
+    readDurations(this.#state, from)
+    this.#counts.items++
   }
 
   #readSession(from: Reader): void {

@@ -25,6 +25,7 @@ import {
 } from '../state.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
+import { learnFromEnd } from './learn.ts'
 import { rule } from './policy.ts'
 import { endNotice, returnMember } from './pool/holders.ts'
 import { markPool, updateRoom, withdrawMember } from './pool/member.ts'
@@ -38,6 +39,8 @@ export interface LeaseEnd {
   readonly by?: string
   /** The holder said so, or its term has run out: it does not rely on the lease any more. */
   readonly stopped: boolean
+  /** For how many ms the lease was held, as its holder says. */
+  readonly ran?: number
 }
 
 const HISTORY_NAMES = 16_384
@@ -194,8 +197,10 @@ function endOne(state: State, effects: Effects, lease: LeaseState, ending: Lease
   else endHeld(state, effects, lease, ending, freed)
 }
 
-function endHeld(state: State, effects: Effects, lease: LeaseState, { type, cause, by = '', stopped }: LeaseEnd, freed: Freed): void {
+function endHeld(state: State, effects: Effects, lease: LeaseState, ending: LeaseEnd, freed: Freed): void {
+  const { type, cause, by = '', stopped, ran } = ending
   touch(state, lease)
+  learnFromEnd(state, lease, type, ran)
   emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)
   strip(state, effects, lease, cause, type)

@@ -31,7 +31,15 @@ export function release(state: State, effects: Effects, command: Release, key: n
     releaseGrant(state, effects, lease, only, freed)
   // Only the lease's own key can say that its holder has stopped; an administrator's release is a revocation.
   else if (key !== 0 && key !== lease.key) end(state, effects, lease, { type: 'revoked', cause: 'revoked', stopped: false }, freed)
-  else end(state, effects, lease, RELEASED, freed, state.rules >= 2 ? stoppedChildren(command, key) : undefined)
+  else
+    end(
+      state,
+      effects,
+      lease,
+      command.ran === undefined ? RELEASED : { ...RELEASED, ran: command.ran },
+      freed,
+      state.rules >= 2 ? stoppedChildren(command, key) : undefined,
+    )
   settle(state, effects, freed)
   return done()
 }

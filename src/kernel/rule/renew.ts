@@ -7,6 +7,8 @@ import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, WAITING
 import { mayRenew } from './authority.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
+import { LEARNING } from './learn.ts'
+import { rule } from './policy.ts'
 import { updateOffers } from './pool/member.ts'
 import { untilWindow } from './pool/reservation.ts'
 import { refuse } from './refuse.ts'
@@ -16,7 +18,7 @@ import { settle } from './settle.ts'
 /** The most renewals in one command. */
 export const MAX_RENEWALS = 10_000
 
-export function renew(state: State, effects: Effects, { leases, waiting = false }: Renew, key: number): Outcome {
+export function renew(state: State, effects: Effects, { leases, waiting = false, ttl = 0 }: Renew, key: number): Outcome {
   if (!Array.isArray(leases) || leases.length > MAX_RENEWALS)
     return refuse(state, 'LIMIT', `at most ${MAX_RENEWALS} renewals in one command`)
   const ttls: number[] = []
@@ -41,13 +43,24 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
     // The process that renews the lease has taken it, though it did not claim it by incarnation.
     if (!lease.confirmed && lease.rare?.open === true && ahead === 0) lease.rare.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
-    if (lease.status === LIVE) lease.confirmed = true
+    if (lease.status === LIVE) {
+      lease.confirmed = true
+      lengthen(state, lease, ttl)
+    }
     const term = lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM)
     restartTerm(state, effects, lease, ahead > 0 ? lease.ttl + ahead : term)
     ttls.push(lease.term)
   }
   settle(state, effects, state.freed)
   return { kind: 'renewed', revision: 0, ttls }
+}
+
+/** Never shortens, and never beyond what the policies for its resources allow. */
+function lengthen(state: State, lease: LeaseState, ttl: number): void {
+  if (ttl <= lease.ttl || state.rules < LEARNING) return
+  let most = lease.grants.length === 0 ? rule(state, '', 'ttlMax') : ttl
+  for (const { resource } of lease.grants) most = Math.min(most, rule(state, resource.name, 'ttlMax'))
+  lease.ttl = Math.max(lease.ttl, Math.min(ttl, most))
 }
 
 function recover(state: State, effects: Effects, lease: LeaseState): void {

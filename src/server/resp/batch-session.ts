@@ -35,6 +35,7 @@ const LISTS: ReadonlySet<Query['kind']> = new Set([
   'pool',
   'pools',
   'history',
+  'durations',
   'policies',
   'keys',
 ])

@@ -150,6 +150,7 @@ export const Query = Type.Union([
   closed({ ...query('pool'), pool: name }),
   closed(query('pools')),
   closed({ ...query('history'), resource: name }),
+  closed({ ...query('durations'), class: text('') }),
   closed(query('policies')),
   closed(query('keys')),
 ])

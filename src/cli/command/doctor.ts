@@ -1,0 +1,58 @@
+/** `leasehold doctor`: looks at what runs, and says what to change and why. */
+import type { Command } from 'commander'
+import { pause } from '../../clock.ts'
+import { inWords, parseDuration } from '../../duration.ts'
+import { diagnose, type Look } from '../diagnosis.ts'
+import { EXIT } from '../exit.ts'
+import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
+import { clean } from '../output.ts'
+import { measurePlace } from '../place-measurement.ts'
+
+const ROUNDS = 20
+/** What is looked at, at most: doctor must not be a burden to the server that it examines. */
+const MAX_LOOKED_AT = 10_000
+const MAX_HISTORIES = 200
+
+export function doctor(program: Command): void {
+  addGlobalOptions(program.command('doctor'))
+    .summary('look at what runs here, and say what to change and why')
+    .description(
+      `Measures the store, looks at leases, queues and services twice, and prints what to change. Exits with ${EXIT.failed} if there is anything.`,
+    )
+    .option('--watch <duration>', 'how long to look, to see renewals', '5s')
+    .action(async (options: { readonly watch: string }, self: Command) => {
+      const watch = parseDuration(options.watch, '--watch')
+      process.exitCode = await invoke(self, invocation => examine(invocation, watch))
+    })
+}
+
+async function examine({ leases, lessor, read, out, clock, signal }: Invocation, watch: number): Promise<number> {
+  const measured = await measurePlace(leases, ROUNDS)
+  const look = async (): Promise<Look> => ({
+    leases: (await read({ kind: 'leases', limit: MAX_LOOKED_AT })).value,
+    resources: (await read({ kind: 'resources', prefix: '', limit: MAX_LOOKED_AT })).value,
+  })
+  const before = await look()
+  out.note(`looking at ${before.leases.length} leases for ${inWords(watch)}`)
+  const began = clock.now()
+  await pause(clock, watch, signal, { ref: true })
+  const after = await look()
+  const between = clock.now() - began
+  const names = [...new Set(after.resources.map(({ resource }) => resource))].slice(0, MAX_HISTORIES)
+  const histories = await Promise.all(
+    names.map(async resource => ({ resource, past: (await lessor.read({ kind: 'history', resource })).value })),
+  )
+  const found = diagnose({
+    ...{ before, after, between, histories, measured, wall: clock.wall() },
+    summary: (await read({ kind: 'summary' })).value,
+    services: (await read({ kind: 'services' })).value,
+  })
+  if (out.json) for (const finding of found) await out.data(finding)
+  else if (found.length === 0)
+    await out.text(
+      `Nothing to change: ${after.leases.length} leases, ${after.resources.length} resources; a write takes ${inWords(measured.write.median)}, at most ${inWords(measured.write.longest)}; timers fire up to ${inWords(measured.stall)} late.`,
+    )
+  else
+    for (const { about, problem, change } of found) await out.text(`${clean(`${about}: ${problem}.`)}\n  ${clean(`To change: ${change}.`)}`)
+  return found.length === 0 ? 0 : EXIT.failed
+}

@@ -1,0 +1,137 @@
+/**
+ * `ttl: 'auto'`: reads what the log knows of the class of some work, and plans the terms of its leases. What was read is used for a while, so that a
+ * process that acquires often does not read each time. If it cannot be read, the default ttl is used.
+ */
+import { type Duration, inWords, milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import type { PolicyRules } from '../kernel/command.ts'
+import { Sketch } from '../learn/sketch.ts'
+import { explainTerm, planTerm, type TermOptions, type TermPlan } from '../learn/term.ts'
+import type { Operations } from './operations.ts'
+
+/** Options of `ttl: 'auto'` and `expect: 'auto'`. */
+export interface LearnOptions {
+  /**
+   * The class of work whose past decides: a path that begins with the first segment of the resource, such as `'jobs/nightly'`. A class without a past
+   * learns from the class above it.
+   * @default the name of the resource up to its last slash, and the values of `labels`
+   */
+  readonly class?: string
+  /** The names of labels of the lease that tell classes apart, such as `['model']`. */
+  readonly labels?: readonly string[]
+  /**
+   * What one renewal is worth: as long as a resource may be idle after its holder died, to save one renewal.
+   * @default '1s'
+   */
+  readonly renewalCost?: Duration
+}
+
+/** What is known of a class of work. */
+export interface LearnedTerm {
+  readonly class: string
+  readonly plan: TermPlan
+  /** How long such a lease is probably held, in ms: half of them are held for less. Undefined: too little is known. */
+  readonly expect: number | undefined
+  /** Why, in one sentence with its numbers. */
+  readonly explanation: string
+}
+
+/** What was read is used for this long. */
+const FRESH = 30_000
+/** An acquire waits this long for what is known, and goes on without it. */
+const TIMEOUT = 1_000
+const MAX_KEPT = 256
+/** Leases that must have ended before a duration is expected. */
+const ENOUGH = 5
+const DEFAULT_BOUNDS = { min: 100, max: 86_400_000 } as const
+
+interface Kept {
+  readonly at: number
+  readonly learned: Promise<LearnedTerm | undefined>
+}
+
+export class LearnedTerms {
+  readonly #operations: Operations
+  readonly #fallback: number
+  readonly #kept = new Map<string, Kept>()
+
+  constructor(operations: Operations, fallback: number) {
+    this.#operations = operations
+    this.#fallback = fallback
+  }
+
+  /** Undefined: it could not be read in time, or the lessor is of an older build. */
+  get(names: readonly string[], options: LearnOptions, labels: Readonly<Record<string, string>>): Promise<LearnedTerm | undefined> {
+    const name = classOf(names, options, labels)
+    const renewalCost = milliseconds(options.renewalCost ?? '1s', 'renewalCost')
+    const key = JSON.stringify([name, renewalCost, names])
+    const now = this.#operations.clock.now()
+    const kept = this.#kept.get(key)
+    if (kept !== undefined && now - kept.at < FRESH) return kept.learned
+    const learned = this.#operations.within(TIMEOUT, this.read(names, options, labels)).catch(() => {
+      this.#kept.delete(key) // the next acquire tries again
+      return undefined
+    })
+    this.#kept.delete(key)
+    this.#kept.set(key, { at: now, learned })
+    for (const oldest of this.#kept.keys()) {
+      if (this.#kept.size <= MAX_KEPT) break
+      this.#kept.delete(oldest)
+    }
+    return learned
+  }
+
+  async read(names: readonly string[], options: LearnOptions, labels: Readonly<Record<string, string>>): Promise<LearnedTerm> {
+    const { lessor } = this.#operations
+    const name = classOf(names, options, labels)
+    const renewalCost = milliseconds(options.renewalCost ?? '1s', 'renewalCost')
+    const [{ value: views }, { value: policies }] = await Promise.all([
+      lessor.read({ kind: 'durations', class: name }),
+      lessor.read({ kind: 'policies' }),
+    ])
+    const levels = views.map(view => Sketch.from(view))
+    const terms: TermOptions = { renewalCost, fallback: this.#fallback, ...boundsOf(names, policies) }
+    const plan = planTerm(levels, terms)
+    const known = levels.findLast(({ ended }) => ended >= ENOUGH)
+    return { class: name, plan, expect: known?.quantile(0.5), explanation: explainTerm(plan, terms) }
+  }
+}
+
+/** Throws `INVALID` for options that cannot work. */
+export function classOf(names: readonly string[], options: LearnOptions, labels: Readonly<Record<string, string>>): string {
+  const [resource] = names
+  if (resource === undefined)
+    throw new LeaseError('INVALID', "ttl: 'auto' learns from the names of resources, and this lease has none: give it a ttl")
+  if (options.class !== undefined) {
+    if (options.class.split('/')[0] === resource.split('/')[0] && options.class.length <= 256) return options.class
+    throw new LeaseError(
+      'INVALID',
+      `the class ${options.class} must begin with the first segment of ${resource}, and have at most 256 characters: write '${resource.split('/')[0]}/…'`,
+      { facts: { option: 'learn' } },
+    )
+  }
+  const slash = resource.lastIndexOf('/')
+  const prefix = slash === -1 ? resource : resource.slice(0, slash)
+  const chosen = (options.labels ?? []).filter(label => labels[label] !== undefined).map(label => `${label}=${labels[label]!}`)
+  return chosen.length === 0 ? prefix : `${prefix}/${chosen.join(',').replaceAll('/', '_')}`.slice(0, 256)
+}
+
+/** The ttls that policies allow for all of the names: each rule is taken from the longest prefix that has it. */
+function boundsOf(
+  names: readonly string[],
+  policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[],
+): { readonly min: number; readonly max: number } {
+  const rule = (name: string, key: 'ttlMin' | 'ttlMax') =>
+    policies
+      .filter(({ prefix, rules }) => rules[key] !== undefined && (prefix === '' || name === prefix || name.startsWith(`${prefix}/`)))
+      .sort((a, b) => b.prefix.length - a.prefix.length)[0]?.rules[key]
+  const min = Math.max(...names.map(name => rule(name, 'ttlMin') ?? DEFAULT_BOUNDS.min))
+  return { min, max: Math.max(min, Math.min(...names.map(name => rule(name, 'ttlMax') ?? DEFAULT_BOUNDS.max))) }
+}
+
+/** For people: what such a lease will probably take. */
+export function explainExpectation({ expect }: LearnedTerm): string {
+  return expect === undefined
+    ? 'How long it will be held is not known yet.'
+    : `Half of such leases were held for less than ${inWords(expect)}.`
+}

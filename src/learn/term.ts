@@ -1,0 +1,168 @@
+/**
+ * Decides the terms of a lease from what happened before: the first term, and how it grows with age.
+ *
+ * Two kinds of plan compete: the best single term, and terms that grow with age (growth.ts). They are judged by cross-validation: learned from one half
+ * of the past, charged for the other half. With too little past the default is used, which grows with age as the prior says, and never below it.
+ */
+import { inWords } from '../duration.ts'
+import { Growth, type TermCosts, termsBetween } from './growth.ts'
+import { hazardOf } from './hazard.ts'
+import type { Fold, Sketch } from './sketch.ts'
+
+export interface TermOptions {
+  /** What one renewal costs, in ms of idle time. */
+  readonly renewalCost: number
+  /** The bounds of the policy, in ms. */
+  readonly min: number
+  readonly max: number
+  /** The term without a past, in ms. */
+  readonly fallback: number
+}
+
+/** What was decided, and the numbers it was decided by. */
+export interface TermPlan {
+  /** `cold`: too little is known. `fixed`: one term at all ages. `growing`: longer terms for older leases. */
+  readonly kind: 'cold' | 'fixed' | 'growing'
+  /** The first term, in ms. */
+  readonly first: number
+  /** The term at an age, for a lease whose present term is `present`. Never below it, and within the bounds. */
+  at(age: number, present: number): number
+  /** The class that decided, and how many of its leases are known. */
+  readonly class: string
+  readonly ended: number
+  readonly died: number
+  /** The share of leases that were taken to end by the death of their holder. */
+  readonly dies: number
+  /** What a lease is expected to cost under this plan and with the best single term, in ms of idle time. 0: not known. */
+  readonly cost: number
+  readonly fixedCost: number
+  /** The best single term, in ms. */
+  readonly fixed: number
+}
+
+/** Leases that must have ended before anything is decided by them. */
+const ENOUGH = 20
+/** The prior of the share of holders that die, as if this many leases had been seen. */
+const DEATHS = { share: 0.1, weight: 20 } as const
+/** Terms that grow must be expected to be better than the best single term by this factor. */
+const EDGE = 0.9
+/** How many numbers of renewals above and below the usual one `exactTerms` looks at. */
+const NEAR = 20
+/** Renewals after which a plan is not followed any further: it renews far too often. */
+const MAX_STEPS = 50_000
+
+/** `levels` go from all work to the class itself; levels that nothing is known of may be left out. */
+export function planTerm(levels: readonly Sketch[], options: TermOptions): TermPlan {
+  const { renewalCost, min, max } = options
+  const fallback = clamp(options.fallback, min, max)
+  const known = levels.findLast(({ ended }) => ended >= ENOUGH)
+  const { ended, died, class: name } = known ?? levels.at(-1) ?? { ended: 0, died: 0, class: '' }
+  const dies = (died + DEATHS.share * DEATHS.weight) / (ended + DEATHS.weight)
+  const costs = { renewalCost, dies }
+  const facts = { class: name, ended, died, dies }
+  const terms = termsBetween(min, max)
+  if (known === undefined) {
+    const growth = new Growth(termsBetween(fallback, max), hazardOf(levels, undefined), costs)
+    return { kind: 'cold', first: fallback, at: growing(growth, fallback), ...facts, cost: 0, fixedCost: 0, fixed: fallback }
+  }
+  const candidates = [...terms, fallback, ...exactTerms(known, costs).map(term => clamp(term, min, max))]
+  const fixed = cheapest(candidates, term => fixedCost(known, undefined, term, costs))
+  const growth = (fold: Fold) => new Growth(terms, hazardOf(levels, fold), costs)
+  let grown = 0
+  let single = 0
+  for (const fold of [0, 1] as const) {
+    const other = fold === 0 ? 1 : 0
+    grown += growingCost(known, other, growth(fold), costs)
+    single += fixedCost(
+      known,
+      other,
+      cheapest(candidates, term => fixedCost(known, fold, term, costs)),
+      costs,
+    )
+  }
+  const judged = { fixed, cost: grown / ended, fixedCost: single / ended }
+  const plan = growth(undefined)
+  if (grown > single * EDGE) return { kind: 'fixed', first: fixed, at: fixedWhileKnown(fixed, plan, known), ...facts, ...judged }
+  return { kind: 'growing', first: plan.at(0, 0), at: growing(plan, 0), ...facts, ...judged }
+}
+
+function growing(growth: Growth, least: number): TermPlan['at'] {
+  return (age, present) => growth.at(age, Math.max(present, least))
+}
+
+/** One term up to the longest duration that is known. A lease that is older is unlike all before it, and its term grows. */
+function fixedWhileKnown(fixed: number, growth: Growth, sketch: Sketch): TermPlan['at'] {
+  const longest = sketch.quantile(1) ?? 0
+  return (age, present) => (age <= longest ? Math.max(present, fixed) : growth.at(age, Math.max(present, fixed)))
+}
+
+/**
+ * Terms whose last renewal comes just before the end of a lease of a usual length, or that need none. They matter for work that always takes about
+ * the same time: there the next longer term may cost an idle half term more.
+ */
+function exactTerms(sketch: Sketch, { renewalCost, dies }: TermCosts): readonly number[] {
+  const [low = 0, high = 0] = [sketch.quantile(0.1), sketch.quantile(0.9)]
+  const usual = [...new Set([0.5, 0.9, 0.99, 1].map(share => sketch.quantile(share) ?? 0))]
+  return usual.flatMap(ms => {
+    if (high > 2 * low) return [Math.ceil(2 * ms) + 1]
+    // About the best number of terms for this length, if the end came at a random moment of the last one.
+    const about = Math.round(Math.sqrt((1.5 * dies * ms) / renewalCost))
+    const least = Math.max(1, about - NEAR)
+    return Array.from({ length: 2 * NEAR }, (_, i) => Math.ceil((2 * ms) / (least + i)) + 1)
+  })
+}
+
+function clamp(ms: number, min: number, max: number): number {
+  return Math.min(Math.max(ms, min), max)
+}
+
+function cheapest(terms: readonly number[], cost: (term: number) => number): number {
+  let best = terms[0]!
+  let least = Number.POSITIVE_INFINITY
+  for (const term of terms) {
+    const of = cost(term)
+    if (of < least) [best, least] = [term, of]
+  }
+  return best
+}
+
+/** What the leases of a fold would have cost in all with one term. */
+function fixedCost(sketch: Sketch, fold: Fold, term: number, { renewalCost, dies }: TermCosts): number {
+  const half = term / 2
+  let cost = 0
+  for (const { ms, count } of sketch.typical(fold)) {
+    const renewals = Math.max(0, Math.ceil(ms / half) - 1)
+    cost += count * (renewals * renewalCost + dies * (renewals * half + term - ms))
+  }
+  return cost
+}
+
+function growingCost(sketch: Sketch, fold: Fold, growth: Growth, { renewalCost, dies }: TermCosts): number {
+  let cost = 0
+  let age = 0
+  let renewals = 0
+  let term = growth.at(0, 0)
+  for (const { ms, count } of sketch.typical(fold)) {
+    for (; age + term / 2 < ms; renewals++) {
+      if (renewals > MAX_STEPS) return Number.POSITIVE_INFINITY
+      age += term / 2
+      term = growth.at(age, term)
+    }
+    cost += count * (renewals * renewalCost + dies * (age + term - ms))
+  }
+  return cost
+}
+
+/** One sentence that says why, with the numbers. */
+export function explainTerm(plan: TermPlan, { renewalCost, min, max }: TermOptions): string {
+  const { kind, first, ended, died, fixed, cost, fixedCost } = plan
+  const past = `${ended} lease${ended === 1 ? '' : 's'} of ${plan.class === '' ? 'all work' : plan.class} ended before, ${died} of them by a lapse`
+  const bounds = `a policy allows ${inWords(min)} to ${inWords(max)}`
+  if (kind === 'cold')
+    return `The first term is the default, ${inWords(first)}, and grows with age: only ${past}, and it takes ${ENOUGH} to learn from them; ${bounds}.`
+  const price = `a renewal counts as ${inWords(renewalCost)} of idle time`
+  if (kind === 'fixed')
+    return `Every term is ${inWords(first)}: ${past}, ${price}, and terms that grow with age would cost ${inWords(cost)} a lease instead of ${inWords(fixedCost)}; ${bounds}.`
+  const later = [60_000, 3_600_000].map(age => `${inWords(plan.at(age, first))} at the age of ${inWords(age)}`).join(' and ')
+  return `The first term is ${inWords(first)}, then ${later}: ${past}, ${price}, and this is expected to cost ${inWords(cost)} a lease instead of ${inWords(fixedCost)} with the best single term, ${inWords(fixed)}; ${bounds}.`
+}
