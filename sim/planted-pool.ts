@@ -35,6 +35,14 @@ export const POOL_BUGS: readonly Planted[] = [
     profiles: ['pool'],
   },
   {
+    name: 'a preempted lease is given to the waiter before its holder has stopped',
+    file: 'src/kernel/rule/pool/preempt.js',
+    find: "type: 'revoked', cause: 'preempted', by, stopped: false }, state.freed);\n}",
+    put: "type: 'revoked', cause: 'preempted', by, stopped: true }, state.freed);\n}",
+    expected: ['S1'],
+    profiles: ['pool'],
+  },
+  {
     name: 'a member that is taken still counts as free',
     file: 'src/kernel/rule/pool/member.js',
     find: 'Math.max(0, capacity - resource.used)',

@@ -18,7 +18,7 @@ export function poolWish(dice: Dice, holder: string, ttl: number, incarnation: n
   }
   return {
     ...base,
-    pool: { pool: POOL, count: dice.whole(1, 2) },
+    pool: { pool: POOL, count: dice.whole(1, 2), ...(dice.chance(0.5) && { preemptible: true }) },
     ...(dice.chance(0.8) && { wait: true }),
     ...(dice.chance(0.15) && { priority: dice.whole(-1, 2) }),
   }

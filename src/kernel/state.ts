@@ -216,6 +216,9 @@ export interface PoolShape {
   /** Whether all members together could serve it, judged at this version of the pool. */
   possible: boolean
   version: number
+  /** The units of the largest member that matches, at the version `measured` of the pool. */
+  largest: number
+  measured: number
   /** The turn of service in which it was found not to fit. Until a member is freed it will not fit either. */
   failed: number
 }

@@ -34,16 +34,6 @@ export function couldServe({ members }: PoolState, needs: Needs): boolean {
   return choose(all, needs) !== undefined
 }
 
-/** The units of the smallest members that serve the request, if all were free; 0: none do. Whole members differ in their units. */
-export function smallestChoice({ members }: PoolState, needs: Needs): number {
-  const all = [...members.values()].map(({ name, resource, labels, capacity }) => ({ name, resource, labels, capacity, room: capacity }))
-  const chosen = choose(
-    all.filter(({ room }) => room > 0).sort((a, b) => a.room - b.room || (a.name < b.name ? -1 : 1)),
-    needs,
-  )
-  return (chosen ?? []).reduce((sum, { units }) => sum + units, 0)
-}
-
 /** As `couldServe`, for a waiter. Judged once for all waiters with equal needs, until members change. */
 export function isPossible(pool: PoolState, claim: PoolClaim): boolean {
   const shape = claim.shape ?? pool.shapes.get(shapeKey(claim))

@@ -5,6 +5,7 @@ import { hasUnitQuotas } from '../../state/quota-counts.ts'
 import type { LeaseState, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
 import { entryPenalty, preempts, shareOf } from './account.ts'
+import { matches } from './condition.ts'
 import { compareShares, type Share } from './share.ts'
 
 /** Whether the turns of the pool are planned (plan.ts): it has quotas of units, shares, backfill or preemption. */
@@ -13,9 +14,18 @@ export function isPlanned(state: State, pool: PoolState): boolean {
   return queue === 'backfill' || queue === 'fair' || preempts(state, pool) || hasUnitQuotas(state)
 }
 
-/** The fewest units that a request takes. */
-export function leastUnits({ count, units, total }: PoolClaim): number {
-  return total > 0 ? total : count * Math.max(1, units)
+/**
+ * The units that count for a request before its members are chosen. Whole members count with the units of the largest one that matches: otherwise a waiter could
+ * be found to be over its quota only after others have made room for it.
+ */
+export function askedUnits(pool: PoolState, { count, units, total, match, shape }: PoolClaim): number {
+  if (total > 0) return total
+  if (units > 0) return count * units
+  if (shape?.measured === pool.version) return count * shape.largest
+  let largest = 1
+  for (const { labels, capacity } of pool.members.values()) if (capacity > largest && matches(labels, match)) largest = capacity
+  if (shape !== undefined) Object.assign(shape, { largest, measured: pool.version })
+  return count * largest
 }
 
 /** The waiters in the order in which they would be served if each of them fitted. */
@@ -50,7 +60,7 @@ function* byShare(state: State, pool: PoolState): Generator<LeaseState, void, vo
     const waiter = turn.waiters[turn.next++]!
     yield waiter
     if (turn.next === turn.waiters.length) continue
-    const units = leastUnits(waiter.rare!.pool!)
+    const units = askedUnits(pool, waiter.rare!.pool!)
     const { usage, held, weight } = turn.share
     turn.share = { usage: usage + entryPenalty(state, pool, units), held: held + units, weight }
     heap.add(turn)

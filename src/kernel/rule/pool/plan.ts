@@ -19,7 +19,7 @@ import { quotaOf } from './account.ts'
 import { BACKFILL_DEPTH, expectedEnd, expectedStart, mayOvertake } from './backfill.ts'
 import { type Candidate, choose, shapeKey } from './choice.ts'
 import { matches } from './condition.ts'
-import { inOrder, leastUnits } from './order.ts'
+import { askedUnits, inOrder } from './order.ts'
 import { outlookOf } from './outlook.ts'
 import { standingWith } from './quota.ts'
 import { leavesWindows, offerMembers } from './reservation.ts'
@@ -43,10 +43,6 @@ export interface TurnPlan {
   readonly blocked: readonly LeaseState[]
 }
 
-export function unitsOf(chosen: readonly WantedResource[]): number {
-  return chosen.reduce((sum, { units }) => sum + units, 0)
-}
-
 /** The leases that will end soon without any further decision: frozen ones, and those under notice. */
 export function endingSoon({ holders, noticed }: PoolState): LeaseState[] {
   const ending: LeaseState[] = []
@@ -67,7 +63,7 @@ export function planTurn(
   for (const waiter of inOrder(state, pool)) {
     if (isPassed(waiter)) continue
     const claim = waiter.rare!.pool!
-    const standing = standingOf(state, pool, claim, leastUnits(claim))
+    const standing = standingOf(state, pool, claim, askedUnits(pool, claim))
     if (standing === 'over') continue
     if (standing === 'borrowed') {
       borrowers.push(waiter)
@@ -79,18 +75,13 @@ export function planTurn(
       walk.block(waiter)
       continue
     }
-    // Whole members can have more units than the request could know.
-    const actual = standingOf(state, pool, claim, unitsOf(trial.chosen))
-    if (actual === 'within') return { next: trial, blocked: walk.blocked }
-    if (actual === 'borrowed') borrowers.push(waiter)
+    return { next: trial, blocked: walk.blocked }
   }
   const { blocked } = walk
   const waiting = [...blocked]
   for (const borrower of borrowers) {
     const chosen = isOut(borrower) ? undefined : walk.chooseApart(borrower)
-    if (chosen !== undefined && standingOf(state, pool, borrower.rare!.pool!, unitsOf(chosen)) !== 'over')
-      return { next: { waiter: borrower, chosen, yields: false }, blocked: waiting }
-    if (chosen !== undefined) continue
+    if (chosen !== undefined) return { next: { waiter: borrower, chosen, yields: false }, blocked: waiting }
     if (queue === 'fifo' || !walk.mayGoOn(queue)) break
     walk.block(borrower)
   }

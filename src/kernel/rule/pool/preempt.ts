@@ -21,7 +21,7 @@ import { cancelTimer, type Effects, emit, startTimer } from '../effects.ts'
 import { end } from '../end.ts'
 import { rule } from '../policy.ts'
 import { accountName, entryPenalty, preempts, refundOf, shareOf } from './account.ts'
-import { leastUnits } from './order.ts'
+import { askedUnits } from './order.ts'
 import { outlookOf } from './outlook.ts'
 import { endingSoon, yieldsTo } from './plan.ts'
 import { mayExchange, type Share } from './share.ts'
@@ -80,7 +80,7 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
   const isFair = isMarked && rule(state, pool.name, 'queue') === 'fair'
   const minHold = rule(state, pool.name, 'minHold')
   const { pool: claim, priority } = waiter.rare!
-  const units = leastUnits(claim!)
+  const units = askedUnits(pool, claim!)
   const penalty = entryPenalty(state, pool, units)
   const taker = shareOf(state, pool, pool.accounts.get(claim!.account)!)
   const givers = new Map<string, { readonly share: Share; readonly quota: number; lost: number; refund: number }>()

@@ -8,9 +8,9 @@ import type { PoolClaim, PoolState, State } from '../../state.ts'
 import { rule, TTL_LIMIT } from '../policy.ts'
 import { refuse } from '../refuse.ts'
 import { accountName } from './account.ts'
-import { couldServe, isPossible, smallestChoice } from './choice.ts'
+import { couldServe, isPossible } from './choice.ts'
 import { decimal, matches } from './condition.ts'
-import { leastUnits } from './order.ts'
+import { askedUnits } from './order.ts'
 import { mostUnits } from './quota.ts'
 
 const MAX_TOTAL = 1_000_000_000
@@ -102,7 +102,7 @@ export function beyondQuota(state: State, pool: PoolState, claim: PoolClaim): Re
   const account = accountName(pool, claim.account)
   const most = mostUnits({ held: 0, quota: rule(state, account, 'quotaUnits'), borrow: rule(state, account, 'quotaBorrow') })
   if (most === undefined) return undefined
-  const asked = Math.max(leastUnits(claim), smallestChoice(pool, claim))
+  const asked = askedUnits(pool, claim)
   if (asked <= most) return undefined
   return refuse(
     state,

@@ -13,7 +13,7 @@ import type { Effects } from '../effects.ts'
 import { rule } from '../policy.ts'
 import type { WantedResource } from '../queue.ts'
 import { isPossible } from './choice.ts'
-import { inOrder, isPlanned, leastUnits } from './order.ts'
+import { askedUnits, inOrder, isPlanned } from './order.ts'
 import { planTurn, standingOf } from './plan.ts'
 import { reviewNotices } from './preempt.ts'
 import { isReserved } from './reservation.ts'
@@ -49,7 +49,9 @@ export function beginTurn(state: State, pool: PoolState): Turn {
 export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank: number): boolean {
   if (isPlanned(state, pool)) {
     // In all other cases it joins the queue, and the plan of the turn decides.
-    return standingOf(state, pool, claim, leastUnits(claim)) === 'within' && pool.queue.every(waiter => isPassedOver(state, pool, waiter))
+    return (
+      standingOf(state, pool, claim, askedUnits(pool, claim)) === 'within' && pool.queue.every(waiter => isPassedOver(state, pool, waiter))
+    )
   }
   if (pool.queue.length === 0 || rule(state, pool.name, 'queue') === 'fit') return true
   for (const waiter of pool.queue) {

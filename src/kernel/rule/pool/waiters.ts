@@ -26,7 +26,7 @@ export function joinPool(state: State, lease: LeaseState): void {
   const key = shapeKey(claim!)
   let shape = pool.shapes.get(key)
   if (shape === undefined) {
-    shape = { key, waiters: 0, possible: false, version: 0, failed: 0 }
+    shape = { key, waiters: 0, possible: false, version: 0, largest: 1, measured: 0, failed: 0 }
     pool.shapes.set(key, shape)
   }
   shape.waiters++
