@@ -43,6 +43,8 @@ const rooms: readonly Room[] = [
   // Registrations, and which instance is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
   { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
+  // Explanations and forecasts for waiters of a pool: data and pure functions, the same for the library, the server and the command line.
+  { room: 'pool/', may: ['type:kernel/', 'type:lessor.ts', 'errors.ts', 'duration.ts'] },
   // Processes share a guard in a file, so it uses the lock of the file store.
   {
     room: 'recipe/fence.ts',
