@@ -11,8 +11,8 @@ import type { DurationModel } from './duration-model.ts'
 export interface ForecastInput {
   readonly units: readonly number[]
   readonly running: readonly ForecastUse[]
-  /** In the order of service. */
-  readonly queue: readonly ForecastRequest[]
+  /** The waiters in the order of service, by position: a long queue is not looked at as a whole. */
+  readonly waiter: (position: number) => ForecastRequest
   /** Whether a waiter that fits may start before one that does not. */
   readonly overtaking: boolean
 }
@@ -67,9 +67,12 @@ export const COVERAGE = 0.8
 /** Forecasts the start of the waiter at `position` of the queue. */
 export function forecastStart(input: ForecastInput, position: number, coverage = COVERAGE): StartForecast {
   const played = Math.min(position, PLAYED)
+  const queue: ForecastRequest[] = []
+  for (let at = 0; at < played; at++) queue.push(input.waiter(at))
+  queue.push(input.waiter(position))
   const samples = Math.max(FEWEST_SAMPLES, Math.min(MOST_SAMPLES, Math.floor(DRAWS / (input.running.length + played + 1))))
   const random = seeded(0x9e3779b9)
-  const play = new Play(input, played, random)
+  const play = new Play(input, queue, random)
   const restOfQueue = position > played ? workBetween(input, played, position, random) : () => 0
   const starts = new Float64Array(samples)
   for (let sample = 0; sample < samples; sample++) starts[sample] = play.start() + restOfQueue()
@@ -86,13 +89,13 @@ function quantile(sorted: Float64Array, share: number): number {
  * How long the pool takes to work off the waiters from `first` to `last`, one draw per call: the sum of their work, divided by the units of the members
  * that the last one may use.
  */
-function workBetween({ queue, units }: ForecastInput, first: number, last: number, random: () => number): () => number {
-  const capacity = queue[last]!.matching.reduce((sum, member) => sum + units[member]!, 0)
+function workBetween({ waiter, units }: ForecastInput, first: number, last: number, random: () => number): () => number {
+  const capacity = waiter(last).matching.reduce((sum, member) => sum + units[member]!, 0)
   // A few of the waiters stand for all of them: each call has to be cheap.
   const step = Math.max(1, Math.floor((last - first) / 64))
   const sampled: { readonly units: number; readonly draw: () => number }[] = []
   for (let at = first; at < last; at += step) {
-    const request = queue[at]!
+    const request = waiter(at)
     sampled.push({ units: unitsOf(request, units), draw: drawing(request.duration, 0, request.atMost, random) })
   }
   const scale = (last - first) / (sampled.length * Math.max(1, capacity))
@@ -126,11 +129,11 @@ class Play {
   #takes: (readonly Taken[])[] = []
   readonly #ends: Ends
 
-  constructor({ units, running, queue, overtaking }: ForecastInput, position: number, random: () => number) {
+  constructor({ units, running, overtaking }: ForecastInput, queue: readonly ForecastRequest[], random: () => number) {
     this.#units = units
     this.#overtaking = overtaking
     this.#running = running
-    this.#queue = queue.slice(0, position + 1)
+    this.#queue = queue
     this.#matches = indexMatches(this.#queue, units.length)
     this.#draws = [
       ...running.map(({ duration, age, atMost }) => drawing(duration, age, atMost, random)),

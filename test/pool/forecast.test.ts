@@ -1,7 +1,13 @@
 /** Forecasts of starts: simple pools whose answer is known, and the share of starts that the interval contains. */
 import { describe, expect, test } from 'vitest'
 import { type DurationModel, logLogistic, statedDuration, UNKNOWN_DURATION } from '../../src/pool/duration-model.ts'
-import { type ForecastInput, type ForecastRequest, forecastStart } from '../../src/pool/forecast.ts'
+import { type ForecastInput, type ForecastRequest, forecastStart as forecast } from '../../src/pool/forecast.ts'
+
+type Known = Omit<ForecastInput, 'waiter'> & { readonly queue: readonly ForecastRequest[] }
+
+function forecastStart({ queue, ...input }: Known, position: number) {
+  return forecast({ ...input, waiter: at => queue[at]! }, position)
+}
 
 /** Work that always takes exactly this long. */
 const exactly = (ms: number): DurationModel => ({ remaining: age => () => Math.max(0, ms - age) })
@@ -12,7 +18,7 @@ function request(changes: Partial<ForecastRequest> = {}): ForecastRequest {
   return { matching: members(2), count: 1, each: 0, total: 0, duration: exactly(1_000), ...changes }
 }
 
-function busy(changes: Partial<ForecastInput> = {}): ForecastInput {
+function busy(changes: Partial<Known> = {}): Known {
   return {
     units: [1, 1],
     running: [
@@ -80,7 +86,7 @@ describe('a forecast', () => {
     for (let seed = 1; seed <= worlds; seed++) {
       const random = chances(seed)
       const ages = shared.map(() => 20_000 * random())
-      const input: ForecastInput = {
+      const input: Known = {
         units: [1, 1, 1, 1],
         running: shared.map(member => ({ takes: [{ member, units: 1 }], age: ages[member]!, duration: model })),
         queue,
@@ -89,7 +95,7 @@ describe('a forecast', () => {
       const { low, high } = forecastStart(input, 5)
       // What really happens: every lease draws its duration once.
       const drawn = (age: number) => exactly(age + model.remaining(age)(random()))
-      const real: ForecastInput = {
+      const real: Known = {
         ...input,
         running: input.running.map(use => ({ ...use, duration: drawn(use.age) })),
         queue: queue.map(waiter => ({ ...waiter, duration: drawn(0) })),

@@ -44,7 +44,10 @@ const rooms: readonly Room[] = [
   // library. Names are checked by the kernel's own rule.
   { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
   // Explanations and forecasts for waiters of a pool: data and pure functions, the same for the library, the server and the command line.
-  { room: 'pool/', may: ['type:kernel/', 'type:lessor.ts', 'errors.ts', 'duration.ts'] },
+  {
+    room: 'pool/',
+    may: ['type:kernel/', 'kernel/command.ts', 'kernel/rule/pool/condition.ts', 'type:lessor.ts', 'errors.ts', 'duration.ts'],
+  },
   // Processes share a guard in a file, so it uses the lock of the file store.
   {
     room: 'recipe/fence.ts',
