@@ -8,7 +8,7 @@ import { matches } from '../kernel/rule/pool/condition.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../lessor.ts'
 import { type DurationModel, statedDuration, UNKNOWN_DURATION } from './duration-model.ts'
 import { type ForecastRequest, type ForecastUse, forecastStart, type StartForecast } from './forecast.ts'
-import { formatMatch } from './match.ts'
+import { matchText } from './match.ts'
 
 /** Leases in the way that are listed. */
 const MAX_BLOCKERS = 8
@@ -142,7 +142,7 @@ class PoolExplainer {
   }
 
   #matchingOf({ match = [] }: PoolRequest): readonly number[] {
-    const key = match.length === 0 ? '' : formatMatch(match)
+    const key = match.length === 0 ? '' : matchText(match)
     let matching = this.#matching.get(key)
     if (matching === undefined) {
       matching = this.#labels.flatMap((labels, member) => (matches(labels, match) ? [member] : []))
@@ -335,7 +335,7 @@ function otherRequests(
         const wider: PoolCondition = { label, test, values: [...values, value] }
         others.push({ change: `with ${label} ${value} too`, request: { ...request, match: match.with(at, wider) } })
       }
-    } else others.push({ change: `without ${formatMatch([condition])}`, request: { ...request, match: match.toSpliced(at, 1) } })
+    } else others.push({ change: `without ${matchText([condition])}`, request: { ...request, match: match.toSpliced(at, 1) } })
   }
   return others
 }

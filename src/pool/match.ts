@@ -1,125 +1,153 @@
 /**
- * Conditions on the labels of members, written as text: `model in (a100,h100), mem>=40, !reserved`. All of them must hold.
+ * Conditions on the labels of members, as text: `'model in (a100,h100), mem>=40, !spot'`. All of them must hold.
  *
- * - `model=a100`, `model!=a100`, `model in (a100, h100)`, `model not in (k80)`: equal to one of the values, or to none
- * - `mem>=40`, `mem>40`, `mem<=80`, `mem<80`: compares numbers
- * - `nvlink`: has the label, `!nvlink`: has not
+ *     model=a100          the label has this value
+ *     model!=a100         it has another value, or there is no such label
+ *     model in (a, b)     it has one of these values
+ *     model not in (a, b) it has none of these values
+ *     mem>=40, mem<80.5   it is a plain decimal number, and the comparison holds
+ *     spot                there is such a label
+ *     !spot               there is none
  *
- * Terms are separated by commas or `and`. A value with spaces, commas or brackets is written in double quotes.
+ * A label or value with a space or one of `=<>!(),` in it is written in double quotes.
  */
 import { LeaseError } from '../errors.ts'
-import { MAX_CONDITION_VALUES, MAX_CONDITIONS, type PoolCondition, type PoolTest } from '../kernel/command.ts'
+import type { PoolCondition, PoolTest } from '../kernel/command.ts'
 
-const COMPARISONS: Readonly<Record<string, PoolTest>> = { '>=': 'at-least', '>': 'more', '<=': 'at-most', '<': 'less' }
-const TOKEN = /\s*(?:(&&|>=|<=|!=|==|[=<>!(),])|"([^"]*)"|([^\s"=<>!(),&]+))/y
+/** Conditions as text, as a list, or as values that labels must have. */
+export type Match = string | readonly PoolCondition[] | Readonly<Record<string, string>>
+
+/** Bounds the work of reading a text. */
+const LONGEST = 16_384
+
+const COMPARISONS: Readonly<Record<string, PoolTest>> = { '<=': 'at-most', '<': 'less', '>=': 'at-least', '>': 'more' }
+const TOKEN = /\s*(?:"((?:[^"\\]|\\.)*)"|(!=|<=|>=|==|[=<>!(),])|([^\s"=<>!(),]+))/y
 
 interface Token {
-  readonly kind: 'sign' | 'word' | 'quoted'
   readonly text: string
+  readonly isMark: boolean
 }
 
-/** Throws `INVALID` with what is wrong and an example. */
-export function parseMatch(text: string): PoolCondition[] {
-  const tokens = tokensOf(text)
+/** Throws `INVALID` for a text that is not a list of conditions. */
+export function parseMatch(match: Match): readonly PoolCondition[] {
+  if (typeof match !== 'string') return Array.isArray(match) ? match : equalities(match as Readonly<Record<string, string>>)
+  if (match.length > LONGEST) throw wrong(match, `is longer than ${LONGEST} characters`)
+  if (match.trim() === '') return []
+  const reader = new MatchReader(match)
   const conditions: PoolCondition[] = []
-  let at = 0
-  const fail = (why: string): never => {
-    throw new LeaseError(
-      'INVALID',
-      `${JSON.stringify(text.slice(0, 200))} is no condition: ${why}. Write for example: model in (a100,h100), mem>=40`,
-    )
+  do conditions.push(reader.condition())
+  while (reader.next(','))
+  reader.finish()
+  return conditions
+}
+
+function equalities(labels: Readonly<Record<string, string>>): readonly PoolCondition[] {
+  return Object.entries(labels).map(([label, value]) => ({ label, test: 'in', values: [String(value)] }))
+}
+
+function wrong(match: string, what: string): LeaseError {
+  return new LeaseError('INVALID', `match ${what}: "${match.slice(0, 80)}". Write for example: model in (a100,h100), mem>=40, !spot`, {
+    facts: { option: 'match' },
+  })
+}
+
+class MatchReader {
+  readonly #text: string
+  #at = 0
+  #ahead: Token | undefined
+
+  constructor(text: string) {
+    this.#text = text
+    this.#advance()
   }
-  const isSign = (...signs: string[]) => tokens[at]?.kind === 'sign' && signs.includes(tokens[at]!.text)
-  const isWord = (word: string) => tokens[at]?.kind === 'word' && tokens[at]!.text.toLowerCase() === word
-  const value = (what: string): string => {
-    const token = tokens[at]
-    if (token === undefined || token.kind === 'sign') return fail(`${what} is missing${token === undefined ? '' : ` before ${token.text}`}`)
-    at++
+
+  condition(): PoolCondition {
+    if (this.next('!')) return { label: this.#word('the name of a label'), test: 'absent' }
+    const label = this.#word('the name of a label')
+    if (this.next('=') || this.next('==')) return { label, test: 'in', values: [this.#word('a value')] }
+    if (this.next('!=')) return { label, test: 'not-in', values: [this.#word('a value')] }
+    for (const [mark, test] of Object.entries(COMPARISONS)) if (this.next(mark)) return { label, test, values: [this.#word('a number')] }
+    const isNegated = this.#nextWord('not')
+    if (this.#nextWord('in')) return { label, test: isNegated ? 'not-in' : 'in', values: this.#list() }
+    if (isNegated) throw this.#wrong(`has "not" after "${label}", without "in"`)
+    return { label, test: 'present' }
+  }
+
+  /** Takes this mark, if it is next. */
+  next(mark: string): boolean {
+    if (this.#ahead?.isMark !== true || this.#ahead.text !== mark) return false
+    this.#advance()
+    return true
+  }
+
+  #nextWord(word: string): boolean {
+    if (this.#ahead?.isMark !== false || this.#ahead.text !== word) return false
+    this.#advance()
+    return true
+  }
+
+  finish(): void {
+    if (this.#ahead !== undefined) throw this.#wrong(`has "${this.#ahead.text}" where it could end, or a comma is missing before it`)
+  }
+
+  #list(): readonly string[] {
+    if (!this.next('(')) throw this.#wrong('has "in" without a list in brackets')
+    const values = [this.#word('a value')]
+    while (this.next(',')) values.push(this.#word('a value'))
+    if (!this.next(')')) throw this.#wrong('has a list without its closing bracket')
+    return values
+  }
+
+  #word(what: string): string {
+    const token = this.#ahead
+    if (token === undefined || token.isMark)
+      throw this.#wrong(`lacks ${what}${token === undefined ? ' at its end' : ` before "${token.text}"`}`)
+    this.#advance()
     return token.text
   }
-  const values = (label: string): string[] => {
-    if (!isSign('(')) return fail(`the values of ${label} come in brackets`)
-    at++
-    const list = [value(`a value of ${label}`)]
-    while (isSign(',')) {
-      at++
-      list.push(value(`a value of ${label}`))
+
+  #advance(): void {
+    TOKEN.lastIndex = this.#at
+    const found = TOKEN.exec(this.#text)
+    if (found === null) {
+      if (this.#text.slice(this.#at).trim() !== '') throw this.#wrong('has a quote that is not closed')
+      this.#ahead = undefined
+      return
     }
-    if (!isSign(')')) return fail(`the list of ${label} is not closed with )`)
-    at++
-    if (list.length > MAX_CONDITION_VALUES) return fail(`${label} has more than ${MAX_CONDITION_VALUES} values`)
-    return list
+    this.#at = TOKEN.lastIndex
+    const [, quoted, mark, plain] = found
+    if (mark !== undefined) this.#ahead = { text: mark, isMark: true }
+    else this.#ahead = { text: quoted === undefined ? plain! : quoted.replace(/\\(.)/g, '$1'), isMark: false }
   }
-  const condition = (): PoolCondition => {
-    if (isSign('!')) {
-      at++
-      return { label: value('the label after !'), test: 'absent' }
-    }
-    const label = value('a label')
-    if (isWord('in')) {
-      at++
-      return { label, test: 'in', values: values(label) }
-    }
-    if (isWord('not')) {
-      at++
-      if (!isWord('in')) return fail(`in is missing after ${label} not`)
-      at++
-      return { label, test: 'not-in', values: values(label) }
-    }
-    if (!isSign('=', '==', '!=', '>=', '>', '<=', '<')) return { label, test: 'present' }
-    const sign = tokens[at++]!.text
-    const than = value(`the value of ${label}`)
-    const comparison = COMPARISONS[sign]
-    if (comparison === undefined) return { label, test: sign === '!=' ? 'not-in' : 'in', values: [than] }
-    if (!/^-?\d{1,15}(\.\d{1,15})?$/.test(than)) return fail(`${label}${sign} compares numbers, and ${JSON.stringify(than)} is none`)
-    return { label, test: comparison, values: [than] }
-  }
-  for (;;) {
-    conditions.push(condition())
-    if (conditions.length > MAX_CONDITIONS) return fail(`it has more than ${MAX_CONDITIONS} conditions`)
-    if (at === tokens.length) return conditions
-    if (!isSign(',', '&&') && !isWord('and')) return fail(`a comma is missing before ${tokens[at]!.text}`)
-    at++
+
+  #wrong(what: string): LeaseError {
+    return wrong(this.#text, what)
   }
 }
 
-function tokensOf(text: string): Token[] {
-  const tokens: Token[] = []
-  if (text.length > 16_384) throw new LeaseError('INVALID', 'the conditions are longer than 16384 characters')
-  TOKEN.lastIndex = 0
-  while (TOKEN.lastIndex < text.trimEnd().length) {
-    const from = TOKEN.lastIndex
-    const found = TOKEN.exec(text)
-    if (found === null)
-      throw new LeaseError(
-        'INVALID',
-        `${JSON.stringify(text.slice(0, 200))} is no condition: ${JSON.stringify(text.slice(from, from + 20))} cannot be read`,
-      )
-    const [, sign, quoted, word] = found
-    if (sign !== undefined) tokens.push({ kind: 'sign', text: sign })
-    else if (quoted !== undefined) tokens.push({ kind: 'quoted', text: quoted })
-    else tokens.push({ kind: 'word', text: word! })
+const SIGNS = { less: '<', 'at-most': '<=', more: '>', 'at-least': '>=' } as const
+
+/** The conditions as a text that `parseMatch` reads. */
+export function matchText(conditions: readonly PoolCondition[]): string {
+  return conditions.map(conditionText).join(', ')
+}
+
+function conditionText({ label: given, test, values = [] }: PoolCondition): string {
+  const label = quoted(given)
+  switch (test) {
+    case 'absent':
+      return `!${label}`
+    case 'present':
+      return label
+    case 'in':
+      return values.length === 1 ? `${label}=${quoted(values[0]!)}` : `${label} in (${values.map(quoted).join(',')})`
+    case 'not-in':
+      return values.length === 1 ? `${label}!=${quoted(values[0]!)}` : `${label} not in (${values.map(quoted).join(',')})`
+    default:
+      return `${label}${SIGNS[test]}${values[0]}`
   }
-  return tokens
 }
 
-const SIGNS: Partial<Record<PoolTest, string>> = { 'at-least': '>=', more: '>', 'at-most': '<=', less: '<' }
-
-/** The text that `parseMatch` would read. */
-export function formatMatch(conditions: readonly PoolCondition[]): string {
-  return conditions
-    .map(({ label, test, values = [] }) => {
-      const list = values.map(quoted)
-      if (test === 'present') return label
-      if (test === 'absent') return `!${label}`
-      const sign = SIGNS[test]
-      if (sign !== undefined) return `${label}${sign}${list[0]}`
-      if (list.length === 1) return `${label}${test === 'in' ? '=' : '!='}${list[0]}`
-      return `${label} ${test === 'in' ? 'in' : 'not in'} (${list.join(',')})`
-    })
-    .join(', ')
-}
-
-function quoted(value: string): string {
-  return /^[^\s"=<>!(),&]+$/.test(value) ? value : `"${value}"`
+function quoted(text: string): string {
+  return /^[^\s"=<>!(),\\]+$/.test(text) ? text : `"${text.replace(/["\\]/g, '\\$&')}"`
 }

@@ -43,7 +43,7 @@ const rooms: readonly Room[] = [
   // Registrations, and which instance is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
   { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
-  // Explanations and forecasts for waiters of a pool: data and pure functions, the same for the library, the server and the command line.
+  // Conditions as text, explanations and forecasts for waiters of a pool: data and pure functions, the same for the library, the server and the command line.
   {
     room: 'pool/',
     may: ['type:kernel/', 'kernel/command.ts', 'kernel/rule/pool/condition.ts', 'type:lessor.ts', 'errors.ts', 'duration.ts'],
@@ -56,8 +56,19 @@ const rooms: readonly Room[] = [
   {
     room: 'recipe/',
     may: [
-      ...['type:kernel/', 'kernel/command.ts', 'registry/', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
-      ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts'],
+      ...[
+        'type:kernel/',
+        'kernel/command.ts',
+        'registry/',
+        'pool/',
+        'lessor.ts',
+        'lease.ts',
+        'options.ts',
+        'errors.ts',
+        'duration.ts',
+        'clock.ts',
+      ],
+      ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts', 'kernel/rule/pool/condition.ts'],
     ],
   },
 
