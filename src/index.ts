@@ -39,6 +39,9 @@ export type {
   WaiterView,
   WatchOptions,
 } from './lessor.ts'
+export type { DurationModel } from './pool/duration-model.ts'
+export type { Alternative, Blocker, ExplainPoolOptions, WaitCause, WaitExplanation, WaitReason } from './pool/explain.ts'
+export type { StartForecast } from './pool/forecast.ts'
 export type { Cache, CacheLease, CacheOptions, CacheWriteOptions } from './recipe/cache.ts'
 export type { Election, ElectionOptions, Leader, Term, UntilAborted } from './recipe/election.ts'
 export type { Lock, LockOptions, LockView } from './recipe/lock.ts'

@@ -17,6 +17,7 @@ import { matches } from '../kernel/rule/pool/condition.ts'
 import type { Lease } from '../lease.ts'
 import type { PoolView } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
+import { type ExplainPoolOptions, explainPool, explainWaiter, type WaitExplanation } from '../pool/explain.ts'
 import { type Match, parseMatch } from '../pool/match.ts'
 
 export type Labels = Readonly<Record<string, string>>
@@ -166,6 +167,22 @@ export class Pool {
   /** Members with their holders, the queue in the order of service, accounts, reservations and rules. */
   async state(): Promise<PoolView> {
     return (await this.#leases.lessor.read({ kind: 'pool', pool: this.#name }, { consistent: true })).value
+  }
+
+  /**
+   * Why each of the first waiters waits, or one of them: what is in its way, when it will probably start, and with `whatIf`, what it could ask for
+   * instead to start sooner. Undefined for a lease that does not wait for this pool.
+   *
+   * @example
+   * for (const { text } of await leases.pool('gpu').explain()) console.log(text.join('\n'))
+   */
+  async explain(options?: ExplainPoolOptions & { readonly limit?: number }): Promise<readonly WaitExplanation[]>
+  async explain(options: ExplainPoolOptions & { readonly lease: number }): Promise<WaitExplanation | undefined>
+  async explain(options: ExplainPoolOptions & { readonly lease?: number; readonly limit?: number } = {}) {
+    checkOptionNames('explain', options, ['lease', 'limit', 'whatIf', 'duration'])
+    const { lease, ...rest } = options
+    const view = await this.state()
+    return lease === undefined ? explainPool(view, rest) : explainWaiter(view, lease, rest)
   }
 
   /**

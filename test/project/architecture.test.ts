@@ -46,8 +46,11 @@ const rooms: readonly Room[] = [
   // Registrations, and which instance is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
   { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
-  // What pools say to people: conditions as text. Pure functions, for the library, the command line and the server.
-  { room: 'pool/', may: ['type:kernel/', 'type:lessor.ts', 'errors.ts'] },
+  // Conditions as text, explanations and forecasts for waiters of a pool: data and pure functions, the same for the library, the server and the command line.
+  {
+    room: 'pool/',
+    may: ['type:kernel/', 'kernel/command.ts', 'kernel/rule/pool/condition.ts', 'type:lessor.ts', 'errors.ts', 'duration.ts'],
+  },
   // Processes share a guard in a file, so it uses the lock of the file store.
   {
     room: 'recipe/fence.ts',

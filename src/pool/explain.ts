@@ -1,0 +1,386 @@
+/**
+ * Why a waiter of a pool waits: what is in its way, what would let it start, when it will probably start, and what it could ask for instead to start
+ * sooner. Pure: everything follows from one view of the pool.
+ */
+import { inWords } from '../duration.ts'
+import type { PoolCondition, PoolRequest } from '../kernel/command.ts'
+import { matches } from '../kernel/rule/pool/condition.ts'
+import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../lessor.ts'
+import { type DurationModel, statedDuration, UNKNOWN_DURATION } from './duration-model.ts'
+import { type ForecastRequest, type ForecastUse, forecastStart, type StartForecast } from './forecast.ts'
+import { matchText } from './match.ts'
+
+/** Leases in the way that are listed. */
+const MAX_BLOCKERS = 8
+/** Other requests that are tried. */
+const MAX_ALTERNATIVES = 8
+/** An alternative is worth mentioning if it starts within this part of the time. */
+const MUCH_SOONER = 0.7
+/** The former holder of a frozen lease stops within its ttl, which the view does not have. This is the ttl of most leases. */
+const FROZEN_FOR = 30_000
+
+export type WaitCause = 'ahead' | 'held' | 'near' | 'quota' | 'share' | 'impossible' | 'window' | 'suspect'
+
+/** One reason, for programs and for people. */
+export interface WaitReason {
+  readonly cause: WaitCause
+  readonly text: string
+}
+
+/** A lease that holds members which the waiter could use. */
+export interface Blocker {
+  readonly lease: number
+  readonly holder: string
+  readonly account: string
+  readonly members: readonly string[]
+  /** For how many ms it has been held. */
+  readonly held: number
+  /** Within how many ms it ends with a probability of one half. */
+  readonly likelyEnd: number
+  /** `frozen`: the lease has ended, and its holder may still use the members. */
+  readonly frozen: boolean
+  readonly recalled: boolean
+}
+
+/** Another request in the same place of the queue. */
+export interface Alternative {
+  /** What is different: `1 instead of 2`. */
+  readonly change: string
+  readonly start: StartForecast
+}
+
+export interface WaitExplanation {
+  readonly lease: number
+  readonly holder: string
+  readonly account: string
+  /** 0 is next. */
+  readonly position: number
+  readonly reasons: readonly WaitReason[]
+  /** Those that probably end first. */
+  readonly blockers: readonly Blocker[]
+  /** Undefined if the present members can never serve it. */
+  readonly start: StartForecast | undefined
+  readonly alternatives: readonly Alternative[]
+  /** The same in sentences. */
+  readonly text: readonly string[]
+}
+
+export interface ExplainPoolOptions {
+  /**
+   * How long leases of this kind are held, from past use.
+   * @default the `expect` of the request, otherwise a distribution that knows nothing
+   */
+  readonly duration?: (use: { readonly holder: string; readonly account: string; readonly expect: number }) => DurationModel
+  /**
+   * Also try other requests. It takes one more forecast for each.
+   * @default false
+   */
+  readonly whatIf?: boolean
+}
+
+/** Explains why one waiter waits. Undefined if the lease does not wait for this pool. */
+export function explainWaiter(view: PoolView, lease: number, options: ExplainPoolOptions = {}): WaitExplanation | undefined {
+  const position = view.queue.findIndex(waiter => waiter.lease === lease)
+  return position < 0 ? undefined : new PoolExplainer(view, options).explain(position)
+}
+
+/** Explains why the first waiters wait. */
+export function explainPool(
+  view: PoolView,
+  { limit = 20, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
+): readonly WaitExplanation[] {
+  const explainer = new PoolExplainer(view, options)
+  return view.queue.slice(0, limit).map((_, position) => explainer.explain(position))
+}
+
+/** Members, running leases and requests in the form of the forecast, made once for all waiters. */
+class PoolExplainer {
+  readonly #view: PoolView
+  readonly #options: ExplainPoolOptions
+  /** Members that are given out. */
+  readonly #members: readonly PoolMemberView[]
+  readonly #labels: readonly ReadonlyMap<string, string>[]
+  readonly #holders: ReadonlyMap<number, PoolHolder>
+  readonly #running: readonly ForecastUse[]
+  readonly #matching = new Map<string, readonly number[]>()
+  readonly #requests: ForecastRequest[] = []
+
+  constructor(view: PoolView, options: ExplainPoolOptions) {
+    this.#view = view
+    this.#options = options
+    this.#members = view.members.filter(({ status }) => status === 'live')
+    this.#labels = this.#members.map(({ labels }) => new Map(Object.entries(labels)))
+    this.#holders = holdersIn(this.#members)
+    this.#running = [...this.#holders.values()].map(holder => this.#use(holder))
+  }
+
+  explain(position: number): WaitExplanation {
+    const waiter = this.#view.queue[position]!
+    const { lease, holder, account, request, possible } = waiter
+    const matching = this.#matchingOf(request)
+    const reasons = this.#reasons(waiter, position, matching)
+    const blockers = this.#blockers(matching)
+    const start = possible ? this.#forecast(position, request) : undefined
+    const alternatives = this.#options.whatIf === true ? this.#alternatives(position, waiter, start) : []
+    const text = sentences(this.#view, waiter, { reasons, blockers, start, alternatives })
+    return { lease, holder, account, position, reasons, blockers, start, alternatives, text }
+  }
+
+  #use({ grant, takes }: PoolHolder): ForecastUse {
+    const { held, maxLife, status, recalled, preemptible, yields } = grant
+    const ends: number[] = []
+    if (maxLife > 0) ends.push(Math.max(0, maxLife - held))
+    if (status === 'frozen') ends.push(FROZEN_FOR)
+    if (recalled && (preemptible || yields)) ends.push(this.#view.rules.preemptNotice + FROZEN_FOR)
+    return { takes, age: held, duration: this.#durationOf(grant), ...(ends.length > 0 && { atMost: Math.min(...ends) }) }
+  }
+
+  #durationOf(use: { readonly holder: string; readonly account: string; readonly expect: number }): DurationModel {
+    const { duration } = this.#options
+    if (duration !== undefined) return duration(use)
+    return use.expect > 0 ? statedDuration(use.expect) : UNKNOWN_DURATION
+  }
+
+  #matchingOf({ match = [] }: PoolRequest): readonly number[] {
+    const key = match.length === 0 ? '' : matchText(match)
+    let matching = this.#matching.get(key)
+    if (matching === undefined) {
+      matching = this.#labels.flatMap((labels, member) => (matches(labels, match) ? [member] : []))
+      this.#matching.set(key, matching)
+    }
+    return matching
+  }
+
+  #requestAt(position: number): ForecastRequest {
+    this.#requests[position] ??= this.#forecastRequest(this.#view.queue[position]!)
+    return this.#requests[position]
+  }
+
+  #forecastRequest({ request, holder, account, maxLife }: PoolWaiterView): ForecastRequest {
+    const { count = 1, units = 0, total = 0, near, expect = 0 } = request
+    return {
+      matching: this.#matchingOf(request),
+      count,
+      each: units,
+      total,
+      ...(near !== undefined && { groups: this.#groupsBy(near) }),
+      duration: this.#durationOf({ holder, account, expect }),
+      ...(maxLife > 0 && { atMost: maxLife }),
+    }
+  }
+
+  /** Members without the label are in no group with another. */
+  #groupsBy(label: string): readonly number[] {
+    const numbers = new Map<string, number>()
+    return this.#labels.map((labels, member) => {
+      const value = labels.get(label)
+      if (value === undefined) return -1 - member
+      const number = numbers.get(value) ?? numbers.size
+      numbers.set(value, number)
+      return number
+    })
+  }
+
+  /** When the waiter at this position would start with this request. */
+  #forecast(position: number, request: PoolRequest): StartForecast {
+    const { queue, rules } = this.#view
+    const waiter = queue[position]!
+    const own = request === waiter.request ? this.#requestAt(position) : this.#forecastRequest({ ...waiter, request })
+    // Waiters that cannot be served are passed over.
+    const ahead: number[] = []
+    for (let at = 0; at < position; at++) if (queue[at]!.possible && (queue[at]!.request.from ?? 0) === 0) ahead.push(at)
+    const input = {
+      units: this.#members.map(({ units }) => units),
+      running: this.#running,
+      waiter: (at: number) => (at === ahead.length ? own : this.#requestAt(ahead[at]!)),
+      overtaking: rules.queue === 'fit' || rules.queue === 'backfill',
+    }
+    const start = forecastStart(input, ahead.length)
+    const window = request.from ?? 0
+    return { low: Math.max(window, start.low), median: Math.max(window, start.median), high: Math.max(window, start.high) }
+  }
+
+  #blockers(matching: readonly number[]): readonly Blocker[] {
+    const usable = new Set(matching)
+    const found: Blocker[] = []
+    for (const { grant, takes } of this.#holders.values()) {
+      const members = takes.filter(({ member }) => usable.has(member)).map(({ member }) => this.#members[member]!.member)
+      if (members.length === 0) continue
+      const { lease, holder, account, held, status, recalled } = grant
+      const use = this.#use({ grant, takes })
+      const likelyEnd = Math.min(use.duration.remaining(use.age)(0.5), use.atMost ?? Number.POSITIVE_INFINITY)
+      found.push({ lease, holder, account, members, held, likelyEnd, frozen: status === 'frozen', recalled })
+    }
+    return found.sort((a, b) => a.likelyEnd - b.likelyEnd || a.lease - b.lease).slice(0, MAX_BLOCKERS)
+  }
+
+  #reasons(waiter: PoolWaiterView, position: number, matching: readonly number[]): readonly WaitReason[] {
+    const { request, possible, account } = waiter
+    const { accounts, queue, rules } = this.#view
+    const reasons: WaitReason[] = []
+    const add = (cause: WaitCause, text: string) => reasons.push({ cause, text })
+    const wanted = wantedText(request)
+    if ((request.from ?? 0) > 0) add('window', `its window begins in ${inWords(request.from!)}`)
+    if (!possible) {
+      add('impossible', `the pool has ${membersText(matching.length)} that match, which cannot give ${wanted} even when all are free`)
+      return reasons
+    }
+    const own = accounts.find(known => known.account === account)
+    if (own !== undefined && own.quota > 0 && own.held + leastUnits(request, this.#members, matching) > own.quota + own.borrow)
+      add('quota', `${account} holds ${own.held} of the ${own.quota + own.borrow} units that its quota allows`)
+    const free = this.#free(request, matching)
+    const needed = request.total ?? request.count ?? 1
+    if (free.fitting < needed)
+      add(
+        'held',
+        `${free.fitting} of ${matching.length} matching ${request.total === undefined ? 'members are' : 'units are'} free, and it needs ${wanted}`,
+      )
+    else if (request.near !== undefined && free.largestGroup < needed)
+      add(
+        'near',
+        `${free.fitting} matching members are free, at most ${free.largestGroup} of them with the same ${request.near}, and it needs ${wanted}`,
+      )
+    const suspect = this.#view.members.filter(
+      ({ status, labels }) => status === 'suspect' && matches(new Map(Object.entries(labels)), request.match ?? []),
+    )
+    if (suspect.length > 0) add('suspect', `${membersText(suspect.length)} that match are not given out: their host has missed a renewal`)
+    if (position > 0) {
+      const names = queue.slice(0, Math.min(position, 3)).map(({ holder }) => holder)
+      add('ahead', `${position} waiting before it: ${names.join(', ')}${position > 3 ? ' …' : ''}`)
+    }
+    if (rules.queue === 'fair' && own !== undefined) {
+      const share = (known: { readonly usage: number; readonly weight: number }) => known.usage / known.weight
+      const less = accounts.filter(known => known.waiting > 0 && share(known) < share(own))
+      if (less.length > 0)
+        add(
+          'share',
+          `${less
+            .map(known => known.account)
+            .slice(0, 3)
+            .join(', ')} used less than ${account} and goes first`,
+        )
+    }
+    return reasons
+  }
+
+  /** Members that are free for the request, or with `total`, units. */
+  #free({ units, total, near }: PoolRequest, matching: readonly number[]): { readonly fitting: number; readonly largestGroup: number } {
+    const groups = new Map<string, number>()
+    let fitting = 0
+    for (const member of matching) {
+      const { units: has, used, waiting } = this.#members[member]!
+      if (waiting > 0) continue
+      const room = Math.max(0, has - used)
+      const counts = total !== undefined ? room : (units === undefined ? used === 0 && has > 0 : room >= units) ? 1 : 0
+      fitting += counts
+      const group = near === undefined ? undefined : this.#labels[member]!.get(near)
+      if (group !== undefined) groups.set(group, (groups.get(group) ?? 0) + counts)
+    }
+    return { fitting, largestGroup: Math.max(0, ...groups.values()) }
+  }
+
+  #alternatives(position: number, { request }: PoolWaiterView, start: StartForecast | undefined): readonly Alternative[] {
+    const found: Alternative[] = []
+    for (const { change, request: other } of otherRequests(request, this.#view.members).slice(0, MAX_ALTERNATIVES)) {
+      const sooner = this.#forecast(position, other)
+      if (sooner.median === Number.POSITIVE_INFINITY) continue
+      if (start === undefined || sooner.median < MUCH_SOONER * start.median) found.push({ change, start: sooner })
+    }
+    return found.sort((a, b) => a.start.median - b.start.median)
+  }
+}
+
+interface PoolHolder {
+  readonly grant: PoolGrantView
+  readonly takes: { member: number; units: number }[]
+}
+
+function holdersIn(members: readonly PoolMemberView[]): ReadonlyMap<number, PoolHolder> {
+  const holders = new Map<number, PoolHolder>()
+  for (const [member, { grants, units: all }] of members.entries()) {
+    for (const grant of grants) {
+      const units = grant.shared ? all : grant.units
+      const known = holders.get(grant.lease)
+      if (known === undefined) holders.set(grant.lease, { grant, takes: [{ member, units }] })
+      else known.takes.push({ member, units })
+    }
+  }
+  return holders
+}
+
+/** Requests that ask for less, or accept more. */
+function otherRequests(
+  request: PoolRequest,
+  members: readonly PoolMemberView[],
+): readonly { readonly change: string; readonly request: PoolRequest }[] {
+  const others: { change: string; request: PoolRequest }[] = []
+  const { count = 1, total, near, match = [] } = request
+  const wanted = total ?? count
+  for (const fewer of new Set([wanted - 1, Math.ceil(wanted / 2), 1])) {
+    if (fewer < 1 || fewer >= wanted) continue
+    others.push({
+      change: `${fewer} instead of ${wanted}`,
+      request: total === undefined ? { ...request, count: fewer } : { ...request, total: fewer },
+    })
+  }
+  if (near !== undefined) {
+    const { near: _, ...apart } = request
+    others.push({ change: `without the same ${near}`, request: apart })
+  }
+  for (const [at, condition] of match.entries()) {
+    const { label, test, values = [] } = condition
+    if (test === 'in') {
+      const known = new Set(members.flatMap(({ labels }) => labels[label] ?? []))
+      for (const value of [...known].filter(value => !values.includes(value)).slice(0, 3)) {
+        const wider: PoolCondition = { label, test, values: [...values, value] }
+        others.push({ change: `with ${label} ${value} too`, request: { ...request, match: match.with(at, wider) } })
+      }
+    } else others.push({ change: `without ${matchText([condition])}`, request: { ...request, match: match.toSpliced(at, 1) } })
+  }
+  return others
+}
+
+function wantedText({ count = 1, total, units, near }: PoolRequest): string {
+  if (total !== undefined) return `${total} units`
+  const each = units === undefined ? '' : ` with ${units} free units each`
+  return `${count}${each}${near === undefined ? '' : ` of the same ${near}`}`
+}
+
+function membersText(count: number): string {
+  return `${count} member${count === 1 ? '' : 's'}`
+}
+
+/** The fewest units that the request takes. */
+function leastUnits({ count = 1, units, total }: PoolRequest, members: readonly PoolMemberView[], matching: readonly number[]): number {
+  if (total !== undefined) return total
+  if (units !== undefined) return count * units
+  const smallest = matching.reduce((least, member) => Math.min(least, members[member]!.units), Number.POSITIVE_INFINITY)
+  return count * (smallest === Number.POSITIVE_INFINITY ? 1 : smallest)
+}
+
+/** `now`, `in about 12 min (80 %: 4 min to 1.1 h)`. */
+export function startText({ low, median, high }: StartForecast): string {
+  if (high <= 0) return 'now'
+  const later = (ms: number) => (ms === Number.POSITIVE_INFINITY ? 'never' : inWords(ms))
+  if (median === Number.POSITIVE_INFINITY) return 'at an unknown time'
+  const upTo = high === Number.POSITIVE_INFINITY ? `from ${later(low)} on` : `${later(low)} to ${later(high)}`
+  return `in about ${later(median)} (80 %: ${upTo})`
+}
+
+function sentences(
+  { pool, queue }: PoolView,
+  { holder, position }: PoolWaiterView,
+  { reasons, blockers, start, alternatives }: Pick<WaitExplanation, 'reasons' | 'blockers' | 'start' | 'alternatives'>,
+): readonly string[] {
+  const lines = [`${holder} is number ${position + 1} of ${queue.length} waiting for ${pool}.`]
+  for (const { text } of reasons) lines.push(`${text.charAt(0).toUpperCase()}${text.slice(1)}.`)
+  for (const { holder, members, held, likelyEnd, frozen, recalled } of blockers.slice(0, 3)) {
+    const end = frozen
+      ? 'has ended, but its holder may not have stopped yet'
+      : `held for ${inWords(held)}, ${recalled ? 'recalled, ' : ''}ends in about ${inWords(likelyEnd)}`
+    lines.push(`${members.join(', ')}: ${holder}, ${end}.`)
+  }
+  lines.push(start === undefined ? 'It cannot start with the present members.' : `It starts ${startText(start)}.`)
+  for (const { change, start } of alternatives) lines.push(`With another request, ${change}: ${startText(start)}.`)
+  return lines
+}

@@ -1,0 +1,314 @@
+/**
+ * When a waiter of a pool will probably start. The forecast plays the queue forward many times: each time it draws how long every running and every
+ * earlier waiting lease will be held, serves the queue as the kernel would, and notes when the waiter gets its members. The interval is made of the
+ * quantiles of those starts.
+ *
+ * It assumes that no later request overtakes and that members neither come nor go.
+ */
+import type { DurationModel } from './duration-model.ts'
+
+/** Members are numbered. Each has this many units. */
+export interface ForecastInput {
+  readonly units: readonly number[]
+  readonly running: readonly ForecastUse[]
+  /** The waiters in the order of service, by position: a long queue is not looked at as a whole. */
+  readonly waiter: (position: number) => ForecastRequest
+  /** Whether a waiter that fits may start before one that does not. */
+  readonly overtaking: boolean
+}
+
+/** A lease that holds members. */
+export interface ForecastUse {
+  readonly takes: readonly Taken[]
+  /** How long it has been held, in ms. */
+  readonly age: number
+  readonly duration: DurationModel
+  /** It ends within this many ms in any case. */
+  readonly atMost?: number
+}
+
+export interface Taken {
+  readonly member: number
+  readonly units: number
+}
+
+export interface ForecastRequest {
+  /** The members that match. Equal requests should share one array: it is indexed once. */
+  readonly matching: readonly number[]
+  /** How many members; ignored with `total`. */
+  readonly count: number
+  /** Units of each member; 0: all units of a member that no other lease uses. */
+  readonly each: number
+  /** Units in all; 0: `count` members are wanted. */
+  readonly total: number
+  /** The group of each member, if all must be of one group. */
+  readonly groups?: readonly number[]
+  readonly duration: DurationModel
+  readonly atMost?: number
+}
+
+/** In ms from now. `high` is Infinity if some of the work ahead may never end. */
+export interface StartForecast {
+  readonly low: number
+  readonly median: number
+  readonly high: number
+}
+
+/** Beyond this many waiters ahead, their work is summed up instead of played. */
+const PLAYED = 256
+const FEWEST_SAMPLES = 20
+const MOST_SAMPLES = 200
+/** Bounds the work of one forecast: draws of durations. */
+const DRAWS = 20_000
+
+/** The share of starts that should lie between `low` and `high`. */
+export const COVERAGE = 0.8
+
+/** Forecasts the start of the waiter at `position` of the queue. */
+export function forecastStart(input: ForecastInput, position: number, coverage = COVERAGE): StartForecast {
+  const played = Math.min(position, PLAYED)
+  const queue: ForecastRequest[] = []
+  for (let at = 0; at < played; at++) queue.push(input.waiter(at))
+  queue.push(input.waiter(position))
+  const samples = Math.max(FEWEST_SAMPLES, Math.min(MOST_SAMPLES, Math.floor(DRAWS / (input.running.length + played + 1))))
+  const random = seeded(0x9e3779b9)
+  const play = new Play(input, queue, random)
+  const restOfQueue = position > played ? workBetween(input, played, position, random) : () => 0
+  const starts = new Float64Array(samples)
+  for (let sample = 0; sample < samples; sample++) starts[sample] = play.start() + restOfQueue()
+  starts.sort()
+  const tail = (1 - coverage) / 2
+  return { low: quantile(starts, tail), median: quantile(starts, 0.5), high: quantile(starts, 1 - tail) }
+}
+
+function quantile(sorted: Float64Array, share: number): number {
+  return sorted[Math.min(sorted.length - 1, Math.max(0, Math.floor(share * sorted.length)))]!
+}
+
+/**
+ * How long the pool takes to work off the waiters from `first` to `last`, one draw per call: the sum of their work, divided by the units of the members
+ * that the last one may use.
+ */
+function workBetween({ waiter, units }: ForecastInput, first: number, last: number, random: () => number): () => number {
+  const capacity = waiter(last).matching.reduce((sum, member) => sum + units[member]!, 0)
+  // A few of the waiters stand for all of them: each call has to be cheap.
+  const step = Math.max(1, Math.floor((last - first) / 64))
+  const sampled: { readonly units: number; readonly draw: () => number }[] = []
+  for (let at = first; at < last; at += step) {
+    const request = waiter(at)
+    sampled.push({ units: unitsOf(request, units), draw: drawing(request.duration, 0, request.atMost, random) })
+  }
+  const scale = (last - first) / (sampled.length * Math.max(1, capacity))
+  return () => scale * sampled.reduce((work, { units, draw }) => work + units * draw(), 0)
+}
+
+function unitsOf({ total, count, each, matching }: ForecastRequest, units: readonly number[]): number {
+  if (total > 0) return total
+  return count * (each > 0 ? each : (units[matching[0] ?? -1] ?? 1))
+}
+
+function drawing(duration: DurationModel, age: number, atMost: number | undefined, random: () => number): () => number {
+  const remaining = duration.remaining(age)
+  return atMost === undefined ? () => remaining(random()) : () => Math.min(remaining(random()), atMost)
+}
+
+/** Plays the queue up to one waiter. It is used for many courses of events, so it allocates little for each. */
+class Play {
+  readonly #units: readonly number[]
+  readonly #overtaking: boolean
+  /** The earlier waiters, and at the end the waiter itself. */
+  readonly #queue: readonly ForecastRequest[]
+  readonly #matches: readonly Uint8Array[]
+  /** Of the running leases, then of the queue. */
+  readonly #draws: readonly (() => number)[]
+  readonly #running: readonly ForecastUse[]
+  readonly #freeAtFirst: readonly number[]
+  #free: number[] = []
+  /** The members with free units: in a busy pool, there are few. */
+  #freeMembers = new Set<number>()
+  #takes: (readonly Taken[])[] = []
+  readonly #ends: Ends
+
+  constructor({ units, running, overtaking }: ForecastInput, queue: readonly ForecastRequest[], random: () => number) {
+    this.#units = units
+    this.#overtaking = overtaking
+    this.#running = running
+    this.#queue = queue
+    this.#matches = indexMatches(this.#queue, units.length)
+    this.#draws = [
+      ...running.map(({ duration, age, atMost }) => drawing(duration, age, atMost, random)),
+      ...this.#queue.map(({ duration, atMost }) => drawing(duration, 0, atMost, random)),
+    ]
+    const free = [...units]
+    for (const { takes } of running) for (const { member, units } of takes) free[member]! -= units
+    this.#freeAtFirst = free
+    this.#ends = new Ends(this.#draws.length)
+  }
+
+  /** When the waiter starts; Infinity if it never does. */
+  start(): number {
+    this.#begin()
+    const waiting = this.#queue.map((_, at) => at)
+    for (let now = 0; ; ) {
+      for (let at = 0; at < waiting.length; ) {
+        const which = waiting[at]!
+        const takes = this.#place(which)
+        if (takes === undefined) {
+          if (!this.#overtaking) break
+          at++
+          continue
+        }
+        if (which === this.#queue.length - 1) return now
+        waiting.splice(at, 1)
+        this.#use(this.#running.length + which, now, takes)
+      }
+      const ended = this.#ends.take()
+      if (ended === undefined || this.#ends.at(ended) === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
+      now = this.#ends.at(ended)
+      for (const { member, units } of this.#takes[ended]!) {
+        this.#free[member]! += units
+        if (this.#free[member]! > 0) this.#freeMembers.add(member)
+      }
+    }
+  }
+
+  #begin(): void {
+    this.#free = [...this.#freeAtFirst]
+    this.#freeMembers.clear()
+    for (const [member, free] of this.#free.entries()) if (free > 0) this.#freeMembers.add(member)
+    this.#takes = this.#running.map(({ takes }) => takes)
+    this.#ends.begin(this.#running.length, use => this.#draws[use]!())
+  }
+
+  #use(use: number, now: number, takes: readonly Taken[]): void {
+    for (const { member, units } of takes) {
+      this.#free[member]! -= units
+      if (this.#free[member]! <= 0) this.#freeMembers.delete(member)
+    }
+    this.#takes[use] = takes
+    this.#ends.add(use, now + this.#draws[use]!())
+  }
+
+  /** The members that a request would get now. */
+  #place(which: number): readonly Taken[] | undefined {
+    const { groups } = this.#queue[which]!
+    if (groups === undefined) return this.#placeAmong(which, undefined)
+    const tried = new Set<number>()
+    for (const member of this.#freeMembers) {
+      const group = groups[member]!
+      if (tried.has(group)) continue
+      tried.add(group)
+      const takes = this.#placeAmong(which, group)
+      if (takes !== undefined) return takes
+    }
+    return undefined
+  }
+
+  #placeAmong(which: number, group: number | undefined): readonly Taken[] | undefined {
+    const { count, each, total, groups } = this.#queue[which]!
+    const matches = this.#matches[which]!
+    const takes: Taken[] = []
+    let sum = 0
+    for (const member of this.#freeMembers) {
+      if (matches[member] === 0 || (group !== undefined && groups![member] !== group)) continue
+      const free = this.#free[member]!
+      if (total > 0) {
+        const taken = Math.min(free, total - sum)
+        takes.push({ member, units: taken })
+        sum += taken
+        if (sum === total) return takes
+        continue
+      }
+      const wanted = each > 0 ? each : this.#units[member]!
+      if (free < wanted) continue
+      takes.push({ member, units: wanted })
+      if (takes.length === count) return takes
+    }
+    return undefined
+  }
+}
+
+function indexMatches(queue: readonly ForecastRequest[], members: number): readonly Uint8Array[] {
+  const indexes = new Map<readonly number[], Uint8Array>()
+  return queue.map(({ matching }) => {
+    let index = indexes.get(matching)
+    if (index === undefined) {
+      index = new Uint8Array(members)
+      for (const member of matching) index[member] = 1
+      indexes.set(matching, index)
+    }
+    return index
+  })
+}
+
+/** The ends to come, earliest first: a binary heap of numbered uses. */
+class Ends {
+  readonly #at: Float64Array
+  readonly #heap: Int32Array
+  #size = 0
+
+  constructor(most: number) {
+    this.#at = new Float64Array(most)
+    this.#heap = new Int32Array(most)
+  }
+
+  at(use: number): number {
+    return this.#at[use]!
+  }
+
+  /** Starts over with the first `count` uses. */
+  begin(count: number, end: (use: number) => number): void {
+    this.#size = count
+    for (let use = 0; use < count; use++) {
+      this.#at[use] = end(use)
+      this.#heap[use] = use
+    }
+    for (let place = (count >> 1) - 1; place >= 0; place--) this.#sink(place)
+  }
+
+  add(use: number, at: number): void {
+    this.#at[use] = at
+    let place = this.#size++
+    while (place > 0) {
+      const above = (place - 1) >> 1
+      if (this.#at[this.#heap[above]!]! <= at) break
+      this.#heap[place] = this.#heap[above]!
+      place = above
+    }
+    this.#heap[place] = use
+  }
+
+  take(): number | undefined {
+    if (this.#size === 0) return undefined
+    const first = this.#heap[0]!
+    this.#heap[0] = this.#heap[--this.#size]!
+    this.#sink(0)
+    return first
+  }
+
+  #sink(from: number): void {
+    const moved = this.#heap[from]!
+    const at = this.#at[moved]!
+    let place = from
+    for (;;) {
+      let below = 2 * place + 1
+      if (below >= this.#size) break
+      if (below + 1 < this.#size && this.#at[this.#heap[below + 1]!]! < this.#at[this.#heap[below]!]!) below++
+      if (this.#at[this.#heap[below]!]! >= at) break
+      this.#heap[place] = this.#heap[below]!
+      place = below
+    }
+    this.#heap[place] = moved
+  }
+}
+
+/** Equal questions get equal answers: the numbers follow from the seed (mulberry32). Above 0, below 1. */
+function seeded(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return (((mixed ^ (mixed >>> 14)) >>> 0) + 0.5) / 4_294_967_296
+  }
+}
