@@ -1,0 +1,362 @@
+/**
+ * Offers the devices of this host in a pool, while this process lives: one lease with an entry for each device, so that a host that dies takes all of them
+ * out of the pool in one revision.
+ *
+ * Once in each interval it discovers the devices, corrects the entries, reports use and processes, and acts on idle holders. Promised: a device that another host
+ * offers already is refused and reported, never taken over. A device stays offered while its discovery fails, for `patience` (presence.ts). A device is reclaimed
+ * only for idleness that this process has watched (idle.ts).
+ *
+ * Not promised: that use without a lease is seen between two looks, or is prevented. It is shown.
+ */
+import { hostname } from 'node:os'
+import { chainAbort, pause } from '../clock.ts'
+import { type Duration, inWords, milliseconds } from '../duration.ts'
+import { LeaseError } from '../errors.ts'
+import type { LeaseClient } from '../holder/lease-client.ts'
+import type { Lease } from '../lease.ts'
+import type { LeaseView } from '../lessor.ts'
+import { checkOptionNames } from '../options.ts'
+import { attribute, type HolderProcess, holderOf } from './attribution.ts'
+import type { Device, DeviceDiscovery, DeviceListing } from './device.ts'
+import { type HostProcesses, procProcesses } from './host-processes.ts'
+import { IdleMeter, type IdleRules, type IdleStage, idleStage, lowerStage } from './idle.ts'
+import { DevicePresence } from './presence.ts'
+import { type DeviceReport, isNews, parseReport, REFRESH, reportKey, reportOf, reportPrefix } from './report.ts'
+
+export interface DeviceOfferOptions {
+  /** Finds the devices: `nvidiaDiscovery`, `commandDiscovery`, or a function of your own. */
+  readonly discover: DeviceDiscovery
+  /** Ends the offer. Present holders keep their devices. */
+  readonly signal?: AbortSignal
+  /** The name of this host in reports. @default the name of this host */
+  readonly host?: string
+  /** How often to look. @default '10s' */
+  readonly interval?: Duration
+  /** How long the devices stay offered without a renewal, for example after this host has crashed. @default '30s' */
+  readonly ttl?: Duration
+  /** How long they are suspect after that: given to no new taker, and not yet taken from their holders. @default '30s' */
+  readonly grace?: Duration
+  /** How long a device stays offered while the discovery fails or does not list it. @default '1m' */
+  readonly patience?: Duration
+  /** What to do about idle holders. @default nothing */
+  readonly idle?: IdleRules
+  readonly onEvent?: (event: DeviceOfferEvent) => void
+  /** @default the processes in /proc */
+  readonly processes?: HostProcesses
+}
+
+const OPTIONS = ['discover', 'signal', 'host', 'interval', 'ttl', 'grace', 'patience', 'idle', 'onEvent', 'processes'] as const
+
+export interface DeviceOfferEvent {
+  /**
+   * - `offered`, `withdrawn`: a device joined or left the pool.
+   * - `refused`: another holder offers the device already.
+   * - `problem`, `recovered`: the discovery failed, or succeeds again.
+   * - `unleased`: a process uses a device without a lease.
+   * - `idle`: the holder of devices is warned, asked to release, or ended; see `stage`.
+   * - `lost`: the lessor could not be reached for so long that the offer lapsed. It is made again.
+   */
+  readonly type: 'offered' | 'withdrawn' | 'refused' | 'problem' | 'recovered' | 'unleased' | 'idle' | 'lost'
+  /** For people. */
+  readonly message: string
+  readonly member?: string
+  readonly lease?: number
+  readonly stage?: IdleStage
+}
+
+interface OfferedDevice {
+  readonly meter: IdleMeter
+  /** The value of its entry in the pool; undefined while it is refused. */
+  listed: string | undefined
+  report: DeviceReport | undefined
+  reportedAt: number
+  /** The last refusal, so that each is reported once. */
+  refusal: string
+}
+
+/**
+ * @example
+ * await using offer = await DeviceOffer.start(leases, 'gpus', { discover })
+ */
+export class DeviceOffer implements AsyncDisposable {
+  readonly #leases: LeaseClient
+  readonly #pool: string
+  readonly #host: string
+  readonly #options: DeviceOfferOptions
+  readonly #interval: number
+  readonly #presence: DevicePresence
+  readonly #devices = new Map<string, OfferedDevice>()
+  readonly #stages = new Map<number, IdleStage>()
+  readonly #stop = new AbortController()
+  #lease: Lease | undefined
+  #problem = ''
+  #reading = ''
+  /** Settles when the offer has ended: undefined, or the reason why it cannot go on. */
+  ended: Promise<LeaseError | undefined> = Promise.resolve(undefined)
+
+  private constructor(leases: LeaseClient, pool: string, options: DeviceOfferOptions) {
+    checkOptionNames('DeviceOffer', options, OPTIONS)
+    this.#leases = leases
+    this.#pool = pool
+    this.#options = options
+    this.#host = options.host ?? hostname()
+    this.#interval = milliseconds(options.interval ?? '10s', 'interval')
+    if (this.#interval < 100) throw new LeaseError('INVALID', `interval must be at least 100 ms, not ${this.#interval} ms`)
+    this.#presence = new DevicePresence(milliseconds(options.patience ?? '1m', 'patience'))
+    checkIdleRules(options.idle)
+  }
+
+  /** Resolves when the devices that were found first are offered. Rejects if the first discovery fails. */
+  static async start(leases: LeaseClient, pool: string, options: DeviceOfferOptions): Promise<DeviceOffer> {
+    const offer = new DeviceOffer(leases, pool, options)
+    const unchain = chainAbort(options.signal, offer.#stop)
+    try {
+      await offer.#offer(await options.discover(offer.#stop.signal))
+    } catch (error) {
+      unchain()
+      await offer.#release()
+      throw error
+    }
+    offer.ended = offer.#run().finally(unchain)
+    return offer
+  }
+
+  /** The ids of the devices that are offered now. */
+  get members(): readonly string[] {
+    return [...this.#devices].flatMap(([id, { listed }]) => (listed === undefined ? [] : [id]))
+  }
+
+  /** Ends the offer. No new taker gets its devices, and present holders keep theirs. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort(new LeaseError('GONE', 'the offer has ended'))
+    await this.ended
+  }
+
+  async #run(): Promise<LeaseError | undefined> {
+    const { clock } = this.#leases
+    try {
+      for (;;) {
+        await pause(clock, this.#interval, this.#stop.signal, { ref: true })
+        await this.#look()
+      }
+    } catch (error) {
+      return this.#stop.signal.aborted || !(error instanceof LeaseError) ? undefined : error
+    } finally {
+      await this.#release()
+    }
+  }
+
+  async #release(): Promise<void> {
+    await this.#lease?.release().catch(() => {}) // it lapses by itself
+  }
+
+  async #look(): Promise<void> {
+    const { signal } = this.#stop
+    let listing: DeviceListing | undefined
+    try {
+      listing = await this.#options.discover(signal)
+      this.#setProblem(listing.problems[0] ?? '')
+    } catch (error) {
+      signal.throwIfAborted()
+      this.#setProblem((error as Error).message)
+    }
+    try {
+      await this.#offer(listing)
+    } catch (error) {
+      signal.throwIfAborted()
+      // A newer process offers the devices of this host. Two of them would take turns.
+      if (LeaseError.is(error, 'STALE', 'FORBIDDEN', 'INVALID', 'UNAUTHENTICATED')) throw error
+      if (this.#leases.lessor.signal.aborted) throw error
+      this.#setProblem((error as Error).message)
+    }
+  }
+
+  /** Corrects the entries and reports after a run of the discovery; undefined if that failed. */
+  async #offer(listing: DeviceListing | undefined): Promise<void> {
+    const { clock } = this.#leases
+    const now = clock.now()
+    const lease = await this.#held()
+    for (const id of this.#presence.update(now, listing)) await this.#withdraw(lease, id)
+    for (const device of this.#presence.devices) await this.#list(lease, device)
+    const seen = new Map(listing?.devices.map(device => [device.id, device]))
+    const holders = await this.#holders()
+    if (holders === undefined) return
+    for (const device of this.#presence.devices) {
+      const offered = this.#devices.get(device.id)
+      if (offered?.listed === undefined) continue
+      const present = seen.get(device.id)
+      const leasesOn = holders.filter(({ resources }) => resources.includes(`${this.#pool}/${device.id}`))
+      const { below = 0 } = this.#options.idle ?? {}
+      const key = leasesOn.map(({ lease }) => lease).join()
+      offered.meter.sample(now, key, present?.utilisation, below, 3 * this.#interval + 60_000)
+      await this.#report(lease, device, offered, present, leasesOn)
+    }
+    if (this.#options.idle !== undefined) await this.#reclaim(holders)
+  }
+
+  /** The lease of the offer. It is made again after it was lost. */
+  async #held(): Promise<Lease> {
+    if (this.#lease?.held) return this.#lease
+    if (this.#lease !== undefined) {
+      this.#emit({ type: 'lost', message: `the offer of ${this.#pool} was lost: ${endOf(this.#lease)}. It is made again.` })
+      for (const offered of this.#devices.values()) Object.assign(offered, { listed: undefined, report: undefined })
+    }
+    const { ttl = '30s', grace = '30s' } = this.#options
+    this.#lease = undefined
+    this.#lease = await this.#leases.grant({ ttl, advanced: { grace }, labels: { host: this.#host, offers: this.#pool } })
+    return this.#lease
+  }
+
+  async #list(lease: Lease, { id, labels, units = 1 }: Device): Promise<void> {
+    const known = this.#devices.get(id)
+    const offered = known ?? { meter: new IdleMeter(), listed: undefined, report: undefined, reportedAt: 0, refusal: '' }
+    this.#devices.set(id, offered)
+    const value = JSON.stringify({ labels, units })
+    if (offered.listed === value) return
+    const isNew = offered.listed === undefined
+    try {
+      await lease.put(`pool/${this.#pool}/${id}`, value)
+    } catch (error) {
+      if (!LeaseError.is(error, 'HELD')) throw error
+      offered.listed = undefined
+      const holder = String(error.facts.holder)
+      if (offered.refusal === holder) return
+      offered.refusal = holder
+      const message = `${id} is refused: ${holder} offers a device with the same id already. Two hosts cannot offer one device.`
+      this.#emit({ type: 'refused', member: id, message })
+      return
+    }
+    Object.assign(offered, { listed: value, refusal: '' })
+    if (isNew) this.#emit({ type: 'offered', member: id, message: `offered ${id} (${labels.model ?? 'no model'})` })
+  }
+
+  async #withdraw(lease: Lease, id: string): Promise<void> {
+    const offered = this.#devices.get(id)
+    this.#devices.delete(id)
+    if (offered?.listed === undefined) return
+    for (const key of [`pool/${this.#pool}/${id}`, reportKey(this.#pool, id)])
+      await lease.delete(key).catch(error => {
+        if (!LeaseError.is(error, 'NOT_FOUND', 'STALE')) throw error
+      })
+    const message = `withdrew ${id}: it is no longer found. Its holder keeps the lease, and no other taker gets the device.`
+    this.#emit({ type: 'withdrawn', member: id, message })
+  }
+
+  async #report(
+    lease: Lease,
+    device: Device,
+    offered: OfferedDevice,
+    present: Device | undefined,
+    holders: readonly PoolHolder[],
+  ): Promise<void> {
+    const { clock } = this.#leases
+    const { idle, processes: table = procProcesses } = this.#options
+    const context = { processes: table, host: this.#host, uptime: clock.uptime() }
+    const processes = attribute(present?.processes ?? [], holders, context)
+    const stage = idle === undefined ? 'none' : idleStage(idle, offered.meter.ms)
+    const problem = this.#problem === '' ? undefined : this.#problem
+    const { utilisation: _, memoryUsed: __, ...unknown } = device
+    const report = reportOf({ host: this.#host, device: present ?? unknown, processes, idle: offered.meter.ms, stage, problem })
+    for (const { pid, user, lease } of report.processes)
+      if (lease === 0 && !offered.report?.processes.some(before => before.pid === pid && before.lease === 0))
+        this.#emit({ type: 'unleased', member: device.id, message: `${device.id} is used without a lease: process ${pid} of ${user}` })
+    const due = clock.now() - offered.reportedAt >= REFRESH && JSON.stringify(report) !== JSON.stringify(offered.report)
+    if (!due && !isNews(offered.report, report)) return
+    await lease.put(reportKey(this.#pool, device.id), JSON.stringify(report))
+    Object.assign(offered, { report, reportedAt: clock.now() })
+  }
+
+  /** The leases that hold members of the pool. Undefined if the key may not read them: then only the devices are offered. */
+  async #holders(): Promise<readonly PoolHolder[] | undefined> {
+    try {
+      const { value } = await this.#leases.read({ kind: 'leases', prefix: this.#pool }, { signal: this.#stop.signal })
+      this.#reading = ''
+      return value.flatMap(view => poolHolder(view, this.#pool))
+    } catch (error) {
+      if (!LeaseError.is(error, 'FORBIDDEN')) throw error
+      if (this.#reading === '')
+        this.#emit({ type: 'problem', message: `use is not reported, because the holders cannot be read: ${error.message}` })
+      this.#reading = error.message
+      return undefined
+    }
+  }
+
+  /** Warns, asks and ends the holders of idle devices. A lease is as idle as the busiest of its members. */
+  async #reclaim(holders: readonly PoolHolder[]): Promise<void> {
+    const foreign = new Map<string, IdleStage>()
+    const isOwn = (resource: string) => this.#devices.get(resource.slice(this.#pool.length + 1))?.report
+    if (holders.some(({ resources }) => !resources.every(isOwn) && resources.some(isOwn))) {
+      const { value } = await this.#leases.read({ kind: 'entries', prefix: reportPrefix(this.#pool) }, { signal: this.#stop.signal })
+      for (const { key, value: text } of value) foreign.set(key.slice('board/'.length), parseReport(text)?.stage ?? 'none')
+    }
+    for (const lease of this.#stages.keys()) if (!holders.some(holder => holder.lease === lease)) this.#stages.delete(lease)
+    for (const { lease, user, resources, others } of holders) {
+      if (others || !resources.some(isOwn)) continue
+      const stage = resources.reduce<IdleStage>(
+        (low, resource) => lowerStage(low, isOwn(resource)?.stage ?? foreign.get(resource) ?? 'none'),
+        'end',
+      )
+      const before = this.#stages.get(lease) ?? 'none'
+      if (stage === before) continue
+      this.#stages.set(lease, stage)
+      if (stage === 'none' || lowerStage(stage, before) === stage) continue
+      await this.#act(stage, lease, user, resources)
+    }
+  }
+
+  async #act(stage: IdleStage, lease: number, user: string, resources: readonly string[]): Promise<void> {
+    const idle = inWords(this.#devices.get(resources[0]!.slice(this.#pool.length + 1))?.meter.ms ?? 0)
+    const what = { none: '', warn: 'is warned', recall: 'is asked to return them', end: 'loses them' }[stage]
+    this.#emit({
+      type: 'idle',
+      stage,
+      lease,
+      message: `${user} left ${resources.join(', ')} idle for ${idle} and ${what} (lease ${lease})`,
+    })
+    try {
+      if (stage === 'recall') await this.#leases.recall(resources[0]!)
+      if (stage === 'end') await this.#leases.revoke({ lease }, { by: `${this.#host}: idle for ${idle}` })
+    } catch (error) {
+      if (!LeaseError.is(error, 'FORBIDDEN', 'GONE', 'NOT_FOUND')) throw error
+      this.#emit({ type: 'problem', lease, message: `the idle lease ${lease} could not be ended: ${error.message}` })
+    }
+  }
+
+  #setProblem(problem: string): void {
+    if (problem === this.#problem) return
+    this.#problem = problem
+    if (problem === '') this.#emit({ type: 'recovered', message: 'the devices are found again' })
+    else this.#emit({ type: 'problem', message: `${problem}. Devices stay offered for a while.` })
+  }
+
+  #emit(event: DeviceOfferEvent): void {
+    this.#options.onEvent?.(event)
+  }
+}
+
+interface PoolHolder extends HolderProcess {
+  readonly resources: readonly string[]
+  /** It also holds names outside the pool, so it is not reclaimed for idle devices. */
+  readonly others: boolean
+}
+
+function poolHolder({ lease, labels, holder, grants, status }: LeaseView, pool: string): PoolHolder[] {
+  if (status === 'waiting' || status === 'frozen' || grants.length === 0) return []
+  const inPool = grants.filter(({ resource }) => resource.startsWith(`${pool}/`)).map(({ resource }) => resource)
+  return [{ ...holderOf(lease, labels, holder), resources: inPool, others: inPool.length < grants.length }]
+}
+
+function checkIdleRules(idle: IdleRules | undefined): void {
+  if (idle === undefined) return
+  const { below, warn, recall, end } = idle
+  if (!(below > 0 && below <= 100)) throw new LeaseError('INVALID', `idle.below must be a percentage above 0, not ${below}`)
+  const given = [warn, recall, end].filter(ms => ms !== undefined)
+  if (given.length === 0) throw new LeaseError('INVALID', 'idle has no stage: give warn, recall or end')
+  for (const [i, ms] of given.entries())
+    if (i > 0 && ms <= given[i - 1]!)
+      throw new LeaseError('INVALID', 'the stages of idle come one after the other: warn before recall, recall before end')
+}
+
+function endOf({ signal }: Lease): string {
+  return (signal.reason as Error | undefined)?.message ?? 'it has ended'
+}
