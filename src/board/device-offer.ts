@@ -176,6 +176,7 @@ export class DeviceOffer implements AsyncDisposable {
     const { clock } = this.#leases
     const now = clock.now()
     const lease = await this.#held()
+    await this.#compare(lease)
     for (const id of this.#presence.update(now, listing)) await this.#withdraw(lease, id)
     for (const device of this.#presence.devices) await this.#list(lease, device)
     const seen = new Map(listing?.devices.map(device => [device.id, device]))
@@ -205,6 +206,25 @@ export class DeviceOffer implements AsyncDisposable {
     this.#lease = undefined
     this.#lease = await this.#leases.grant({ ttl, advanced: { grace }, labels: { host: this.#host, offers: this.#pool } })
     return this.#lease
+  }
+
+  /** Finds entries that are no longer ours. One that is missing is written again; if a newer process of this host has them, this offer ends. */
+  async #compare(lease: Lease): Promise<void> {
+    if (this.members.length === 0) return
+    const prefix = `pool/${this.#pool}`
+    const { value } = await this.#leases.read({ kind: 'entries', prefix }, { signal: this.#stop.signal }).catch(error => {
+      if (LeaseError.is(error, 'FORBIDDEN')) return { value: undefined }
+      throw error
+    })
+    if (value === undefined) return
+    const owners = new Map(value.map(entry => [entry.key, entry]))
+    for (const [id, offered] of this.#devices) {
+      const entry = owners.get(`${prefix}/${id}`)
+      if (offered.listed === undefined || entry?.lease === lease.id) continue
+      if (entry?.holder === lease.holder)
+        throw new LeaseError('STALE', `another process of ${lease.holder} offers the devices of ${this.#pool} now, so this one ends`)
+      Object.assign(offered, { listed: undefined, report: undefined })
+    }
   }
 
   async #list(lease: Lease, { id, labels, units = 1 }: Device): Promise<void> {
