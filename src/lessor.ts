@@ -17,7 +17,7 @@
  * `DIVERGED` when the log has lost records. An aborted call throws the reason of its signal.
  */
 import type { LeaseError } from './errors.ts'
-import type { Command, Operation, PolicyRules, Scope } from './kernel/command.ts'
+import type { Command, Operation, PolicyRules, PoolRequest, Scope } from './kernel/command.ts'
 import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { Profile } from './store.ts'
@@ -134,6 +134,10 @@ export type Query =
   /** An entry whose key equals the prefix is always included, whatever the limit. */
   | ({ readonly kind: 'entries'; readonly prefix: string } & Listing)
   | { readonly kind: 'services'; readonly service?: string }
+  /** One pool: members, queue, accounts and rules. A name without members and waiters is an empty pool. */
+  | { readonly kind: 'pool'; readonly pool: string }
+  /** The pools that have members, waiters or holders. */
+  | { readonly kind: 'pools' }
   /** The last grants of a resource that have ended. */
   | { readonly kind: 'history'; readonly resource: string }
   | { readonly kind: 'policies' }
@@ -156,6 +160,8 @@ export interface QueryResults {
   resources: readonly ResourceView[]
   entries: readonly EntryView[]
   services: readonly ServiceView[]
+  pool: PoolView
+  pools: readonly PoolSummary[]
   history: readonly PastGrant[]
   policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[]
   keys: readonly { readonly id: number; readonly name: string; readonly hash: string; readonly allow: readonly Scope[] }[]
@@ -258,6 +264,129 @@ export interface ServiceView {
   readonly since: number
   /** Instances that lapsed in the present sweep. */
   readonly removed: number
+}
+
+/** A pool as a whole. All log times are ms of the log's own time, comparable with `elapsed`. */
+export interface PoolView {
+  readonly pool: string
+  /** Log time of this answer. */
+  readonly elapsed: number
+  /** By name; members that have left and are still held come last. */
+  readonly members: readonly PoolMemberView[]
+  /** In the order of service. */
+  readonly queue: readonly PoolWaiterView[]
+  /** Reservations whose window has not begun, by their start. They are also in the queue. */
+  readonly reservations: readonly PoolWaiterView[]
+  readonly accounts: readonly PoolAccountView[]
+  /** The rules in force for the name of the pool. */
+  readonly rules: PoolRules
+}
+
+export type PoolRules = Required<
+  Pick<
+    PolicyRules,
+    | 'queue'
+    | 'aging'
+    | 'waiters'
+    | 'maxLife'
+    | 'maxHold'
+    | 'shareHalfLife'
+    | 'sharePenalty'
+    | 'preempt'
+    | 'minHold'
+    | 'preemptNotice'
+    | 'ttlMin'
+    | 'ttlMax'
+  >
+>
+
+export interface PoolMemberView {
+  readonly member: string
+  /** The resource that is held while the member is taken. */
+  readonly resource: string
+  readonly labels: Readonly<Record<string, string>>
+  /** Units that the member has, as its offer and policies say. */
+  readonly units: number
+  readonly used: number
+  /** `suspect`: its offer was not renewed in time, and it is not given out. `draining`: it has left, and is still held. */
+  readonly status: 'live' | 'suspect' | 'draining'
+  /** The lease that offers it and the holder of that lease; 0 and empty when draining. */
+  readonly offer: number
+  readonly offeredBy: string
+  readonly grants: readonly PoolGrantView[]
+  /** Clients that wait for this member by its name. */
+  readonly waiting: number
+}
+
+export interface PoolGrantView {
+  readonly lease: number
+  readonly holder: string
+  readonly incarnation: number
+  /** Empty for a lease that took the member by its name. */
+  readonly account: string
+  readonly units: number
+  readonly shared: boolean
+  readonly token: number
+  readonly status: LeaseStatus
+  /** Wall time of the grant in ms, for display only. */
+  readonly since: number
+  /** Log time of the grant. */
+  readonly start: number
+  /** For how many ms of log time it has been held. */
+  readonly held: number
+  /** For how many ms it will probably be held; 0: unknown. */
+  readonly expect: number
+  /** After how many ms it ends at the latest; 0: it has no such end. */
+  readonly maxLife: number
+  readonly priority: number
+  readonly preemptible: boolean
+  readonly yields: boolean
+  readonly borrows: boolean
+  /** The holder was asked to give it back. */
+  readonly recalled: boolean
+}
+
+export interface PoolWaiterView {
+  readonly lease: number
+  readonly holder: string
+  readonly incarnation: number
+  readonly account: string
+  /** With its defaults filled in. Of a reservation, `from` is how many ms of log time are left until its window. */
+  readonly request: PoolRequest
+  /** 0 is next. */
+  readonly position: number
+  readonly priority: number
+  /** Its order in the queue: lower goes first. */
+  readonly rank: number
+  /** Wall time in ms, for display only. */
+  readonly since: number
+  readonly maxLife: number
+  /** Whether the present members could ever serve it. If not, it is passed over. */
+  readonly possible: boolean
+}
+
+export interface PoolAccountView {
+  readonly account: string
+  /** Unit-milliseconds, decayed to the time of this answer. */
+  readonly usage: number
+  readonly weight: number
+  /** Units that its leases hold. */
+  readonly held: number
+  readonly leases: number
+  readonly waiting: number
+  /** Units that it may hold, and beyond that borrow; 0: any number, and none. */
+  readonly quota: number
+  readonly borrow: number
+}
+
+export interface PoolSummary {
+  readonly pool: string
+  readonly members: number
+  /** Units of all members, and how many of them are held. */
+  readonly units: number
+  readonly used: number
+  readonly waiting: number
+  readonly reservations: number
 }
 
 /** A grant that has ended. */

@@ -16,6 +16,7 @@ import { fence } from './rule/fence.ts'
 import { createKey, generation, policy, revokeKey, upgrade } from './rule/govern.ts'
 import { move, refusalOfMovedLog } from './rule/move.ts'
 import { breakHold, recallHolders, revoke, transfer } from './rule/operate.ts'
+import { extend } from './rule/pool/extend.ts'
 import { release, releaseRefusal } from './rule/release.ts'
 import { renew } from './rule/renew.ts'
 import { aged, agedTogether, due, run, tick } from './rule/time.ts'
@@ -41,6 +42,8 @@ function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects
       return acquire(state, effects, { command, key })
     case 'claim':
       return claim(state, effects, command, key)
+    case 'extend':
+      return extend(state, effects, command, key)
     case 'widen':
       return widen(state, effects, command, key)
     case 'renew':

@@ -30,12 +30,17 @@ import type { Layout } from './codec/layout.ts'
 import {
   type Attachment,
   type Command,
+  MAX_CONDITION_VALUES,
+  MAX_CONDITIONS,
   MAX_ENTRIES,
   MAX_LABELS,
   MAX_RESOURCES,
   MAX_STOPPED,
   type Move,
+  POOL_TESTS,
   type PolicyRules,
+  type PoolCondition,
+  type PoolRequest,
   type Revoke,
   type Run,
   type Scope,
@@ -96,6 +101,28 @@ const label: FieldType<readonly [string, string], 'other'> = {
 const generation = optional(count, 'A newer generation takes the key over; an older one is refused. 0 when left out, everywhere.')
 const attachment = record<Attachment>({ key: needed(name), value: needed(textOf(VALUE_BYTES)), generation })
 
+const condition = record<PoolCondition>({
+  label: needed(text),
+  test: needed(choice(POOL_TESTS)),
+  values: defaulted(list(text, MAX_CONDITION_VALUES)),
+})
+
+/** In a command, and in the snapshot of a lease. */
+export const poolConditions = list(condition, MAX_CONDITIONS)
+
+const poolRequest = record<PoolRequest>({
+  pool: needed(name, 'Its members are the entries pool/NAME/MEMBER.'),
+  count: optional(count, 'Members; 1 when left out.'),
+  units: optional(count, 'Units of each member; all of them when left out.'),
+  total: optional(count, 'Instead of count and units: this many units in all, on as few members as possible.'),
+  match: defaulted(poolConditions, 'Conditions on labels; all must hold.'),
+  near: optional(text, 'All members have the same value of this label.'),
+  account: optional(name, 'The user or team, for shares and quotas; the holder when left out.'),
+  expect: optional(duration, 'How long it will probably be held. It never ends the lease.'),
+  preemptible: defaulted(flag, 'It may be preempted for others, after a notice.'),
+  from: optional(duration, 'A reservation: the window begins in this time, and lasts maxLife.'),
+})
+
 const targetFields = { lease: defaulted(id), holder: defaulted(name), prefix: defaulted(text) }
 const plainTarget = record<{ lease?: number; holder?: string; prefix?: string }>({ ...targetFields })
 
@@ -123,7 +150,8 @@ const target: FieldType<Revoke['target'], 'other'> = {
 /** In rules 0 is a value like any other, and does not stand for a rule left out. */
 const ruleCount: FieldType<number, 'count'> = { ...count, empty: undefined }
 const ruleDuration: FieldType<number, 'duration'> = { ...duration, empty: undefined }
-const QUEUES = ['fifo', 'fit'] as const
+const QUEUES = ['fifo', 'fit', 'backfill', 'fair'] as const
+const PREEMPTIONS = ['none', 'marked'] as const
 
 /** Without `queue`, the place of a rule in this list is its number in the log: append only. */
 const ruleFields = {
@@ -148,10 +176,19 @@ const ruleFields = {
   preserveLeast: optional(ruleCount, 'A service of fewer registrations is neither preserved nor swept by shares.'),
   preserveMost: optional(ruleDuration, 'How long one registration is kept at most for that reason.'),
   sweepShare: optional(ruleCount, 'Percent of a service that may lapse in one sweep.'),
+  shareHalfLife: optional(ruleDuration, 'Of a pool: the usage of an account halves in this time.'),
+  sharePenalty: optional(ruleDuration, 'Of a pool: what each grant adds to the usage of its account, in ms of one unit.'),
+  shareWeight: optional(ruleCount, 'Of POOL/accounts/ACCOUNT: with twice the weight, twice the share.'),
+  quotaUnits: optional(ruleCount, 'Of POOL/accounts/ACCOUNT: units that the account may hold; 0: any number.'),
+  quotaBorrow: optional(ruleCount, 'Of POOL/accounts/ACCOUNT: units beyond that, while no waiter within its quota needs them.'),
+  preempt: optional(choice(PREEMPTIONS), 'Of a pool: marked: preemptible, borrowing and overtaking leases make room for others.'),
+  minHold: optional(ruleDuration, 'Of a pool: a lease is not preempted sooner.'),
+  preemptNotice: optional(ruleDuration, 'Of a pool: how long before its end the holder of a preempted lease is told.'),
 } satisfies FieldsOf<PolicyRules>
 
-type NumberRule = Exclude<keyof PolicyRules, 'queue'>
-const NUMBER_RULES = Object.keys(ruleFields).filter(rule => rule !== 'queue') as readonly NumberRule[]
+/** The rules after `queue`, which are listed by number. A choice is written as the place of its name. */
+type ListedRule = Exclude<keyof PolicyRules, 'queue'>
+const LISTED_RULES = Object.keys(ruleFields).filter(rule => rule !== 'queue') as readonly ListedRule[]
 
 /** The rules of a policy, in a command and in a snapshot. */
 export const policyRules = {
@@ -159,15 +196,18 @@ export const policyRules = {
   fields: ruleFields,
   write(to, rules) {
     to.byte(rules.queue === undefined ? 0 : QUEUES.indexOf(rules.queue) + 1)
-    const given = NUMBER_RULES.filter(rule => rules[rule] !== undefined)
+    const given = LISTED_RULES.filter(rule => rules[rule] !== undefined)
     to.list(given, rule => {
-      to.byte(NUMBER_RULES.indexOf(rule))
-      to.uint(rules[rule]!)
+      to.byte(LISTED_RULES.indexOf(rule))
+      to.uint(rule === 'preempt' ? PREEMPTIONS.indexOf(rules.preempt!) : rules[rule]!)
     })
   },
   read(from) {
     const queue = oneOf(['', ...QUEUES] as const, from.byte())
-    const pairs = from.list(() => [oneOf(NUMBER_RULES, from.byte()), from.uint()] as const)
+    const pairs = from.list(() => {
+      const rule = oneOf(LISTED_RULES, from.byte())
+      return [rule, rule === 'preempt' ? oneOf(PREEMPTIONS, from.uint()) : from.uint()] as const
+    })
     return { ...(queue !== '' && { queue }), ...Object.fromEntries(pairs) }
   },
 } satisfies FieldType<PolicyRules, 'record'>
@@ -248,10 +288,11 @@ export const COMMAND_TABLE = {
       maxLife: optional(duration, 'Ends this long after it was granted, renewed or not.'),
       steal: optional(choice(['after', 'force'])),
       recall: defaulted(flag, 'Tell the present holders that another client waits.'),
+      pool: optional(poolRequest, 'Members of a pool instead of named resources.'),
     },
     bits: {
       ...{ any: 1, wait: 2, priority: 4, entries: 8, parent: 16, labels: 32, holding: 64 },
-      ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096 },
+      ...{ grace: 128, maxLife: 256, steal: 512, recall: 2_048, incarnation: 4_096, pool: 8_192 },
     },
   },
   renew: { number: 1, fields: { waiting: defaulted(flag), leases: needed(ids()) } },
@@ -342,6 +383,7 @@ export const COMMAND_TABLE = {
   },
   widen: { number: 21, fields: { lease, wants } },
   claim: { number: 22, fields: { lease, incarnation } },
+  extend: { number: 28, fields: { lease, by: needed(duration, 'How much longer it may live.') } },
 } as const satisfies { readonly [K in Command['kind']]: CommandRow<Extract<Command, { readonly kind: K }>> }
 
 export type CommandTable = typeof COMMAND_TABLE

@@ -13,6 +13,10 @@ export const MAX_STOPPED = 10_000
 export const MAX_LEASE_ENTRIES = 1_024
 export const MAX_LEASE_BYTES = 2 * 1_024 * 1_024
 
+/** Limits of one request of a pool. */
+export const MAX_CONDITIONS = 16
+export const MAX_CONDITION_VALUES = 64
+
 /** Units of one resource. Shared grants exclude exclusive grants but not each other, and take no units. */
 export interface Want {
   readonly resource: string
@@ -29,6 +33,47 @@ export interface Attachment {
    * lease that has it. Default: 0.
    */
   readonly generation?: number
+}
+
+/**
+ * `in` and `not-in` compare texts, and a member without the label passes `not-in`. The others, except `absent` and `present`, compare plain
+ * decimal numbers (`40`, `80.5`) with one value, and no member passes whose label is not one.
+ */
+export const POOL_TESTS = ['in', 'not-in', 'less', 'at-most', 'more', 'at-least', 'absent', 'present'] as const
+export type PoolTest = (typeof POOL_TESTS)[number]
+
+/** A condition on the labels of a member. */
+export interface PoolCondition {
+  readonly label: string
+  readonly test: PoolTest
+  /** One or more texts for `in` and `not-in`, none for `absent` and `present`, one number for the others. */
+  readonly values?: readonly string[]
+}
+
+/**
+ * Asks for members of a pool, all at once or nothing. The members are the entries `pool/NAME/MEMBER`, and what is granted are the resources
+ * `NAME/MEMBER`. Which of them is decided when the request is granted: those with the least room first, then by name.
+ */
+export interface PoolRequest {
+  readonly pool: string
+  /** Members. Default: 1. */
+  readonly count?: number
+  /** Units of each member. Left out: all units, so that no other lease is on it. */
+  readonly units?: number
+  /** Instead of `count` and `units`: this many units in all, on as few members as possible. */
+  readonly total?: number
+  /** All of them must hold. */
+  readonly match?: readonly PoolCondition[]
+  /** All members have the same value of this label. */
+  readonly near?: string
+  /** The user or team, for shares and quotas. Left out: the name of the holder. */
+  readonly account?: string
+  /** For how many ms it will probably be held. It plans with this and never ends a lease by it; `maxLife` does. */
+  readonly expect?: number
+  /** It may be preempted for others: it is recalled, and ends after a notice. */
+  readonly preemptible?: boolean
+  /** A reservation: its window begins in so many ms of the log's own time, and lasts `maxLife`, which must be given. */
+  readonly from?: number
 }
 
 /** Asks for a lease, with or without resources. It gets all of `wants` or nothing, unless `any` is given. */
@@ -59,6 +104,19 @@ export interface Acquire {
   readonly steal?: 'after' | 'force'
   /** Tells the present holders that a client waits. */
   readonly recall?: boolean
+  /** Members of a pool instead of named resources: `wants` is empty then. From rules version 3 on. */
+  readonly pool?: PoolRequest
+}
+
+/**
+ * Lets a lease that holds members of a pool live longer than its `maxLife` says, unless a waiter or a reservation needs them. From rules
+ * version 3 on.
+ */
+export interface Extend {
+  readonly kind: 'extend'
+  readonly lease: number
+  /** Ms by which its life gets longer. Policies still cap the whole. */
+  readonly by: number
 }
 
 /** Adds resources to a waiting lease that was acquired with `any`. It keeps its place, in the new queues too. */
@@ -204,8 +262,11 @@ export interface PolicyRules {
   readonly quota?: number
   /** Waiters allowed for one resource. */
   readonly waiters?: number
-  /** `fifo`: no waiter overtakes another. `fit`: a waiter that fits may overtake one that waits for more units. */
-  readonly queue?: 'fifo' | 'fit'
+  /**
+   * `fifo`: no waiter overtakes another. `fit`: a waiter that fits may overtake one that waits for more units. Of pools only: `backfill`, a
+   * waiter may overtake if that does not delay the first one; `fair`, the waiters of the account that used least come first.
+   */
+  readonly queue?: 'fifo' | 'fit' | 'backfill' | 'fair'
   /** A waiter gains one point of priority for each such number of ms of the log's own time. Left out: never. */
   readonly aging?: number
   /** Limits of leases in all, and of leases made with one key. Read from the empty prefix only. */
@@ -226,6 +287,22 @@ export interface PolicyRules {
   readonly preserveMost?: number
   /** Percent of a service's registrations that may lapse in one sweep; 100: all of them. */
   readonly sweepShare?: number
+  /** Pools: the usage of an account halves in this many ms of the log's own time. */
+  readonly shareHalfLife?: number
+  /** Pools: what each grant adds to the usage of its account, in unit-ms. */
+  readonly sharePenalty?: number
+  /** Of `POOL/accounts/ACCOUNT`: an account with twice the weight gets twice the share. */
+  readonly shareWeight?: number
+  /** Of `POOL/accounts/ACCOUNT`: units that the account may hold. 0: any number. */
+  readonly quotaUnits?: number
+  /** Of `POOL/accounts/ACCOUNT`: units that it may hold beyond its quota while no waiter within its own quota needs them. */
+  readonly quotaBorrow?: number
+  /** Pools: `marked`: waiters may preempt leases that are preemptible, that borrow or that overtook. */
+  readonly preempt?: 'none' | 'marked'
+  /** Pools: a lease is not preempted before it has held its members this long, in ms. */
+  readonly minHold?: number
+  /** Pools: how long before its end the holder of a preempted lease is told, in ms. */
+  readonly preemptNotice?: number
 }
 
 export interface Policy {
@@ -307,6 +384,7 @@ export type Command =
   | Widen
   | Renew
   | Claim
+  | Extend
   | Release
   | Due
   | Aged

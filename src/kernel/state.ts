@@ -4,7 +4,7 @@
  * The state is plain data. state/ holds its parts and the functions that keep its indexes consistent; rule/ holds the rules that change it.
  * Everything that can be derived (the grants and the queue of a resource) is kept with the leases, so a snapshot is the leases and a few small tables.
  */
-import type { Attachment, CreateKey, PolicyRules, Want } from './command.ts'
+import type { Attachment, CreateKey, PolicyRules, PoolCondition, Want } from './command.ts'
 import { Answers } from './state/answers.ts'
 import { FreedResources } from './state/freed-resources.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
@@ -14,9 +14,9 @@ import { PrefixTree } from './state/prefix-tree.ts'
  * The newest rules version this code knows. It must not touch a state of a newer version.
  *
  * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided.
- * Version 2 corrects mistakes of version 1.
+ * Version 2 corrects mistakes of version 1. Version 3 adds pools.
  */
-export const RULES = 2
+export const RULES = 3
 
 /** The highest origin of counters (see `beginLog`): the wall clock of the year 2128. */
 export const ORIGIN_LIMIT = 5e14
@@ -105,6 +105,31 @@ export interface Rare {
   started: number
   /** For how many ms the lapse has been postponed since the last renewal. Registrations only: see rule/service.ts. */
   slowed: number
+  /** What it asked a pool for, while it waits for members and while it holds them. */
+  pool: PoolClaim | undefined
+}
+
+/** A request of a pool, with the defaults filled in. 0 and empty texts stand for what was left out. */
+export interface PoolClaim {
+  readonly pool: string
+  /** Members; 0 where `total` counts instead. */
+  readonly count: number
+  /** Units of each member; 0: all units of the member. */
+  readonly units: number
+  readonly total: number
+  readonly match: readonly PoolCondition[]
+  readonly near: string
+  readonly account: string
+  readonly expect: number
+  readonly preemptible: boolean
+  /** Log time at which the window of a reservation begins. */
+  readonly from: number
+  /** Log time of the grant; 0 while it waits. */
+  start: number
+  /** It overtook a waiter, and makes room as soon as that waiter could be served instead. */
+  yields: boolean
+  /** It is beyond the quota of its account, and makes room for a waiter within its own. */
+  borrows: boolean
 }
 
 export interface LeaseState {
@@ -142,6 +167,70 @@ export interface Resource {
   freed: boolean
   /** Derived: how many of `grants`, from the front, are frozen or already have a HOLD timer. See `pressHolders` in rule/queue.ts. */
   pressed: number
+  /** Derived: the member of a pool that this is. */
+  member: PoolMember | undefined
+}
+
+/** An entry `pool/NAME/MEMBER`: the resource `NAME/MEMBER` is given out to those that ask the pool NAME. */
+export interface PoolMember {
+  readonly pool: PoolState
+  readonly name: string
+  readonly resource: string
+  /** Carries labels and units, and belongs to the lease that offers the member. */
+  entry: Attached
+  labels: ReadonlyMap<string, string>
+  /** As its entry says. */
+  units: number
+  /** The units in force: a policy for its resource may say something else. */
+  capacity: number
+  /** Units that the pool may give now, as it is listed in `PoolState.free`; 0: it is not listed. */
+  room: number
+}
+
+/** The usage of a pool by one user or team. */
+export interface PoolAccount {
+  readonly name: string
+  /** Unit-milliseconds at log time `at`, decaying. */
+  usage: number
+  at: number
+  /** Derived: units that its leases hold, waiters, and leases that hold members. */
+  held: number
+  waiting: number
+  leases: number
+}
+
+/** What a waiter needs, apart from who it is. Waiters with equal needs share one. */
+export interface PoolShape {
+  readonly key: string
+  /** How many waiters have it. */
+  waiters: number
+  /** Whether all members together could serve it, judged at this version of the pool. */
+  possible: boolean
+  version: number
+  /** The turn of service in which it was found not to fit. Until a member is freed it will not fit either. */
+  failed: number
+}
+
+/** Everything here is derived from entries, leases and policies, except the usage of accounts. */
+export interface PoolState {
+  readonly name: string
+  readonly members: Map<string, PoolMember>
+  /** The members with room, by room, then by name. */
+  readonly free: PoolMember[]
+  /** The waiters by rank, then by id. */
+  readonly queue: LeaseState[]
+  /** The leases that hold members by a request of the pool. In no particular order: a rule that chooses among them must sort them. */
+  readonly holders: Set<LeaseState>
+  /** The waiters whose window has not begun yet, also in `queue`. In no particular order. */
+  readonly reserved: Set<LeaseState>
+  readonly accounts: Map<string, PoolAccount>
+  readonly shapes: Map<string, PoolShape>
+  /** Changes when members come, go or change. */
+  version: number
+  /** Numbers the turns of service. */
+  turn: number
+  /** Whether it is listed in `State.freedPools`. */
+  freed: boolean
 }
 
 export interface Attached {
@@ -241,6 +330,8 @@ export interface State {
   /** Derived. */
   readonly services: Map<string, Service>
   readonly upkeep: Map<string, Upkeep>
+  /** Pools with members, waiters, holders or usage. */
+  readonly pools: Map<string, PoolState>
   readonly holders: Map<string, Holder>
   /** Derived: the number of leases of each key. */
   readonly madeWith: Map<number, number>
@@ -265,6 +356,10 @@ export interface State {
   readonly counts: { waiting: number; suspect: number; frozen: number }
   /** Resources that the present command has freed. `settle` serves their queues; empty between commands. */
   readonly freed: Freed
+  /** Pools whose queues `settle` serves after those of the freed resources; empty between commands. */
+  readonly freedPools: PoolState[]
+  /** Members that are gone because their offer ended without a release: `end` ends the leases that hold them. Empty between commands. */
+  readonly vanished: PoolMember[]
   /** Set while a snapshot is being taken: receives each lease before it changes or ends. Not part of the state. */
   saving: { before(lease: LeaseState): void } | undefined
 }
@@ -299,6 +394,7 @@ export function createState(wall = 0, rules = RULES): State {
     suppressed: new Set(),
     services: new Map(),
     upkeep: new Map(),
+    pools: new Map(),
     holders: new Map(),
     madeWith: new Map(),
     history: new Map(),
@@ -315,6 +411,8 @@ export function createState(wall = 0, rules = RULES): State {
     pending: new Map(),
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new FreedResources(),
+    freedPools: [],
+    vanished: [],
     saving: undefined,
   }
   beginLog(state, wall, rules)

@@ -12,6 +12,7 @@ import { copyOf } from '../kernel/copy.ts'
 import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
 import { mayRenew } from '../kernel/rule/authority.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
+import { versionRefusal } from '../kernel/rule/version.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { RULES, type State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
@@ -84,6 +85,8 @@ export class Proposals {
     const state = this.#state()
     const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
     if (wrong !== undefined) return { kind: 'refused', revision: state.revision, code: 'INVALID', message: wrong, facts: {} }
+    const early = versionRefusal(state, command)
+    if (early !== undefined) return early
     if (command.kind !== 'renew' || command.waiting === true || !this.#owned || op !== undefined) return undefined
     if (state.moved !== undefined || command.leases.length > MAX_RENEWALS) return undefined
     return this.#renewInMemory(command.leases, key)

@@ -1,21 +1,12 @@
 /** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
-import { rule } from '../kernel/rule/policy.ts'
+import { capacityOf } from '../kernel/rule/policy.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
 import { findLease } from '../kernel/state/leases.ts'
-import { type Attached, FROZEN, type Grant, type LeaseState, LIVE, type Resource, type State, WAITING } from '../kernel/state.ts'
-import type {
-  EntryView,
-  GrantView,
-  LeaseStatus,
-  LeaseView,
-  PastGrant,
-  Query,
-  ResourceView,
-  ServiceView,
-  View,
-  WaiterView,
-} from '../lessor.ts'
+import type { Attached, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
+import type { EntryView, GrantView, LeaseView, PastGrant, Query, ResourceView, ServiceView, View, WaiterView } from '../lessor.ts'
+import { statusOf } from './lease-status.ts'
+import { poolSummaries, poolView } from './pool-view.ts'
 
 export type Remaining = (lease: LeaseState) => number
 
@@ -48,6 +39,10 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
       return resourceView(state, query.resource, state.resources.get(query.resource), remaining)
     case 'services':
       return serviceViews(state, query.service)
+    case 'pool':
+      return poolView(state, query.pool)
+    case 'pools':
+      return poolSummaries(state)
     case 'history':
       return (state.history.get(query.resource) ?? []).map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
     case 'policies':
@@ -55,11 +50,6 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'keys':
       return [...state.keys.values()].map(key => copyOf(key))
   }
-}
-
-function statusOf(lease: LeaseState): LeaseStatus {
-  if (lease.status === LIVE) return 'live'
-  return lease.status === WAITING ? 'waiting' : lease.status === FROZEN ? 'frozen' : 'suspect'
 }
 
 function grantView({ lease, resource, token, units, shared }: Grant, remaining: Remaining): GrantView {
@@ -94,7 +84,7 @@ function waiterView(resource: Resource, lease: LeaseState, position: number): Wa
 export function resourceView(state: State, name: string, resource: Resource | undefined, remaining: Remaining): ResourceView {
   return {
     resource: name,
-    capacity: rule(state, name, 'capacity'),
+    capacity: capacityOf(state, name),
     grants: (resource?.grants ?? []).map(grant => grantView(grant, remaining)),
     queue: (resource?.queue ?? []).map((lease, position) => waiterView(resource!, lease, position)),
     fence: state.fences.get(name) ?? 0,

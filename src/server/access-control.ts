@@ -16,7 +16,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { isOf, permits } from '../kernel/rule/authority.ts'
 import { deadlockMessage } from '../kernel/rule/deadlock.ts'
 import { UNCLAIMED } from '../kernel/state/leases.ts'
-import type { EntryView, LeaseView, Lessor, Query, ResourceView, ServiceView, Summary, View } from '../lessor.ts'
+import type { EntryView, LeaseView, Lessor, PoolSummary, Query, ResourceView, ServiceView, Summary, View } from '../lessor.ts'
 import { CHECKERS } from '../registry/entry.ts'
 
 /** `key` is 0 for a caller without a key. Such a caller may do everything while no keys exist, and nothing once they do. */
@@ -257,6 +257,11 @@ export class AccessControl implements AsyncDisposable {
         if (isPublic(query)) return value
         this.requireUnder(caller, 'read', query.prefix)
         return (value as readonly EntryView[]).filter(({ key }) => this.may(caller, 'read', key))
+      case 'pool':
+        this.require(caller, 'read', query.pool)
+        return value
+      case 'pools':
+        return (value as readonly PoolSummary[]).filter(({ pool }) => this.may(caller, 'read', pool))
       case 'services':
         return (value as readonly ServiceView[]).filter(({ service }) => this.may(caller, 'read', `services/${service}`))
     }

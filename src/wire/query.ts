@@ -32,6 +32,8 @@ const QUERIES: Readonly<Record<Query['kind'], Readonly<Record<string, QueryField
   resources: { prefix: 'text', ...LISTING },
   entries: { prefix: 'text', ...LISTING },
   services: { 'service?': 'text' },
+  pool: { pool: 'text' },
+  pools: {},
   history: { resource: 'text' },
   policies: {},
   keys: {},

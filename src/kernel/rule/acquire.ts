@@ -16,6 +16,7 @@ import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type Wante
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 import { cannotStealAll, steal, victimsOf } from './steal.ts'
+import { versionRefusal } from './version.ts'
 
 /** Without aging, one point of priority outweighs any waiting time. */
 const PRIORITY = 1e9
@@ -159,6 +160,7 @@ interface Plan {
 
 /** Why the command is refused, or what would be done. Changes nothing. */
 export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
+  if (command.pool !== undefined) return versionRefusal(state, command) ?? invalid(state, 'this server gives no members of pools yet')
   const wrong = malformed(command) ?? badTtl(state, command)
   if (wrong !== undefined) return invalid(state, wrong)
   const over = exhausted(state)

@@ -41,7 +41,7 @@ export function findCycle(
       if (mine.has(holder.id)) return true
       if (first(holder)) for (const waiter of state.keeping.get(holder.id) ?? []) if (follow(waiter)) return true
     }
-    if (rule(state, want.resource, 'queue') === 'fifo') {
+    if (rule(state, want.resource, 'queue') !== 'fit') {
       const end = from === undefined ? behind(resource, rank) : positionOf(resource, from)
       for (let i = reached.get(resource) ?? 0; i < end; i++) {
         reached.set(resource, i + 1)

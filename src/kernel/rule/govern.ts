@@ -14,12 +14,16 @@ import { judgeWaiter, pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
+import { versionRefusal } from './version.ts'
 
 const MAX_KEYS = 10_000
 /** Leaves room above the counters that were seen; timer ids must stay safe integers. */
 const SEEN_LIMIT = 2 ** 49
 
-export function policy(state: State, effects: Effects, { prefix: given, rules }: Policy, key: number): Outcome {
+export function policy(state: State, effects: Effects, command: Policy, key: number): Outcome {
+  const { prefix: given, rules } = command
+  const early = versionRefusal(state, command)
+  if (early !== undefined) return early
   const bad = badPrefix(given) ?? (rules === undefined ? undefined : badRules(rules))
   if (bad !== undefined) return invalid(state, `policy: ${bad}`)
   const prefix = normalPrefix(given)

@@ -1,6 +1,7 @@
 /** Policies: rules for the names under a prefix. Each rule is taken from the longest prefix that sets it. */
 import type { PolicyRules, Scope, Verb } from '../command.ts'
 import { badPrefix } from '../name.ts'
+import { memberOf } from '../state/pools.ts'
 import type { State } from '../state.ts'
 
 export const TTL_MIN = 100
@@ -36,6 +37,14 @@ const DEFAULTS = {
   preserveLeast: 5,
   preserveMost: 300_000,
   sweepShare: 100,
+  shareHalfLife: 86_400_000,
+  sharePenalty: 0,
+  shareWeight: 100,
+  quotaUnits: 0,
+  quotaBorrow: 0,
+  preempt: 'none',
+  minHold: 0,
+  preemptNotice: 30_000,
 } as const satisfies Required<PolicyRules>
 
 /** The defaults under `services/`. docs/registry.md gives the reasons. */
@@ -60,7 +69,16 @@ export function rule<K extends keyof PolicyRules>(state: State, name: string, ke
   return state.policies.get(prefix)![key] as Required<PolicyRules>[K]
 }
 
-const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low: number, high: number]>> = {
+/** The units of a resource: what a policy says, else the units of the member that it is, else 1. */
+export function capacityOf(state: State, name: string): number {
+  if (state.pools.size === 0) return rule(state, name, 'capacity')
+  const prefix = ruledBy(state, name, 'capacity')
+  return prefix === undefined ? (memberOf(state, name)?.units ?? DEFAULTS.capacity) : state.policies.get(prefix)!.capacity!
+}
+
+const CHOICES = { queue: ['fifo', 'fit', 'backfill', 'fair'], preempt: ['none', 'marked'] } as const
+
+const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, keyof typeof CHOICES>, readonly [low: number, high: number]>> = {
   ttlMin: [1, TTL_LIMIT],
   ttlMax: [1, TTL_LIMIT],
   capacity: [0, UNITS_LIMIT],
@@ -81,12 +99,23 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, 'queue'>, readonly [low
   preserveLeast: [1, UNITS_LIMIT],
   preserveMost: [0, TTL_MAX],
   sweepShare: [1, 100],
+  shareHalfLife: [1_000, TTL_LIMIT],
+  sharePenalty: [0, TTL_LIMIT],
+  shareWeight: [1, 1_000_000],
+  quotaUnits: [0, UNITS_LIMIT],
+  quotaBorrow: [0, UNITS_LIMIT],
+  minHold: [0, TTL_LIMIT],
+  preemptNotice: [0, TTL_MAX],
 }
 
 /** What is wrong with a policy, or undefined. */
 export function badRules(rules: PolicyRules): string | undefined {
-  for (const name of Object.keys(rules)) if (name !== 'queue' && !Object.hasOwn(BOUNDS, name)) return `there is no rule ${name}`
-  if (rules.queue !== undefined && rules.queue !== 'fifo' && rules.queue !== 'fit') return "queue is 'fifo' or 'fit'"
+  for (const name of Object.keys(rules))
+    if (!Object.hasOwn(CHOICES, name) && !Object.hasOwn(BOUNDS, name)) return `there is no rule ${name}`
+  for (const [name, choices] of Object.entries(CHOICES)) {
+    const value = rules[name as keyof typeof CHOICES]
+    if (value !== undefined && !(choices as readonly string[]).includes(value)) return `${name} is one of ${choices.join(', ')}`
+  }
   // Checked in a fixed order, not in that of the request: all replicas must name the same mistake, and a log does not keep the order of the request.
   for (const [name, [low, high]] of Object.entries(BOUNDS)) {
     const value = rules[name as keyof typeof BOUNDS]

@@ -70,7 +70,7 @@ function behind(state: State, resource: Resource, at: number, refused: ReadonlyS
 /** A waiter has left this queue: its first blocking waiter may be served after all. */
 function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void {
   const resource = state.resources.get(name)
-  if (resource === undefined || resource.queue.length === 0 || rule(state, name, 'queue') !== 'fifo') return
+  if (resource === undefined || resource.queue.length === 0 || rule(state, name, 'queue') === 'fit') return
   const first = resource.queue.find(waiter => blocks(waiter, resource))
   if (first !== undefined) refused.delete(first)
 }

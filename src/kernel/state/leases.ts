@@ -40,6 +40,7 @@ export function rareOf(lease: LeaseState): Rare {
     timers: undefined,
     started: 0,
     slowed: 0,
+    pool: undefined,
   }
   return lease.rare
 }

@@ -27,7 +27,7 @@ export function placeOfGrant(grants: readonly Grant[], token: number): number {
 export function resourceOf(state: State, name: string): Resource {
   let resource = state.resources.get(name)
   if (resource === undefined) {
-    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NO_QUEUE, freed: false, pressed: 0 }
+    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NO_QUEUE, freed: false, pressed: 0, member: undefined }
     state.resources.set(name, resource)
   }
   return resource

@@ -27,7 +27,17 @@ const MESSAGES_PER_TURN = 1_024
 const BYTES_PER_TURN = 64 << 10
 /** A writer that has grown beyond this many bytes is replaced by a new one. */
 const MAX_KEPT_WRITER = 1 << 20
-const LISTS: ReadonlySet<Query['kind']> = new Set(['leases', 'resources', 'entries', 'services', 'history', 'policies', 'keys'])
+const LISTS: ReadonlySet<Query['kind']> = new Set([
+  'leases',
+  'resources',
+  'entries',
+  'services',
+  'pool',
+  'pools',
+  'history',
+  'policies',
+  'keys',
+])
 
 type MessageOf<K extends ClientMessage['kind']> = Extract<ClientMessage, { readonly kind: K }>
 

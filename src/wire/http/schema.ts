@@ -146,6 +146,8 @@ export const Query = Type.Union([
   closed({ ...query('resources'), prefix: text(''), ...listing }),
   closed({ ...query('entries'), prefix: text(''), ...listing }),
   closed({ ...query('services'), service: optional(text('')) }),
+  closed({ ...query('pool'), pool: name }),
+  closed(query('pools')),
   closed({ ...query('history'), resource: name }),
   closed(query('policies')),
   closed(query('keys')),

@@ -9,7 +9,7 @@ import { Reader, Writer } from '../../../src/kernel/codec/bytes.ts'
 import { readProposal, tableEncoding, writeProposal } from '../../../src/kernel/codec/encode.ts'
 import { malformed } from '../../../src/kernel/codec/form.ts'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
-import type { Command } from '../../../src/kernel/command.ts'
+import { type Command, POOL_TESTS } from '../../../src/kernel/command.ts'
 import { RULES, type State } from '../../../src/kernel/state.ts'
 import { Stream } from '../../support/kernel/stream.ts'
 import { World } from '../../support/kernel/world.ts'
@@ -51,7 +51,8 @@ const rules = some(
   Object.fromEntries(
     (
       'ttlMin ttlMax capacity lockDelay grace maxLife maxHold quota waiters aging leases leasesPerKey flapPenalty flapHalfLife flapSuppress ' +
-      'flapReuse preserveShare preserveLeast preserveMost sweepShare'
+      'flapReuse preserveShare preserveLeast preserveMost sweepShare shareHalfLife sharePenalty shareWeight quotaUnits quotaBorrow minHold ' +
+      'preemptNotice'
     )
       .split(' ')
       .map(name => [name, number]),
@@ -65,8 +66,16 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
       ...{ incarnation: number, any: number, wait: yesNo, priority: signed, parent: number, holding: list(number), grace: number },
       ...{ maxLife: number, steal: fc.constantFrom('after', 'force'), recall: yesNo, labels: list(fc.tuple(text, text)) },
       entries: list(some({ key: text, value: text }, { generation: number })),
+      pool: some(
+        { pool: text },
+        {
+          ...{ count: number, units: number, total: number, near: text, account: text, expect: number, preemptible: yesNo, from: number },
+          match: list(some({ label: text, test: fc.constantFrom(...POOL_TESTS) }, { values: list(text) })),
+        },
+      ),
     },
   ),
+  extend: some({ kind: kind('extend'), lease: number, by: number }),
   widen: some({ kind: kind('widen'), lease: number, wants }),
   claim: some({ kind: kind('claim'), lease: number }, { incarnation: number }),
   renew: some({ kind: kind('renew'), leases: list(number) }, { waiting: yesNo }),
