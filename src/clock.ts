@@ -238,3 +238,11 @@ export function turn(): Promise<void> {
 export function inUtc(wall: number): string {
   return new Date(Math.min(Math.max(wall, 0), 8.64e15)).toISOString()
 }
+
+/** The next time, after `wall`, at which local clocks show this time of day. */
+export function nextTimeOfDay(wall: number, hours: number, minutes: number): number {
+  const at = new Date(wall)
+  at.setHours(hours, minutes, 0, 0)
+  if (at.getTime() <= wall) at.setDate(at.getDate() + 1)
+  return at.getTime()
+}

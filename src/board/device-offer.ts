@@ -10,18 +10,23 @@
  */
 import { hostname } from 'node:os'
 import { chainAbort, pause } from '../clock.ts'
-import { type Duration, inWords, milliseconds } from '../duration.ts'
+import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { LeaseClient } from '../holder/lease-client.ts'
 import type { Lease } from '../lease.ts'
 import type { LeaseView } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
-import { attribute, type HolderProcess, holderOf } from './attribution.ts'
+import { attribute, holderOf } from './attribution.ts'
 import type { Device, DeviceDiscovery, DeviceListing } from './device.ts'
 import { type HostProcesses, procProcesses } from './host-processes.ts'
-import { IdleMeter, type IdleRules, type IdleStage, idleStage, lowerStage } from './idle.ts'
+import { IdleMeter, type IdleRules, idleStage } from './idle.ts'
+import { type Idleness, IdleReclaim } from './idle-reclaim.ts'
+import type { DeviceOfferEvent, PoolHolder } from './offer-event.ts'
 import { DevicePresence } from './presence.ts'
-import { type DeviceReport, isNews, parseReport, REFRESH, reportKey, reportOf, reportPrefix } from './report.ts'
+import { type DeviceReport, isNews, REFRESH, reportKey, reportOf } from './report.ts'
+import { UsageRecorder, type UsageStorage } from './usage-recorder.ts'
+
+export type { DeviceOfferEvent } from './offer-event.ts'
 
 export interface DeviceOfferOptions {
   /** Finds the devices: `nvidiaDiscovery`, `commandDiscovery`, or a function of your own. */
@@ -40,29 +45,17 @@ export interface DeviceOfferOptions {
   readonly patience?: Duration
   /** What to do about idle holders. @default nothing */
   readonly idle?: IdleRules
+  /** Where the records of usage are kept across restarts. @default nowhere: they begin anew */
+  readonly usage?: UsageStorage
   readonly onEvent?: (event: DeviceOfferEvent) => void
   /** @default the processes in /proc */
   readonly processes?: HostProcesses
 }
 
-const OPTIONS = ['discover', 'signal', 'host', 'interval', 'ttl', 'grace', 'patience', 'idle', 'onEvent', 'processes'] as const
+const OPTIONS = ['discover', 'signal', 'host', 'interval', 'ttl', 'grace', 'patience', 'idle', 'usage', 'onEvent', 'processes'] as const
 
-export interface DeviceOfferEvent {
-  /**
-   * - `offered`, `withdrawn`: a device joined or left the pool.
-   * - `refused`: another holder offers the device already.
-   * - `problem`, `recovered`: the discovery failed, or succeeds again.
-   * - `unleased`: a process uses a device without a lease.
-   * - `idle`: the holder of devices is warned, asked to release, or ended; see `stage`.
-   * - `lost`: the lessor could not be reached for so long that the offer lapsed. It is made again.
-   */
-  readonly type: 'offered' | 'withdrawn' | 'refused' | 'problem' | 'recovered' | 'unleased' | 'idle' | 'lost'
-  /** For people. */
-  readonly message: string
-  readonly member?: string
-  readonly lease?: number
-  readonly stage?: IdleStage
-}
+/** Utilisation in percent from which a device counts as busy, if the idle rules do not say. */
+const BUSY = 5
 
 interface OfferedDevice {
   readonly meter: IdleMeter
@@ -86,8 +79,12 @@ export class DeviceOffer implements AsyncDisposable {
   readonly #interval: number
   readonly #presence: DevicePresence
   readonly #devices = new Map<string, OfferedDevice>()
-  readonly #stages = new Map<number, IdleStage>()
+  /** The holders of our devices by lease: what a lease says about them never changes. */
+  readonly #known = new Map<number, PoolHolder>()
+  readonly #usage: UsageRecorder
+  readonly #reclaim: IdleReclaim
   readonly #stop = new AbortController()
+  #lookedAt: number | undefined
   #lease: Lease | undefined
   #problem = ''
   #reading = ''
@@ -102,6 +99,15 @@ export class DeviceOffer implements AsyncDisposable {
     this.#host = options.host ?? hostname()
     this.#interval = milliseconds(options.interval ?? '10s', 'interval')
     if (this.#interval < 100) throw new LeaseError('INVALID', `interval must be at least 100 ms, not ${this.#interval} ms`)
+    const context = {
+      leases,
+      pool,
+      host: this.#host,
+      signal: this.#stop.signal,
+      emit: (event: DeviceOfferEvent) => options.onEvent?.(event),
+    }
+    this.#usage = new UsageRecorder({ ...context, storage: options.usage, busyFrom: options.idle?.below ?? BUSY })
+    this.#reclaim = new IdleReclaim(context)
     this.#presence = new DevicePresence(milliseconds(options.patience ?? '1m', 'patience'))
     checkIdleRules(options.idle)
   }
@@ -147,6 +153,7 @@ export class DeviceOffer implements AsyncDisposable {
   }
 
   async #release(): Promise<void> {
+    await this.#usage.store()
     await this.#lease?.release().catch(() => {}) // it lapses by itself
   }
 
@@ -189,10 +196,26 @@ export class DeviceOffer implements AsyncDisposable {
       const leasesOn = holders.filter(({ resources }) => resources.includes(`${this.#pool}/${device.id}`))
       const { below = 0 } = this.#options.idle ?? {}
       const key = leasesOn.map(({ lease }) => lease).join()
-      offered.meter.sample(now, key, present?.utilisation, below, 3 * this.#interval + 60_000)
+      offered.meter.sample(now, key, present?.utilisation, below, this.#longestGap)
       await this.#report(lease, device, offered, present, leasesOn)
+      const ms = now - (this.#lookedAt ?? now)
+      // After a longer gap this process did not run, and nothing is known about that time.
+      if (ms <= this.#longestGap) await this.#usage.count(ms, device, offered.report!, leasesOn)
     }
-    if (this.#options.idle !== undefined) await this.#reclaim(holders)
+    this.#lookedAt = now
+    await this.#usage.publish(lease)
+    if (this.#options.idle !== undefined) await this.#reclaim.act(holders, resource => this.#idleness(resource))
+  }
+
+  /** How idle one of our devices is; undefined for a resource that is not ours. */
+  #idleness(resource: string): Idleness | undefined {
+    const { report, meter } = this.#devices.get(resource.slice(this.#pool.length + 1)) ?? {}
+    return report && meter && { stage: report.stage, ms: meter.ms }
+  }
+
+  /** The most ms between two looks that count. */
+  get #longestGap(): number {
+    return 3 * this.#interval + 60_000
   }
 
   /** The lease of the offer. It is made again after it was lost. */
@@ -201,6 +224,7 @@ export class DeviceOffer implements AsyncDisposable {
     if (this.#lease !== undefined) {
       this.#emit({ type: 'lost', message: `the offer of ${this.#pool} was lost: ${endOf(this.#lease)}. It is made again.` })
       for (const offered of this.#devices.values()) Object.assign(offered, { listed: undefined, report: undefined })
+      this.#usage.publishAgain()
     }
     const { ttl = '30s', grace = '30s' } = this.#options
     this.#lease = undefined
@@ -286,59 +310,40 @@ export class DeviceOffer implements AsyncDisposable {
     Object.assign(offered, { report, reportedAt: clock.now() })
   }
 
-  /** The leases that hold members of the pool. Undefined if the key may not read them: then only the devices are offered. */
+  /** The leases that hold our devices. Undefined if the key may not read them: then the devices are only offered. */
   async #holders(): Promise<readonly PoolHolder[] | undefined> {
+    const { signal } = this.#stop
     try {
-      const { value } = await this.#leases.read({ kind: 'leases', prefix: this.#pool }, { signal: this.#stop.signal })
+      const grants = new Map<string, readonly number[]>()
+      for (const id of this.members) {
+        const resource = `${this.#pool}/${id}`
+        const { value } = await this.#leases.read({ kind: 'resource', resource }, { signal })
+        grants.set(
+          resource,
+          value.grants.map(({ lease }) => lease),
+        )
+      }
+      const ids = new Set([...grants.values()].flat())
+      for (const known of this.#known.keys()) if (!ids.has(known)) this.#known.delete(known)
+      for (const lease of ids)
+        if (!this.#known.has(lease)) {
+          const { value } = await this.#leases.read({ kind: 'lease', lease }, { signal })
+          const holder = value && poolHolder(value, this.#pool)
+          if (holder !== undefined) this.#known.set(lease, holder)
+        }
       this.#reading = ''
-      return value.flatMap(view => poolHolder(view, this.#pool))
+      // It may have given back one of its members.
+      const holds = (lease: number, resource: string) => grants.get(resource)?.includes(lease) ?? true
+      return [...this.#known.values()].map(holder => ({
+        ...holder,
+        resources: holder.resources.filter(resource => holds(holder.lease, resource)),
+      }))
     } catch (error) {
       if (!LeaseError.is(error, 'FORBIDDEN')) throw error
       if (this.#reading === '')
         this.#emit({ type: 'problem', message: `use is not reported, because the holders cannot be read: ${error.message}` })
       this.#reading = error.message
       return undefined
-    }
-  }
-
-  /** Warns, asks and ends the holders of idle devices. A lease is as idle as the busiest of its members. */
-  async #reclaim(holders: readonly PoolHolder[]): Promise<void> {
-    const foreign = new Map<string, IdleStage>()
-    const isOwn = (resource: string) => this.#devices.get(resource.slice(this.#pool.length + 1))?.report
-    if (holders.some(({ resources }) => !resources.every(isOwn) && resources.some(isOwn))) {
-      const { value } = await this.#leases.read({ kind: 'entries', prefix: reportPrefix(this.#pool) }, { signal: this.#stop.signal })
-      for (const { key, value: text } of value) foreign.set(key.slice('board/'.length), parseReport(text)?.stage ?? 'none')
-    }
-    for (const lease of this.#stages.keys()) if (!holders.some(holder => holder.lease === lease)) this.#stages.delete(lease)
-    for (const { lease, user, resources, others } of holders) {
-      if (others || !resources.some(isOwn)) continue
-      const stage = resources.reduce<IdleStage>(
-        (low, resource) => lowerStage(low, isOwn(resource)?.stage ?? foreign.get(resource) ?? 'none'),
-        'end',
-      )
-      const before = this.#stages.get(lease) ?? 'none'
-      if (stage === before) continue
-      this.#stages.set(lease, stage)
-      if (stage === 'none' || lowerStage(stage, before) === stage) continue
-      await this.#act(stage, lease, user, resources)
-    }
-  }
-
-  async #act(stage: IdleStage, lease: number, user: string, resources: readonly string[]): Promise<void> {
-    const idle = inWords(this.#devices.get(resources[0]!.slice(this.#pool.length + 1))?.meter.ms ?? 0)
-    const what = { none: '', warn: 'is warned', recall: 'is asked to return them', end: 'loses them' }[stage]
-    this.#emit({
-      type: 'idle',
-      stage,
-      lease,
-      message: `${user} left ${resources.join(', ')} idle for ${idle} and ${what} (lease ${lease})`,
-    })
-    try {
-      if (stage === 'recall') await this.#leases.recall(resources[0]!)
-      if (stage === 'end') await this.#leases.revoke({ lease }, { by: `${this.#host}: idle for ${idle}` })
-    } catch (error) {
-      if (!LeaseError.is(error, 'FORBIDDEN', 'GONE', 'NOT_FOUND')) throw error
-      this.#emit({ type: 'problem', lease, message: `the idle lease ${lease} could not be ended: ${error.message}` })
     }
   }
 
@@ -354,16 +359,10 @@ export class DeviceOffer implements AsyncDisposable {
   }
 }
 
-interface PoolHolder extends HolderProcess {
-  readonly resources: readonly string[]
-  /** It also holds names outside the pool, so it is not reclaimed for idle devices. */
-  readonly others: boolean
-}
-
-function poolHolder({ lease, labels, holder, grants, status }: LeaseView, pool: string): PoolHolder[] {
-  if (status === 'waiting' || status === 'frozen' || grants.length === 0) return []
+function poolHolder({ lease, labels, holder, grants, status }: LeaseView, pool: string): PoolHolder | undefined {
+  if (status === 'frozen') return undefined // it has ended, and its units are withheld until its holder has stopped
   const inPool = grants.filter(({ resource }) => resource.startsWith(`${pool}/`)).map(({ resource }) => resource)
-  return [{ ...holderOf(lease, labels, holder), resources: inPool, others: inPool.length < grants.length }]
+  return { ...holderOf(lease, labels, holder), resources: inPool, units: grants[0]?.units ?? 1, others: inPool.length < grants.length }
 }
 
 function checkIdleRules(idle: IdleRules | undefined): void {

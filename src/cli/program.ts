@@ -12,6 +12,7 @@ import { ls } from './command/ls.ts'
 import { migrate } from './command/migrate.ts'
 import { breakHold, revoke } from './command/operate.ts'
 import { policy } from './command/policy.ts'
+import { pool } from './command/pool/pool.ts'
 import { register } from './command/register.ts'
 import { restore } from './command/restore.ts'
 import { run } from './command/run.ts'
@@ -27,6 +28,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
   ...[ls, show, watch, history, explain],
   ...[register, discover],
+  pool,
   ...[revoke, breakHold, policy, key],
   ...[backup, restore, migrate, certify],
 ]

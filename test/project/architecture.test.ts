@@ -59,7 +59,17 @@ const rooms: readonly Room[] = [
   // The devices of a host: found by programs that are not trusted, offered as members of a pool, reported and reclaimed.
   {
     room: 'board/',
-    may: ['type:holder/lease-client.ts', 'type:lessor.ts', 'type:lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: [
+      'type:kernel/',
+      'kernel/command.ts',
+      'type:holder/lease-client.ts',
+      'type:lessor.ts',
+      'type:lease.ts',
+      'options.ts',
+      'errors.ts',
+      'duration.ts',
+      'clock.ts',
+    ],
   },
 
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
