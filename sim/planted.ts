@@ -82,7 +82,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'the last in the queue goes first',
-    file: 'src/kernel/rule/queue.js',
+    file: 'src/kernel/state/order.js',
     find: 'waiter.id < id',
     put: 'waiter.id > id',
     expected: ['S14'],
@@ -104,13 +104,13 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a queue is not served although one unit of its resource is free',
     file: 'src/kernel/rule/settle.js',
-    find: "used >= rule(state, name, 'capacity')",
-    put: "used + 1 >= rule(state, name, 'capacity')",
+    find: 'used >= capacityOf(state, name)',
+    put: 'used + 1 >= capacityOf(state, name)',
     expected: ['L1'],
   },
   {
     name: 'a waiter that wants more units than exist blocks other waiters',
-    file: 'src/kernel/rule/queue.js',
+    file: 'src/kernel/rule/judge.js',
     find: 'rare.passed = new Set(',
     put: 'if (false)\n        rare.passed = new Set(',
     expected: ['L1', 'S14'],

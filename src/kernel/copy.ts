@@ -4,7 +4,7 @@
  */
 
 /** No command or outcome is nested deeper. A deeper value is malformed: it is left as it is, and refused (codec/form.ts). */
-const DEEPEST = 4
+const DEEPEST = 5
 
 /** A deep copy of plain data. */
 export function copyOf<T>(value: T, depth = 0): T {

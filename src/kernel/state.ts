@@ -130,6 +130,8 @@ export interface PoolClaim {
   yields: boolean
   /** It is beyond the quota of its account, and makes room for a waiter within its own. */
   borrows: boolean
+  /** Derived, of a waiter. */
+  shape: PoolShape | undefined
 }
 
 export interface LeaseState {

@@ -179,13 +179,15 @@ function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'leases'>): (
 }
 
 function namesNothing({ grants, rare }: LeaseState): boolean {
-  return grants.length === 0 && (rare === undefined || (rare.wants.length === 0 && !rare.entries?.size))
+  return grants.length === 0 && (rare === undefined || (rare.wants.length === 0 && rare.pool === undefined && !rare.entries?.size))
 }
 
 /** Whether one of the names that a lease holds or waits for passes `test`; with `every`, whether all do. */
 function holds({ grants, rare }: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
   for (const { resource } of grants) if (test(resource.name) !== every) return !every
-  if (rare !== undefined) for (const { resource } of rare.wants) if (test(resource) !== every) return !every
+  if (rare === undefined) return every
+  for (const { resource } of rare.wants) if (test(resource) !== every) return !every
+  if (grants.length === 0 && rare.wants.length === 0 && rare.pool !== undefined && test(rare.pool.pool) !== every) return !every
   return every
 }
 

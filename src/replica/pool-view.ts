@@ -130,7 +130,7 @@ function waiterView(state: State, pool: PoolState, lease: LeaseState, position: 
     rank,
     since: lease.since,
     maxLife,
-    possible: isPossible(state, pool, claim!),
+    possible: isPossible(pool, claim!),
   }
 }
 

@@ -1,6 +1,7 @@
 /** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
 import { capacityOf } from '../kernel/rule/policy.ts'
+import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import type { Attached, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
@@ -103,13 +104,21 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
     since: lease.since,
     remaining: remaining(lease),
     grants: lease.grants.map(grant => grantView(grant, remaining)),
-    wants: (rare?.wants ?? []).map(want => ({ ...want, position: positionOf(state.resources.get(want.resource)!, lease) })),
+    wants: waitsForPool(lease)
+      ? [poolWant(state, lease)]
+      : (rare?.wants ?? []).map(want => ({ ...want, position: positionOf(state.resources.get(want.resource)!, lease) })),
     entries: [...(rare?.entries ?? [])].map(key => ({ key, value: state.entries.get(key)!.value })),
     labels: copyOf(rare?.labels ?? []),
     parent: rare?.parent?.id ?? 0,
     children: [...(rare?.children ?? [])].map(child => child.id),
     recalled: rare?.recalled ?? false,
   }
+}
+
+/** A waiter for members of a pool waits for the pool's name. */
+function poolWant(state: State, lease: LeaseState): LeaseView['wants'][number] {
+  const { pool, count, units, total } = lease.rare!.pool!
+  return { resource: pool, units: total > 0 ? total : count * Math.max(1, units), shared: false, position: positionInPool(state, lease) }
 }
 
 export function entryView(state: State, { key, value, lease, revision, generation }: Attached, remaining: Remaining): EntryView {

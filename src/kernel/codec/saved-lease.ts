@@ -1,17 +1,21 @@
 /** One lease in a snapshot, with its grants, wants and timers, and as many of its entries as fit. */
 
 import { entryBytes } from '../rule/end.ts'
+import { addHolder } from '../rule/pool/holders.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
 import { findLease, rareOf } from '../state/leases.ts'
 import { addEntry, NO_GRANTS, resourceOf, withGrant } from '../state/resources.ts'
 import { type Attached, FROZEN, type LeaseState, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
 import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { readClaim, writeClaim } from './saved-claim.ts'
 import { readTimer, writeTimer } from './saved-table.ts'
 
 /** The most characters of entries that are written with their lease; the others follow in chunks of their own. */
 export const INLINE = 64 * 1_024
 const NONE: readonly never[] = []
+/** Beside the other flags of a lease: it asked a pool for members. From rules version 3 on. */
+const OF_POOL = 16
 
 /** An entry that is not written with its lease. Revision 0: a pending entry, to be attached with the grant. */
 export interface SavedEntry extends Omit<Attached, 'lease'> {
@@ -46,7 +50,7 @@ export function writeLease(to: Writer, state: State, lease: LeaseState, whole: n
   to.uint(lease.holder.incarnation)
   to.uint(lease.key)
   to.uint(lease.ttl)
-  to.byte(lease.status | (lease.confirmed ? 4 : 0) | (rare === undefined ? 0 : 8))
+  to.byte(lease.status | (lease.confirmed ? 4 : 0) | (rare === undefined ? 0 : 8) | (rare?.pool === undefined ? 0 : OF_POOL))
   for (const n of [lease.term, lease.epoch, lease.run, lease.aged, lease.since]) to.uint(n)
   to.list(lease.grants, grant => {
     to.text(grant.resource.name)
@@ -89,6 +93,7 @@ export function writeLease(to: Writer, state: State, lease: LeaseState, whole: n
   to.uint(rare.slowed)
   to.bool(rare.timers !== undefined)
   for (const timer of rare.timers?.slice(1) ?? []) writeTimer(to, timer)
+  if (rare.pool !== undefined) writeClaim(to, rare.pool)
   if (fitting === keys.length && rare.pending.length === 0) return NONE
   return [
     ...keys.slice(fitting).map(key => {
@@ -120,7 +125,7 @@ export function readLease(from: Reader): SavedLease {
   const key = from.uint()
   const ttl = from.uint()
   const flags = from.byte()
-  if (flags > 15) throw new FromTheFuture('a lease with fields not known here')
+  if (flags > 31) throw new FromTheFuture('a lease with fields not known here')
   const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
   // The same order of fields as in `openLease`: loaded and new leases must have one hidden class.
   const lease: LeaseState = {
@@ -160,6 +165,7 @@ export function readLease(from: Reader): SavedLease {
   rare.started = from.uint()
   rare.slowed = from.uint()
   if (from.bool()) rare.timers = Array.from({ length: SLOTS }, (_, slot) => (slot === TERM ? undefined : readTimer(from)))
+  if ((flags & OF_POOL) !== 0) rare.pool = readClaim(from)
   return { lease, holder, incarnation, rest: { grants, parent, entries } }
 }
 
@@ -177,6 +183,7 @@ export function link(state: State, lease: LeaseState, { grants, parent, entries 
     rareOf(lease).pending = more
       .filter(isPending)
       .map(({ key, value, generation }) => ({ key, value, ...(generation > 0 && { generation }) }))
+  if (lease.rare?.pool !== undefined && lease.grants.length > 0) addHolder(state, lease)
   if (lease.status === WAITING) joinQueues(state, lease)
   else if (lease.status === SUSPECT) state.counts.suspect++
   else if (lease.status === FROZEN) state.counts.frozen++

@@ -2,6 +2,8 @@
 
 import { VERBS } from '../command.ts'
 import { policyRules } from '../command-table.ts'
+import { POOLS } from '../rule/version.ts'
+import { accountOf, poolOf } from '../state/pools.ts'
 import { recordFence } from '../state/resources.ts'
 import type { State, Timer } from '../state.ts'
 import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
@@ -12,14 +14,20 @@ const FENCES = 9
 const PROPOSERS = 10
 const FLAPS = 11
 const UPKEEP = 12
+const ACCOUNTS = 13
 /** The size of an item beside its name, in bytes. */
 const ITEM_BYTES = 48
-/** The chunk kinds of the tables, in the order in which one chunk holds them all. */
-export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP]
+const OLD_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP]
+const KINDS: readonly number[] = [...OLD_KINDS, ACCOUNTS]
 
-/** A reader for one item of each table, in the order of TABLE_KINDS. */
+/** The chunk kinds of the tables, in the order in which one chunk holds them all. Builds of older rules read a state of theirs without the last. */
+export function tableKinds({ rules }: State): readonly number[] {
+  return rules >= POOLS ? KINDS : OLD_KINDS
+}
+
+/** A reader for one item of each table, in the order of `tableKinds`. */
 export function tableReaders(state: State, from: Reader): readonly (() => void)[] {
-  return [
+  const readers = [
     () => void state.policies.set(from.text(), policyRules.read(from)),
     () => {
       const [id, name, hash] = [from.uint(), from.text(), from.text()]
@@ -39,7 +47,13 @@ export function tableReaders(state: State, from: Reader): readonly (() => void)[
       const [preserving, since, base, removed, at] = [from.bool(), from.uint(), from.uint(), from.uint(), from.uint()]
       state.upkeep.set(name, { preserving, since, base, removed, at })
     },
+    () => {
+      const account = accountOf(poolOf(state, from.text()), from.text())
+      account.usage = from.uint()
+      account.at = from.uint()
+    },
   ]
+  return readers.slice(0, tableKinds(state).length)
 }
 
 interface Table {
@@ -50,7 +64,7 @@ interface Table {
 
 /** Copies the tables that may be long: later changes are not written. */
 export function tablesOf(state: State): readonly Table[] {
-  return [
+  const tables = [
     {
       kind: POLICIES,
       items: [...state.policies].map(([prefix, rules]) => (to: Writer) => {
@@ -103,16 +117,35 @@ export function tablesOf(state: State): readonly Table[] {
         for (const n of [since, base, removed, at]) to.uint(n)
       }),
     },
+    {
+      kind: ACCOUNTS,
+      items: usages(state).map(([pool, account, usage, at]) => (to: Writer) => {
+        to.text(pool)
+        to.text(account)
+        to.uint(usage)
+        to.uint(at)
+      }),
+    },
   ]
+  return tables.slice(0, tableKinds(state).length)
+}
+
+/** By name: the order of pools and accounts differs between replicas. */
+function usages({ pools }: State): (readonly [pool: string, account: string, usage: number, at: number])[] {
+  const rows = [...pools.values()].flatMap(pool =>
+    [...pool.accounts.values()].flatMap(({ name, usage, at }) => (usage === 0 ? [] : [[pool.name, name, usage, at] as const])),
+  )
+  return rows.sort((a, b) => (a[0] === b[0] ? (a[1] < b[1] ? -1 : 1) : a[0] < b[0] ? -1 : 1))
 }
 
 /** An estimate of their size in bytes, rather too high than too low. */
-export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers }: State): number {
+export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers, pools }: State): number {
   let size = ITEM_BYTES * (4 * policies.size + proposers.size)
   for (const { name, allow } of keys.values()) {
     size += name.length + 2 * ITEM_BYTES
     for (const { prefix } of allow) size += prefix.length + 2
   }
+  for (const { name, accounts } of pools.values()) for (const account of accounts.keys()) size += name.length + account.length + ITEM_BYTES
   for (const names of [policies, fences, flaps, upkeep]) for (const name of names.keys()) size += name.length + ITEM_BYTES
   return size
 }

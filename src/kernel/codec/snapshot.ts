@@ -8,6 +8,7 @@
  * No chunk is much larger than CHUNK, which is encoded in one turn of the event loop and held in memory by a reader. Long tables, long sessions and the entries of
  * a lease are cut for that.
  */
+import { restorePools } from '../rule/pool/member.ts'
 import { type Answer, AnswerSession } from '../state/answers.ts'
 import { addLease, findLease, internHolder } from '../state/leases.ts'
 import type { Lineage } from '../state/lineage.ts'
@@ -15,7 +16,7 @@ import { type Attached, createState, type LeaseState, type Past, RULES, type Sta
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readOutcome, writeOutcome } from './encode.ts'
 import { INLINE, link, readLease, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
-import { readTimer, sizeOf, TABLE_KINDS, tableReaders, tablesOf, writeTimer } from './saved-table.ts'
+import { readTimer, sizeOf, tableKinds, tableReaders, tablesOf, writeTimer } from './saved-table.ts'
 
 const MAGIC = 0x53
 const FORMAT = 1
@@ -198,7 +199,7 @@ function tables(state: State, whole: boolean): Uint8Array {
   to.byte(state.moved === undefined ? 0 : state.awaiting ? 2 : 1)
   to.text(state.moved ?? '')
   if (whole) for (const { items } of tablesOf(state)) to.list(items, item => item(to))
-  else for (const _ of TABLE_KINDS) to.uint(0)
+  else for (const _ of tableKinds(state)) to.uint(0)
   if (hasLineage(state)) writeLineage(to, state.lineage)
   return to.sealed()
 }
@@ -285,7 +286,7 @@ export class StateLoader {
     if (kind === ENTRIES) return () => this.#readEntry(from)
     if (kind === HISTORY) return () => this.#readHistory(from)
     if (kind === ANSWERED) return () => this.#readSession(from)
-    const table = TABLE_KINDS.indexOf(kind)
+    const table = tableKinds(this.#state).indexOf(kind)
     if (table === -1) throw new FromTheFuture(`a chunk of kind ${kind}`)
     const read = tableReaders(this.#state, from)[table]!
     return () => {
@@ -316,6 +317,7 @@ export class StateLoader {
       if (findLease(state, id) === undefined) throw new Damaged(`entries of lease ${id}, which is not there`)
     for (const { lease, rest } of this.#leases) link(state, lease, rest, this.#entries.get(lease.id))
     for (const resource of state.resources.values()) resource.grants.sort((a, b) => a.token - b.token)
+    restorePools(state)
     return state
   }
 

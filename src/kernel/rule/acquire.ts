@@ -5,13 +5,18 @@ import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
 import { addChild, findLease, leasesOf, openLease, rareOf } from '../state/leases.ts'
-import { FROZEN, type LeaseState, LIVE, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
+import { emptyPool } from '../state/pools.ts'
+import { FROZEN, type LeaseState, LIVE, type PoolClaim, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { deadlockMessage, findCycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { recall } from './operate.ts'
-import { type Bounds, bounded, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
+import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
+import { chooseMembers } from './pool/choice.ts'
+import { badPoolRequest, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
+import { mayGoFirst } from './pool/turn.ts'
+import { positionInPool, waitsForPool } from './pool/waiters.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -42,7 +47,10 @@ function malformed(command: Acquire): string | undefined {
   if (!whole(command.maxLife, 1, TTL_LIMIT)) return `maxLife must be a duration above 0, not ${command.maxLife}`
   if (!whole(command.incarnation, 1, Number.MAX_SAFE_INTEGER)) return `incarnation ${command.incarnation} was never given`
   if (command.steal !== undefined && command.wait !== true) return 'a steal waits for its turn: ask with wait'
-  if (command.wait === true && command.wants.length === 0) return 'there is nothing to wait for: name a resource'
+  if (command.pool !== undefined) {
+    const wrong = badPoolRequest(command)
+    if (wrong !== undefined) return wrong
+  } else if (command.wait === true && command.wants.length === 0) return 'there is nothing to wait for: name a resource'
   return badWants(command.wants) ?? badAttachments(command.entries ?? NOTHING) ?? badLabels(command)
 }
 
@@ -78,9 +86,11 @@ function badLabels({ labels = [], holding = [] }: Acquire): string | undefined {
 }
 
 function badTtl(state: State, command: Acquire): string | undefined {
-  const { ttl, wants, entries = NOTHING } = command
+  const { ttl, wants, entries = NOTHING, pool } = command
   if (!Number.isSafeInteger(ttl) || ttl < 1) return `ttl must be a whole number of milliseconds above 0, not ${String(ttl)}`
-  if (wants.length + entries.length === 0) return ttlOutside(state, ttl, '')
+  if (wants.length + entries.length === 0 && pool === undefined) return ttlOutside(state, ttl, '')
+  const outside = pool === undefined ? undefined : ttlOutside(state, ttl, pool.pool)
+  if (outside !== undefined) return outside
   for (const { resource } of wants) {
     const wrong = ttlOutside(state, ttl, resource)
     if (wrong !== undefined) return wrong
@@ -92,7 +102,7 @@ function badTtl(state: State, command: Acquire): string | undefined {
   return undefined
 }
 
-export function overQuota(state: State, holder: string, wants: readonly WantedResource[]): Refused | undefined {
+export function overQuota(state: State, holder: string, wants: readonly { readonly resource: string }[]): Refused | undefined {
   for (const { resource } of wants) {
     const prefix = ruledBy(state, resource, 'quota')
     if (prefix === undefined) continue
@@ -109,7 +119,8 @@ export function overQuota(state: State, holder: string, wants: readonly WantedRe
 export function wantsUnder(lease: LeaseState, prefix: string): boolean {
   return (
     lease.grants.some(given => under(prefix, given.resource.name)) ||
-    (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false)
+    (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
+    (lease.rare?.pool !== undefined && under(prefix, lease.rare.pool.pool))
   )
 }
 
@@ -118,15 +129,13 @@ function rankOf(state: State, command: Acquire, wants: readonly WantedResource[]
   const priority = command.priority ?? 0
   let aging = 0
   for (const want of wants) aging = Math.max(aging, rule(state, want.resource, 'aging'))
+  if (command.pool !== undefined) aging = rule(state, command.pool.pool, 'aging')
   // One scale for all queues: a waiter for one resource with aging and one without has the same rank in both.
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 
 function held(state: State, wants: readonly WantedResource[], any: number, rank: number): Refused {
-  if (state.quiet !== undefined)
-    return refuse(state, 'UNAVAILABLE', 'the log lost entries: nothing is granted until the longest ttl has passed; ask again later', {
-      quiet: state.quiet.duration,
-    })
+  if (state.quiet !== undefined) return quiet(state)
   const busy = wants.find(want => choose(state, [want], 0, rank, state.nextLease) === undefined)!
   const resource = state.resources.get(busy.resource)!
   const holder = resource.grants[0]
@@ -147,11 +156,19 @@ function held(state: State, wants: readonly WantedResource[], any: number, rank:
   )
 }
 
+function quiet(state: State): Refused {
+  return refuse(state, 'UNAVAILABLE', 'the log lost entries: nothing is granted until the longest ttl has passed; ask again later', {
+    quiet: state.quiet!.duration,
+  })
+}
+
 interface Plan {
   readonly wants: readonly WantedResource[]
   readonly rank: number
   readonly parent: LeaseState | undefined
   readonly holding: readonly number[]
+  /** What it asks a pool for. */
+  readonly claim: PoolClaim | undefined
   /** What is granted now; undefined: the lease waits. */
   readonly chosen: readonly WantedResource[] | undefined
   /** The leases that a steal ends; undefined under rules version 1: all holders. */
@@ -160,19 +177,23 @@ interface Plan {
 
 /** Why the command is refused, or what would be done. Changes nothing. */
 export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
-  if (command.pool !== undefined) return versionRefusal(state, command) ?? invalid(state, 'this server gives no members of pools yet')
+  const early = command.pool === undefined ? undefined : versionRefusal(state, command)
+  if (early !== undefined) return early
   const wrong = malformed(command) ?? badTtl(state, command)
   if (wrong !== undefined) return invalid(state, wrong)
   const over = exhausted(state)
   if (over !== undefined) return over
   const wants = command.wants.map(normal)
+  const claim = command.pool === undefined ? undefined : claimOf(state, command)
+  if (claim !== undefined && !allowed(state, key, 'acquire', claim.pool)) return forbidden(state, `acquire ${claim.pool}`)
   for (const want of wants) {
     if (!allowed(state, key, 'acquire', want.resource)) return forbidden(state, `acquire ${want.resource}`)
     if (command.steal !== undefined && !allowed(state, key, 'break', want.resource)) return forbidden(state, `steal ${want.resource}`)
-    const capacity = rule(state, want.resource, 'capacity')
+    const capacity = capacityOf(state, want.resource)
     if (want.units > capacity) return invalid(state, `${want.resource} has ${capacity} units in all, ${want.units} can never be granted`)
   }
-  if (wants.length === 0 && !allowedSomewhere(state, key, 'acquire', 'register')) return forbidden(state, 'open a lease')
+  if (wants.length === 0 && claim === undefined && !allowedSomewhere(state, key, 'acquire', 'register'))
+    return forbidden(state, 'open a lease')
   const rank = rankOf(state, command, wants)
   const stealRequest = { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined }
   const steals = command.steal !== undefined
@@ -208,7 +229,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   const mine = key === 0 ? 0 : (state.madeWith.get(key) ?? 0)
   if (key !== 0 && mine >= rule(state, '', 'leasesPerKey'))
     return refuse(state, 'LIMIT', `this key has ${mine} leases, as many as one key is allowed`, { limit: mine })
-  const many = overQuota(state, command.holder, wants)
+  const many = overQuota(state, command.holder, claim === undefined ? wants : [{ resource: claim.pool }])
   if (many !== undefined) return many
 
   // Only the caller's own leases: declaring to hold another caller's lease would refuse others a wait.
@@ -219,15 +240,31 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
           const kept = findLease(state, id)
           return kept !== undefined && mayTouch(state, key, kept)
         })
+  if (claim !== undefined) return planPool(state, command, { wants, rank, parent, holding, claim, victims: undefined }, mustWait)
   const chosen = mustWait || (steals && state.rules < 2) ? undefined : choose(state, wants, command.any ?? 0, rank, state.nextLease)
   if (chosen === undefined) {
     if (command.wait !== true) return held(state, wants, command.any ?? 0, rank)
     const refused = cannotWait(state, command, wants, rank, holding)
     if (refused !== undefined) return refused
   }
-  if (!steals || chosen !== undefined || state.rules < 2) return { wants, rank, parent, holding, chosen, victims: undefined }
+  if (!steals || chosen !== undefined || state.rules < 2) return { wants, rank, parent, holding, claim, chosen, victims: undefined }
   const victims = victimsOf(state, { ...stealRequest, parent })
-  return 'kind' in victims ? victims : { wants, rank, parent, holding, chosen, victims }
+  return 'kind' in victims ? victims : { wants, rank, parent, holding, claim, chosen, victims }
+}
+
+function planPool(state: State, { wait }: Acquire, plan: Omit<Plan, 'chosen'>, mustWait: boolean): Refused | Plan {
+  const claim = plan.claim!
+  const pool = state.pools.get(claim.pool) ?? emptyPool(claim.pool)
+  const isFirst = !mustWait && state.quiet === undefined && mayGoFirst(state, pool, claim, plan.rank)
+  const chosen = isFirst ? chooseMembers(pool, claim) : undefined
+  if (chosen === undefined) {
+    const never = impossible(state, pool, claim)
+    if (never !== undefined) return never
+    if (wait !== true) return state.quiet === undefined ? notNow(state, pool, claim) : quiet(state)
+    const refused = cannotWaitInPool(state, pool, plan.holding)
+    if (refused !== undefined) return refused
+  }
+  return { ...plan, chosen }
 }
 
 /** Whether a lease, or an ancestor of it, holds one of these resources. */
@@ -271,7 +308,7 @@ function blocksItself(state: State, resource: Resource, want: WantedResource, ho
   const own = kept.flatMap(({ grants }) => grants.filter(given => given.resource === resource))
   if (want.shared) return own.some(given => !given.shared)
   const units = own.reduce((sum, given) => sum + given.units, want.units)
-  return own.some(given => given.shared) || units > rule(state, resource.name, 'capacity')
+  return own.some(given => given.shared) || units > capacityOf(state, resource.name)
 }
 
 export function acquire(state: State, effects: Effects, proposal: Proposal & { readonly command: Acquire }): Granted | Queued | Refused {
@@ -306,10 +343,12 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   return lease.status === WAITING ? queued(state, lease) : granted(lease)
 }
 
-function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, holding }: Plan): void {
+function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, holding, claim }: Plan): void {
+  if (claim !== undefined) rareOf(lease).pool = claim
   let bounds: Bounds = { grace: command.grace ?? 0, maxLife: command.maxLife ?? 0 }
   if (state.policies.size > 0) {
     for (const { resource } of wants) bounds = bounded(state, resource, bounds)
+    if (claim !== undefined) bounds = bounded(state, claim.pool, bounds)
     for (const { key } of command.entries ?? NOTHING) bounds = bounded(state, key, bounds)
   }
   const { grace, maxLife } = bounds
@@ -333,7 +372,7 @@ function granted(lease: LeaseState): Granted {
 }
 
 function queued(state: State, lease: LeaseState): Queued {
-  let position = 0
+  let position = waitsForPool(lease) ? positionInPool(state, lease) : 0
   for (const want of lease.rare!.wants) position = Math.max(position, positionOf(state.resources.get(want.resource)!, lease))
   return { kind: 'queued', revision: 0, lease: lease.id, incarnation: lease.holder.incarnation, ttl: lease.term, position }
 }

@@ -9,6 +9,7 @@ import { type Attached, type LeaseState, type State, SUSPECT } from '../state.ts
 import { mayTouch } from './authority.ts'
 import { type Effects, emit } from './effects.ts'
 import { end, entryBytes, reconsider } from './end.ts'
+import { offerMember } from './pool/member.ts'
 import { refuse } from './refuse.ts'
 import { countEntry, isLeftover, isRegistry, penalizeFormer, review } from './service.ts'
 
@@ -64,6 +65,7 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
     lease.rare!.bytes += utf8Length(value) - utf8Length(there.value)
     Object.assign(there, { value, generation, revision: state.revision + 1 })
     emit(state, effects, 'put', lease, { key, value })
+    offerMember(state, there)
     reconsider(state, key)
     return
   }
@@ -84,6 +86,7 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
   if (former !== undefined) reconsider(state, key)
   emit(state, effects, 'put', lease, { key, value })
   if (lease.status === SUSPECT) emit(state, effects, 'suspected', lease, { key })
+  offerMember(state, entry)
   const service = countEntry(state, entry, 1)
   if (service === undefined) return
   if (state.suppressed.has(key)) emit(state, effects, 'suppressed', lease, { key })

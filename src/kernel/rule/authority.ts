@@ -40,7 +40,9 @@ export function isAdmin(state: State, key: number): boolean {
 
 /** The resources that it holds or waits for. */
 export function namesHeld({ grants, rare }: LeaseState): string[] {
-  return grants.length > 0 ? grants.map(given => given.resource.name) : (rare?.wants ?? []).map(want => want.resource)
+  if (grants.length > 0) return grants.map(given => given.resource.name)
+  if (rare === undefined) return []
+  return rare.wants.length === 0 && rare.pool !== undefined ? [rare.pool.pool] : rare.wants.map(want => want.resource)
 }
 
 /** As `namesHeld`, with the keys of its entries, attached or pending. */

@@ -7,9 +7,10 @@
  */
 
 import { findLease } from '../state/leases.ts'
+import { blocks } from '../state/order.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../state.ts'
-import { rule } from './policy.ts'
-import { blocks, positionOf, type WantedResource } from './queue.ts'
+import { capacityOf, rule } from './policy.ts'
+import { positionOf, type WantedResource } from './queue.ts'
 
 /** The longest chain of waiters that is followed: the depth of the call stack is not the same on every replica. */
 const LONGEST = 256
@@ -101,7 +102,7 @@ export function deadlockMessage(path: readonly string[]): string {
 function soleObstacle(state: State, resource: Resource, want: WantedResource): LeaseState | undefined {
   const [only] = resource.grants
   if (only === undefined || resource.grants.length > 1 || only.shared || only.lease.status === FROZEN) return undefined
-  return only.units + want.units > rule(state, resource.name, 'capacity') ? only.lease : undefined
+  return only.units + want.units > capacityOf(state, resource.name) ? only.lease : undefined
 }
 
 function behind({ queue }: Resource, rank: number): number {

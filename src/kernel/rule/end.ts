@@ -25,6 +25,9 @@ import {
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrants, restartTerm } from './effects.ts'
 import { rule } from './policy.ts'
+import { returnMember } from './pool/holders.ts'
+import { markPool, updateRoom, withdrawMember } from './pool/member.ts'
+import { waitsForPool } from './pool/waiters.ts'
 import { leaveQueues } from './queue.ts'
 import { countEntry, review } from './service.ts'
 
@@ -67,7 +70,7 @@ function remember(state: State, grant: Grant, cause: string, by: string): void {
   past.push(record)
 }
 
-function removeGrant(grant: Grant, freed: Freed): void {
+function removeGrant(state: State, grant: Grant, freed: Freed): void {
   const { resource } = grant
   const at = placeOfGrant(resource.grants, grant.token)
   if (at < resource.pressed) resource.pressed--
@@ -75,6 +78,7 @@ function removeGrant(grant: Grant, freed: Freed): void {
   else resource.grants.splice(at, 1)
   if (grant.shared) resource.sharers--
   else resource.used -= grant.units
+  if (resource.member !== undefined) updateRoom(state, resource.member, resource)
   freed.add(resource)
 }
 
@@ -91,10 +95,12 @@ export function entryBytes({ key, value }: { readonly key: string; readonly valu
 /** Frees the resources of waiters that bring an entry with this key: they may be served now. The caller settles. */
 export function reconsider(state: State, key: string): void {
   for (const waiter of state.pending.get(key) ?? [])
-    for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
+    if (waitsForPool(waiter)) markPool(state, state.pools.get(waiter.rare!.pool!.pool)!)
+    else for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
 }
 
-export function detachEntry(state: State, effects: Effects, key: string, cause: string): void {
+/** `vanishes`: a member of a pool does not drain, but is gone. */
+export function detachEntry(state: State, effects: Effects, key: string, cause: string, vanishes = false): void {
   const entry = state.entries.get(key)!
   dropEntry(state, key)
   entry.lease.rare!.entries!.delete(key)
@@ -103,13 +109,16 @@ export function detachEntry(state: State, effects: Effects, key: string, cause: 
   reconsider(state, key)
   const service = countEntry(state, entry, -1)
   if (service !== undefined) review(state, effects, service)
+  const member = withdrawMember(state, key)
+  if (vanishes && member !== undefined && state.resources.has(member.resource)) state.vanished.push(member)
 }
 
 /** Removes from the family and the entries what an ended lease must not keep, whether its units are frozen or not. */
-function strip(state: State, effects: Effects, lease: LeaseState, cause: string): void {
+function strip(state: State, effects: Effects, lease: LeaseState, cause: string, type?: EventType): void {
   const rare = lease.rare
   if (rare === undefined) return
-  if (rare.entries !== undefined) for (const key of rare.entries) detachEntry(state, effects, key, cause)
+  const vanishes = type === 'lapsed' || type === 'revoked'
+  if (rare.entries !== undefined) for (const key of rare.entries) detachEntry(state, effects, key, cause, vanishes)
   rare.entries = undefined
   if (rare.parent !== undefined) {
     touch(state, rare.parent)
@@ -123,6 +132,7 @@ function strip(state: State, effects: Effects, lease: LeaseState, cause: string)
 function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: Freed): void {
   touch(state, lease)
   for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
+  if (waitsForPool(lease)) emit(state, effects, 'withdrawn', lease, { resource: lease.rare!.pool!.pool, cause })
   leaveQueues(state, lease, freed)
   strip(state, effects, lease, cause)
   dropLease(state, lease)
@@ -134,6 +144,22 @@ function withdraw(state: State, effects: Effects, lease: LeaseState, cause: stri
  * The caller settles the freed resources. `hasStopped`: descendants that end as released, because their holder does not rely on them any more.
  */
 export function end(
+  state: State,
+  effects: Effects,
+  lease: LeaseState,
+  ending: LeaseEnd,
+  freed: Freed,
+  hasStopped?: (child: LeaseState) => boolean,
+): void {
+  endFamily(state, effects, lease, ending, freed, hasStopped)
+  // The leases that held members of a pool that are gone. They may have offered members themselves.
+  for (let member = state.vanished.pop(); member !== undefined; member = state.vanished.pop())
+    for (const grant of [...(state.resources.get(member.resource)?.grants ?? [])])
+      if (grant.lease.status !== FROZEN)
+        endFamily(state, effects, grant.lease, { type: 'revoked', cause: 'member', by: member.resource, stopped: false }, freed)
+}
+
+function endFamily(
   state: State,
   effects: Effects,
   lease: LeaseState,
@@ -168,7 +194,7 @@ function endHeld(state: State, effects: Effects, lease: LeaseState, { type, caus
   touch(state, lease)
   emitForGrants(state, effects, type, lease, cause, by === '' ? undefined : by)
   for (const grant of lease.grants) remember(state, grant, cause, by)
-  strip(state, effects, lease, cause)
+  strip(state, effects, lease, cause, type)
   // The term of a suspect lease has run out: its holder stopped before the grace period began.
   const believes = !stopped && lease.status === LIVE && lease.grants.length > 0
   if (lease.status === SUSPECT) state.counts.suspect--
@@ -183,14 +209,18 @@ function endHeld(state: State, effects: Effects, lease: LeaseState, { type, caus
     if (delay > 0) restartTerm(state, effects, lease, delay)
     return
   }
-  dropGrants(lease, freed)
+  dropGrants(state, lease, freed)
   dropLease(state, lease)
   effects.timer(lease, TERM)
 }
 
-function dropGrants(lease: LeaseState, freed: Freed): void {
-  for (const grant of lease.grants) removeGrant(grant, freed)
+function dropGrants(state: State, lease: LeaseState, freed: Freed): void {
+  const { grants } = lease
   lease.grants = NO_GRANTS
+  for (const [i, grant] of grants.entries()) {
+    removeGrant(state, grant, freed)
+    if (lease.rare?.pool !== undefined) returnMember(state, grant, i === grants.length - 1)
+  }
 }
 
 function lockDelay(state: State, lease: LeaseState): number {
@@ -204,7 +234,7 @@ function thaw(state: State, effects: Effects, lease: LeaseState, freed: Freed): 
   touch(state, lease)
   state.counts.frozen--
   emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
-  dropGrants(lease, freed)
+  dropGrants(state, lease, freed)
   dropLease(state, lease)
   effects.timer(lease, TERM)
 }
@@ -216,5 +246,6 @@ export function releaseGrant(state: State, effects: Effects, lease: LeaseState, 
   emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })
   if (!frozen) remember(state, grant, 'released', '')
   lease.grants.splice(lease.grants.indexOf(grant), 1)
-  removeGrant(grant, freed)
+  removeGrant(state, grant, freed)
+  if (lease.rare?.pool !== undefined) returnMember(state, grant, lease.grants.length === 0)
 }

@@ -9,12 +9,15 @@ import { COUNTER_LIMIT, type State, WAITING } from '../state.ts'
 import { allowed, isAdmin } from './authority.ts'
 import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
 import { end } from './end.ts'
+import { judgeWaiter } from './judge.ts'
 import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
-import { judgeWaiter, pressHolders } from './queue.ts'
+import { markPool, measure, rebuildPools } from './pool/member.ts'
+import { pressPool } from './pool/waiters.ts'
+import { pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
-import { versionRefusal } from './version.ts'
+import { POOLS, versionRefusal } from './version.ts'
 
 const MAX_KEYS = 10_000
 /** Leaves room above the counters that were seen; timer ids must stay safe integers. */
@@ -53,9 +56,22 @@ export function policy(state: State, effects: Effects, command: Policy, key: num
       if (state.rules >= 2 || under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
   }
   for (const resource of freed) pressHolders(state, effects, resource)
+  reviewPools(state, effects, prefix)
   settle(state, effects, freed)
   for (const name of [...state.upkeep.keys()]) if (under(prefix, name)) review(state, effects, name)
   return done()
+}
+
+/** A policy for the prefix has changed: capacities, queues and shares of pools may be others now. */
+function reviewPools(state: State, effects: Effects, prefix: string): void {
+  const names = [...state.pools.keys()].filter(name => under(prefix, name) || under(name, prefix))
+  // By name: the order of the table differs between replicas.
+  for (const name of names.sort()) {
+    const pool = state.pools.get(name)!
+    for (const member of pool.members.values()) measure(state, member)
+    markPool(state, pool)
+    pressPool(state, effects, pool)
+  }
 }
 
 export function createKey(state: State, effects: Effects, { name, hash, allow }: CreateKey, key: number): Outcome {
@@ -99,6 +115,10 @@ export function upgrade(state: State, effects: Effects, { rules }: Upgrade, key:
   if (rules !== state.rules + 1)
     return invalid(state, `the rules are at version ${state.rules}: the next one is ${state.rules + 1}, not ${rules}`)
   state.rules = rules
+  if (rules === POOLS) {
+    rebuildPools(state)
+    settle(state, effects, state.freed)
+  }
   if (rules !== 2) return done()
   state.answers.weigh()
   const { freed } = state

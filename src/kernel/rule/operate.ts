@@ -10,6 +10,7 @@ import { allowed, beyond, mayHave, mayRelease, mayTouch, namesHeld, namesOf, out
 import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { TTL_LIMIT } from './policy.ts'
+import { waitsForPool } from './pool/waiters.ts'
 import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -52,6 +53,7 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
     return (
       lease.grants.some(given => under(prefix, given.resource.name)) ||
       (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
+      (waitsForPool(lease) && under(prefix, lease.rare!.pool!.pool)) ||
       [...(lease.rare?.entries ?? [])].some(name => under(prefix, name)) ||
       (lease.rare?.pending.some(({ key: name }) => under(prefix, name)) ?? false)
     )
@@ -73,7 +75,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const over = exhausted(state)
   if (over !== undefined) return over
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
-  const { maxLife = 0, grace = 0, by = '', parent } = lease.rare ?? {}
+  const { maxLife = 0, grace = 0, by = '', parent, pool } = lease.rare ?? {}
   const running = lease.rare?.timers?.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) }) ?? []
   const meant = recipient(state, wants, to, incarnation)
   // As with a release: an administrator cannot say for the holder that it has stopped.
@@ -87,6 +89,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const atOnce = stopped && (state.quiet === undefined || state.rules < 2)
   const received = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(received), { maxLife, grace })
+  // The members count for the same account still.
+  if (pool !== undefined) rareOf(received).pool = { ...pool, shape: undefined }
   if (owner !== 0) rareOf(received).handed = true
   if (meant === undefined && incarnation === undefined) rareOf(received).open = true
   effects.timer(received, TERM)

@@ -1,11 +1,16 @@
 /** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
 import type { Want } from '../command.ts'
 import { touch } from '../state/leases.ts'
+import { blocks, place } from '../state/order.ts'
 import { resourceOf, withGrant } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrant, startTimer } from './effects.ts'
-import { rule } from './policy.ts'
+import { judgeWaiter } from './judge.ts'
+import { capacityOf, rule } from './policy.ts'
+import { addHolder } from './pool/holders.ts'
+import { updateRoom } from './pool/member.ts'
+import { announceWaiter, joinPool, leavePool, pressPool, waitsForPool } from './pool/waiters.ts'
 
 export type WantedResource = Required<Want>
 
@@ -14,62 +19,15 @@ export const FIRST_IN_LINE = -1e15
 /** The rank of a forced steal: before other steals and recipients as well. Otherwise the units that it frees would go to them, and it would wait. */
 export const BY_FORCE = -2e15
 
-function isBefore(waiter: LeaseState, rank: number, id: number): boolean {
-  return waiter.rare!.rank < rank || (waiter.rare!.rank === rank && waiter.id < id)
-}
-
-/** Whether one waiter comes before another, in every queue. */
-export function standsBefore(one: LeaseState, other: LeaseState): boolean {
-  return isBefore(one, other.rare!.rank, other.id)
-}
-
-/** The index of `rank`, `id` in a queue, present or not. */
-export function place(queue: readonly LeaseState[], rank: number, id: number): number {
-  let low = 0
-  let high = queue.length
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (isBefore(queue[middle]!, rank, id)) low = middle + 1
-    else high = middle
-  }
-  return low
-}
-
 export function positionOf(resource: Resource, lease: LeaseState): number {
   return place(resource.queue, lease.rare!.rank, lease.id)
 }
 
 function room(state: State, resource: Resource | undefined, want: WantedResource): boolean {
-  const capacity = rule(state, want.resource, 'capacity')
+  const capacity = capacityOf(state, want.resource)
   if (want.shared) return capacity > 0 && (resource === undefined || resource.used === 0)
   if (resource === undefined) return want.units <= capacity
   return resource.sharers === 0 && resource.used + want.units <= capacity
-}
-
-/** Whether the capacity allows it at all, whatever is held now. */
-export function exists(state: State, want: WantedResource): boolean {
-  const capacity = rule(state, want.resource, 'capacity')
-  return want.shared ? capacity > 0 : want.units <= capacity
-}
-
-/**
- * Finds the queues that pass a waiter over. A capacity that was lowered after its request may be less than it wants: the waiter keeps its place, because the
- * capacity may be raised again, but must not block others meanwhile. Called whenever its wants or their policies change.
- */
-export function judgeWaiter(state: State, lease: LeaseState): void {
-  const rare = lease.rare!
-  rare.passed = undefined
-  if (state.rules < 2) return
-  const { wants, any } = rare
-  const lacking = wants.filter(want => !exists(state, want))
-  if (lacking.length === 0) return
-  const isHopeless = wants.length - lacking.length < (any === 0 ? wants.length : any)
-  rare.passed = new Set((isHopeless ? wants : lacking).map(want => want.resource))
-}
-
-/** Whether the waiters behind it have to wait for it. */
-export function blocks(waiter: LeaseState, resource: Resource): boolean {
-  return waiter.rare!.passed?.has(resource.name) !== true
 }
 
 /** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
@@ -116,12 +74,19 @@ export function grant(state: State, effects: Effects, lease: LeaseState, wants: 
     lease.grants = withGrant(lease.grants, given)
     if (want.shared) resource.sharers++
     else resource.used += want.units
+    if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     emitForGrant(state, effects, 'granted', lease, given)
+  }
+  const claim = lease.rare?.pool
+  if (claim !== undefined) {
+    claim.start = state.elapsed
+    addHolder(state, lease)
   }
   const maxLife = lease.rare?.maxLife ?? 0
   // A transferred lease has inherited its cap already.
   if (maxLife > 0 && lease.rare?.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, maxLife)
   for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
+  if (claim !== undefined) pressPool(state, effects, state.pools.get(claim.pool)!)
 }
 
 export function enqueue(state: State, effects: Effects, lease: LeaseState): void {
@@ -130,6 +95,7 @@ export function enqueue(state: State, effects: Effects, lease: LeaseState): void
     emit(state, effects, 'queued', lease, { resource: want.resource })
     pressHolders(state, effects, state.resources.get(want.resource)!)
   }
+  if (waitsForPool(lease)) announceWaiter(state, effects, lease)
 }
 
 export function joinQueues(state: State, lease: LeaseState): void {
@@ -140,7 +106,9 @@ export function joinQueues(state: State, lease: LeaseState): void {
     const resource = resourceOf(state, want.resource)
     if (resource.queue.length === 0) resource.queue = [lease]
     else resource.queue.splice(place(resource.queue, rank, lease.id), 0, lease)
+    if (resource.member !== undefined) updateRoom(state, resource.member, resource)
   }
+  if (waitsForPool(lease)) joinPool(state, lease)
   for (const kept of holding) enlist(state.keeping, kept, lease)
   for (const { key } of lease.rare!.pending) enlist(state.pending, key, lease)
 }
@@ -184,8 +152,10 @@ export function leaveQueues(state: State, lease: LeaseState, freed: Freed): void
   for (const want of lease.rare!.wants) {
     const resource = state.resources.get(want.resource)!
     resource.queue.splice(positionOf(resource, lease), 1)
+    if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     freed.add(resource)
   }
+  if (waitsForPool(lease)) leavePool(state, lease)
   for (const kept of lease.rare!.holding) strike(state.keeping, kept, lease)
   for (const { key } of lease.rare!.pending) strike(state.pending, key, lease)
 }

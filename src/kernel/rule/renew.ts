@@ -7,6 +7,7 @@ import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, WAITING
 import { mayRenew } from './authority.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
+import { updateOffers } from './pool/member.ts'
 import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
 import { settle } from './settle.ts'
@@ -51,6 +52,7 @@ function recover(state: State, effects: Effects, lease: LeaseState): void {
   state.counts.suspect--
   emitForAll(state, effects, 'recovered', lease)
   countSuspect(state, effects, lease, -1)
+  updateOffers(state, lease)
 }
 
 /** Emits an event for each grant and entry; if there are none, one for the lease. */

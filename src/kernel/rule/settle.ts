@@ -1,18 +1,25 @@
 /** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
 import { rareOf, touch } from '../state/leases.ts'
+import { blocks, place, standsBefore } from '../state/order.ts'
 import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
-import { rule } from './policy.ts'
-import { blocks, choose, grant, leaveQueues, place, standsBefore } from './queue.ts'
+import { capacityOf, rule } from './policy.ts'
+import { servePool } from './pool/serve.ts'
+import { choose, grant, leaveQueues } from './queue.ts'
 
 /** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
-  for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
-    if (resource.queue.length > 0) serve(state, effects, resource, freed)
-    else dropIfIdle(state, resource)
+  for (;;) {
+    for (let resource = freed.take(); resource !== undefined; resource = freed.take()) {
+      if (resource.queue.length > 0) serve(state, effects, resource, freed)
+      else dropIfIdle(state, resource)
+    }
+    // After the queues of resources: a client that names a member comes before the waiters of its pool.
+    if (state.freedPools.length === 0) return
+    servePool(state, effects, state.freedPools.shift()!, freed)
   }
 }
 
@@ -80,7 +87,7 @@ function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void
  * they are replayed as they were decided.)
  */
 function isSpent(state: State, { name, sharers, used }: Resource): boolean {
-  return state.rules >= 2 && sharers === 0 && used >= rule(state, name, 'capacity')
+  return state.rules >= 2 && sharers === 0 && used >= capacityOf(state, name)
 }
 
 function begin(state: State, turns: Turns, resource: Resource): void {

@@ -1,12 +1,13 @@
 /** Stealing: which leases must end so that a steal gets what it wants. As few as possible, and the same ones on every replica. */
 
 import type { Refused } from '../outcome.ts'
+import { blocks, place } from '../state/order.ts'
 import { FROZEN, type Freed, type Grant, type LeaseState, type State } from '../state.ts'
 import { beyond, mayRelease, namesHeld } from './authority.ts'
 import type { Effects } from './effects.ts'
 import { end } from './end.ts'
-import { rule } from './policy.ts'
-import { blocks, place, type WantedResource } from './queue.ts'
+import { capacityOf, rule } from './policy.ts'
+import type { WantedResource } from './queue.ts'
 import { invalid } from './refuse.ts'
 
 /** With more victims than this, they are not compared with each other: the cost of a steal must not grow with their square. */
@@ -97,7 +98,7 @@ function victimsOn(
   for (let next = request.parent; next !== undefined; next = next.rare?.parent) above.add(next)
   const inTheWay = want.shared ? staying.filter(({ shared }) => !shared) : staying
   const own = inTheWay.filter(({ lease }) => above.has(lease))
-  const capacity = rule(state, want.resource, 'capacity')
+  const capacity = capacityOf(state, want.resource)
   if (own.some(({ shared }) => want.shared || shared) || unitsOf(own) + want.units > capacity)
     return invalid(state, `lease ${own[0]!.lease.id} holds what is to be stolen, and the thief hangs on it: the thief would end with it`)
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))

@@ -7,6 +7,7 @@ import type { Aged, AgedTogether, Due, Run, Tick } from '../command.ts'
 import { done, nothing, type Outcome } from '../outcome.ts'
 import { findLease, rareOf, touch } from '../state/leases.ts'
 import { noteRun } from '../state/lineage.ts'
+import { blocks } from '../state/order.ts'
 import { timerOf } from '../state/timers.ts'
 import {
   BREAK,
@@ -28,7 +29,9 @@ import { type Effects, emit, restartTerm } from './effects.ts'
 import { end, reconsider } from './end.ts'
 import { decayFlaps } from './flap.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
-import { blocks, relaxHolder } from './queue.ts'
+import { markPool, updateOffers } from './pool/member.ts'
+import { isWaitedForInPool, waitsForPool } from './pool/waiters.ts'
+import { relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
@@ -51,8 +54,7 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   if (slot === TERM) termDue(state, effects, lease, freed)
   else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
   else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
-  else if (lease.grants.some(({ resource }) => isWaitedFor(resource) && rule(state, resource.name, 'maxHold') > 0))
-    end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
+  else if (isHeldTooLong(state, lease)) end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
     touch(state, lease)
     relaxHolder(effects, lease)
@@ -60,6 +62,12 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   }
   settle(state, effects, freed)
   return done()
+}
+
+/** Whether another client waits for what it holds, and a policy limits how long that may be. */
+function isHeldTooLong(state: State, lease: LeaseState): boolean {
+  const limited = lease.grants.filter(({ resource }) => rule(state, resource.name, 'maxHold') > 0)
+  return limited.some(({ resource }) => isWaitedFor(resource)) || (limited.length > 0 && isWaitedForInPool(state, lease))
 }
 
 /** Whether a waiter could be served if the resource became free. */
@@ -82,6 +90,7 @@ function termDue(state: State, effects: Effects, lease: LeaseState, freed: Freed
     state.counts.suspect++
     emitForAll(state, effects, 'suspected', lease)
     countSuspect(state, effects, lease, 1)
+    updateOffers(state, lease)
     // A registration whose holder is silent may be taken over.
     for (const key of lease.rare?.entries ?? []) reconsider(state, key)
   }
@@ -95,7 +104,10 @@ function endQuiet(state: State, effects: Effects): Outcome {
   const { freed } = state
   // In the order of leases, not of resources: the order of leases is part of the state, the order of resources differs between replicas.
   for (const lease of state.leases.values())
-    if (lease.status === WAITING) for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
+    if (lease.status === WAITING) {
+      for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
+      if (waitsForPool(lease)) markPool(state, state.pools.get(lease.rare!.pool!.pool)!)
+    }
   settle(state, effects, freed)
   return done()
 }

@@ -9,8 +9,10 @@ import { type LeaseState, type State, WAITING } from '../state.ts'
 import { normal, overQuota, wantsUnder } from './acquire.ts'
 import { allowed, mayTouch } from './authority.ts'
 import { type Effects, emit } from './effects.ts'
-import { bounded, rule, ruledBy, ttlOutside } from './policy.ts'
-import { exists, judgeWaiter, positionOf, pressHolders, type WantedResource } from './queue.ts'
+import { exists, judgeWaiter } from './judge.ts'
+import { bounded, capacityOf, rule, ruledBy, ttlOutside } from './policy.ts'
+import { updateRoom } from './pool/member.ts'
+import { positionOf, pressHolders, type WantedResource } from './queue.ts'
 import { forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 
@@ -44,6 +46,7 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
     else resource.queue.splice(positionOf(resource, lease), 0, lease)
     emit(state, effects, 'queued', lease, { resource: want.resource })
     pressHolders(state, effects, resource)
+    if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     freed.add(resource)
   }
   for (const want of less) freed.add(state.resources.get(want.resource)!)
@@ -63,7 +66,7 @@ function refusal(state: State, lease: LeaseState, want: WantedResource): Outcome
   if (!allowed(state, lease.key, 'acquire', name)) return forbidden(state, `acquire ${name}`)
   const wrong = ttlOutside(state, lease.ttl, name)
   if (wrong !== undefined) return invalid(state, wrong)
-  const capacity = rule(state, name, 'capacity')
+  const capacity = capacityOf(state, name)
   if (want.units > capacity) return invalid(state, `${name} has ${capacity} units in all, ${want.units} can never be granted`)
   const most = rule(state, name, 'waiters')
   if ((state.resources.get(name)?.queue.length ?? 0) >= most)

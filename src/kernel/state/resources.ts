@@ -1,5 +1,7 @@
 /** The resources of a state with their grants, and the other tables by name: entries and fences. */
+
 import type { Attached, Grant, LeaseState, Resource, State } from '../state.ts'
+import { memberOf } from './pools.ts'
 
 /** Shared by everything without grants, and never written to: a million leases must not keep a million empty lists, or lists with room to grow. */
 export const NO_GRANTS: Grant[] = []
@@ -28,6 +30,7 @@ export function resourceOf(state: State, name: string): Resource {
   let resource = state.resources.get(name)
   if (resource === undefined) {
     resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NO_QUEUE, freed: false, pressed: 0, member: undefined }
+    if (state.pools.size > 0) resource.member = memberOf(state, name)
     state.resources.set(name, resource)
   }
   return resource

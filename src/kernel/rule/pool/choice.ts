@@ -8,7 +8,7 @@
  */
 import { MAX_RESOURCES } from '../../command.ts'
 import { firstWithRoom } from '../../state/pools.ts'
-import type { PoolClaim, PoolMember, PoolState, State } from '../../state.ts'
+import type { PoolClaim, PoolMember, PoolState } from '../../state.ts'
 import type { WantedResource } from '../queue.ts'
 import { matches } from './condition.ts'
 
@@ -19,7 +19,7 @@ export type Candidate = Pick<PoolMember, 'name' | 'resource' | 'labels' | 'capac
 export type Needs = Pick<PoolClaim, 'count' | 'units' | 'total' | 'match' | 'near'>
 
 /** What the request would get of the members that are free now; undefined: they do not suffice. Its place in the queue is not considered. */
-export function chooseMembers(_state: State, { free }: PoolState, needs: Needs): readonly WantedResource[] | undefined {
+export function chooseMembers({ free }: PoolState, needs: Needs): readonly WantedResource[] | undefined {
   if (free.length < needs.count) return undefined
   return choose(free, needs, firstWithRoom(free, Math.max(1, needs.units)))
 }
@@ -33,8 +33,8 @@ export function couldServe({ members }: PoolState, needs: Needs): boolean {
 }
 
 /** As `couldServe`, for a waiter. Judged once for all waiters with equal needs, until members change. */
-export function isPossible(_state: State, pool: PoolState, claim: PoolClaim): boolean {
-  const shape = pool.shapes.get(shapeKey(claim))
+export function isPossible(pool: PoolState, claim: PoolClaim): boolean {
+  const shape = claim.shape ?? pool.shapes.get(shapeKey(claim))
   if (shape === undefined) return couldServe(pool, claim)
   if (shape.version !== pool.version) {
     shape.possible = couldServe(pool, claim)

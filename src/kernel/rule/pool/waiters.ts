@@ -1,0 +1,88 @@
+/** The waiters of pools: how they join the one queue of their pool and leave it. */
+
+import { touch } from '../../state/leases.ts'
+import { place } from '../../state/order.ts'
+import { accountOf, dropAccountIfIdle, dropPoolIfIdle, poolOf } from '../../state/pools.ts'
+import { FROZEN, HOLD, type LeaseState, type PoolState, type State, WAITING } from '../../state.ts'
+import { type Effects, emit, startTimer } from '../effects.ts'
+import { rule } from '../policy.ts'
+import { isPossible, shapeKey } from './choice.ts'
+import { matches } from './condition.ts'
+import { markPool } from './member.ts'
+import { isReserved } from './reservation.ts'
+
+/** Whether the lease waits for members of a pool. (A lease that is transferred while it holds members waits for these by name.) */
+export function waitsForPool({ status, rare }: LeaseState): boolean {
+  return status === WAITING && rare!.pool !== undefined && rare!.wants.length === 0
+}
+
+export function joinPool(state: State, lease: LeaseState): void {
+  const { pool: claim, rank } = lease.rare!
+  const pool = poolOf(state, claim!.pool)
+  pool.queue.splice(place(pool.queue, rank, lease.id), 0, lease)
+  accountOf(pool, claim!.account).waiting++
+  if (isReserved(state, claim!)) pool.reserved.add(lease)
+  const key = shapeKey(claim!)
+  let shape = pool.shapes.get(key)
+  if (shape === undefined) {
+    shape = { key, waiters: 0, possible: false, version: 0, failed: 0 }
+    pool.shapes.set(key, shape)
+  }
+  shape.waiters++
+  claim!.shape = shape
+}
+
+/** `settle` then serves the waiters that it held up. */
+export function leavePool(state: State, lease: LeaseState): void {
+  const { pool: claim, rank } = lease.rare!
+  const pool = state.pools.get(claim!.pool)!
+  pool.queue.splice(place(pool.queue, rank, lease.id), 1)
+  pool.reserved.delete(lease)
+  const account = pool.accounts.get(claim!.account)!
+  account.waiting--
+  dropAccountIfIdle(pool, account)
+  const shape = claim!.shape!
+  claim!.shape = undefined
+  shape.waiters--
+  if (shape.waiters === 0) pool.shapes.delete(shape.key)
+  markPool(state, pool)
+  dropPoolIfIdle(state, pool)
+}
+
+export function positionInPool(state: State, lease: LeaseState): number {
+  return place(state.pools.get(lease.rare!.pool!.pool)!.queue, lease.rare!.rank, lease.id)
+}
+
+/** A waiter has come. */
+export function announceWaiter(state: State, effects: Effects, lease: LeaseState): void {
+  const pool = state.pools.get(lease.rare!.pool!.pool)!
+  emit(state, effects, 'queued', lease, { resource: pool.name })
+  pressPool(state, effects, pool)
+}
+
+/** Starts the HOLD timers of holders whose policy limits holding while others wait. */
+export function pressPool(state: State, effects: Effects, pool: PoolState): void {
+  if (rule(state, pool.name, 'maxHold') === 0 || !pool.queue.some(waiter => !isReserved(state, waiter.rare!.pool!))) return
+  for (const lease of pool.holders) {
+    if (lease.status === FROZEN || lease.rare!.timers?.[HOLD] !== undefined) continue
+    const limits = lease.grants.map(({ resource }) => rule(state, resource.name, 'maxHold')).filter(limit => limit > 0)
+    if (limits.length === 0) continue
+    touch(state, lease)
+    startTimer(state, effects, lease, HOLD, Math.min(...limits))
+  }
+}
+
+/** Whether a waiter of its pool could use what the lease holds. */
+export function isWaitedForInPool(state: State, lease: LeaseState): boolean {
+  return firstInNeed(state, lease) !== undefined
+}
+
+/** The first waiter that could use a member that this lease holds. */
+export function firstInNeed(state: State, { rare, grants }: LeaseState): LeaseState | undefined {
+  const pool = rare?.pool === undefined ? undefined : state.pools.get(rare.pool.pool)
+  return pool?.queue.find(waiter => {
+    const claim = waiter.rare!.pool!
+    if (isReserved(state, claim) || !isPossible(pool, claim)) return false
+    return grants.some(({ resource: { member } }) => member !== undefined && matches(member.labels, claim.match))
+  })
+}

@@ -1,0 +1,28 @@
+/** The order of waiters. Every queue has the same one, so waiting for several resources cannot deadlock by itself. */
+import type { LeaseState, Resource } from '../state.ts'
+
+function isBefore(waiter: LeaseState, rank: number, id: number): boolean {
+  return waiter.rare!.rank < rank || (waiter.rare!.rank === rank && waiter.id < id)
+}
+
+/** Whether one waiter comes before another, in every queue. */
+export function standsBefore(one: LeaseState, other: LeaseState): boolean {
+  return isBefore(one, other.rare!.rank, other.id)
+}
+
+/** The index of `rank`, `id` in a queue, present or not. */
+export function place(queue: readonly LeaseState[], rank: number, id: number): number {
+  let low = 0
+  let high = queue.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (isBefore(queue[middle]!, rank, id)) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+/** Whether the waiters behind it have to wait for it. */
+export function blocks(waiter: LeaseState, resource: Resource): boolean {
+  return waiter.rare!.passed?.has(resource.name) !== true
+}
