@@ -10,9 +10,9 @@ const DAY = 86_400_000
 const QUARTERS = 4
 const MAX_DAYS = 35
 /** Users of one day. Further users are added up under `OTHERS`. */
-const MAX_USERS = 100
+const MAX_USERS = 60
 const OTHERS = 'others'
-const USER_LENGTH = 64
+const USER_LENGTH = 32
 const MAX_STORED = 1 << 21
 
 export function usagePrefix(pool: string): string {
@@ -85,9 +85,13 @@ export class UsageLedger {
 
   /** The days that changed since the last call, or all of them. */
   publish({ all = false }: { readonly all?: boolean } = {}): UsageDay[] {
-    const days = all ? [...this.#days.keys()] : [...this.#changed]
+    const days = this.#list(all ? this.#days.keys() : this.#changed)
     this.#changed.clear()
-    return days.flatMap(day => {
+    return days
+  }
+
+  #list(days: Iterable<number>): UsageDay[] {
+    return [...days].flatMap(day => {
       const users = this.#days.get(day)
       return users === undefined ? [] : [{ host: this.#host, day, since: this.#since ?? 0, rows: rowsOf(users) }]
     })
@@ -95,7 +99,7 @@ export class UsageLedger {
 
   /** Everything, for a file. */
   save(): string {
-    return JSON.stringify(this.publish({ all: true }))
+    return JSON.stringify(this.#list(this.#days.keys()).map(formatUsage))
   }
 
   /** Reads what `save` wrote, from before a restart. Ignores what is not understood, and days after `now`, which belong to another log. */
@@ -109,7 +113,7 @@ export class UsageLedger {
     }
     if (!Array.isArray(list)) return
     for (const item of list.slice(0, MAX_DAYS)) {
-      const found = parseUsage(JSON.stringify(item))
+      const found = typeof item === 'string' ? parseUsage(item) : undefined
       if (found === undefined || found.day > now / DAY || found.host !== this.#host) continue
       for (const { user, quarter, held, busy, unleased } of found.rows) {
         const at = found.day * DAY + (quarter * DAY) / QUARTERS
@@ -129,34 +133,37 @@ function rowsOf(users: ReadonlyMap<string, readonly Totals[]>): UsageRow[] {
   )
 }
 
-/** As texts, so that the rows of a hundred users fit into an entry. */
+/** One list for each user, with three numbers for each quarter, so that a day of many users fits into an entry. */
 export function formatUsage({ host, day, since, rows }: UsageDay): string {
-  return JSON.stringify({
-    host,
-    day,
-    since,
-    rows: rows.map(({ user, quarter, held, busy, unleased }) => [user, quarter, held, busy, unleased]),
-  })
+  const users = new Map<string, number[]>()
+  for (const { user, quarter, held, busy, unleased } of rows) {
+    const numbers = users.get(user) ?? new Array<number>(3 * QUARTERS).fill(0)
+    users.set(user, numbers)
+    numbers.splice(3 * quarter, 3, held, busy, unleased)
+  }
+  return JSON.stringify({ host, day, since, users: Object.fromEntries(users) })
 }
 
-/** Reads an entry, or an element of a file. Undefined if it is neither: any client that may register there can have written it. */
+/** Reads what `formatUsage` wrote. Undefined if it is something else: any client that may register there can have written it. */
 export function parseUsage(text: string): UsageDay | undefined {
   try {
-    const { host, day, since, rows } = JSON.parse(text) as Readonly<Record<string, unknown>>
-    if (typeof host !== 'string' || !isAmount(day) || !isAmount(since) || !Array.isArray(rows)) return undefined
-    return { host, day, since, rows: rows.slice(0, (MAX_USERS + 1) * QUARTERS).flatMap(rowOf) }
+    const { host, day, since, users } = JSON.parse(text) as Readonly<Record<string, unknown>>
+    if (typeof host !== 'string' || !isAmount(day) || !isAmount(since) || typeof users !== 'object' || users === null) return undefined
+    const rows = Object.entries(users)
+      .slice(0, MAX_USERS + 1)
+      .flatMap(([user, numbers]) => quartersOf(user.slice(0, USER_LENGTH), numbers))
+    return { host, day, since, rows }
   } catch {
     return undefined
   }
 }
 
-function rowOf(row: unknown): UsageRow[] {
-  const { user, quarter, held, busy, unleased } = (
-    Array.isArray(row) ? { user: row[0], quarter: row[1], held: row[2], busy: row[3], unleased: row[4] } : (row ?? {})
-  ) as Readonly<Record<string, unknown>>
-  if (typeof user !== 'string' || !isAmount(quarter) || quarter >= QUARTERS) return []
-  if (!isAmount(held) || !isAmount(busy) || !isAmount(unleased)) return []
-  return [{ user: user.slice(0, USER_LENGTH), quarter: Math.floor(quarter), held, busy: Math.min(busy, held), unleased }]
+function quartersOf(user: string, numbers: unknown): UsageRow[] {
+  if (!Array.isArray(numbers) || numbers.length !== 3 * QUARTERS || !numbers.every(isAmount)) return []
+  return Array.from({ length: QUARTERS }, (_, quarter) => {
+    const [held, busy, unleased] = numbers.slice(3 * quarter) as [number, number, number]
+    return { user, quarter, held, busy: Math.min(busy, held), unleased }
+  }).filter(({ held, unleased }) => held + unleased > 0)
 }
 
 function isAmount(value: unknown): value is number {

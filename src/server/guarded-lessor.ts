@@ -344,8 +344,8 @@ function truncated(text: string): string {
   return bytes.toString('utf8', 0, end)
 }
 
-function timeoutError({ wants }: Acquire, wait: number, holders: readonly string[] = []): LeaseError {
-  const names = wants.map(({ resource }) => resource)
+function timeoutError({ wants, pool }: Acquire, wait: number, holders: readonly string[] = []): LeaseError {
+  const names = pool === undefined ? wants.map(({ resource }) => resource) : [pool.pool]
   const heldBy = holders.length === 0 ? '' : `: it is held by ${holders.join(', ')}`
   return new LeaseError('TIMEOUT', `${names.join(', ')} was not granted within ${wait} ms${heldBy}`, {
     facts: { resources: names, waited: wait, ...(holders.length > 0 && { holder: holders[0]!, holders }) },

@@ -75,7 +75,7 @@ const rooms: readonly Room[] = [
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   {
     room: 'server/',
-    may: ['dashboard/', 'registry/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: ['dashboard/', 'registry/', 'board/report.ts', 'kernel/', 'lessor.ts', 'lessor/', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
   { room: 'dashboard/', may: ['wire/http/client.ts'] },
 

@@ -4,7 +4,7 @@ import { type Command, Option } from 'commander'
 import { procProcesses } from '../../../board/host-processes.ts'
 import { pause } from '../../../clock.ts'
 import { parseDuration } from '../../../duration.ts'
-import { LeaseError } from '../../../errors.ts'
+import type { LeaseError } from '../../../errors.ts'
 import { CommandFailure, EXIT, usageError } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
@@ -41,7 +41,10 @@ export function adopt(group: Command): void {
         .choices(['ignore', 'term'])
         .default('ignore'),
     )
-    .addHelpText('after', '\nExamples:\n  leasehold pool adopt gpus --pid 4711 &\n  leasehold pool adopt gpus --pid 4711 --member GPU-5c1fab12-…')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  leasehold pool adopt gpus --pid 4711 &\n  leasehold pool adopt gpus --pid 4711 --member GPU-5c1fab12-…',
+    )
     .action(async (pool: string, options: AdoptFlags, self: Command) => {
       requireValidName(pool)
       const pid = parseInteger(options.pid, '--pid')
@@ -94,7 +97,10 @@ async function adoptProcess(
   if (!isThere()) return out.note(`process ${pid} has ended; the members are free`, { ended: pid })
   const reason = lease.signal.reason as LeaseError
   if (options.onLost === 'term') process.kill(pid, 'SIGTERM')
-  const means = options.onLost === 'term' ? `Process ${pid} got TERM.` : `Process ${pid} keeps running without a lease: another holder may use the same members.`
+  const means =
+    options.onLost === 'term'
+      ? `Process ${pid} got TERM.`
+      : `Process ${pid} keeps running without a lease: another holder may use the same members.`
   throw new CommandFailure(
     { exit: EXIT.lost, code: 'LOST', message: reason.message, means, next: `To see who has what, run: leasehold pool ls ${pool}` },
     { cause: reason },

@@ -21,7 +21,10 @@ export function extend(group: Command): void {
         const { revision } = await change(invocation, { kind: 'extend', lease, by }).catch(error => {
           if (!LeaseError.is(error, 'HELD')) throw error
           const next = 'Give the members back when your time is over, or agree with the waiter.'
-          throw new CommandFailure({ ...failureOf(error), exit: EXIT.held, means: 'Nothing was changed: the end stays as it was.', next }, { cause: error })
+          throw new CommandFailure(
+            { ...failureOf(error), exit: EXIT.held, means: 'Nothing was changed: the end stays as it was.', next },
+            { cause: error },
+          )
         })
         if (invocation.out.json) await invocation.out.data({ extended: lease, by, revision })
         else invocation.out.note(`lease ${lease} may be kept ${duration} longer`)
@@ -54,7 +57,12 @@ export function giveBack(group: Command): void {
           throw new CommandFailure({ ...failureOf(error), next }, { cause: error })
         })
         if (out.json) await out.data({ returned: lease, revision })
-        else out.note(value.status === 'waiting' ? `withdrew lease ${lease}` : `lease ${lease} ends; its members are free when its command has stopped`)
+        else
+          out.note(
+            value.status === 'waiting'
+              ? `withdrew lease ${lease}`
+              : `lease ${lease} ends; its members are free when its command has stopped`,
+          )
       })
     })
 }
@@ -75,6 +83,9 @@ async function leaseOf({ read }: Invocation, which: string): Promise<number> {
   const { grants } = member
   if (grants.length === 0) throw new LeaseError('NOT_FOUND', `${member.resource} is not taken`, { facts: { member: member.member } })
   if (grants.length > 1)
-    throw usageError(`${member.resource} is shared by ${grants.length} leases`, `Name one by its id: ${grants.map(({ lease }) => lease).join(', ')}`)
+    throw usageError(
+      `${member.resource} is shared by ${grants.length} leases`,
+      `Name one by its id: ${grants.map(({ lease }) => lease).join(', ')}`,
+    )
   return grants[0]!.lease
 }

@@ -45,8 +45,16 @@ export function queue(group: Command): void {
     })
 }
 
-function queueRow({ position, account, holder, request, priority, since, lease, possible, maxLife }: PoolWaiterView, now: number): TableRow {
-  const place = request.from !== undefined && request.from > 0 ? `in ${inWords(request.from)}` : possible ? position + 1 : `${position + 1} (too few members)`
+function queueRow(
+  { position, account, holder, request, priority, since, lease, possible, maxLife }: PoolWaiterView,
+  now: number,
+): TableRow {
+  const place =
+    request.from !== undefined && request.from > 0
+      ? `in ${inWords(request.from)}`
+      : possible
+        ? position + 1
+        : `${position + 1} (too few members)`
   const length = request.expect ?? 0
   const expects = length > 0 ? inWords(length) : maxLife > 0 ? `at most ${inWords(maxLife)}` : ''
   const waiting = request.from !== undefined && request.from > 0 ? 'reservation' : inWords(Math.max(0, now - since))
@@ -59,7 +67,8 @@ async function listPools({ read, out }: Invocation): Promise<void> {
     for (const pool of value) await out.data({ ...pool, revision })
     return
   }
-  if (value.length === 0) return out.note('there are no pools. To offer the GPUs of this host, run: leasehold pool offer gpus --discover nvidia')
+  if (value.length === 0)
+    return out.note('there are no pools. To offer the GPUs of this host, run: leasehold pool offer gpus --discover nvidia')
   await out.table(
     ['POOL', 'MEMBERS', 'UNITS', 'TAKEN', 'WAITING', 'RESERVATIONS'],
     value.map(({ pool, members, units, used, waiting, reservations }) => [pool, members, units, used, waiting, reservations]),
@@ -140,7 +149,10 @@ function warnings(view: PoolView, short: (name: string) => string, reports: Read
     const { host, processes = [], problem } = reports.get(member) ?? {}
     const strangers = processes
       .filter(({ lease }) => lease === 0)
-      .map(({ pid, user, name }) => `${short(member)} is used without a lease: process ${pid} of ${user}${name === undefined ? '' : ` (${name})`} on ${host}`)
+      .map(
+        ({ pid, user, name }) =>
+          `${short(member)} is used without a lease: process ${pid} of ${user}${name === undefined ? '' : ` (${name})`} on ${host}`,
+      )
     return problem === undefined ? strangers : [...strangers, `${short(member)}: ${problem}`]
   })
   return lines.length === 0 ? [] : ['', ...[...new Set(lines)].map(clean)]

@@ -120,9 +120,13 @@ function idleRules({ idleBelow, idleWarn, idleRecall, idleEnd }: OfferFlags): Id
 
 /** The first look failed: a mistake in the command, or a driver that is not there. */
 function explained(error: unknown, discover: string): unknown {
-  const fromProgram = error instanceof LeaseError ? typeof error.facts.reason === 'string' && error.code === 'UNAVAILABLE' : error instanceof Error
+  const fromProgram =
+    error instanceof LeaseError ? typeof error.facts.reason === 'string' && error.code === 'UNAVAILABLE' : error instanceof Error
   if (!fromProgram || error instanceof CommandFailure || error instanceof Interrupted) return error
-  const next = discover === 'nvidia' ? 'Check that nvidia-smi works on this host.' : 'Run the command yourself: it must print {"devices": [{"id": "…"}]}.'
+  const next =
+    discover === 'nvidia'
+      ? 'Check that nvidia-smi works on this host.'
+      : 'Run the command yourself: it must print {"devices": [{"id": "…"}]}.'
   return new CommandFailure(
     { exit: EXIT.unavailable, code: 'DISCOVERY', message: (error as Error).message, means: 'No device was offered.', next },
     { cause: error },

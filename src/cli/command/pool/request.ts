@@ -82,9 +82,9 @@ export function parseRequest(flags: RequestFlags): ParsedRequest {
   return {
     count: count === undefined ? 1 : positive(count, '-n'),
     conditions,
-    options: {
+    options: ({
       ttl: parseDuration(ttl, '--ttl'),
-      match: conditions,
+      match: conditions as never,
       account,
       ...(units !== undefined && { units: positive(units, '--units') }),
       ...(total !== undefined && { total: positive(total, '--total') }),
@@ -93,7 +93,7 @@ export function parseRequest(flags: RequestFlags): ParsedRequest {
       ...(preemptible === true && { preemptible }),
       ...(priority !== undefined && { priority: parseInteger(priority, '--priority') }),
       ...(length !== undefined && { maxLife: parseDuration(length, '--for') }),
-    },
+    }) as never,
   }
 }
 
@@ -107,7 +107,11 @@ function positive(text: string, option: string): number {
  * Adds a condition for the members of this host. A command that runs here cannot use the devices of another host, and would fail with them after it has
  * waited for hours.
  */
-export function onThisHost(view: PoolView, conditions: readonly PoolCondition[], { anywhere, host = hostname() }: RequestFlags): readonly PoolCondition[] {
+export function onThisHost(
+  view: PoolView,
+  conditions: readonly PoolCondition[],
+  { anywhere, host = hostname() }: RequestFlags,
+): readonly PoolCondition[] {
   const named = conditions.some(({ label }) => label === 'host')
   if (anywhere === true || named || !view.members.some(({ labels }) => labels.host !== undefined)) return conditions
   if (!view.members.some(({ labels, status }) => labels.host === host && status !== 'draining'))

@@ -103,12 +103,12 @@ async function keep(
   const host = options.host ?? hostname()
   const labels = labelsOf({ pid: process.pid, host, ...(command[0] !== undefined && { command: command[0] }) })
   const onQueued = (lease: number) => {
-    const facts = { reserved: lease, pool, from, at, for: asked.maxLife, words }
+    const facts = { reserved: lease, pool, from, at, for: (asked as { maxLife?: number }).maxLife, words }
     if (out.json) void out.data(facts)
     else out.note(reservedText(facts), facts)
   }
   const acquire = (more: AcquireOptions): Promise<Lease> =>
-    leases.pool(pool).take(count, { ...asked, ...more, match, labels, from, advanced: { ...more.advanced, onQueued } })
+    leases.pool(pool).take(count, { ...asked, ...more, match, labels, from, advanced: { ...more.advanced, onQueued } } as never)
   try {
     if (command.length > 0) {
       const leased = new LeasedProcess({ leases, signals, out, url: settings.url, command, onLost: 'kill', grace: 5_000 })
@@ -185,5 +185,11 @@ function failureInBackground(errors: string): CommandFailure {
     }
   }
   const message = `the reservation could not be kept: ${errors.trim().split('\n').at(-1) || 'its process ended without a message'}`
-  return new CommandFailure({ exit: EXIT.software, code: 'BACKGROUND', message, means: 'Nothing was reserved.', next: 'Use --foreground to see more.' })
+  return new CommandFailure({
+    exit: EXIT.software,
+    code: 'BACKGROUND',
+    message,
+    means: 'Nothing was reserved.',
+    next: 'Use --foreground to see more.',
+  })
 }

@@ -56,7 +56,9 @@ Examples:
 export function take(group: Command): void {
   const command = addGlobalOptions(group.command('take'))
     .summary('run a command with members of a pool')
-    .description('Takes members of POOL, runs CMD with them, and frees them when CMD has ended. Exits with the code of CMD. Write CMD after --.')
+    .description(
+      'Takes members of POOL, runs CMD with them, and frees them when CMD has ended. Exits with the code of CMD. Write CMD after --.',
+    )
     .argument('<pool>', 'the name of the pool')
     .argument('<cmd...>', 'the command to run, without a shell')
   addRequestOptions(command)
@@ -156,7 +158,7 @@ async function requestOf(invocation: Invocation, pool: string, command: readonly
   const labels = labelsOf({ pid: process.pid, host, ...(command[0] !== undefined && { command: command[0] }) })
   return {
     words: requestInWords({ ...asked, count, match, expect: 0 }),
-    acquire: more => leases.pool(pool).take(count, { ...asked, ...more, match, labels }),
+    acquire: more => leases.pool(pool).take(count, { ...asked, ...more, match: match as never, labels } as never),
   }
 }
 
