@@ -42,7 +42,7 @@ export type {
 export type { Cache, CacheLease, CacheOptions, CacheWriteOptions } from './recipe/cache.ts'
 export type { Election, ElectionOptions, Leader, Term, UntilAborted } from './recipe/election.ts'
 export type { Lock, LockOptions, LockView } from './recipe/lock.ts'
-export type { Labels, Member, OfferOptions, Pool, PoolOptions, TakeOptions } from './recipe/pool.ts'
+export type { Labels, Member, OfferOptions, Pool, PoolOptions, Reservation, ReserveOptions, TakeOptions } from './recipe/pool.ts'
 export type {
   DiscoverOptions,
   Discovery,

@@ -1,6 +1,7 @@
 /** The options of `acquire`, `tryAcquire`, `request` and `grant`, and the checks that refuse a wrong one. */
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
+import type { PoolRequest } from '../kernel/command.ts'
 import { Lease, type RenewalStrategy } from '../lease.ts'
 import { checkOptionNames, kindOf, noOption } from '../options.ts'
 
@@ -111,6 +112,8 @@ export interface AdvancedAcquireOptions {
    * @default the leases of the `request` callbacks that this call runs in
    */
   readonly holding?: readonly Lease[]
+  /** Take members of a pool: the only name is that of the pool then. `leases.pool(name)` is the usual way. */
+  readonly pool?: PoolRequest
   /** Called with the number of the waiting lease once it has queued; again if its place was lost and it queued anew. */
   readonly onQueued?: (lease: number) => void
   /** Called whenever the lessor could not be reached and an endless wait goes on. */
@@ -166,6 +169,7 @@ const ADVANCED: OptionChecks<AdvancedAcquireOptions> = {
   maxStall: [anything],
   recall: [isBoolean, 'true or false'],
   holding: [value => Array.isArray(value) && value.every(held => held instanceof Lease), 'an array of leases'],
+  pool: [isObject, 'an object'],
   onQueued: [isFunction, 'a function'],
   onAway: [isFunction, 'a function'],
   require: [value => Array.isArray(value), "an array of 'durable' and 'failover'"],

@@ -65,14 +65,14 @@ const NOTHING: AdvancedAcquireOptions = {}
 
 export function acquireCommand(names: readonly string[], options: AcquireOptions, context: RequestContext): AcquireRequest {
   const { mode = 'exclusive', units, priority, steal = false, labels, entries, advanced = NOTHING } = options
-  const { any, grace, maxLife, recall, holding, require = [] } = advanced
+  const { any, grace, maxLife, recall, holding, pool, require = [] } = advanced
   const { holder, incarnation, profile, wait } = context
   for (const promise of require)
     if (!profile[promise]) throw new LeaseError('UNSUPPORTED', `the ${profile.store} store is not ${promise}, which was required`)
   if (steal !== false && !wait)
     throw new LeaseError('INVALID', 'a steal waits until the present holders have stopped: leave out ifAvailable, and use acquire')
   const settings = settingsOf(options, holder, options.ttl === undefined ? context.ttl : milliseconds(options.ttl, 'ttl'))
-  const { length } = names
+  const { length } = pool === undefined ? names : []
   const wants = new Array<Want>(length)
   for (let i = 0; i < length; i++) {
     const want: Writable<Want> = { resource: names[i]! }
@@ -86,7 +86,8 @@ export function acquireCommand(names: readonly string[], options: AcquireOptions
   const above = parentOf(options.parent)
   const parent = typeof above === 'number' ? above : settings.parent?.id
   if (incarnation !== undefined) command.incarnation = incarnation
-  if (wait && length > 0) command.wait = true
+  if (pool !== undefined) command.pool = pool
+  if (wait && (length > 0 || pool !== undefined)) command.wait = true
   if (any !== undefined) command.any = any
   if (priority !== undefined) command.priority = priority
   if (entries !== undefined) command.entries = Object.entries(entries).map(([key, value]) => ({ key, value }))
@@ -100,6 +101,7 @@ export function acquireCommand(names: readonly string[], options: AcquireOptions
   return { ...settings, command }
 }
 
-export function namesOf({ command: { wants } }: Pick<AcquireRequest, 'command'>): readonly string[] {
-  return wants.map(({ resource }) => resource)
+/** The names that it asks for: resources, or a pool. */
+export function namesOf({ command: { wants, pool } }: Pick<AcquireRequest, 'command'>): readonly string[] {
+  return pool === undefined ? wants.map(({ resource }) => resource) : [pool.pool]
 }

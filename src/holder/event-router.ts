@@ -139,8 +139,8 @@ export class EventRouter {
   /** Reports to a waiter. */
   follow(waiter: EventWaiter, position: number, revision: number): void {
     const { held, request } = waiter
-    const { wants, any } = request.command
-    const watch = this.#feed.follow(any === undefined ? wants[0]!.resource : commonPrefix(namesOf(request)), revision)
+    const names = namesOf(request)
+    const watch = this.#feed.follow(request.command.any === undefined ? names[0]! : commonPrefix(names), revision)
     held.watch = watch
     if (watch.revision > revision) void this.check(held)
     this.#placed(waiter, position)

@@ -10,7 +10,7 @@
 import type { Clock } from '../clock.ts'
 import { commonPrefixes, underAny } from '../kernel/name.ts'
 import { findLease, UNCLAIMED } from '../kernel/state/leases.ts'
-import type { LeaseState, Resource, State } from '../kernel/state.ts'
+import type { LeaseState, State } from '../kernel/state.ts'
 import type { Query, View } from '../lessor.ts'
 import { entryView, leaseView, type Remaining, resourceView } from './view.ts'
 
@@ -69,9 +69,13 @@ export class ListReader {
       state => new ListWalk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
     )
     const state = this.#state()
-    const there = walk.found.filter(resource => state.resources.get(resource.name) === resource).slice(0, limit)
-    const value = there.sort(byName).map(resource => resourceView(state, resource.name, resource, this.#remaining))
-    return { revision: state.revision, value, ...(walk.full && { more: true }) }
+    const there = walk.found.filter(resource => state.resources.get(resource.name) === resource)
+    // The waiters of a pool wait for its name.
+    const waited = [...state.pools.values()].filter(({ name, queue }) => queue.length > 0 && !state.resources.has(name) && wanted(name))
+    const names = [...there, ...waited].map(({ name }) => name)
+    const listed = names.slice(0, limit).sort()
+    const value = listed.map(name => resourceView(state, name, state.resources.get(name), this.#remaining))
+    return { revision: state.revision, value, ...((walk.full || names.length > limit) && { more: true }) }
   }
 
   async #leases(query: QueryOf<'leases'>, signal?: AbortSignal): Promise<View> {
@@ -196,10 +200,6 @@ function names(lease: LeaseState, test: (name: string) => boolean, every: boolea
   if (holds(lease, test, every) !== every) return !every
   for (const key of lease.rare?.entries ?? []) if (test(key) !== every) return !every
   return every
-}
-
-function byName(a: Resource, b: Resource): number {
-  return a.name < b.name ? -1 : 1
 }
 
 function byKey(a: { readonly key: string }, b: { readonly key: string }): number {

@@ -94,7 +94,7 @@ export class Proposals {
 
   #put(proposal: Proposal, completion: Completion): void {
     const { command } = proposal
-    if (command.kind === 'transfer') this.#timekeeper.markForHeir(command.lease)
+    if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markForHeir(command.lease)
     if (command.kind === 'release' && command.stopped !== undefined && this.#state().rules < 2)
       return this.#putEach(proposal, command, completion)
     this.#outbox.put({ proposal, completion, untilSettled: false })
@@ -120,6 +120,7 @@ export class Proposals {
     if (state.moved !== undefined) return true
     if (command.kind === 'release') return findLease(state, command.lease) === undefined
     if (command.kind !== 'acquire' || command.wait === true) return false
+    if (command.pool !== undefined) return true
     for (const { resource } of command.wants) if (state.resources.has(resource)) return true
     return false
   }

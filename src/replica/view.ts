@@ -87,7 +87,7 @@ export function resourceView(state: State, name: string, resource: Resource | un
     resource: name,
     capacity: capacityOf(state, name),
     grants: (resource?.grants ?? []).map(grant => grantView(grant, remaining)),
-    queue: (resource?.queue ?? []).map((lease, position) => waiterView(resource!, lease, position)),
+    queue: [...(resource?.queue ?? []).map((lease, position) => waiterView(resource!, lease, position)), ...poolQueue(state, name)],
     fence: state.fences.get(name) ?? 0,
   }
 }
@@ -113,6 +113,15 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
     children: [...(rare?.children ?? [])].map(child => child.id),
     recalled: rare?.recalled ?? false,
   }
+}
+
+/** The waiters of the pool of this name, if there is one. */
+function poolQueue(state: State, name: string): readonly WaiterView[] {
+  return (state.pools.get(name)?.queue ?? []).map(lease => {
+    const { id, holder, since, rare } = lease
+    const { units, shared, position } = poolWant(state, lease)
+    return { lease: id, holder: holder.name, incarnation: holder.incarnation, position, units, shared, priority: rare!.priority, since }
+  })
 }
 
 /** A waiter for members of a pool waits for the pool's name. */

@@ -186,7 +186,7 @@ export class GuardedLessor implements AsyncDisposable {
   async #timeoutWithHolders(command: Acquire, wait: number): Promise<LeaseError> {
     const late = new AbortController()
     const cancel = this.clock.after(HOLDERS_TIMEOUT, () => late.abort())
-    const names = command.wants.map(({ resource }) => resource)
+    const names = namesAsked(command)
     const holders = await unlessAborted(holdersOf(this.lessor, names), late.signal).catch(() => [])
     cancel()
     return timeoutError(command, wait, holders)
@@ -344,8 +344,12 @@ function truncated(text: string): string {
   return bytes.toString('utf8', 0, end)
 }
 
-function timeoutError({ wants, pool }: Acquire, wait: number, holders: readonly string[] = []): LeaseError {
-  const names = pool === undefined ? wants.map(({ resource }) => resource) : [pool.pool]
+function namesAsked({ wants, pool }: Acquire): readonly string[] {
+  return pool === undefined ? wants.map(({ resource }) => resource) : [pool.pool]
+}
+
+function timeoutError(command: Acquire, wait: number, holders: readonly string[] = []): LeaseError {
+  const names = namesAsked(command)
   const heldBy = holders.length === 0 ? '' : `: it is held by ${holders.join(', ')}`
   return new LeaseError('TIMEOUT', `${names.join(', ')} was not granted within ${wait} ms${heldBy}`, {
     facts: { resources: names, waited: wait, ...(holders.length > 0 && { holder: holders[0]!, holders }) },

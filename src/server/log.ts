@@ -68,7 +68,14 @@ function objectOf(command: AuditRecord['command']): object {
     case 'key': // Without the hash of the secret.
       return { on: { name: command.name, allow: command.allow.map(({ verb, prefix }) => `${verb}:${prefix}`) } }
     case 'acquire': // Without entries, whose values may be anything.
-      return { on: { resources: command.wants.map(({ resource }) => resource), holder: command.holder, how: command.steal } }
+      return {
+        on: {
+          resources: command.wants.map(({ resource }) => resource),
+          holder: command.holder,
+          how: command.steal,
+          ...(command.pool !== undefined && { pool: command.pool.pool }),
+        },
+      }
     case 'move': // Without the password that the URL may contain.
       return { on: { ...(command.to !== undefined && { to: command.to.replace(/\/\/[^@/]*@/, '//…@') }), stay: command.stay } }
     default: {

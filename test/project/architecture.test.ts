@@ -43,6 +43,8 @@ const rooms: readonly Room[] = [
   // Registrations, and which instance is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
   { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
+  // What pools say to people: conditions as text. Pure functions, for the library, the command line and the server.
+  { room: 'pool/', may: ['type:kernel/', 'type:lessor.ts', 'errors.ts'] },
   // Processes share a guard in a file, so it uses the lock of the file store.
   {
     room: 'recipe/fence.ts',
@@ -51,8 +53,19 @@ const rooms: readonly Room[] = [
   {
     room: 'recipe/',
     may: [
-      ...['type:kernel/', 'kernel/command.ts', 'registry/', 'lessor.ts', 'lease.ts', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
-      ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts'],
+      ...[
+        'type:kernel/',
+        'kernel/command.ts',
+        'registry/',
+        'pool/',
+        'lessor.ts',
+        'lease.ts',
+        'options.ts',
+        'errors.ts',
+        'duration.ts',
+        'clock.ts',
+      ],
+      ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts', 'kernel/rule/pool/condition.ts'],
     ],
   },
 

@@ -34,12 +34,17 @@ export interface LeasedProcessOptions {
   readonly grace: number
 }
 
+/** What a request gets from the process that makes it. */
+export interface RequestSignals extends Pick<AcquireOptions, 'wait' | 'signal' | 'onWait' | 'onLost'> {
+  readonly advanced?: { readonly onAway?: (error: LeaseError) => void }
+}
+
 /** How a lease is requested, where it is not for one resource by name. */
 export interface LeaseRequest {
   /** What is requested, for messages. */
   readonly name: string
   /** Requests the lease. The options end the wait, and report the place in the queue and the loss of the lease. */
-  readonly acquire: (options: AcquireOptions) => Promise<Lease>
+  readonly acquire: (options: RequestSignals) => Promise<Lease>
   /** Variables for the command, besides those of every lease; undefined removes one. */
   readonly env?: (lease: Lease) => Readonly<Record<string, string | undefined>> | Promise<Readonly<Record<string, string | undefined>>>
   /** The line on a terminal while it waits. */
@@ -74,11 +79,13 @@ export class LeasedProcess {
   /** Waits for the lease, runs the command under it and releases it. */
   run(resource: string, options: AcquireOptions): Promise<LeasedProcessEnd> {
     const { leases } = this.#options
-    return this.runUnder({ name: resource, acquire: more => leases.acquire(resource, { ...options, ...more }) }, options)
+    const acquire = ({ advanced, ...more }: RequestSignals) =>
+      leases.acquire(resource, { ...options, ...more, advanced: { ...options.advanced, ...advanced } })
+    return this.runUnder({ name: resource, acquire }, options)
   }
 
   /** As `run`, for any kind of lease. */
-  async runUnder(request: LeaseRequest, options: Pick<AcquireOptions, 'wait' | 'ifAvailable' | 'advanced'>): Promise<LeasedProcessEnd> {
+  async runUnder(request: LeaseRequest, options: Pick<AcquireOptions, 'wait' | 'ifAvailable'>): Promise<LeasedProcessEnd> {
     const { leases, out } = this.#options
     const { name: resource, describe } = request
     const line = waitingLine({ leases, out, resource, ...(describe !== undefined && { describe }) })
@@ -98,11 +105,11 @@ export class LeasedProcess {
   /** Keeps trying while the lessor is unreachable, once it was reached: a server that restarts must not end the commands that wait for it. */
   async #acquire(
     { name: resource, acquire }: LeaseRequest,
-    options: Pick<AcquireOptions, 'wait' | 'ifAvailable' | 'advanced'>,
+    options: Pick<AcquireOptions, 'wait' | 'ifAvailable'>,
     onWait: NonNullable<AcquireOptions['onWait']>,
   ): Promise<Lease> {
     const { leases, out } = this.#options
-    const { wait, ifAvailable = false, advanced } = options
+    const { wait, ifAvailable = false } = options
     const end = wait === undefined ? Number.POSITIVE_INFINITY : this.#clock.now() + parseDuration(wait, '--wait')
     let reported = false
     const reportUnreachable = (error: LeaseError) => {
@@ -118,7 +125,7 @@ export class LeasedProcess {
             reported = false
             onWait(place)
           },
-          advanced: { ...advanced, onAway: reportUnreachable },
+          advanced: { onAway: reportUnreachable },
           onLost: reason => this.#end(reason.message, reason),
         })
       } catch (error) {

@@ -6,7 +6,7 @@ import { FROZEN, type Freed, type Grant, type LeaseState, type State } from '../
 import { beyond, mayRelease, namesHeld } from './authority.ts'
 import type { Effects } from './effects.ts'
 import { end } from './end.ts'
-import { capacityOf, rule } from './policy.ts'
+import { capacityOf } from './policy.ts'
 import type { WantedResource } from './queue.ts'
 import { invalid } from './refuse.ts'
 

@@ -4,6 +4,7 @@ import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
 import { rule } from '../../../src/kernel/rule/policy.ts'
 import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
+import { capacity as capacityOf, poolViolations } from './pool-invariant.ts'
 
 export function check(state: State): void {
   const broken = violations(state)
@@ -20,6 +21,7 @@ export function violations(state: State): string[] {
     ...tables(state),
     ...registry(state),
     ...liveness(state),
+    ...poolViolations(state),
   ]
 }
 
@@ -32,7 +34,8 @@ function* leases(state: State): Generator<string> {
     last = lease.id
     if (lease.id >= state.nextLease) yield `lease ${lease.id} was never given`
     if (lease.status === WAITING && lease.grants.length > 0) yield `waiter ${lease.id} has grants`
-    if (lease.status === WAITING && (lease.rare?.wants.length ?? 0) === 0) yield `waiter ${lease.id} waits for nothing`
+    if (lease.status === WAITING && (lease.rare?.wants.length ?? 0) === 0 && lease.rare?.pool === undefined)
+      yield `waiter ${lease.id} waits for nothing`
     if (lease.status !== WAITING && (lease.rare?.wants.length ?? 0) > 0) yield `lease ${lease.id} holds and wants`
     if (lease.status !== WAITING && (lease.rare?.pending.length ?? 0) > 0) yield `lease ${lease.id} does not wait and brings entries`
     if (lease.status === WAITING && state.rules >= 2 && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
@@ -187,7 +190,7 @@ function* registry(state: State): Generator<string> {
 function servable(state: State, { rare }: LeaseState, name: string): boolean {
   const { wants, any } = rare!
   const there = wants.filter(({ resource, units, shared }) => {
-    const capacity = rule(state, resource, 'capacity')
+    const capacity = capacityOf(state, resource)
     return shared ? capacity > 0 : units <= capacity
   })
   return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
@@ -199,9 +202,10 @@ function* liveness(state: State): Generator<string> {
   for (const lease of state.leases.values()) {
     if (lease.status !== WAITING) continue
     const { wants, any } = lease.rare!
+    if (wants.length === 0) continue // it waits for members of a pool
     const now = wants.filter(want => {
       const resource = state.resources.get(want.resource)!
-      const capacity = rule(state, want.resource, 'capacity')
+      const capacity = capacityOf(state, want.resource)
       const before = resource.queue.slice(0, resource.queue.indexOf(lease))
       const first =
         rule(state, want.resource, 'queue') === 'fit' || !before.some(other => state.rules < 2 || servable(state, other, want.resource))
@@ -219,6 +223,5 @@ function* liveness(state: State): Generator<string> {
 /** Only where no policy lowered a capacity in between. */
 export function withinCapacity(state: State): void {
   for (const { name, used } of state.resources.values())
-    if (used > rule(state, name, 'capacity'))
-      throw new Error(`${used} units of ${name} are granted, there are ${rule(state, name, 'capacity')}`)
+    if (used > capacityOf(state, name)) throw new Error(`${used} units of ${name} are granted, there are ${capacityOf(state, name)}`)
 }

@@ -23,9 +23,12 @@ export interface StreamOptions {
   readonly bulk?: number
   /** Left out of the log that was written down before there was such a command. */
   readonly widening?: boolean
+  /** Members of the pools `g` and `g/h` come and go, and are asked for. */
+  readonly pools?: boolean
 }
 
 const RESOURCES = ['a', 'a/b', 'a/b/c', 'p', 'p/1', 'q', 'q/1/2'] as const
+const POOLS = ['g', 'g/h'] as const
 const VERBS: readonly Scope['verb'][] = ['acquire', 'register', 'renew', 'release', 'break', 'revoke', 'policy', 'admin']
 
 export class Stream {
@@ -34,14 +37,16 @@ export class Stream {
   readonly #resources: readonly string[]
   readonly #value: string
   readonly #widening: boolean
+  readonly #pools: boolean
   #operations = 0
 
-  constructor(seed: number, { calm = false, resources = RESOURCES, bulk = 0, widening = true }: StreamOptions = {}) {
+  constructor(seed: number, { calm = false, resources = RESOURCES, bulk = 0, widening = true, pools = false }: StreamOptions = {}) {
     this.#random = random(seed)
     this.#calm = calm
     this.#resources = resources
     this.#value = 'v'.repeat(bulk)
     this.#widening = widening
+    this.#pools = pools
   }
 
   next(state: State): Proposal {
@@ -82,6 +87,7 @@ export class Stream {
     const resource = this.#one(this.#resources)
     const dice = this.#random(100)
     if (state.moved !== undefined && this.#chance(3)) return state.awaiting ? { kind: 'move', into: 'end' } : { kind: 'move', stay: true }
+    if (this.#pools && !this.#chance(4)) return this.#pool(state)
     if (this.#widening && this.#chance(25)) return this.#widen(state)
     if (dice < 34) return this.#chance(3) ? this.#register() : this.#acquire(state)
     if (dice < 46) return { kind: 'renew', leases: [1, 2, 3].map(() => this.#id(state)), ...(this.#chance(6) && { waiting: true }) }
@@ -101,6 +107,85 @@ export class Stream {
     if (dice < 94) return { kind: 'fence', resource, token: state.origin + 1 + this.#random(state.nextToken - state.origin) }
     if (dice < 96) return { kind: 'tick', n: state.tick + (this.#chance(4) ? 2 : 1), elapsed: this.#random(9_000) }
     return this.#calm ? { kind: 'recall', resource } : this.#govern(state)
+  }
+
+  #pool(state: State): Command {
+    const pool = this.#one(POOLS)
+    const dice = this.#random(20)
+    if (dice < 7) {
+      const entries = [1, 2].slice(this.#random(2)).map(() => this.#offer(pool))
+      const keys = new Set(entries.map(({ key }) => key))
+      const grace = this.#chance(3) ? { grace: 1_000 } : {}
+      return { kind: 'acquire', holder: this.#holder(), ttl: 5_000, wants: [], entries: entries.slice(0, keys.size), ...grace }
+    }
+    if (dice < 8) return { kind: 'put', lease: this.#id(state), ...this.#offer(pool) }
+    if (dice < 9 && this.#chance(2)) return { kind: 'delete', key: this.#offer(pool).key }
+    if (dice < 9) {
+      const rules = { queue: this.#one(['fifo', 'fit'] as const), aging: this.#random(2) * 1_000, maxHold: this.#random(2) * 3_000 }
+      return {
+        kind: 'policy',
+        prefix: this.#one([pool, `${pool}/m1`]),
+        rules: { ...rules, ...(this.#chance(3) && { capacity: this.#random(4) }) },
+      }
+    }
+    if (dice < 10)
+      return {
+        kind: 'acquire',
+        holder: this.#holder(),
+        ttl: 5_000,
+        wants: [{ resource: `${pool}/m${this.#random(4)}` }],
+        wait: this.#chance(2),
+      }
+    if (dice < 11 && state.rules >= 3) return { kind: 'extend', lease: this.#id(state), by: 1_000 * this.#random(20) }
+    return this.#take(state, pool)
+  }
+
+  #take(state: State, pool: string): Acquire {
+    const conditions = [
+      ...([
+        { label: 'x', test: 'in', values: ['1', '2'] },
+        { label: 'x', test: 'not-in', values: ['1'] },
+      ] as const),
+      ...([
+        { label: 'x', test: 'at-least', values: ['2'] },
+        { label: 'y', test: 'absent' },
+        { label: 'y', test: 'present' },
+      ] as const),
+      ...([
+        { label: 'x', test: 'less', values: ['2.5'] },
+        { label: 'y', test: 'more', values: ['0'] },
+      ] as const),
+    ]
+    const size = this.#chance(4)
+      ? { total: 1 + this.#random(5) }
+      : { ...(this.#chance(2) && { count: 1 + this.#random(3) }), ...(this.#chance(2) && { units: 1 + this.#random(2) }) }
+    return {
+      kind: 'acquire',
+      holder: this.#holder(),
+      ttl: 5_000,
+      wants: [],
+      wait: !this.#chance(4),
+      pool: {
+        pool,
+        ...size,
+        ...(this.#chance(2) && { match: [this.#one(conditions)] }),
+        ...(this.#chance(4) && { near: this.#one(['x', 'y']) }),
+        ...(this.#chance(3) && { account: `t${this.#random(3)}` }),
+        ...(this.#chance(4) && { expect: 1_000 * (1 + this.#random(9)) }),
+        ...(this.#chance(4) && { preemptible: true }),
+      },
+      ...(this.#chance(4) && { priority: this.#random(3) - 1 }),
+      ...(this.#chance(4) && { maxLife: 5_000 + 1_000 * this.#random(9) }),
+      ...(this.#chance(8) && { holding: [this.#id(state)] }),
+      ...(this.#chance(10) && { entries: [{ key: `e/${this.#random(3)}`, value: 'v' }] }),
+      ...(this.#chance(10) && { parent: this.#id(state) }),
+    }
+  }
+
+  #offer(pool: string): Attachment {
+    const labels = { ...(this.#chance(2) && { x: String(1 + this.#random(3)) }), ...(this.#chance(2) && { y: this.#one(['1', 'red']) }) }
+    const value = this.#chance(9) ? this.#one(['', 'x', '{"units":0}', '[]']) : JSON.stringify({ labels, units: 1 + this.#random(3) })
+    return { key: `pool/${pool}/m${this.#random(4)}`, value }
   }
 
   /** Mostly of one that waits for any of several. */

@@ -4,16 +4,18 @@ import { basename } from 'node:path'
 import type { Command } from 'commander'
 import { holderLabels } from '../../../board/attribution.ts'
 import { procProcesses } from '../../../board/host-processes.ts'
-import { formatMatch, parseMatch } from '../../../board/match.ts'
 import { parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { PoolCondition, PoolRequest } from '../../../kernel/command.ts'
 import type { Lease } from '../../../lease.ts'
 import type { PoolMemberView, PoolView } from '../../../lessor.ts'
+import { matchText, parseMatch } from '../../../pool/match.ts'
 import type { TakeOptions } from '../../../recipe/pool.ts'
 import { CommandFailure, EXIT, failureOf, usageError } from '../../exit.ts'
 import type { Invocation } from '../../invocation.ts'
 import { collect, parseInteger } from '../../option-values.ts'
+
+const DEFAULT_TTL = '30s'
 
 export interface RequestFlags {
   readonly count?: string
@@ -26,26 +28,30 @@ export interface RequestFlags {
   readonly preemptible?: boolean
   readonly priority?: string
   readonly for?: string
-  readonly ttl: string
+  readonly ttl?: string
   readonly host?: string
   readonly anywhere?: boolean
 }
 
-export function addRequestOptions(command: Command): Command {
+const OPTIONS = {
+  count: ['-n, --count <n>', 'how many members (default: 1)'],
+  units: ['--units <n>', 'how many units of each member (default: all of them, alone)'],
+  total: ['--total <n>', 'instead of -n: this many units in all, on as few members as possible'],
+  near: ['--near <label>', 'all members have the same value of this label, for example host'],
+  expect: ['--expect <duration>', 'how long you will probably need them, for others who plan; it ends nothing'],
+  for: ['--for <duration>', 'how long you may keep them at most; see leasehold pool extend (default: no limit)'],
+  account: ['--account <name>', 'the user or team that they count for (default: your user name)'],
+  preemptible: ['--preemptible', 'may be ended for others, after a notice'],
+  priority: ['--priority <n>', 'place in the queue, -1000 to 1000; higher goes first (default: 0)'],
+  anywhere: ['--anywhere', 'also members of other hosts (default: those of this host, if members have the label host)'],
+  host: ['--host <name>', 'the name of this host (default: its host name)'],
+} as const
+
+export function addRequestOptions(command: Command, without: readonly string[] = []): Command {
+  command.option('--match <conditions>', "conditions on labels, such as 'model in (a100,h100), mem>=40, !broken'; may be repeated", collect)
+  for (const [name, [flag, description]] of Object.entries(OPTIONS)) if (!without.includes(name)) command.option(flag, description)
+  if (!without.includes('ttl')) command.option('--ttl <duration>', 'how long the members stay taken after this process died', DEFAULT_TTL)
   return command
-    .option('-n, --count <n>', 'how many members (default: 1)')
-    .option('--units <n>', 'how many units of each member (default: all of them, alone)')
-    .option('--total <n>', 'instead of -n: this many units in all, on as few members as possible')
-    .option('--match <conditions>', "conditions on labels, such as 'model in (a100,h100), mem>=40, !broken'; may be repeated", collect)
-    .option('--near <label>', 'all members have the same value of this label, for example host')
-    .option('--expect <duration>', 'how long you will probably need them, for others who plan; it ends nothing')
-    .option('--for <duration>', 'how long you may keep them at most; see leasehold pool extend (default: no limit)')
-    .option('--account <name>', 'the user or team that they count for (default: your user name)')
-    .option('--preemptible', 'may be ended for others, after a notice')
-    .option('--priority <n>', 'place in the queue, -1000 to 1000; higher goes first (default: 0)')
-    .option('--ttl <duration>', 'how long the members stay taken after this process died', '30s')
-    .option('--anywhere', 'also members of other hosts (default: those of this host, if members have the label host)')
-    .option('--host <name>', 'the name of this host (default: its host name)')
 }
 
 /** The name of the user, as `pool ls` shows it. */
@@ -65,26 +71,39 @@ export function labelsOf({ pid, command, host = hostname() }: { readonly pid: nu
   return { ...holderLabels({ user: userName(), host, pid, started }), ...(name !== undefined && name !== '' && { command: name }) }
 }
 
-type RequestOptions = Omit<TakeOptions, 'wait' | 'ifAvailable' | 'signal' | 'onWait'>
+type AskedOptions = Omit<TakeOptions, 'wait' | 'ifAvailable' | 'signal' | 'onWait'>
 
 /** What a command asks of a pool, as options of the library. */
 export interface ParsedRequest {
-  readonly count: number
-  readonly options: RequestOptions
+  /** Undefined with --total. */
+  readonly count: number | undefined
+  readonly options: AskedOptions
   readonly conditions: readonly PoolCondition[]
 }
 
 export function parseRequest(flags: RequestFlags): ParsedRequest {
-  const { count, units, total, match = [], near, expect, account = userName(), preemptible, priority, for: length, ttl } = flags
+  const {
+    count,
+    units,
+    total,
+    match = [],
+    near,
+    expect,
+    account = userName(),
+    preemptible,
+    priority,
+    for: length,
+    ttl = DEFAULT_TTL,
+  } = flags
   if (total !== undefined && (count !== undefined || units !== undefined))
     throw usageError('--total replaces -n and --units', 'Use --total alone, or -n with --units.')
   const conditions = match.flatMap(parseMatch)
   return {
-    count: count === undefined ? 1 : positive(count, '-n'),
+    count: total !== undefined ? undefined : count === undefined ? 1 : positive(count, '-n'),
     conditions,
-    options: ({
+    options: {
       ttl: parseDuration(ttl, '--ttl'),
-      match: conditions as never,
+      match: conditions,
       account,
       ...(units !== undefined && { units: positive(units, '--units') }),
       ...(total !== undefined && { total: positive(total, '--total') }),
@@ -93,7 +112,7 @@ export function parseRequest(flags: RequestFlags): ParsedRequest {
       ...(preemptible === true && { preemptible }),
       ...(priority !== undefined && { priority: parseInteger(priority, '--priority') }),
       ...(length !== undefined && { maxLife: parseDuration(length, '--for') }),
-    }) as never,
+    },
   }
 }
 
@@ -125,12 +144,16 @@ export function onThisHost(
   return [...conditions, { label: 'host', test: 'in', values: [host] }]
 }
 
+interface RequestWords extends Pick<PoolRequest, 'units' | 'total' | 'match' | 'near'> {
+  readonly count?: number | undefined
+}
+
 /** `2 members`, `1 member (model=a100, near host)`. */
-export function requestInWords({ count = 1, units, total, match = [], near }: Omit<PoolRequest, 'pool'>): string {
-  const what = total === undefined ? `${count} ${count === 1 ? 'member' : 'members'}` : `${total} ${total === 1 ? 'unit' : 'units'}`
+export function requestInWords({ count = 1, units, total = 0, match = [], near }: RequestWords): string {
+  const what = total === 0 ? `${count} ${count === 1 ? 'member' : 'members'}` : `${total} ${total === 1 ? 'unit' : 'units'}`
   const details = [
-    ...(units !== undefined && total === undefined ? [`${units} ${units === 1 ? 'unit' : 'units'} each`] : []),
-    ...(match.length > 0 ? [formatMatch(match)] : []),
+    ...(units !== undefined && total === 0 ? [`${units} ${units === 1 ? 'unit' : 'units'} each`] : []),
+    ...(match.length > 0 ? [matchText(match)] : []),
     ...(near === undefined ? [] : [`near ${near}`]),
   ]
   return details.length === 0 ? what : `${what} (${details.join('; ')})`

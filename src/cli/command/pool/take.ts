@@ -2,7 +2,7 @@
 import { hostname } from 'node:os'
 import { type Command, Option } from 'commander'
 import { parseReport, reportPrefix } from '../../../board/report.ts'
-import { pause } from '../../../clock.ts'
+import { pause, whenAborted } from '../../../clock.ts'
 import { inWords, parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { Lease } from '../../../lease.ts'
@@ -11,9 +11,8 @@ import { CommandFailure, EXIT, failureOf } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
 import { collect, parseInteger } from '../../option-values.ts'
-import { LeasedProcess, ON_LOST } from '../../process/leased-process.ts'
+import { LeasedProcess, ON_LOST, type RequestSignals } from '../../process/leased-process.ts'
 import { SignalForwarder } from '../../process/signal-forwarder.ts'
-import { change } from '../operate.ts'
 import { heldExitCode } from '../run.ts'
 import {
   addRequestOptions,
@@ -27,6 +26,7 @@ import {
   poolFailure,
   type RequestFlags,
   requestInWords,
+  userName,
 } from './request.ts'
 
 export interface TakeFlags extends RequestFlags {
@@ -40,8 +40,8 @@ export interface TakeFlags extends RequestFlags {
   readonly reservation?: string
 }
 
-/** Ms between two looks at a reservation that is being handed over. */
-const HANDOVER_PAUSE = 50
+/** Ms between two looks at whether the window of a reservation has begun. */
+const RESERVATION_POLL = 500
 
 const HELP = `
 The command finds the members in CUDA_VISIBLE_DEVICES, or in the variables of --env: {members}, {indexes}, {hosts}, {lease} and {token} are replaced.
@@ -84,7 +84,9 @@ export function take(group: Command): void {
       requireValidName(pool)
       const signals = new SignalForwarder()
       const work = (invocation: Invocation) => takeAndRun(invocation, signals, pool, words, options)
-      process.exitCode = await invoke(self, work, signals, { holder: defaultHolder(options.host) })
+      process.exitCode = await invoke(self, work, signals, {
+        holder: options.reservation === undefined ? defaultHolder(options.host) : userName(),
+      })
     })
 }
 
@@ -142,7 +144,7 @@ async function takeAndRun(
 interface TakeRequest {
   /** For people: `2 members (mem>=40)`. */
   readonly words: string
-  readonly acquire: (options: AcquireOptions) => Promise<Lease>
+  readonly acquire: (options: RequestSignals & Pick<AcquireOptions, 'ifAvailable'>) => Promise<Lease>
 }
 
 async function requestOf(invocation: Invocation, pool: string, command: readonly string[], options: TakeFlags): Promise<TakeRequest> {
@@ -157,28 +159,23 @@ async function requestOf(invocation: Invocation, pool: string, command: readonly
   const host = options.host ?? hostname()
   const labels = labelsOf({ pid: process.pid, host, ...(command[0] !== undefined && { command: command[0] }) })
   return {
-    words: requestInWords({ ...asked, count, match, expect: 0 }),
-    acquire: more => leases.pool(pool).take(count, { ...asked, ...more, match: match as never, labels } as never),
+    words: requestInWords({ ...asked, count, match }),
+    acquire: more => leases.pool(pool).take(count, { ...asked, ...more, match, labels }),
   }
 }
 
-/** Takes the lease of a reservation over from the process that keeps it. Waits until its window has begun. */
-async function takeOver(invocation: Invocation, reservation: number, { signal, onLost }: AcquireOptions): Promise<Lease> {
-  const { leases, lessor, clock, out } = invocation
-  const look = async (lease: number) => {
+/** Takes a reservation into this process. Waits until its window has begun. */
+async function takeOver({ leases, lessor, clock, out }: Invocation, lease: number, { signal, onLost }: RequestSignals): Promise<Lease> {
+  for (let isFirst = true; ; isFirst = false) {
     const { value } = await lessor.read({ kind: 'lease', lease }, { consistent: true, ...(signal !== undefined && { signal }) })
     if (value === undefined) throw new LeaseError('GONE', `the reservation ${lease} has ended, or never existed`, { facts: { lease } })
-    return value
+    if (value.status !== 'waiting') break
+    if (isFirst) out.note(`reservation ${lease}: its window has not begun yet; waiting`, { reservation: lease })
+    await pause(clock, RESERVATION_POLL, signal, { ref: true })
   }
-  for (let told = false; (await look(reservation)).status === 'waiting'; told = true) {
-    if (!told) out.note(`reservation ${reservation}: its time has not come yet; waiting`, { reservation })
-    await pause(clock, 1_000, signal, { ref: true })
-  }
-  const { id } = await change(invocation, { kind: 'transfer', lease: reservation, to: leases.holder })
-  while ((await look(id!)).status !== 'live') await pause(clock, HANDOVER_PAUSE, signal, { ref: true })
-  const lease = await leases.adopt(id!)
-  if (onLost !== undefined) lease.signal.addEventListener('abort', () => void onLost(lease.signal.reason as LeaseError), { once: true })
-  return lease
+  const held = await leases.adopt(lease)
+  whenAborted(held.signal, () => void onLost?.(held.signal.reason as LeaseError))
+  return held
 }
 
 async function waitingText({ lessor }: Invocation, pool: string, words: string, position: number | undefined): Promise<string> {
