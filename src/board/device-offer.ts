@@ -200,7 +200,7 @@ export class DeviceOffer implements AsyncDisposable {
       await this.#report(lease, device, offered, present, leasesOn)
       const ms = now - (this.#lookedAt ?? now)
       // After a longer gap this process did not run, and nothing is known about that time.
-      if (ms <= this.#longestGap) await this.#usage.count(ms, device, offered.report!, leasesOn)
+      if (ms <= this.#longestGap) await this.#usage.count(lease, ms, device, offered.report!, leasesOn)
     }
     this.#lookedAt = now
     await this.#usage.publish(lease)

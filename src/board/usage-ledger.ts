@@ -2,7 +2,7 @@
  * Who held and used the devices of one host, and for how long: totals for each user and quarter of a day, kept for some weeks. The host publishes one entry
  * `usage/POOL/HOST/DAY` for each day, and keeps the same in a file, so that a restart loses nothing.
  *
- * Days are days of the log's own time, which all hosts share. The wall clocks of hosts may disagree by any amount.
+ * Times are wall times of the log, which all hosts share; days are days of UTC. The clocks of hosts may disagree by any amount.
  */
 
 const PREFIX = 'usage'
@@ -39,8 +39,10 @@ export interface UsageRow {
 export interface UsageDay {
   readonly host: string
   readonly day: number
-  /** Log time since when the host keeps records. */
+  /** Since when the host keeps records. */
   readonly since: number
+  /** When this was published. 0: it was not. */
+  readonly at: number
   readonly rows: readonly UsageRow[]
 }
 
@@ -63,7 +65,7 @@ export class UsageLedger {
     this.#host = host
   }
 
-  /** Adds device-ms of a user at a log time. */
+  /** Adds device-ms of a user at a time of the log. */
   add(at: number, user: string, amounts: UsageAmounts): void {
     const day = Math.floor(at / DAY)
     const quarter = Math.floor(((at % DAY) * QUARTERS) / DAY)
@@ -93,7 +95,7 @@ export class UsageLedger {
   #list(days: Iterable<number>): UsageDay[] {
     return [...days].flatMap(day => {
       const users = this.#days.get(day)
-      return users === undefined ? [] : [{ host: this.#host, day, since: this.#since ?? 0, rows: rowsOf(users) }]
+      return users === undefined ? [] : [{ host: this.#host, day, since: this.#since ?? 0, at: 0, rows: rowsOf(users) }]
     })
   }
 
@@ -134,25 +136,25 @@ function rowsOf(users: ReadonlyMap<string, readonly Totals[]>): UsageRow[] {
 }
 
 /** One list for each user, with three numbers for each quarter, so that a day of many users fits into an entry. */
-export function formatUsage({ host, day, since, rows }: UsageDay): string {
+export function formatUsage({ host, day, since, at, rows }: UsageDay): string {
   const users = new Map<string, number[]>()
   for (const { user, quarter, held, busy, unleased } of rows) {
     const numbers = users.get(user) ?? new Array<number>(3 * QUARTERS).fill(0)
     users.set(user, numbers)
     numbers.splice(3 * quarter, 3, held, busy, unleased)
   }
-  return JSON.stringify({ host, day, since, users: Object.fromEntries(users) })
+  return JSON.stringify({ host, day, since, at, users: Object.fromEntries(users) })
 }
 
 /** Reads what `formatUsage` wrote. Undefined if it is something else: any client that may register there can have written it. */
 export function parseUsage(text: string): UsageDay | undefined {
   try {
-    const { host, day, since, users } = JSON.parse(text) as Readonly<Record<string, unknown>>
+    const { host, day, since, at, users } = JSON.parse(text) as Readonly<Record<string, unknown>>
     if (typeof host !== 'string' || !isAmount(day) || !isAmount(since) || typeof users !== 'object' || users === null) return undefined
     const rows = Object.entries(users)
       .slice(0, MAX_USERS + 1)
       .flatMap(([user, numbers]) => quartersOf(user.slice(0, USER_LENGTH), numbers))
-    return { host, day, since, rows }
+    return { host, day, since, at: isAmount(at) ? at : 0, rows }
   } catch {
     return undefined
   }
@@ -178,7 +180,7 @@ export interface UsageTotal {
   readonly unleased: number
 }
 
-/** Adds up days from the quarter that contains the log time `from` on. */
+/** Adds up days from the quarter that contains the time `from` on. */
 export function totalUsage(days: readonly UsageDay[], from: number, by: 'user' | 'host'): UsageTotal[] {
   const first = Math.floor((from * QUARTERS) / DAY)
   const totals = new Map<string, Totals>()

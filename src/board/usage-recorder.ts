@@ -25,8 +25,8 @@ export class UsageRecorder {
   readonly #options: UsageRecorderOptions
   readonly #ledger: UsageLedger
   #publishedAt: number | undefined
-  /** The log's own time at a moment of our clock. */
-  #logTime: { readonly elapsed: number; readonly now: number } | undefined
+  /** The wall time of the log at a moment of our clock: that of the grant of a lease. */
+  #anchor: { readonly lease: number; readonly since: number; readonly now: number } | undefined
 
   constructor(options: UsageRecorderOptions) {
     this.#options = options
@@ -35,13 +35,14 @@ export class UsageRecorder {
 
   /** Adds the last `ms` of a device to the usage of its holders, and of processes that use it without a lease. */
   async count(
+    lease: Lease,
     ms: number,
     { units = 1 }: Device,
     { utilisation = 0, processes }: DeviceReport,
     holders: readonly PoolHolder[],
   ): Promise<void> {
     if (ms === 0) return
-    const at = await this.#now()
+    const at = await this.#now(lease)
     for (const { user, units: taken } of holders) {
       const held = (ms * Math.min(taken, units)) / units
       this.#ledger.add(at, user, { held, busy: utilisation >= this.#options.busyFrom ? held : 0 })
@@ -56,8 +57,10 @@ export class UsageRecorder {
     const now = leases.clock.now()
     const all = this.#publishedAt === undefined
     if (!all && now - this.#publishedAt! < INTERVAL) return
-    await this.#now()
-    for (const day of this.#ledger.publish({ all })) await lease.put(usageKey(pool, host, day.day), formatUsage(day))
+    const at = await this.#now(lease)
+    const days = this.#ledger.publish({ all })
+    if (days.length === 0) return // publish the first use at once
+    for (const day of days) await lease.put(usageKey(pool, host, day.day), formatUsage({ ...day, at }))
     this.#publishedAt = now
     await this.store()
   }
@@ -68,21 +71,25 @@ export class UsageRecorder {
   }
 
   async store(): Promise<void> {
-    if (this.#logTime === undefined) return // what is stored was not read yet, and must not be overwritten
+    if (this.#anchor === undefined) return // what is stored was not read yet, and must not be overwritten
     await this.#options.storage?.save(this.#ledger.save()).catch(error => this.#failed(error))
   }
 
-  /** The log's own time, read now and then. In between, our monotonic clock counts. */
-  async #now(): Promise<number> {
-    const { leases, pool, signal, storage } = this.#options
+  /**
+   * The wall time of the log, as far as it is known: when the lease of the offer was granted, and what our monotonic clock has counted since. So all hosts
+   * count in the days of the server, whatever their own clocks show.
+   */
+  async #now(lease: Lease): Promise<number> {
+    const { leases, signal, storage } = this.#options
     const now = leases.clock.now()
-    if (this.#logTime === undefined || now - this.#logTime.now > INTERVAL) {
-      const { value } = await leases.read({ kind: 'pool', pool }, { signal })
-      const stored = this.#logTime === undefined ? await storage?.load().catch(error => this.#failed(error)) : undefined
-      if (stored !== undefined) this.#ledger.load(stored, value.elapsed)
-      this.#logTime = { elapsed: value.elapsed, now }
+    if (this.#anchor?.lease !== lease.id) {
+      const { value } = await leases.read({ kind: 'lease', lease: lease.id }, { signal })
+      const since = value?.since ?? leases.clock.wall()
+      const stored = this.#anchor === undefined ? await storage?.load().catch(error => this.#failed(error)) : undefined
+      if (stored !== undefined) this.#ledger.load(stored, since)
+      this.#anchor = { lease: lease.id, since, now }
     }
-    return this.#logTime.elapsed + (now - this.#logTime.now)
+    return this.#anchor.since + (now - this.#anchor.now)
   }
 
   #failed(error: unknown): undefined {

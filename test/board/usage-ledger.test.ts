@@ -41,7 +41,7 @@ test('what was saved is loaded again, except by another host and days that have 
   expect([early.publish({ all: true }), foreign.publish({ all: true })]).toEqual([[], []])
 })
 
-const odd = JSON.stringify({ host: 'a', day: 1, since: 0, users: { x: [1], y: [-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], z: null } })
+const odd = JSON.stringify({ host: 'a', day: 1, since: 0, at: 5, users: { x: [1], y: [-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], z: null } })
 
 test.each(['', 'null', '[7]', '["7"]', JSON.stringify([odd]), JSON.stringify(['{"host":"a"}'])])('a file with %s adds nothing', text => {
   const ledger = new UsageLedger('a')

@@ -5,6 +5,7 @@ import { LeaseError } from '../../../errors.ts'
 import { CommandFailure, EXIT, failureOf, usageError } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { change } from '../operate.ts'
+import { userName } from './request.ts'
 
 const WHICH = 'the id of a lease, or POOL/MEMBER; the start of the member is enough'
 
@@ -40,7 +41,7 @@ export function giveBack(group: Command): void {
     )
     .argument('<lease|pool/member>', WHICH)
     .action(async (which: string, _: unknown, self: Command) => {
-      await invoke(self, async invocation => {
+      const work = async (invocation: Invocation) => {
         const { out, leases } = invocation
         const lease = await leaseOf(invocation, which)
         const { value } = await invocation.read({ kind: 'lease', lease })
@@ -63,7 +64,8 @@ export function giveBack(group: Command): void {
               ? `withdrew lease ${lease}`
               : `lease ${lease} ends; its members are free when its command has stopped`,
           )
-      })
+      }
+      await invoke(self, work, undefined, { holder: userName() })
     })
 }
 

@@ -73,11 +73,13 @@ async function usageOf(invocation: Invocation, pool: string, since: number, by: 
   const { value: entries } = await read({ kind: 'entries', prefix: usagePrefix(pool) })
   const days = entries.map(({ value }) => parseUsage(value)).filter((day): day is UsageDay => day !== undefined)
   if (days.length === 0) return fromHistory(invocation, view, since, by)
+  // The clock of this host may be off. The newest report tells the time of the log, to a few minutes.
+  const now = Math.max(...days.map(({ at }) => at))
   const hosts = new Map<string, number>()
   for (const { host, since: first } of days) hosts.set(host, Math.min(hosts.get(host) ?? first, first))
-  const reach = [...hosts].map(([host, first]) => `${host} for ${inWords(Math.max(0, view.elapsed - first))}`).join(', ')
+  const reach = [...hosts].map(([host, first]) => `${host} for ${inWords(Math.max(0, now - first))}`).join(', ')
   return {
-    totals: totalUsage(days, Math.max(0, view.elapsed - since), by),
+    totals: totalUsage(days, Math.max(0, now - since), by),
     reach: `recorded by ${reach}. Hosts that do not offer at the moment are missing`,
   }
 }
