@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../clock.ts'
 import type { Tick } from '../kernel/command.ts'
+import { poolsNeedTicks } from '../kernel/rule/pool/waiters.ts'
 import { needsTicks } from '../kernel/rule/service.ts'
 import type { State } from '../kernel/state.ts'
 
@@ -32,8 +33,9 @@ export class LogTicker {
   /** Called after every record: sets a timer for the next tick, if one is needed. */
   tickWhileNeeded(): void {
     const { clock, state, turn, propose } = this.#options
+    if (this.#cancel !== undefined || this.#stopped) return
     const interval = this.#interval()
-    if (this.#cancel !== undefined || this.#stopped || interval === 0) return
+    if (interval === 0) return
     const { tick } = state()
     const began = clock.now()
     this.#cancel = clock.after(interval * (1 + turn() / 4), () => {
@@ -51,7 +53,9 @@ export class LogTicker {
   #interval(): number {
     const state = this.#options.state()
     if (state.counts.waiting > 0) for (const { aging = 0 } of state.policies.values()) if (aging > 0) return FAST
-    return needsTicks(state) ? SLOW : 0
+    const pools = poolsNeedTicks(state)
+    if (pools === 'fast') return FAST
+    return pools === 'slow' || needsTicks(state) ? SLOW : 0
   }
 
   stop(): void {

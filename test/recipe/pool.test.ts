@@ -32,7 +32,7 @@ everywhere('any of the matching members are taken, all at once, and released tog
   await two.release()
   await using again = await waiting
   expect([...again.resources].sort()).toEqual([...two.resources].sort())
-  await expect(a100.take(4, { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD', facts: { members: 3, count: 4 } })
+  await expect(a100.take(4, { ifAvailable: true })).rejects.toMatchObject({ code: 'LIMIT', facts: { members: 4, matching: 3 } })
   expect(await a100.tryTake(4)).toBeUndefined()
 })
 
@@ -50,7 +50,7 @@ everywhere('a member with units is shared out by weight', async ({ open }) => {
   await five.release()
   await using all = await machines.take()
   expect(all.held).toBe(true)
-  await expect(machines.take(1, { units: 9, ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
+  await expect(machines.take(1, { units: 9, ifAvailable: true })).rejects.toMatchObject({ code: 'LIMIT' })
 })
 
 everywhere('a waiter gets a member that another process offers meanwhile', async ({ open }) => {

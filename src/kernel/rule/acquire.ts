@@ -6,15 +6,15 @@ import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
 import { addChild, findLease, leasesOf, openLease, rareOf } from '../state/leases.ts'
 import { emptyPool } from '../state/pools.ts'
-import { FROZEN, type LeaseState, LIVE, type PoolClaim, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
+import { FROZEN, type LeaseState, LIVE, type PoolClaim, type PoolState, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { deadlockMessage, findCycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { recall } from './operate.ts'
 import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
-import { chooseMembers } from './pool/choice.ts'
 import { badPoolRequest, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
+import { offerMembers, reservedRank, windowRefusal } from './pool/reservation.ts'
 import { mayGoFirst } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
@@ -252,11 +252,13 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   return 'kind' in victims ? victims : { wants, rank, parent, holding, claim, chosen, victims }
 }
 
-function planPool(state: State, { wait }: Acquire, plan: Omit<Plan, 'chosen'>, mustWait: boolean): Refused | Plan {
+function planPool(state: State, { wait, maxLife: given = 0 }: Acquire, plan: Omit<Plan, 'chosen'>, mustWait: boolean): Refused | Plan {
   const claim = plan.claim!
   const pool = state.pools.get(claim.pool) ?? emptyPool(claim.pool)
+  const { maxLife } = bounded(state, claim.pool, { grace: 0, maxLife: given })
+  if (claim.from > 0) return planReservation(state, pool, { ...plan, rank: reservedRank(claim) }, wait === true, maxLife)
   const isFirst = !mustWait && state.quiet === undefined && mayGoFirst(state, pool, claim, plan.rank)
-  const chosen = isFirst ? chooseMembers(pool, claim) : undefined
+  const chosen = isFirst ? offerMembers(state, pool, claim, maxLife) : undefined
   if (chosen === undefined) {
     const never = impossible(state, pool, claim)
     if (never !== undefined) return never
@@ -265,6 +267,16 @@ function planPool(state: State, { wait }: Acquire, plan: Omit<Plan, 'chosen'>, m
     if (refused !== undefined) return refused
   }
   return { ...plan, chosen }
+}
+
+/** A reservation waits in any case, until its window begins. */
+function planReservation(state: State, pool: PoolState, plan: Omit<Plan, 'chosen'>, waits: boolean, maxLife: number): Refused | Plan {
+  const claim = plan.claim!
+  if (!waits) return invalid(state, 'a reservation waits for its window: ask with wait')
+  const most = rule(state, pool.name, 'ttlMax')
+  if (claim.from - state.elapsed > most) return invalid(state, `a window begins within ${most} ms, the ttlMax of ${pool.name}`)
+  const refused = impossible(state, pool, claim) ?? cannotWaitInPool(state, pool, plan.holding) ?? windowRefusal(state, pool, claim, maxLife)
+  return refused ?? { ...plan, chosen: undefined }
 }
 
 /** Whether a lease, or an ancestor of it, holds one of these resources. */
@@ -318,6 +330,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   const { wants, rank, parent, chosen, victims } = plan
   const status = chosen === undefined ? WAITING : LIVE
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
+  if (plan.claim !== undefined && plan.claim.from > 0) lease.term = command.ttl + plan.claim.from - state.elapsed
   effects.timer(lease, TERM)
   keepRare(state, lease, command, plan)
   if (parent !== undefined) addChild(state, parent, lease)

@@ -8,6 +8,7 @@ import { mayRenew } from './authority.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
 import { updateOffers } from './pool/member.ts'
+import { untilWindow } from './pool/reservation.ts'
 import { refuse } from './refuse.ts'
 import { countSuspect } from './service.ts'
 import { settle } from './settle.ts'
@@ -39,7 +40,10 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
     if (!lease.confirmed && lease.rare?.open === true) lease.rare.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) lease.confirmed = true
-    restartTerm(state, effects, lease, lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM))
+    const term = lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM)
+    // A reservation needs no renewal before its window.
+    const ahead = lease.rare?.pool === undefined ? 0 : untilWindow(state, lease)
+    restartTerm(state, effects, lease, ahead > 0 ? lease.ttl + ahead : term)
     ttls.push(lease.term)
   }
   settle(state, effects, state.freed)

@@ -30,7 +30,7 @@ import { end, reconsider } from './end.ts'
 import { decayFlaps } from './flap.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
 import { markPool, updateOffers } from './pool/member.ts'
-import { isWaitedForInPool, waitsForPool } from './pool/waiters.ts'
+import { beginWindows, isWaitedForInPool, waitsForPool } from './pool/waiters.ts'
 import { relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
@@ -162,5 +162,6 @@ export function tick(state: State, effects: Effects, { n, elapsed }: Tick): Outc
   state.elapsed += elapsed
   decayFlaps(state, effects)
   nextSweeps(state)
+  if (beginWindows(state, effects)) settle(state, effects, state.freed)
   return nothing()
 }

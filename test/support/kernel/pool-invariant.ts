@@ -169,6 +169,8 @@ function* accounts(state: State, name: string, waiters: readonly LeaseState[], h
 function* liveness(state: State, name: string, members: readonly NaiveMember[], waiters: readonly LeaseState[]): Generator<string> {
   if (state.quiet !== undefined || state.moved !== undefined) return
   const queue = rule(state, name, 'queue')
+  // A grant may be withheld for a window ahead.
+  if (waiters.some(({ rare }) => rare!.pool!.from > state.elapsed)) return
   for (const waiter of waiters) {
     const claim = waiter.rare!.pool!
     if (claim.from > state.elapsed || !canServe(members, claim, member => member.capacity)) continue

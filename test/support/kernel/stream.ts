@@ -159,6 +159,7 @@ export class Stream {
     const size = this.#chance(4)
       ? { total: 1 + this.#random(5) }
       : { ...(this.#chance(2) && { count: 1 + this.#random(3) }), ...(this.#chance(2) && { units: 1 + this.#random(2) }) }
+    const from = this.#chance(8) ? 1_000 * (1 + this.#random(20)) : undefined
     return {
       kind: 'acquire',
       holder: this.#holder(),
@@ -173,9 +174,10 @@ export class Stream {
         ...(this.#chance(3) && { account: `t${this.#random(3)}` }),
         ...(this.#chance(4) && { expect: 1_000 * (1 + this.#random(9)) }),
         ...(this.#chance(4) && { preemptible: true }),
+        ...(from !== undefined && { from }),
       },
       ...(this.#chance(4) && { priority: this.#random(3) - 1 }),
-      ...(this.#chance(4) && { maxLife: 5_000 + 1_000 * this.#random(9) }),
+      ...((this.#chance(4) || from !== undefined) && { maxLife: 5_000 + 1_000 * this.#random(9) }),
       ...(this.#chance(8) && { holding: [this.#id(state)] }),
       ...(this.#chance(10) && { entries: [{ key: `e/${this.#random(3)}`, value: 'v' }] }),
       ...(this.#chance(10) && { parent: this.#id(state) }),

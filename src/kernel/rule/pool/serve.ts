@@ -2,10 +2,10 @@
 import { rareOf, touch } from '../../state/leases.ts'
 import { type Freed, type LeaseState, LIVE, type PoolState, type State } from '../../state.ts'
 import { attach, entriesFree } from '../attach.ts'
-import type { Effects } from '../effects.ts'
+import { type Effects, restartTerm } from '../effects.ts'
 import { grant, leaveQueues, type WantedResource } from '../queue.ts'
-import { chooseMembers } from './choice.ts'
 import { markPool } from './member.ts'
+import { offerMembers } from './reservation.ts'
 import { beginTurn } from './turn.ts'
 
 export function servePool(state: State, effects: Effects, pool: PoolState, freed: Freed): void {
@@ -14,9 +14,11 @@ export function servePool(state: State, effects: Effects, pool: PoolState, freed
   const turn = beginTurn(state, pool)
   let attached = false
   for (let waiter = turn.next(); waiter !== undefined; waiter = turn.next()) {
-    const chosen = state.quiet === undefined ? chooseMembers(pool, waiter.rare!.pool!) : undefined
+    const { pool: claim, maxLife } = waiter.rare!
+    const chosen = state.quiet === undefined ? offerMembers(state, pool, claim!, maxLife) : undefined
     const mayEnter = chosen !== undefined && entriesFree(state, waiter)
-    if (!mayEnter) turn.refused(waiter, chosen === undefined)
+    // With reservations ahead, it depends on how long a waiter stays.
+    if (!mayEnter) turn.refused(waiter, chosen === undefined && pool.reserved.size === 0)
     else {
       attached ||= waiter.rare!.pending.length > 0
       grantMembers(state, effects, waiter, chosen, freed)
@@ -36,4 +38,8 @@ function grantMembers(state: State, effects: Effects, waiter: LeaseState, chosen
   waiter.status = LIVE
   for (const entry of pending) attach(state, effects, waiter, entry)
   grant(state, effects, waiter, chosen)
+  if (waiter.rare!.pool!.from === 0) return
+  // Nothing renewed the reservation before its window: its holder has a whole ttl to show up.
+  waiter.confirmed = true
+  restartTerm(state, effects, waiter, waiter.ttl)
 }

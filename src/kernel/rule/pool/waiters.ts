@@ -72,6 +72,29 @@ export function pressPool(state: State, effects: Effects, pool: PoolState): void
   }
 }
 
+/** Log time has passed: reservations whose window has begun are served. Returns whether there are any. */
+export function beginWindows(state: State, effects: Effects): boolean {
+  if (state.pools.size === 0) return false
+  // By name: the order of the table differs between replicas.
+  const begun = [...state.pools.values()].filter(({ reserved }) => [...reserved].some(({ rare }) => !isReserved(state, rare!.pool!)))
+  for (const pool of begun.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+    for (const lease of [...pool.reserved]) if (!isReserved(state, lease.rare!.pool!)) pool.reserved.delete(lease)
+    markPool(state, pool)
+    pressPool(state, effects, pool)
+  }
+  return begun.length > 0
+}
+
+/** Whether reservations or estimates depend on log time. */
+export function poolsNeedTicks(state: State): 'fast' | 'slow' | undefined {
+  let need: 'slow' | undefined
+  for (const { reserved, queue, holders } of state.pools.values()) {
+    if (reserved.size > 0) return 'fast'
+    if (queue.length + holders.size > 0) need = 'slow'
+  }
+  return need
+}
+
 /** Whether a waiter of its pool could use what the lease holds. */
 export function isWaitedForInPool(state: State, lease: LeaseState): boolean {
   return firstInNeed(state, lease) !== undefined
