@@ -15,8 +15,8 @@ export interface IdleRules {
   readonly end?: number
 }
 
-export const IDLE_STAGES = ['none', 'warn', 'recall', 'end'] as const
-export type IdleStage = (typeof IDLE_STAGES)[number]
+export const IDLE_STAGES: readonly IdleStage[] = ['none', 'warn', 'recall', 'end']
+export type IdleStage = 'none' | 'warn' | 'recall' | 'end'
 
 /** The stage of a device that was idle for `ms`. */
 export function idleStage({ warn, recall, end }: IdleRules, ms: number): IdleStage {
