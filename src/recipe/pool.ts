@@ -143,6 +143,7 @@ export class Pool {
   async offer(member: string, options: OfferOptions = {}): Promise<Lease> {
     checkOptionNames('offer', options, ['labels', 'units', 'ttl'])
     const { labels = {}, units = 1, ttl } = options
+    if (member.includes('/')) throw new LeaseError('INVALID', `a member's name has no slash: ${member}`, { facts: { member } })
     if (!Number.isSafeInteger(units) || units < 1)
       throw new LeaseError('INVALID', `units of ${member} must be a whole number above 0, not ${String(units)}`, {
         facts: { option: 'units' },

@@ -1,9 +1,8 @@
 import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
-import type { Command } from '../../src/kernel/command.ts'
 import type { Lease } from '../../src/lease.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
-import { type SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
+import { silentLessor } from '../../src/testing/in-memory.ts'
 import { everywhere } from '../support/recipe-places.ts'
 import { place } from '../support/resp-place.ts'
 
@@ -133,14 +132,14 @@ test('a member that is offered during a wait is taken, at once and once', async 
   await using taken = await pool.take()
   const waiting = user.pool('p').take()
   await clock.settle()
-  await pool.offer('rack/b')
+  await pool.offer('b')
   await using lease = await waiting
-  expect(lease.resources).toEqual(['p/rack/b'])
+  expect(lease.resources).toEqual(['p/b'])
   expect(lease.held).toBe(true)
   const { held, pending } = await user.query('p')
   expect(held.map(({ resource, holder }) => [resource, holder])).toEqual([
     ['p/a', 'owner'],
-    ['p/rack/b', 'user'],
+    ['p/b', 'user'],
   ])
   expect(pending).toEqual([])
   expect(taken.held).toBe(true)
@@ -172,6 +171,7 @@ test('a member that comes to match goes to the first waiter that it matches', as
   await clock.settle()
   await (await early).release()
   expect((await late).resources).toEqual(['p/d'])
+  await expect(pool.offer('rack/e')).rejects.toMatchObject({ code: 'INVALID' })
   await expect(pool.relabel(other, 'missing', {})).rejects.toMatchObject({ code: 'NOT_FOUND' })
 })
 
@@ -185,15 +185,14 @@ test('members that are offered one by one add up for a waiter; members with too 
   await pool.offer('small', { units: 2 })
   await pool.offer('c', { units: 4 })
   await clock.settle()
-  expect((await leases.query('p/small')).pending).toEqual([])
-  expect((await leases.query('p/c')).pending).toHaveLength(1)
+  expect((await leases.query('p')).pending).toHaveLength(1)
   await pool.offer('d', { units: 3 })
   await using lease = await waiting
   expect([...lease.resources].sort()).toEqual(['p/c', 'p/d'])
   await full.release()
 })
 
-test('an aborted wait leaves no waiter behind, not even at members that came later', async () => {
+test('an aborted wait leaves no waiter behind', async () => {
   const { leases, clock } = silentLessor()
   const pool = leases.pool('p')
   await pool.offer('a')
@@ -202,58 +201,31 @@ test('an aborted wait leaves no waiter behind, not even at members that came lat
   const stop = new AbortController()
   const waiting = pool.take(1, { signal: stop.signal })
   await clock.settle()
-  await using other = await leases.acquire('p/b')
-  await pool.offer('b')
-  await clock.settle()
-  expect((await leases.query('p/b')).pending).toHaveLength(1)
+  expect((await leases.query('p')).pending).toMatchObject([{ position: 0 }])
   stop.abort(new Error('enough'))
   await expect(waiting).rejects.toThrow('enough')
   await clock.settle()
   expect((await leases.query('p')).pending).toEqual([])
-  await other.release()
-  await clock.settle()
-  expect((await leases.query('p')).held).toHaveLength(1)
-  await pool.offer('c')
+  await pool.offer('b')
   await clock.settle()
   expect((await leases.query('p')).held).toHaveLength(1)
   expect(clock.waiting).toBeLessThanOrEqual(before + 2)
   await holder.release()
 })
 
-test('a waiter that lost its place requests again all members that it had come to wait for', async () => {
-  const { leases, clock, log } = silentLessor({ holder: 'owner' })
-  const user = silentLessor({ holder: 'user', clock, log })
-  const pool = leases.pool('p')
-  await pool.offer('a')
-  await using _a = await leases.acquire('p/a')
-  const c = await leases.acquire('p/c')
-  const waiting = user.leases.pool('p').take(1, { ttl: 1_000 })
-  await clock.settle()
-  await pool.offer('c')
-  await clock.settle()
-  const [place] = (await leases.query('p/c')).pending
-  expect(place).toMatchObject({ holder: 'user' })
-  user.lessor.stopAnswering()
-  await clock.advance(1_500)
-  expect((await leases.query('p')).pending).toEqual([])
-  user.lessor.answer()
-  await clock.advance(2_000)
-  const [anew] = (await leases.query('p/c')).pending
-  expect(anew).toMatchObject({ holder: 'user' })
-  expect(anew!.lease).toBeGreaterThan(place!.lease)
-  await c.release()
-  await using lease = await waiting
-  expect(lease.resources).toEqual(['p/c'])
-})
-
-test('a wait also waits for members to be offered', async () => {
+test('a request that all members could not serve is refused with the reason; a patient one waits for members', async () => {
   const { clock, leases } = silentLessor()
   await using _ = leases
   const pool = leases.pool('late')
-  const rejection = expect(pool.take(1, { wait: '2s' })).rejects.toMatchObject({ code: 'TIMEOUT' })
+  await expect(pool.take(1)).rejects.toMatchObject({
+    code: 'LIMIT',
+    message: expect.stringMatching(/can never give 1 member: it has 0 members/),
+  })
+  expect(await pool.tryTake()).toBeUndefined()
+  const rejection = expect(pool.take(1, { wait: '2s', patient: true })).rejects.toMatchObject({ code: 'TIMEOUT' })
   await clock.advance(2_100)
   await rejection
-  const pending = pool.take(2, { wait: '1m' })
+  const pending = pool.take(2, { wait: '1m', patient: true })
   await clock.settle()
   await using _one = await pool.offer('one')
   await clock.advance(1_000)
@@ -262,34 +234,76 @@ test('a wait also waits for members to be offered', async () => {
   await using both = await pending
   expect([...both.resources].sort()).toEqual(['late/one', 'late/two'])
   const stop = new AbortController()
-  const left = expect(pool.take(3, { signal: stop.signal })).rejects.toThrow('enough')
+  const left = expect(pool.take(3, { signal: stop.signal, patient: true })).rejects.toThrow('enough')
   await clock.settle()
   stop.abort(new Error('enough'))
   await left
 })
 
-test('the capacity that an offer sets ends with it, and the rules of an operator stay', async () => {
-  const { clock, leases } = silentLessor()
-  await using _ = leases
-  const pool = leases.pool('m')
-  const rules = async () =>
-    (await leases.read({ kind: 'policies' })).value.map(({ prefix, rules }) => [prefix, rules.capacity, rules.ttlMax])
-  const plain = await pool.offer('a', { units: 4 })
-  await leases.setPolicy('m/b', { ttlMax: 60_000 })
-  const ruled = await pool.offer('b', { units: 8 })
-  expect(await rules()).toEqual([
-    ['m/a', 4, undefined],
-    ['m/b', 8, 60_000],
+everywhere('members are chosen by conditions, near each other and by total units', async ({ open }) => {
+  await using owner = await open('owner')
+  await using user = await open('user')
+  const gpus = owner.pool('gpu')
+  for (const [name, model, host, mem] of [
+    ['0', 'a100', 'x', '40'],
+    ['1', 'a100', 'y', '80'],
+    ['2', 'h100', 'y', '80'],
+    ['3', 'v100', 'y', '16'],
+  ] as const)
+    await gpus.offer(name, { labels: { model, host, mem }, units: 4 })
+  const pool = user.pool('gpu')
+  await using near = await pool.take(2, { match: 'model in (a100,h100), mem>=40', near: 'host' })
+  expect([...near.resources].sort()).toEqual(['gpu/1', 'gpu/2'])
+  await using some = await pool.take(undefined, { total: 5 })
+  expect(some.resources).toHaveLength(2)
+  const { members, queue } = await pool.state()
+  expect(members.map(({ member, used }) => [member, used])).toEqual([
+    ['0', 4],
+    ['1', 4],
+    ['2', 4],
+    ['3', 1],
   ])
-  await plain.release()
-  await ruled.release()
-  await clock.advance(1_000)
-  expect(await rules()).toEqual([['m/b', undefined, 60_000]])
-  const kept = await pool.offer('c', { units: 2 })
-  await leases.setPolicy('m/c', { capacity: 2, ttlMax: 5_000 })
+  expect(queue).toEqual([])
+  await expect(pool.take(1, { match: 'mem>>4' })).rejects.toMatchObject({ code: 'INVALID' })
+  const { value } = await user.lessor.read({ kind: 'pools' }, { consistent: true })
+  expect(value).toEqual([{ pool: 'gpu', members: 4, units: 16, used: 13, waiting: 0, reservations: 0 }])
+})
+
+test('when the process that offers a member dies, the lease that holds the member ends; a release lets it drain', async () => {
+  const { leases: user, clock, log } = silentLessor({ holder: 'user' })
+  const { leases: host, lessor } = silentLessor({ holder: 'host', clock, log })
+  await host.pool('p').offer('a', { ttl: 2_000 })
+  const kept = await silentLessor({ holder: 'other', clock, log }).leases.pool('p').offer('b')
+  await using taken = await user.pool('p').take(2, { ttl: 60_000 })
   await kept.release()
-  await clock.advance(1_000)
-  expect(await rules()).toContainEqual(['m/c', 2, 5_000])
+  expect(taken.held).toBe(true)
+  void taken.signal // so that the client listens
+  lessor.stopAnswering()
+  await clock.advance(3_000)
+  expect(taken.signal.aborted).toBe(true)
+  expect(taken.signal.reason).toMatchObject({ code: 'LOST' })
+})
+
+test('a lease of a pool is extended unless another waits, and a reservation is adopted when its window begins', async () => {
+  const { leases, clock } = silentLessor()
+  const pool = leases.pool('p')
+  await pool.offer('a')
+  const first = await pool.take(1, { maxLife: '10s' })
+  const extend = (lease: number) => leases.lessor.propose({ kind: 'extend', lease, by: 10_000 })
+  expect(await extend(first.id)).toMatchObject({ kind: 'done' })
+  await clock.advance(15_000)
+  expect(first.held).toBe(true)
+  await clock.advance(5_100)
+  expect(first.held).toBe(false)
+  const reservation = await pool.reserve(1, { from: '60s', for: '30s', ttl: '20s' })
+  const short = await pool.take(1, { maxLife: '50s' })
+  expect(await extend(short.id)).toMatchObject({ kind: 'refused', code: 'HELD' })
+  await short.release()
+  await expect(pool.take(1, { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
+  await expect(pool.reserve(1, { from: '70s', for: '30s' })).rejects.toMatchObject({ code: 'HELD' })
+  await clock.advance(62_000)
+  await using mine = await leases.adopt(reservation.lease)
+  expect(mine.resources).toEqual(['p/a'])
 })
 
 test('a member that is offered with one unit is exclusive again, even if its last owner shared it and died', async () => {
@@ -333,60 +347,6 @@ test('a foreign entry among the members is ignored, and takers are not disturbed
   expect(lease.resources).toEqual(['p/a'])
 })
 
-/** Delays the first command of that kind at this lessor until `first` is done. */
-function before(lessor: SilentLessor, kind: Command['kind'], first: () => Promise<unknown>): void {
-  const propose = lessor.propose.bind(lessor)
-  lessor.propose = async (command, options) => {
-    if (command.kind === kind) {
-      lessor.propose = propose
-      await first()
-    }
-    return propose(command, options)
-  }
-}
-
-test('a member that is withdrawn during a take is skipped', async () => {
-  const { clock, log, lessor, leases } = silentLessor({ holder: 'user' })
-  await using owner = silentLessor({ clock, log, holder: 'owner' }).leases
-  const shared = await owner.pool('p').offer('a', { units: 4 })
-  await using _other = await owner.pool('p').offer('b')
-  before(lessor, 'acquire', async () => {
-    await shared.release()
-    await clock.advance(2_000)
-  })
-  const lease = await leases.pool('p').take(1, { ifAvailable: true })
-  expect(lease.resources).toEqual(['p/b'])
-  await expect(leases.pool('p').take(1, { ttl: '900h' })).rejects.toMatchObject({ code: 'INVALID' })
-  await leases[Symbol.asyncDispose]()
-})
-
-test('an owner that takes over a member from another that withdraws it keeps its capacity, in either order', async () => {
-  const { clock, log, lessor, leases: old } = silentLessor({ holder: 'old' })
-  const { lessor: way, leases: young } = silentLessor({ clock, log, holder: 'young' })
-  const capacity = async () => (await young.read({ kind: 'resource', resource: 'p/a' }, { consistent: true })).value.capacity
-  const first = await old.pool('p').offer('a', { units: 4 })
-  before(way, 'acquire', async () => {
-    await first.release()
-    await clock.advance(2_000)
-  })
-  const second = await young.pool('p').offer('a', { units: 4 })
-  expect(await capacity()).toBe(4)
-  await second.release()
-  await clock.advance(2_000)
-  expect(await capacity()).toBe(1)
-
-  const third = await old.pool('p').offer('a', { units: 4 })
-  let fourth: Lease | undefined
-  before(lessor, 'policy', async () => {
-    fourth = await young.pool('p').offer('a', { units: 4 })
-  })
-  await third.release()
-  await clock.advance(2_000)
-  expect(fourth?.held).toBe(true)
-  expect(await capacity()).toBe(4)
-  await Promise.all([old, young].map(each => each[Symbol.asyncDispose]()))
-})
-
 test('a key that may not read can offer a member', async () => {
   await using here = await place()
   const allow = [{ verb: 'register', prefix: 'pool/p' }] as const
@@ -395,7 +355,8 @@ test('a key that may not read can offer a member', async () => {
   await using owner = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'owner' })
   await using offer = await owner.pool('p').offer('a')
   expect(offer.held).toBe(true)
-  await expect(owner.pool('p').offer('b', { units: 4 })).rejects.toMatchObject({ code: 'FORBIDDEN' })
+  await using shared = await owner.pool('p').offer('b', { units: 4 })
+  expect(shared.held).toBe(true)
 })
 
 test('a pool may have more members than one request can name: all of them can be taken, free ones first', async () => {

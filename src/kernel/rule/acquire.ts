@@ -6,7 +6,18 @@ import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
 import { addChild, findLease, leasesOf, openLease, rareOf } from '../state/leases.ts'
 import { emptyPool } from '../state/pools.ts'
-import { FROZEN, type LeaseState, LIVE, type PoolClaim, type PoolState, type Resource, type State, SUSPECT, TERM, WAITING } from '../state.ts'
+import {
+  FROZEN,
+  type LeaseState,
+  LIVE,
+  type PoolClaim,
+  type PoolState,
+  type Resource,
+  type State,
+  SUSPECT,
+  TERM,
+  WAITING,
+} from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { deadlockMessage, findCycle } from './deadlock.ts'
@@ -275,7 +286,8 @@ function planReservation(state: State, pool: PoolState, plan: Omit<Plan, 'chosen
   if (!waits) return invalid(state, 'a reservation waits for its window: ask with wait')
   const most = rule(state, pool.name, 'ttlMax')
   if (claim.from - state.elapsed > most) return invalid(state, `a window begins within ${most} ms, the ttlMax of ${pool.name}`)
-  const refused = impossible(state, pool, claim) ?? cannotWaitInPool(state, pool, plan.holding) ?? windowRefusal(state, pool, claim, maxLife)
+  const refused =
+    impossible(state, pool, claim) ?? cannotWaitInPool(state, pool, plan.holding) ?? windowRefusal(state, pool, claim, maxLife)
   return refused ?? { ...plan, chosen: undefined }
 }
 

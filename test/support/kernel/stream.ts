@@ -122,11 +122,8 @@ export class Stream {
     if (dice < 9 && this.#chance(2)) return { kind: 'delete', key: this.#offer(pool).key }
     if (dice < 9) {
       const rules = { queue: this.#one(['fifo', 'fit'] as const), aging: this.#random(2) * 1_000, maxHold: this.#random(2) * 3_000 }
-      return {
-        kind: 'policy',
-        prefix: this.#one([pool, `${pool}/m1`]),
-        rules: { ...rules, ...(this.#chance(3) && { capacity: this.#random(4) }) },
-      }
+      const prefix = this.#one([pool, pool, `${pool}/m1`])
+      return { kind: 'policy', prefix, rules: { ...rules, ...(prefix !== pool && { capacity: this.#random(4) }) } }
     }
     if (dice < 10)
       return {

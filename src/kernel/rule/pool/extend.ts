@@ -21,13 +21,17 @@ export function extend(state: State, effects: Effects, command: Extend, key: num
   const isHeld = lease !== undefined && (lease.status === LIVE || lease.status === SUSPECT)
   if (!isHeld || !mayTouch(state, key, lease)) return gone(state, id)
   const claim = lease.rare?.pool
-  if (claim === undefined || lease.grants.length === 0) return invalid(state, `lease ${id} holds no members of a pool: only those are extended`)
+  if (claim === undefined || lease.grants.length === 0)
+    return invalid(state, `lease ${id} holds no members of a pool: only those are extended`)
   const timer = lease.rare!.timers?.[CAP]
   if (timer === undefined) return invalid(state, `lease ${id} has no maxLife that could be extended: it lasts as long as it is renewed`)
   const whole = lease.rare!.maxLife + by
   const most = longestLife(state, lease)
   if (whole > most)
-    return refuse(state, 'LIMIT', `lease ${id} would live for ${whole} ms in all, and its policy allows ${most}`, { lease: id, limit: most })
+    return refuse(state, 'LIMIT', `lease ${id} would live for ${whole} ms in all, and its policy allows ${most}`, {
+      lease: id,
+      limit: most,
+    })
   const waiter = firstInNeed(state, lease)
   if (waiter !== undefined)
     return refuse(state, 'HELD', `${waiter.holder.name} waits for members of ${claim.pool} that lease ${id} holds: it is not extended`, {
@@ -37,12 +41,17 @@ export function extend(state: State, effects: Effects, command: Extend, key: num
     })
   const reservation = missedBy(state, lease, whole)
   if (reservation !== undefined)
-    return refuse(state, 'HELD', `${reservation.holder.name} has reserved members of ${claim.pool} for that time: lease ${id} is not extended`, {
-      pool: claim.pool,
-      holder: reservation.holder.name,
-      waiter: reservation.id,
-      begin: reservation.rare!.pool!.from - state.elapsed,
-    })
+    return refuse(
+      state,
+      'HELD',
+      `${reservation.holder.name} has reserved members of ${claim.pool} for that time: lease ${id} is not extended`,
+      {
+        pool: claim.pool,
+        holder: reservation.holder.name,
+        waiter: reservation.id,
+        begin: reservation.rare!.pool!.from - state.elapsed,
+      },
+    )
   touch(state, lease)
   rareOf(lease).maxLife = whole
   // The time that it has run counts on: an extension is no new life.

@@ -101,7 +101,12 @@ export function windowRefusal(state: State, pool: PoolState, claim: PoolClaim, m
       state,
       'HELD',
       `the pool ${pool.name} is reserved at that time by ${[...new Set(names)].join(', ')}: ask for fewer members, or for another time`,
-      { pool: pool.name, holders: names, leases: present.map(({ lease }) => lease.id), begin: present.map(({ begin }) => begin - state.elapsed) },
+      {
+        pool: pool.name,
+        holders: names,
+        leases: present.map(({ lease }) => lease.id),
+        begin: present.map(({ begin }) => begin - state.elapsed),
+      },
     )
   }
   return undefined
