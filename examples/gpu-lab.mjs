@@ -58,7 +58,11 @@ function usedTwice() {
 
 async function members() {
   const { stdout } = await run('pool', 'ls', 'gpus', '--json')
-  return stdout.trim().split('\n').filter(Boolean).map(line => JSON.parse(line))
+  return stdout
+    .trim()
+    .split('\n')
+    .filter(Boolean)
+    .map(line => JSON.parse(line))
 }
 
 const hosts = [await host('lab-a'), await host('lab-b')]

@@ -19,7 +19,9 @@ test('agents find each other by capability, and a killed agent is no longer pick
   expect(stdout).toMatch(/deregistered: 0 are listed/)
 })
 
-test('three users share the GPUs of two hosts, none is used twice at once, and those of a host that dies leave', { timeout: 120_000 }, async () => {
+test('three users share the GPUs of two hosts, none is used twice at once, and those of a host that dies leave', {
+  timeout: 120_000,
+}, async () => {
   const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('../../examples/gpu-lab.mjs', import.meta.url))])
   expect(stdout.match(/\w+ runs job \d on lab-[ab]\/gpu-\d/g)).toHaveLength(9)
   expect(stdout).toMatch(/9 jobs done, and no GPU was used by two of them at once/)
