@@ -246,3 +246,8 @@ export function nextTimeOfDay(wall: number, hours: number, minutes: number): num
   if (at.getTime() <= wall) at.setDate(at.getDate() + 1)
   return at.getTime()
 }
+
+/** The wall time that a date such as `2026-11-20T14:00` names, in local time unless it names a zone. NaN if it is none. */
+export function timeOfText(text: string): number {
+  return Date.parse(text)
+}

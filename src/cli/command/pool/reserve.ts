@@ -1,7 +1,7 @@
 /** `leasehold pool reserve`: members for a window of time that begins later. */
 import { hostname } from 'node:os'
 import type { Command } from 'commander'
-import { nextTimeOfDay } from '../../../clock.ts'
+import { nextTimeOfDay, timeOfText } from '../../../clock.ts'
 import { inWords, parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import { CommandFailure, failureOf, usageError } from '../../exit.ts'
@@ -78,7 +78,7 @@ export function parseTime(text: string, now: number): number {
   const [, hours, minutes] = /^(\d{1,2}):(\d{2})$/.exec(text) ?? []
   if (hours !== undefined && Number(hours) < 24 && Number(minutes) < 60) return nextTimeOfDay(now, Number(hours), Number(minutes)) - now
   if (/^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|[+-]\d{2}:\d{2})?$/.test(text)) {
-    const at = Date.parse(text.replace(' ', 'T'))
+    const at = timeOfText(text.replace(' ', 'T'))
     if (at > now) return at - now
     if (at <= now) throw usageError(`--from ${text} is over`, 'Name a time that has not come yet.')
   }
