@@ -6,6 +6,7 @@ import { UNCLAIMED } from '../src/kernel/state/leases.ts'
 import { operationName } from './answers.ts'
 import type { ObservedBelief } from './beliefs.ts'
 import { type LessorAccess, pauseOn, type Site } from './participants.ts'
+import { poolWish } from './pools.ts'
 import type { Dice, Machine } from './world.ts'
 
 /** The margin that a holder subtracts for clocks whose rates differ. */
@@ -21,6 +22,8 @@ export interface Habits {
   readonly forgetful: boolean
   /** Sometimes asks for very long terms. */
   readonly long: boolean
+  /** Offers members of a pool, and takes them. */
+  readonly pools: boolean
 }
 
 const LONG = 45_000
@@ -98,6 +101,7 @@ export class Holder {
   #wish(): Acquire {
     const dice = this.#dice
     const ttl = dice.pick(this.#habits.ttls)
+    if (this.#habits.pools && dice.chance(0.7)) return poolWish(dice, this.name, ttl, this.#incarnation)
     const wait = dice.chance(0.6)
     const kind = dice.whole(0, 9)
     const wants =

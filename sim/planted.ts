@@ -8,6 +8,7 @@
 import { HOLDER_BUGS } from './planted-holder.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
 import type { Planted } from './planted-mistake.ts'
+import { POOL_BUGS } from './planted-pool.ts'
 import { ROLLBACK_BUGS } from './planted-rollback.ts'
 import { ROLLING_BUGS } from './planted-rolling.ts'
 import { STORE_BUGS } from './planted-store.ts'
@@ -488,4 +489,5 @@ export const BUGS: readonly Planted[] = [
   ...LIBRARY_BUGS,
   ...WIRE_BUGS,
   ...ROLLBACK_BUGS,
+  ...POOL_BUGS,
 ]

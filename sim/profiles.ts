@@ -12,6 +12,7 @@ export const PROFILES = [
   'http',
   'rolling',
   'rollback',
+  'pool',
 ] as const
 export type ProfileName = (typeof PROFILES)[number]
 

@@ -93,6 +93,7 @@ export class Scene implements FaultyScene, OperatedScene {
       resp: 2,
       http: 1,
       rolling: 3,
+      pool: 3,
     }[this.profile]
     const alone = this.profile === 'owned' || (this.profile === 'http' && this.dice.chance(0.5))
     for (let i = 0; i < names; i++) {
@@ -188,7 +189,7 @@ export class Scene implements FaultyScene, OperatedScene {
     for (let i = 0; i < holders; i++) {
       const blind = this.profile === 'owned' && i === 3
       const ring = i === 1 ? this.ring : undefined
-      const habits = { ttls, blind, ring, forgetful: i === 0, long: this.profile === 'calm' }
+      const habits = { ttls, blind, ring, forgetful: i === 0, long: this.profile === 'calm', pools: this.profile === 'pool' }
       const holder = new Holder(this.site, machine, door, `${machine.name}/${i}`, habits)
       this.holders.push(holder)
       holder.peers = this.holders

@@ -5,6 +5,7 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../src/kernel/state.ts'
+import { judgePools } from './pools.ts'
 
 /** The rank of a lease that steals or was transferred: before all plain waiters. */
 const FIRST = -1e15
@@ -38,7 +39,8 @@ export class Waiters {
   follow(state: State, command: Command, outcome: Outcome): void {
     if (command.kind === 'acquire' && (outcome.kind === 'granted' || outcome.kind === 'queued')) {
       this.#ranks.set(outcome.lease, rankOf(state, command))
-      this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
+      if (command.pool === undefined)
+        this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
     }
     if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#ranks.set(outcome.id, FIRST)
@@ -66,6 +68,7 @@ export class Waiters {
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
+    judgePools(state, command, events, { violate: this.#violate, rankOf: lease => this.#ranks.get(lease) })
   }
 
   #judgeRank(state: State, id: number): void {
@@ -141,9 +144,10 @@ function firstServable(state: State, { name, queue }: Resource): LeaseState | un
   })
 }
 
-function rankOf(state: State, { steal, priority = 0, wants }: Acquire): number {
+function rankOf(state: State, { steal, priority = 0, wants, pool }: Acquire): number {
   if (steal !== undefined) return steal === 'force' ? FORCED : FIRST
-  const aging = Math.max(0, ...wants.map(({ resource }) => rule(state, resource, 'aging')))
+  const names = pool === undefined ? wants.map(({ resource }) => resource) : [pool.pool]
+  const aging = Math.max(0, ...names.map(name => rule(state, name, 'aging')))
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
 }
 

@@ -137,7 +137,8 @@ const notInKernel: readonly Ban[] = [
   { pattern: /\b(async|await)\b/, what: 'a rule must not wait: the state could change in between' },
   { pattern: /\b(localeCompare|Intl)\b|\.toLocale\w*/, what: 'depends on the locale' },
   { pattern: /\.\s*(normalize|toLowerCase|toUpperCase)\s*\(/, what: 'depends on the Unicode tables of this Node' },
-  { pattern: /\bJSON\b/, what: 'JSON is not a canonical encoding' },
+  // Reading JSON is the same everywhere; what is written depends on the order of fields.
+  { pattern: /\bJSON\b(?!\.parse\()/, what: 'JSON is not a canonical encoding' },
   { pattern: /\b(WeakRef|FinalizationRegistry)\b/, what: 'depends on the garbage collector' },
   { pattern: /\b(process|globalThis)\s*\./, what: 'depends on the environment' },
 ]
@@ -249,7 +250,7 @@ describe('the checker judges', () => {
   })
 
   test('a violation with its line', () => {
-    expect(violations(new Map([['kernel/a.ts', '/* two\nlines */\nlet x = `\n`\nJSON.parse(x)']]))).toEqual([
+    expect(violations(new Map([['kernel/a.ts', '/* two\nlines */\nlet x = `\n`\nJSON.stringify(x)']]))).toEqual([
       expect.stringMatching(/^src\/kernel\/a\.ts:5 /),
     ])
   })

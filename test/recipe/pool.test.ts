@@ -3,6 +3,7 @@ import { connect } from '../../src/connect/connect.ts'
 import type { Lease } from '../../src/lease.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
+import { world } from '../support/http-world.ts'
 import { everywhere } from '../support/recipe-places.ts'
 import { place } from '../support/resp-place.ts'
 
@@ -289,15 +290,15 @@ test('a lease of a pool is extended unless another waits, and a reservation is a
   const pool = leases.pool('p')
   await pool.offer('a')
   const first = await pool.take(1, { maxLife: '10s' })
-  const extend = (lease: number) => leases.lessor.propose({ kind: 'extend', lease, by: 10_000 })
-  expect(await extend(first.id)).toMatchObject({ kind: 'done' })
+  const extend = (lease: number, by: number) => leases.lessor.propose({ kind: 'extend', lease, by })
+  expect(await extend(first.id, 10_000)).toMatchObject({ kind: 'done' })
   await clock.advance(15_000)
   expect(first.held).toBe(true)
   await clock.advance(5_100)
   expect(first.held).toBe(false)
   const reservation = await pool.reserve(1, { from: '60s', for: '30s', ttl: '20s' })
   const short = await pool.take(1, { maxLife: '50s' })
-  expect(await extend(short.id)).toMatchObject({ kind: 'refused', code: 'HELD' })
+  expect(await extend(short.id, 20_000)).toMatchObject({ kind: 'refused', code: 'HELD' })
   await short.release()
   await expect(pool.take(1, { ifAvailable: true })).rejects.toMatchObject({ code: 'HELD' })
   await expect(pool.reserve(1, { from: '70s', for: '30s' })).rejects.toMatchObject({ code: 'HELD' })
@@ -345,6 +346,28 @@ test('a foreign entry among the members is ignored, and takers are not disturbed
   expect((await leases.pool('p').members()).map(({ member }) => member)).toEqual(['a'])
   await using lease = await leases.pool('p').take()
   expect(lease.resources).toEqual(['p/a'])
+})
+
+test.each(['leasehold', 'http'])('a pool is used over %s as in the same process', async scheme => {
+  await using here = await (scheme === 'http' ? world() : place())
+  await using owner = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'owner' })
+  await using user = await connect(`${scheme}://127.0.0.1:${here.port}`, { holder: 'user' })
+  await using offer = await owner.pool('p').offer('a', { labels: { mem: '80' } })
+  const first = await user.pool('p').take(1, { match: 'mem>=40', account: 'team', maxLife: '1h' })
+  const waiting = owner.pool('p').take(1, { wait: '20s', expect: '10m' })
+  await expect.poll(async () => (await user.pool('p').state()).queue.length).toBe(1)
+  const { members, queue, accounts } = await user.pool('p').state()
+  expect(members).toMatchObject([{ member: 'a', labels: { mem: '80' }, offer: offer.id, grants: [{ holder: 'user', account: 'team' }] }])
+  expect(queue).toMatchObject([{ holder: 'owner', position: 0, possible: true, request: { pool: 'p', count: 1, expect: 600_000 } }])
+  expect(accounts).toMatchObject([
+    { account: 'owner', waiting: 1 },
+    { account: 'team', held: 1 },
+  ])
+  expect(await user.lessor.propose({ kind: 'extend', lease: first.id, by: 1_000 })).toMatchObject({ kind: 'refused', code: 'HELD' })
+  await first.release()
+  await using second = await waiting
+  expect(second.resources).toEqual(['p/a'])
+  expect((await user.lessor.read({ kind: 'pools' })).value).toMatchObject([{ pool: 'p', members: 1, used: 1 }])
 })
 
 test('a key that may not read can offer a member', async () => {

@@ -370,6 +370,8 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
 
 function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, holding, claim }: Plan): void {
   if (claim !== undefined) rareOf(lease).pool = claim
+  // A reservation is for a holder name: the process that comes when its window begins may be another.
+  if (claim !== undefined && claim.from > 0) rareOf(lease).open = true
   let bounds: Bounds = { grace: command.grace ?? 0, maxLife: command.maxLife ?? 0 }
   if (state.policies.size > 0) {
     for (const { resource } of wants) bounds = bounded(state, resource, bounds)

@@ -36,13 +36,13 @@ export function renew(state: State, effects: Effects, { leases, waiting = false 
       rekey(state, lease, key)
       for (const name of lease.rare?.entries ?? []) reconsider(state, name)
     }
+    // A reservation needs no renewal before its window.
+    const ahead = lease.rare?.pool === undefined ? 0 : untilWindow(state, lease)
     // The process that renews the lease has taken it, though it did not claim it by incarnation.
-    if (!lease.confirmed && lease.rare?.open === true) lease.rare.open = false
+    if (!lease.confirmed && lease.rare?.open === true && ahead === 0) lease.rare.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) lease.confirmed = true
     const term = lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM)
-    // A reservation needs no renewal before its window.
-    const ahead = lease.rare?.pool === undefined ? 0 : untilWindow(state, lease)
     restartTerm(state, effects, lease, ahead > 0 ? lease.ttl + ahead : term)
     ttls.push(lease.term)
   }

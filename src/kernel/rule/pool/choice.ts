@@ -6,25 +6,27 @@
  *   fewer members.
  * - With `near`, the group with the least room that suffices, then the one whose label value comes first.
  */
-import { MAX_RESOURCES } from '../../command.ts'
+import { MAX_RESOURCES, type Want } from '../../command.ts'
 import { firstWithRoom } from '../../state/pools.ts'
 import type { PoolClaim, PoolMember, PoolState } from '../../state.ts'
-import type { WantedResource } from '../queue.ts'
 import { matches } from './condition.ts'
 
 /** A member and the room that it has, or would have. */
 export type Candidate = Pick<PoolMember, 'name' | 'resource' | 'labels' | 'capacity' | 'room'>
 
+/** What is granted of a member. */
+export type Choice = Required<Want>
+
 /** What a request says about members. */
 export type Needs = Pick<PoolClaim, 'count' | 'units' | 'total' | 'match' | 'near'>
 
 /** What the request would get of the members that are free now; undefined: they do not suffice. Its place in the queue is not considered. */
-export function chooseMembers({ free }: PoolState, needs: Needs): readonly WantedResource[] | undefined {
+export function chooseMembers({ free }: PoolState, needs: Needs): readonly Choice[] | undefined {
   if (free.length < needs.count) return undefined
   return choose(free, needs, firstWithRoom(free, Math.max(1, needs.units)))
 }
 
-/** Whether all present members together could serve the request, whoever holds them now. */
+/** Whether all present members together could serve the request if no lease held them. */
 export function couldServe({ members }: PoolState, needs: Needs): boolean {
   const all: Candidate[] = []
   for (const { name, resource, labels, capacity } of members.values())
@@ -43,12 +45,14 @@ export function isPossible(pool: PoolState, claim: PoolClaim): boolean {
   return shape.possible
 }
 
+/** Equal for equal needs, and for no others: every text comes after its length. */
 export function shapeKey({ count, units, total, match, near }: Needs): string {
-  return JSON.stringify([count, units, total, near, match])
+  const texts = [near, ...match.flatMap(({ label, test, values = [] }) => [label, test, String(values.length), ...values])]
+  return [count, units, total, match.length, ...texts.map(text => `${text.length}:${text}`)].join(' ')
 }
 
 /** The choice among candidates that are ordered by room, then by name, beginning with the one at `from`. */
-export function choose(candidates: readonly Candidate[], needs: Needs, from = 0): readonly WantedResource[] | undefined {
+export function choose(candidates: readonly Candidate[], needs: Needs, from = 0): readonly Choice[] | undefined {
   if (needs.near === '')
     return needs.total > 0 ? chooseTotal(matching(candidates, needs), needs.total) : chooseCount(candidates, needs, from)
   const groups = new Map<string, Candidate[]>()
@@ -59,7 +63,7 @@ export function choose(candidates: readonly Candidate[], needs: Needs, from = 0)
     if (group === undefined) groups.set(value, [candidate])
     else group.push(candidate)
   }
-  let best: { readonly room: number; readonly value: string; readonly chosen: readonly WantedResource[] } | undefined
+  let best: { readonly room: number; readonly value: string; readonly chosen: readonly Choice[] } | undefined
   for (const [value, group] of groups) {
     const room = roomOf(group)
     if (best !== undefined && (room > best.room || (room === best.room && value > best.value))) continue
@@ -79,8 +83,8 @@ function roomOf(candidates: readonly Candidate[]): number {
   return sum
 }
 
-function chooseCount(candidates: readonly Candidate[], { count, units, match }: Needs, from: number): WantedResource[] | undefined {
-  const chosen: WantedResource[] = []
+function chooseCount(candidates: readonly Candidate[], { count, units, match }: Needs, from: number): Choice[] | undefined {
+  const chosen: Choice[] = []
   for (let i = from; i < candidates.length && chosen.length < count; i++) {
     const { resource, labels, capacity, room } = candidates[i]!
     if (units === 0 ? room < capacity : room < units) continue
@@ -89,10 +93,10 @@ function chooseCount(candidates: readonly Candidate[], { count, units, match }: 
   return chosen.length === count ? chosen : undefined
 }
 
-function chooseTotal(candidates: readonly Candidate[], total: number): WantedResource[] | undefined {
+function chooseTotal(candidates: readonly Candidate[], total: number): Choice[] | undefined {
   if (roomOf(candidates) < total) return undefined
   const ordered = [...candidates].sort((a, b) => b.room - a.room || (a.name < b.name ? -1 : 1))
-  const chosen: WantedResource[] = []
+  const chosen: Choice[] = []
   let rest = total
   for (const [i, { resource, room }] of ordered.entries()) {
     if (chosen.length === MAX_RESOURCES) return undefined

@@ -13,9 +13,8 @@
 import type { Refused } from '../../outcome.ts'
 import { emptyPool } from '../../state/pools.ts'
 import { type LeaseState, type PoolClaim, type PoolState, type State, WAITING } from '../../state.ts'
-import type { WantedResource } from '../queue.ts'
 import { refuse } from '../refuse.ts'
-import { type Candidate, choose, chooseMembers, type Needs } from './choice.ts'
+import { type Candidate, type Choice, choose, chooseMembers, type Needs } from './choice.ts'
 import { matches } from './condition.ts'
 
 /** The rank of reservations: before ordinary waiters, behind steals and recipients of transfers. The earliest window comes first. */
@@ -113,7 +112,7 @@ export function windowRefusal(state: State, pool: PoolState, claim: PoolClaim, m
 }
 
 /** What the request would get of the members that are free now, without taking from a reservation; undefined: it has to wait. */
-export function offerMembers(state: State, pool: PoolState, claim: PoolClaim, maxLife: number): readonly WantedResource[] | undefined {
+export function offerMembers(state: State, pool: PoolState, claim: PoolClaim, maxLife: number): readonly Choice[] | undefined {
   const chosen = chooseMembers(pool, claim)
   if (chosen === undefined || pool.reserved.size === 0) return chosen
   const until = endOf(state.elapsed, maxLife)

@@ -89,8 +89,8 @@ class FitTurn implements Turn {
   }
 
   next(): LeaseState | undefined {
-    const { queue } = this.#pool
-    if (this.#tries >= MAX_TRIES) return undefined
+    const { queue, free } = this.#pool
+    if (free.length === 0 || this.#tries >= MAX_TRIES) return undefined
     for (; this.#at < queue.length; this.#at++) {
       const waiter = queue[this.#at]!
       if (shapeOf(waiter).failed !== this.#turn && !isPassedOver(this.#state, this.#pool, waiter)) return waiter
