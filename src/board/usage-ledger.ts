@@ -128,11 +128,13 @@ export class UsageLedger {
 
 function rowsOf(users: ReadonlyMap<string, readonly Totals[]>): UsageRow[] {
   const seconds = (ms: number) => Math.round(ms / 1_000)
-  return [...users].flatMap(([user, totals]) =>
-    totals.flatMap(({ held, busy, unleased }, quarter) =>
-      held + unleased === 0 ? [] : [{ user, quarter, held: seconds(held), busy: seconds(busy), unleased: seconds(unleased) }],
-    ),
-  )
+  return [...users]
+    .flatMap(([user, totals]) =>
+      totals.map(({ held, busy, unleased }, quarter) => ({
+        ...{ user, quarter, held: seconds(held), busy: seconds(busy), unleased: seconds(unleased) },
+      })),
+    )
+    .filter(({ held, unleased }) => held + unleased > 0)
 }
 
 /** One list for each user, with three numbers for each quarter, so that a day of many users fits into an entry. */

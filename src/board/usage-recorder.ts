@@ -5,8 +5,9 @@ import type { OfferContext, PoolHolder } from './offer-event.ts'
 import type { DeviceReport } from './report.ts'
 import { formatUsage, UsageLedger, usageKey } from './usage-ledger.ts'
 
-/** How often usage is published and stored, in ms. */
+/** How often usage is published and stored, in ms. The first times come sooner, so that a new offer shows something. */
 const INTERVAL = 300_000
+const FIRST_INTERVAL = 5_000
 
 /** Keeps a text across restarts. */
 export interface UsageStorage {
@@ -25,6 +26,7 @@ export class UsageRecorder {
   readonly #options: UsageRecorderOptions
   readonly #ledger: UsageLedger
   #publishedAt: number | undefined
+  #pause = FIRST_INTERVAL
   /** The wall time of the log at a moment of our clock: that of the grant of a lease. */
   #anchor: { readonly lease: number; readonly since: number; readonly now: number } | undefined
 
@@ -56,10 +58,11 @@ export class UsageRecorder {
     const { leases, pool, host } = this.#options
     const now = leases.clock.now()
     const all = this.#publishedAt === undefined
-    if (!all && now - this.#publishedAt! < INTERVAL) return
+    if (!all && now - this.#publishedAt! < this.#pause) return
     const at = await this.#now(lease)
-    const days = this.#ledger.publish({ all })
+    const days = this.#ledger.publish({ all }).filter(({ rows }) => rows.length > 0)
     if (days.length === 0) return // publish the first use at once
+    this.#pause = Math.min(INTERVAL, 2 * this.#pause)
     for (const day of days) await lease.put(usageKey(pool, host, day.day), formatUsage({ ...day, at }))
     this.#publishedAt = now
     await this.store()

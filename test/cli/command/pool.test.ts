@@ -206,7 +206,7 @@ test('a host records who held its GPUs, also over a restart', { timeout: SLOW },
   const taker = here.start(['pool', 'take', 'gpus', '--anywhere', '--', 'sh', '-c', 'echo up; exec sleep 600'])
   await taker.printed(/up/)
   const busy = await eventually('it is recorded', async () => (await here.json('pool', 'usage', '--by', 'user', '--since', '7d'))[0])
-  expect(busy).toMatchObject({ pool: 'gpus', by: 'user' })
+  expect(busy).toMatchObject({ pool: 'gpus', by: 'user', held: expect.any(Number) })
   host.process.kill('SIGTERM')
   expect((await host.finished).code).toBe(143)
   expect(JSON.parse(readFileSync(file, 'utf8'))).toHaveLength(1)
