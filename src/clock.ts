@@ -238,3 +238,16 @@ export function turn(): Promise<void> {
 export function inUtc(wall: number): string {
   return new Date(Math.min(Math.max(wall, 0), 8.64e15)).toISOString()
 }
+
+/** The next time, after `wall`, at which local clocks show this time of day. */
+export function nextTimeOfDay(wall: number, hours: number, minutes: number): number {
+  const at = new Date(wall)
+  at.setHours(hours, minutes, 0, 0)
+  if (at.getTime() <= wall) at.setDate(at.getDate() + 1)
+  return at.getTime()
+}
+
+/** The wall time that a date such as `2026-11-20T14:00` names, in local time unless it names a zone. NaN if it is none. */
+export function timeOfText(text: string): number {
+  return Date.parse(text)
+}

@@ -18,7 +18,7 @@ export function rememberFlags({ store, config }: { readonly store?: string | und
 export function withStoreFlags(text: string): string {
   if (flags === '') return text
   return text.replace(
-    /\bleasehold ((?:key|policy) (?:create|ls|revoke|get|set|unset)|ls|show|history|explain|watch|revoke|break|backup|restore)\b(?![^.;)]*--store)/g,
+    /\bleasehold ((?:key|policy) (?:create|ls|revoke|get|set|unset)|pool (?:offer|ls|queue|take|return|usage)|ls|show|history|explain|watch|revoke|break|backup|restore)\b(?![^.;)]*--store)/g,
     command => `${command} ${flags}`,
   )
 }

@@ -61,12 +61,13 @@ export async function invoke<T>(
   command: Command,
   work: (invocation: Invocation) => Promise<T>,
   interrupts: InterruptListener = listenForInterrupt(),
+  defaults: { readonly holder?: string } = {},
 ): Promise<T> {
   const { signal } = interrupts
   const letExit = keepAlive(systemClock)
   try {
     const { settings, out } = commandInput(command)
-    await using leases = await closeIfAborted(connectWith(settings), signal)
+    await using leases = await closeIfAborted(connectWith({ ...settings, holder: settings.holder ?? defaults.holder }), signal)
     const { lessor, clock } = leases
     const read: Invocation['read'] = query => lessor.read(query, { consistent: true, signal })
     return await work({ settings, out, leases, lessor, clock, signal, read })

@@ -14,6 +14,7 @@ import { migrate } from './command/migrate.ts'
 import { breakHold, revoke } from './command/operate.ts'
 import { plan } from './command/plan.ts'
 import { policy } from './command/policy.ts'
+import { pool } from './command/pool/pool.ts'
 import { register } from './command/register.ts'
 import { restore } from './command/restore.ts'
 import { run } from './command/run.ts'
@@ -29,6 +30,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
   ...[ls, show, watch, history, explain],
   ...[register, discover],
+  pool,
   ...[revoke, breakHold, policy, key],
   ...[plan, doctor],
   ...[backup, restore, migrate, certify],

@@ -14,7 +14,15 @@ export interface WaitingLine {
   end(): void
 }
 
-export function waitingLine({ leases, out, resource }: { leases: Leases; out: Output; resource: string }): WaitingLine {
+export interface WaitingLineOptions {
+  readonly leases: Leases
+  readonly out: Output
+  readonly resource: string
+  /** The text for a place in the queue. @default who holds the resource, and for how long */
+  readonly describe?: (position: number | undefined) => Promise<string>
+}
+
+export function waitingLine({ leases, out, resource, describe }: WaitingLineOptions): WaitingLine {
   const { clock, lessor } = leases
   const terminal = isatty(2) && !out.json
   let position: number | undefined
@@ -22,11 +30,15 @@ export function waitingLine({ leases, out, resource }: { leases: Leases; out: Ou
   let ended = false
   let cancel = () => {}
 
+  const describeResource = async (position: number | undefined) => {
+    const view = await lessor.read({ kind: 'resource', resource }).catch(() => undefined)
+    return waitingText(resource, view?.value, position, clock.wall())
+  }
+
   const draw = async () => {
     cancel()
-    const view = await lessor.read({ kind: 'resource', resource }).catch(() => undefined)
+    const text = clean(await (describe ?? describeResource)(position))
     if (ended) return
-    const text = clean(waitingText(resource, view?.value, position, clock.wall()))
     const columns = process.stderr.columns || 80 // a terminal without a size reports 0
     writeStderr(`\r\u001b[K${[...text].slice(0, columns - 1).join('')}`)
     shown = true

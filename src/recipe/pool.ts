@@ -10,7 +10,7 @@
 import { chainAbort } from '../clock.ts'
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import { type AcquireOptions, waitOf } from '../holder/acquire-options.ts'
+import { type AcquireOptions, type AdvancedAcquireOptions, waitOf } from '../holder/acquire-options.ts'
 import type { LeaseClient } from '../holder/lease-client.ts'
 import type { PoolCondition, PoolRequest } from '../kernel/command.ts'
 import { matches } from '../kernel/rule/pool/condition.ts'
@@ -70,7 +70,12 @@ interface RequestOptions {
 /** Options of `take`. It waits by the same rule as `acquire`: until granted, unless `wait`, `ifAvailable` or `signal` end the wait. */
 export interface TakeOptions
   extends RequestOptions,
-    Pick<AcquireOptions, 'ttl' | 'wait' | 'ifAvailable' | 'signal' | 'priority' | 'renew' | 'maxHold' | 'parent' | 'onWait'> {
+    Pick<
+      AcquireOptions,
+      'ttl' | 'wait' | 'ifAvailable' | 'signal' | 'priority' | 'renew' | 'maxHold' | 'parent' | 'onWait' | 'onLost' | 'labels'
+    > {
+  /** Options that few programs need, as those of `acquire`. */
+  readonly advanced?: Pick<AdvancedAcquireOptions, 'onQueued' | 'onAway' | 'grace' | 'maxStall'>
   /** Instead of a count and units: this many units in all, on as few members as possible. */
   readonly total?: number
   /** The lease ends this long after the grant, unless it is extended. */
@@ -93,6 +98,8 @@ export interface ReserveOptions extends RequestOptions {
    * @default '15m'
    */
   readonly ttl?: Duration
+  /** Texts for people and tools, shown with the lease. */
+  readonly labels?: Labels
 }
 
 /** A reservation. When its window begins, `leases.adopt(lease)` gives the members to this process. */
@@ -103,8 +110,11 @@ export interface Reservation {
 }
 
 const REQUEST = ['units', 'match', 'near', 'account', 'expect', 'preemptible'] as const
-const TRY_TAKE = ['ttl', 'priority', 'signal', 'renew', 'maxHold', 'parent', 'onWait', 'total', 'maxLife', ...REQUEST] as const
-const TAKE = ['wait', 'ifAvailable', 'patient', ...TRY_TAKE] as const
+const TRY_TAKE = [
+  ...['ttl', 'priority', 'signal', 'renew', 'maxHold', 'parent', 'onWait', 'onLost', 'labels', 'total', 'maxLife', 'advanced'],
+  ...REQUEST,
+]
+const TAKE = ['wait', 'ifAvailable', 'patient', ...TRY_TAKE]
 const SHOW_UP = 900_000
 
 /**
@@ -216,8 +226,8 @@ export class Pool {
    * begun, within `ttl`. Give it back early by releasing it.
    */
   async reserve(count: number | undefined, options: ReserveOptions): Promise<Reservation> {
-    checkOptionNames('reserve', options, ['from', 'for', 'ttl', ...REQUEST])
-    const { from, for: length, ttl = SHOW_UP, ...rest } = options
+    checkOptionNames('reserve', options, ['from', 'for', 'ttl', 'labels', ...REQUEST])
+    const { from, for: length, ttl = SHOW_UP, labels, ...rest } = options
     const outcome = await this.#leases.lessor.propose({
       kind: 'acquire',
       holder: this.#leases.holder,
@@ -225,6 +235,7 @@ export class Pool {
       wants: [],
       wait: true,
       maxLife: milliseconds(length, 'for'),
+      ...(labels !== undefined && { labels: Object.entries(labels) }),
       pool: { ...this.#request(count, rest), from: milliseconds(from, 'from') },
     })
     if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
@@ -262,7 +273,7 @@ export class Pool {
           ...rest,
           ...(limit === 0 && { ifAvailable: true }),
           ...(limit > 0 && limit < Number.POSITIVE_INFINITY && { wait: left }),
-          advanced: { pool, ...(maxLife !== undefined && { maxLife }) },
+          advanced: { ...rest.advanced, pool, ...(maxLife !== undefined && { maxLife }) },
         })
       } catch (error) {
         if (!lacksMembers(error) || !patient || limit === 0) throw error

@@ -75,12 +75,31 @@ const rooms: readonly Room[] = [
     ],
   },
 
+  // The devices of a host: found by programs that are not trusted, offered as members of a pool, reported and reclaimed.
+  {
+    room: 'board/',
+    may: [
+      'type:kernel/',
+      'kernel/command.ts',
+      'type:holder/lease-client.ts',
+      'type:lessor.ts',
+      'type:lease.ts',
+      'options.ts',
+      'errors.ts',
+      'duration.ts',
+      'clock.ts',
+    ],
+  },
+
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
   { room: 'face/', may: ['type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'type:clock.ts'] },
   {
     room: 'server/',
-    may: ['dashboard/', 'registry/', 'face/face.ts', 'kernel/', 'lessor.ts', 'lessor/', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: [
+      ...['dashboard/', 'registry/', 'face/face.ts', 'board/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
+      ...['errors.ts', 'duration.ts', 'clock.ts'],
+    ],
   },
   { room: 'dashboard/', may: ['wire/http/client.ts'] },
 

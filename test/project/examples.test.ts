@@ -18,3 +18,13 @@ test('agents find each other by capability, and a killed agent is no longer pick
   expect(stdout).toMatch(/\S+ is not picked any more; 2 writers are left/)
   expect(stdout).toMatch(/deregistered: 0 are listed/)
 })
+
+test('three users share the GPUs of two hosts, none is used twice at once, and those of a host that dies leave', {
+  timeout: 120_000,
+}, async () => {
+  const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('../../examples/gpu-lab.mjs', import.meta.url))])
+  expect(stdout.match(/\w+ runs job \d on lab-[ab]\/gpu-\d/g)).toHaveLength(9)
+  expect(stdout).toMatch(/9 jobs done, and no GPU was used by two of them at once/)
+  expect(stdout).toMatch(/lab-b was killed: 2 of 4 GPUs are left/)
+  expect(stdout).toMatch(/5 GPUs were asked for: .*can never give 5 members/)
+})

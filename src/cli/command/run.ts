@@ -43,7 +43,7 @@ export function run(program: Command): void {
     .option('-E, --conflict-exit-code <code>', `exit code if the resource is held or the wait is over (default: ${EXIT.held})`)
     .option('--skip-ok', 'exit with 0 if the resource is held or the wait is over')
     .action(async (name: string, command: string[], options: RunFlags, self: Command) => {
-      const heldExit = options.skipOk === true ? 0 : exitCode(options.conflictExitCode)
+      const heldExit = options.skipOk === true ? 0 : heldExitCode(options.conflictExitCode)
       const wait =
         typeof options.wait === 'string' ? parseDuration(options.wait, '--wait') : options.wait === false ? 0 : Number.POSITIVE_INFINITY
       const acquireOptions = {
@@ -80,7 +80,8 @@ function situation({ facts: { since, queue } }: LeaseError, now: number): string
   return duration + waiting
 }
 
-function exitCode(text: string | undefined): number {
+/** The exit code for a lease that is held: the value of -E, or the default. */
+export function heldExitCode(text: string | undefined): number {
   if (text === undefined) return EXIT.held
   const code = parseInteger(text, '-E')
   if (code < 0 || code > 255)

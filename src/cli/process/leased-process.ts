@@ -8,14 +8,14 @@
  * grace is longer than a third of the ttl. Its writes are safe only where its token (LEASEHOLD_TOKEN) is checked. Processes that the command leaves
  * running when it ends by itself are no longer under the lease.
  */
-import { type Clock, pause } from '../../clock.ts'
+import { type Clock, pause, whenAborted } from '../../clock.ts'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Lease } from '../../lease.ts'
 import type { AcquireOptions, Leases } from '../../leases.ts'
 import { accessDenialAdvice, EXIT, usageError } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { waitingLine } from '../waiting-line.ts'
+import { type WaitingLineOptions, waitingLine } from '../waiting-line.ts'
 import { Child } from './child.ts'
 import type { SignalForwarder } from './signal-forwarder.ts'
 
@@ -32,6 +32,25 @@ export interface LeasedProcessOptions {
   readonly command: readonly string[]
   readonly onLost: (typeof ON_LOST)[number]
   readonly grace: number
+}
+
+/** What a request gets from the process that makes it. */
+export interface RequestSignals extends Pick<AcquireOptions, 'wait' | 'signal' | 'onWait' | 'onLost'> {
+  readonly advanced?: { readonly onAway?: (error: LeaseError) => void }
+}
+
+/** How a lease is requested, where it is not for one resource by name. */
+export interface LeaseRequest {
+  /** What is requested, for messages. */
+  readonly name: string
+  /** Requests the lease. The options end the wait, and report the place in the queue and the loss of the lease. */
+  readonly acquire: (options: RequestSignals) => Promise<Lease>
+  /** Variables for the command, besides those of every lease; undefined removes one. */
+  readonly env?: (lease: Lease) => Readonly<Record<string, string | undefined>> | Promise<Readonly<Record<string, string | undefined>>>
+  /** The line on a terminal while it waits. */
+  readonly describe?: WaitingLineOptions['describe']
+  /** Called when the holder is asked to give the lease back. With true, the command gets TERM. */
+  readonly onRecalled?: (lease: Lease) => boolean
 }
 
 export interface LeasedProcessEnd {
@@ -58,26 +77,39 @@ export class LeasedProcess {
   }
 
   /** Waits for the lease, runs the command under it and releases it. */
-  async run(resource: string, options: AcquireOptions): Promise<LeasedProcessEnd> {
+  run(resource: string, options: AcquireOptions): Promise<LeasedProcessEnd> {
+    const { leases } = this.#options
+    const acquire = ({ advanced, ...more }: RequestSignals) =>
+      leases.acquire(resource, { ...options, ...more, advanced: { ...options.advanced, ...advanced } })
+    return this.runUnder({ name: resource, acquire }, options)
+  }
+
+  /** As `run`, for any kind of lease. */
+  async runUnder(request: LeaseRequest, options: Pick<AcquireOptions, 'wait' | 'ifAvailable'>): Promise<LeasedProcessEnd> {
     const { leases, out } = this.#options
-    const line = waitingLine({ leases, out, resource })
+    const { name: resource, describe } = request
+    const line = waitingLine({ leases, out, resource, ...(describe !== undefined && { describe }) })
     let lease: Lease
     try {
-      lease = await this.#acquire(resource, options, line.update)
+      lease = await this.#acquire(request, options, line.update)
     } finally {
       line.end()
     }
     try {
-      return await this.#runUnder(lease, resource)
+      return await this.#runUnder(lease, request)
     } finally {
       await lease.release().catch(error => out.note((error as Error).message, { resource }))
     }
   }
 
   /** Keeps trying while the lessor is unreachable, once it was reached: a server that restarts must not end the commands that wait for it. */
-  async #acquire(resource: string, options: AcquireOptions, onWait: NonNullable<AcquireOptions['onWait']>): Promise<Lease> {
+  async #acquire(
+    { name: resource, acquire }: LeaseRequest,
+    options: Pick<AcquireOptions, 'wait' | 'ifAvailable'>,
+    onWait: NonNullable<AcquireOptions['onWait']>,
+  ): Promise<Lease> {
     const { leases, out } = this.#options
-    const { wait, ifAvailable = false, advanced } = options
+    const { wait, ifAvailable = false } = options
     const end = wait === undefined ? Number.POSITIVE_INFINITY : this.#clock.now() + parseDuration(wait, '--wait')
     let reported = false
     const reportUnreachable = (error: LeaseError) => {
@@ -86,15 +118,14 @@ export class LeasedProcess {
     }
     for (;;) {
       try {
-        return await leases.acquire(resource, {
-          ...options,
+        return await acquire({
           ...(end < Number.POSITIVE_INFINITY && { wait: Math.max(1, Math.round(end - this.#clock.now())) }),
           signal: this.signal,
           onWait: place => {
             reported = false
             onWait(place)
           },
-          advanced: { ...advanced, onAway: reportUnreachable },
+          advanced: { onAway: reportUnreachable },
           onLost: reason => this.#end(reason.message, reason),
         })
       } catch (error) {
@@ -106,7 +137,7 @@ export class LeasedProcess {
     }
   }
 
-  async #runUnder(lease: Lease, resource: string): Promise<LeasedProcessEnd> {
+  async #runUnder(lease: Lease, { name: resource, env: more, onRecalled }: LeaseRequest): Promise<LeasedProcessEnd> {
     const { command, url, onLost, grace, out, signals } = this.#options
     this.#lost = false
     this.#stopping = undefined
@@ -116,6 +147,7 @@ export class LeasedProcess {
       LEASEHOLD_TOKEN: String(lease.token),
       LEASEHOLD_LEASE: String(lease.id),
       LEASEHOLD_URL: url,
+      ...(await more?.(lease)),
     }
     const guard = onLost === 'ignore' ? undefined : { kill: onLost === 'kill', grace }
     const child = await Child.start({ command, env, clock: this.#clock, ...(guard !== undefined && { guard }) })
@@ -123,7 +155,10 @@ export class LeasedProcess {
     signals.forwardTo(name => void child.forward(name))
     // Signals that arrived while it was being started are sent now, even if it already has them.
     if (signals.endingSignal !== undefined) child.send(signals.endingSignal)
-    void lease.recalled // watch for a revoke, instead of learning of it with the next renewal
+    // Also without a callback: it watches for a revoke, instead of learning of it with the next renewal.
+    const unlisten = whenAborted(lease.recalled, () => {
+      if (onRecalled?.(lease)) child.send('SIGTERM')
+    })
     if (out.json) out.note('granted', { resource, lease: lease.id, token: lease.token })
     // It was lost while the command was being started.
     if (lease.signal.aborted) void this.#end((lease.signal.reason as LeaseError).message, lease.signal.reason)
@@ -136,6 +171,7 @@ export class LeasedProcess {
       return { code: onLost === 'ignore' ? code : EXIT.lost, lost: true }
     } finally {
       ended.abort()
+      unlisten()
       signals.forwardTo(undefined)
       child.detach()
       this.#child = undefined

@@ -2,7 +2,7 @@
 import { type Clock, inUtc } from '../../clock.ts'
 import { parseDuration } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
-import type { Acquire } from '../../kernel/command.ts'
+import type { Acquire, PoolRequest } from '../../kernel/command.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import { MAX_RENEWALS } from '../../kernel/rule/renew.ts'
 import type { LeaseView } from '../../lessor.ts'
@@ -27,7 +27,7 @@ const DEFAULT_TTL = 30_000
 const ID_BYTES = 32
 
 function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
-  const { resources, holder, ttl = DEFAULT_TTL, units, mode, labels, op: _, wait: __, grace, maxLife, ...rest } = body
+  const { resources = [], holder, ttl = DEFAULT_TTL, units, mode, labels, op: _, wait: __, grace, maxLife, pool, ...rest } = body
   const shared = mode === 'shared'
   return {
     kind: 'acquire',
@@ -38,7 +38,13 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
     ...(labels !== undefined && { labels: Object.entries(labels) }),
     ...(grace !== undefined && { grace: parseDuration(grace, 'grace') }),
     ...(maxLife !== undefined && { maxLife: parseDuration(maxLife, 'maxLife') }),
+    ...(pool !== undefined && { pool: poolRequestOf(pool) }),
   } as Acquire
+}
+
+/** Durations may be texts. */
+function poolRequestOf({ expect, from, ...request }: PoolRequest): PoolRequest {
+  return { ...request, ...defined({ expect: optionalMs(expect, 'expect'), from: optionalMs(from, 'from') }) }
 }
 
 async function acquire(context: RouteContext<schema.Static<typeof schema.Acquire>>): Promise<HttpResponse> {
@@ -141,7 +147,7 @@ export const leaseRoutes: readonly Route[] = [
   route({
     method: 'POST',
     path: '/v1/leases',
-    summary: 'Acquire resources, all or none. With wait, stay in their queue while this connection is open.',
+    summary: 'Acquire resources, or members of a pool, all or none. With wait, stay in their queue while this connection is open.',
     body: schema.Acquire,
     response: schema.Granted,
     status: 201,

@@ -5,6 +5,7 @@ import { leaseRoutes } from './lease-routes.ts'
 import { lessorRoutes } from './lessor-routes.ts'
 import { openApiRoute } from './openapi.ts'
 import { pageRoutes } from './page-routes.ts'
+import { poolRoutes } from './pool-routes.ts'
 import { resourceRoutes } from './resource-routes.ts'
 import type { Route } from './route.ts'
 import { serviceRoutes } from './service-routes.ts'
@@ -14,6 +15,7 @@ import { watchRoutes } from './watch-route.ts'
 export const ROUTES: readonly Route[] = [
   ...leaseRoutes,
   ...resourceRoutes,
+  ...poolRoutes,
   ...governRoutes,
   ...serviceRoutes,
   ...watchRoutes,

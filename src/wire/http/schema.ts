@@ -32,8 +32,10 @@ export const MAX_PROPOSALS = 1_000
 // Requests
 
 export const Acquire = closed({
-  ...fieldsOf('acquire', 'holder', 'any', 'priority', 'parent', 'incarnation', 'holding', 'grace', 'maxLife', 'steal', 'recall'),
-  resources: Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any is given. May be empty.' }),
+  ...fieldsOf('acquire', 'holder', 'any', 'priority', 'parent', 'incarnation', 'holding', 'grace', 'maxLife', 'steal', 'recall', 'pool'),
+  resources: optional(
+    Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any is given. Empty, or left out, with pool.' }),
+  ),
   ttl: optional(duration("How long it lasts unless renewed; '30s' when left out.")),
   wait: optional(duration('How long to wait in the queue while others hold it; left out: not at all.')),
   units: optional(whole('Units of each resource; 1 when left out.')),
@@ -49,6 +51,7 @@ export const Acquire = closed({
 })
 
 export const RenewOne = closed({ op })
+export const Extend = closed({ ...fieldsOf('extend', 'by'), op })
 export const Renew = closed({ leases: Type.Array(id, { description: 'At most 10,000, unless the server says otherwise.' }), op })
 export const Break = closed({ ...fieldsOf('break'), op })
 export const Recall = closed({ ...fieldsOf('recall'), op })
@@ -302,6 +305,77 @@ export const Resource = answer({ ...resource, revision })
 export const Resources = answer({ resources: Type.Array(answer(resource)), revision, more })
 export const Lease = answer({ ...lease, revision })
 export const Leases = answer({ leases: Type.Array(answer(lease)), revision, more })
+const poolGrant = answer({
+  lease: id,
+  holder: name,
+  incarnation: whole(),
+  account: Type.String({ description: 'The user or team. Empty: it took the member by its name.' }),
+  units: whole(),
+  shared: Type.Boolean(),
+  token: whole('The fencing token.'),
+  status,
+  since: at,
+  start: whole("When it was granted, in the log's own time."),
+  held: whole("For how many ms of the log's own time it has been held."),
+  expect: whole('For how many ms it will probably be held; 0: unknown.'),
+  maxLife: whole('After how many ms it ends at the latest; 0: it has no such end.'),
+  priority: Type.Integer(),
+  preemptible: Type.Boolean(),
+  yields: yes('It overtook others, and ends when they could use what it holds.'),
+  borrows: yes('It is beyond the quota of its account.'),
+  recalled: yes('Its holder was asked to give it back.'),
+})
+const poolWaiter = answer({
+  lease: id,
+  holder: name,
+  incarnation: whole(),
+  account: Type.String(),
+  request: bag('As in the request, with its defaults. Of a reservation, from is the time left until its window.'),
+  position: whole('0: next.'),
+  priority: Type.Integer(),
+  rank: Type.Number({ description: 'Lower goes first.' }),
+  since: at,
+  maxLife: whole(),
+  possible: yes('Whether the present members could ever serve it.'),
+})
+const poolMember = answer({
+  member: Type.String(),
+  resource: name,
+  labels: Type.Record(Type.String(), Type.String()),
+  units: whole(),
+  used: whole(),
+  status: Type.Enum(['live', 'suspect', 'draining']),
+  offer: whole('The lease that offers it; 0 when draining.'),
+  offeredBy: Type.String(),
+  grants: Type.Array(poolGrant),
+  waiting: whole('Clients that wait for this member by its name.'),
+  report: optional(bag('What its host reports: utilisation, processes, use without a lease, idleness. Only with read on board/POOL.')),
+})
+export const PoolAnswer = answer({
+  pool: name,
+  elapsed: whole("The log's own time, in ms."),
+  members: Type.Array(poolMember),
+  queue: Type.Array(poolWaiter),
+  reservations: Type.Array(poolWaiter),
+  accounts: Type.Array(
+    answer({
+      account: Type.String(),
+      usage: Type.Number({ description: 'Unit-milliseconds, decayed.' }),
+      weight: whole(),
+      held: whole(),
+      leases: whole(),
+      waiting: whole(),
+      quota: whole('0: any number.'),
+      borrow: whole(),
+    }),
+  ),
+  rules: bag('The rules in force for the name of the pool.'),
+  revision,
+})
+export const Pools = answer({
+  pools: Type.Array(answer({ pool: name, members: whole(), units: whole(), used: whole(), waiting: whole(), reservations: whole() })),
+  revision,
+})
 export const History = answer({
   resource: name,
   history: Type.Array(

@@ -115,6 +115,20 @@ test('every route answers as documented, field by field, and every documented re
   await here.clock.advance(500)
   await timedOut
 
+  const member = { key: 'pool/gpus/g0', value: '{"labels":{"model":"a100"},"units":2}' }
+  const { json: host } = await api.ask(201, 'POST', '/v1/leases', { holder: 'host', entries: [member] })
+  const report = '{"host":"a","stage":"none","processes":[]}'
+  await api.ask(200, 'PUT', '/v1/entries/board/gpus/g0', { lease: host.lease, value: report })
+  const pool = { pool: 'gpus', match: [{ label: 'model', test: 'in', values: ['a100'] }], account: 'ann', expect: '1h' }
+  const { json: taker } = await api.ask(201, 'POST', '/v1/leases', { holder: 'ann', maxLife: '1h', pool })
+  await api.ask(200, 'POST', `/v1/leases/${taker.lease}/extend`, { by: '1h', op: 'e' })
+  const queued = api.ask(201, 'POST', '/v1/leases', { holder: 'bob', wait: '1m', pool })
+  while (here.server.guarded.waiting === 0) await turn()
+  await api.ask(200, 'GET', '/v1/pools')
+  await api.ask(200, 'GET', '/v1/pools/gpus?consistent=true')
+  await api.ask(204, 'DELETE', `/v1/leases/${taker.lease}`)
+  await queued
+
   await api.ask(200, 'PUT', '/v1/policies/api', { capacity: 3, ttlMax: '2h', queue: 'fit', grace: '1s' })
   await api.ask(200, 'GET', '/v1/policies')
   await api.ask(200, 'GET', '/v1/policies/api')

@@ -1,0 +1,10 @@
+/** Published as `leasehold/board`: offers the devices of a host in a pool, reports their use, and reclaims idle ones. */
+export { BoundedProgram, type BoundedProgramOptions } from './bounded-program.ts'
+export { type CommandDiscoveryOptions, commandDiscovery } from './command-discovery.ts'
+export type { Device, DeviceDiscovery, DeviceListing, DeviceProcess } from './device.ts'
+export { DeviceOffer, type DeviceOfferEvent, type DeviceOfferOptions } from './device-offer.ts'
+export type { HostProcess, HostProcesses } from './host-processes.ts'
+export type { IdleRules, IdleStage } from './idle.ts'
+export { type NvidiaOptions, nvidiaDiscovery } from './nvidia.ts'
+export { type DeviceReport, parseReport, type ReportedProcess, reportPrefix } from './report.ts'
+export type { UsageStorage } from './usage-recorder.ts'

@@ -1,0 +1,171 @@
+/** `leasehold pool ls` and `leasehold pool queue`: who uses which members, how, and who waits for them. */
+import type { Command } from 'commander'
+import { type DeviceReport, parseReport, reportPrefix } from '../../../board/report.ts'
+import { inWords } from '../../../duration.ts'
+import { LeaseError } from '../../../errors.ts'
+import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../../../lessor.ts'
+import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
+import { requireValidName } from '../../name.ts'
+import { clean, type TableRow, table } from '../../output.ts'
+import { requestInWords } from './request.ts'
+
+/** Characters of a member's name that a table shows, if they are enough to tell the members apart. */
+const SHORT_NAME = 12
+
+export function ls(group: Command): void {
+  addGlobalOptions(group.command('ls'))
+    .summary('list the pools, or the members of one: who has them, for how long, and how they are used')
+    .argument('[pool]', 'the name of the pool (default: list all pools)')
+    .addHelpText('after', '\nExamples:\n  leasehold pool ls\n  leasehold pool ls gpus\n  leasehold pool ls gpus --json')
+    .action(async (pool: string | undefined, _: unknown, self: Command) => {
+      if (pool !== undefined) requireValidName(pool)
+      await invoke(self, invocation => (pool === undefined ? listPools(invocation) : listMembers(invocation, pool)))
+    })
+}
+
+export function queue(group: Command): void {
+  addGlobalOptions(group.command('queue'))
+    .summary('list who waits for members of a pool, and the reservations')
+    .argument('<pool>', 'the name of the pool')
+    .action(async (pool: string, _: unknown, self: Command) => {
+      requireValidName(pool)
+      await invoke(self, async ({ read, out, clock }) => {
+        const { value: view, revision } = await read({ kind: 'pool', pool })
+        if (out.json) {
+          for (const waiter of view.queue) await out.data({ pool, ...waiter, revision })
+          return
+        }
+        if (view.queue.length === 0) return out.note(`no client waits for members of ${pool}`)
+        const now = clock.wall()
+        await out.table(
+          ['PLACE', 'ACCOUNT', 'WANTS', 'EXPECTS', 'PRIORITY', 'WAITING FOR', 'LEASE', 'HOLDER'],
+          view.queue.map(waiter => queueRow(waiter, now)),
+        )
+      })
+    })
+}
+
+function queueRow(
+  { position, account, holder, request, priority, since, lease, possible, maxLife }: PoolWaiterView,
+  now: number,
+): TableRow {
+  const place =
+    request.from !== undefined && request.from > 0
+      ? `in ${inWords(request.from)}`
+      : possible
+        ? position + 1
+        : `${position + 1} (too few members)`
+  const length = request.expect ?? 0
+  const expects = length > 0 ? inWords(length) : maxLife > 0 ? `at most ${inWords(maxLife)}` : ''
+  const waiting = request.from !== undefined && request.from > 0 ? 'reservation' : inWords(Math.max(0, now - since))
+  return [place, account || holder, requestInWords(request), expects, priority, waiting, lease, holder]
+}
+
+async function listPools({ read, out }: Invocation): Promise<void> {
+  const { value, revision } = await read({ kind: 'pools' })
+  if (out.json) {
+    for (const pool of value) await out.data({ ...pool, revision })
+    return
+  }
+  if (value.length === 0)
+    return out.note('there are no pools. To offer the GPUs of this host, run: leasehold pool offer gpus --discover nvidia')
+  await out.table(
+    ['POOL', 'MEMBERS', 'UNITS', 'TAKEN', 'WAITING', 'RESERVATIONS'],
+    value.map(({ pool, members, units, used, waiting, reservations }) => [pool, members, units, used, waiting, reservations]),
+  )
+}
+
+async function listMembers(invocation: Invocation, pool: string): Promise<void> {
+  const { read, out } = invocation
+  const { value: view, revision } = await read({ kind: 'pool', pool })
+  const reports = await reportsOf(invocation, pool)
+  if (out.json) {
+    for (const member of view.members) await out.data({ pool, ...member, report: reports.get(member.member), revision })
+    return
+  }
+  if (view.members.length === 0)
+    return out.note(`the pool ${pool} has no members. To offer the GPUs of this host, run: leasehold pool offer ${pool} --discover nvidia`)
+  const short = shortNames(view.members.map(({ member }) => member))
+  const rows = view.members.flatMap(member => memberRows(member, short, reports.get(member.member)))
+  const free = view.members.filter(({ used, status }) => used === 0 && status === 'live').length
+  const waiting = view.queue.length - view.reservations.length
+  const lines = [
+    `${clean(pool)}: ${free} of ${view.members.length} members free, ${waiting} waiting${reserved(view)}`,
+    '',
+    table(['MEMBER', 'MODEL', 'GIB', 'HOST', 'STATE', 'ACCOUNT', 'HELD FOR', 'EXPECTED', 'USE', 'LEASE'], rows, { bold: out.colour }),
+    ...warnings(view, short, reports),
+  ]
+  await out.text(lines.join('\n'))
+}
+
+/** What the hosts report. Empty if the key may not read it. */
+export async function reportsOf({ lessor, signal }: Invocation, pool: string): Promise<ReadonlyMap<string, DeviceReport>> {
+  const prefix = reportPrefix(pool)
+  try {
+    const { value } = await lessor.read({ kind: 'entries', prefix }, { signal })
+    const found = value.map(({ key, value }) => [key.slice(prefix.length + 1), parseReport(value)] as const)
+    return new Map(found.filter((pair): pair is [string, DeviceReport] => pair[1] !== undefined))
+  } catch (error) {
+    if (LeaseError.is(error, 'FORBIDDEN')) return new Map()
+    throw error
+  }
+}
+
+function memberRows(member: PoolMemberView, short: (name: string) => string, report: DeviceReport | undefined): TableRow[] {
+  const { labels, grants, status, units, used } = member
+  const first = [short(member.member), labels.model ?? '', labels.mem ?? '', labels.host ?? '']
+  const state = status !== 'live' ? status : used === 0 ? 'free' : used < units ? `${used} of ${units}` : 'taken'
+  if (grants.length === 0) return [[...first, state, '', '', '', useOf(report), '']]
+  return grants.map((grant, i) => [
+    ...(i === 0 ? [...first, state] : ['', '', '', '', '']),
+    ...[grant.account || grant.holder, inWords(grant.held), expected(grant), i === 0 ? useOf(report) : '', grant.lease],
+  ])
+}
+
+/** The end that the holder expects. Log times: the clocks of this host and the server need not agree. */
+function expected({ expect, held, maxLife, recalled, status }: PoolGrantView): string {
+  if (status === 'frozen') return 'ending'
+  if (recalled) return 'asked back'
+  const left = expect > 0 ? expect - held : undefined
+  if (left !== undefined) return left > 0 ? `${inWords(left)} left` : `${inWords(-left)} over`
+  return maxLife > 0 ? `at most ${inWords(Math.max(0, maxLife - held))}` : ''
+}
+
+function useOf(report: DeviceReport | undefined): string {
+  if (report === undefined) return ''
+  const { utilisation, memoryUsed, unleased, stage, idle, problem } = report
+  const parts = [
+    ...(utilisation === undefined ? [] : [`${Math.round(utilisation)} %`]),
+    ...(memoryUsed === undefined ? [] : [`${memoryUsed} GiB`]),
+    ...(stage === 'none' ? [] : [`idle ${inWords(idle)}`]),
+    ...(unleased === 0 ? [] : ['NO LEASE']),
+    ...(problem === undefined ? [] : ['unknown']),
+  ]
+  return parts.join(', ')
+}
+
+function warnings(view: PoolView, short: (name: string) => string, reports: ReadonlyMap<string, DeviceReport>): string[] {
+  const lines = view.members.flatMap(({ member }) => {
+    const { host, processes = [], problem } = reports.get(member) ?? {}
+    const strangers = processes
+      .filter(({ lease }) => lease === 0)
+      .map(
+        ({ pid, user, name }) =>
+          `${short(member)} is used without a lease: process ${pid} of ${user}${name === undefined ? '' : ` (${name})`} on ${host}`,
+      )
+    return problem === undefined ? strangers : [...strangers, `${short(member)}: ${problem}`]
+  })
+  return lines.length === 0 ? [] : ['', ...[...new Set(lines)].map(clean)]
+}
+
+function reserved({ reservations }: PoolView): string {
+  const [next] = reservations
+  if (next === undefined) return ''
+  return `, ${reservations.length} reserved (next: ${next.account || next.holder} in ${inWords(Math.max(0, next.request.from ?? 0))})`
+}
+
+/** Shortens UUIDs if the short names are still different. */
+function shortNames(names: readonly string[]): (name: string) => string {
+  const isUnique = new Set(names.map(name => name.slice(0, SHORT_NAME))).size === names.length
+  return name => (isUnique ? name.slice(0, SHORT_NAME) : name)
+}

@@ -1,0 +1,71 @@
+/** Routes of pools: their members with what their hosts report, queues and accounts, and keeping members longer. Taking is acquiring: `POST /v1/leases` with `pool`. */
+import { parseReport, reportKey, reportPrefix } from '../../board/report.ts'
+import { LeaseError } from '../../errors.ts'
+import * as schema from '../../wire/http/schema.ts'
+import { expectOutcome } from './failure.ts'
+import { mustBeName } from './parse.ts'
+import { json, type Route, type RouteContext, route } from './route.ts'
+import { optionalMs, propose, readOptions } from './route-operations.ts'
+
+/** The reports on the devices of a pool, by member. Empty for a key that may not read them. */
+async function reports({ guarded, caller }: RouteContext, pool: string): Promise<ReadonlyMap<string, object>> {
+  try {
+    const { value } = await guarded.read<'entries'>(caller, { kind: 'entries', prefix: reportPrefix(pool) })
+    const start = reportKey(pool, '').length
+    return new Map(
+      value.flatMap(({ key, value }) => {
+        const report = parseReport(value)
+        return report === undefined ? [] : [[key.slice(start), report] as const]
+      }),
+    )
+  } catch (error) {
+    if (LeaseError.is(error, 'FORBIDDEN')) return new Map()
+    throw error
+  }
+}
+
+export const poolRoutes: readonly Route[] = [
+  route({
+    method: 'GET',
+    path: '/v1/pools',
+    summary: 'The pools that have members, waiters or holders.',
+    query: schema.Reading,
+    response: schema.Pools,
+    handle: async context => {
+      const { revision, value } = await context.guarded.read<'pools'>(context.caller, { kind: 'pools' }, readOptions(context))
+      return json(200, { pools: value, revision }, revision)
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/v1/pools/{name}',
+    summary: 'A pool: its members with their holders and what their hosts report, its queue, reservations, accounts and rules.',
+    query: schema.Reading,
+    response: schema.PoolAnswer,
+    handle: async context => {
+      const pool = mustBeName(context.name)
+      const { revision, value } = await context.guarded.read<'pool'>(context.caller, { kind: 'pool', pool }, readOptions(context))
+      const reported = await reports(context, pool)
+      const members = value.members.map(member => {
+        const report = reported.get(member.member)
+        return report === undefined ? member : { ...member, report }
+      })
+      return json(200, { ...value, members, revision }, revision)
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/v1/leases/{id}/extend',
+    summary: 'Keep members of a pool longer than maxLife says. Refused if a waiter or a reservation needs them.',
+    body: schema.Extend,
+    response: schema.Done,
+    handle: async context => {
+      const { by, op } = context.body
+      const { revision } = expectOutcome(
+        await propose(context, { kind: 'extend', lease: context.id, by: optionalMs(by, 'by')! }, op),
+        'done',
+      )
+      return json(200, { revision }, revision)
+    },
+  }),
+]
