@@ -7,111 +7,27 @@
  * writing when a claim is lost. The guard at the write, or a resource that checks tokens, is for that.
  */
 import { hostname } from 'node:os'
-import { chainAbort, pause } from '../clock.ts'
-import { type Duration, inWords, milliseconds } from '../duration.ts'
+import { chainAbort, pause, unlessAborted } from '../clock.ts'
+import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import type { Mode } from '../holder/acquire-options.ts'
 import type { Leases } from '../leases.ts'
 import { checkOptionNames } from '../options.ts'
 import { Activity, activityKey } from './activity.ts'
+import type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, WhoAmI } from './agent-options.ts'
 import { Asks } from './asks.ts'
-import { ClaimBook, wantsOf } from './claim-book.ts'
+import { ClaimBook } from './claim-book.ts'
 import type { ClaimRecord } from './claim-record.ts'
+import { Claiming } from './claiming.ts'
 import { AgentLog } from './log.ts'
-import { ClaimNames, checkAgentName, oneLine, type Workspace } from './names.ts'
-import { blockers, look, type NameView } from './neighbours.ts'
-import { type LostClaim, type Notice, Notices } from './notices.ts'
-import type { AgentSession, BoundProcess } from './session.ts'
+import { ClaimNames, checkAgentName, oneLine } from './names.ts'
+import { look, type NameView } from './neighbours.ts'
+import { type Notice, Notices } from './notices.ts'
+import type { AgentSession } from './session.ts'
 import { type TakenMember, type TakeRequest, takeFromPool } from './take.ts'
 
-export interface AgentOptions {
-  /**
-   * Its name, unique among live agents. A sub-agent has the name of its parent before its own: `planner/tests`.
-   */
-  readonly name: string
-  /** The session lease of the parent agent: this one ends with it. */
-  readonly parent?: number
-  /** The process that the agent is. When it is gone, so are the claims. Checked by `isAlive`. */
-  readonly process?: Omit<BoundProcess, 'host'>
-  /** Whether the bound process is alive. */
-  readonly isAlive?: () => boolean
-  /**
-   * How long the session lasts without a renewal.
-   * @default '60s' if this object renews it, otherwise '15m'
-   */
-  readonly ttl?: Duration
-  /**
-   * After this time without activity, claims go to a waiter.
-   * @default '20m'
-   */
-  readonly idle?: Duration
-  /**
-   * The longest life of a claim. A policy (`maxLife`) may say less.
-   * @default '4h'
-   */
-  readonly cap?: Duration
-  /** Names are paths in this workspace. Left out: free names. */
-  readonly workspace?: Workspace
-}
+export type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, WhoAmI } from './agent-options.ts'
 
 const OPTIONS = ['name', 'parent', 'process', 'isAlive', 'ttl', 'idle', 'cap', 'workspace'] as const
-
-export interface ClaimOptions {
-  /** @default 'exclusive' */
-  readonly mode?: Mode
-  /** Why, in a few words: other agents and people see it. */
-  readonly purpose?: string
-  readonly expectMinutes?: number
-  /**
-   * How long to wait for the grant, at most 45. The place in the queue stays afterwards.
-   * @default 0
-   */
-  readonly waitSeconds?: number
-  /** Ends the wait. The place in the queue stays. */
-  readonly signal?: AbortSignal
-}
-
-/** A claim of names, as its agent sees it. */
-export interface ClaimView {
-  readonly status: 'held' | 'queued'
-  readonly names: readonly string[]
-  readonly resources: readonly string[]
-  readonly mode: Mode
-  readonly purpose: string
-  /** The fencing token of each name, once it is held. */
-  readonly tokens: Readonly<Record<string, number>>
-  /** Seconds until its cap ends it. */
-  readonly capSeconds?: number
-  /** 0 is next. */
-  readonly position?: number
-  /** What it waits for. */
-  readonly waitsFor?: readonly NameView[]
-}
-
-export interface Mine {
-  readonly held: readonly ClaimView[]
-  readonly queued: readonly ClaimView[]
-  readonly lost: readonly LostClaim[]
-}
-
-export interface Released {
-  readonly released: readonly string[]
-  /** Names that this agent neither held nor waited for. */
-  readonly notHeld: readonly string[]
-}
-
-export interface WhoAmI {
-  readonly agent: string
-  readonly session: number
-  readonly incarnation: number
-  readonly parent: number
-  readonly aliveBy: AgentSession['aliveBy']
-  readonly ttlSeconds: number
-  readonly idleLimitSeconds: number
-  readonly capSeconds: number
-  readonly process?: BoundProcess
-  readonly workspace?: Workspace
-}
 
 export const MAX_WAIT_SECONDS = 45
 const PROCESS_TTL = 60_000
@@ -135,6 +51,7 @@ export class Agent implements AsyncDisposable {
   readonly #notices: Notices
   readonly #activity: Activity
   readonly #asks: Asks
+  readonly #claiming: Claiming
   readonly #options: AgentOptions
   readonly #keeps: boolean
   readonly #ended = new AbortController()
@@ -155,6 +72,7 @@ export class Agent implements AsyncDisposable {
     this.#notices = parts.notices
     this.#activity = parts.activity
     this.#asks = new Asks(parts.log, parts.names, parts.notices)
+    this.#claiming = new Claiming(parts.log, parts.names, parts.book)
     this.#keeps = keeps
   }
 
@@ -224,150 +142,45 @@ export class Agent implements AsyncDisposable {
     checkNumber('expectMinutes', expectMinutes, 0, 10_080)
     checkNumber('waitSeconds', waitSeconds, 0, MAX_WAIT_SECONDS)
     const details = { purpose: oneLine(purpose, PURPOSE_CHARACTERS), expect: Math.round(expectMinutes * 60_000) }
-    const queued = await this.#call(() => this.#claim(resources, mode, details))
+    const queued = await this.#call(() => this.#claiming.claim(resources, mode, details))
     if (queued !== undefined && waitSeconds > 0) await this.#untilGranted(queued, waitSeconds * 1_000, signal)
-    return this.#viewOf(resources, mode)
+    return this.#claiming.viewOf(resources, mode)
   }
 
-  /** Undefined: all of it is held. Otherwise the claim that waits. */
-  async #claim(
-    resources: readonly string[],
-    mode: Mode,
-    details: { readonly purpose: string; readonly expect: number },
-  ): Promise<ClaimRecord | undefined> {
-    const missing = this.#notYetHeld(resources, mode)
-    if (missing.length === 0) return undefined
-    const waiting = this.#waitingFor(missing, mode)
-    if (waiting !== undefined) return waiting
-    const record = await this.#book.acquire({ kind: 'claim', wants: wantsOf(missing, mode), ...details, wait: true })
-    if (record.held) return undefined
-    return this.#onlyIfNeeded(record, missing, mode)
-  }
-
-  #notYetHeld(resources: readonly string[], mode: Mode): readonly string[] {
-    const held = new Map(this.#book.claims.filter(claim => claim.held).flatMap(claim => claim.resources.map(name => [name, claim.mode])))
-    const tooWeak = mode === 'exclusive' ? resources.filter(name => held.get(name) === 'shared') : []
-    if (tooWeak.length > 0)
-      throw new LeaseError(
-        'INVALID',
-        `you hold ${this.#shown(tooWeak)} shared, and cannot have it exclusive at the same time: release it, then claim it exclusive`,
-        { facts: { names: this.#names.shown(tooWeak[0]!) } },
-      )
-    return resources.filter(name => !held.has(name))
-  }
-
-  /** The queued claim that covers all of `missing`. */
-  #waitingFor(missing: readonly string[], mode: Mode): ClaimRecord | undefined {
-    const queued = this.#book.claims.filter(claim => !claim.held && missing.some(name => claim.resources.includes(name)))
-    const covering = queued
-      .filter(claim => missing.every(name => claim.resources.includes(name)) && (claim.mode === mode || claim.mode === 'exclusive'))
-      .sort((a, b) => a.lease - b.lease)[0]
-    if (covering !== undefined || queued.length === 0) return covering
-    const names = this.#shown(queued.flatMap(claim => claim.resources))
-    throw new LeaseError(
-      'INVALID',
-      `you already wait for ${names}: ask for exactly these names again, or release them first and then claim all names together`,
-      { facts: { queued: names } },
-    )
-  }
-
-  /** Another process of this agent may have claimed the same names at the same moment: then this place waits for the agent itself. */
-  async #onlyIfNeeded(record: ClaimRecord, missing: readonly string[], mode: Mode): Promise<ClaimRecord | undefined> {
-    const { name, incarnation } = this.#book.session
-    const views = await Promise.all(record.resources.map(resource => this.#log.resource(resource)))
-    const grants = views.flatMap(view => view.grants)
-    const above = grants.find(({ holder }) => name.startsWith(`${holder}/`))
-    if (above !== undefined) {
-      await this.#book.release(record)
-      throw new LeaseError(
-        'HELD',
-        `${this.#names.shown(above.resource)} is held by ${above.holder}, the agent that you work for, which may wait for you: let it release the name first, then claim it`,
-        { facts: { resource: this.#names.shown(above.resource), holder: above.holder } },
-      )
-    }
-    const isOwn = (holder: { readonly holder: string; readonly incarnation: number }) =>
-      holder.holder === name && holder.incarnation === incarnation
-    const isWaitingTwice = views.some(({ queue }) => queue.some(waiter => isOwn(waiter) && waiter.lease < record.lease))
-    if (!grants.some(isOwn) && !isWaitingTwice) return record
-    await this.#book.release(record)
-    await this.#book.sync()
-    const still = this.#notYetHeld(missing, mode)
-    if (still.length === 0) return undefined
-    return (
-      this.#waitingFor(still, mode) ??
-      this.#book.acquire({ kind: 'claim', wants: wantsOf(still, mode), purpose: record.purpose, expect: record.expect, wait: true })
-    )
-  }
-
+  /** Resolves when the claim is held or has ended, or the wait is over. */
   async #untilGranted(claim: ClaimRecord, limit: number, signal?: AbortSignal): Promise<void> {
     const { clock, lessor } = this.#leases
     const end = clock.now() + limit
     const stop = new AbortController()
-    const unchain = chainAbort(signal, stop)
-    const unchainEnd = chainAbort(this.#ended.signal, stop)
+    const unchain = [chainAbort(signal, stop), chainAbort(this.#ended.signal, stop)]
     let wake = () => {}
     const follow = async () => {
       for await (const _ of lessor.watch(claim.resources[0]!, { signal: stop.signal })) wake()
     }
-    follow().catch(() => {}) // then the rounds below find the grant
+    follow().catch(() => {}) // then the rounds find the grant
     try {
       while (!stop.signal.aborted) {
+        const woken = new Promise<void>(resolve => (wake = resolve)) // before the reading: an event that comes during it counts
         const now = await this.#serial(() => this.#book.reread(claim))
-        if (now === undefined || now.held) return
         const left = end - clock.now()
-        if (left <= 0) return
-        const woken = new Promise<void>(resolve => (wake = resolve))
+        if (now === undefined || now.held || left <= 0) return
         const round = new AbortController()
-        const over = pause(clock, Math.min(left, WAITING_ROUND), round.signal, { ref: true }).then(
-          () => this.#serial(() => this.#book.sync()),
-          () => {},
-        )
-        await Promise.race([
-          woken,
-          over,
-          new Promise<void>(resolve => stop.signal.addEventListener('abort', () => resolve(), { once: true })),
-        ])
+        const over = pause(clock, Math.min(left, WAITING_ROUND), round.signal, { ref: true })
+        const isOver = await unlessAborted(Promise.race([woken.then(() => false), over.then(() => true)]), stop.signal).catch(() => false)
         round.abort()
+        over.catch(() => {})
+        if (isOver) await this.#serial(() => this.#book.sync())
       }
     } finally {
       stop.abort()
-      unchain()
-      unchainEnd()
-    }
-  }
-
-  async #viewOf(resources: readonly string[], mode: Mode): Promise<ClaimView> {
-    const claims = this.#book.claims.filter(claim => claim.resources.some(name => resources.includes(name)))
-    const waiting = claims.find(claim => !claim.held)
-    if (waiting !== undefined) return this.#claimView(waiting)
-    const tokens = Object.fromEntries(claims.flatMap(claim => Object.entries(claim.tokens)).filter(([name]) => resources.includes(name)))
-    if (resources.some(name => tokens[name] === undefined))
-      throw new LeaseError('GONE', `${this.#shown(resources)} ended while you waited: claim it again`)
-    const left = Math.min(...claims.map(claim => this.#book.capLeft(claim)))
-    return {
-      status: 'held',
-      names: resources.map(name => this.#names.shown(name)),
-      ...{ resources, mode, purpose: claims[0]!.purpose },
-      tokens: this.#shownKeys(tokens),
-      capSeconds: Math.round(left / 1_000),
-    }
-  }
-
-  async #claimView(claim: ClaimRecord): Promise<ClaimView> {
-    const { resources, mode, purpose, tokens, position, held } = claim
-    return {
-      status: held ? 'held' : 'queued',
-      names: resources.map(name => this.#names.shown(name)),
-      ...{ resources, mode, purpose },
-      tokens: this.#shownKeys(tokens),
-      ...(held ? { capSeconds: Math.round(this.#book.capLeft(claim) / 1_000) } : { position, waitsFor: await blockers(this.#log, claim) }),
+      for (const unlink of unchain) unlink()
     }
   }
 
   /** What this agent holds and waits for, and what it lost since the last call of `mine`. */
   async mine(): Promise<Mine> {
     return this.#call(async () => {
-      const views = await Promise.all(this.#book.claims.map(claim => this.#claimView(claim)))
+      const views = await Promise.all(this.#book.claims.map(claim => this.#claiming.view(claim)))
       return {
         held: views.filter(({ status }) => status === 'held'),
         queued: views.filter(({ status }) => status === 'queued'),
@@ -501,14 +314,6 @@ export class Agent implements AsyncDisposable {
       await this.#book.sync()
       return work()
     })
-  }
-
-  #shown(resources: readonly string[]): string {
-    return resources.map(name => this.#names.shown(name)).join(', ')
-  }
-
-  #shownKeys(tokens: Readonly<Record<string, number>>): Readonly<Record<string, number>> {
-    return Object.fromEntries(Object.entries(tokens).map(([name, token]) => [this.#names.shown(name), token]))
   }
 
   // The clocks

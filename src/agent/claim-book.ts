@@ -25,6 +25,9 @@ const WAITING_TERM = 25_000
 /** A claim that ends this soon by its cap is announced. */
 const EXPIRES_SOON = 600_000
 
+/** Who revoked a claim that an idle agent has yielded: this, and the waiter. */
+const IDLE = 'idle: wanted by '
+
 export interface ClaimDetails {
   readonly kind: Exclude<AgentLeaseKind, 'agent'>
   readonly wants: readonly Want[]
@@ -207,6 +210,7 @@ export class ClaimBook {
     // Another process of this agent has released it.
     if (cause === 'released') return
     const hasMerelyLapsed = cause === 'lapsed' || (cause === 'parent' && session !== undefined)
+    if (cause === 'revoked' && by.startsWith(IDLE)) return this.#lost(claim, 'idle', by.slice(IDLE.length), idleText(by.slice(IDLE.length)))
     if (!hasMerelyLapsed) return this.#lost(claim, cause, by, endText(cause, by))
     const result = await resume(log, claim, async () => {
       const record = await this.acquire({ ...detailsOf(claim), wait: false })
@@ -307,14 +311,11 @@ export class ClaimBook {
         if (!claim.held || !claim.recalled) continue
         const waiter = await this.#waiterFor(claim)
         if (waiter === undefined) continue
-        await this.release(claim)
-        if (tree.session.lease === this.#session.lease)
-          this.#lost(
-            claim,
-            'idle',
-            waiter,
-            `You were not active for a long time, and ${waiter} waited for it. Claim it again, then read it again.`,
-          )
+        // Not a release: an object for the same agent in another process must not take it for the agent's own.
+        await this.#options.log.change({ kind: 'revoke', target: { lease: claim.lease }, force: true, by: `${IDLE}${waiter}` })
+        if (tree.session.lease !== this.#session.lease) continue
+        this.#claims.delete(claim.lease)
+        this.#lost(claim, 'idle', waiter, idleText(waiter))
       }
     }
   }
@@ -350,6 +351,10 @@ export function wantsOf(resources: readonly string[], mode: Mode): readonly Want
 function detailsOf(claim: ClaimRecord): Omit<ClaimDetails, 'wait'> {
   const { resources, mode, purpose, expect, pool, match } = claim
   return { kind: pool === '' ? 'claim' : 'take', wants: wantsOf(resources, mode), purpose, expect, pool, match }
+}
+
+function idleText(waiter: string): string {
+  return `You were not active for a long time, and ${waiter} waited for it. Claim it again, then read it again.`
 }
 
 function endText(cause: string, by: string): string {

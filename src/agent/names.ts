@@ -121,9 +121,7 @@ export function checkAgentName(name: unknown): string {
 /** A text of a model for other models and people: one line, without control characters, of bounded length. */
 export function oneLine(text: unknown, characters: number): string {
   if (typeof text !== 'string') return ''
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is removed
-  const line = text
-    .slice(0, 4 * characters)
-    .replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069\s]+/g, ' ')
+  // Control and format characters: the latter reverse or hide text.
+  const line = text.slice(0, 4 * characters).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\s]+/gu, ' ')
   return line.toWellFormed().trim().slice(0, characters)
 }
