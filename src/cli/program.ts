@@ -9,6 +9,7 @@ import { explain } from './command/explain.ts'
 import { history } from './command/history.ts'
 import { key } from './command/key.ts'
 import { ls } from './command/ls.ts'
+import { mcp } from './command/mcp.ts'
 import { migrate } from './command/migrate.ts'
 import { breakHold, revoke } from './command/operate.ts'
 import { policy } from './command/policy.ts'
@@ -27,6 +28,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
   ...[ls, show, watch, history, explain],
   ...[register, discover],
+  ...[mcp],
   ...[revoke, breakHold, policy, key],
   ...[backup, restore, migrate, certify],
 ]

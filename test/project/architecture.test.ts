@@ -70,6 +70,12 @@ const rooms: readonly Room[] = [
     room: 'server/',
     may: ['dashboard/', 'registry/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
+  // MCP: the tools of agents, over stdio and as a route of the server.
+  {
+    room: 'mcp/',
+    may: ['agent/', 'server/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    packages: 'drivers too',
+  },
   { room: 'dashboard/', may: ['wire/http/client.ts'] },
 
   // The simulator runs servers, too. The published test tools must not pull in a server.
