@@ -54,4 +54,5 @@ export type {
   Registry,
 } from './recipe/registry/registry.ts'
 export type { Session, SessionOptions } from './recipe/session.ts'
+export type { Slot, SlotOptions } from './recipe/slots.ts'
 export type { Profile } from './store.ts'
