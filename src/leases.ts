@@ -7,6 +7,7 @@ import { Lock, type LockOptions, NOT_FOR_LOCK } from './recipe/lock.ts'
 import { Pool, type PoolOptions } from './recipe/pool.ts'
 import { Registry } from './recipe/registry/registry.ts'
 import { Session, type SessionOptions } from './recipe/session.ts'
+import { Shards, type ShardsOptions } from './recipe/shards.ts'
 import { type Slot, type SlotOptions, takeSlot } from './recipe/slots.ts'
 
 export type { AcquireOptions, Mode } from './holder/acquire-options.ts'
@@ -86,6 +87,16 @@ export class Leases extends LeaseClient {
    */
   slot(name: string, options: SlotOptions): Promise<Slot> {
     return takeSlot(this, name, options)
+  }
+
+  /**
+   * A fixed number of shards, spread evenly over the members that live.
+   *
+   * @example
+   * await leases.shards('orders', { count: 64 }).join({ signal, onAssigned: async shard => consume(shard.index, shard.token, shard.signal) })
+   */
+  shards(name: string, options: ShardsOptions): Shards {
+    return new Shards(this, name, options)
   }
 
   /**
