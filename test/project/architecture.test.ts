@@ -56,6 +56,15 @@ const rooms: readonly Room[] = [
     ],
   },
 
+  // Agents: claims that a forgetful holder can use. It knows no protocol; MCP, hooks and the guard are built on it.
+  {
+    room: 'agent/',
+    may: [
+      ...['type:kernel/', 'kernel/command.ts', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'type:leases.ts', 'type:recipe/'],
+      ...['holder/operations.ts', 'type:holder/', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    ],
+  },
+
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   {
     room: 'server/',
