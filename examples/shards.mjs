@@ -23,9 +23,13 @@ function processed(partition) {
   return lines.map(line => JSON.parse(line))
 }
 
+/** The show begins when every consumer has its part. */
+const begin = role === undefined ? undefined : new Promise(resolve => process.on('message', what => what === 'begin' && resolve()))
+
 /** Goes on after the last message that any owner of this partition has processed. */
 async function consume(shard) {
-  process.send({ begins: shard.index, epoch: shard.token })
+  process.send({ has: shard.index, epoch: shard.token })
+  await Promise.race([begin, once(shard.signal, 'abort')])
   for (let next = processed(shard.index).length; next < MESSAGES; next++) {
     await sleep(10, undefined, { signal: shard.signal }).catch(() => {})
     // Reads the clock: true only while no other consumer can have the partition.
@@ -37,7 +41,7 @@ async function consume(shard) {
 async function work() {
   const leases = await connect(url, { holder: role })
   const stop = new AbortController()
-  process.once('message', () => stop.abort())
+  process.on('message', what => what === 'stop' && stop.abort())
   await leases.shards('journal', { count: PARTITIONS, ttl: '2s' }).join({ signal: stop.signal, onAssigned: consume })
   await leases.close()
   process.disconnect()
@@ -48,13 +52,13 @@ async function show() {
   const store = `file:${join(place, 'leases.db')}`
   for (let partition = 0; partition < PARTITIONS; partition++) writeFileSync(join(place, `processed-${partition}`), '')
   const consumers = new Map()
-  const begun = new Map()
+  const owners = new Map()
   const start = name => {
     const child = fork(fileURLToPath(import.meta.url), [name, store, place])
-    child.on('message', ({ begins }) => begun.set(begins, name))
+    child.on('message', ({ has }) => owners.set(has, name))
     consumers.set(name, child)
-    return once(child, 'message')
   }
+  const partitionsOf = name => [...owners.values()].filter(owner => owner === name).length
   const lines = () =>
     Array.from({ length: PARTITIONS }, (_, i) =>
       readFileSync(join(place, `processed-${i}`), 'utf8')
@@ -63,14 +67,16 @@ async function show() {
         .map(line => JSON.parse(line)),
     )
   try {
-    await Promise.all(['ann', 'bob'].map(start))
-    while (begun.size < PARTITIONS) await sleep(20)
-    console.log('ann and bob share 12 partitions')
+    for (const name of ['ann', 'bob']) start(name)
+    while (partitionsOf('ann') !== 6 || partitionsOf('bob') !== 6) await sleep(20)
+    console.log('ann and bob have 6 partitions each')
+    for (const name of ['ann', 'bob']) consumers.get(name).send('begin')
+    while (lines().every(({ length }) => length < 5)) await sleep(5)
     consumers.get('bob').kill('SIGKILL')
     await once(consumers.get('bob'), 'exit')
-    const left = [...begun].filter(([, name]) => name === 'bob').map(([partition]) => partition)
-    console.log(`bob is killed, with ${left.length} partitions`)
-    await start('cid')
+    console.log('bob is killed in the middle of its work, and cid joins')
+    start('cid')
+    consumers.get('cid').send('begin')
     const deadline = process.hrtime.bigint() + 60_000_000_000n
     while (lines().some(({ length }) => length < MESSAGES)) {
       if (process.hrtime.bigint() > deadline) throw new Error('some messages were not processed within a minute')
@@ -79,8 +85,8 @@ async function show() {
     const all = lines()
     const whole = all.every(done => done.every(({ message }, i) => message === i) && done.length === MESSAGES)
     const ordered = all.every(done => done.every(({ epoch }, i) => i === 0 || epoch >= done[i - 1].epoch))
-    const by = name => all.filter(done => done.some(({ consumer }) => consumer === name)).length
-    console.log(`ann worked on ${by('ann')} partitions, bob on ${by('bob')} before it died, cid on ${by('cid')}`)
+    const by = name => all.flat().filter(({ consumer }) => consumer === name).length
+    console.log(`ann processed ${by('ann')} messages, bob ${by('bob')} before it died, cid ${by('cid')}`)
     console.log(
       `${PARTITIONS * MESSAGES} messages: ${whole ? 'each was processed once' : 'SOME WERE LOST OR DOUBLED'}, ${ordered ? 'epochs only grow' : 'AN OLD EPOCH WROTE LATE'}`,
     )
@@ -88,8 +94,8 @@ async function show() {
     for (const name of ['ann', 'cid']) consumers.get(name).send('stop')
     await Promise.all(['ann', 'cid'].map(name => once(consumers.get(name), 'exit')))
     const leases = await connect(store)
-    const owners = await leases.shards('journal', { count: PARTITIONS }).owners()
-    console.log(`the consumers have left: ${owners.filter(owner => owner !== undefined).length} partitions have an owner`)
+    const left = await leases.shards('journal', { count: PARTITIONS }).owners()
+    console.log(`the consumers have left: ${left.filter(owner => owner !== undefined).length} partitions have an owner`)
     await leases.close()
   } finally {
     for (const child of consumers.values()) if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')

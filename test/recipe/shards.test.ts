@@ -298,7 +298,7 @@ const MISTAKES = [
     seen: /both have shard|while \w+ had it/,
   },
   {
-    name: 'a member that has left stays in the list until its work has ended',
+    name: 'a member keeps shards that the plan gives to others',
     file: 'recipe/shards.js',
     find: 'if (plan[shard] !== id && stopped === undefined)',
     put: 'if (false)',
