@@ -29,6 +29,7 @@ export type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, WhoAmI } fr
 
 const OPTIONS = ['name', 'parent', 'process', 'isAlive', 'ttl', 'idle', 'cap', 'workspace'] as const
 
+/** Less than the minute that clients of MCP wait for an answer by default. */
 export const MAX_WAIT_SECONDS = 45
 const PROCESS_TTL = 60_000
 const CALLS_TTL = 900_000
@@ -123,6 +124,11 @@ export class Agent implements AsyncDisposable {
   /** Its session lease. */
   get session(): number {
     return this.#book.session.lease
+  }
+
+  /** How this agent writes names. */
+  get names(): ClaimNames {
+    return this.#names
   }
 
   /** Fires when the agent has ended: by `end`, or because its process is gone. */
@@ -265,6 +271,16 @@ export class Agent implements AsyncDisposable {
     return this.#notices.take()
   }
 
+  /** Whether it waits for anything. */
+  get isQueued(): boolean {
+    return this.#book.claims.some(claim => !claim.held)
+  }
+
+  /** Keeps its places in queues between two calls, for an agent without a process. Call it every ten seconds while `isQueued`. */
+  keepQueued(): Promise<void> {
+    return this.#serial(() => this.#book.keepQueued())
+  }
+
   /** A sub-agent: its session ends with this one, or by its own `end`. Whatever keeps this agent alive keeps its sub-agents alive. */
   child(name: string): Promise<Agent> {
     const { idle, cap, workspace } = this.#options
@@ -319,11 +335,7 @@ export class Agent implements AsyncDisposable {
   // The clocks
 
   #scheduleRound(after = this.#book.session.ttl / 3): void {
-    this.#cancelRound = this.#leases.clock.after(Math.min(after, this.#hasWaiting() ? WAITING_ROUND : after), () => void this.#round())
-  }
-
-  #hasWaiting(): boolean {
-    return this.#book.claims.some(claim => !claim.held)
+    this.#cancelRound = this.#leases.clock.after(Math.min(after, this.isQueued ? WAITING_ROUND : after), () => void this.#round())
   }
 
   async #round(): Promise<void> {

@@ -301,6 +301,18 @@ export class ClaimBook {
     this.#heldSince.delete(claim.lease)
   }
 
+  /**
+   * Keeps the places of waiting claims, and confirms a grant once, for an agent that does not call at the moment. Claims that it holds are not
+   * renewed: only its calls do that.
+   */
+  async keepQueued(): Promise<void> {
+    const waiting = this.claims.filter(claim => !claim.held)
+    if (waiting.length === 0) return
+    const { log } = this.#options
+    await log.renewWaiting(waiting.map(({ lease }) => lease))
+    for (const claim of waiting) await this.reread(claim)
+  }
+
   /** Claims of idle agents, this one and those below it, go to waiters. */
   async yieldIdle(isIdle: (session: AgentSession, mark: string | undefined) => boolean): Promise<void> {
     const pending = this.#tree === undefined ? [] : [this.#tree]

@@ -80,6 +80,12 @@ export class AgentLog {
     return new Set(leases.filter((_, i) => outcome.ttls[i] === GONE))
   }
 
+  /** Renews leases that still wait. One that was granted meanwhile is not confirmed. */
+  async renewWaiting(leases: readonly number[]): Promise<void> {
+    const outcome = await this.decide({ kind: 'renew', leases, waiting: true })
+    if (outcome.kind !== 'renewed') throw refused(outcome)
+  }
+
   /** Ends a lease, with descendants that have stopped as well. It is no failure if the lease has ended already. */
   async release(lease: number, stopped: readonly number[] = []): Promise<void> {
     const outcome = await this.decide({ kind: 'release', lease, ...(stopped.length > 0 && { stopped }) })

@@ -10,10 +10,10 @@ import { request as httpRequest } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
+import { type Repository, realPath, repositoryOf } from '../agent/repository.ts'
 import { type GuardDecision, hookAnswer } from '../guard/hook-answer.ts'
 import { HOSTS, type HookEvent, type HookHost, MAX_PATHS, readHookEvent, withoutContents } from '../guard/hook-event.ts'
 import { type HostProcess, hostProcess } from '../guard/host-process.ts'
-import { type Repository, realPath, repositoryOf } from '../guard/repository.ts'
 import { recordedTokens, recordTokens } from '../guard/token-file.ts'
 
 export interface GuardFlags {

@@ -10,6 +10,7 @@ import { guard } from './command/guard.ts'
 import { history } from './command/history.ts'
 import { key } from './command/key.ts'
 import { ls } from './command/ls.ts'
+import { mcp } from './command/mcp.ts'
 import { migrate } from './command/migrate.ts'
 import { breakHold, revoke } from './command/operate.ts'
 import { policy } from './command/policy.ts'
@@ -28,7 +29,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
   ...[ls, show, watch, history, explain],
   ...[register, discover],
-  ...[guard],
+  ...[mcp, guard],
   ...[revoke, breakHold, policy, key],
   ...[backup, restore, migrate, certify],
 ]

@@ -7,7 +7,7 @@
 import { Type } from 'typebox'
 import { LeaseError } from '../errors.ts'
 import { Leases } from '../leases.ts'
-import { CallerLessor } from '../server/caller-lessor.ts'
+import { callerLessor } from '../server/caller-lessor.ts'
 import { HttpFailure } from '../server/http/failure.ts'
 import { json, type Route, type RouteContext, route } from '../server/http/route.ts'
 import { decide, type GuardContext } from './guard.ts'
@@ -75,7 +75,7 @@ function eventOf(host: HookEvent['host'], body: unknown): HookEvent {
 function decideFor(event: HookEvent, context: Context, agents: HookAgents): Promise<GuardDecision> {
   const { guarded, caller, clock, query } = context
   const { agent, root, prefix } = query
-  const leasesFor = () => new Leases(new CallerLessor(guarded, caller), { holder: `hooks of ${caller.name}`, clock })
+  const leasesFor = () => new Leases(callerLessor(guarded, caller), { holder: `hooks of ${caller.name}`, clock })
   const process = processOf(query)
   const known = agents
   const guardContext: GuardContext = {

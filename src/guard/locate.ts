@@ -1,7 +1,7 @@
 /** Turns the path that an event names into the resource that is claimed for it. */
 import { posix } from 'node:path'
+import { realPath, repositoryOf } from '../agent/repository.ts'
 import type { GuardedPath } from './guard.ts'
-import { realPath, repositoryOf } from './repository.ts'
 
 /** By the file system of this machine. */
 export function locateHere(path: string, cwd: string): GuardedPath | undefined {

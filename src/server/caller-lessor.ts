@@ -1,41 +1,15 @@
-/** The lessor as one caller of a server sees it: with the rights and limits of the caller's key. For code that needs a whole Lessor, such as agents. */
-import type { Command } from '../kernel/command.ts'
-import type { Event } from '../kernel/event.ts'
-import type { Outcome } from '../kernel/outcome.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
-import type { Profile } from '../store.ts'
+/** The guarded lessor of a server as one caller sees it: agents that come by HTTP act with the key of their request. */
+import type { Lessor } from '../lessor.ts'
 import type { Caller } from './access-control.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
 
-export class CallerLessor implements Lessor {
-  readonly #guarded: GuardedLessor
-  readonly #caller: Caller
-
-  constructor(guarded: GuardedLessor, caller: Caller) {
-    this.#guarded = guarded
-    this.#caller = caller
+export function callerLessor(guarded: GuardedLessor, caller: Caller): Lessor {
+  return {
+    profile: guarded.lessor.profile,
+    signal: guarded.lessor.signal,
+    propose: (command, { op, signal } = {}) => guarded.propose(caller, command, { ...(op && { op }), ...(signal && { signal }) }),
+    read: (query, options) => guarded.read(caller, query, options),
+    watch: (prefix, options) => guarded.watch(caller, prefix, options),
+    async [Symbol.asyncDispose]() {}, // it belongs to the server
   }
-
-  get profile(): Profile {
-    return this.#guarded.lessor.profile
-  }
-
-  get signal(): AbortSignal {
-    return this.#guarded.lessor.signal
-  }
-
-  propose(command: Command, { op, signal }: ProposeOptions = {}): Promise<Outcome> {
-    return this.#guarded.propose(this.#caller, command, { ...(op !== undefined && { op }), ...(signal !== undefined && { signal }) })
-  }
-
-  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
-    return this.#guarded.read<K>(this.#caller, query, options)
-  }
-
-  watch(prefix: string, options: WatchOptions): AsyncIterable<readonly Event[]> {
-    return this.#guarded.watch(this.#caller, prefix, options)
-  }
-
-  /** The server's lessor stays open. */
-  async [Symbol.asyncDispose](): Promise<void> {}
 }

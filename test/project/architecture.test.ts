@@ -70,13 +70,17 @@ const rooms: readonly Room[] = [
     room: 'server/',
     may: ['dashboard/', 'registry/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
-  // The guard: events of coding agents, as a route of the server. The files that `leasehold guard` loads for every edit load nothing else.
-  ...['patch-paths.ts', 'hook-event.ts', 'hook-answer.ts', 'hook-agent.ts', 'host-process.ts', 'repository.ts', 'token-file.ts'].map(
-    file => ({
-      room: `guard/${file}`,
-      may: ['guard/patch-paths.ts', 'type:guard/'],
-    }),
-  ),
+  // MCP: the tools of agents, over stdio and as a route of the server.
+  {
+    room: 'mcp/',
+    may: ['agent/', 'server/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    packages: 'drivers too',
+  },
+  // The guard: events of coding agents, as a route of the server. `leasehold guard` loads the first of these files for every edit, and nothing else.
+  ...['patch-paths', 'hook-event', 'hook-answer', 'hook-agent', 'host-process', 'token-file'].map(file => ({
+    room: `guard/${file}.ts`,
+    may: ['guard/patch-paths.ts', 'type:guard/'],
+  })),
   {
     room: 'guard/',
     may: ['agent/', 'server/', 'leases.ts', 'lessor.ts', 'kernel/name.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
