@@ -6,6 +6,7 @@ import { certify } from './command/certify.ts'
 import { discover } from './command/discover.ts'
 import { elect } from './command/elect.ts'
 import { explain } from './command/explain.ts'
+import { guard } from './command/guard.ts'
 import { history } from './command/history.ts'
 import { key } from './command/key.ts'
 import { ls } from './command/ls.ts'
@@ -28,7 +29,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
   ...[ls, show, watch, history, explain],
   ...[register, discover],
-  ...[mcp],
+  ...[mcp, guard],
   ...[revoke, breakHold, policy, key],
   ...[backup, restore, migrate, certify],
 ]

@@ -8,8 +8,8 @@ import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { Leases } from '../leases.ts'
 import type { Caller } from '../server/access-control.ts'
+import { callerLessor } from '../server/caller-lessor.ts'
 import type { GuardedLessor } from '../server/guarded-lessor.ts'
-import { callerLessor } from './caller-lessor.ts'
 import { SubAgents } from './sub-agents.ts'
 
 const MAX_AGENTS = 2_000

@@ -76,6 +76,15 @@ const rooms: readonly Room[] = [
     may: ['agent/', 'server/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
     packages: 'drivers too',
   },
+  // The guard: events of coding agents, as a route of the server. `leasehold guard` loads the first of these files for every edit, and nothing else.
+  ...['patch-paths', 'hook-event', 'hook-answer', 'hook-agent', 'host-process', 'token-file'].map(file => ({
+    room: `guard/${file}.ts`,
+    may: ['guard/patch-paths.ts', 'type:guard/'],
+  })),
+  {
+    room: 'guard/',
+    may: ['agent/', 'server/', 'leases.ts', 'lessor.ts', 'kernel/name.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+  },
   { room: 'dashboard/', may: ['wire/http/client.ts'] },
 
   // The simulator runs servers, too. The published test tools must not pull in a server.

@@ -18,3 +18,10 @@ test('agents find each other by capability, and a killed agent is no longer pick
   expect(stdout).toMatch(/\S+ is not picked any more; 2 writers are left/)
   expect(stdout).toMatch(/deregistered: 0 are listed/)
 })
+
+test('consumers share partitions: one is killed, and every message is processed once', { timeout: 120_000 }, async () => {
+  const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('../../examples/shards.mjs', import.meta.url))])
+  expect(stdout).toMatch(/bob \d+ before it died, cid [1-9]\d*$/m)
+  expect(stdout).toMatch(/480 messages: each was processed once, epochs only grow/)
+  expect(stdout).toMatch(/the consumers have left: 0 partitions have an owner/)
+})

@@ -160,14 +160,14 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
   })
   await attribute([...TLS, 'dnsDomain', 'dnsPublic'], () => checkConflicts('serve', { ...options }))
   await attribute(TLS, () => checkTlsFiles(options))
-  const [{ serve }, { httpListener }, { auditTo, serverLog }, { limitsFrom }, { openRegistryListeners }, { mcpRoute }] = await Promise.all([
+  const [{ serve }, { httpListener }, { auditTo, serverLog }, { limitsFrom }, { openRegistryListeners }] = await Promise.all([
     import('../../server/serve.ts'),
     import('../../server/http/http-listener.ts'),
     import('../../server/log.ts'),
     import('../../server/limits.ts'),
     import('../../server/registry/listeners.ts'),
-    import('../../mcp/http-route.ts'),
   ])
+  const [{ mcpRoute }, { hookRoute }] = await Promise.all([import('../../mcp/http-route.ts'), import('../../guard/hook-route.ts')])
   const { logLevel = 'info' } = options // the actions of operators are logged at this level
   await attribute(['logLevel'], () => {
     if (!(LEVELS as readonly string[]).includes(logLevel))
@@ -206,7 +206,7 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
       trouble: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
-      http: httpListener({ hosts: options.host ?? [], routes: [mcpRoute()] }),
+      http: httpListener({ hosts: options.host ?? [], routes: [mcpRoute(), hookRoute()] }),
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {
         tls: { cert: options.tlsCert, key: options.tlsKey!, ...(options.tlsCa !== undefined && { ca: options.tlsCa }) },

@@ -34,6 +34,12 @@ export interface LeasedProcessOptions {
   readonly grace: number
 }
 
+/** How a lease is acquired, if not by `leases.acquire`, and what the command learns of it besides. */
+export interface LeaseSource {
+  acquire(options: AcquireOptions): Promise<Lease>
+  env(lease: Lease): Readonly<Record<string, string>>
+}
+
 export interface LeasedProcessEnd {
   readonly code: number
   readonly lost: boolean
@@ -57,25 +63,31 @@ export class LeasedProcess {
     return this.#options.signals.signal
   }
 
-  /** Waits for the lease, runs the command under it and releases it. */
-  async run(resource: string, options: AcquireOptions): Promise<LeasedProcessEnd> {
+  /** Waits for the lease, runs the command under it and releases it. `resource` is the name that messages use. */
+  async run(resource: string, options: AcquireOptions, given?: LeaseSource): Promise<LeasedProcessEnd> {
     const { leases, out } = this.#options
+    const source = given ?? { acquire: (all: AcquireOptions) => leases.acquire(resource, all), env: () => ({}) }
     const line = waitingLine({ leases, out, resource })
     let lease: Lease
     try {
-      lease = await this.#acquire(resource, options, line.update)
+      lease = await this.#acquire(resource, source, options, line.update)
     } finally {
       line.end()
     }
     try {
-      return await this.#runUnder(lease, resource)
+      return await this.#runUnder(lease, source.env(lease))
     } finally {
       await lease.release().catch(error => out.note((error as Error).message, { resource }))
     }
   }
 
   /** Keeps trying while the lessor is unreachable, once it was reached: a server that restarts must not end the commands that wait for it. */
-  async #acquire(resource: string, options: AcquireOptions, onWait: NonNullable<AcquireOptions['onWait']>): Promise<Lease> {
+  async #acquire(
+    resource: string,
+    source: LeaseSource,
+    options: AcquireOptions,
+    onWait: NonNullable<AcquireOptions['onWait']>,
+  ): Promise<Lease> {
     const { leases, out } = this.#options
     const { wait, ifAvailable = false, advanced } = options
     const end = wait === undefined ? Number.POSITIVE_INFINITY : this.#clock.now() + parseDuration(wait, '--wait')
@@ -86,7 +98,7 @@ export class LeasedProcess {
     }
     for (;;) {
       try {
-        return await leases.acquire(resource, {
+        return await source.acquire({
           ...options,
           ...(end < Number.POSITIVE_INFINITY && { wait: Math.max(1, Math.round(end - this.#clock.now())) }),
           signal: this.signal,
@@ -106,7 +118,8 @@ export class LeasedProcess {
     }
   }
 
-  async #runUnder(lease: Lease, resource: string): Promise<LeasedProcessEnd> {
+  async #runUnder(lease: Lease, more: Readonly<Record<string, string>>): Promise<LeasedProcessEnd> {
+    const resource = lease.resources[0]!
     const { command, url, onLost, grace, out, signals } = this.#options
     this.#lost = false
     this.#stopping = undefined
@@ -116,6 +129,7 @@ export class LeasedProcess {
       LEASEHOLD_TOKEN: String(lease.token),
       LEASEHOLD_LEASE: String(lease.id),
       LEASEHOLD_URL: url,
+      ...more,
     }
     const guard = onLost === 'ignore' ? undefined : { kill: onLost === 'kill', grace }
     const child = await Child.start({ command, env, clock: this.#clock, ...(guard !== undefined && { guard }) })

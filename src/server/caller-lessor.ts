@@ -1,9 +1,7 @@
 /** The guarded lessor of a server as one caller sees it: agents that come by HTTP act with the key of their request. */
-import type { Leases } from '../leases.ts'
-import type { Caller } from '../server/access-control.ts'
-import type { GuardedLessor } from '../server/guarded-lessor.ts'
-
-type Lessor = Leases['lessor']
+import type { Lessor } from '../lessor.ts'
+import type { Caller } from './access-control.ts'
+import type { GuardedLessor } from './guarded-lessor.ts'
 
 export function callerLessor(guarded: GuardedLessor, caller: Caller): Lessor {
   return {
