@@ -124,7 +124,7 @@ export const ARGUMENTS = {
   whoami: Type.Object({ sub_agent: subAgent }),
 }
 
-export type Arguments = { readonly [T in keyof typeof ARGUMENTS]: Static<(typeof ARGUMENTS)[T]> }
+export type ToolArguments = { readonly [T in keyof typeof ARGUMENTS]: Static<(typeof ARGUMENTS)[T]> }
 
 const some = Type.Optional
 

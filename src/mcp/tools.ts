@@ -3,7 +3,7 @@ import type { Agent, WhoAmI } from '../agent/agent.ts'
 import { environmentLines } from '../agent/take.ts'
 import { inWords } from '../duration.ts'
 import { bounded, claimAnswer, mineAnswer, nameState } from './answer.ts'
-import type { ARGUMENTS, Arguments } from './schemas.ts'
+import type { ARGUMENTS, ToolArguments } from './schemas.ts'
 
 export type ToolName = keyof typeof ARGUMENTS
 
@@ -14,7 +14,7 @@ export interface Tool<N extends ToolName = ToolName> {
   readonly readOnly: boolean
   /** It ends something. */
   readonly destructive: boolean
-  run(agent: Agent, args: Arguments[N], call: ToolCall): Promise<object>
+  run(agent: Agent, args: ToolArguments[N], call: ToolCall): Promise<object>
 }
 
 export interface ToolCall {
