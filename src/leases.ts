@@ -7,6 +7,8 @@ import { Lock, type LockOptions, NOT_FOR_LOCK } from './recipe/lock.ts'
 import { Pool, type PoolOptions } from './recipe/pool.ts'
 import { Registry } from './recipe/registry/registry.ts'
 import { Session, type SessionOptions } from './recipe/session.ts'
+import { Shards, type ShardsOptions } from './recipe/shards.ts'
+import { type Slot, type SlotOptions, takeSlot } from './recipe/slots.ts'
 
 export type { AcquireOptions, Mode } from './holder/acquire-options.ts'
 export { LEASES_OPTIONS, type LeasesOptions } from './holder/lease-client.ts'
@@ -74,6 +76,27 @@ export class Leases extends LeaseClient {
    */
   pool(name: string, options?: PoolOptions): Pool {
     return new Pool(this, name, options)
+  }
+
+  /**
+   * A number of a range that no other holder has: a port, a worker number. The same `sticky` name gets the same number again if it is free.
+   *
+   * @example
+   * await using slot = await leases.slot('ports', { from: 3000, to: 3099, sticky: 'checkout-service' })
+   * server.listen(slot.number)
+   */
+  slot(name: string, options: SlotOptions): Promise<Slot> {
+    return takeSlot(this, name, options)
+  }
+
+  /**
+   * A fixed number of shards, spread evenly over the members that live.
+   *
+   * @example
+   * await leases.shards('orders', { count: 64 }).join({ signal, onAssigned: async shard => consume(shard.index, shard.token, shard.signal) })
+   */
+  shards(name: string, options: ShardsOptions): Shards {
+    return new Shards(this, name, options)
   }
 
   /**

@@ -3,7 +3,21 @@
 // would open Node's debugger, to which every user of the machine can connect, and USR2 would end the process.
 for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, () => {})
 
-const { main } = await import('./program.ts')
-await main(process.argv.slice(2))
+const [command, ...rest] = process.argv.slice(2)
+
+/** A hook runs on every edit of an agent: it must not load all commands. False: the program reads the flags. */
+async function ranGuard(): Promise<boolean> {
+  if (command !== 'guard') return false
+  const { guard, guardFlags } = await import('./guard-process.ts')
+  const flags = guardFlags(rest)
+  if (flags === undefined) return false
+  process.exitCode = await guard(flags)
+  return true
+}
+
+if (!(await ranGuard())) {
+  const { main } = await import('./program.ts')
+  await main(process.argv.slice(2))
+}
 
 export {}

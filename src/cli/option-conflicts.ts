@@ -38,6 +38,12 @@ const CONFLICTS: readonly OptionConflict[] = [
     message: '--shared and --units contradict each other: a shared lease takes no units',
     next: 'Use one of them.',
   },
+  ...(['--shared', '--units'] as const).map(option => ({
+    commands: ['run'],
+    both: ['--slots', option] as const,
+    message: `--slots and ${option} contradict each other: a slot is a number that one holder has alone`,
+    next: 'Use one of them.',
+  })),
   {
     commands: ['run', 'elect'],
     both: ['--ttl', '--grace'],

@@ -7,9 +7,11 @@ import { discover } from './command/discover.ts'
 import { doctor } from './command/doctor.ts'
 import { elect } from './command/elect.ts'
 import { explain } from './command/explain.ts'
+import { guard } from './command/guard.ts'
 import { history } from './command/history.ts'
 import { key } from './command/key.ts'
 import { ls } from './command/ls.ts'
+import { mcp } from './command/mcp.ts'
 import { migrate } from './command/migrate.ts'
 import { breakHold, revoke } from './command/operate.ts'
 import { plan } from './command/plan.ts'
@@ -31,6 +33,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[ls, show, watch, history, explain],
   ...[register, discover],
   pool,
+  ...[mcp, guard],
   ...[revoke, breakHold, policy, key],
   ...[plan, doctor],
   ...[backup, restore, migrate, certify],

@@ -1,5 +1,6 @@
 /** Picks one of many instances by a strategy. Sums and hashes over all instances are cached, so that a pick looks at few of them. */
 import type { Instance } from './match.ts'
+import { draw, hash } from './rendezvous.ts'
 
 /** All strategies (see docs/registry.md). */
 export const STRATEGIES = ['round-robin', 'weighted', 'least-loaded', 'two-choices', 'hash'] as const
@@ -107,7 +108,7 @@ export class Picker {
     let best = 0
     let highest = Number.NEGATIVE_INFINITY
     for (let i = 0; i < slots.length; i++) {
-      const drawn = mix(this.#hashes[i]! ^ keyHash) >>> 0
+      const drawn = draw(this.#hashes[i]!, keyHash)
       const score = this.#even ? drawn : weigh(drawn, slots[i]!.instance.weight)
       if (score <= highest) continue
       highest = score
@@ -120,19 +121,4 @@ export class Picker {
 /** ln u / w, which has the same order as u^(1/w). Instances of weight 0 come last. */
 function weigh(drawn: number, weight: number): number {
   return weight === 0 ? -1e12 + drawn / 0x1_0000_0000 : Math.log((drawn + 1) / 0x1_0000_0001) / weight
-}
-
-/** FNV-1a, finalized by `mix`. */
-function hash(text: string): number {
-  let h = 0x811c9dc5
-  for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193)
-  return mix(h)
-}
-
-/** The finalizer of MurmurHash3: every bit of the input affects every bit of the result. */
-function mix(h: number): number {
-  let x = h
-  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b)
-  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35)
-  return x ^ (x >>> 16)
 }

@@ -91,6 +91,15 @@ const rooms: readonly Room[] = [
     ],
   },
 
+  // Agents: claims that a forgetful holder can use. It knows no protocol; MCP, hooks and the guard are built on it.
+  {
+    room: 'agent/',
+    may: [
+      ...['type:kernel/', 'kernel/command.ts', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'type:leases.ts', 'type:recipe/'],
+      ...['holder/operations.ts', 'type:holder/', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    ],
+  },
+
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
   { room: 'face/', may: ['type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'type:clock.ts'] },
@@ -100,6 +109,21 @@ const rooms: readonly Room[] = [
       ...['dashboard/', 'registry/', 'face/face.ts', 'board/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
       ...['errors.ts', 'duration.ts', 'clock.ts'],
     ],
+  },
+  // MCP: the tools of agents, over stdio and as a route of the server.
+  {
+    room: 'mcp/',
+    may: ['agent/', 'server/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    packages: 'drivers too',
+  },
+  // The guard: events of coding agents, as a route of the server. `leasehold guard` loads the first of these files for every edit, and nothing else.
+  ...['patch-paths', 'hook-event', 'hook-answer', 'hook-agent', 'host-process', 'token-file'].map(file => ({
+    room: `guard/${file}.ts`,
+    may: ['guard/patch-paths.ts', 'type:guard/'],
+  })),
+  {
+    room: 'guard/',
+    may: ['agent/', 'server/', 'leases.ts', 'lessor.ts', 'kernel/name.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
   { room: 'dashboard/', may: ['wire/http/client.ts'] },
 

@@ -1,11 +1,15 @@
 /** `leasehold run`: runs a command while holding a lease. */
+import { hostname } from 'node:os'
 import { type Command, Option } from 'commander'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
+import { badName } from '../../kernel/name.ts'
+import type { Leases } from '../../leases.ts'
+import type { SlotOptions } from '../../recipe/slots.ts'
 import { CommandFailure, EXIT, failureOf, usageError } from '../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
 import { parseInteger } from '../option-values.ts'
-import { LeasedProcess, ON_LOST } from '../process/leased-process.ts'
+import { LeasedProcess, type LeaseRequest, ON_LOST } from '../process/leased-process.ts'
 import { SignalForwarder } from '../process/signal-forwarder.ts'
 
 interface RunFlags {
@@ -19,6 +23,7 @@ interface RunFlags {
   readonly grace: string
   readonly conflictExitCode?: string
   readonly skipOk?: boolean
+  readonly slots?: string
 }
 
 export function run(program: Command): void {
@@ -41,6 +46,10 @@ export function run(program: Command): void {
     )
     .option('--grace <duration>', 'time for the command to end between TERM and KILL', '5s')
     .option('-E, --conflict-exit-code <code>', `exit code if the resource is held or the wait is over (default: ${EXIT.held})`)
+    .option(
+      '--slots <from-to>',
+      'hold one number of this range, NAME/NUMBER, and pass it in LEASEHOLD_SLOT; the same holder gets the same number again if it is free (without --holder: the same folder)',
+    )
     .option('--skip-ok', 'exit with 0 if the resource is held or the wait is over')
     .action(async (name: string, command: string[], options: RunFlags, self: Command) => {
       const heldExit = options.skipOk === true ? 0 : heldExitCode(options.conflictExitCode)
@@ -55,12 +64,15 @@ export function run(program: Command): void {
         ...(options.units !== undefined && { units: parseInteger(options.units, '--units') }),
         ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority') }),
       }
+      const range = options.slots === undefined ? undefined : rangeOf(options.slots)
       const processOptions = { command, onLost: options.onLost, grace: parseDuration(options.grace, '--grace') }
       const signals = new SignalForwarder()
       const work = async ({ leases, out, settings }: Invocation) => {
         const leased = new LeasedProcess({ leases, signals, out, url: settings.url, ...processOptions })
         try {
-          return (await leased.run(name, acquireOptions)).code
+          if (range === undefined) return (await leased.run(name, acquireOptions)).code
+          const request = slotRequest(leases, name, { ...acquireOptions, ...range, ...stickyName(settings.holder) })
+          return (await leased.runUnder(request, acquireOptions)).code
         } catch (error) {
           if (!(error instanceof LeaseError && (error.code === 'HELD' || error.code === 'TIMEOUT'))) throw error
           const message = `${error.message}${situation(error, leases.clock.wall())}`
@@ -71,6 +83,28 @@ export function run(program: Command): void {
       }
       process.exitCode = await invoke(self, work, signals)
     })
+}
+
+function rangeOf(text: string): { readonly from: number; readonly to: number } {
+  const [, from, to] = /^(\d{1,15})-(\d{1,15})$/.exec(text) ?? []
+  if (from === undefined || Number(from) > Number(to))
+    throw usageError(`--slots takes a range such as 0-9 or 3000-3099, not ${text}`, 'Write the lowest and the highest number.')
+  return { from: Number(from), to: Number(to) }
+}
+
+/** The name that a number is remembered for. Without a holder's name: the folder, because the default name changes with each process. */
+function stickyName(holder: string | undefined): { readonly sticky?: string } {
+  const sticky = holder ?? `${hostname()}:${process.cwd()}`
+  return badName(sticky) === undefined ? { sticky } : {}
+}
+
+function slotRequest(leases: Leases, name: string, options: SlotOptions): LeaseRequest {
+  return {
+    name,
+    acquire: async ({ advanced, ...more }) =>
+      (await leases.slot(name, { ...options, ...more, advanced: { ...options.advanced, ...advanced } })).lease,
+    env: ({ resources }) => ({ LEASEHOLD_SLOT: resources[0]!.slice(name.length + 1) }),
+  }
 }
 
 /** ` for 12 s (3 waiting)`: since when the resource is held and how many wait for it, where the error tells. */

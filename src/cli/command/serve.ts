@@ -170,6 +170,7 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
     import('../../server/limits.ts'),
     import('../../server/registry/listeners.ts'),
   ])
+  const [{ mcpRoute }, { hookRoute }] = await Promise.all([import('../../mcp/http-route.ts'), import('../../guard/hook-route.ts')])
   const { logLevel = 'info' } = options // the actions of operators are logged at this level
   await attribute(['logLevel'], () => {
     if (!(LEVELS as readonly string[]).includes(logLevel))
@@ -209,7 +210,7 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
       trouble: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
-      http: httpListener({ hosts: options.host ?? [] }),
+      http: httpListener({ hosts: options.host ?? [], routes: [mcpRoute(), hookRoute()] }),
       faces,
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {

@@ -79,6 +79,26 @@ describe('run', () => {
     expect((await here.run(['run', 'pool/a', '--no-wait', '--', 'true'])).code).toBe(0)
   })
 
+  test('with --slots every command gets a number of its own, and the same holder the same number again', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const script = 'echo "up $LEASEHOLD_SLOT $LEASEHOLD_RESOURCE"; exec sleep 60'
+    const start = (holder: string) => here.start(['run', 'worker', '--slots', '10-12', '--holder', holder, '--', 'sh', '-c', script])
+    const running = ['a', 'b', 'c'].map(start)
+    const shown = await Promise.all(running.map(one => one.printed(/up (\d+) worker\/\1\n/)))
+    const numbers = shown.map(([, number]) => number)
+    expect((await here.run(['run', 'worker', '--slots', '10-12', '--no-wait', '--', 'true'])).code).toBe(75)
+    expect([...numbers].sort()).toEqual(['10', '11', '12'])
+    running[1]!.process.kill('SIGTERM')
+    await running[1]!.finished
+    const again = start('b')
+    expect((await again.printed(/up (\d+)/))[1]).toBe(numbers[1])
+    const wrong = await Promise.all(
+      ['5', '9-0', '-1-3', 'a-b', '0-70000'].map(range => here.run(['run', 'x', '--slots', range, '--', 'true'])),
+    )
+    expect(wrong.map(({ code }) => code)).toEqual([64, 64, 64, 64, 64])
+    expect((await here.run(['run', 'x', '--slots', '0-3', '--shared', '--', 'true'])).code).toBe(64)
+  })
+
   test('the exit code is 69 for an unreachable server, 78 for a bad setting and 64 for a mistyped command, each with what to do next', {
     timeout: SLOW,
   }, async () => {

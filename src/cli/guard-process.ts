@@ -1,0 +1,251 @@
+/**
+ * `leasehold guard`: a hook of a coding agent or of git. It reads an event, asks the server, and prints the answer that the host reads.
+ *
+ * It runs on every edit, so it loads neither the library nor the other commands while it talks to a server (measured: docs/guard.md). Without a
+ * server it opens the store itself, which is slower. If it cannot decide, it allows the edit and warns; with --fail-closed it denies.
+ */
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { request as httpRequest } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import { hostname } from 'node:os'
+import { dirname } from 'node:path'
+import { type Repository, realPath, repositoryOf } from '../agent/repository.ts'
+import { type GuardDecision, hookAnswer } from '../guard/hook-answer.ts'
+import { HOSTS, type HookEvent, type HookHost, MAX_PATHS, readHookEvent, withoutContents } from '../guard/hook-event.ts'
+import { type HostProcess, hostProcess } from '../guard/host-process.ts'
+import { recordedTokens, recordTokens } from '../guard/token-file.ts'
+
+export interface GuardFlags {
+  readonly host: HookHost
+  readonly store?: string
+  readonly agent?: string
+  readonly failClosed: boolean
+  /** The hook of git that this is. */
+  readonly git?: 'pre-commit' | 'pre-push'
+}
+
+const MAX_EVENT_BYTES = 32 << 20
+/** The longest wait for the server. Hosts end a hook after some seconds, and then nothing would be said. */
+const TIMEOUT = 4_000
+const NO_COMMIT = /^0+$/
+
+/** The flags, or undefined if the full command line must read them: a mistake, or a request for help. */
+export function guardFlags(argv: readonly string[]): GuardFlags | undefined {
+  let host: string = 'claude'
+  let store: string | undefined
+  let agent: string | undefined
+  let git: string | undefined
+  let failClosed = false
+  for (let i = 0; i < argv.length; i++) {
+    const [name, joined] = argv[i]!.split(/=(.*)/s) as [string, string | undefined]
+    const value = () => joined ?? argv[++i]
+    if (name === '--host') host = value() ?? ''
+    else if (name === '--store') store = value()
+    else if (name === '--agent') agent = value()
+    else if (name === '--git') git = value()
+    else if (name === '--fail-closed' && joined === undefined) failClosed = true
+    else return undefined
+  }
+  if (!(HOSTS as readonly string[]).includes(host) || (git !== undefined && git !== 'pre-commit' && git !== 'pre-push')) return undefined
+  return {
+    host: git === undefined ? (host as HookHost) : 'git',
+    failClosed,
+    ...(store !== undefined && { store }),
+    ...(agent !== undefined && { agent }),
+    ...(git !== undefined && { git: git as 'pre-commit' | 'pre-push' }),
+  }
+}
+
+/** Runs the hook. Returns the exit code. */
+export async function guard(flags: GuardFlags): Promise<number> {
+  return flags.git === undefined ? guardAgent(flags) : guardGit(flags, flags.git)
+}
+
+async function guardAgent(flags: GuardFlags): Promise<number> {
+  let event: HookEvent
+  try {
+    event = readHookEvent(flags.host, JSON.parse(readInput()))
+  } catch (error) {
+    // Which event it was is unknown, so is the form of a denial: 2 is one in every host.
+    const denied = flags.failClosed
+    say(`${denied ? 'the guard cannot decide' : notGuarded('an edit')}: ${(error as Error).message}`)
+    return denied ? 2 : 0
+  }
+  const decision = await decideOrWarn(event, flags)
+  const answer = hookAnswer(event, decision)
+  if (decision.warning !== undefined) say(decision.warning.replace(/^leasehold: /, ''))
+  if (answer !== undefined) process.stdout.write(`${JSON.stringify(answer)}\n`)
+  return 0
+}
+
+/** A commit or push: each path is checked, and the tokens that were recorded when it was written. */
+async function guardGit(flags: GuardFlags, hook: 'pre-commit' | 'pre-push'): Promise<number> {
+  let reasons: readonly string[]
+  try {
+    const cwd = process.cwd()
+    const repository = repositoryOf(cwd)
+    const paths = hook === 'pre-commit' ? stagedPaths() : pushedPaths(readInput())
+    const tokens = repository === undefined ? new Map<string, number>() : recordedTokens(repository.gitDir)
+    const found: string[] = []
+    for (let i = 0; i < paths.length && repository !== undefined; i += MAX_PATHS) {
+      const part = paths.slice(i, i + MAX_PATHS)
+      const known = part.map(path => `${repository.prefix}/${path}`).filter(resource => tokens.has(resource))
+      const event: HookEvent = {
+        ...{ host: 'git', kind: 'commit', name: hook, session: '', cwd: repository.root, paths: part, tool: 'git' },
+        tokens: Object.fromEntries(known.map(resource => [resource, tokens.get(resource)!])),
+      }
+      const { allow, reason = '', warning } = await decideOrWarn(event, flags)
+      if (warning !== undefined) say(warning.replace(/^leasehold: /, ''))
+      if (!allow) found.push(reason)
+    }
+    reasons = found
+  } catch (error) {
+    say(`${flags.failClosed ? 'the guard cannot decide' : notGuarded(`this ${hook.slice(4)}`)}: ${(error as Error).message}`)
+    return flags.failClosed ? 1 : 0
+  }
+  if (reasons.length === 0) return 0
+  process.stderr.write(`${reasons.join('\n')}\nTo go on all the same: git ${hook.slice(4)} --no-verify\n`)
+  return 1
+}
+
+function stagedPaths(): readonly string[] {
+  return git(['diff', '--cached', '--name-only', '-z', '--no-renames']).split('\0').filter(Boolean)
+}
+
+/** The paths that the pushed commits change. */
+function pushedPaths(refs: string): readonly string[] {
+  const paths = new Set<string>()
+  for (const line of refs.split('\n')) {
+    const [, local, , remote] = line.trim().split(' ')
+    if (local === undefined || remote === undefined || !/^[0-9a-f]{40,64}$/.test(local) || NO_COMMIT.test(local)) continue
+    const range = NO_COMMIT.test(remote) ? [local, '--not', '--remotes'] : [`${remote}..${local}`]
+    for (const path of git(['log', '--format=', '--name-only', '-z', '--no-renames', ...range]).split('\0'))
+      if (path !== '') paths.add(path)
+  }
+  return [...paths]
+}
+
+function git(args: readonly string[]): string {
+  const { status, stdout, stderr, error } = spawnSync('git', args, { encoding: 'utf8', maxBuffer: MAX_EVENT_BYTES })
+  if (status !== 0) throw error ?? new Error(`git ${args[0]} failed: ${stderr.trim()}`)
+  return stdout
+}
+
+async function decideOrWarn(event: HookEvent, flags: GuardFlags): Promise<GuardDecision> {
+  try {
+    const decision = await ask(event, flags)
+    remember(event, decision)
+    return decision
+  } catch (error) {
+    const why = (error as Error).message
+    return flags.failClosed
+      ? { allow: false, reason: `leasehold: the guard cannot decide, and is set to refuse then: ${why}` }
+      : { allow: true, warning: `leasehold: ${notGuarded(event.kind === 'commit' ? 'this commit' : 'this edit')}: ${why}` }
+  }
+}
+
+function notGuarded(what: string): string {
+  return `${what.toUpperCase()} IS NOT GUARDED, another agent may write the same file`
+}
+
+async function ask(event: HookEvent, flags: GuardFlags): Promise<GuardDecision> {
+  const url = flags.store ?? (process.env.LEASEHOLD_URL || undefined)
+  const host = hostProcess()
+  const agent = flags.agent ?? (process.env.LEASEHOLD_AGENT || undefined)
+  const server = url === undefined ? undefined : serverOf(url)
+  if (server !== undefined) return askServer(server, event, flags, host, agent)
+  const { decideHere } = await import('./guard-in-process.ts')
+  return decideHere({ event, host, ...(url !== undefined && { url }), ...(agent !== undefined && { agent }) })
+}
+
+/** The HTTP address of a server; both wires are on one port. Undefined for a store. */
+function serverOf(url: string): URL | undefined {
+  const [, scheme, rest] = /^(https?|leaseholds?):\/\/(.+)$/i.exec(url) ?? []
+  if (scheme === undefined || rest!.startsWith('/')) return undefined
+  const secure = /s$/i.test(scheme) && scheme.toLowerCase() !== 'leasehold'
+  const address = new URL(`${secure ? 'https' : 'http'}://${rest}`)
+  if (address.port === '' && /^leasehold/i.test(scheme)) address.port = '7420'
+  return address
+}
+
+function askServer(
+  server: URL,
+  event: HookEvent,
+  flags: GuardFlags,
+  host: HostProcess | undefined,
+  agent: string | undefined,
+): Promise<GuardDecision> {
+  const repository = repositoryAt(event)
+  const query = new URLSearchParams({
+    host: event.host,
+    answer: 'decision',
+    machine: hostname(),
+    ...(agent !== undefined && { agent }),
+    ...(repository !== undefined && { root: repository.root, prefix: repository.prefix }),
+    ...(host !== undefined && { pid: `${host.pid}`, started: host.started }),
+    ...(flags.failClosed && { failClosed: 'true' }),
+  })
+  const paths = event.paths.map(path => realPath(path, event.cwd))
+  const key = decodeURIComponent(server.password || server.username) || process.env.LEASEHOLD_API_KEY
+  const body = JSON.stringify(withoutContents({ ...event, paths }))
+  const options = {
+    method: 'POST',
+    path: `/v1/hooks/agent?${query}`,
+    agent: false,
+    timeout: TIMEOUT,
+    headers: {
+      'Content-Type': 'application/json',
+      'Content-Length': Buffer.byteLength(body),
+      ...(key !== undefined && key !== '' && { Authorization: `Bearer ${key}` }),
+    },
+  } as const
+  return new Promise((settle, fail) => {
+    const send = server.protocol === 'https:' ? httpsRequest : httpRequest
+    const sent = send({ hostname: server.hostname.replace(/^\[|\]$/g, ''), port: server.port, ...options }, response => {
+      let answer = ''
+      response.setEncoding('utf8')
+      response.on('data', chunk => (answer += chunk))
+      response.on('end', () => {
+        try {
+          const read = JSON.parse(answer)
+          if (response.statusCode === 200 && typeof read.allow === 'boolean') settle(read)
+          else fail(new Error(read?.error?.message ?? `the server answered with ${response.statusCode}`))
+        } catch {
+          fail(new Error(`the server at ${server.host} answered with something else than a decision`))
+        }
+      })
+    })
+    sent.on('timeout', () => sent.destroy(new Error(`no answer for ${TIMEOUT / 1_000} s`)))
+    sent.on('error', error =>
+      fail(new Error(`the server at ${server.host} cannot be asked (${error.message || (error as NodeJS.ErrnoException).code})`)),
+    )
+    sent.end(body)
+  })
+}
+
+/** The repository of what is written. Paths of others in the same event are found by a server on this machine. */
+function repositoryAt({ paths, cwd }: HookEvent): Repository | undefined {
+  const [first] = paths
+  return first === undefined ? undefined : repositoryOf(dirname(realPath(first, cwd)))
+}
+
+function remember(event: HookEvent, { allow, tokens }: GuardDecision): void {
+  if (!allow || tokens === undefined || event.kind !== 'before') return
+  try {
+    const repository = repositoryAt(event)
+    if (repository !== undefined) recordTokens(repository.gitDir, tokens)
+  } catch (error) {
+    say(`the tokens of this edit could not be recorded, so a commit cannot check them: ${(error as Error).message}`)
+  }
+}
+
+function readInput(): string {
+  const input = readFileSync(0)
+  if (input.length > MAX_EVENT_BYTES) throw new Error(`the event has more than ${MAX_EVENT_BYTES} bytes`)
+  return input.toString('utf8')
+}
+
+function say(text: string): void {
+  process.stderr.write(`leasehold: ${text}\n`)
+}

@@ -1,0 +1,86 @@
+/**
+ * The agents whose hooks call this server. Each is opened once and found again by its name; so its next event is answered from what is known, and
+ * its notices are given once. An agent that is bound to a process of this machine ends when the process is gone.
+ */
+import { hostname } from 'node:os'
+import { Agent } from '../agent/agent.ts'
+import { isAlive } from '../agent/bound-process.ts'
+import type { Clock } from '../clock.ts'
+import type { Leases } from '../leases.ts'
+import type { HostProcess } from './host-process.ts'
+
+const MAX_AGENTS = 5_000
+/** As long as a session lasts without a call. */
+const KEEP = 900_000
+/** How often the processes are looked at, in ms. */
+const CHECK = 1_000
+
+interface KnownAgent {
+  readonly opening: Promise<Agent>
+  readonly process: HostProcess | undefined
+  usedAt: number
+}
+
+export class HookAgents {
+  readonly #clock: Clock
+  readonly #agents = new Map<string, KnownAgent>()
+  #checking = false
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** `owner` distinguishes the callers of the server, whose agents may have the same names. */
+  async open(owner: string, leases: () => Leases, name: string, process: HostProcess | undefined): Promise<Agent> {
+    const id = `${owner} ${name}`
+    const known = this.#agents.get(id)
+    if (known !== undefined) {
+      const agent = await known.opening
+      if (!agent.signal.aborted && isSame(known.process, process)) {
+        known.usedAt = this.#clock.now()
+        return agent
+      }
+      agent.detach()
+    }
+    if (this.#agents.size >= MAX_AGENTS) this.#forget(this.#agents.keys().next().value!)
+    const opening = Agent.join(leases(), { name, ...(process !== undefined && { process }) })
+    this.#agents.delete(id) // to the end: the first one is the oldest
+    this.#agents.set(id, { opening, process, usedAt: this.#clock.now() })
+    opening.catch(() => this.#agents.delete(id))
+    this.#scheduleCheck()
+    return opening
+  }
+
+  #forget(id: string): void {
+    const known = this.#agents.get(id)
+    this.#agents.delete(id)
+    known?.opening.then(
+      agent => agent.detach(),
+      () => {},
+    )
+  }
+
+  #scheduleCheck(): void {
+    if (this.#checking || this.#agents.size === 0) return
+    this.#checking = true
+    this.#clock.after(CHECK, () => {
+      this.#checking = false
+      for (const [id, { opening, process, usedAt }] of this.#agents) {
+        if (process !== undefined && !isAlive(process)) {
+          this.#agents.delete(id)
+          opening.then(agent => agent.end()).catch(() => {}) // then it lapses
+        } else if (this.#clock.now() - usedAt > KEEP) this.#forget(id)
+      }
+      this.#scheduleCheck()
+    })
+  }
+}
+
+function isSame(one: HostProcess | undefined, other: HostProcess | undefined): boolean {
+  return one?.pid === other?.pid && one?.started === other?.started
+}
+
+/** Whether a process that a caller names can be looked at here. */
+export function isOfThisHost(machine: string | undefined): boolean {
+  return machine === hostname()
+}
