@@ -43,13 +43,19 @@ export function init(program: Command): void {
     .option('--user', 'for all repositories of this user (in the home folder) instead of this one; not for git')
     .option('--agent <name>', 'the name under which the agent claims (default: by its process)')
     .option('--fail-closed', 'deny what cannot be decided, for example while the server is away (default: allow it, with a warning)')
-    .addOption(new Option('--command <command>', 'how to start this program in a hook (default: leasehold if it is on the PATH, else its path)'))
+    .addOption(
+      new Option('--command <command>', 'how to start this program in a hook (default: leasehold if it is on the PATH, else its path)'),
+    )
     .action(async (target: string, flags: InitFlags, self: Command) => {
       if (!(TARGETS as readonly string[]).includes(target))
         throw usageError(`leasehold init takes ${TARGETS.join(', ')}, not ${target}`, 'Name the agent whose hooks are to be written.')
-      if (flags.user === true && target === 'git') throw usageError('--user is not for git: its hooks are those of one repository', 'Leave it out.')
+      if (flags.user === true && target === 'git')
+        throw usageError('--user is not for git: its hooks are those of one repository', 'Leave it out.')
       const { settings } = commandInput(self)
-      const command = hookCommand(flags, self.opts<{ store?: string }>().store === undefined && settings.urlSource === undefined ? undefined : settings.url)
+      const command = hookCommand(
+        flags,
+        self.opts<{ store?: string }>().store === undefined && settings.urlSource === undefined ? undefined : settings.url,
+      )
       const changes = changesFor(target as (typeof TARGETS)[number], flags, command)
       await carryOut(changes, target, flags)
     })
@@ -129,7 +135,9 @@ function readIfThere(path: string): string | undefined {
 async function carryOut(all: readonly FileChange[], target: string, flags: InitFlags): Promise<void> {
   const changes = all.filter(({ before, after }) => before !== after)
   if (changes.length === 0) {
-    process.stdout.write(flags.remove === true ? `There are no hooks of leasehold for ${target} here.\n` : `The hooks for ${target} are in place already.\n`)
+    process.stdout.write(
+      flags.remove === true ? `There are no hooks of leasehold for ${target} here.\n` : `The hooks for ${target} are in place already.\n`,
+    )
     return
   }
   for (const change of changes) show(change)
@@ -140,7 +148,10 @@ async function carryOut(all: readonly FileChange[], target: string, flags: InitF
   }
   for (const change of changes) write(change)
   if (flags.remove === true) process.stdout.write('Removed.\n')
-  else process.stdout.write(`Written. ${target === 'git' ? 'git runs them from now on.' : AGENT_HOOKS[target as AgentHost].next} To undo: leasehold init ${target} --remove\n`)
+  else
+    process.stdout.write(
+      `Written. ${target === 'git' ? 'git runs them from now on.' : AGENT_HOOKS[target as AgentHost].next} To undo: leasehold init ${target} --remove\n`,
+    )
 }
 
 /** The lines that come and go. */
@@ -152,7 +163,10 @@ function show({ path, before, after }: FileChange): void {
   let tail = 0
   while (tail < old.length - head && tail < now.length - head && old.at(-1 - tail) === now.at(-1 - tail)) tail++
   const what = before === undefined ? 'a new file' : after === undefined ? 'is deleted' : `line ${head + 1}`
-  const lines = [...old.slice(head, old.length - tail).map(line => `- ${line}`), ...now.slice(head, now.length - tail).map(line => `+ ${line}`)]
+  const lines = [
+    ...old.slice(head, old.length - tail).map(line => `- ${line}`),
+    ...now.slice(head, now.length - tail).map(line => `+ ${line}`),
+  ]
   process.stdout.write(`${clean(path)} (${what}):\n${lines.map(line => `  ${clean(line)}`).join('\n')}\n\n`)
 }
 
