@@ -3,6 +3,7 @@
 // Machines are noisy, so compare ratios. Run it on an otherwise idle machine.
 import { rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
+import { agents } from './agents.mjs'
 import { embedded } from './embedded.mjs'
 import { holder } from './holder.mjs'
 import { http } from './http.mjs'
@@ -14,7 +15,7 @@ import { server } from './server.mjs'
 import { stores } from './stores.mjs'
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
-const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http }
+const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http, agents }
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 

@@ -1,4 +1,10 @@
 /** What `import { … } from 'leasehold'` offers. Stores, recipes and test tools have entry points of their own. */
+export { Agent, type AgentOptions, type ClaimOptions, type ClaimView, type Mine, type Released, type WhoAmI } from './agent/agent.ts'
+export type { Workspace } from './agent/names.ts'
+export type { HolderView, NameView } from './agent/neighbours.ts'
+export type { LostClaim, Notice, NoticeKind } from './agent/notices.ts'
+export type { AliveBy, BoundProcess } from './agent/session.ts'
+export type { TakenMember, TakeRequest } from './agent/take.ts'
 export type { Clock, RearmableTimer } from './clock.ts'
 export { connect, type OpenOptions } from './connect/connect.ts'
 export { type Duration, parseDuration } from './duration.ts'

@@ -59,6 +59,7 @@ export class Agent implements AsyncDisposable {
   /** The activity of sub-agents, by their session. */
   readonly #below = new Map<number, Activity>()
   #queue: Promise<unknown> = Promise.resolve()
+  #ending: Promise<void> | undefined
   #cancelRound = () => {}
   #cancelCheck = () => {}
   #markedAt = Number.NEGATIVE_INFINITY
@@ -295,7 +296,13 @@ export class Agent implements AsyncDisposable {
   }
 
   /** Ends the agent: everything it and its sub-agents claimed is free at once. */
-  async end(reason: LeaseError = new LeaseError('GONE', `the agent ${this.name} has ended`)): Promise<void> {
+  end(reason: LeaseError = new LeaseError('GONE', `the agent ${this.name} has ended`)): Promise<void> {
+    // A second caller waits for the same releases: the connection must not be closed before they are answered.
+    this.#ending ??= this.#end(reason)
+    return this.#ending
+  }
+
+  async #end(reason: LeaseError): Promise<void> {
     if (this.#ended.signal.aborted) return
     this.detach(reason)
     await this.#queue.catch(() => {})

@@ -37,7 +37,7 @@ export function failureView(error: unknown): FailureView {
   return { code: error.code, message: error.message.slice(0, 2_000), next: NEXT[error.code] ?? ELSE }
 }
 
-/** As many items as bounded. */
+/** As many items as fit into one answer. */
 export function bounded<T>(items: readonly T[]): readonly T[] {
   let characters = 0
   for (const [i, item] of items.entries()) {

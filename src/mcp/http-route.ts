@@ -16,6 +16,8 @@ import { loadServerSdk } from './sdk.ts'
 
 /** Headers that the protocol uses. All others stay here: the SDK needs no key. */
 const HEADERS = ['accept', 'content-type', 'mcp-protocol-version', 'mcp-session-id', 'mcp-method', 'mcp-name', 'last-event-id'] as const
+/** Room for a claim of 256 long names. */
+const MAX_MESSAGE_BYTES = 256 << 10
 const AGENT_HEADER = 'leasehold-agent'
 const UNNAMED = 'which agent are you? Add ?agent=NAME to the address of this MCP server, or send the header Leasehold-Agent: NAME'
 
@@ -27,6 +29,7 @@ export function mcpRoute(): Route {
     summary: 'The Model Context Protocol, over streamable HTTP without sessions: claims for agents. Other methods are not used.',
     query: Type.Object({ agent: Type.Optional(Type.String({ description: 'The name of the agent.' })) }),
     body: Type.Unknown(),
+    maxBodyBytes: ({ limits }) => Math.max(limits.body, MAX_MESSAGE_BYTES),
     handle: async (context: RouteContext<unknown, { readonly agent?: string }>) => {
       endpoint ??= McpEndpoint.open(context)
       endpoint.catch(() => (endpoint = undefined))
@@ -60,7 +63,7 @@ class McpEndpoint {
           onError: error => log.error({ error: String((error as Error)?.stack ?? error) }, 'an MCP tool failed with an internal error'),
         }),
       // No answer is longer than one message, and nothing is pushed: notices come with results.
-      { responseMode: 'json', maxSubscriptions: 1 },
+      { maxSubscriptions: 1 },
     )
     closing.addEventListener('abort', () => void handler.close(), { once: true })
     return new McpEndpoint(handler, new HttpAgents(guarded, clock, closing))

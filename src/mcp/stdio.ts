@@ -26,6 +26,8 @@ export interface McpStdioOptions {
 /** The longest message of a client. */
 const MAX_MESSAGE_BYTES = 1 << 20
 const RETRY = 1_000
+/** The request by which a client of the 2026 revision asks for versions and capabilities. */
+const PROBE = 'server/discover'
 /** How long to wait for the release of everything before the process ends. Then it lapses. */
 const END_TIMEOUT = 3_000
 
@@ -41,6 +43,7 @@ export async function serveMcpOverStdio({ leases, agent: options, version, stdin
   stdin.once('error', end)
   stdout.once('error', end) // the client has gone
   const agents = new OpeningAgent(leases, options, ended, note)
+  const transport = new StdioServerTransport(stdin, stdout, { maxBufferSize: MAX_MESSAGE_BYTES })
   const handle = serveStdio(
     () =>
       createMcpServer({
@@ -48,8 +51,14 @@ export async function serveMcpOverStdio({ leases, agent: options, version, stdin
         agentOf: subAgent => agents.of(subAgent),
         onError: error => note(`internal error: ${String((error as Error)?.stack ?? error)}`),
       }),
-    { transport: new StdioServerTransport(stdin, stdout, { maxBufferSize: MAX_MESSAGE_BYTES }), onerror: error => note(error.message) },
+    { transport, onerror: error => note(error.message) },
   )
+  const receive = transport.onmessage!
+  transport.onmessage = message => {
+    // A client may start a second process only to ask what this program is. That one must not take the name of the agent.
+    if ('method' in message && message.method !== PROBE) void agents.start()
+    receive(message)
+  }
   try {
     if (!ended.signal.aborted) await new Promise<void>(resolve => ended.signal.addEventListener('abort', () => resolve(), { once: true }))
   } finally {
@@ -59,11 +68,12 @@ export async function serveMcpOverStdio({ leases, agent: options, version, stdin
   }
 }
 
-/** Opens the agent at once, and again until the store answers: the name must be taken before a hook of the same agent acts. */
+/** Opens the agent when its client begins, and again until the store answers: the name must be taken before a hook of the same agent acts. */
 class OpeningAgent {
   readonly #leases: Leases
   readonly #ended: AbortController
-  #opening: Promise<Agent>
+  readonly #open: () => Promise<Agent>
+  #opening: Promise<Agent> | undefined
   #agent: Agent | undefined
   #subAgents: SubAgents | undefined
   #failure: unknown
@@ -71,11 +81,18 @@ class OpeningAgent {
   constructor(leases: Leases, options: AgentOptions, ended: AbortController, note: (text: string) => void) {
     this.#leases = leases
     this.#ended = ended
-    this.#opening = this.#open(options, note)
-    this.#opening.catch(() => {}) // each call answers with it
+    this.#open = () => this.#begin(options, note)
   }
 
-  async #open(options: AgentOptions, note: (text: string) => void): Promise<Agent> {
+  start(): Promise<Agent> {
+    if (this.#opening === undefined) {
+      this.#opening = this.#open()
+      this.#opening.catch(() => {}) // each call answers with it
+    }
+    return this.#opening
+  }
+
+  async #begin(options: AgentOptions, note: (text: string) => void): Promise<Agent> {
     for (;;) {
       try {
         const agent = await Agent.begin(this.#leases, options)
@@ -96,7 +113,7 @@ class OpeningAgent {
   async of(subAgent: string | undefined): Promise<Agent> {
     if (this.#subAgents === undefined && this.#failure !== undefined && !isRefusal(this.#failure))
       throw new LeaseError('UNAVAILABLE', `the store does not answer: ${(this.#failure as Error).message}`, { cause: this.#failure })
-    await this.#opening
+    await this.start()
     return this.#subAgents!.of(subAgent)
   }
 

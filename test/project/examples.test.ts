@@ -25,3 +25,12 @@ test('consumers share partitions: one is killed, and every message is processed 
   expect(stdout).toMatch(/480 messages: each was processed once, epochs only grow/)
   expect(stdout).toMatch(/the consumers have left: 0 partitions have an owner/)
 })
+
+test('three agents edit one repository through MCP: one is killed, one forgets everything, and no edit is lost', {
+  timeout: 180_000,
+}, async () => {
+  const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('../../examples/claims.mjs', import.meta.url))])
+  expect(stdout).toMatch(/bob holds src\/\w\.txt and src\/\w\.txt, and is killed/)
+  expect(stdout).toMatch(/cid forgot everything, and mine told it: src\/\w\.txt, src\/\w\.txt \(edit 1 of cid\)/)
+  expect(stdout).toMatch(/1[6-9] edits were made: none was lost|2\d edits were made: none was lost/)
+})

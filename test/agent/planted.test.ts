@@ -1,0 +1,199 @@
+/** Mistakes planted one by one into a copy of the built code: the rule that each breaks must be noticed. */
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type AgentCode, AgentTown } from '../support/agents.ts'
+
+const DIST = fileURLToPath(new URL('../../dist/', import.meta.url))
+const MINUTE = 60_000
+const TIMEOUT = 120_000
+let place: string
+let copies = 0
+
+beforeAll(() => {
+  place = mkdtempSync(join(tmpdir(), 'leasehold-planted-'))
+})
+
+afterAll(() => rmSync(place, { recursive: true, force: true }))
+
+type Scenario = (town: AgentTown) => Promise<boolean>
+
+/** Each returns whether its rule held. */
+const RULES = {
+  'the same names again are the same claim': async town => {
+    const { agent } = await town.begin('one')
+    const { tokens } = await agent.claim(['a'])
+    return (await agent.claim(['a'])).tokens.a === tokens.a
+  },
+  'two processes of one agent have one place in a queue': async town => {
+    const { agent: other } = await town.begin('other')
+    await other.claim(['a'])
+    const { agent } = await town.begin('one')
+    const { agent: hook } = await town.join('one')
+    await Promise.all([agent.claim(['a']), hook.claim(['a'])])
+    return (await other.look('a')).names[0]?.waiters.length === 1
+  },
+  'a claim that another holder had meanwhile is lost': async town => {
+    const { agent: one, lessor } = await town.begin('one')
+    const { agent: two } = await town.begin('two')
+    await one.claim(['a'])
+    await two.claim(['a'])
+    lessor.stopAnswering()
+    await town.clock.advance(70_000)
+    await two.release()
+    lessor.answer()
+    await town.clock.advance(30_000)
+    return (await one.mine()).held.length === 0
+  },
+  'a revoked claim is not resumed': async town => {
+    const { agent, leases } = await town.begin('one')
+    await agent.claim(['a'])
+    await leases.revoke({ prefix: 'a' }, { force: true })
+    return (await agent.mine()).held.length === 0
+  },
+  'a loss is announced': async town => {
+    const { agent, leases } = await town.begin('one')
+    await agent.claim(['a'])
+    await leases.revoke({ prefix: 'a' }, { force: true })
+    return (await agent.mine()).lost.length === 1
+  },
+  'an idle agent yields to a waiter': async town => {
+    const { agent: one } = await town.begin('one', { idle: '20m' })
+    const { agent: two } = await town.begin('two', { idle: '4h' })
+    await one.claim(['a'])
+    await two.claim(['a'])
+    await town.clock.advance(22 * MINUTE)
+    return (await two.mine()).held.length === 1
+  },
+  'an active agent does not yield': async town => {
+    const { agent: one } = await town.begin('one', { idle: '20m' })
+    const { agent: hook } = await town.join('one')
+    const { agent: two } = await town.begin('two', { idle: '4h' })
+    await one.claim(['a'])
+    await two.claim(['a'])
+    for (let i = 0; i < 3; i++) {
+      await town.clock.advance(15 * MINUTE)
+      await hook.noteActivity()
+    }
+    return (await two.mine()).held.length === 0
+  },
+  'the end of an agent frees what its sub-agents hold': async town => {
+    const { agent: one } = await town.begin('one')
+    const { agent: two } = await town.begin('two')
+    const child = await one.child('x')
+    await child.claim(['a'])
+    await one.end()
+    return (await two.claim(['a'])).status === 'held'
+  },
+  'an agent ends with its process': async town => {
+    const { agent: one } = await town.begin('one', { process: { pid: 7, started: '1' }, isAlive: () => false })
+    const { agent: two } = await town.begin('two')
+    await one.claim(['a'])
+    await town.clock.advance(2_000)
+    return (await two.claim(['a'])).status === 'held'
+  },
+  'two live agents do not share a name': async town => {
+    const { agent: one } = await town.begin('one')
+    const { agent: two } = await town.begin('one')
+    return one.name !== two.name
+  },
+  'a claim ends by its cap': async town => {
+    const { agent } = await town.begin('one', { cap: '1h' })
+    await agent.claim(['a'])
+    await town.clock.advance(61 * MINUTE)
+    return (await agent.mine()).held.length === 0
+  },
+} satisfies Record<string, Scenario>
+
+interface PlantedMistake {
+  readonly rule: keyof typeof RULES
+  readonly file: string
+  readonly find: string
+  readonly put: string
+}
+
+const MISTAKES: readonly PlantedMistake[] = [
+  { rule: 'the same names again are the same claim', file: 'claiming.js', find: 'if (missing.length === 0)', put: 'if (false)' },
+  {
+    rule: 'two processes of one agent have one place in a queue',
+    file: 'claiming.js',
+    find: 'if (!grants.some(isOwn) && !isWaitingTwice)',
+    put: 'if (true)',
+  },
+  { rule: 'a claim that another holder had meanwhile is lost', file: 'resume.js', find: 'if (by === undefined)', put: 'if (true)' },
+  {
+    rule: 'a revoked claim is not resumed',
+    file: 'claim-book.js',
+    find: "const hasMerelyLapsed = cause === 'lapsed'",
+    put: "const hasMerelyLapsed = cause !== 'cap'",
+  },
+  { rule: 'a loss is announced', file: 'claim-book.js', find: 'await this.#ended(claim, lateBy);', put: ';' },
+  {
+    rule: 'an idle agent yields to a waiter',
+    file: 'claim-book.js',
+    find: 'if (!isIdle(tree.session, markOf(tree.view)))',
+    put: 'if (true)',
+  },
+  { rule: 'an active agent does not yield', file: 'activity.js', find: 'this.note(readMark(value)?.underWay);', put: '' },
+  {
+    rule: 'the end of an agent frees what its sub-agents hold',
+    file: 'claim-book.js',
+    find: 'await log.release(this.#session.lease, stopped);',
+    put: 'await log.release(this.#session.lease);',
+  },
+  { rule: 'an agent ends with its process', file: 'agent.js', find: 'if (isAlive())', put: 'if (true)' },
+  {
+    rule: 'two live agents do not share a name',
+    file: 'session.js',
+    find: 'if (present !== undefined && isSameProcess(present.process, request.process))',
+    put: 'if (present !== undefined)',
+  },
+  { rule: 'a claim ends by its cap', file: 'claim-book.js', find: 'maxLife: this.#options.cap', put: '' },
+]
+
+/** A copy of the build, with or without a mistake. */
+async function codeWith(mistake?: PlantedMistake): Promise<AgentCode> {
+  const copy = join(place, `${copies++}`)
+  cpSync(DIST, copy, { recursive: true, filter: from => !/\/(server|dashboard|cli|mcp|wire)$/.test(from) && !from.endsWith('.d.ts') })
+  writeFileSync(join(copy, 'package.json'), '{"type":"module"}')
+  if (mistake !== undefined) {
+    const path = join(copy, 'agent', mistake.file)
+    const text = readFileSync(path, 'utf8')
+    expect(text.split(mistake.find).length - 1, `${mistake.find} in ${mistake.file}`).toBe(1)
+    writeFileSync(
+      path,
+      text.replace(mistake.find, () => mistake.put),
+    )
+  }
+  const load = (file: string) => import(/* @vite-ignore */ pathToFileURL(join(copy, file)).href)
+  const [{ Agent }, { silentLessor }, { ManualClock }] = await Promise.all([
+    load('agent/agent.js'),
+    load('testing/in-memory.js'),
+    load('testing/manual-clock.js'),
+  ])
+  return { Agent, silentLessor, ManualClock }
+}
+
+async function holds(rule: keyof typeof RULES, code: AgentCode): Promise<boolean> {
+  await using town = new AgentTown(code)
+  return await RULES[rule](town)
+}
+
+describe('without a mistake', () => {
+  test('every rule holds', { timeout: TIMEOUT }, async () => {
+    const code = await codeWith()
+    for (const rule of Object.keys(RULES) as (keyof typeof RULES)[]) expect(await holds(rule, code), rule).toBe(true)
+  })
+
+  test('every rule has a mistake that breaks it', () => {
+    expect(new Set(MISTAKES.map(({ rule }) => rule))).toEqual(new Set(Object.keys(RULES)))
+  })
+})
+
+test.each(MISTAKES)('a mistake in $file is noticed: $rule', { timeout: TIMEOUT }, async mistake => {
+  const code = await codeWith(mistake)
+  // A mistake may also show as a refusal of the kernel.
+  expect(await holds(mistake.rule, code).catch(error => (error as { readonly name?: string }).name)).not.toBe(true)
+})
