@@ -64,5 +64,5 @@ export type {
 } from './recipe/registry/registry.ts'
 export type { Session, SessionOptions } from './recipe/session.ts'
 export type { JoinOptions, Shard, Shards, ShardsOptions } from './recipe/shards.ts'
-export type { Slot, SlotOptions } from './recipe/slots.ts'
+export type { NumberedSlot, SlotOptions } from './recipe/slots.ts'
 export type { Profile } from './store.ts'

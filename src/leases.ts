@@ -8,7 +8,7 @@ import { Pool, type PoolOptions } from './recipe/pool.ts'
 import { Registry } from './recipe/registry/registry.ts'
 import { Session, type SessionOptions } from './recipe/session.ts'
 import { Shards, type ShardsOptions } from './recipe/shards.ts'
-import { type Slot, type SlotOptions, takeSlot } from './recipe/slots.ts'
+import { type NumberedSlot, type SlotOptions, takeSlot } from './recipe/slots.ts'
 
 export type { AcquireOptions, Mode } from './holder/acquire-options.ts'
 export { LEASES_OPTIONS, type LeasesOptions } from './holder/lease-client.ts'
@@ -85,7 +85,7 @@ export class Leases extends LeaseClient {
    * await using slot = await leases.slot('ports', { from: 3000, to: 3099, sticky: 'checkout-service' })
    * server.listen(slot.number)
    */
-  slot(name: string, options: SlotOptions): Promise<Slot> {
+  slot(name: string, options: SlotOptions): Promise<NumberedSlot> {
     return takeSlot(this, name, options)
   }
 

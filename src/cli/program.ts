@@ -9,6 +9,7 @@ import { elect } from './command/elect.ts'
 import { explain } from './command/explain.ts'
 import { guard } from './command/guard.ts'
 import { history } from './command/history.ts'
+import { init } from './command/init.ts'
 import { key } from './command/key.ts'
 import { ls } from './command/ls.ts'
 import { mcp } from './command/mcp.ts'
@@ -33,7 +34,7 @@ const commands: readonly ((program: Command) => void)[] = [
   ...[ls, show, watch, history, explain],
   ...[register, discover],
   pool,
-  ...[mcp, guard],
+  ...[mcp, guard, init],
   ...[revoke, breakHold, policy, key],
   ...[plan, doctor],
   ...[backup, restore, migrate, certify],

@@ -11,7 +11,7 @@ export interface HostProcess {
   readonly started: string
 }
 
-interface ProcessRow extends HostProcess {
+interface AncestorProcess extends HostProcess {
   readonly parent: number
   readonly name: string
 }
@@ -33,11 +33,11 @@ export function hostProcess(from = process.ppid): HostProcess | undefined {
   return undefined
 }
 
-function rowOf(pid: number): ProcessRow | undefined {
+function rowOf(pid: number): AncestorProcess | undefined {
   return process.platform === 'linux' ? fromProc(pid) : fromPs(pid)
 }
 
-function fromProc(pid: number): ProcessRow | undefined {
+function fromProc(pid: number): AncestorProcess | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
     const end = stat.lastIndexOf(')') // the name before it may contain anything, also brackets
@@ -48,7 +48,7 @@ function fromProc(pid: number): ProcessRow | undefined {
   }
 }
 
-function fromPs(pid: number): ProcessRow | undefined {
+function fromPs(pid: number): AncestorProcess | undefined {
   const { status, stdout } = spawnSync('ps', ['-o', 'ppid=,lstart=,comm=', '-p', `${pid}`], { encoding: 'utf8' })
   const [, parent, started, name] = /^\s*(\d+)\s+(\S+\s+\S+\s+\d+\s+[\d:]+\s+\d+)\s+(.*?)\s*$/.exec(stdout ?? '') ?? []
   if (status !== 0 || name === undefined) return undefined

@@ -147,7 +147,7 @@ export class Shards {
       throw new LeaseError('INVALID', 'join calls back for each shard: write join({ onAssigned: shard => …, signal })')
     const { clock, lessor } = this.#leases
     while (!signal.aborted) {
-      let failure: Failure | undefined
+      let failure: MembershipFailure | undefined
       try {
         failure = await this.#memberOnce(options)
       } catch (error) {
@@ -161,7 +161,7 @@ export class Shards {
   }
 
   /** Returns when the membership was called off, lost or failed, and everything is given back. */
-  async #memberOnce(options: JoinOptions): Promise<Failure | undefined> {
+  async #memberOnce(options: JoinOptions): Promise<MembershipFailure | undefined> {
     const id = this.#leases.clock.bits().toString(36)
     const key = `${this.#prefix}/members/${id}`
     const presence = await this.#leases.grant({ ttl: this.#ttl, entries: { [key]: this.#member } })
@@ -182,7 +182,7 @@ export class Shards {
 }
 
 /** A callback threw, or the lessor refused. */
-interface Failure {
+interface MembershipFailure {
   readonly error: unknown
 }
 
@@ -207,7 +207,7 @@ class Membership {
   /** The revision of the newest plan: plans may be made at the same time, and read in another order. */
   #planned = 0
   #plansAgain = false
-  failure: Failure | undefined
+  failure: MembershipFailure | undefined
 
   constructor(leases: LeaseClient, presence: Lease, settings: MembershipSettings, options: JoinOptions) {
     this.#leases = leases

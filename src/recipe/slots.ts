@@ -62,7 +62,7 @@ const OPTIONS = ['from', 'to', 'sticky', 'remember', ...ACQUIRE] as const
  * await using slot = await leases.slot('ports', { from: 3000, to: 3099, sticky: 'checkout-service' })
  * server.listen(slot.number)
  */
-export class Slot implements AsyncDisposable {
+export class NumberedSlot implements AsyncDisposable {
   readonly number: number
   readonly lease: Lease
 
@@ -104,7 +104,7 @@ interface Remembered {
 }
 
 /** @internal Use `leases.slot(name, options)`. */
-export async function takeSlot(leases: LeaseClient, name: string, options: SlotOptions): Promise<Slot> {
+export async function takeSlot(leases: LeaseClient, name: string, options: SlotOptions): Promise<NumberedSlot> {
   checkOptionNames('slot', options, OPTIONS)
   const { from, to, sticky, remember = REMEMBER, ...acquire } = options
   checkRange(from, to)
@@ -119,7 +119,7 @@ export async function takeSlot(leases: LeaseClient, name: string, options: SlotO
     { ...acquire, advanced: { ...acquire.advanced, any: 1 } },
   )
   const number = Number(lease.resources[0]!.slice(name.length + 1))
-  if (sticky === undefined) return new Slot(number, lease)
+  if (sticky === undefined) return new NumberedSlot(number, lease)
   try {
     const record = await memory.write(sticky, number, span, remembered)
     acquire.signal?.throwIfAborted() // the slot is not in hand yet
@@ -128,7 +128,7 @@ export async function takeSlot(leases: LeaseClient, name: string, options: SlotO
     await lease.release().catch(() => {}) // it lapses by itself
     throw error
   }
-  return new Slot(number, lease)
+  return new NumberedSlot(number, lease)
 }
 
 function checkRange(from: number, to: number): void {

@@ -30,6 +30,13 @@ process.once('exit', () => {
   for (const child of remaining) child.kill('SIGKILL')
 })
 
+interface StartOptions {
+  readonly input?: string
+  readonly env?: Record<string, string>
+  /** @default the folder of the place */
+  readonly cwd?: string
+}
+
 export class Place {
   readonly path = mkdtempSync(join(tmpdir(), 'leasehold-cli-'))
   readonly env: Record<string, string | undefined>
@@ -48,11 +55,11 @@ export class Place {
     return join(this.path, name)
   }
 
-  start(args: readonly string[], { input, env }: { readonly input?: string; readonly env?: Record<string, string> } = {}): Running {
-    return this.spawn(process.execPath, [program, ...args], { ...(input !== undefined && { input }), ...(env && { env }) })
+  start(args: readonly string[], options: StartOptions = {}): Running {
+    return this.spawn(process.execPath, [program, ...args], options)
   }
 
-  run(args: readonly string[], options?: { readonly input?: string; readonly env?: Record<string, string> }): Promise<Finished> {
+  run(args: readonly string[], options?: StartOptions): Promise<Finished> {
     return this.start(args, options).finished
   }
 
@@ -66,9 +73,9 @@ export class Place {
       .map(line => JSON.parse(line) as Record<string, unknown>)
   }
 
-  spawn(file: string, args: readonly string[], { input, env }: { input?: string; env?: Record<string, string> } = {}): Running {
+  spawn(file: string, args: readonly string[], { input, env, cwd = this.path }: StartOptions = {}): Running {
     // In its own session: without a terminal, even if the tests run in one.
-    const child = spawn(file, args, { env: { ...this.env, ...env }, cwd: this.path, detached: true, stdio: ['pipe', 'pipe', 'pipe'] })
+    const child = spawn(file, args, { env: { ...this.env, ...env }, cwd, detached: true, stdio: ['pipe', 'pipe', 'pipe'] })
     remaining.add(child)
     const texts = { stdout: '', stderr: '' }
     const listeners = new Set<() => void>()

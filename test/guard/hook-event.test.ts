@@ -1,0 +1,95 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { hookAnswer } from '../../src/guard/hook-answer.ts'
+import { HOSTS, readHookEvent, withoutContents } from '../../src/guard/hook-event.ts'
+import { hookEvent, rawEvent } from '../support/hook-events.ts'
+
+const session = 'eb5b0174-0555-4601-804e-672d68069c89'
+
+describe('an event of a host is read', () => {
+  test.each([
+    ['claude-pre-edit', { kind: 'before', paths: ['/r/src/server.ts'], cwd: '/r/packages', session, tool: 'Edit' }],
+    ['claude-pre-write-subagent', { kind: 'before', paths: ['/r/src/new.ts'], subAgent: 'a7f3c21' }],
+    ['claude-pre-notebook', { kind: 'before', paths: ['/r/a.ipynb'] }],
+    ['claude-pre-bash', { kind: 'other', paths: [] }],
+    ['claude-post-edit', { kind: 'after', paths: ['/r/src/server.ts'] }],
+    ['claude-session-start', { kind: 'begin', paths: [] }],
+    ['claude-stop', { kind: 'turn' }],
+    ['claude-subagent-stop', { kind: 'stop', subAgent: 'a7f3c21' }],
+    ['claude-session-end', { kind: 'stop' }],
+    [
+      'codex-pre-apply-patch',
+      { kind: 'before', paths: ['src/server.ts', 'docs/new.md', 'src/old.ts', 'src/moved.ts', 'src/dead.ts'], cwd: '/r' },
+    ],
+    ['codex-pre-bash', { kind: 'other' }],
+    ['codex-stop', { kind: 'turn' }],
+    ['codex-subagent-stop', { kind: 'stop', subAgent: 'worker-1' }],
+    ['cursor-pre-write', { kind: 'before', paths: ['/r/src/server.ts'], session: '668320d2-2fd8-4888-b33c-2a466fec86e7' }],
+    ['cursor-after-file-edit', { kind: 'after', paths: ['/r/src/server.ts'], cwd: '/r' }],
+    ['cursor-stop', { kind: 'turn' }],
+    ['cursor-session-end', { kind: 'stop' }],
+  ])('%s', (name, expected) => {
+    const event = hookEvent(name, '/r')
+    expect(event).toMatchObject(expected)
+    // What is sent to a server without the contents is the same event.
+    expect(readHookEvent(event.host, withoutContents(event))).toEqual(event)
+    expect(JSON.stringify(withoutContents(event))).not.toContain('export {}')
+  })
+
+  test('and anything else is refused with a message, or means nothing', () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...HOSTS), fc.anything(), (host, given) => {
+        try {
+          const event = readHookEvent(host, given)
+          expect(event.paths.every(path => typeof path === 'string')).toBe(true)
+        } catch (error) {
+          expect((error as Error).message).toMatch(/not a JSON object|no hook_event_name|more than 256 files/)
+        }
+      }),
+    )
+  })
+
+  test('and a patch of more than 256 files is refused', () => {
+    const command = Array.from({ length: 300 }, (_, i) => `*** Add File: ${i}.md\n+x\n`).join('')
+    const given = { ...rawEvent('codex-pre-apply-patch', '/r'), tool_input: { command } }
+    expect(() => readHookEvent('codex', given)).toThrow(/more than 256 files: split it/)
+  })
+
+  test('and a path may have any characters: it is sent as it is', () => {
+    const path = '/r/a\n*** Add File: b'
+    const event = readHookEvent('claude', { ...rawEvent('claude-pre-edit', '/r'), tool_input: { file_path: path } })
+    expect(readHookEvent('claude', withoutContents(event)).paths).toEqual([path])
+  })
+})
+
+describe('the answer to', () => {
+  const denied = { allow: false, reason: 'held by bob' }
+
+  test('a denied edit is a denial in the form of its host', () => {
+    const claude = {
+      hookSpecificOutput: { hookEventName: 'PreToolUse', permissionDecision: 'deny', permissionDecisionReason: 'held by bob' },
+    }
+    expect(hookAnswer(hookEvent('claude-pre-edit', '/r'), denied)).toEqual(claude)
+    expect(hookAnswer(hookEvent('codex-pre-apply-patch', '/r'), denied)).toEqual(claude)
+    expect(hookAnswer(hookEvent('cursor-pre-write', '/r'), denied)).toEqual({
+      permission: 'deny',
+      user_message: 'held by bob',
+      agent_message: 'held by bob',
+    })
+  })
+
+  test('an allowed edit leaves the permission to the host: Claude Code and Codex still ask their user', () => {
+    expect(hookAnswer(hookEvent('claude-pre-edit', '/r'), { allow: true })).toBeUndefined()
+    expect(hookAnswer(hookEvent('codex-pre-apply-patch', '/r'), { allow: true, context: 'x' })).toBeUndefined()
+    expect(hookAnswer(hookEvent('cursor-pre-write', '/r'), { allow: true })).toEqual({ permission: 'allow' })
+  })
+
+  test('an edit that could not be decided warns the person', () => {
+    expect(hookAnswer(hookEvent('claude-pre-edit', '/r'), { allow: true, warning: 'NOT GUARDED' })).toEqual({
+      systemMessage: 'NOT GUARDED',
+    })
+    expect(hookAnswer(hookEvent('cursor-pre-write', '/r'), { allow: true, warning: 'NOT GUARDED' })).toMatchObject({
+      user_message: 'NOT GUARDED',
+    })
+  })
+})
