@@ -9,7 +9,6 @@ import { Answers } from './state/answers.ts'
 import { FreedResources } from './state/freed-resources.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
-import type { QuotaCounts } from './state/quota-counts.ts'
 
 /**
  * The newest rules version this code knows. It must not touch a state of a newer version.
@@ -301,6 +300,9 @@ export interface ApiKey extends Omit<CreateKey, 'kind'> {
 
 /** The resources that the present command has freed. */
 export type Freed = FreedResources<Resource>
+
+/** Leases of each holder name under each prefix with a quota: by prefix, then by holder name (state/quota-counts.ts). */
+export type QuotaCounts = Map<string, Map<string, number>>
 
 export interface State {
   rules: number
