@@ -11,7 +11,6 @@ import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
-import type { QuotaCounts } from './state/quota-counts.ts'
 
 /**
  * The newest rules version this code knows. It must not touch a state of a newer version.
@@ -306,6 +305,9 @@ export interface ApiKey extends Omit<CreateKey, 'kind'> {
 
 /** The resources that the present command has freed. */
 export type Freed = FreedResources<Resource>
+
+/** Leases of each holder name under each prefix with a quota: by prefix, then by holder name (state/quota-counts.ts). */
+export type QuotaCounts = Map<string, Map<string, number>>
 
 export interface State {
   rules: number

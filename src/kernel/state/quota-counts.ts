@@ -2,10 +2,7 @@
  * The number of leases that each holder name has under each prefix with a quota, waiting or not. Derived: it changes with the grants and wants of leases, so
  * that a check costs the same for a holder of one lease and for a holder of a million.
  */
-import type { LeaseState, State } from '../state.ts'
-
-/** By prefix, then by holder name. Only prefixes whose policy sets a quota, and only holders that have leases there. */
-export type QuotaCounts = Map<string, Map<string, number>>
+import type { LeaseState, QuotaCounts, State } from '../state.ts'
 
 /** The prefixes with a quota that a lease counts for: each once, however many of its resources lie there. */
 function prefixesOf(counts: QuotaCounts, { grants, rare }: LeaseState): Iterable<string> {

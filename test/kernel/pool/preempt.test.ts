@@ -129,7 +129,7 @@ describe('a waiter of higher priority', () => {
     expect(low.filter(run => run.told !== undefined).map(run => run.members)).toEqual([['h']])
   })
 
-  test('is told of at once where the notice is 0', () => {
+  test('ends its victims at once where the notice is 0', () => {
     const lab = new Lab({ members: plainMembers(1), rules: { preempt: 'marked', preemptNotice: 0 }, strict: true })
     const low = submit(lab, 'low', { preemptible: true })
     submit(lab, 'high', { priority: 1 })

@@ -10,11 +10,9 @@
  *
  * Windows are in log time. Holders that have no known end may still be there when a window begins; then the reservation waits as the first.
  */
-import type { Want } from '../../command.ts'
 import type { Refused } from '../../outcome.ts'
 import { emptyPool } from '../../state/pools.ts'
 import { type LeaseState, type PoolClaim, type PoolState, type State, WAITING } from '../../state.ts'
-import type { WantedResource } from '../queue.ts'
 import { refuse } from '../refuse.ts'
 import { type Candidate, type Choice, choose, chooseMembers, type Needs } from './choice.ts'
 import { matches } from './condition.ts'
@@ -127,7 +125,12 @@ export function offerMembers(state: State, pool: PoolState, claim: PoolClaim, ma
 }
 
 /** Whether windows ahead have enough members, if these are held for `maxLife` ms from now on. */
-export function leavesWindows(state: State, pool: PoolState, maxLife: number, chosen: readonly Required<Want>[]): boolean {
+export function leavesWindows(
+  state: State,
+  pool: PoolState,
+  maxLife: number,
+  chosen: readonly { readonly resource: string; readonly units: number }[],
+): boolean {
   return pool.reserved.size === 0 || robbedWindow(state, pool, endOf(state.elapsed, maxLife), chosen) === undefined
 }
 
