@@ -350,10 +350,8 @@ export class Holder {
     this.#site.referee.givenUp.add(held.lease)
     // What hangs on it is given up with it, or left to itself.
     const stopped = held.below().filter(() => this.#dice.chance(0.5))
-    for (const child of stopped) {
-      child.stop()
-      this.#site.referee.givenUp.add(child.lease)
-    }
+    for (const child of stopped) child.stop()
+    for (const { lease } of stopped) this.#site.referee.givenUp.add(lease)
     const named = stopped.length > 0 ? { stopped: stopped.map(({ lease }) => lease) } : {}
     await this.#propose({ kind: 'release', lease: held.lease, ...named }).catch(ignoreLeaseErrors)
     // Work that was still on its way when the holder stopped: the resource refuses it after a newer token.

@@ -4,7 +4,7 @@ export type { ClaimNames, Workspace } from './agent/names.ts'
 export type { HolderView, NameView } from './agent/neighbours.ts'
 export type { LostClaim, Notice, NoticeKind } from './agent/notices.ts'
 export type { AgentSession, AliveBy, BoundProcess } from './agent/session.ts'
-export type { TakenMember, TakeRequest } from './agent/take.ts'
+export type { AgentTakeRequest, TakenMember } from './agent/take.ts'
 export type { Clock, RearmableTimer } from './clock.ts'
 export { connect, type OpenOptions } from './connect/connect.ts'
 export { type Duration, parseDuration } from './duration.ts'
@@ -19,11 +19,14 @@ export type {
   QueuePlace,
   TryAcquireOptions,
 } from './holder/acquire-options.ts'
-export type { BreakOptions, LeaseClient, LeasesOptions, LeasesSnapshot, Names, RevokeOptions, RevokeTarget } from './holder/lease-client.ts'
+export type { BreakOptions, GoverningClient, RevokeOptions, RevokeTarget } from './holder/governing-client.ts'
+export type { LearnedTerm, LearnOptions } from './holder/learned-terms.ts'
+export type { LeaseClient, LeasesOptions, LeasesSnapshot, Names } from './holder/lease-client.ts'
 export type { Loss, PastLease } from './holder/loss-log.ts'
-export type { Command, Operation, PolicyRules, Scope, Want } from './kernel/command.ts'
+export type { Command, Operation, PolicyRules, PoolCondition, PoolRequest, PoolTest, Scope, Want } from './kernel/command.ts'
 export type { Event, EventType } from './kernel/event.ts'
 export type { Outcome } from './kernel/outcome.ts'
+export type { TermPlan } from './learn/term.ts'
 export { type Jeopardy, type JeopardyCallback, Lease, type RenewalStrategy, type TransferOptions } from './lease.ts'
 export { Leases } from './leases.ts'
 export type {
@@ -35,6 +38,13 @@ export type {
   Listing,
   OwnLeases,
   PastGrant,
+  PoolAccountView,
+  PoolGrantView,
+  PoolMemberView,
+  PoolRules,
+  PoolSummary,
+  PoolView,
+  PoolWaiterView,
   ProposeOptions,
   Query,
   ReadOptions,
@@ -48,10 +58,21 @@ export type {
 export type { DurationModel } from './pool/duration-model.ts'
 export type { Alternative, Blocker, ExplainPoolOptions, WaitCause, WaitExplanation, WaitReason } from './pool/explain.ts'
 export type { StartForecast } from './pool/forecast.ts'
+export type { Match } from './pool/match.ts'
 export type { Cache, CacheLease, CacheOptions, CacheWriteOptions } from './recipe/cache.ts'
 export type { Election, ElectionOptions, Leader, Term, UntilAborted } from './recipe/election.ts'
 export type { Lock, LockOptions, LockView } from './recipe/lock.ts'
-export type { Labels, Member, OfferOptions, Pool, PoolOptions, Reservation, ReserveOptions, TakeOptions } from './recipe/pool.ts'
+export type {
+  Labels,
+  Member,
+  OfferOptions,
+  Pool,
+  PoolOptions,
+  PoolRequestOptions,
+  Reservation,
+  ReserveOptions,
+  TakeOptions,
+} from './recipe/pool.ts'
 export type {
   DiscoverOptions,
   Discovery,

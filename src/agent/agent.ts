@@ -23,7 +23,7 @@ import { ClaimNames, checkAgentName, oneLine } from './names.ts'
 import { look, type NameView } from './neighbours.ts'
 import { type Notice, Notices } from './notices.ts'
 import type { AgentSession } from './session.ts'
-import { type TakenMember, type TakeRequest, takeFromPool } from './take.ts'
+import { type AgentTakeRequest, type TakenMember, takeFromPool } from './take.ts'
 
 export type { AgentOptions, ClaimOptions, ClaimView, Mine, Released, WhoAmI } from './agent-options.ts'
 
@@ -226,7 +226,7 @@ export class Agent implements AsyncDisposable {
   }
 
   /** Takes members of a pool until this agent has `count` of them that match. */
-  async take(request: TakeRequest): Promise<readonly TakenMember[]> {
+  async take(request: AgentTakeRequest): Promise<readonly TakenMember[]> {
     return this.#call(() => takeFromPool(this.#leases, this.#book, request))
   }
 

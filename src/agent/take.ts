@@ -6,7 +6,7 @@ import type { Labels, Member } from '../recipe/pool.ts'
 import type { ClaimBook } from './claim-book.ts'
 import { oneLine } from './names.ts'
 
-export interface TakeRequest {
+export interface AgentTakeRequest {
   readonly pool: string
   readonly match?: Labels
   /** @default 1 */
@@ -26,7 +26,7 @@ const MAX_COUNT = 64
 const PURPOSE_CHARACTERS = 500
 
 /** Throws `HELD` if too few are free, `NOT_FOUND` if the pool has no such member. */
-export async function takeFromPool(leases: Leases, book: ClaimBook, request: TakeRequest): Promise<readonly TakenMember[]> {
+export async function takeFromPool(leases: Leases, book: ClaimBook, request: AgentTakeRequest): Promise<readonly TakenMember[]> {
   const { pool, match = {}, count = 1, purpose = '' } = request
   if (!Number.isSafeInteger(count) || count < 1 || count > MAX_COUNT)
     throw new LeaseError('INVALID', `count must be a whole number from 1 to ${MAX_COUNT}, not ${String(count)}`, {

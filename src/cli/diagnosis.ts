@@ -9,7 +9,7 @@ export interface Look {
   readonly resources: readonly ResourceView[]
 }
 
-export interface Findings {
+export interface Diagnosis {
   readonly summary: Summary
   readonly before: Look
   readonly after: Look
@@ -38,12 +38,12 @@ const LONG_WAIT = 600_000
 const DRIFT_PPM = 2_500
 const MOST_OF_A_KIND = 10
 
-export function diagnose(findings: Findings): readonly Finding[] {
+export function diagnose(findings: Diagnosis): readonly Finding[] {
   const checks = [log, clocks, latencies, shortTtls, lateRenewals, flapping, queues, frozen, services]
   return checks.flatMap(check => check(findings).slice(0, MOST_OF_A_KIND))
 }
 
-function log({ summary: { rules, quiet, moved } }: Findings): Finding[] {
+function log({ summary: { rules, quiet, moved } }: Diagnosis): Finding[] {
   const found: Finding[] = []
   if (rules < RULES)
     found.push({
@@ -66,7 +66,7 @@ function log({ summary: { rules, quiet, moved } }: Findings): Finding[] {
   return found
 }
 
-function clocks({ measured: { drift, stall }, before, wall }: Findings): Finding[] {
+function clocks({ measured: { drift, stall }, before, wall }: Diagnosis): Finding[] {
   const found: Finding[] = []
   if (Math.abs(drift) > DRIFT_PPM)
     found.push({
@@ -90,7 +90,7 @@ function clocks({ measured: { drift, stall }, before, wall }: Findings): Finding
   return found
 }
 
-function latencies({ measured: { write, read } }: Findings): Finding[] {
+function latencies({ measured: { write, read } }: Diagnosis): Finding[] {
   if (write.longest < 1_000) return []
   return [
     {
@@ -101,7 +101,7 @@ function latencies({ measured: { write, read } }: Findings): Finding[] {
   ]
 }
 
-function shortTtls({ before, measured: { write } }: Findings): Finding[] {
+function shortTtls({ before, measured: { write } }: Diagnosis): Finding[] {
   return before.leases
     .filter(({ status, ttl }) => status === 'live' && ttl < LEAST_ROUND_TRIPS * write.longest)
     .map(lease => ({
@@ -112,7 +112,7 @@ function shortTtls({ before, measured: { write } }: Findings): Finding[] {
 }
 
 /** A lease that is renewed at half of its ttl never has much less than half of it left. */
-function lateRenewals({ before, after, between }: Findings): Finding[] {
+function lateRenewals({ before, after, between }: Diagnosis): Finding[] {
   const later = new Map(after.leases.map(lease => [lease.lease, lease]))
   return before.leases.flatMap(lease => {
     const next = later.get(lease.lease)
@@ -130,7 +130,7 @@ function lateRenewals({ before, after, between }: Findings): Finding[] {
   })
 }
 
-function flapping({ histories }: Findings): Finding[] {
+function flapping({ histories }: Diagnosis): Finding[] {
   return histories.flatMap(({ resource, past }) => {
     const lapsed = past.filter(({ cause }) => cause === 'lapsed').length
     if (past.length < 4 || lapsed * 2 < past.length) return []
@@ -144,7 +144,7 @@ function flapping({ histories }: Findings): Finding[] {
   })
 }
 
-function queues({ before, after, wall }: Findings): Finding[] {
+function queues({ before, after, wall }: Diagnosis): Finding[] {
   const tokens = new Map(before.resources.map(({ resource, grants }) => [resource, grants.map(({ token }) => token).join()]))
   return after.resources.flatMap(({ resource, grants, queue, capacity }) => {
     const [first] = queue
@@ -171,7 +171,7 @@ function queues({ before, after, wall }: Findings): Finding[] {
   })
 }
 
-function frozen({ after }: Findings): Finding[] {
+function frozen({ after }: Diagnosis): Finding[] {
   return after.leases
     .filter(({ status, remaining }) => status === 'frozen' && remaining > 60_000)
     .map(lease => ({
@@ -181,7 +181,7 @@ function frozen({ after }: Findings): Finding[] {
     }))
 }
 
-function services({ services }: Findings): Finding[] {
+function services({ services }: Diagnosis): Finding[] {
   return services.flatMap(({ service, suppressed, preserving, suspect, instances }) => [
     ...(suppressed > 0
       ? [

@@ -3,13 +3,13 @@ import { connect } from '../connect/connect.ts'
 import { decide } from '../guard/guard.ts'
 import type { GuardDecision } from '../guard/hook-answer.ts'
 import type { HookEvent } from '../guard/hook-event.ts'
-import type { HostProcess } from '../guard/host-process.ts'
+import type { AgentProcess } from '../guard/host-process.ts'
 import { locateHere } from '../guard/locate.ts'
 import { settingsOf } from './settings.ts'
 
 export interface HereOptions {
   readonly event: HookEvent
-  readonly host: HostProcess | undefined
+  readonly host: AgentProcess | undefined
   readonly url?: string
   readonly agent?: string
 }

@@ -13,7 +13,7 @@ import { dirname } from 'node:path'
 import { type Repository, realPath, repositoryOf } from '../agent/repository.ts'
 import { type GuardDecision, hookAnswer } from '../guard/hook-answer.ts'
 import { HOSTS, type HookEvent, type HookHost, MAX_PATHS, readHookEvent, withoutContents } from '../guard/hook-event.ts'
-import { type HostProcess, hostProcess } from '../guard/host-process.ts'
+import { type AgentProcess, hostProcess } from '../guard/host-process.ts'
 import { recordedTokens, recordTokens } from '../guard/token-file.ts'
 
 export interface GuardFlags {
@@ -173,7 +173,7 @@ function askServer(
   server: URL,
   event: HookEvent,
   flags: GuardFlags,
-  host: HostProcess | undefined,
+  host: AgentProcess | undefined,
   agent: string | undefined,
 ): Promise<GuardDecision> {
   const repository = repositoryAt(event)

@@ -17,14 +17,14 @@ import type { GrantView, ResourceView } from '../lessor.ts'
 import { agentOf } from './hook-agent.ts'
 import type { GuardDecision } from './hook-answer.ts'
 import type { HookEvent } from './hook-event.ts'
-import type { HostProcess } from './host-process.ts'
+import type { AgentProcess } from './host-process.ts'
 
 export interface GuardContext {
   readonly leases: Leases
   /** The agent's name. Left out: by its process, or by its session. */
   readonly agent?: string
   /** The process of the agent, if it runs on this machine. */
-  readonly process?: HostProcess
+  readonly process?: AgentProcess
   /** The resource of a path, and the root of its repository's names; undefined: outside of any repository. */
   readonly locate: (path: string, cwd: string) => GuardedPath | undefined
   /** Opens the agent, or finds the one that was opened before. @default `Agent.join` */

@@ -1,11 +1,11 @@
 /** The name of the agent behind an event: the same for all of its hooks, and the one that `leasehold mcp` takes by default. */
 import type { HookEvent } from './hook-event.ts'
-import type { HostProcess } from './host-process.ts'
+import type { AgentProcess } from './host-process.ts'
 
 /** Throws a plain Error if nothing identifies the agent. */
 export function agentOf(
   event: Pick<HookEvent, 'host' | 'session'>,
-  given: { readonly agent?: string; readonly process?: HostProcess },
+  given: { readonly agent?: string; readonly process?: AgentProcess },
 ): string {
   const { agent, process } = given
   if (agent !== undefined && agent !== '') return agent

@@ -7,7 +7,7 @@ import { Agent } from '../agent/agent.ts'
 import { isAlive } from '../agent/bound-process.ts'
 import type { Clock } from '../clock.ts'
 import type { Leases } from '../leases.ts'
-import type { HostProcess } from './host-process.ts'
+import type { AgentProcess } from './host-process.ts'
 
 const MAX_AGENTS = 5_000
 /** As long as a session lasts without a call. */
@@ -17,7 +17,7 @@ const CHECK = 1_000
 
 interface KnownAgent {
   readonly opening: Promise<Agent>
-  readonly process: HostProcess | undefined
+  readonly process: AgentProcess | undefined
   usedAt: number
 }
 
@@ -31,7 +31,7 @@ export class HookAgents {
   }
 
   /** `owner` distinguishes the callers of the server, whose agents may have the same names. */
-  async open(owner: string, leases: () => Leases, name: string, process: HostProcess | undefined): Promise<Agent> {
+  async open(owner: string, leases: () => Leases, name: string, process: AgentProcess | undefined): Promise<Agent> {
     const id = `${owner} ${name}`
     const known = this.#agents.get(id)
     if (known !== undefined) {
@@ -76,7 +76,7 @@ export class HookAgents {
   }
 }
 
-function isSame(one: HostProcess | undefined, other: HostProcess | undefined): boolean {
+function isSame(one: AgentProcess | undefined, other: AgentProcess | undefined): boolean {
   return one?.pid === other?.pid && one?.started === other?.started
 }
 

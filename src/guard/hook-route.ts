@@ -14,7 +14,7 @@ import { decide, type GuardContext } from './guard.ts'
 import { HookAgents, isOfThisHost } from './hook-agents.ts'
 import { type GuardDecision, hookAnswer } from './hook-answer.ts'
 import { type HookEvent, readHookEvent } from './hook-event.ts'
-import type { HostProcess } from './host-process.ts'
+import type { AgentProcess } from './host-process.ts'
 import { locateBy, locateHere } from './locate.ts'
 
 /** Events carry the contents of files. */
@@ -88,7 +88,7 @@ function decideFor(event: HookEvent, context: Context, agents: HookAgents): Prom
   return decide(event, guardContext)
 }
 
-function processOf({ pid, started }: Type.Static<typeof Query>): HostProcess | undefined {
+function processOf({ pid, started }: Type.Static<typeof Query>): AgentProcess | undefined {
   return pid === undefined ? undefined : { pid: Number(pid), started: started ?? '' }
 }
 

@@ -5,13 +5,13 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 
-export interface HostProcess {
+export interface AgentProcess {
   readonly pid: number
   /** When it was started, as its system says it: a pid alone may soon belong to another process. */
   readonly started: string
 }
 
-interface AncestorProcess extends HostProcess {
+interface AncestorProcess extends AgentProcess {
   readonly parent: number
   readonly name: string
 }
@@ -22,7 +22,7 @@ const STARTERS = /^-?(sh|bash|dash|zsh|fish|ksh|busybox|env|npx|npm exec.*|npm|p
 const MAX_PARENTS = 16
 
 /** Undefined if no such process can be found. */
-export function hostProcess(from = process.ppid): HostProcess | undefined {
+export function hostProcess(from = process.ppid): AgentProcess | undefined {
   let pid = from
   for (let i = 0; i < MAX_PARENTS && pid > 1; i++) {
     const row = rowOf(pid)

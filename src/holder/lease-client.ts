@@ -33,6 +33,7 @@ import {
   waitOf,
 } from './acquire-options.ts'
 import { Acquirer, timedOut } from './acquirer.ts'
+import { GoverningClient } from './governing-client.ts'
 import type { HeldLease } from './held-lease.ts'
 import { HeldLeases } from './held-leases.ts'
 import { Identity } from './identity.ts'
@@ -100,36 +101,7 @@ export interface LeasesSnapshot {
   readonly pending: readonly (WaiterView & { readonly resource: string })[]
 }
 
-/** Which leases `revoke` ends: one, all of a holder, or all under a prefix. */
-export type RevokeTarget = { readonly lease: number } | { readonly holder: string } | { readonly prefix: string }
-
-export interface RevokeOptions {
-  /**
-   * Grant the resources to others at once, although the revoked holders may still act.
-   * @default false
-   */
-  readonly force?: boolean
-  /**
-   * Who revokes, for the history.
-   * @default the holder
-   */
-  readonly by?: string
-}
-
-export interface BreakOptions {
-  /**
-   * How long the holders may go on.
-   * @default 0: their leases end now
-   */
-  readonly after?: Duration
-  /**
-   * Who breaks, for the history.
-   * @default the holder
-   */
-  readonly by?: string
-}
-
-export class LeaseClient implements AsyncDisposable {
+export class LeaseClient extends GoverningClient implements AsyncDisposable {
   /** The name of this process. */
   readonly holder: string
   readonly clock: Clock
@@ -146,6 +118,7 @@ export class LeaseClient implements AsyncDisposable {
   #closed: Promise<void> | undefined
 
   constructor(lessor: Lessor, options: LeasesOptions = {}, workerHeartbeat?: WorkerHeartbeat) {
+    super()
     checkOptionNames('Leases', options, LEASES_OPTIONS)
     if (options.heartbeat === 'worker' && workerHeartbeat === undefined)
       throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' opens the URL a second time: use connect(url, …)")
@@ -421,61 +394,9 @@ export class LeaseClient implements AsyncDisposable {
     return this.#heldLeases.losses.all
   }
 
-  // Governing
-
-  #change(command: Command): Promise<unknown> {
+  protected change(command: Command): Promise<unknown> {
     this.#mustBeOpen()
     return this.operations.change(command)
-  }
-
-  /**
-   * Sets the policy of a prefix: the rules for all resources under it. Replaces the rules that were set there.
-   *
-   * @example
-   * await leases.setPolicy('gpu/a100', { capacity: 8, ttlMax: 60_000 })
-   */
-  async setPolicy(prefix: string, rules: PolicyRules): Promise<void> {
-    if (typeof rules !== 'object' || rules === null)
-      throw new LeaseError(
-        'INVALID',
-        'setPolicy takes rules: write setPolicy(prefix, { capacity: 2 }). To remove a policy, use deletePolicy',
-      )
-    await this.#change({ kind: 'policy', prefix, rules })
-  }
-
-  /** Removes the policy of a prefix. Rejects with `NOT_FOUND` if there is none. */
-  async deletePolicy(prefix: string): Promise<void> {
-    await this.#change({ kind: 'policy', prefix })
-  }
-
-  /**
-   * Ends leases of any holder. Their resources stay frozen until the holders have stopped, or their terms have run.
-   *
-   * @example
-   * await leases.revoke({ prefix: 'jobs' })
-   */
-  async revoke(target: RevokeTarget, options: RevokeOptions = {}): Promise<void> {
-    checkOptionNames('revoke', options, ['force', 'by'])
-    const { force, by = this.holder } = options
-    await this.#change({ kind: 'revoke', target, by, ...(force !== undefined && { force }) })
-  }
-
-  /**
-   * Ends the leases that hold a resource, at most `after` from now: their holders are told at once and have that long to finish. A second break
-   * can only shorten it. The resource goes to the next waiter when its holder has stopped, or its term has run.
-   *
-   * @example
-   * await leases.break('deploy/prod', { after: '30s' })
-   */
-  async break(resource: string, options: BreakOptions = {}): Promise<void> {
-    checkOptionNames('break', options, ['after', 'by'])
-    const { after, by = this.holder } = options
-    await this.#change({ kind: 'break', resource, by, ...(after !== undefined && { after: milliseconds(after, 'after') }) })
-  }
-
-  /** Asks the holders of a resource to release it: `lease.recalled` fires there. */
-  async recall(resource: string): Promise<void> {
-    await this.#change({ kind: 'recall', resource, by: this.holder })
   }
 
   // Closing

@@ -44,8 +44,17 @@ export interface Attachment {
  * `in` and `not-in` compare texts, and a member without the label passes `not-in`. The others, except `absent` and `present`, compare plain
  * decimal numbers (`40`, `80.5`) with one value, and no member passes whose label is not one.
  */
-export const POOL_TESTS = ['in', 'not-in', 'less', 'at-most', 'more', 'at-least', 'absent', 'present'] as const
-export type PoolTest = (typeof POOL_TESTS)[number]
+export const POOL_TESTS = [
+  'in',
+  'not-in',
+  'less',
+  'at-most',
+  'more',
+  'at-least',
+  'absent',
+  'present',
+] as const satisfies readonly PoolTest[]
+export type PoolTest = 'in' | 'not-in' | 'less' | 'at-most' | 'more' | 'at-least' | 'absent' | 'present'
 
 /** A condition on the labels of a member. */
 export interface PoolCondition {
@@ -218,12 +227,14 @@ export interface Delete {
 /** What a comparison looks at. An entry that is not there has 0 for each number, and no value. */
 export const COMPARED = ['created', 'revision', 'version', 'lease', 'value'] as const
 export const RELATIONS = ['equal', 'unequal', 'less', 'greater'] as const
+export type ComparedField = 'created' | 'revision' | 'version' | 'lease' | 'value'
+export type Relation = 'equal' | 'unequal' | 'less' | 'greater'
 
 /** True if the field of the entry is in this relation to `number` or, for its value, to `value`. No comparison of a missing value is true. */
 export interface Comparison {
   readonly key: string
-  readonly field: (typeof COMPARED)[number]
-  readonly is: (typeof RELATIONS)[number]
+  readonly field: ComparedField
+  readonly is: Relation
   /** Default: 0. */
   readonly number?: number
   /** Only for `value`, which is `equal` or `unequal`. Default: the empty value. */

@@ -100,7 +100,7 @@ class PoolExplainer {
   /** Members that are given out. */
   readonly #members: readonly PoolMemberView[]
   readonly #labels: readonly ReadonlyMap<string, string>[]
-  readonly #holders: ReadonlyMap<number, PoolHolder>
+  readonly #holders: ReadonlyMap<number, MemberHolder>
   readonly #running: readonly ForecastUse[]
   readonly #matching = new Map<string, readonly number[]>()
   readonly #requests: ForecastRequest[] = []
@@ -126,7 +126,7 @@ class PoolExplainer {
     return { lease, holder, account, position, reasons, blockers, start, alternatives, text }
   }
 
-  #use({ grant, takes }: PoolHolder): ForecastUse {
+  #use({ grant, takes }: MemberHolder): ForecastUse {
     const { held, maxLife, status, recalled, preemptible, yields } = grant
     const ends: number[] = []
     if (maxLife > 0) ends.push(Math.max(0, maxLife - held))
@@ -290,13 +290,13 @@ class PoolExplainer {
   }
 }
 
-interface PoolHolder {
+interface MemberHolder {
   readonly grant: PoolGrantView
   readonly takes: { member: number; units: number }[]
 }
 
-function holdersIn(members: readonly PoolMemberView[]): ReadonlyMap<number, PoolHolder> {
-  const holders = new Map<number, PoolHolder>()
+function holdersIn(members: readonly PoolMemberView[]): ReadonlyMap<number, MemberHolder> {
+  const holders = new Map<number, MemberHolder>()
   for (const [member, { grants, units: all }] of members.entries()) {
     for (const grant of grants) {
       const units = grant.shared ? all : grant.units

@@ -23,7 +23,7 @@ const LONGEST = 16_384
 const COMPARISONS: Readonly<Record<string, PoolTest>> = { '<=': 'at-most', '<': 'less', '>=': 'at-least', '>': 'more' }
 const TOKEN = /\s*(?:"((?:[^"\\]|\\.)*)"|(!=|<=|>=|==|[=<>!(),])|([^\s"=<>!(),]+))/y
 
-interface Token {
+interface MatchToken {
   readonly text: string
   readonly isMark: boolean
 }
@@ -54,7 +54,7 @@ function wrong(match: string, what: string): LeaseError {
 class MatchReader {
   readonly #text: string
   #at = 0
-  #ahead: Token | undefined
+  #ahead: MatchToken | undefined
 
   constructor(text: string) {
     this.#text = text

@@ -46,7 +46,8 @@ export interface OfferOptions {
   readonly ttl?: Duration
 }
 
-interface RequestOptions {
+/** What a request says about the members and about itself. */
+export interface PoolRequestOptions {
   /**
    * How many units of each member.
    * @default all of them: then no other taker is on it
@@ -69,7 +70,7 @@ interface RequestOptions {
 
 /** Options of `take`. It waits by the same rule as `acquire`: until granted, unless `wait`, `ifAvailable` or `signal` end the wait. */
 export interface TakeOptions
-  extends RequestOptions,
+  extends PoolRequestOptions,
     Pick<
       AcquireOptions,
       'ttl' | 'wait' | 'ifAvailable' | 'signal' | 'priority' | 'renew' | 'maxHold' | 'parent' | 'onWait' | 'onLost' | 'labels'
@@ -88,7 +89,7 @@ export interface TakeOptions
 }
 
 /** Options of `reserve`. */
-export interface ReserveOptions extends RequestOptions {
+export interface ReserveOptions extends PoolRequestOptions {
   /** In how long the window begins. */
   readonly from: Duration
   /** How long the window is. */
@@ -243,7 +244,7 @@ export class Pool {
     return { lease: outcome.lease, position: outcome.position }
   }
 
-  #request(count: number | undefined, options: RequestOptions & { readonly total?: number }): PoolRequest {
+  #request(count: number | undefined, options: PoolRequestOptions & { readonly total?: number }): PoolRequest {
     const { units, match = {}, near, account, expect, preemptible, total } = options
     const conditions = [...this.#match, ...parseMatch(match)]
     return {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { diagnose, type Findings } from '../../src/cli/diagnosis.ts'
+import { type Diagnosis, diagnose } from '../../src/cli/diagnosis.ts'
 import { type FailoverPlan, planFailover, planSentences } from '../../src/cli/failover-plan.ts'
 import { RULES } from '../../src/kernel/state.ts'
 import type { GrantView, LeaseView } from '../../src/lessor.ts'
@@ -26,7 +26,7 @@ function leaseView(view: Partial<LeaseView>): LeaseView {
 }
 
 describe('doctor', () => {
-  const healthy: Findings = {
+  const healthy: Diagnosis = {
     summary: { rules: RULES, quiet: false },
     before: { leases: [leaseView({})], resources: [] },
     after: { leases: [leaseView({ remaining: 22_000 })], resources: [] },
@@ -41,7 +41,7 @@ describe('doctor', () => {
     expect(diagnose(healthy)).toEqual([])
   })
 
-  const cases: readonly (readonly [string, Partial<Findings>, RegExp])[] = [
+  const cases: readonly (readonly [string, Partial<Diagnosis>, RegExp])[] = [
     ['an old log', { summary: { rules: 1, quiet: false } }, /rules version 1/],
     ['a slow store', { measured: { ...measured, write: { median: 900, longest: 6_000 } } }, /a write took 6 s/],
     ['a ttl that is too short', { before: { leases: [leaseView({ ttl: 50 })], resources: [] } }, /less than 6 round trips/],

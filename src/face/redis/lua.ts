@@ -37,7 +37,7 @@ const KEYWORDS: ReadonlySet<string> = new Set(
 )
 const OPERATORS: readonly (readonly string[])[] = [['or'], ['and'], ['<', '>', '<=', '>=', '~=', '=='], ['..'], ['+', '-'], ['*', '/', '%']]
 
-interface Token {
+interface LuaToken {
   readonly kind: 'name' | 'word' | 'text' | 'number' | 'sign' | 'end'
   readonly text: string
 }
@@ -51,8 +51,8 @@ export function parseLua(source: string): Block {
   return new Parser(tokensOf(source)).whole()
 }
 
-function tokensOf(source: string): Token[] {
-  const tokens: Token[] = []
+function tokensOf(source: string): LuaToken[] {
+  const tokens: LuaToken[] = []
   TOKEN.lastIndex = 0
   while (TOKEN.lastIndex < source.length) {
     const at = TOKEN.lastIndex
@@ -80,11 +80,11 @@ function unescaped(text: string): string {
 }
 
 class Parser {
-  readonly #tokens: readonly Token[]
+  readonly #tokens: readonly LuaToken[]
   #at = 0
   #depth = 0
 
-  constructor(tokens: readonly Token[]) {
+  constructor(tokens: readonly LuaToken[]) {
     this.#tokens = tokens
   }
 
@@ -94,7 +94,7 @@ class Parser {
     return block
   }
 
-  get #next(): Token {
+  get #next(): LuaToken {
     return this.#tokens[this.#at]!
   }
 

@@ -21,7 +21,7 @@ import {
 } from '../command.ts'
 import { badName, badText, under, utf8Length, VALUE_BYTES } from '../name.ts'
 import type { Outcome, Refused } from '../outcome.ts'
-import { entryBytes, type Usage } from '../state/free-entries.ts'
+import { type EntryUsage, entryBytes } from '../state/free-entries.ts'
 import { findLease, touch } from '../state/leases.ts'
 import { addFreeEntry, dropEntry } from '../state/resources.ts'
 import type { LeaseState, State } from '../state.ts'
@@ -169,8 +169,8 @@ function badChange(state: State, changes: readonly EntryChange[], key: number): 
 }
 
 /** What the changes add to a lease, or to the free entries under a prefix. */
-class Growth<T> {
-  readonly #by = new Map<T, Usage>()
+class EntryGrowth<T> {
+  readonly #by = new Map<T, EntryUsage>()
 
   add(to: T, entries: number, bytes: number): void {
     const sum = this.#by.get(to)
@@ -181,15 +181,15 @@ class Growth<T> {
     }
   }
 
-  [Symbol.iterator](): IterableIterator<[T, Usage]> {
+  [Symbol.iterator](): IterableIterator<[T, EntryUsage]> {
     return this.#by.entries()
   }
 }
 
 function tooMuch(state: State, changes: readonly EntryChange[]): Refused | undefined {
-  const leases = new Growth<LeaseState>()
-  const entries = new Growth<string>()
-  const bytes = new Growth<string>()
+  const leases = new EntryGrowth<LeaseState>()
+  const entries = new EntryGrowth<string>()
+  const bytes = new EntryGrowth<string>()
   for (const { key, value = '', lease: id, delete: deletes } of changes) {
     const attached = state.entries.get(key)
     if (attached !== undefined) leases.add(attached.lease, -1, -entryBytes(attached))
@@ -231,7 +231,7 @@ function overPolicy(state: State, prefix: string, limit: number, what: string): 
   })
 }
 
-function tooMuchForLease(state: State, { id, rare }: LeaseState, more: Usage): Refused | undefined {
+function tooMuchForLease(state: State, { id, rare }: LeaseState, more: EntryUsage): Refused | undefined {
   const refused = (limit: number, what: string) =>
     refuse(state, 'LIMIT', `lease ${id} takes at most ${limit} ${what}: put the rest on another lease`, { lease: id, limit })
   if (more.entries > 0 && (rare?.entries?.size ?? 0) + more.entries > MAX_LEASE_ENTRIES) return refused(MAX_LEASE_ENTRIES, 'entries')

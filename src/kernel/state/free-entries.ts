@@ -11,7 +11,7 @@ export interface FreeEntry {
 }
 
 /** How many entries there are under a prefix, and the bytes of their keys and values. */
-export interface Usage {
+export interface EntryUsage {
   entries: number
   bytes: number
 }
@@ -24,7 +24,7 @@ export function entryBytes({ key, value }: { readonly key: string; readonly valu
 export class FreeEntries {
   readonly #entries = new Map<string, FreeEntry>()
   /** By each prefix of a key that ends before a slash, and by the empty one. */
-  readonly #usage = new Map<string, Usage>()
+  readonly #usage = new Map<string, EntryUsage>()
 
   get size(): number {
     return this.#entries.size
@@ -52,7 +52,7 @@ export class FreeEntries {
   }
 
   /** By whole segments; the entry whose key is the prefix itself counts as well. */
-  under(prefix: string): Readonly<Usage> {
+  under(prefix: string): Readonly<EntryUsage> {
     const { entries, bytes } = this.#usage.get(prefix) ?? { entries: 0, bytes: 0 }
     const own = this.#entries.get(prefix)
     return own === undefined ? { entries, bytes } : { entries: entries + 1, bytes: bytes + entryBytes(own) }

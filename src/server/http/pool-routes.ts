@@ -1,8 +1,10 @@
 /** Routes of pools: their members with what their hosts report, queues and accounts, and keeping members longer. Taking is acquiring: `POST /v1/leases` with `pool`. */
 import { parseReport, reportKey, reportPrefix } from '../../board/report.ts'
 import { LeaseError } from '../../errors.ts'
+import { explainPool, explainWaiter } from '../../pool/explain.ts'
+import { Explaining, PoolAnswer, PoolExplained, Pools } from '../../wire/http/pool-schema.ts'
 import * as schema from '../../wire/http/schema.ts'
-import { expectOutcome } from './failure.ts'
+import { expectOutcome, HttpFailure } from './failure.ts'
 import { mustBeName } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
 import { optionalMs, propose, readOptions } from './route-operations.ts'
@@ -30,7 +32,7 @@ export const poolRoutes: readonly Route[] = [
     path: '/v1/pools',
     summary: 'The pools that have members, waiters or holders.',
     query: schema.Reading,
-    response: schema.Pools,
+    response: Pools,
     handle: async context => {
       const { revision, value } = await context.guarded.read<'pools'>(context.caller, { kind: 'pools' }, readOptions(context))
       return json(200, { pools: value, revision }, revision)
@@ -41,7 +43,7 @@ export const poolRoutes: readonly Route[] = [
     path: '/v1/pools/{name}',
     summary: 'A pool: its members with their holders and what their hosts report, its queue, reservations, accounts and rules.',
     query: schema.Reading,
-    response: schema.PoolAnswer,
+    response: PoolAnswer,
     handle: async context => {
       const pool = mustBeName(context.name)
       const { revision, value } = await context.guarded.read<'pool'>(context.caller, { kind: 'pool', pool }, readOptions(context))
@@ -51,6 +53,22 @@ export const poolRoutes: readonly Route[] = [
         return report === undefined ? member : { ...member, report }
       })
       return json(200, { ...value, members, revision }, revision)
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/v1/pools/{name}/explain',
+    summary: 'Why the waiters of a pool wait: what is in their way, when each will probably start, and what to ask for instead.',
+    query: Explaining,
+    response: PoolExplained,
+    handle: async context => {
+      const pool = mustBeName(context.name)
+      const { lease, ...options } = context.query
+      const { revision, value } = await context.guarded.read<'pool'>(context.caller, { kind: 'pool', pool })
+      const one = lease === undefined ? undefined : explainWaiter(value, lease, options)
+      if (lease !== undefined && one === undefined)
+        throw new HttpFailure('NOT_FOUND', `lease ${lease} does not wait for the pool ${pool}`, { facts: { lease } })
+      return json(200, { pool, waiters: one === undefined ? explainPool(value, options) : [one], revision }, revision)
     },
   }),
   route({

@@ -2,30 +2,14 @@
  * The JSON of requests and answers over HTTP. The server checks requests against these schemas, and the OpenAPI document is made of them.
  * Requests are closed: the server refuses a field that it does not know. The fields of commands come from the command table.
  */
-import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox'
+import Type, { type Static, type TObject, type TSchema } from 'typebox'
 import { MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, VERBS } from '../../kernel/command.ts'
 import { EVENT_TYPES } from '../../kernel/event.ts'
 import { NAME_BYTES, VALUE_BYTES } from '../../kernel/name.ts'
 import { INSTANCE_STATUSES, STATUSES } from '../../registry/entry.ts'
 import { duration, fieldsOf, leaseId as id, name, rulesOf, text, whole } from './command-schema.ts'
+import { answer, at, bag, closed, op, optional, revision, status, yes } from './schema-parts.ts'
 
-function closed<P extends TProperties>(properties: P, description?: string): TObject<P> {
-  return Type.Object(properties, { additionalProperties: false, ...(description !== undefined && { description }) })
-}
-
-const optional = Type.Optional
-
-const yes = (description: string) => Type.Boolean({ description })
-
-const revision = whole('The revision of the state that the answer describes.')
-const at = whole('Wall time in ms, for people: no decision depends on it.')
-const op = optional(
-  Type.String({
-    minLength: 1,
-    maxLength: 128,
-    description: 'Makes a repeated request safe: the same op has one effect and one answer, within the window that the guarantees state.',
-  }),
-)
 /** Commands in one request. */
 export const MAX_PROPOSALS = 1_000
 
@@ -215,10 +199,6 @@ export const Deleting = closed({ ...fieldsOf('delete', 'lease'), op })
 
 // Answers. They are open: fields may be added, and none of these is removed.
 
-const answer = <P extends TProperties>(properties: P) => Type.Object(properties)
-/** An object whose fields are described elsewhere. */
-const bag = (description: string) => Type.Object({}, { additionalProperties: true, description })
-const status = Type.Enum(['waiting', 'live', 'suspect', 'frozen'])
 const expiresAt = Type.String({ format: 'date-time', description: 'When it ends unless renewed. For people: no decision depends on it.' })
 const GrantView = answer({
   resource: name,
@@ -305,77 +285,6 @@ export const Resource = answer({ ...resource, revision })
 export const Resources = answer({ resources: Type.Array(answer(resource)), revision, more })
 export const Lease = answer({ ...lease, revision })
 export const Leases = answer({ leases: Type.Array(answer(lease)), revision, more })
-const poolGrant = answer({
-  lease: id,
-  holder: name,
-  incarnation: whole(),
-  account: Type.String({ description: 'The user or team. Empty: it took the member by its name.' }),
-  units: whole(),
-  shared: Type.Boolean(),
-  token: whole('The fencing token.'),
-  status,
-  since: at,
-  start: whole("When it was granted, in the log's own time."),
-  held: whole("For how many ms of the log's own time it has been held."),
-  expect: whole('For how many ms it will probably be held; 0: unknown.'),
-  maxLife: whole('After how many ms it ends at the latest; 0: it has no such end.'),
-  priority: Type.Integer(),
-  preemptible: Type.Boolean(),
-  yields: yes('It overtook others, and ends when they could use what it holds.'),
-  borrows: yes('It is beyond the quota of its account.'),
-  recalled: yes('Its holder was asked to give it back.'),
-})
-const poolWaiter = answer({
-  lease: id,
-  holder: name,
-  incarnation: whole(),
-  account: Type.String(),
-  request: bag('As in the request, with its defaults. Of a reservation, from is the time left until its window.'),
-  position: whole('0: next.'),
-  priority: Type.Integer(),
-  rank: Type.Number({ description: 'Lower goes first.' }),
-  since: at,
-  maxLife: whole(),
-  possible: yes('Whether the present members could ever serve it.'),
-})
-const poolMember = answer({
-  member: Type.String(),
-  resource: name,
-  labels: Type.Record(Type.String(), Type.String()),
-  units: whole(),
-  used: whole(),
-  status: Type.Enum(['live', 'suspect', 'draining']),
-  offer: whole('The lease that offers it; 0 when draining.'),
-  offeredBy: Type.String(),
-  grants: Type.Array(poolGrant),
-  waiting: whole('Clients that wait for this member by its name.'),
-  report: optional(bag('What its host reports: utilisation, processes, use without a lease, idleness. Only with read on board/POOL.')),
-})
-export const PoolAnswer = answer({
-  pool: name,
-  elapsed: whole("The log's own time, in ms."),
-  members: Type.Array(poolMember),
-  queue: Type.Array(poolWaiter),
-  reservations: Type.Array(poolWaiter),
-  accounts: Type.Array(
-    answer({
-      account: Type.String(),
-      usage: Type.Number({ description: 'Unit-milliseconds, decayed.' }),
-      weight: whole(),
-      held: whole(),
-      leases: whole(),
-      waiting: whole(),
-      quota: whole('0: any number.'),
-      borrow: whole(),
-    }),
-  ),
-  rules: bag('The rules in force for the name of the pool.'),
-  revision,
-})
-export const Pools = answer({
-  pools: Type.Array(answer({ pool: name, members: whole(), units: whole(), used: whole(), waiting: whole(), reservations: whole() })),
-  revision,
-})
 export const History = answer({
   resource: name,
   history: Type.Array(

@@ -126,10 +126,18 @@ test('every route answers as documented, field by field, and every documented re
   while (here.server.guarded.waiting === 0) await turn()
   await api.ask(200, 'GET', '/v1/pools')
   await api.ask(200, 'GET', '/v1/pools/gpus?consistent=true')
+  const { json: explained } = await api.ask(200, 'GET', '/v1/pools/gpus/explain?whatIf=true')
+  await api.ask(200, 'GET', `/v1/pools/gpus/explain?lease=${explained.waiters[0].lease}`)
+  await api.ask(404, 'GET', '/v1/pools/gpus/explain?lease=3')
   await api.ask(204, 'DELETE', `/v1/leases/${taker.lease}`)
   await queued
 
   await api.ask(200, 'PUT', '/v1/policies/api', { capacity: 3, ttlMax: '2h', queue: 'fit', grace: '1s' })
+  await api.ask(200, 'PUT', '/v1/policies/notes', { freeEntries: 10 })
+  const change = { compare: [{ key: 'notes/a', field: 'version', is: 'equal' }], success: [{ key: 'notes/a', value: 'x' }] }
+  await api.ask(200, 'POST', '/v1/transactions', change)
+  await api.ask(200, 'POST', '/v1/transactions', change)
+  await api.ask(200, 'GET', '/v1/entries/notes/a')
   await api.ask(200, 'GET', '/v1/policies')
   await api.ask(200, 'GET', '/v1/policies/api')
   await api.ask(204, 'DELETE', '/v1/policies/api?op=p')

@@ -4,6 +4,7 @@ import { type DeviceReport, parseReport, reportPrefix } from '../../../board/rep
 import { inWords } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../../../lessor.ts'
+import { explainPool, startText, type WaitExplanation } from '../../../pool/explain.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
 import { clean, type TableRow, table } from '../../output.ts'
@@ -23,30 +24,45 @@ export function ls(group: Command): void {
     })
 }
 
+/** Waiters that are explained: each takes some milliseconds. */
+const MAX_EXPLAINED = 100
+
 export function queue(group: Command): void {
   addGlobalOptions(group.command('queue'))
-    .summary('list who waits for members of a pool, and the reservations')
+    .summary('list who waits for members of a pool, when each will probably start, and the reservations')
     .argument('<pool>', 'the name of the pool')
-    .action(async (pool: string, _: unknown, self: Command) => {
+    .option('--explain', 'say for each waiter what is in its way, and what it could ask for instead to start sooner')
+    .addHelpText('after', '\nExamples:\n  leasehold pool queue gpus\n  leasehold pool queue gpus --explain')
+    .action(async (pool: string, { explain = false }: { readonly explain?: boolean }, self: Command) => {
       requireValidName(pool)
       await invoke(self, async ({ read, out, clock }) => {
         const { value: view, revision } = await read({ kind: 'pool', pool })
+        const explained = explainPool(view, { limit: MAX_EXPLAINED, whatIf: explain })
         if (out.json) {
-          for (const waiter of view.queue) await out.data({ pool, ...waiter, revision })
+          for (const [at, waiter] of view.queue.entries())
+            await out.data({ pool, ...waiter, ...forPrograms(explained[at], explain), revision })
           return
         }
         if (view.queue.length === 0) return out.note(`no client waits for members of ${pool}`)
+        if (explain) return out.text(explained.map(({ text }) => text.map(clean).join('\n')).join('\n\n'))
         const now = clock.wall()
         await out.table(
-          ['PLACE', 'ACCOUNT', 'WANTS', 'EXPECTS', 'PRIORITY', 'WAITING FOR', 'LEASE', 'HOLDER'],
-          view.queue.map(waiter => queueRow(waiter, now)),
+          ['PLACE', 'ACCOUNT', 'WANTS', 'EXPECTS', 'PRIORITY', 'WAITING FOR', 'STARTS', 'LEASE', 'HOLDER'],
+          view.queue.map((waiter, at) => queueRow(waiter, explained[at], now)),
         )
       })
     })
 }
 
+function forPrograms(explained: WaitExplanation | undefined, inFull: boolean): object {
+  if (explained === undefined) return {}
+  const { reasons, blockers, start, alternatives } = explained
+  return inFull ? { start, reasons, blockers, alternatives } : { start }
+}
+
 function queueRow(
   { position, account, holder, request, priority, since, lease, possible, maxLife }: PoolWaiterView,
+  explained: WaitExplanation | undefined,
   now: number,
 ): TableRow {
   const place =
@@ -58,7 +74,8 @@ function queueRow(
   const length = request.expect ?? 0
   const expects = length > 0 ? inWords(length) : maxLife > 0 ? `at most ${inWords(maxLife)}` : ''
   const waiting = request.from !== undefined && request.from > 0 ? 'reservation' : inWords(Math.max(0, now - since))
-  return [place, account || holder, requestInWords(request), expects, priority, waiting, lease, holder]
+  const starts = explained === undefined ? '' : explained.start === undefined ? 'unknown' : startText(explained.start)
+  return [place, account || holder, requestInWords(request), expects, priority, waiting, starts, lease, holder]
 }
 
 async function listPools({ read, out }: Invocation): Promise<void> {

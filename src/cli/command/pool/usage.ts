@@ -18,7 +18,7 @@ interface UsageFlags {
 }
 
 /** How far back an answer reaches, in words. */
-interface Usage {
+interface UsageAnswer {
   readonly totals: readonly UsageTotal[]
   readonly reach: string
 }
@@ -67,7 +67,7 @@ function deviceHours(ms: number): string {
   return `${(ms / 3_600_000).toFixed(1)} h`
 }
 
-async function usageOf(invocation: Invocation, pool: string, since: number, by: 'user' | 'host'): Promise<Usage> {
+async function usageOf(invocation: Invocation, pool: string, since: number, by: 'user' | 'host'): Promise<UsageAnswer> {
   const { read } = invocation
   const { value: view } = await read({ kind: 'pool', pool })
   const { value: entries } = await read({ kind: 'entries', prefix: usagePrefix(pool) })
@@ -85,7 +85,7 @@ async function usageOf(invocation: Invocation, pool: string, since: number, by: 
 }
 
 /** From the present holders, and the last ones of each member that the log remembers. */
-async function fromHistory({ read, clock }: Invocation, view: PoolView, since: number, by: 'user' | 'host'): Promise<Usage> {
+async function fromHistory({ read, clock }: Invocation, view: PoolView, since: number, by: 'user' | 'host'): Promise<UsageAnswer> {
   const now = clock.wall()
   const totals = new Map<string, number>()
   const add = (user: string, host: string, ms: number) => {
