@@ -41,7 +41,7 @@ export class EntryChecker {
 
   /** An entry ends with its lease, or when it is deleted with the right lease named. */
   judgeDeleted({ key, lease }: Event, command: Command): void {
-    if (command.kind === 'transaction') return // see TransactionChecker
+    if (command.kind === 'transaction' || lease === 0) return // see TransactionChecker
     if (command.kind === 'delete') {
       if (command.lease !== undefined && command.lease !== lease)
         this.#world.violate(

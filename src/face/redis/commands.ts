@@ -315,6 +315,8 @@ class ScriptAccess {
       case 'GET':
         // Lua sees a missing value as false.
         return (await this.#value(key)) ?? false
+      case 'GETRANGE':
+        return range((await this.#value(key)) ?? '', Number(rest[0]), Number(rest[1]))
       case 'EXISTS': {
         let found = 0
         for (const each of args) if ((await this.#value(each)) !== undefined) found++
@@ -422,4 +424,10 @@ function replyOf(value: LuaValue): RespReply {
 function splitError(message: string): [string, string] {
   const [, code = 'ERR', rest = message] = /^([A-Z][A-Z0-9_]*) ([\s\S]*)$/.exec(message) ?? []
   return [code, rest]
+}
+
+/** As GETRANGE of Redis: both ends belong to it, and negative places count from the end. */
+function range(value: string, from: number, to: number): string {
+  const at = (place: number) => (place < 0 ? Math.max(0, value.length + place) : place)
+  return value.slice(at(from), to < 0 && value.length + to < 0 ? 0 : at(to) + 1)
 }

@@ -246,6 +246,13 @@ class ScriptRun {
         list.push(item)
         return undefined
       }
+      case 'string.sub': {
+        const whole = text(args[0])
+        const [from, to = -1] = args.slice(1).map(number)
+        // Places count from 1, and from the end if they are negative. Both ends belong to it.
+        const at = (place: number) => (place < 0 ? whole.length + place + 1 : place)
+        return whole.slice(Math.max(0, at(from ?? 1) - 1), Math.max(0, at(to)))
+      }
       case 'math.floor':
         return Math.floor(number(args[0]))
       case 'math.max':

@@ -171,7 +171,7 @@ describe('a transaction', () => {
     // What is there may stay, shrink and be deleted under a stricter policy.
     world.policy('kv', { freeEntries: 1, freeBytes: 1 })
     expect(put(world, { key: 'kv/c', value: 'x' }, { key: 'kv/b', delete: true })).toMatchObject({ succeeded: true })
-    world.policy('kv/deep', { freeEntries: 1 })
+    world.policy('kv/deep', { freeEntries: 1, freeBytes: 100 })
     expect(put(world, { key: 'kv/deep/a', value: '' })).toMatchObject({ succeeded: true })
     world.refused(put(world, { key: 'kv/deep/b', value: '' }), 'LIMIT', /under kv\/deep/)
   })
