@@ -103,7 +103,7 @@ function slotRequest(leases: Leases, name: string, options: SlotOptions): LeaseR
     name,
     acquire: async ({ advanced, ...more }) =>
       (await leases.slot(name, { ...options, ...more, advanced: { ...options.advanced, ...advanced } })).lease,
-    env: ({ resources }) => ({ LEASEHOLD_SLOT: resources[0]!.slice(name.length + 1) }),
+    env: ({ resources: [slot = ''] }) => ({ LEASEHOLD_RESOURCE: slot, LEASEHOLD_SLOT: slot.slice(name.length + 1) }),
   }
 }
 
