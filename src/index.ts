@@ -1,10 +1,4 @@
 /** What `import { … } from 'leasehold'` offers. Stores, recipes and test tools have entry points of their own. */
-export { Agent, type AgentOptions, type ClaimOptions, type ClaimView, type Mine, type Released, type WhoAmI } from './agent/agent.ts'
-export type { ClaimNames, Workspace } from './agent/names.ts'
-export type { HolderView, NameView } from './agent/neighbours.ts'
-export type { LostClaim, Notice, NoticeKind } from './agent/notices.ts'
-export type { AgentSession, AliveBy, BoundProcess } from './agent/session.ts'
-export type { AgentTakeRequest, TakenMember } from './agent/take.ts'
 export type { Clock, RearmableTimer } from './clock.ts'
 export { connect, type OpenOptions } from './connect/connect.ts'
 export { type Duration, parseDuration } from './duration.ts'
@@ -84,6 +78,6 @@ export type {
   Registry,
 } from './recipe/registry/registry.ts'
 export type { Session, SessionOptions } from './recipe/session.ts'
-export type { JoinOptions, Shard, Shards, ShardsOptions } from './recipe/shards.ts'
+export type { JoinOptions, Shard, Shards, ShardsOptions } from './recipe/shards/shards.ts'
 export type { NumberedSlot, SlotOptions } from './recipe/slots.ts'
 export type { Profile } from './store.ts'

@@ -7,7 +7,7 @@ import { Lock, type LockOptions, NOT_FOR_LOCK } from './recipe/lock.ts'
 import { Pool, type PoolOptions } from './recipe/pool.ts'
 import { Registry } from './recipe/registry/registry.ts'
 import { Session, type SessionOptions } from './recipe/session.ts'
-import { Shards, type ShardsOptions } from './recipe/shards.ts'
+import { Shards, type ShardsOptions } from './recipe/shards/shards.ts'
 import { type NumberedSlot, type SlotOptions, takeSlot } from './recipe/slots.ts'
 
 export type { AcquireOptions, Mode } from './holder/acquire-options.ts'

@@ -2,7 +2,7 @@
  * Members of one group of shards on one virtual clock, that join, leave, die and stall. Every assignment and every step is checked: no two members
  * have a shard at once, and a shard moves only after the work of its former owner has ended.
  */
-import type { Shard } from '../../src/recipe/shards.ts'
+import type { Shard } from '../../src/recipe/shards/shards.ts'
 import type { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import type { ManualClock } from '../../src/testing/manual-clock.ts'
 

@@ -11,13 +11,13 @@
  * Not promised: that every shard has an owner at every moment, or that the last messages of a former owner have arrived; compare tokens
  * where that matters.
  */
-import { pause, whenAborted } from '../clock.ts'
-import { type Duration, milliseconds } from '../duration.ts'
-import { isRefusal, LeaseError } from '../errors.ts'
-import { checkSignal } from '../holder/acquire-options.ts'
-import type { LeaseClient } from '../holder/lease-client.ts'
-import type { Lease } from '../lease.ts'
-import { checkOptionNames } from '../options.ts'
+import { pause, whenAborted } from '../../clock.ts'
+import { type Duration, milliseconds } from '../../duration.ts'
+import { isRefusal, LeaseError } from '../../errors.ts'
+import { checkSignal } from '../../holder/acquire-options.ts'
+import type { LeaseClient } from '../../holder/lease-client.ts'
+import type { Lease } from '../../lease.ts'
+import { checkOptionNames } from '../../options.ts'
 import { planShards, type ShardMember } from './shard-plan.ts'
 
 /** The most shards of one name: every member computes the plan for all of them. */

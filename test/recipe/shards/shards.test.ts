@@ -4,15 +4,15 @@ import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import fc from 'fast-check'
 import { afterAll, describe, expect, test } from 'vitest'
-import { replaceOnce } from '../../sim/replace-once.ts'
-import { connect } from '../../src/connect/connect.ts'
-import { planShards } from '../../src/recipe/shard-plan.ts'
-import { hashSecret } from '../../src/server/key-secret.ts'
-import { silentLessor } from '../../src/testing/in-memory.ts'
-import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { everywhere } from '../support/recipe-places.ts'
-import { place } from '../support/resp-place.ts'
-import { type Build, REST, ShardsWorld, TTL } from '../support/shards-world.ts'
+import { replaceOnce } from '../../../sim/replace-once.ts'
+import { connect } from '../../../src/connect/connect.ts'
+import { planShards } from '../../../src/recipe/shards/shard-plan.ts'
+import { hashSecret } from '../../../src/server/key-secret.ts'
+import { silentLessor } from '../../../src/testing/in-memory.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { everywhere } from '../../support/recipe-places.ts'
+import { place } from '../../support/resp-place.ts'
+import { type Build, REST, ShardsWorld, TTL } from '../../support/shards-world.ts'
 
 const source: Build = { ManualClock, silentLessor }
 
@@ -271,35 +271,35 @@ describe('joining', () => {
 const MISTAKES = [
   {
     name: 'the plan forgets which member has a shard',
-    file: 'recipe/shard-plan.js',
+    file: 'recipe/shards/shard-plan.js',
     find: 'id === member.id && shard < count',
     put: 'false',
     seen: /of a moved|of c moved|of d moved|was assigned|has \d/,
   },
   {
     name: 'members have no quota',
-    file: 'recipe/shard-plan.js',
+    file: 'recipe/shards/shard-plan.js',
     find: 'if (room.get(member.id) === 0)',
     put: 'if (false)',
     seen: /has \d+ of \d+ shards/,
   },
   {
     name: 'a shard is released before the work on it has ended',
-    file: 'recipe/shards.js',
+    file: 'recipe/shards/shards.js',
     find: 'await Promise.race([work.stop(',
     put: 'void Promise.race([work.stop(',
     seen: /before the work of \w+ had ended/,
   },
   {
     name: 'a shard is used without its lease',
-    file: 'recipe/shards.js',
+    file: 'recipe/shards/shards.js',
     find: 'this.#leases.acquire(`',
     put: 'this.#leases.acquire(id + `',
     seen: /both have shard|while \w+ had it/,
   },
   {
     name: 'a member keeps shards that the plan gives to others',
-    file: 'recipe/shards.js',
+    file: 'recipe/shards/shards.js',
     find: 'if (plan[shard] !== id && stopped === undefined)',
     put: 'if (false)',
     seen: /has \d+ of \d+ shards|have no owner/,
@@ -307,7 +307,7 @@ const MISTAKES = [
 ] as const
 
 describe('a mistake is noticed', () => {
-  const built = fileURLToPath(new URL('../../dist', import.meta.url))
+  const built = fileURLToPath(new URL('../../../dist', import.meta.url))
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-shards-'))
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 

@@ -10,7 +10,7 @@
  * The plan does not change while it is carried out: once a member has got or given back a shard as planned, the plan for all others is the same.
  * The members look at different moments, and would take shards from each other otherwise.
  */
-import { draw, hash } from '../registry/rendezvous.ts'
+import { draw, hash } from '../../registry/rendezvous.ts'
 
 export interface ShardMember {
   /** Unique. */
