@@ -82,7 +82,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
         cache.write('a', 'new'),
       ])
       waited.catch(() => {})
-      await vi.waitFor(async () => expect(await waitsOf(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu/one', 'lock']), polling)
+      await vi.waitFor(async () => expect(await waitsOf(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu', 'lock']), polling)
       victim.kill('SIGKILL')
       const [lock, , , { value: term }] = await waited
       expect(lock.token).toBeGreaterThan(token)
