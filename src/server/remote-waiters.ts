@@ -50,7 +50,7 @@ export class RemoteWaiters {
   readonly #clock: Clock
   readonly #queued = new Map<number, QueuedLease>()
   /** Leases that a transfer has made for a waiter and that are not granted yet. */
-  readonly #heirs = new Map<number, QueuedLease>()
+  readonly #receivedLeases = new Map<number, QueuedLease>()
   #watching: AbortController | undefined
   /** The watch has delivered all events up to this revision. */
   #seenRevision = 0
@@ -122,7 +122,7 @@ export class RemoteWaiters {
   #remove(lease: number, waiter: QueuedLease): boolean {
     if (this.#queued.get(lease) !== waiter) return false
     this.#queued.delete(lease)
-    for (const [heir, of] of this.#heirs) if (of === waiter) this.#heirs.delete(heir)
+    for (const [received, of] of this.#receivedLeases) if (of === waiter) this.#receivedLeases.delete(received)
     if (this.#queued.size === 0) this.#stop()
     return true
   }
@@ -174,7 +174,7 @@ export class RemoteWaiters {
   #onEvents(events: readonly Event[]): void {
     for (const { type, by = '', resource = '', lease } of events) {
       if (type === 'transferred') void this.#transferred(by, resource)
-      else if (type === 'granted' && this.#heirs.has(lease)) void this.#readHeir(lease).catch(() => {})
+      else if (type === 'granted' && this.#receivedLeases.has(lease)) void this.#readReceived(lease).catch(() => {})
     }
     for (const { lease, type, cause } of events) {
       const waiter = this.#queued.get(lease)
@@ -219,12 +219,12 @@ export class RemoteWaiters {
     const { lease, incarnation } = waiter.queued
     try {
       const { grants, queue } = (await this.#lessor.read({ kind: 'resource', resource })).value
-      const heir = [...grants, ...queue.filter(({ position }) => position === 0)].find(
+      const received = [...grants, ...queue.filter(({ position }) => position === 0)].find(
         view => view.holder === to && view.incarnation === incarnation && view.lease > lease && !this.#queued.has(view.lease),
       )
-      if (heir === undefined || this.#queued.get(lease) !== waiter) return
-      this.#heirs.set(heir.lease, waiter)
-      await this.#readHeir(heir.lease)
+      if (received === undefined || this.#queued.get(lease) !== waiter) return
+      this.#receivedLeases.set(received.lease, waiter)
+      await this.#readReceived(received.lease)
     } catch {
       // Without a renewal it lapses and goes to the next waiter.
     }
@@ -236,11 +236,11 @@ export class RemoteWaiters {
     return undefined
   }
 
-  async #readHeir(lease: number): Promise<void> {
+  async #readReceived(lease: number): Promise<void> {
     const { revision, value } = await this.#lessor.read({ kind: 'lease', lease })
-    const waiter = this.#heirs.get(lease)
+    const waiter = this.#receivedLeases.get(lease)
     if (waiter === undefined || value?.status === 'waiting') return
-    this.#heirs.delete(lease)
+    this.#receivedLeases.delete(lease)
     if (value?.status === 'live') this.#granted(waiter, grantedOutcome({ ...waiter.queued, lease, ttl: value.ttl }, revision, value.grants))
   }
 

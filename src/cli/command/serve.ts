@@ -209,7 +209,7 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
-      trouble: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
+      failedAppend: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
       http: httpListener({ hosts: options.host ?? [], routes: [mcpRoute(), hookRoute()] }),
       faces,
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
@@ -219,7 +219,8 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
       ...(options.behindProxy === true && { behindProxy: true }),
       ...(operator !== undefined && { operator }),
       ...(options.moveTo !== undefined && { moveTo: options.moveTo }),
-    }
+      // Checked here: a misspelt option would be dropped in silence.
+    } satisfies Partial<ServeOptions>
     const addresses = options.listen ?? (options.socket === undefined ? ['127.0.0.1:7420'] : [])
     await using server = await attribute(['listen'], () => listen(serve, { ...listening, listen: addresses }, options.nextPort === true))
     const reload = () => {
