@@ -268,7 +268,7 @@ export class Pool {
     for (;;) {
       const left = Math.max(1, Math.round(end - clock.now()))
       // Read before the request: a member that is offered while it is under way must not be missed.
-      const revision = patient ? (await this.#leases.read({ kind: 'summary' })).revision : 0
+      const revision = patient ? await this.#revision(rest.signal) : 0
       try {
         return await this.#leases.acquire(this.#name, {
           ...rest,
@@ -281,6 +281,11 @@ export class Pool {
       }
       await this.#whenChanged(revision, limit === Number.POSITIVE_INFINITY ? limit : end - clock.now(), rest.signal)
     }
+  }
+
+  async #revision(signal: AbortSignal | undefined): Promise<number> {
+    signal?.throwIfAborted()
+    return (await this.#leases.read({ kind: 'summary' }, signal === undefined ? {} : { signal })).revision
   }
 
   #key(member: string): string {

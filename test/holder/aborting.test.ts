@@ -13,7 +13,7 @@ const calls: Readonly<Record<string, (leases: Leases, signal: AbortSignal) => Pr
   grant: (leases, signal) => leases.grant({ signal }),
   'lock.run': (leases, signal) => leases.lock(['held', 'free']).run(() => {}, { signal }),
   'lock.acquire': (leases, signal) => leases.lock('held').acquire({ signal }),
-  'pool.take, of nothing': (leases, signal) => leases.pool('empty').take(1, { signal }),
+  'pool.take, of nothing': (leases, signal) => leases.pool('empty').take(1, { patient: true, signal }),
   'pool.take, of what is taken': (leases, signal) => leases.pool('taken').take(1, { signal }),
   'registry.register': (leases, signal) => leases.registry.register({ service: 's', instance: '1', address, wait: '1m', signal }),
 }
