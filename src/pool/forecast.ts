@@ -55,11 +55,11 @@ export interface StartForecast {
 }
 
 /** Beyond this many waiters ahead, their work is summed up instead of played. */
-const PLAYED = 256
-const FEWEST_SAMPLES = 20
+const PLAYED = 128
+const FEWEST_SAMPLES = 16
 const MOST_SAMPLES = 200
 /** Bounds the work of one forecast: draws of durations. */
-const DRAWS = 20_000
+const DRAWS = 16_000
 
 /** The share of starts that should lie between `low` and `high`. */
 export const COVERAGE = 0.8
@@ -118,7 +118,9 @@ class Play {
   readonly #overtaking: boolean
   /** The earlier waiters, and at the end the waiter itself. */
   readonly #queue: readonly ForecastRequest[]
-  readonly #matches: readonly Uint8Array[]
+  /** For each waiter, which members match. Waiters with equal conditions share one. */
+  readonly #matches: readonly MatchIndex[]
+  readonly #indexes: ReadonlySet<MatchIndex>
   /** Of the running leases, then of the queue. */
   readonly #draws: readonly (() => number)[]
   readonly #running: readonly ForecastUse[]
@@ -135,6 +137,7 @@ class Play {
     this.#running = running
     this.#queue = queue
     this.#matches = indexMatches(this.#queue, units.length)
+    this.#indexes = new Set(this.#matches)
     this.#draws = [
       ...running.map(({ duration, age, atMost }) => drawing(duration, age, atMost, random)),
       ...this.#queue.map(({ duration, atMost }) => drawing(duration, 0, atMost, random)),
@@ -149,8 +152,9 @@ class Play {
   start(): number {
     this.#begin()
     const waiting = this.#queue.map((_, at) => at)
+    let mayServe = true
     for (let now = 0; ; ) {
-      for (let at = 0; at < waiting.length; ) {
+      for (let at = 0; mayServe && at < waiting.length; ) {
         const which = waiting[at]!
         const takes = this.#place(which)
         if (takes === undefined) {
@@ -165,9 +169,13 @@ class Play {
       const ended = this.#ends.take()
       if (ended === undefined || this.#ends.at(ended) === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
       now = this.#ends.at(ended)
+      // The first waiter is tried again only when a member that it could use has become free.
+      mayServe = this.#overtaking
+      const usable = this.#matches[waiting[0]!]!
       for (const { member, units } of this.#takes[ended]!) {
         this.#free[member]! += units
-        if (this.#free[member]! > 0) this.#freeMembers.add(member)
+        if (this.#free[member]! > 0) this.#list(member)
+        mayServe ||= usable.matches[member] === 1
       }
     }
   }
@@ -175,15 +183,24 @@ class Play {
   #begin(): void {
     this.#free = [...this.#freeAtFirst]
     this.#freeMembers.clear()
-    for (const [member, free] of this.#free.entries()) if (free > 0) this.#freeMembers.add(member)
+    for (const index of this.#indexes) index.free = 0
+    for (let member = 0; member < this.#free.length; member++) if (this.#free[member]! > 0) this.#list(member)
     this.#takes = this.#running.map(({ takes }) => takes)
     this.#ends.begin(this.#running.length, use => this.#draws[use]!())
+  }
+
+  #list(member: number): void {
+    if (this.#freeMembers.has(member)) return
+    this.#freeMembers.add(member)
+    for (const index of this.#indexes) index.free += index.matches[member]!
   }
 
   #use(use: number, now: number, takes: readonly Taken[]): void {
     for (const { member, units } of takes) {
       this.#free[member]! -= units
-      if (this.#free[member]! <= 0) this.#freeMembers.delete(member)
+      if (this.#free[member]! > 0) continue
+      this.#freeMembers.delete(member)
+      for (const index of this.#indexes) index.free -= index.matches[member]!
     }
     this.#takes[use] = takes
     this.#ends.add(use, now + this.#draws[use]!())
@@ -206,7 +223,8 @@ class Play {
 
   #placeAmong(which: number, group: number | undefined): readonly Taken[] | undefined {
     const { count, each, total, groups } = this.#queue[which]!
-    const matches = this.#matches[which]!
+    const { matches, free: matching } = this.#matches[which]!
+    if (total === 0 && matching < count) return undefined
     const takes: Taken[] = []
     let sum = 0
     for (const member of this.#freeMembers) {
@@ -228,13 +246,20 @@ class Play {
   }
 }
 
-function indexMatches(queue: readonly ForecastRequest[], members: number): readonly Uint8Array[] {
-  const indexes = new Map<readonly number[], Uint8Array>()
+interface MatchIndex {
+  /** By member: 1 if it matches. */
+  readonly matches: Uint8Array
+  /** How many of the members that match have free units. */
+  free: number
+}
+
+function indexMatches(queue: readonly ForecastRequest[], members: number): readonly MatchIndex[] {
+  const indexes = new Map<readonly number[], MatchIndex>()
   return queue.map(({ matching }) => {
     let index = indexes.get(matching)
     if (index === undefined) {
-      index = new Uint8Array(members)
-      for (const member of matching) index[member] = 1
+      index = { matches: new Uint8Array(members), free: 0 }
+      for (const member of matching) index.matches[member] = 1
       indexes.set(matching, index)
     }
     return index
