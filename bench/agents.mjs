@@ -8,7 +8,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Client } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
-import { Agent, connect } from '../dist/index.js'
+import { Agent } from '../dist/agent/index.js'
+import { connect } from '../dist/index.js'
 
 const LEASEHOLD = fileURLToPath(new URL('../dist/cli/leasehold.js', import.meta.url))
 const ROUNDS = 200
