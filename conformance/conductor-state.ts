@@ -28,7 +28,7 @@ export interface Client {
   /** Stands still until then: no timer fires and nothing is read. */
   stalledUntil: number
   refused: boolean
-  /** Addresses where nobody answers. */
+  /** Addresses that never answer. */
   readonly down: Set<number>
   holdRequests: boolean
   holdAnswers: boolean

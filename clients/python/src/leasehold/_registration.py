@@ -1,6 +1,6 @@
 """A registration in the engine: a lease that carries the description of an instance, renewed while this process lives.
 
-It is no lock and excludes nobody, so it is not given up when renewals stay unanswered: they are repeated until one is answered. If the
+It excludes no other client, so it is not given up when renewals stay unanswered: they are repeated until one is answered. If the
 lease has lapsed meanwhile, the instance registers again, after a random pause, so that those that fell together do not return together.
 """
 

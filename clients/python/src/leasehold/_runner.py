@@ -297,7 +297,7 @@ class Runner:
 
 
 def run_callback(call: Callable[[], None]) -> None:
-    """Runs the user's code. What it raises becomes a warning: there is nobody to catch it."""
+    """Runs the user's code. What it raises becomes a warning: no caller could catch it."""
     try:
         call()
     except Exception as error:

@@ -36,5 +36,5 @@ class LoopCall:
         self._call = call
 
     def __call__(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits there any more
             self._loop.call_soon_threadsafe(self._call)

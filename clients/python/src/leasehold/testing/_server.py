@@ -327,7 +327,7 @@ class MemoryServer:
         events += [{"type": "deleted", "lease": lease.id, "key": key} for key in lease.entries]
         lease.entries = {}
         if kind == "revoked" and lease.grants:
-            # Its holder may not know yet: nobody else gets it before the term is over, or the holder says that it has stopped.
+            # Its holder may not know yet: no other holder gets it before the term is over, or the holder says that it has stopped.
             lease.status = "frozen"
             self._tell(events)
             return
