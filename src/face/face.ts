@@ -8,6 +8,7 @@
  * Names of a face are under one prefix (`redis/KEY`), so that everything else sees them: the page, history, explain, fences, and holders with another client.
  */
 import type { Clock } from '../clock.ts'
+import type { PolicyRules } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
 
 export const FACE_NAMES = ['redis'] as const
@@ -53,8 +54,52 @@ export interface RespFaceCommand {
   run(args: readonly string[], caller: FaceCaller): Promise<RespReply>
 }
 
-/** A face that speaks RESP. */
-export interface RespFace {
+/** A request to the HTTP part of a face. */
+export interface HttpFaceRequest {
+  readonly method: string
+  /** The path as it was sent: a face decodes its segments itself. */
+  readonly path: string
+  readonly query: URLSearchParams
+  /** The value of a header. `name` is in lower case. */
+  header(name: string): string | undefined
+  readonly hasBody: boolean
+  /** Reads the whole body. Throws `TOO_LARGE` as soon as more bytes than the server's limit have arrived. */
+  body(): Promise<Uint8Array>
+}
+
+export interface HttpFaceResponse {
+  readonly status: number
+  /** @default 'application/json' */
+  readonly type?: string
+  readonly headers?: Readonly<Record<string, string>>
+  /** An iterable is sent as fast as the client reads it, and ended when the client has gone. */
+  readonly body?: string | Uint8Array | AsyncIterable<string | Uint8Array>
+}
+
+/** Why a request failed, with the HTTP status that Leasehold's own API would answer. */
+export interface HttpFaceFailure {
+  readonly code: string
+  readonly message: string
+  readonly status: number
+}
+
+/** The part of a face that speaks HTTP. */
+export interface HttpFace {
+  /** The paths that it answers. One that ends in `/` stands for all paths below it. Leasehold's own paths come first. */
+  readonly paths: readonly string[]
+  /** The secret of a key, from the credentials of the protocol. Undefined: there are none. @default that of `Authorization: Bearer` */
+  secret?(request: HttpFaceRequest): string | undefined
+  answer(request: HttpFaceRequest, caller: FaceCaller): HttpFaceResponse | Promise<HttpFaceResponse>
+  /** A failure in the form of the protocol: a `LeaseError` that `answer` threw, or a refusal of the server itself (credentials, limits, size). */
+  failure(failure: HttpFaceFailure): HttpFaceResponse
+}
+
+/** One foreign protocol. */
+export interface Face {
   readonly name: FaceName
-  readonly commands: readonly RespFaceCommand[]
+  /** Rules that names under the face's prefix (its name) need. The server sets those that no policy for this prefix sets. */
+  readonly rules?: PolicyRules
+  /** Commands that it adds to RESP. */
+  readonly commands?: readonly RespFaceCommand[]
+  readonly http?: HttpFace
 }

@@ -1,13 +1,13 @@
 /** The faces by name. Each is loaded only when it is switched on. */
 import { LeaseError } from '../errors.ts'
-import { FACE_NAMES, type FaceName, type RespFace } from './face.ts'
+import { FACE_NAMES, type Face, type FaceName } from './face.ts'
 
-const LOADERS: Readonly<Record<FaceName, () => Promise<RespFace>>> = {
+const LOADERS: Readonly<Record<FaceName, () => Promise<Face>>> = {
   redis: async () => (await import('./redis/commands.ts')).redisFace(),
 }
 
 /** Loads faces by their names; one text may name several, separated by commas. Throws `INVALID` for a name that is not one. */
-export function loadFaces(named: readonly string[]): Promise<readonly RespFace[]> {
+export function loadFaces(named: readonly string[]): Promise<readonly Face[]> {
   const names = new Set(named.flatMap(text => text.split(',')).filter(name => name !== ''))
   for (const name of names)
     if (!(FACE_NAMES as readonly string[]).includes(name))

@@ -4,7 +4,7 @@
  */
 import type { Server as HttpServer } from 'node:http'
 import type { Clock } from '../clock.ts'
-import type { RespFace } from '../face/face.ts'
+import type { Face } from '../face/face.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
 import type { Limits } from './limits.ts'
 
@@ -32,7 +32,7 @@ export interface ListenerContext {
   /** The number of open connections, over all wires. */
   readonly connections: () => number
   /** Other people's protocols that are switched on. @default none */
-  readonly faces?: readonly RespFace[]
+  readonly faces?: readonly Face[]
 }
 
 /**

@@ -7,8 +7,9 @@
 import { isIP } from 'node:net'
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { RespFace } from '../face/face.ts'
+import type { Face } from '../face/face.ts'
 import type { Lessor } from '../lessor.ts'
+import { setFaceRules } from './face-rules.ts'
 import { type AuditRecord, GuardedLessor } from './guarded-lessor.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import type { Listener, ListenerContext, ServerLog } from './listener.ts'
@@ -39,7 +40,7 @@ export interface ServeOptions {
   /** The last append of the replica, if it failed. For metrics and the log. */
   readonly failedAppend?: () => FailedAppend | undefined
   /** Other people's protocols to answer (docs/faces.md). @default none */
-  readonly faces?: readonly RespFace[]
+  readonly faces?: readonly Face[]
   /** The HTTP wire. @default none: HTTP connections are answered with 501 and closed */
   readonly http?: Listener
 }
@@ -77,6 +78,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
   try {
     for (const { host } of listen) requireProtection(host, { keys: guarded.access.hasKeys, tls: tls !== undefined, behindProxy })
     if (listen.some(({ host }) => !isLoopback(host))) guarded.access.expose()
+    await setFaceRules(lessor, options.faces ?? [])
     const context: ListenerContext = {
       guarded,
       clock,

@@ -2,7 +2,7 @@
  * The Redis commands that lock clients send. Locks have a term: a key without one is refused, and so is everything that is not a lock.
  */
 import { createHash } from 'node:crypto'
-import { type FaceCaller, type RespFace, type RespFaceCommand, RespFailure, type RespReply } from '../face.ts'
+import { type Face, type FaceCaller, type RespFaceCommand, RespFailure, type RespReply } from '../face.ts'
 import { type HeldKey, Locks } from './locks.ts'
 import { LuaError } from './lua.ts'
 import { LockScript, type LuaValue } from './script.ts'
@@ -17,7 +17,7 @@ const SIGNAL = 'lock-signal:'
 
 const OK = { status: 'OK' } as const
 
-export function redisFace(): RespFace {
+export function redisFace(): Face {
   const scripts = new Scripts()
   return { name: 'redis', commands: [...KEY_COMMANDS, ...scriptCommands(scripts)] }
 }

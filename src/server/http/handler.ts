@@ -6,6 +6,7 @@ import { MAX_PROPOSALS } from '../../wire/http/schema.ts'
 import { anonymousCaller, type Caller } from '../access-control.ts'
 import { type ListenerContext, LOG_WENT_BACK } from '../listener.ts'
 import { parseBody } from './body.ts'
+import { bearerSecret, FaceHandler } from './face-handler.ts'
 import { failureResponse, HttpFailure, isInternalError } from './failure.ts'
 import { OriginCheck } from './origin-check.ts'
 import { check, decoded, parseId, parseQuery } from './parse.ts'
@@ -31,6 +32,7 @@ export class HttpHandler {
   readonly #context: ListenerContext
   readonly #originCheck: OriginCheck
   readonly #router: Router
+  readonly #faces: FaceHandler
   readonly #count: (route: string, code: string) => void
   /** Callers without a key, by connection: they are limited per connection. */
   readonly #anonymous = new WeakMap<object, Caller>()
@@ -39,6 +41,7 @@ export class HttpHandler {
     this.#context = context
     this.#originCheck = new OriginCheck(hosts)
     this.#router = new Router([...ROUTES, ...routes])
+    this.#faces = new FaceHandler(context)
     this.#count = count
   }
 
@@ -48,10 +51,17 @@ export class HttpHandler {
       const { host, path, query, target } = targetOf(request)
       this.#originCheck.check(request, host, target)
       const match = this.#router.find(request.method, path)
+      const face = match === undefined ? this.#faces.find(path) : undefined
+      if (face !== undefined) {
+        routeName = `face ${face.name}`
+        const response = await this.#faces.handle(face, request, { path, query }, secret => this.#identify(request, secret))
+        this.#count(routeName, response.code ?? 'OK')
+        return response
+      }
       const route = match !== undefined && 'route' in match ? match.route : undefined
       if (route !== undefined) routeName = `${route.method} ${route.path}`
       // Identify the caller before the path is answered: a caller without access must not learn which paths exist.
-      const caller = route?.open === true ? anonymousCaller() : this.#identify(request)
+      const caller = route?.open === true ? anonymousCaller() : this.#identify(request, bearerSecret(request))
       if (match === undefined) throw new HttpFailure('NOT_FOUND', 'there is no such path: see /openapi.json')
       if (!('route' in match))
         throw new HttpFailure('INVALID', `this path does not allow ${request.method.slice(0, 16)}: use ${match.join(', ')}`, {
@@ -146,13 +156,10 @@ export class HttpHandler {
     return body
   }
 
-  #identify(request: HttpRequest): Caller {
+  #identify(request: HttpRequest, secret: string | undefined): Caller {
     const { access } = this.#context.guarded
-    const authorization = request.header('authorization')
-    if (authorization !== undefined) {
-      // A malformed key gets the same answer as an unknown one, so that the form of keys is not revealed.
-      const [, secret] = /^Bearer +([\x21-\x7e]{1,512})$/i.exec(authorization) ?? []
-      const caller = access.identify(secret ?? '')
+    if (secret !== undefined) {
+      const caller = access.identify(secret)
       request.identified?.(caller)
       return caller
     }

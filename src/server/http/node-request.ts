@@ -49,6 +49,10 @@ export class NodeHttpRequest implements HttpRequest {
     return this.#request.socket.localAddress
   }
 
+  get peerAddress(): string | undefined {
+    return this.#request.socket.remoteAddress
+  }
+
   identified(caller: Caller): void {
     Connections.of(this.#request.socket)?.identified(caller)
   }
@@ -63,7 +67,14 @@ export class NodeHttpRequest implements HttpRequest {
     return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
   }
 
-  body(maxBytes: number): Promise<string> {
+  async body(maxBytes: number): Promise<string> {
+    const bytes = await this.bytes(maxBytes)
+    // Invalid UTF-8 is refused, not replaced: replacement would turn two names into one.
+    if (!isUtf8(bytes)) throw new HttpFailure('INVALID', 'the body is not UTF-8')
+    return bytes.toString('utf8')
+  }
+
+  bytes(maxBytes: number): Promise<Buffer> {
     const request = this.#request
     const bodies = this.#bodies
     const { unfinished } = this.#context.limits
@@ -85,13 +96,7 @@ export class NodeHttpRequest implements HttpRequest {
         else if (bytes > SMALL_BODY && bodies.unfinished > unfinished) settle(() => reject(tooManyUnfinished(unfinished)))
         else chunks.push(chunk)
       }
-      const onEnd = () =>
-        settle(() => {
-          const all = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks)
-          // Invalid UTF-8 is refused, not replaced: replacement would turn two names into one.
-          if (isUtf8(all)) resolve(all.toString('utf8'))
-          else reject(new HttpFailure('INVALID', 'the body is not UTF-8'))
-        })
+      const onEnd = () => settle(() => resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks)))
       const onClose = () => settle(() => reject(new HttpFailure('INVALID', 'the connection closed before the body was complete')))
       request.on('data', onData)
       request.on('end', onEnd)

@@ -15,6 +15,8 @@ export interface HttpRequest {
   readonly hasBody: boolean
   /** Reads the whole body. Throws `TOO_LARGE` as soon as more than `maxBytes` have arrived. */
   body(maxBytes: number): Promise<string>
+  /** As `body`, for bodies that are not text. */
+  bytes?(maxBytes: number): Promise<Uint8Array>
   /** Fires when the client disconnects, or the server stops. With `half`, a client that closes its sending side counts as disconnected. */
   gone(options?: { readonly half?: boolean }): AbortSignal
   /** A header that must be unique and was sent twice. */
@@ -25,6 +27,8 @@ export interface HttpRequest {
   identified?(caller: Caller): void
   /** The server's own address of this connection. */
   readonly localAddress?: string | undefined
+  /** The client's address. */
+  readonly peerAddress?: string | undefined
 }
 
 export interface HttpResponse {

@@ -1,9 +1,8 @@
 /** The commands of faces on RESP: a face gets the words of a command and a lessor of its caller, and gives back an answer, which is written here. */
 import { LeaseError } from '../../errors.ts'
-import { type FaceLessor, type RespFaceCommand, RespFailure, type RespReply } from '../../face/face.ts'
+import { type RespFaceCommand, RespFailure, type RespReply } from '../../face/face.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import type { Caller } from '../access-control.ts'
-import type { GuardedLessor } from '../guarded-lessor.ts'
+import { callerLessor } from '../caller-lessor.ts'
 import { text } from './command.ts'
 import type { SessionCommand } from './session.ts'
 
@@ -26,21 +25,12 @@ export function faceCommand({ run, ...command }: RespFaceCommand): SessionComman
       const { args, host, caller } = session
       const { guarded, clock } = host.context
       const words = Array.from({ length: args.count - 1 }, (_, i) => text(session, i + 1, 'an argument'))
-      const asked = { lessor: lessorOf(guarded, caller), holder: session.holder, clock, signal: session.queue }
+      const asked = { lessor: callerLessor(guarded, caller), holder: session.holder, clock, signal: session.queue }
       session.replyBlocking(
         answerOf(() => run(words, asked)),
         writeReply,
       )
     },
-  }
-}
-
-/** The lessor as one caller sees it. */
-function lessorOf(guarded: GuardedLessor, caller: Caller): FaceLessor {
-  return {
-    propose: (command, { op, signal } = {}) => guarded.propose(caller, command, { ...(op && { op }), ...(signal && { signal }) }),
-    read: (query, options) => guarded.read(caller, query, options),
-    watch: (prefix, options) => guarded.watch(caller, prefix, options),
   }
 }
 

@@ -29,7 +29,7 @@ export class RespListener implements SessionHost {
 
   constructor(context: ListenerContext) {
     this.context = context
-    const foreign = (context.faces ?? []).flatMap(face => face.commands.map(faceCommand))
+    const foreign = (context.faces ?? []).flatMap(face => (face.commands ?? []).map(faceCommand))
     // A command of our own is never replaced.
     this.commands = foreign.length === 0 ? COMMANDS : new Map([...foreign.map(command => [command.name, command] as const), ...COMMANDS])
     this.counters = RequestCounters.of(context.guarded)
