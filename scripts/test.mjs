@@ -28,7 +28,7 @@ const allParts = [
   types,
   { name: 'tests', seconds: 1_500, command: [...vitest, '--exclude', CLIENTS], count: byVitest },
   // Installs and compiles clients in four languages, which takes longer than the tests.
-  { name: 'clients', seconds: 750, command: [...vitest, '--dir', 'test/face'], count: byVitest },
+  { name: 'clients', seconds: 750, command: [...vitest, 'test/face/'], count: byVitest },
   { name: 'python', seconds: 330, needs: '.sim/conformance/run.js', command: ['node', 'scripts/python.mjs'], count: byClosingLine },
   { name: 'simulation', seconds: 150, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
   { name: 'planted bugs', seconds: 550, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
