@@ -125,7 +125,7 @@ const rooms: readonly Room[] = [
     room: 'guard/',
     may: ['agent/', 'server/', 'leases.ts', 'lessor.ts', 'kernel/name.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
-  { room: 'dashboard/', may: ['wire/http/client.ts'] },
+  { room: 'dashboard/', may: ['wire/http/client.ts', 'type:wire/http/', 'type:lessor.ts'] },
 
   // The simulator runs servers, too. The published test tools must not pull in a server.
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
