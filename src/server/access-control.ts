@@ -167,6 +167,12 @@ export class AccessControl implements AsyncDisposable {
     return permits(this.#byId.get(key)?.allow ?? [], verb, name)
   }
 
+  /** What the caller may do. Without keys, and for the operator: everything. */
+  scopesOf({ key, operator }: Caller): readonly Scope[] {
+    if (key === 0) return operator === true || !this.keyRequired ? [{ verb: 'admin', prefix: '' }] : []
+    return this.#byId.get(key)?.allow ?? []
+  }
+
   /** Whether `key` may act on leases of other keys. The operator (key 0) may. Without keys, a caller has no leases of others to act on. */
   administers({ operator }: Caller, key: number): boolean {
     return key === 0 ? operator === true : (this.#byId.get(key)?.administers ?? false)

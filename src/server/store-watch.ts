@@ -66,6 +66,11 @@ export class StoreWatch implements Disposable {
     return this.#checking
   }
 
+  /** What the last check found. */
+  get state(): { readonly up: boolean; readonly reason?: string } {
+    return this.#up ? { up: true } : { up: false, reason: this.#reason }
+  }
+
   [Symbol.dispose](): void {
     this.#disposed = true
     this.#cancelCheck?.()

@@ -210,7 +210,11 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
     const listening = {
       ...{ lessor, limits, log, audit: auditTo(log), figures: () => (lessor.here instanceof Replica ? lessor.here.figures : {}) },
       failedAppend: () => (lessor.here instanceof Replica ? lessor.here.storeError : undefined),
-      http: httpListener({ hosts: options.host ?? [], routes: [mcpRoute(), hookRoute()] }),
+      http: httpListener({
+        hosts: options.host ?? [],
+        routes: [mcpRoute(), hookRoute()],
+        ...(owned && path !== undefined && { activityFile: `${path}.activity` }),
+      }),
       faces,
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.tlsCert !== undefined && {

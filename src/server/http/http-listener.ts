@@ -5,6 +5,7 @@
 import { setMaxListeners } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
+import { Activity } from '../activity/activity.ts'
 import { socketsWithoutCertificate } from '../client-certificate.ts'
 import type { Listener, ListenerContext } from '../listener.ts'
 import { Metrics } from '../metrics.ts'
@@ -16,7 +17,10 @@ import { Pipeline } from './pipeline.ts'
 import type { HttpRequest, HttpResponse } from './route.ts'
 import { SECURITY_HEADERS, send } from './send.ts'
 
-export type HttpOptions = Omit<HttpHandlerOptions, 'count'>
+export interface HttpOptions extends Omit<HttpHandlerOptions, 'count'> {
+  /** Where the page's history of the last day is kept between two runs. @default only in memory */
+  readonly activityFile?: string
+}
 
 const MAX_HEADER_BYTES = 16_384
 const MAX_HEADERS = 100
@@ -27,11 +31,12 @@ const TIMEOUT_CHECK_INTERVAL = 500
 /** Answered without the client certificate that the server requires: health probes have none. */
 const HEALTH_PROBE = /^\/(healthz|readyz)(\?|$)/
 
-export function httpListener(options: HttpOptions = {}): Listener {
+export function httpListener({ activityFile, ...options }: HttpOptions = {}): Listener {
   return context => {
     const { limits, closing } = context
     setMaxListeners(0, closing) // every wait and every watch listens there
     Metrics.of(context) // starts to measure
+    Activity.of(context.guarded, { ...context, lessor: context.guarded.lessor, ...(activityFile !== undefined && { file: activityFile }) }) // starts to observe
     const counters = RequestCounters.of(context.guarded)
     const handler = new HttpHandler(context, { ...options, count: (route, code) => counters.counter('http', route).increment(code) })
     const server = createServer({

@@ -1,5 +1,6 @@
 /** All routes of the HTTP API. A new group of routes is its file and one line here. */
 
+import { activityRoutes } from './activity-routes.ts'
 import { governRoutes } from './govern-routes.ts'
 import { leaseRoutes } from './lease-routes.ts'
 import { lessorRoutes } from './lessor-routes.ts'
@@ -19,6 +20,7 @@ export const ROUTES: readonly Route[] = [
   ...governRoutes,
   ...serviceRoutes,
   ...watchRoutes,
+  ...activityRoutes,
   ...lessorRoutes,
   ...systemRoutes,
   openApiRoute(() => ROUTES),

@@ -1,0 +1,40 @@
+/** How the status of registered instances changed: a strip per instance, bounded in length and number. */
+
+/** Changes that are kept of each instance. */
+const MAX_CHANGES = 100
+/** Instances that are kept. The one that changed longest ago is forgotten first. */
+const MAX_INSTANCES = 2_000
+
+export interface StatusChange {
+  /** Wall time in ms. */
+  readonly at: number
+  readonly status: string
+}
+
+export class StatusStrips {
+  /** By `SERVICE/INSTANCE`. The one that changed last is the last. */
+  readonly #strips = new Map<string, StatusChange[]>()
+
+  note(service: string, instance: string, status: string, at: number): void {
+    const name = `${service}/${instance}`
+    const strip = this.#strips.get(name) ?? []
+    if (strip.at(-1)?.status === status) return
+    strip.push({ at, status })
+    if (strip.length > MAX_CHANGES) strip.shift()
+    this.#strips.delete(name)
+    this.#strips.set(name, strip)
+    if (this.#strips.size > MAX_INSTANCES) this.#strips.delete(this.#strips.keys().next().value!)
+  }
+
+  /** The strips of one service, by instance. */
+  of(service: string): { readonly instance: string; readonly changes: readonly StatusChange[] }[] {
+    const found = []
+    for (const [name, changes] of this.#strips)
+      if (name.startsWith(`${service}/`)) found.push({ instance: name.slice(service.length + 1), changes })
+    return found.sort((a, b) => (a.instance < b.instance ? -1 : 1))
+  }
+
+  *[Symbol.iterator](): Generator<readonly [name: string, changes: readonly StatusChange[]], void, void> {
+    yield* this.#strips
+  }
+}
