@@ -18,7 +18,9 @@ function literal(text: string): string {
 /** Holding a resource, and reading its state. `origin` is the address of the server. */
 export function snippetsFor(resource: string, origin: string): readonly Snippet[] {
   const path = resource.split('/').map(encodeURIComponent).join('/')
-  const server = origin.replace(/^http/, 'leasehold').replace(/^leaseholds?(?=:)/, found => (origin.startsWith('https') ? 'leaseholds' : found))
+  const server = origin
+    .replace(/^http/, 'leasehold')
+    .replace(/^leaseholds?(?=:)/, found => (origin.startsWith('https') ? 'leaseholds' : found))
   const body = JSON.stringify({ resources: [resource], holder: 'me', ttl: '30s' })
   return [
     {

@@ -41,7 +41,13 @@ export function Frame({ children }: { readonly children: ComponentChildren }): V
         <Search />
         <Status />
         <Who />
-        <button type="button" class="icon" onClick={nextTheme} title={`Colours: ${themeChoice.value}`} aria-label={`Colours: ${themeChoice.value}. Change`}>
+        <button
+          type="button"
+          class="icon"
+          onClick={nextTheme}
+          title={`Colours: ${themeChoice.value}`}
+          aria-label={`Colours: ${themeChoice.value}. Change`}
+        >
           {{ system: '◐', light: '☀', dark: '☾' }[themeChoice.value]}
         </button>
       </header>
@@ -130,7 +136,8 @@ function Stale(): VNode | null {
   if (since === undefined) return null
   return (
     <p class="notice warn" id="stale" role="alert">
-      The server does not answer{failure.value === undefined ? '' : `: ${visible(failure.value)}`}. What you see may be out of date; the page reconnects by itself.
+      The server does not answer{failure.value === undefined ? '' : `: ${visible(failure.value)}`}. What you see may be out of date; the
+      page reconnects by itself.
     </p>
   )
 }

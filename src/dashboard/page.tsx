@@ -4,8 +4,8 @@
  */
 import { render, type VNode } from 'preact'
 import { Frame, KeyForm, VIEWS } from './frame.tsx'
-import { ActionDialog, DoneLines } from './part/dialog.tsx'
 import { Empty } from './part/basics.tsx'
+import { ActionDialog, DoneLines } from './part/dialog.tsx'
 import { route } from './route.ts'
 import { account, epoch, keyWanted, start } from './server.ts'
 import { Claims } from './view/claims.tsx'
@@ -40,7 +40,13 @@ function Page(): VNode {
   return (
     <>
       <Frame>
-        {!ready ? <p class="empty">Connecting…</p> : View === undefined ? <Empty>There is no such view.</Empty> : <View name={name} key={`${view} ${name}`} />}
+        {!ready ? (
+          <p class="empty">Connecting…</p>
+        ) : View === undefined ? (
+          <Empty>There is no such view.</Empty>
+        ) : (
+          <View name={name} key={`${view} ${name}`} />
+        )}
       </Frame>
       <ActionDialog />
       <DoneLines />

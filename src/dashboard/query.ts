@@ -11,7 +11,7 @@ export interface Reading<T> {
   readonly data: T | undefined
   /** Why there is nothing newer. */
   readonly error: string | undefined
-  /** When the data was received, by `performance.now()`. */
+  /** When the server read its clock for the data, by `performance.now()`. */
   readonly at: number
 }
 
@@ -38,8 +38,9 @@ export function useReading<T>(path: string | undefined, { every = 3_000, about }
       event => concerns.current?.(event) ?? true,
       async end => {
         try {
+          const sent = performance.now()
           const data = await get<T>(path, end)
-          if (!end.aborted) setReading({ data, error: undefined, at: performance.now(), path })
+          if (!end.aborted) setReading({ data, error: undefined, at: midway(sent), path })
         } catch (error) {
           if (!end.aborted) setReading(last => ({ ...(last.path === path ? last : NOTHING), error: messageOf(error), path }))
         }
@@ -47,6 +48,11 @@ export function useReading<T>(path: string | undefined, { every = 3_000, about }
     )
   }, [path, every, era])
   return reading.path === path ? reading : NOTHING
+}
+
+/** The middle between `sent` and now: the server has read its clock at about that time. */
+export function midway(sent: number): number {
+  return (sent + performance.now()) / 2
 }
 
 /** Runs `read` now, after events that concern it, and every `every` ms; never twice at a time, nor faster than the pace. Returns a function that ends this. */

@@ -15,7 +15,7 @@ const KEY = 'leasehold-key'
 /** Events that the page asks for when it opens. */
 const FIRST_EVENTS = 1_000
 const RETRY = 1_000
-/** A server sends a comment every 15 s. Without one for this long the stream is stale, also if no connection was closed. */
+/** A server sends a comment every 15 s. Without anything from it for this long the page is stale, also if no connection was closed. */
 const SILENCE = 20_000
 
 /** Who the page acts for. Undefined until the server has answered. */
@@ -144,6 +144,7 @@ async function request(method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, 
   if (through === undefined) throw new LeaseError('UNAVAILABLE', 'the page is not connected to the server yet')
   try {
     const answer = await through.request(method, path, body, end)
+    heardAt = performance.now()
     if (stream.value === 'denied') heard()
     if (typeof answer === 'object' && answer !== null && 'now' in answer && typeof answer.now === 'number') noteServerTime(answer.now)
     return answer

@@ -74,6 +74,13 @@ export function Left({ remaining, at, ttl }: LeftProps): VNode {
   )
 }
 
+/** Rules of policies that are lengths of time in ms. */
+const TIMED_RULES = /^(ttlMin|ttlMax|lockDelay|grace|maxLife|maxHold|aging|flapHalfLife|preserveMost|shareHalfLife|minHold|preemptNotice)$/
+
+export function RuleValue({ rule, value }: { readonly rule: string; readonly value: unknown }): VNode {
+  return TIMED_RULES.test(rule) && typeof value === 'number' ? <Length ms={value} /> : <>{String(value)}</>
+}
+
 export function Tag({ kind, children }: { readonly kind: string; readonly children?: ComponentChildren }): VNode {
   return (
     <span class="tag" data-kind={kind}>

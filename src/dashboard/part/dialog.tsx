@@ -72,7 +72,11 @@ function Asking({ action }: { readonly action: PlannedAction }): VNode {
             <Text>{action.says}</Text>
           </p>
         )}
-        {action.preview === undefined ? null : preview === undefined ? <p class="says">Reading what this will do…</p> : <Effects {...preview} />}
+        {action.preview === undefined ? null : preview === undefined ? (
+          <p class="says">Reading what this will do…</p>
+        ) : (
+          <Effects {...preview} />
+        )}
         {(action.fields ?? []).map(field => (
           <Field
             key={field.name}
@@ -146,7 +150,13 @@ function Field({ field: { name, label, hint, kind = 'text' }, value, onValue }: 
   if (kind === 'check')
     return (
       <div class="field check">
-        <input id={id} type="checkbox" checked={value === 'yes'} onChange={event => onValue(event.currentTarget.checked ? 'yes' : '')} {...said} />
+        <input
+          id={id}
+          type="checkbox"
+          checked={value === 'yes'}
+          onChange={event => onValue(event.currentTarget.checked ? 'yes' : '')}
+          {...said}
+        />
         <label for={id}>{label}</label>
         <small id={`${id}-hint`}>{hint}</small>
       </div>
@@ -157,7 +167,15 @@ function Field({ field: { name, label, hint, kind = 'text' }, value, onValue }: 
       {kind === 'lines' ? (
         <textarea id={id} rows={5} value={value} onInput={event => onValue(event.currentTarget.value)} spellcheck={false} {...said} />
       ) : (
-        <input id={id} type="text" value={value} maxLength={512} onInput={event => onValue(event.currentTarget.value)} autocomplete="off" {...said} />
+        <input
+          id={id}
+          type="text"
+          value={value}
+          maxLength={512}
+          onInput={event => onValue(event.currentTarget.value)}
+          autocomplete="off"
+          {...said}
+        />
       )}
       <small id={`${id}-hint`}>{hint}</small>
     </div>

@@ -6,7 +6,7 @@ import type { VNode } from 'preact'
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks'
 import type { RowsAnswer } from '../answers.ts'
 import { count } from '../format.ts'
-import { repeat } from '../query.ts'
+import { midway, repeat } from '../query.ts'
 import { go, route, setParams } from '../route.ts'
 import { epoch, get, messageOf } from '../server.ts'
 
@@ -68,8 +68,9 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
     if (asked.current.has(page)) return
     asked.current.add(page)
     try {
+      const sent = performance.now()
       const answer = await get<RowsAnswer<R>>(`/v1/rows?of=${of}&${query}&offset=${page * PAGE}&limit=${PAGE}`, end)
-      pages.current.set(page, { rows: answer.rows, at: performance.now() })
+      pages.current.set(page, { rows: answer.rows, at: midway(sent) })
       dropFar(pages.current, Math.floor(shown.current.first / PAGE))
       setState({ total: answer.total, more: answer.more === true, error: undefined, query })
       redraw(0)

@@ -87,7 +87,9 @@ function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at
           <dd>
             <Left remaining={remaining} ttl={ttl} at={at} />
             <span class="faint">
-              {labels.alive === 'process' ? `kept by a process${labels.pid === undefined ? '' : ` (${visible(labels.host ?? '')} ${visible(labels.pid)})`}` : 'kept by its calls'}
+              {labels.alive === 'process'
+                ? `kept by a process${labels.pid === undefined ? '' : ` (${visible(labels.host ?? '')} ${visible(labels.pid)})`}`
+                : 'kept by its calls'}
             </span>
           </dd>
         </div>

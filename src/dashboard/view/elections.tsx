@@ -64,8 +64,8 @@ function OfficeCard({ office: { resource, grants, queue }, at }: { readonly offi
           <p>No leader.</p>
         ) : (
           <p>
-            <Holder name={leader.holder} /> {leader.status === 'live' ? 'leads' : <Tag kind={leader.status} />} since <Ago at={leader.since} />, term{' '}
-            <Exact value={leader.token} what="token" />
+            <Holder name={leader.holder} /> {leader.status === 'live' ? 'leads' : <Tag kind={leader.status} />} since{' '}
+            <Ago at={leader.since} />, term <Exact value={leader.token} what="token" />
           </p>
         )}
         {leader === undefined ? null : <Left remaining={leader.remaining} at={at} />}
@@ -80,7 +80,11 @@ function OfficeCard({ office: { resource, grants, queue }, at }: { readonly offi
       </p>
       <Timeline
         label="Terms"
-        spans={leader === undefined || leader.status === 'frozen' ? spans : [...spans, { from: leader.since, holder: leader.holder, key: String(leader.token) }]}
+        spans={
+          leader === undefined || leader.status === 'frozen'
+            ? spans
+            : [...spans, { from: leader.since, holder: leader.holder, key: String(leader.token) }]
+        }
       />
       {past.length === 0 ? null : (
         <details>

@@ -63,7 +63,13 @@ export function Events(): VNode {
       <header class="title">
         <h1>Events</h1>
         <div class="actions">
-          <button type="button" class="button plain" id="pause" aria-pressed={paused !== undefined} onClick={() => setPaused(paused === undefined ? keptEvents() : undefined)}>
+          <button
+            type="button"
+            class="button plain"
+            id="pause"
+            aria-pressed={paused !== undefined}
+            onClick={() => setPaused(paused === undefined ? keptEvents() : undefined)}
+          >
             {paused === undefined ? 'Pause' : 'Go on'}
           </button>
         </div>

@@ -31,8 +31,12 @@ export function Lease({ name }: { readonly name: string }): VNode {
         <Tag kind={status} />
         {recalled ? <Tag kind="recalled" /> : null}
         <div class="actions">
-          {!ended && mayEnd('release', names) ? <Button onClick={() => (planned.value = releaseLease(lease, holder))}>Release</Button> : null}
-          {!ended && mayEnd('release', names) && grants.length > 0 ? <Button onClick={() => (planned.value = extendLease(lease, holder))}>Extend</Button> : null}
+          {!ended && mayEnd('release', names) ? (
+            <Button onClick={() => (planned.value = releaseLease(lease, holder))}>Release</Button>
+          ) : null}
+          {!ended && mayEnd('release', names) && grants.length > 0 ? (
+            <Button onClick={() => (planned.value = extendLease(lease, holder))}>Extend</Button>
+          ) : null}
           {!ended && mayEnd('revoke', names) ? (
             <Button kind="danger" onClick={() => (planned.value = revokeLease(lease, holder, children.length))}>
               {children.length > 0 ? 'Revoke with all below' : 'Revoke'}
@@ -50,7 +54,8 @@ export function Lease({ name }: { readonly name: string }): VNode {
                 {grants.map(({ resource, token, units, shared }) => (
                   <li key={resource} class="pair">
                     <span>
-                      <ResourceName name={resource} /> {shared ? <Tag kind="shared" /> : units > 1 ? <Tag kind="units">{`${units} units`}</Tag> : null}
+                      <ResourceName name={resource} />{' '}
+                      {shared ? <Tag kind="shared" /> : units > 1 ? <Tag kind="units">{`${units} units`}</Tag> : null}
                     </span>
                     <span class="number">
                       token <Exact value={token} what="token" />

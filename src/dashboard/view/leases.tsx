@@ -75,7 +75,13 @@ export function Leases(): VNode {
         columns={LEASE_COLUMNS}
         keyOf={row => String(row.lease)}
         hrefOf={row => href('lease', String(row.lease))}
-        empty={filtered ? <Empty>No lease matches the filters.</Empty> : <Empty lines={FIRST_LINES}>There are no leases. These lines make some:</Empty>}
+        empty={
+          filtered ? (
+            <Empty>No lease matches the filters.</Empty>
+          ) : (
+            <Empty lines={FIRST_LINES}>There are no leases. These lines make some:</Empty>
+          )
+        }
       />
     </div>
   )

@@ -1,7 +1,7 @@
 /** The first view: what is held, who waits longest, what was lost, and how the last minutes went. */
 import type { VNode } from 'preact'
 import type { ActivityAnswer, LeaseRow, OverviewAnswer, RowsAnswer } from '../answers.ts'
-import { calmDuration, count } from '../format.ts'
+import { calmDuration, count, visible } from '../format.ts'
 import { Ago, Card, Empty, Exact, Holder, Left, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { Plot } from '../part/plot.tsx'
 import { useReading } from '../query.ts'
@@ -21,7 +21,10 @@ const SPANS = [
 export function Now(): VNode {
   const overview = useReading<OverviewAnswer>('/v1/overview', { every: 2_000 })
   const span = SPANS.find(([last]) => last === route.value.params.get('last')) ?? SPANS[0]
-  const activity = useReading<ActivityAnswer>(`/v1/activity?last=${span[0]}&step=${span[2]}`, { every: span[2] === '1s' ? 1_000 : 20_000, about: () => false })
+  const activity = useReading<ActivityAnswer>(`/v1/activity?last=${span[0]}&step=${span[2]}`, {
+    every: span[2] === '1s' ? 1_000 : 20_000,
+    about: () => false,
+  })
   const { data } = overview
   if (data === undefined) return <Waiting error={overview.error} />
   return (
@@ -103,7 +106,7 @@ function Plots({ activity: { from, step, series }, span }: { readonly activity: 
           series={[{ label: 'granted', colour: 'good', values: series.granted, fill: true }]}
         />
         <Plot
-          label={`Ended against the holder ${per}`}
+          label={`Lost ${per}`}
           from={from}
           step={step}
           series={[
@@ -132,7 +135,10 @@ function Holders(): VNode {
     every: 1_000,
   })
   return (
-    <Card title="Holders" aside={<a href={href('leases', '', { state: 'live' })}>all {data === undefined ? '' : count(data.total)}</a>}>
+    <Card
+      title="Holders, newest first"
+      aside={<a href={href('leases', '', { state: 'live' })}>all {data === undefined ? '' : count(data.total)}</a>}
+    >
       {data === undefined ? (
         <Waiting error={error} />
       ) : data.rows.length === 0 ? (
@@ -177,15 +183,15 @@ function OldestWaits({ waits }: OverviewAnswer): VNode {
           {waits.map(({ prefix, resource, lease, holder, since }) => (
             <li key={prefix} class="pair">
               <span>
-                <b>
-                  <Text>{prefix}</Text>
-                </b>{' '}
                 <ResourceName name={resource} />
                 <span class="second">
-                  <Holder name={holder} /> <span class="faint">lease <Exact value={lease} what="lease" /></span>
+                  <Holder name={holder} />{' '}
+                  <span class="faint">
+                    lease <Exact value={lease} what="lease" />
+                  </span>
                 </span>
               </span>
-              <span class="number">
+              <span class="number" title={`The oldest wait under ${visible(prefix)}`}>
                 <Ago at={since} bare />
               </span>
             </li>
@@ -230,7 +236,10 @@ function Contended({ contended }: OverviewAnswer): VNode {
 
 function LostToday({ lost: { total, causes, last } }: OverviewAnswer): VNode {
   return (
-    <Card title="Lost today, and why" aside={<span class="faint">{total === 0 ? '' : causes.map(({ cause, count: n }) => `${n} ${cause}`).join(', ')}</span>}>
+    <Card
+      title="Lost today, and why"
+      aside={<span class="faint">{total === 0 ? '' : causes.map(({ cause, count: n }) => `${n} ${cause}`).join(', ')}</span>}
+    >
       {last.length === 0 ? (
         <Empty>No lease was ended against its holder.</Empty>
       ) : (
@@ -306,4 +315,3 @@ function Health({ store, since, figures = {}, revision }: OverviewAnswer): VNode
     </Card>
   )
 }
-

@@ -2,7 +2,7 @@
 import type { VNode } from 'preact'
 import { planned, removePolicy, setPolicy } from '../action.ts'
 import type { PoliciesAnswer } from '../answers.ts'
-import { Button, Empty, Text, Waiting } from '../part/basics.tsx'
+import { Button, Empty, RuleValue, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href } from '../route.ts'
 import { account, may } from '../server.ts'
@@ -51,7 +51,10 @@ export function Policies(): VNode {
                     <td>
                       {Object.entries(rules).map(([rule, value]) => (
                         <span class="rule" key={rule}>
-                          {rule} <b>{String(value)}</b>
+                          {rule}{' '}
+                          <b>
+                            <RuleValue rule={rule} value={value} />
+                          </b>
                         </span>
                       ))}
                     </td>

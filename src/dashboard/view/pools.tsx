@@ -55,10 +55,13 @@ function AllPools(): VNode {
 function OnePool({ name }: { readonly name: string }): VNode {
   const about = (event: Event) => event.resource?.startsWith(name) === true || event.key?.includes(`/${name}/`) === true
   const { data, error } = useReading<PoolAnswerView>(`/v1/pools/${pathOf(name)}`, { every: 2_000, about })
-  const explained = useReading<PoolExplanation>(data !== undefined && data.queue.length > 0 ? `/v1/pools/${pathOf(name)}/explain?limit=20` : undefined, {
-    every: 5_000,
-    about,
-  })
+  const explained = useReading<PoolExplanation>(
+    data !== undefined && data.queue.length > 0 ? `/v1/pools/${pathOf(name)}/explain?limit=20` : undefined,
+    {
+      every: 5_000,
+      about,
+    },
+  )
   if (data === undefined) return <Waiting error={error} />
   const chosen = data.members.find(({ member }) => member === route.value.params.get('member'))
   const unleased = data.members.filter(member => (reportOf(member).unleased ?? 0) > 0).length
@@ -204,7 +207,8 @@ function MemberCard({ member, pool }: { readonly member: PoolMember; readonly po
               <dd>
                 for <Length ms={held} />, since <Ago at={since} />
                 {expect > 0 ? `, expects ${duration(expect)}` : ''} {preemptible ? <Tag kind="preemptible" /> : null}
-                {yields ? <Tag kind="yields" /> : null} {borrows ? <Tag kind="borrows" /> : null} {recalled ? <Tag kind="recalled" /> : null}
+                {yields ? <Tag kind="yields" /> : null} {borrows ? <Tag kind="borrows" /> : null}{' '}
+                {recalled ? <Tag kind="recalled" /> : null}
                 {may('release', pool) ? (
                   <button type="button" class="link" onClick={() => (planned.value = extendLease(lease, holder))}>
                     extend
@@ -275,7 +279,15 @@ function QueueCard({ pool: { queue }, explained }: QueueCardProps): VNode {
   )
 }
 
-function startText({ low, median, high }: { readonly low: number | null; readonly median: number | null; readonly high: number | null }): string {
+function startText({
+  low,
+  median,
+  high,
+}: {
+  readonly low: number | null
+  readonly median: number | null
+  readonly high: number | null
+}): string {
   if (median === null) return 'never, as far as is known'
   if (low !== null && high !== null && high - low > 1_000) return `in ${duration(low)} to ${duration(high)}`
   return `in about ${duration(median)}`

@@ -2,9 +2,9 @@
 import type { VNode } from 'preact'
 import type { Event } from '../../wire/http/client.ts'
 import { breakResource, planned, recallResource, releaseLease, setPolicy } from '../action.ts'
-import type { EpisodesAnswer, EventsAnswer, HistoryAnswer, PastHolder, PoliciesAnswer, ResourceAnswer } from '../answers.ts'
+import type { EpisodesAnswer, EventsAnswer, HistoryAnswer, LeaseAnswer, PastHolder, PoliciesAnswer, ResourceAnswer } from '../answers.ts'
 import { duration, isUnder, pathOf } from '../format.ts'
-import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Length, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Length, RuleValue, Tag, Text, Waiting } from '../part/basics.tsx'
 import { CopyAs } from '../part/copy.tsx'
 import { type Span, Timeline } from '../part/timeline.tsx'
 import { useReading } from '../query.ts'
@@ -75,7 +75,15 @@ function Actions({ resource: { resource, grants } }: { readonly resource: Resour
   )
 }
 
-function Holding({ resource: { resource, grants, capacity, fence }, at }: { readonly resource: ResourceAnswer; readonly at: number }): VNode {
+function Holding({
+  resource: { resource, grants, capacity, fence },
+  at,
+}: {
+  readonly resource: ResourceAnswer
+  readonly at: number
+}): VNode {
+  const lease = grants[0]?.lease
+  const first = useReading<LeaseAnswer>(lease === undefined ? undefined : `/v1/leases/${lease}`, { every: 5_000, about: () => false })
   const used = grants.reduce((sum, { units, shared }) => sum + (shared ? 0 : units), 0)
   return (
     <Card title="Held by" aside={<span class="faint">{capacity === 1 ? '' : `${used} of ${capacity} units`}</span>}>
@@ -91,14 +99,21 @@ function Holding({ resource: { resource, grants, capacity, fence }, at }: { read
                 {status === 'live' ? null : <Tag kind={status} />}
               </div>
               <div class="by">
-                lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, since <Ago at={since} />
+                <span>
+                  lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, since <Ago at={since} />
+                </span>
+                {lease === first.data?.lease && (first.data.labels.purpose ?? '') !== '' ? (
+                  <span class="purpose">
+                    <Text>{first.data.labels.purpose!}</Text>
+                  </span>
+                ) : null}
                 {status !== 'frozen' && may('admin', resource) ? (
                   <button type="button" class="link" onClick={() => (planned.value = releaseLease(lease, holder))}>
                     release
                   </button>
                 ) : null}
               </div>
-              <Left remaining={remaining} at={at} ttl={undefined} />
+              <Left remaining={remaining} at={at} ttl={lease === first.data?.lease ? first.data.ttl : undefined} />
             </li>
           ))}
         </ul>
@@ -312,7 +327,9 @@ interface RulesProps {
 
 /** The rules in force, each from the longest prefix that has it. */
 function Rules({ name, resource: { capacity }, policies }: RulesProps): VNode {
-  const applying = (policies?.policies ?? []).filter(({ prefix }) => isUnder(prefix, name)).sort((a, b) => b.prefix.length - a.prefix.length)
+  const applying = (policies?.policies ?? [])
+    .filter(({ prefix }) => isUnder(prefix, name))
+    .sort((a, b) => b.prefix.length - a.prefix.length)
   const inForce = new Map<string, { value: unknown; prefix: string }>()
   for (const { prefix, rules } of applying)
     for (const [rule, value] of Object.entries(rules)) if (!inForce.has(rule)) inForce.set(rule, { value, prefix })
@@ -339,7 +356,8 @@ function Rules({ name, resource: { capacity }, policies }: RulesProps): VNode {
             <div key={rule}>
               <dt>{rule}</dt>
               <dd>
-                {String(value)} <span class="faint">from {prefix === '' ? 'everything' : <Text>{prefix}</Text>}</span>
+                <RuleValue rule={rule} value={value} />{' '}
+                <span class="faint">from {prefix === '' ? 'everything' : <Text>{prefix}</Text>}</span>
               </dd>
             </div>
           ))}

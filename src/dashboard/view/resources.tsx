@@ -28,13 +28,13 @@ const COLUMNS: readonly Column<ResourceRow>[] = [
       </>
     ),
   },
-  { label: 'Token', sort: 'token', class: 'token', cell: ({ token }) => (token === undefined ? null : <Exact value={token} what="token" />) },
-  { label: 'Held for', sort: 'since', class: 'since', cell: ({ since }) => (since === undefined ? null : <Ago at={since} bare />) },
+  { label: 'Token', sort: 'token', class: 'token', cell: ({ token = 0 }) => (token === 0 ? null : <Exact value={token} what="token" />) },
+  { label: 'Held for', sort: 'since', class: 'since', cell: ({ since = 0 }) => (since === 0 ? null : <Ago at={since} bare />) },
   {
     label: 'Time left',
     sort: 'remaining',
     class: 'left-cell',
-    cell: ({ remaining, ttl }, at) => (remaining === undefined ? null : <Left remaining={remaining} ttl={ttl} at={at} />),
+    cell: ({ holder = '', remaining = 0, ttl }, at) => (holder === '' ? null : <Left remaining={remaining} ttl={ttl} at={at} />),
   },
   {
     label: 'Waiting',
@@ -80,7 +80,9 @@ export function Resources(): VNode {
           filtered ? (
             <Empty>No resource matches the filters.</Empty>
           ) : (
-            <Empty lines={FIRST_LINES}>No resource is held{hasKey.value ? ' that this key may read' : ''}. These lines fill the page:</Empty>
+            <Empty lines={FIRST_LINES}>
+              No resource is held{hasKey.value ? ' that this key may read' : ''}. These lines fill the page:
+            </Empty>
           )
         }
       />

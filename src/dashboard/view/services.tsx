@@ -22,7 +22,8 @@ export function Services({ name }: { readonly name: string }): VNode {
 }
 
 function AllServices(): VNode {
-  const about = ({ key, type }: { key?: string | undefined; type: string }) => key?.startsWith('services/') === true || type === 'preserving'
+  const about = ({ key, type }: { key?: string | undefined; type: string }) =>
+    key?.startsWith('services/') === true || type === 'preserving'
   const { data, error } = useReading<ServicesAnswer>('/v1/services', { every: 3_000, about })
   const found = useReading<InstancesAnswer>('/v1/discover?limit=500', { every: 3_000, about })
   if (data === undefined) return <Waiting error={error} />
@@ -88,7 +89,10 @@ function OneService({ service }: { readonly service: string }): VNode {
   const path = pathOf(service)
   const { data, error } = useReading<InstancesAnswer>(`/v1/services/${path}?limit=500`, { every: 2_000, about })
   const strips = useReading<StripsAnswer>(`/v1/strips/${path}`, { every: 5_000, about })
-  const entries = useReading<EntriesAnswer>(`/v1/entries?prefix=${encodeURIComponent(`services/${service}`)}&limit=2000`, { every: 2_000, about })
+  const entries = useReading<EntriesAnswer>(`/v1/entries?prefix=${encodeURIComponent(`services/${service}`)}&limit=2000`, {
+    every: 2_000,
+    about,
+  })
   if (data === undefined) return <Waiting error={error} />
   const beats = new Map((entries.data?.entries ?? []).map(entry => [entry.key, entry]))
   return (
@@ -102,7 +106,7 @@ function OneService({ service }: { readonly service: string }): VNode {
       {data.instances.length === 0 ? (
         <Empty lines={LINES}>No instance of this service is registered{(strips.data?.instances.length ?? 0) > 0 ? ' now' : ''}.</Empty>
       ) : null}
-      <div class="scroll">
+      <div class="card scroll" hidden={data.instances.length === 0}>
         <table class="plain instances">
           <thead>
             <tr>
@@ -160,7 +164,13 @@ function OneService({ service }: { readonly service: string }): VNode {
 }
 
 /** Instances that are not listed any more, and of which the server still knows the history. */
-function Gone({ strips, present }: { readonly strips: StripsAnswer | undefined; readonly present: readonly InstanceAnswer[] }): VNode | null {
+function Gone({
+  strips,
+  present,
+}: {
+  readonly strips: StripsAnswer | undefined
+  readonly present: readonly InstanceAnswer[]
+}): VNode | null {
   const gone = (strips?.instances ?? []).filter(({ instance }) => !present.some(one => one.instance === instance))
   if (gone.length === 0) return null
   return (
@@ -266,7 +276,9 @@ function OneInstance({ service, instance }: { readonly service: string; readonly
                 <Tag kind={data.status} /> <Text>{data.reason}</Text>
               </Fact>
               <Fact name="last heartbeat">{lease.data === undefined ? '·' : <LastBeat {...lease.data} at={lease.at} />}</Fact>
-              <Fact name="listed for">{lease.data === undefined ? '·' : <Left remaining={lease.data.remaining} ttl={lease.data.ttl} at={lease.at} />}</Fact>
+              <Fact name="listed for">
+                {lease.data === undefined ? '·' : <Left remaining={lease.data.remaining} ttl={lease.data.ttl} at={lease.at} />}
+              </Fact>
               <Fact name="flapping">
                 {registration?.suppressed === true
                   ? 'suppressed: it came and went too often'

@@ -27,7 +27,11 @@ export function Sessions(): VNode {
   const roots = data.leases.filter(({ lease, parent, children, grants, wants, status }) => {
     if (parent !== 0 && byId.has(parent)) return false
     // A session holds no resource itself.
-    return children.length > 0 || parent !== 0 || (status !== 'frozen' && grants.length + wants.length === 0 && !isRegistration(byId.get(lease)!))
+    return (
+      children.length > 0 ||
+      parent !== 0 ||
+      (status !== 'frozen' && grants.length + wants.length === 0 && !isRegistration(byId.get(lease)!))
+    )
   })
   return (
     <>
