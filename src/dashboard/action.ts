@@ -2,6 +2,7 @@
 import { signal } from '@preact/signals'
 import type { InstanceAnswer } from './answers.ts'
 import { parseTime, pathOf } from './format.ts'
+import { parseRules } from './policy-text.ts'
 import { may, send } from './server.ts'
 
 export interface ActionField {
@@ -218,21 +219,6 @@ export function removePolicy(prefix: string): PlannedAction {
     run: () => send('DELETE', `/v1/policies/${pathOf(prefix)}`),
     done: `Removed the policy of ${prefix === '' ? 'everything' : prefix}`,
   }
-}
-
-/** Lines of `rule=value`. Whole numbers are numbers, everything else is a text, such as a length of time. */
-export function parseRules(text: string): Readonly<Record<string, string | number>> {
-  const found = text
-    .split(/[\n,]/)
-    .map(line => line.trim())
-    .filter(line => line !== '')
-  return Object.fromEntries(
-    found.map(line => {
-      const [, rule, value] = /^([A-Za-z]+)\s*[=:]\s*(\S+)$/.exec(line) ?? []
-      if (rule === undefined || value === undefined) throw new Error(`“${line}” is not a rule. Write one a line, as in capacity=3.`)
-      return [rule, /^\d+$/.test(value) ? Number(value) : value]
-    }),
-  )
 }
 
 /** Whether the key may act on all of these names of a lease. The lease of its own key it may release in any case, which only the server knows. */

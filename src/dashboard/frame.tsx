@@ -28,6 +28,8 @@ const PARENTS: Readonly<Record<string, string>> = { resource: 'resources', lease
 
 export function Frame({ children }: { readonly children: ComponentChildren }): VNode {
   const shown = PARENTS[route.value.view] ?? route.value.view
+  // On a phone the views are one line that scrolls.
+  useEffect(() => document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [shown])
   return (
     <>
       <a class="skip" href={`${location.hash}`} onClick={focusMain}>
@@ -86,25 +88,25 @@ function focusMain(event: Event): void {
 function Search(): VNode {
   const [text, setText] = useState('')
   return (
-    <form
-      class="search"
-      role="search"
-      onSubmit={event => {
-        event.preventDefault()
-        if (text.trim() !== '') go(href('resources', '', { text: text.trim() }))
-      }}
-    >
-      <input
-        id="search"
-        type="search"
-        value={text}
-        onInput={event => setText(event.currentTarget.value)}
-        placeholder="Find a name or holder   /"
-        aria-label="Find a name or holder"
-        autocomplete="off"
-        spellcheck={false}
-      />
-    </form>
+    <search class="search">
+      <form
+        onSubmit={event => {
+          event.preventDefault()
+          if (text.trim() !== '') go(href('resources', '', { text: text.trim() }))
+        }}
+      >
+        <input
+          id="search"
+          type="search"
+          value={text}
+          onInput={event => setText(event.currentTarget.value)}
+          placeholder="Find a name or holder   /"
+          aria-label="Find a name or holder"
+          autocomplete="off"
+          spellcheck={false}
+        />
+      </form>
+    </search>
   )
 }
 
@@ -266,11 +268,9 @@ function Keys(): VNode {
           <dd>Pause the events</dd>
         </div>
       </dl>
-      <form method="dialog">
-        <button type="submit" class="button plain">
-          Close
-        </button>
-      </form>
+      <button type="button" class="button plain" onClick={() => help.current?.close()}>
+        Close
+      </button>
     </dialog>
   )
 }

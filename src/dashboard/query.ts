@@ -30,7 +30,6 @@ export function useReading<T>(path: string | undefined, { every = 3_000, about }
   const concerns = useRef(about)
   concerns.current = about
   const { value: era } = epoch
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a new era begins when the page has missed something
   useEffect(() => {
     if (path === undefined) return
     return repeat(

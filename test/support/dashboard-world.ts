@@ -54,8 +54,11 @@ export async function fillWorld(here: World): Promise<DashboardWorld> {
     const lease = await granted(here, acquire(holder, ['db/main'], long))
     await granted(here, acquire('etl-1', ['db/main'], { ...long, wait: true }))
     await pass(here, 20_000 + 15_000 * i)
-    if (i === 1) await propose({ kind: 'revoke', target: { lease }, by: 'ops', force: true })
-    else await propose({ kind: 'release', lease })
+    if (i === 1) {
+      await propose({ kind: 'revoke', target: { lease }, by: 'ops' })
+      await pass(here, 12_000) // frozen until its holder has stopped
+    }
+    await propose({ kind: 'release', lease })
     const next = await here.ask('GET', '/v1/resources/db/main')
     const [grant] = next.json.grants as { lease: number }[]
     if (grant !== undefined) {

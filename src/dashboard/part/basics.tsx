@@ -78,7 +78,7 @@ export function Left({ remaining, at, ttl }: LeftProps): VNode {
 const TIMED_RULES = /^(ttlMin|ttlMax|lockDelay|grace|maxLife|maxHold|aging|flapHalfLife|preserveMost|shareHalfLife|minHold|preemptNotice)$/
 
 export function RuleValue({ rule, value }: { readonly rule: string; readonly value: unknown }): VNode {
-  return TIMED_RULES.test(rule) && typeof value === 'number' ? <Length ms={value} /> : <>{String(value)}</>
+  return TIMED_RULES.test(rule) && typeof value === 'number' ? <Length ms={value} /> : <span>{String(value)}</span>
 }
 
 export function Tag({ kind, children }: { readonly kind: string; readonly children?: ComponentChildren }): VNode {

@@ -32,7 +32,6 @@ export function Plot({ label, from, step, series }: PlotProps): VNode {
   ]
   const { value: colours } = theme
   const names = series.map(({ label: name }) => name).join()
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the plot is made anew for other colours or series, and otherwise only gets new data
   useEffect(() => {
     const element = box.current
     if (element === null) return

@@ -83,7 +83,6 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
   }
 
   const { value: era } = epoch
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the rows begin anew with another query, or when the page has missed something
   useEffect(() => {
     asked.current = new Set()
     let first = true
@@ -100,7 +99,6 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
     )
   }, [of, query, era])
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what the page scrolled to is loaded at once
   useEffect(() => {
     for (const page of pagesOf(view)) if (!pages.current.has(page)) void load(page)
   }, [view.first, view.visible])
@@ -183,7 +181,6 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
         aria-label={label}
         aria-rowcount={total + 1}
         aria-activedescendant={active >= from && active < to ? `${id}-${active}` : ''}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: a grid takes the focus, and moves its own cursor
         tabIndex={0}
         onKeyDown={keyed}
         hidden={state.total === 0 && state.query === query}

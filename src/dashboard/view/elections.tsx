@@ -26,7 +26,7 @@ export function Elections(): VNode {
     <>
       <header class="title">
         <h1>Elections</h1>
-        <span class="faint">{data.resources.length} offices</span>
+        <span class="faint">{data.resources.length === 1 ? '1 office' : `${data.resources.length} offices`}</span>
       </header>
       {data.resources.length === 0 ? <Empty lines={LINES}>No election is held. These lines hold one:</Empty> : null}
       {data.resources.map(office => (

@@ -74,7 +74,7 @@ export function Events(): VNode {
           </button>
         </div>
       </header>
-      <div class="filters" role="search" aria-label="Filters">
+      <search class="filters" aria-label="Filters">
         <label class="filter">
           <span>Contains</span>
           <input
@@ -98,7 +98,7 @@ export function Events(): VNode {
             ))}
           </select>
         </label>
-      </div>
+      </search>
       <p class="total" role="status">
         {paused === undefined ? '' : 'Paused. '}
         {count(found.length)} of the last {count(events.length)} events

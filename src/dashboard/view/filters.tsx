@@ -46,7 +46,7 @@ interface FiltersProps {
 export function Filters({ states, label }: FiltersProps): VNode {
   const state = route.value.params.get('state') ?? ''
   return (
-    <div class="filters" role="search" aria-label="Filters">
+    <search class="filters" aria-label="Filters">
       <TextFilter name="text" label="Contains" hint="name or holder" />
       <TextFilter name="prefix" label="Prefix" hint="jobs/nightly" />
       <TextFilter name="holder" label="Holder" hint="exact name" />
@@ -62,7 +62,7 @@ export function Filters({ states, label }: FiltersProps): VNode {
           ))}
         </select>
       </label>
-    </div>
+    </search>
   )
 }
 

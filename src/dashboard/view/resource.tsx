@@ -3,6 +3,7 @@ import type { VNode } from 'preact'
 import type { Event } from '../../wire/http/client.ts'
 import { breakResource, planned, recallResource, releaseLease, setPolicy } from '../action.ts'
 import type { EpisodesAnswer, EventsAnswer, HistoryAnswer, LeaseAnswer, PastHolder, PoliciesAnswer, ResourceAnswer } from '../answers.ts'
+import { serverNow } from '../clock.ts'
 import { duration, isUnder, pathOf } from '../format.ts'
 import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Length, RuleValue, Tag, Text, Waiting } from '../part/basics.tsx'
 import { CopyAs } from '../part/copy.tsx'
@@ -223,8 +224,8 @@ function Queue({ resource: { queue, grants, capacity }, past }: QueueProps): VNo
                 {shared ? <Tag kind="shared" /> : units > 1 ? <Tag kind="units">{`${units} units`}</Tag> : null}
                 <span class="second">{reasonOf(position, queue, grants, capacity)}</span>
                 {usual === undefined ? null : (
-                  <span class="second" title={`From the median of ${usual.of} past holders`}>
-                    probably in {duration(Math.max(0, usual.median * (position + 1) - heldFor(grants, since)))}
+                  <span class="second" title={`The median of ${usual.of} past holders is ${duration(usual.median)}`}>
+                    {estimate(usual.median, position, grants)}
                   </span>
                 )}
               </span>
@@ -276,9 +277,13 @@ function usualHold(past: readonly PastHolder[]): { readonly median: number; read
   return { median: lengths[Math.floor(lengths.length / 2)]!, of: lengths.length }
 }
 
-/** For how long the oldest present holder had it when the waiter came. */
-function heldFor(grants: ResourceAnswer['grants'], since: number): number {
-  return grants.length === 0 ? 0 : Math.max(0, since - Math.min(...grants.map(grant => grant.since)))
+/** When a waiter probably gets it, if each holder before it takes the usual time. */
+function estimate(median: number, position: number, grants: ResourceAnswer['grants']): string {
+  const held = grants.length === 0 ? 0 : serverNow() - Math.min(...grants.map(({ since }) => since))
+  const left = median - held
+  if (left > 0) return `probably in ${duration(left + position * median)}`
+  const late = `the holder takes longer than usual (${duration(median)})`
+  return position === 0 ? late : `probably ${duration(position * median)} after that: ${late}`
 }
 
 function Blocking({ episodes, error }: { readonly episodes: EpisodesAnswer | undefined; readonly error: string | undefined }): VNode {

@@ -1,10 +1,10 @@
 /** Services and their instances: health and its history, last heartbeat, capabilities, check results and agent cards. */
-import type { VNode } from 'preact'
+import type { ComponentChildren, VNode } from 'preact'
 import { deregister, planned, setStatus } from '../action.ts'
 import type { EntriesAnswer, InstanceAnswer, InstancesAnswer, LeaseAnswer, ServicesAnswer, StripsAnswer } from '../answers.ts'
 import { second, serverNow } from '../clock.ts'
 import { calmDuration, count, duration, exactTime, pathOf, visible } from '../format.ts'
-import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Length, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href } from '../route.ts'
 import { may } from '../server.ts'
@@ -351,7 +351,7 @@ function OneInstance({ service, instance }: { readonly service: string; readonly
   )
 }
 
-function Fact({ name, children }: { readonly name: string; readonly children: preact.ComponentChildren }): VNode {
+function Fact({ name, children }: { readonly name: string; readonly children: ComponentChildren }): VNode {
   return (
     <div>
       <dt>{name}</dt>
@@ -360,18 +360,14 @@ function Fact({ name, children }: { readonly name: string; readonly children: pr
   )
 }
 
-function tags(words: readonly string[]): VNode | string {
-  return words.length === 0 ? (
-    '·'
-  ) : (
-    <>
-      {words.map(word => (
+function tags(words: readonly string[]): ComponentChildren {
+  return words.length === 0
+    ? '·'
+    : words.map(word => (
         <Tag key={word} kind="capability">
           {visible(word)}
         </Tag>
-      ))}
-    </>
-  )
+      ))
 }
 
 /** Each heartbeat starts the ttl anew. */
