@@ -342,10 +342,9 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
         {
           key: `services/${name}/${name}${i}`,
           value: JSON.stringify({
-            addresses: [payload],
+            addresses: [i % 2 === 1 ? 'http://10.0.0.7:80' : payload],
             capabilities: [payload],
             tags: [payload],
-            zone: payload,
             metadata: { name: payload, description: payload, skills: [{ name: payload, description: payload }] },
           }),
         },

@@ -27,7 +27,7 @@ const SAVE_INTERVAL = 60_000
 const RETRY = 200
 
 /** A lease that ended against the will of its holder, for one of its resources. */
-export interface Loss {
+export interface LeaseLoss {
   /** Wall time in ms. */
   readonly at: number
   readonly resource: string
@@ -48,12 +48,12 @@ export interface ActivityOptions {
   readonly file?: string
 }
 
-export class Activity {
-  static readonly #byServer = new WeakMap<object, Activity>()
+export class ServerActivity {
+  static readonly #byServer = new WeakMap<object, ServerActivity>()
   readonly rates = new RateHistory()
   readonly waits = new Waits()
   readonly strips = new StatusStrips()
-  readonly losses = new Newest<Loss>(MAX_LOSSES)
+  readonly losses = new Newest<LeaseLoss>(MAX_LOSSES)
   readonly events = new Newest<Event>(MAX_EVENTS)
   /** Wall time of the first thing that is known. */
   readonly since: number
@@ -64,11 +64,11 @@ export class Activity {
   #changed = false
 
   /** The activity of a server, whose lessor stands for it. Observed from the first call on. */
-  static of(server: object, options: ActivityOptions): Activity {
-    let activity = Activity.#byServer.get(server)
+  static of(server: object, options: ActivityOptions): ServerActivity {
+    let activity = ServerActivity.#byServer.get(server)
     if (activity === undefined) {
-      activity = new Activity(options)
-      Activity.#byServer.set(server, activity)
+      activity = new ServerActivity(options)
+      ServerActivity.#byServer.set(server, activity)
     }
     return activity
   }

@@ -49,7 +49,7 @@ class StepRing {
   placeAt(wall: number): number {
     const step = Math.floor(wall / this.step)
     if (step > this.#newest) {
-      const first = Math.max(this.#newest + 1, step - this.#size + 1)
+      const first = this.#newest < 0 ? step : Math.max(this.#newest + 1, step - this.#size + 1)
       const known = this.#newest >= step - this.#size
       const before = this.#newest % this.#size
       for (const name of NAMES) {
@@ -83,9 +83,10 @@ class StepRing {
     return { from: from * this.step, step: this.step, series }
   }
 
-  /** Takes over the values of a view that was saved. */
-  restore({ from, series }: SeriesView): void {
+  /** Takes over the values of a view that was saved. Nothing is known of the steps between them and now. */
+  restore({ from, series }: SeriesView, wall: number): void {
     const first = Math.round(from / this.step)
+    this.#newest = Math.floor(wall / this.step) - 1
     for (const name of NAMES)
       for (const [i, value] of (series[name] ?? []).entries())
         if (value !== null && Number.isSafeInteger(value) && value >= 0 && value < 2 ** 31) {
@@ -118,7 +119,7 @@ export class RateHistory {
     const skipped = Math.max(0, Math.ceil((oldest - minutes.from) / MINUTE))
     const room = Math.max(0, Math.floor((wall - minutes.from) / MINUTE) + 1)
     const series = Object.fromEntries(NAMES.map(name => [name, (minutes.series[name] ?? []).slice(skipped, room)]))
-    this.#minutes.restore({ from: minutes.from + skipped * MINUTE, step: MINUTE, series: series as unknown as Series })
+    this.#minutes.restore({ from: minutes.from + skipped * MINUTE, step: MINUTE, series: series as unknown as Series }, wall)
   }
 }
 

@@ -77,7 +77,7 @@ export interface RowPage {
 }
 
 /** What was read for one caller. */
-interface Table {
+interface RowTable {
   readonly rows: readonly Row[]
   readonly revision: number
   readonly at: number
@@ -90,7 +90,7 @@ export class RowTables {
   static readonly #byServer = new WeakMap<GuardedLessor, RowTables>()
   readonly #guarded: GuardedLessor
   readonly #clock: Clock
-  readonly #tables = new Map<string, { readonly table: Promise<Table>; asked: number }>()
+  readonly #tables = new Map<string, { readonly table: Promise<RowTable>; asked: number }>()
   #cancelSweep: (() => void) | undefined
 
   static of(guarded: GuardedLessor, clock: Clock): RowTables {
@@ -120,13 +120,13 @@ export class RowTables {
   }
 
   /** The rows that a caller may see. Every key has its own, and so does the prefix where there are too many for one table. */
-  async #table(caller: Caller, { of, prefix = '' }: RowRequest, signal: AbortSignal): Promise<Table> {
+  async #table(caller: Caller, { of, prefix = '' }: RowRequest, signal: AbortSignal): Promise<RowTable> {
     const whole = await this.#kept(`${caller.operator === true} ${caller.key} ${of} `, () => this.#read(caller, of, '', signal))
     if (!whole.more || prefix === '') return whole
     return this.#kept(`${caller.operator === true} ${caller.key} ${of} ${prefix}`, () => this.#read(caller, of, prefix, signal))
   }
 
-  async #kept(key: string, read: () => Promise<Table>): Promise<Table> {
+  async #kept(key: string, read: () => Promise<RowTable>): Promise<RowTable> {
     const now = this.#clock.now()
     const known = this.#tables.get(key)
     if (known !== undefined && now - known.asked < FRESH) return known.table
@@ -140,7 +140,7 @@ export class RowTables {
     return table
   }
 
-  async #read(caller: Caller, of: 'resources' | 'leases', prefix: string, signal: AbortSignal): Promise<Table> {
+  async #read(caller: Caller, of: 'resources' | 'leases', prefix: string, signal: AbortSignal): Promise<RowTable> {
     const at = this.#clock.wall()
     const rows: Row[] = []
     const make = async <T>(items: readonly T[], rowOf: (item: T, at: number) => Row) => {
@@ -223,7 +223,7 @@ function shownRow(of: RowRequest['of'], { name, state, end, ...row }: Row, now: 
   return { ...lease, status: state, remaining }
 }
 
-function sorted(table: Table, { prefix = '', text = '', holder, label, state, sort = 'name' }: RowRequest): readonly Row[] {
+function sorted(table: RowTable, { prefix = '', text = '', holder, label, state, sort = 'name' }: RowRequest): readonly Row[] {
   const by = JSON.stringify([prefix, text, holder, label, state, sort])
   if (table.sorted?.by === by) return table.sorted.rows
   const sought = text.toLowerCase()

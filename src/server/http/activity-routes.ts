@@ -4,7 +4,7 @@ import { under } from '../../kernel/name.ts'
 import type { GrantView, PastGrant } from '../../lessor.ts'
 import * as schema from '../../wire/http/activity-schema.ts'
 import { Reading, type Static } from '../../wire/http/schema.ts'
-import { Activity, type Loss } from '../activity/activity.ts'
+import { type LeaseLoss, ServerActivity } from '../activity/activity.ts'
 import { preview } from '../activity/preview.ts'
 import { MINUTES, SECONDS } from '../activity/rate-history.ts'
 import { type RowRequest, RowTables } from '../activity/rows.ts'
@@ -20,8 +20,8 @@ const MAX_LOSSES_SHOWN = 50
 const MAX_EPISODES = 50
 const DEFAULT_LIMIT = 200
 
-function activityOf({ guarded, clock, log, closing }: RouteContext): Activity {
-  return Activity.of(guarded, { lessor: guarded.lessor, clock, log, closing })
+function activityOf({ guarded, clock, log, closing }: RouteContext): ServerActivity {
+  return ServerActivity.of(guarded, { lessor: guarded.lessor, clock, log, closing })
 }
 
 /** Whether the caller may read a name. */
@@ -30,15 +30,15 @@ function readable({ guarded: { access }, caller }: RouteContext): (name: string)
 }
 
 /** The loss, and for how long the lease was held, if the history of the resource still has it. */
-async function withHeld({ guarded }: RouteContext, loss: Loss): Promise<object> {
+async function withHeld({ guarded }: RouteContext, loss: LeaseLoss): Promise<object> {
   const { value } = await guarded.lessor.read<'history'>({ kind: 'history', resource: loss.resource })
   const past = value.find(({ lease, token }) => lease === loss.lease && token === loss.token)
   return { ...loss, ...(past !== undefined && { held: Math.max(0, past.until - past.since) }) }
 }
 
-function lossesOf(context: RouteContext, prefix: string, limit: number): Loss[] {
+function lossesOf(context: RouteContext, prefix: string, limit: number): LeaseLoss[] {
   const visible = readable(context)
-  const found: Loss[] = []
+  const found: LeaseLoss[] = []
   for (const loss of activityOf(context).losses.backwards()) {
     if (found.length === limit) break
     if (under(prefix, loss.resource) && visible(loss.resource)) found.push(loss)

@@ -5,7 +5,7 @@
 import { setMaxListeners } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import { Activity } from '../activity/activity.ts'
+import { ServerActivity } from '../activity/activity.ts'
 import { socketsWithoutCertificate } from '../client-certificate.ts'
 import type { Listener, ListenerContext } from '../listener.ts'
 import { Metrics } from '../metrics.ts'
@@ -36,7 +36,11 @@ export function httpListener({ activityFile, ...options }: HttpOptions = {}): Li
     const { limits, closing } = context
     setMaxListeners(0, closing) // every wait and every watch listens there
     Metrics.of(context) // starts to measure
-    Activity.of(context.guarded, { ...context, lessor: context.guarded.lessor, ...(activityFile !== undefined && { file: activityFile }) }) // starts to observe
+    ServerActivity.of(context.guarded, {
+      ...context,
+      lessor: context.guarded.lessor,
+      ...(activityFile !== undefined && { file: activityFile }),
+    }) // starts to observe
     const counters = RequestCounters.of(context.guarded)
     const handler = new HttpHandler(context, { ...options, count: (route, code) => counters.counter('http', route).increment(code) })
     const server = createServer({

@@ -176,6 +176,17 @@ test('every route answers as documented, field by field, and every documented re
   await api.ask(304, 'POST', '/v3/discovery:endpoints', { version_info: eds.version_info })
   await api.ask(204, 'DELETE', '/v1/services/s/1?op=l&generation=2')
 
+  await api.ask(200, 'GET', '/v1/whoami')
+  await api.ask(200, 'GET', '/v1/activity?last=1m&step=1s')
+  await api.ask(200, 'GET', '/v1/overview')
+  await api.ask(200, 'GET', '/v1/losses?prefix=api&limit=5')
+  await api.ask(200, 'GET', '/v1/events?limit=5')
+  await api.ask(200, 'GET', '/v1/episodes/api/a')
+  await api.ask(200, 'GET', '/v1/strips/s')
+  await api.ask(200, 'GET', '/v1/rows?of=leases&sort=-since&limit=5')
+  await api.ask(200, 'GET', '/v1/rows?of=resources&prefix=api')
+  await api.ask(200, 'POST', '/v1/preview', { action: 'break', resource: 'api/d' })
+
   await api.ask(200, 'GET', '/v1/about')
   await api.ask(200, 'POST', '/v1/propose', { proposals: [{ command: { kind: 'renew', leases: [] } }, { command: { kind: 'no' } }, {}] })
   for (const query of [{ kind: 'summary' }, { kind: 'leases', limit: 1 }, { kind: 'services' }, { kind: 'lease', lease: 3 }])
