@@ -221,7 +221,8 @@ export function removePolicy(prefix: string): PlannedAction {
   }
 }
 
-/** Whether the key may act on all of these names of a lease. The lease of its own key it may release in any case, which only the server knows. */
-export function mayEnd(verb: 'revoke' | 'release' | 'break', names: readonly string[]): boolean {
-  return names.length === 0 ? may(verb, '') : names.every(name => may(verb, name))
+/** Whether the key may act on all of these names of a lease. Whether a lease is its own, which it may release with `acquire`, only the server knows: the preview says so. */
+export function mayEnd(verb: 'revoke' | 'release', names: readonly string[]): boolean {
+  const allowed = (name: string) => may(verb, name) || (verb === 'release' && may('acquire', name))
+  return names.length === 0 ? allowed('') : names.every(allowed)
 }

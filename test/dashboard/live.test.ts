@@ -28,7 +28,12 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'under load, the
     await here.lessor.propose({ kind: 'policy', prefix: '', rules: { leases: 1_000_000 } })
     const name = (i: number) => `jobs/${String(i).padStart(6, '0')}`
     for (let i = 0; i < RESOURCES; i += NAMES)
-      await here.lessor.propose(acquire(`worker-${i / NAMES}`, Array.from({ length: NAMES }, (_, n) => name(i + n))))
+      await here.lessor.propose(
+        acquire(
+          `worker-${i / NAMES}`,
+          Array.from({ length: NAMES }, (_, n) => name(i + n)),
+        ),
+      )
     await using tab = await openTab(browser, `${here.url}/#/resources`)
     const { page, errors } = tab
     const rows = page.locator('.sizer .row')
@@ -39,7 +44,10 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'under load, the
       const element = box as unknown as { scrollTop: number; scrollHeight: number }
       element.scrollTop = element.scrollHeight / 2
     })
-    await rows.filter({ hasText: /jobs\/0500\d\d/ }).first().waitFor()
+    await rows
+      .filter({ hasText: /jobs\/0500\d\d/ })
+      .first()
+      .waitFor()
     await page.locator('[role=grid]').focus()
     await page.keyboard.press('End')
     await rows.filter({ hasText: name(RESOURCES - 1) }).waitFor()
@@ -68,7 +76,10 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'under load, the
             if (outcome.kind === 'granted') await here.lessor.propose({ kind: 'release', lease: outcome.lease })
           }),
         )
-      await page.locator('.events li', { hasText: `${batch}/` }).first().waitFor()
+      await page
+        .locator('.events li', { hasText: `${batch}/` })
+        .first()
+        .waitFor()
       await granted(here, acquire('last', [`${batch}-is-over`]))
       await page.locator('.events li', { hasText: `${batch}-is-over` }).waitFor()
       return usedHeap(page)

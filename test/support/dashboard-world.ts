@@ -20,10 +20,25 @@ export async function granted(here: World, command: Acquire): Promise<number> {
   return outcome.lease
 }
 
+const STEP = 2_000
+let done = 0
+
+/** A few short jobs, more or less of them as time passes, so that the plots have something to show. */
+async function workABit(here: World): Promise<void> {
+  const jobs = Math.round(1.5 + 1.4 * Math.sin(done / 9))
+  for (let i = 0; i < jobs; i++) {
+    const outcome = await here.lessor.propose(acquire(`thumbs-${(done + i) % 5}`, [`thumbnails/${done % 7}/${i}`]))
+    if (outcome.kind === 'granted') await here.lessor.propose({ kind: 'release', lease: outcome.lease })
+  }
+  done++
+}
+
 /** Lets time pass while every waiter keeps its place. */
 async function pass(here: World, ms: number): Promise<void> {
-  for (let left = ms; left > 0; left -= 10_000) {
-    await here.clock.advance(Math.min(left, 10_000))
+  for (let left = ms; left > 0; left -= STEP) {
+    await here.clock.advance(Math.min(left, STEP))
+    await workABit(here)
+    if (Math.floor(left / 10_000) === Math.floor((left - STEP) / 10_000)) continue
     const { value } = await here.lessor.read({ kind: 'leases' })
     const leases = value.filter(({ status }) => status === 'waiting').map(({ lease }) => lease)
     await here.lessor.propose({ kind: 'renew', leases })

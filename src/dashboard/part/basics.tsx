@@ -1,27 +1,29 @@
 /** The small parts that every view is made of. Texts from the server are always children of an element, never markup. */
 import type { ComponentChildren, VNode } from 'preact'
-import { useEffect, useRef } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { everyStep, second, serverNow } from '../clock.ts'
 import { calmDuration, duration, exactTime, hueOf, shortNumber, visible } from '../format.ts'
 import { href } from '../route.ts'
 
-/** A token, revision or lease id: short, with the exact value in its title. */
+/** A token, revision or lease id: short, with the exact value in its title, and in its place after a click or a tap. */
 export function Exact({ value, what }: { readonly value: number; readonly what: string }): VNode {
+  const [whole, setWhole] = useState(false)
   return (
-    <span class="exact" title={`${what} ${value}`}>
-      {shortNumber(value)}
-    </span>
+    <button type="button" class="exact" tabIndex={-1} title={`${what} ${value}`} onClick={() => setWhole(!whole)}>
+      {whole ? value : shortNumber(value)}
+    </button>
   )
 }
 
-/** How long ago something happened, with the exact time in its title. */
+/** How long ago something happened, with the exact time in its title, and in its place after a click or a tap. */
 export function Ago({ at, bare = false }: { readonly at: number; readonly bare?: boolean }): VNode {
   second.value // draw again every second
+  const [whole, setWhole] = useState(false)
+  const exact = exactTime(at)
   return (
-    <time class="ago" dateTime={isoOf(at)} title={exactTime(at)}>
-      {calmDuration(serverNow() - at)}
-      {bare ? '' : ' ago'}
-    </time>
+    <button type="button" class="ago" tabIndex={-1} title={exact} onClick={() => setWhole(!whole)}>
+      <time dateTime={isoOf(at)}>{whole ? exact : `${calmDuration(serverNow() - at)}${bare ? '' : ' ago'}`}</time>
+    </button>
   )
 }
 
