@@ -97,14 +97,11 @@ export async function fillWorld(here: World): Promise<DashboardWorld> {
   await granted(here, broken)
   await propose({ kind: 'break', resource: 'queue/emails/shard-4', by: 'ann' })
   await pass(here, 70_000)
-  for (let i = 0; i < 14; i++)
-    await granted(
-      here,
-      acquire(`worker-${i + 1}`, [`queue/emails/shard-${i}`], {
-        ttl: 20_000 + 4_000 * i,
-        labels: [['purpose', `sends batch ${1_200 + i}`]],
-      }),
-    )
+  for (let i = 0; i < 14; i++) {
+    const labels = [['purpose', `sends batch ${1_200 + i}`]] as const
+    await granted(here, acquire(`worker-${i + 1}`, [`queue/emails/shard-${i}`], { ttl: 45_000 + 4_000 * i, labels }))
+    await pass(here, 2_000)
+  }
   await granted(here, acquire('worker-30', ['queue/emails/shard-1'], { ...long, wait: true }))
   const session = await sessions(here)
   await claims(here)

@@ -9,9 +9,9 @@ import { route, setParams } from '../route.ts'
 import { stream } from '../server.ts'
 
 /** Lines that are drawn. The filter looks at all events that the page keeps. */
-const SHOWN = 200
+const SHOWN = 100
 /** Ms between two drawings. */
-const PACE = 150
+const PACE = 200
 
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   grants: ['granted', 'transferred', 'recovered', 'thawed'],

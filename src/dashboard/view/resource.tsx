@@ -282,8 +282,7 @@ function estimate(median: number, position: number, grants: ResourceAnswer['gran
   const held = grants.length === 0 ? 0 : serverNow() - Math.min(...grants.map(({ since }) => since))
   const left = median - held
   if (left > 0) return `probably in ${duration(left + position * median)}`
-  const late = `the holder takes longer than usual (${duration(median)})`
-  return position === 0 ? late : `probably ${duration(position * median)} after that: ${late}`
+  return position === 0 ? `the holder takes longer than usual (${duration(median)})` : `probably ${duration(position * median)} after that`
 }
 
 function Blocking({ episodes, error }: { readonly episodes: EpisodesAnswer | undefined; readonly error: string | undefined }): VNode {
