@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { backup } from './command/backup.ts'
 import { certify } from './command/certify.ts'
+import { demo } from './command/demo.ts'
 import { discover } from './command/discover.ts'
 import { doctor } from './command/doctor.ts'
 import { elect } from './command/elect.ts'
@@ -31,6 +32,7 @@ import { closeGoneTerminals, onStdoutError, writeStderrLine } from './output.ts'
 
 const commands: readonly ((program: Command) => void)[] = [
   ...[serve, run, elect],
+  demo,
   ...[ls, show, watch, history, explain],
   ...[register, discover],
   pool,

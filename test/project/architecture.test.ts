@@ -127,6 +127,9 @@ const rooms: readonly Room[] = [
   },
   { room: 'dashboard/', may: ['wire/http/client.ts', 'type:wire/http/', 'type:lessor.ts'] },
 
+  // The demonstration: programs as users write them, on a lessor that can be taken away from each.
+  { room: 'demo/', may: ['agent/', 'board/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
+
   // The simulator runs servers, too. The published test tools must not pull in a server.
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
   { room: 'testing/', may: ['*'], never: ['server/', 'cli/', 'dashboard/'], packages: 'drivers too' },

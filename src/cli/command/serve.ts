@@ -17,6 +17,7 @@ import { storeOf } from '../../connect/store-of.ts'
 import { redactedUrl } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
 import { FACE_NAMES } from '../../face/face.ts'
+import type { Lessor } from '../../lessor.ts'
 import { readPrivately } from '../../private-file.ts'
 import { Replica } from '../../replica/replica.ts'
 import { newSecret } from '../../server/key-secret.ts'
@@ -32,7 +33,7 @@ import { collect } from '../option-values.ts'
 import { hasTerminal } from '../process/process-table.ts'
 import { asConfigurationError, attributeErrors } from '../settings.ts'
 
-interface ServeSettings extends RegistryOptions {
+export interface ServeSettings extends RegistryOptions {
   readonly listen?: readonly string[]
   readonly socket?: string
   readonly tlsCert?: string
@@ -93,14 +94,14 @@ export function serve(program: Command): void {
     .action(async (flags: ServeSettings, self: Command) => {
       const input = commandInput(self)
       const options = { ...fromConfiguration(input), ...flags }
-      await run(input, options, errorAttribution(input, options, flags))
+      await serveUntilStopped(input, options, errorAttribution(input, options, flags))
     })
 }
 
 /** Runs `work`, which uses the named options. A mistake in them is a configuration error, unless one of them was given as a flag. */
 type AttributeErrors = <T>(names: readonly (keyof ServeSettings)[], work: () => T | Promise<T>) => Promise<T>
 
-function errorAttribution({ settings: { file } }: CommandInput, options: ServeSettings, flags: ServeSettings): AttributeErrors {
+export function errorAttribution({ settings: { file } }: CommandInput, options: ServeSettings, flags: ServeSettings): AttributeErrors {
   return async (names, work) => {
     try {
       return await work()
@@ -152,7 +153,13 @@ function fromConfiguration({ settings: { serve: given, file } }: CommandInput): 
   return { ...given, ...Object.fromEntries(paths) } as ServeSettings
 }
 
-async function run({ settings, out }: CommandInput, options: ServeSettings, attribute: AttributeErrors): Promise<void> {
+/** Serves the store of the settings until INT or TERM. `inhabit` runs beside the server, on what it serves. */
+export async function serveUntilStopped(
+  { settings, out }: CommandInput,
+  options: ServeSettings,
+  attribute: AttributeErrors,
+  inhabit: (lessor: Lessor, signal: AbortSignal) => Promise<void> = async () => {},
+): Promise<void> {
   const { url } = settings
   await attributeErrors(settings, () => {
     if (/^(leaseholds?|https?):/i.test(url))
@@ -239,7 +246,11 @@ async function run({ settings, out }: CommandInput, options: ServeSettings, attr
     // If the leases have moved in the meantime, this file must not refer to the server.
     if (owned && lessor.here === replica) await announce(store, server, options.tlsCert !== undefined)
     await printAddresses(redactedUrl(url), out, server, options, registry.opened)
+    const leave = new AbortController()
+    const inhabited = inhabit(lessor, leave.signal)
     const reason = await Promise.race([stop.requested, storeLost(lessor)])
+    leave.abort()
+    await inhabited
     process.off('SIGHUP', reload)
     if (!(reason instanceof Error)) exitAfterTimeout(log)
     await server.close()
