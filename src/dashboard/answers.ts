@@ -23,7 +23,7 @@ export interface RowsAnswer<R> extends Omit<Static<typeof activity.Rows>, 'rows'
   readonly rows: readonly R[]
 }
 
-export interface ResourceRow {
+export interface ShownResource {
   readonly resource: string
   readonly status: 'held' | 'waited' | 'frozen'
   readonly holder?: string
@@ -38,7 +38,7 @@ export interface ResourceRow {
   readonly purpose?: string
 }
 
-export interface LeaseRow {
+export interface ShownLease {
   readonly lease: number
   readonly holder: string
   readonly status: LeaseStatus
@@ -72,7 +72,7 @@ export interface PoliciesAnswer {
 
 export type PoolsAnswer = Static<typeof pools.Pools>
 export type PoolAnswerView = Static<typeof pools.PoolAnswer>
-export type PoolMember = PoolAnswerView['members'][number]
+export type ShownMember = PoolAnswerView['members'][number]
 export type PoolWaiter = PoolAnswerView['queue'][number]
 export type PoolExplanation = Static<typeof pools.PoolExplained>
 

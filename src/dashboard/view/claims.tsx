@@ -1,7 +1,7 @@
 /** What coding agents have claimed, with the clocks that each claim depends on: alive, active, and what the agent expected. */
 import type { VNode } from 'preact'
 import { planned, recallResource, revokeLease } from '../action.ts'
-import type { LeaseAnswer, LeaseRow, LeasesAnswer, RowsAnswer } from '../answers.ts'
+import type { LeaseAnswer, LeasesAnswer, RowsAnswer, ShownLease } from '../answers.ts'
 import { second, serverNow } from '../clock.ts'
 import { calmDuration, duration, visible } from '../format.ts'
 import { Ago, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
@@ -18,8 +18,8 @@ const READ = 500
 
 export function Claims(): VNode {
   const agents = useReading<LeasesAnswer>(`/v1/leases?prefix=agents&limit=${READ}`, { every: 2_000 })
-  const claims = useReading<RowsAnswer<LeaseRow>>(`/v1/rows?of=leases&label=kind%3Dclaim&sort=-since&limit=${READ}`, { every: 1_000 })
-  const takes = useReading<RowsAnswer<LeaseRow>>(`/v1/rows?of=leases&label=kind%3Dtake&sort=-since&limit=${READ}`, { every: 2_000 })
+  const claims = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&label=kind%3Dclaim&sort=-since&limit=${READ}`, { every: 1_000 })
+  const takes = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&label=kind%3Dtake&sort=-since&limit=${READ}`, { every: 2_000 })
   if (agents.data === undefined || claims.data === undefined) return <Waiting error={agents.error ?? claims.error} />
   const sessions = agents.data.leases.filter(({ labels }) => labels.kind === 'agent')
   const rows = [...claims.data.rows, ...(takes.data?.rows ?? [])]
@@ -110,7 +110,7 @@ function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at
   )
 }
 
-function ClaimRows({ rows, at }: { readonly rows: readonly LeaseRow[]; readonly at: number }): VNode {
+function ClaimRows({ rows, at }: { readonly rows: readonly ShownLease[]; readonly at: number }): VNode {
   if (rows.length === 0) return <p class="note">It claims nothing now.</p>
   return (
     <ul class="list holders">
@@ -148,7 +148,7 @@ function ClaimRows({ rows, at }: { readonly rows: readonly LeaseRow[]; readonly 
 }
 
 /** How long the agent said that it needs it, and how much of that is over. */
-function Expected({ row: { labels, since } }: { readonly row: LeaseRow }): VNode {
+function Expected({ row: { labels, since } }: { readonly row: ShownLease }): VNode {
   second.value
   const expect = Number(labels.find(([label]) => label === 'expect')?.[1])
   const age = serverNow() - since

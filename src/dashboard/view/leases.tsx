@@ -1,7 +1,7 @@
 /** Every lease: held, waiting, suspect or frozen, with its labels and its place in a tree. */
 import type { VNode } from 'preact'
 import { planned, revokeHolder } from '../action.ts'
-import type { LeaseRow } from '../answers.ts'
+import type { ShownLease } from '../answers.ts'
 import { Ago, Button, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text } from '../part/basics.tsx'
 import { type Column, Rows } from '../part/rows.tsx'
 import { href, route } from '../route.ts'
@@ -9,7 +9,7 @@ import { may } from '../server.ts'
 import { Filters, filterQuery } from './filters.tsx'
 import { FIRST_LINES } from './now.tsx'
 
-export const LEASE_COLUMNS: readonly Column<LeaseRow>[] = [
+export const LEASE_COLUMNS: readonly Column<ShownLease>[] = [
   { label: 'Holder', sort: 'holder', class: 'who-cell', cell: ({ holder }) => <Holder name={holder} /> },
   {
     label: 'Resources',
@@ -68,7 +68,7 @@ export function Leases(): VNode {
         ) : null}
       </header>
       <Filters states={['live', 'waiting', 'suspect', 'frozen']} label />
-      <Rows<LeaseRow>
+      <Rows<ShownLease>
         of="leases"
         label="leases"
         query={filterQuery(['text', 'prefix', 'holder', 'label', 'state', 'sort'])}

@@ -1,6 +1,6 @@
 /** The first view: what is held, who waits longest, what was lost, and how the last minutes went. */
 import type { VNode } from 'preact'
-import type { ActivityAnswer, LeaseRow, OverviewAnswer, RowsAnswer } from '../answers.ts'
+import type { ActivityAnswer, OverviewAnswer, RowsAnswer, ShownLease } from '../answers.ts'
 import { calmDuration, count, visible } from '../format.ts'
 import { Ago, Card, Empty, Exact, Holder, Left, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { Plot } from '../part/plot.tsx'
@@ -131,7 +131,7 @@ function Plots({ activity: { from, step, series }, span }: { readonly activity: 
 const SHOWN_HOLDERS = 40
 
 function Holders(): VNode {
-  const { data, at, error } = useReading<RowsAnswer<LeaseRow>>(`/v1/rows?of=leases&state=live&sort=-since&limit=${SHOWN_HOLDERS}`, {
+  const { data, at, error } = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&state=live&sort=-since&limit=${SHOWN_HOLDERS}`, {
     every: 1_000,
   })
   return (

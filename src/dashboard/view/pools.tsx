@@ -2,7 +2,7 @@
 import type { VNode } from 'preact'
 import type { Event } from '../../wire/http/client.ts'
 import { extendLease, planned, revokeLease } from '../action.ts'
-import type { MemberReport, PoolAnswerView, PoolExplanation, PoolMember, PoolsAnswer, PoolWaiter } from '../answers.ts'
+import type { MemberReport, PoolAnswerView, PoolExplanation, PoolsAnswer, PoolWaiter, ShownMember } from '../answers.ts'
 import { count, duration, hueOf, pathOf, visible } from '../format.ts'
 import { Ago, Card, Empty, Holder, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
@@ -103,11 +103,11 @@ function OnePool({ name }: { readonly name: string }): VNode {
   )
 }
 
-function reportOf({ report }: PoolMember): MemberReport {
+function reportOf({ report }: ShownMember): MemberReport {
   return (report ?? {}) as MemberReport
 }
 
-function MemberSquare({ member, chosen }: { readonly member: PoolMember; readonly chosen: boolean }): VNode {
+function MemberSquare({ member, chosen }: { readonly member: ShownMember; readonly chosen: boolean }): VNode {
   const { member: name, grants, units, used, status } = member
   const { utilisation, unleased = 0 } = reportOf(member)
   const holders = grants.map(({ holder }) => visible(holder)).join(', ')
@@ -138,7 +138,7 @@ function MemberSquare({ member, chosen }: { readonly member: PoolMember; readonl
   )
 }
 
-function MemberCard({ member, pool }: { readonly member: PoolMember; readonly pool: string }): VNode {
+function MemberCard({ member, pool }: { readonly member: ShownMember; readonly pool: string }): VNode {
   const { resource, labels, units, used, status, offeredBy, grants, waiting } = member
   const { host, utilisation, memoryUsed, processes = [], idle, stage, problem } = reportOf(member)
   return (

@@ -1,7 +1,7 @@
 /** Every resource that is held or waited for: filtered and sorted by the server, any number of them. */
 import type { VNode } from 'preact'
 import { planned, revokePrefix } from '../action.ts'
-import type { ResourceRow } from '../answers.ts'
+import type { ShownResource } from '../answers.ts'
 import { Ago, Button, Empty, Exact, Holder, Left, ResourceName, Tag, Text } from '../part/basics.tsx'
 import { type Column, Rows } from '../part/rows.tsx'
 import { href, route } from '../route.ts'
@@ -9,7 +9,7 @@ import { hasKey, may } from '../server.ts'
 import { Filters, filterQuery } from './filters.tsx'
 import { FIRST_LINES } from './now.tsx'
 
-const COLUMNS: readonly Column<ResourceRow>[] = [
+const COLUMNS: readonly Column<ShownResource>[] = [
   { label: 'Resource', sort: 'name', class: 'wide', cell: row => <ResourceName name={row.resource} /> },
   {
     label: 'Holder',
@@ -69,7 +69,7 @@ export function Resources(): VNode {
         ) : null}
       </header>
       <Filters states={['held', 'waited', 'frozen']} label={false} />
-      <Rows<ResourceRow>
+      <Rows<ShownResource>
         of="resources"
         label="resources"
         query={filterQuery(['text', 'prefix', 'holder', 'state', 'sort'])}
