@@ -149,7 +149,7 @@ function Holders(): VNode {
             <li key={row.lease}>
               <div class="what">
                 {row.resources.length === 0 ? (
-                  <a href={href('lease', String(row.lease))}>a lease without resources</a>
+                  <a href={href('lease', String(row.lease))}>no resource: a session or a registration</a>
                 ) : (
                   row.resources.map(name => <ResourceName key={name} name={name} />)
                 )}

@@ -3,7 +3,7 @@ import type { VNode } from 'preact'
 import type { Event } from '../../wire/http/client.ts'
 import { extendLease, planned, revokeLease } from '../action.ts'
 import type { MemberReport, PoolAnswerView, PoolExplanation, PoolsAnswer, PoolWaiter, ShownMember } from '../answers.ts'
-import { count, duration, hueOf, pathOf, visible } from '../format.ts'
+import { count, duration, HUES, hueOf, pathOf, visible } from '../format.ts'
 import { Ago, Card, Empty, Holder, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href, route, setParams } from '../route.ts'
@@ -64,6 +64,7 @@ function OnePool({ name }: { readonly name: string }): VNode {
   )
   if (data === undefined) return <Waiting error={error} />
   const chosen = data.members.find(({ member }) => member === route.value.params.get('member'))
+  const hues = huesOf(data)
   const unleased = data.members.filter(member => (reportOf(member).unleased ?? 0) > 0).length
   return (
     <>
@@ -82,12 +83,12 @@ function OnePool({ name }: { readonly name: string }): VNode {
         ) : (
           <ul class="members">
             {data.members.slice(0, 1_000).map(member => (
-              <MemberSquare key={member.resource} member={member} chosen={member === chosen} />
+              <MemberSquare key={member.resource} member={member} chosen={member === chosen} hues={hues} />
             ))}
           </ul>
         )}
         <p class="note key-of-colours">
-          <i class="sample hue-3" /> taken, in the colour of its holder <i class="sample free" /> free <i class="sample suspect" /> silent{' '}
+          <i class="sample hue-3" /> taken, in the colour of its account <i class="sample free" /> free <i class="sample suspect" /> silent{' '}
           <i class="sample unleased" /> used without a lease
         </p>
       </Card>
@@ -96,7 +97,7 @@ function OnePool({ name }: { readonly name: string }): VNode {
         <QueueCard pool={data} explained={explained.data} />
         <div class="stack">
           <Reservations pool={data} />
-          <Accounts pool={data} />
+          <Accounts pool={data} hues={hues} />
         </div>
       </div>
     </>
@@ -107,7 +108,19 @@ function reportOf({ report }: ShownMember): MemberReport {
   return (report ?? {}) as MemberReport
 }
 
-function MemberSquare({ member, chosen }: { readonly member: ShownMember; readonly chosen: boolean }): VNode {
+/** A colour for each account: in their order, so that no two of a few accounts have the same. */
+function huesOf({ accounts }: PoolAnswerView): ReadonlyMap<string, number> {
+  const names = accounts.map(({ account }) => account).sort()
+  return new Map(names.map((name, i) => [name, i % HUES]))
+}
+
+interface MemberSquareProps {
+  readonly member: ShownMember
+  readonly chosen: boolean
+  readonly hues: ReadonlyMap<string, number>
+}
+
+function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
   const { member: name, grants, units, used, status } = member
   const { utilisation, unleased = 0 } = reportOf(member)
   const holders = grants.map(({ holder }) => visible(holder)).join(', ')
@@ -118,7 +131,7 @@ function MemberSquare({ member, chosen }: { readonly member: ShownMember; readon
     <li>
       <button
         type="button"
-        class={`member ${first === undefined ? 'free' : `hue-${hueOf(first.account === '' ? first.holder : first.account)}`}`}
+        class={`member ${first === undefined ? 'free' : `hue-${hues.get(first.account) ?? hueOf(first.holder)}`}`}
         data-status={status}
         data-unleased={unleased > 0}
         aria-pressed={chosen}
@@ -328,7 +341,7 @@ function Reservations({ pool: { reservations } }: { readonly pool: PoolAnswerVie
   )
 }
 
-function Accounts({ pool: { accounts } }: { readonly pool: PoolAnswerView }): VNode {
+function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView; readonly hues: ReadonlyMap<string, number> }): VNode {
   return (
     <Card title="Accounts">
       {accounts.length === 0 ? (
@@ -350,7 +363,10 @@ function Accounts({ pool: { accounts } }: { readonly pool: PoolAnswerView }): VN
               {accounts.slice(0, 50).map(({ account, held, waiting, quota, borrow, weight, usage }) => (
                 <tr key={account}>
                   <td>
-                    <Holder name={account} link={false} />
+                    <span class="holder">
+                      <i class={`dot hue-${hues.get(account) ?? 0}`} aria-hidden="true" />
+                      <Text>{account}</Text>
+                    </span>
                   </td>
                   <td class="end">{held}</td>
                   <td class="end">{waiting}</td>
