@@ -82,7 +82,20 @@ function Figures({ leases, lost, waits, now }: OverviewAnswer): VNode {
   )
 }
 
-function Plots({ activity: { from, step, series }, span }: { readonly activity: ActivityAnswer; readonly span: string }): VNode {
+/** Steps that are shown at least, also if less is known. */
+const FEWEST_STEPS = 120
+
+/** Without the steps of which nothing is known, because the server has not run for that long. */
+function known({ from, step, series }: ActivityAnswer): Pick<ActivityAnswer, 'from' | 'series'> {
+  const first = series.granted.findIndex(value => value !== null)
+  const skip = Math.max(0, Math.min(first < 0 ? series.granted.length : first, series.granted.length - FEWEST_STEPS))
+  const cut = Object.entries(series).map(([name, values]) => [name, values.slice(skip)])
+  return { from: from + skip * step, series: Object.fromEntries(cut) as ActivityAnswer['series'] }
+}
+
+function Plots({ activity, span }: { readonly activity: ActivityAnswer; readonly span: string }): VNode {
+  const { step } = activity
+  const { from, series } = known(activity)
   const per = step === 1_000 ? 'per second' : 'per minute'
   return (
     <Card
