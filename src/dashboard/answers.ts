@@ -13,7 +13,6 @@ export interface Account extends Omit<Static<typeof activity.Whoami>, 'allow'> {
 
 export type OverviewAnswer = Static<typeof activity.Overview>
 export type ActivityAnswer = Static<typeof activity.Activity>
-export type LossAnswer = OverviewAnswer['lost']['last'][number]
 export type EventsAnswer = Static<typeof activity.Events>
 export type EpisodesAnswer = Static<typeof activity.Episodes>
 export type StripsAnswer = Static<typeof activity.Strips>

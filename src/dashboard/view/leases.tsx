@@ -9,7 +9,7 @@ import { may } from '../server.ts'
 import { Filters, filterQuery } from './filters.tsx'
 import { FIRST_LINES } from './now.tsx'
 
-export const LEASE_COLUMNS: readonly Column<ShownLease>[] = [
+const COLUMNS: readonly Column<ShownLease>[] = [
   { label: 'Holder', sort: 'holder', class: 'who-cell', cell: ({ holder }) => <Holder name={holder} /> },
   {
     label: 'Resources',
@@ -72,7 +72,7 @@ export function Leases(): VNode {
         of="leases"
         label="leases"
         query={filterQuery(['text', 'prefix', 'holder', 'label', 'state', 'sort'])}
-        columns={LEASE_COLUMNS}
+        columns={COLUMNS}
         keyOf={row => String(row.lease)}
         hrefOf={row => href('lease', String(row.lease))}
         empty={
