@@ -63,6 +63,8 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
   const [active, setActive] = useState(-1)
   const shown = useRef(view)
   shown.current = view
+  const asking = useRef(query)
+  asking.current = query
 
   const load = async (page: number, end?: AbortSignal): Promise<void> => {
     if (asked.current.has(page)) return
@@ -70,12 +72,14 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
     try {
       const sent = performance.now()
       const answer = await get<RowsAnswer<R>>(`/v1/rows?of=${of}&${query}&offset=${page * PAGE}&limit=${PAGE}`, end)
+      // Another query has replaced this one meanwhile.
+      if (asking.current !== query) return
       pages.current.set(page, { rows: answer.rows, at: midway(sent) })
       dropFar(pages.current, Math.floor(shown.current.first / PAGE))
       setState({ total: answer.total, more: answer.more === true, error: undefined, query })
       redraw(0)
     } catch (error) {
-      if (end?.aborted) return
+      if (end?.aborted || asking.current !== query) return
       setState(last => ({ ...last, error: messageOf(error), query }))
     } finally {
       asked.current.delete(page)
