@@ -1,4 +1,4 @@
-// `npm run build`: compiles the package into dist/, and the simulator and the conformance suite into .sim/, and removes outputs whose source is gone.
+// `npm run build`: compiles the package into dist/ and bundles its dashboard, compiles the simulator and the conformance suite into .sim/, and removes outputs whose source is gone.
 // The scripts use only Node's built-in modules, because they must run in a bare clone. Progress goes to stderr: stdout belongs to the program that follows.
 
 import { spawnSync } from 'node:child_process'
@@ -65,7 +65,8 @@ function build(projects) {
     console.error(`building ${project.name} into ${project.out}/`)
     if (!compile(project)) return false
     for (const file of orphans(project)) rmSync(file)
-    for (const [source, output] of outputs(project)) if (!source.endsWith('.ts')) copy(source, output)
+    for (const [source, output] of outputs(project)) if (!/\.tsx?$/.test(source)) copy(source, output)
+    if (project === PACKAGE && !run(process.execPath, [join(root, 'scripts/dashboard.mjs')])) return false
     if (project === PACKAGE) chmodSync(join(root, 'dist/cli/leasehold.js'), 0o755) // as npm does when it installs the package
     console.error(`built ${project.name} in ${((performance.now() - began) / 1_000).toFixed(1)} s`)
     return true
@@ -85,15 +86,18 @@ function copy(source, output) {
   copyFileSync(source, output)
 }
 
-/** Pairs of a source and the file that the build makes of it. The files of the dashboard are copied. */
+/** Pairs of a source and the file that the build makes of it. The program and the style sheets of the dashboard are bundled, its other files copied. */
 function outputs({ sources, out, copied = [] }) {
   const pairs = copied.map(file => [join(root, file), join(root, out, file)])
+  const bundle = ['page.js', 'page.css'].map(file => join(root, out, 'dashboard', file))
   for (const [folder, into] of Object.entries(sources)) {
     const from = join(root, folder)
     for (const file of filesBelow(from)) {
       const output = join(root, into, relative(from, file))
       if (file.startsWith(join(root, 'src/dashboard/'))) {
-        if (/\.(html|css|js|svg)$/.test(file)) pairs.push([file, output])
+        if (out !== PACKAGE.out) continue // the simulator has no use for it
+        if (/\.(html|svg)$/.test(file)) pairs.push([file, output])
+        else if (/\.(tsx?|css)$/.test(file)) pairs.push(...bundle.map(bundled => [file, bundled]))
       } else if (file.endsWith('.ts') && !file.endsWith('.d.ts')) pairs.push([file, output.replace(/\.ts$/, '.js')])
     }
   }

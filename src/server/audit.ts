@@ -1,5 +1,5 @@
 /**
- * The audit: reports what operators do, and what administrators do to leases of other keys. Renewals and releases of a caller's own leases are not reported.
+ * The audit: reports what operators do, and what administrators do to leases of other keys. What a caller does to its own leases is not reported.
  *
  * Not guaranteed: that an action is reported before it is done. Operator commands are reported even if they were refused.
  */
@@ -21,6 +21,7 @@ export interface AuditRecord {
 const ALWAYS_AUDITED: ReadonlySet<Command['kind']> = new Set([
   'revoke',
   'break',
+  'recall',
   'policy',
   'key',
   'unkey',
@@ -29,6 +30,8 @@ const ALWAYS_AUDITED: ReadonlySet<Command['kind']> = new Set([
   'generation',
   'move',
 ])
+/** Audited if they change leases of other keys. */
+const ON_LEASES: ReadonlySet<Command['kind']> = new Set(['renew', 'release', 'extend', 'put'])
 /** Cached lease owners. An administrator with leases of its own renews them again and again. */
 const MAX_CACHED_OWNERS = 100_000
 
@@ -62,6 +65,8 @@ export class Audit {
       case 'renew':
         return administers && Array.isArray(command.leases) ? this.#othersAmong(command.leases, key) : undefined
       case 'release':
+      case 'extend':
+      case 'put':
         return administers ? this.#othersAmong([command.lease], key) : undefined
       default:
         return ALWAYS_AUDITED.has(command?.kind) ? NONE : undefined
@@ -87,7 +92,7 @@ export class Audit {
   async record(caller: Caller, command: Command, outcome: Outcome, foreign: NonNullable<ForeignLeases>): Promise<void> {
     // A malformed command may contain anything, and changed nothing.
     if (outcome.kind === 'refused' && outcome.code === 'INVALID') return
-    if (command.kind !== 'renew' && command.kind !== 'release') return this.#write({ caller, command, outcome })
+    if (!ON_LEASES.has(command.kind)) return this.#write({ caller, command, outcome })
     const affected = (await foreign).filter(({ lease, holder }) => holder !== undefined || wasChanged(command, outcome, lease))
     if (affected.length === 0) return
     const of = affected.flatMap(({ holder }) => holder ?? [])

@@ -76,6 +76,8 @@ function objectOf(command: AuditRecord['command']): object {
           ...(command.pool !== undefined && { pool: command.pool.pool }),
         },
       }
+    case 'put': // Without the value, which may be anything.
+      return { on: { lease: command.lease, key: command.key } }
     case 'move': // Without the password that the URL may contain.
       return { on: { ...(command.to !== undefined && { to: command.to.replace(/\/\/[^@/]*@/, '//…@') }), stay: command.stay } }
     default: {

@@ -125,7 +125,7 @@ const rooms: readonly Room[] = [
     room: 'guard/',
     may: ['agent/', 'server/', 'leases.ts', 'lessor.ts', 'kernel/name.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
-  { room: 'dashboard/', may: ['wire/http/client.ts'] },
+  { room: 'dashboard/', may: ['wire/http/client.ts', 'type:wire/http/', 'type:lessor.ts'] },
 
   // The demonstration: programs as users write them, on a lessor that can be taken away from each.
   { room: 'demo/', may: ['agent/', 'board/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },

@@ -51,6 +51,23 @@ test('actions on own leases, and on leases that never existed, are not audited',
   expect(lines).toEqual([])
 })
 
+test('a request to a holder is audited, and what an administrator attaches to the lease of another key, without its value', async () => {
+  const { here, lines, admin, worker, lease } = await guarded()
+  await using _ = here
+  const key = 'services/api/one/state'
+  await here.ask('POST', '/v1/recall', { resource: 'jobs/a', by: 'please' }, bearer(worker))
+  await here.ask('PUT', `/v1/entries/${key}`, { lease, value: '{"status":"draining"}' }, bearer(admin))
+  expect(lines).toMatchObject([
+    { did: 'recall', on: { resource: 'jobs/a', by: 'worker (please)' } },
+    { did: 'put', on: { lease, key }, of: ['bob'] },
+  ])
+  expect(JSON.stringify(lines)).not.toContain('status')
+  lines.length = 0
+  const own = await held(here, admin, 'jobs/own')
+  await here.ask('PUT', '/v1/entries/notes/own', { lease: own, value: 'x' }, bearer(admin))
+  expect(lines).toEqual([])
+})
+
 test('a steal is audited without its entries, and a move without its password', async () => {
   const { here, lines, admin } = await guarded()
   await using _ = here

@@ -148,6 +148,9 @@ export class ServerActivity {
       case 'granted':
         rates.count('granted', wall)
         waits.end(lease, resource, at, 'granted')
+        // A waiter of a pool waits for the name of the pool, and is granted members of it.
+        for (let slash = resource.lastIndexOf('/'); slash > 0; slash = resource.lastIndexOf('/', slash - 1))
+          waits.end(lease, resource.slice(0, slash), at, 'granted')
         break
       case 'queued':
         rates.count('queued', wall)

@@ -1,4 +1,7 @@
-/** The dashboard at `/`: static files with a strict content security policy. Nothing is loaded from elsewhere, and only one file may run as a script. */
+/**
+ * The dashboard at `/`: static files with a strict content security policy. Nothing is loaded from elsewhere, and only one file may run as a script.
+ * `npm run build` makes the files of src/dashboard.
+ */
 import { readFileSync } from 'node:fs'
 import { type HttpResponse, type Route, type RouteContext, route } from './route.ts'
 import { StaticResponse } from './static-response.ts'
@@ -21,8 +24,11 @@ const HEADERS = {
   'Cross-Origin-Opener-Policy': 'same-origin',
 }
 
-function file(url: URL, type: string): (context: RouteContext) => HttpResponse {
-  const response = new StaticResponse(() => readFileSync(url))
+/** Where the built files are: beside this file's folder, or, when the sources run without a build of their own, in the build of the package. */
+const BUILT = import.meta.url.endsWith('.ts') ? '../../../dist/dashboard/' : '../../dashboard/'
+
+function file(name: string, type: string): (context: RouteContext) => HttpResponse {
+  const response = new StaticResponse(() => readFileSync(new URL(BUILT + name, import.meta.url)))
   return ({ request }) => response.for(request, { type, headers: HEADERS })
 }
 
@@ -33,7 +39,7 @@ export const pageRoutes: readonly Route[] = [
     summary: 'The dashboard.',
     type: 'text/html',
     open: true,
-    handle: file(new URL('../../dashboard/index.html', import.meta.url), 'text/html; charset=utf-8'),
+    handle: file('index.html', 'text/html; charset=utf-8'),
   }),
   route({
     method: 'GET',
@@ -41,7 +47,7 @@ export const pageRoutes: readonly Route[] = [
     summary: 'The script of the dashboard.',
     type: 'text/javascript',
     open: true,
-    handle: file(new URL('../../dashboard/page.js', import.meta.url), 'text/javascript; charset=utf-8'),
+    handle: file('page.js', 'text/javascript; charset=utf-8'),
   }),
   route({
     method: 'GET',
@@ -49,7 +55,7 @@ export const pageRoutes: readonly Route[] = [
     summary: 'The style sheet of the dashboard.',
     type: 'text/css',
     open: true,
-    handle: file(new URL('../../dashboard/page.css', import.meta.url), 'text/css; charset=utf-8'),
+    handle: file('page.css', 'text/css; charset=utf-8'),
   }),
   route({
     method: 'GET',
@@ -57,6 +63,6 @@ export const pageRoutes: readonly Route[] = [
     summary: 'The icon of the dashboard.',
     type: 'image/svg+xml',
     open: true,
-    handle: file(new URL('../../dashboard/page.svg', import.meta.url), 'image/svg+xml'),
+    handle: file('page.svg', 'image/svg+xml'),
   }),
 ]

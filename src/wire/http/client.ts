@@ -251,6 +251,17 @@ export class HttpLessor implements Lessor {
     }
   }
 
+  /**
+   * Sends a request to a route of the server that is no part of a Lessor, such as `/v1/overview`, and returns the answer's JSON; undefined if it has none.
+   * Throws the server's error as a `LeaseError`.
+   */
+  async request(method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: object, signal?: AbortSignal): Promise<unknown> {
+    signal?.throwIfAborted()
+    await this.#watchesBegun()
+    const text = body === undefined ? {} : { body: JSON.stringify(body) }
+    return this.#connection.json(method, path, { ...text, signal, changes: method !== 'GET' })
+  }
+
   /** Calls `listener` when the server's log turns out to have lost what this client saw. Returns a function that ends this. */
   onRewound(listener: (why: LeaseError) => void): () => void {
     const { onRewound } = this.#connection

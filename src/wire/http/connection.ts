@@ -95,7 +95,7 @@ export class HttpConnection {
       const { rewinds } = this
       const answer = await this.send(method, path, {}, body, call.signal)
       answered = true
-      const reply = (await answer.json()) as unknown
+      const reply = answer.status === 204 ? undefined : ((await answer.json()) as unknown)
       // The answer came from before the log went back, and is read after this client has learnt of that.
       if (this.rewinds !== rewinds) throw new BadAnswer('its log has gone back since it answered this')
       return reply

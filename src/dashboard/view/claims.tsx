@@ -1,0 +1,166 @@
+/** What coding agents have claimed, with the clocks that each claim depends on: alive, active, and what the agent expected. */
+import type { VNode } from 'preact'
+import { planned, recallResource, revokeLease } from '../action.ts'
+import type { LeaseAnswer, LeasesAnswer, RowsAnswer, ShownLease } from '../answers.ts'
+import { second, serverNow } from '../clock.ts'
+import { calmDuration, duration, visible } from '../format.ts'
+import { Ago, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import { useReading } from '../query.ts'
+import { may } from '../server.ts'
+
+const LINES = [
+  'leasehold mcp --agent planner          # in the settings of your coding agent',
+  'leasehold init                         # sets up the hooks of Claude Code, Codex and Cursor',
+  'node examples/claims.mjs               # three agents edit one repository',
+]
+
+const READ = 500
+
+export function Claims(): VNode {
+  const agents = useReading<LeasesAnswer>(`/v1/leases?prefix=agents&limit=${READ}`, { every: 2_000 })
+  const claims = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&label=kind%3Dclaim&sort=-since&limit=${READ}`, { every: 1_000 })
+  const takes = useReading<RowsAnswer<ShownLease>>(`/v1/rows?of=leases&label=kind%3Dtake&sort=-since&limit=${READ}`, { every: 2_000 })
+  if (agents.data === undefined || claims.data === undefined) return <Waiting error={agents.error ?? claims.error} />
+  const sessions = agents.data.leases.filter(({ labels }) => labels.kind === 'agent')
+  const rows = [...claims.data.rows, ...(takes.data?.rows ?? [])]
+  const orphans = rows.filter(({ parent }) => !sessions.some(({ lease }) => lease === parent))
+  return (
+    <>
+      <header class="title">
+        <h1>Claims of coding agents</h1>
+        <span class="faint">
+          {sessions.length} agents, {rows.length} claims
+        </span>
+      </header>
+      {sessions.length + rows.length === 0 ? <Empty lines={LINES}>No agent has a session. These lines start one:</Empty> : null}
+      {sessions.map(session => (
+        <section class="card agent" key={session.lease} aria-label={`Agent ${visible(session.holder)}`}>
+          <AgentHead session={session as LeaseAnswer} at={agents.at} />
+          <ClaimRows rows={rows.filter(({ parent }) => parent === session.lease)} at={claims.at} />
+        </section>
+      ))}
+      {orphans.length === 0 ? null : (
+        <section class="card agent" aria-label="Claims of agents that this key cannot see">
+          <header>
+            <h2>Other claims</h2>
+          </header>
+          <ClaimRows rows={orphans} at={claims.at} />
+        </section>
+      )}
+    </>
+  )
+}
+
+/** When the agent was last active, by the mark that its hooks leave. */
+function activeMark({ entries, holder }: LeaseAnswer): { readonly at: number; readonly underWay: boolean } | undefined {
+  try {
+    const value = entries.find(({ key }) => key === `agents/${holder}/~activity`)?.value
+    const mark = JSON.parse(value ?? '') as { at?: unknown; underWay?: unknown }
+    return typeof mark.at === 'number' ? { at: mark.at, underWay: mark.underWay === true } : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at: number }): VNode {
+  const { holder, lease, labels, ttl, remaining, since, parent } = session
+  const mark = activeMark(session)
+  return (
+    <>
+      <header>
+        <h2>
+          <Holder name={holder} />
+        </h2>
+        <span class="faint">
+          session <LeaseLink lease={lease} />
+          {parent === 0 ? '' : ', a sub-agent'}, since <Ago at={since} />
+          {may('revoke', `agents/${holder}`) ? (
+            <button type="button" class="link" onClick={() => (planned.value = revokeLease(lease, holder, session.children.length))}>
+              end it
+            </button>
+          ) : null}
+        </span>
+      </header>
+      <dl class="clocks">
+        <div>
+          <dt>alive</dt>
+          <dd>
+            <Left remaining={remaining} ttl={ttl} at={at} />
+            <span class="faint">
+              {labels.alive === 'process'
+                ? `kept by a process${labels.pid === undefined ? '' : ` (${visible(labels.host ?? '')} ${visible(labels.pid)})`}`
+                : 'kept by its calls'}
+            </span>
+          </dd>
+        </div>
+        <div>
+          <dt>active</dt>
+          <dd>
+            {mark === undefined ? (
+              <span class="faint">no mark: only its own calls count</span>
+            ) : (
+              <>
+                <Ago at={mark.at} /> {mark.underWay ? <Tag kind="working">a tool call is under way</Tag> : null}
+              </>
+            )}
+          </dd>
+        </div>
+      </dl>
+    </>
+  )
+}
+
+function ClaimRows({ rows, at }: { readonly rows: readonly ShownLease[]; readonly at: number }): VNode {
+  if (rows.length === 0) return <p class="note">It claims nothing now.</p>
+  return (
+    <ul class="list holders">
+      {rows.map(row => (
+        <li key={row.lease}>
+          <div class="what">
+            {row.resources.map(name => (
+              <ResourceName key={name} name={name} />
+            ))}
+            {row.wants.map(name => (
+              <ResourceName key={name} name={name} />
+            ))}
+            {row.more > 0 ? <span class="faint">+{row.more}</span> : null}
+            {row.status === 'live' ? null : <Tag kind={row.status} />}
+            {row.recalled ? <Tag kind="recalled">asked for</Tag> : null}
+          </div>
+          <div class="by">
+            {row.purpose === undefined || row.purpose === '' ? null : (
+              <span class="purpose">
+                <Text>{row.purpose}</Text>
+              </span>
+            )}
+            <Expected row={row} />
+            {row.resources[0] !== undefined && may('acquire', row.resources[0]) ? (
+              <button type="button" class="link" onClick={() => (planned.value = recallResource(row.resources[0]!))}>
+                ask for it
+              </button>
+            ) : null}
+          </div>
+          <Left remaining={row.remaining} ttl={row.ttl} at={at} />
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+/** How long the agent said that it needs it, and how much of that is over. */
+function Expected({ row: { labels, since } }: { readonly row: ShownLease }): VNode {
+  second.value
+  const expect = Number(labels.find(([label]) => label === 'expect')?.[1])
+  const age = serverNow() - since
+  if (!Number.isFinite(expect) || expect <= 0)
+    return (
+      <span class="faint">
+        for <Ago at={since} bare />
+      </span>
+    )
+  return (
+    <span class={age > expect ? 'late' : 'faint'} title={`expected ${expect} ms`}>
+      {calmDuration(age)} of the {duration(expect)} it expected
+    </span>
+  )
+}

@@ -1,0 +1,386 @@
+/** Pools: one square for each member, filled by its holders; real use, use without a lease, the queue with estimates, and reservations on an axis of time. */
+import type { VNode } from 'preact'
+import type { Event } from '../../wire/http/client.ts'
+import { extendLease, planned, revokeLease } from '../action.ts'
+import type { MemberReport, PoolAnswerView, PoolExplanation, PoolsAnswer, PoolWaiter, ShownMember } from '../answers.ts'
+import { count, duration, HUES, hueOf, pathOf, visible } from '../format.ts'
+import { Ago, Card, Empty, Holder, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import { useReading } from '../query.ts'
+import { href, route, setParams } from '../route.ts'
+import { may } from '../server.ts'
+
+const LINES = [
+  'leasehold pool offer gpus --discover nvidia        # on each host',
+  'leasehold pool take gpus -n 2 -- python train.py   # waits, takes, frees at the end',
+  'node examples/gpu-lab.mjs                          # two fake hosts, three users',
+]
+
+export function Pools({ name }: { readonly name: string }): VNode {
+  return name === '' ? <AllPools /> : <OnePool name={name} />
+}
+
+function AllPools(): VNode {
+  const { data, error } = useReading<PoolsAnswer>('/v1/pools', { every: 3_000 })
+  if (data === undefined) return <Waiting error={error} />
+  return (
+    <>
+      <header class="title">
+        <h1>Pools</h1>
+      </header>
+      {data.pools.length === 0 ? <Empty lines={LINES}>There is no pool. These lines make one:</Empty> : null}
+      <div class="grid-of-cards wide-cards">
+        {data.pools.map(({ pool, members, units, used, waiting, reservations }) => (
+          <section class="card" key={pool} aria-label={visible(pool)}>
+            <header>
+              <h2>
+                <a href={href('pools', pool)}>
+                  <Text>{pool}</Text>
+                </a>
+              </h2>
+              <span class="faint">{count(members)} members</span>
+            </header>
+            <div class="meter tall" role="img" aria-label={`${used} of ${units} units are held`}>
+              <span style={{ width: `${units === 0 ? 0 : (100 * used) / units}%` }} />
+            </div>
+            <p class="note">
+              {count(used)} of {count(units)} units held, {count(waiting)} waiting, {count(reservations)} reserved
+            </p>
+          </section>
+        ))}
+      </div>
+    </>
+  )
+}
+
+function OnePool({ name }: { readonly name: string }): VNode {
+  const about = (event: Event) => event.resource?.startsWith(name) === true || event.key?.includes(`/${name}/`) === true
+  const { data, error } = useReading<PoolAnswerView>(`/v1/pools/${pathOf(name)}`, { every: 2_000, about })
+  const explained = useReading<PoolExplanation>(
+    data !== undefined && data.queue.length > 0 ? `/v1/pools/${pathOf(name)}/explain?limit=20` : undefined,
+    {
+      every: 5_000,
+      about,
+    },
+  )
+  if (data === undefined) return <Waiting error={error} />
+  const chosen = data.members.find(({ member }) => member === route.value.params.get('member'))
+  const hues = huesOf(data)
+  const unleased = data.members.filter(member => (reportOf(member).unleased ?? 0) > 0).length
+  return (
+    <>
+      <header class="title">
+        <h1>
+          <a href={href('pools')}>Pools</a> / <Text>{name}</Text>
+        </h1>
+        <span class="faint">
+          {count(data.members.filter(({ used }) => used > 0).length)} of {count(data.members.length)} in use
+        </span>
+        {unleased > 0 ? <Tag kind="unleased">{`${unleased} used without a lease`}</Tag> : null}
+      </header>
+      <Card title="Members">
+        {data.members.length === 0 ? (
+          <Empty lines={LINES}>No host offers a member.</Empty>
+        ) : (
+          <ul class="members">
+            {data.members.slice(0, 1_000).map(member => (
+              <MemberSquare key={member.resource} member={member} chosen={member === chosen} hues={hues} />
+            ))}
+          </ul>
+        )}
+        <p class="note key-of-colours">
+          <i class="sample hue-3" /> taken, in the colour of its account <i class="sample free" /> free <i class="sample suspect" /> silent{' '}
+          <i class="sample unleased" /> used without a lease
+        </p>
+      </Card>
+      {chosen === undefined ? null : <MemberCard member={chosen} pool={name} />}
+      <div class="columns">
+        <QueueCard pool={data} explained={explained.data} />
+        <div class="stack">
+          <Reservations pool={data} />
+          <Accounts pool={data} hues={hues} />
+        </div>
+      </div>
+    </>
+  )
+}
+
+function reportOf({ report }: ShownMember): MemberReport {
+  return (report ?? {}) as MemberReport
+}
+
+/** A colour for each account: in their order, so that no two of a few accounts have the same. */
+function huesOf({ accounts }: PoolAnswerView): ReadonlyMap<string, number> {
+  const names = accounts.map(({ account }) => account).sort()
+  return new Map(names.map((name, i) => [name, i % HUES]))
+}
+
+interface MemberSquareProps {
+  readonly member: ShownMember
+  readonly chosen: boolean
+  readonly hues: ReadonlyMap<string, number>
+}
+
+function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
+  const { member: name, grants, units, used, status } = member
+  const { utilisation, unleased = 0 } = reportOf(member)
+  const holders = grants.map(({ holder }) => visible(holder)).join(', ')
+  const use = utilisation === undefined ? '' : `, ${Math.round(utilisation)} % in use`
+  const wild = unleased > 0 ? `, ${unleased} processes without a lease` : ''
+  const [first] = grants
+  return (
+    <li>
+      <button
+        type="button"
+        class={`member ${first === undefined ? 'free' : `hue-${hues.get(first.account) ?? hueOf(first.holder)}`}`}
+        data-status={status}
+        data-unleased={unleased > 0}
+        aria-pressed={chosen}
+        title={`${visible(name)}: ${grants.length === 0 ? 'free' : `${used} of ${units} units, ${holders}`}${use}${wild}`}
+        onClick={() => setParams({ member: chosen ? '' : name })}
+      >
+        <span class="member-name">{visible(name)}</span>
+        <span class="member-who">{first === undefined ? (status === 'live' ? 'free' : status) : visible(first.holder)}</span>
+        {unleased > 0 ? <span class="member-alarm">no lease</span> : null}
+        {utilisation === undefined ? null : (
+          <span class="member-use" aria-hidden="true">
+            <span style={{ width: `${Math.min(100, Math.max(0, utilisation))}%` }} />
+          </span>
+        )}
+      </button>
+    </li>
+  )
+}
+
+function MemberCard({ member, pool }: { readonly member: ShownMember; readonly pool: string }): VNode {
+  const { resource, labels, units, used, status, offeredBy, grants, waiting } = member
+  const { host, utilisation, memoryUsed, processes = [], idle, stage, problem } = reportOf(member)
+  return (
+    <Card title={visible(member.member)} aside={<Tag kind={status} />}>
+      <div class="halves">
+        <dl class="facts">
+          <div>
+            <dt>resource</dt>
+            <dd>
+              <ResourceName name={resource} />
+            </dd>
+          </div>
+          <div>
+            <dt>units</dt>
+            <dd>
+              {used} of {units} held{waiting > 0 ? `, ${waiting} wait for it by name` : ''}
+            </dd>
+          </div>
+          <div>
+            <dt>offered by</dt>
+            <dd>
+              <Text>{offeredBy}</Text>
+              {host === undefined ? null : <span class="faint"> on {visible(host)}</span>}
+            </dd>
+          </div>
+          {Object.entries(labels).map(([label, value]) => (
+            <div key={label}>
+              <dt>
+                <Text>{label}</Text>
+              </dt>
+              <dd>
+                <Text>{value}</Text>
+              </dd>
+            </div>
+          ))}
+        </dl>
+        <dl class="facts">
+          <div>
+            <dt>real use</dt>
+            <dd>
+              {utilisation === undefined ? 'not reported' : `${Math.round(utilisation)} %`}
+              {memoryUsed === undefined ? '' : `, ${memoryUsed.toFixed(1)} GiB`}
+              {idle !== undefined && idle > 0 ? `, idle for ${duration(idle)}` : ''}
+              {stage === undefined || stage === 'none' ? '' : ` (${visible(stage)})`}
+            </dd>
+          </div>
+          {problem === undefined ? null : (
+            <div>
+              <dt>problem</dt>
+              <dd class="problem">{visible(problem)}</dd>
+            </div>
+          )}
+          {processes.slice(0, 8).map(({ pid, user, name, lease = 0 }) => (
+            <div key={String(pid)}>
+              <dt>process {pid}</dt>
+              <dd>
+                {visible(`${user ?? ''} ${name ?? ''}`)} {lease === 0 ? <Tag kind="unleased">no lease</Tag> : <LeaseLink lease={lease} />}
+              </dd>
+            </div>
+          ))}
+          {grants.map(({ lease, holder, held, expect, since, preemptible, yields, borrows, recalled }) => (
+            <div key={lease}>
+              <dt>
+                <Holder name={holder} />
+              </dt>
+              <dd>
+                for <Length ms={held} />, since <Ago at={since} />
+                {expect > 0 ? `, expects ${duration(expect)}` : ''} {preemptible ? <Tag kind="preemptible" /> : null}
+                {yields ? <Tag kind="yields" /> : null} {borrows ? <Tag kind="borrows" /> : null}{' '}
+                {recalled ? <Tag kind="recalled" /> : null}
+                {may('release', pool) ? (
+                  <button type="button" class="link" onClick={() => (planned.value = extendLease(lease, holder))}>
+                    extend
+                  </button>
+                ) : null}
+                {may('revoke', pool) ? (
+                  <button type="button" class="link" onClick={() => (planned.value = revokeLease(lease, holder, 0))}>
+                    revoke
+                  </button>
+                ) : null}
+              </dd>
+            </div>
+          ))}
+        </dl>
+      </div>
+    </Card>
+  )
+}
+
+interface QueueCardProps {
+  readonly pool: PoolAnswerView
+  readonly explained: PoolExplanation | undefined
+}
+
+function wantOf({ request }: PoolWaiter): string {
+  const { count: members = 1, units, total, near } = request as { count?: number; units?: number; total?: number; near?: string }
+  const what = total !== undefined && total > 0 ? `${total} units` : `${members} ${members === 1 ? 'member' : 'members'}`
+  return `${what}${units !== undefined && units > 0 ? ` of ${units} units` : ''}${near !== undefined && near !== '' ? `, near by ${visible(near)}` : ''}`
+}
+
+function QueueCard({ pool: { queue }, explained }: QueueCardProps): VNode {
+  return (
+    <Card title="Queue" aside={<span class="faint">{queue.length === 0 ? '' : `${queue.length} waiting`}</span>}>
+      {queue.length === 0 ? (
+        <Empty>No client waits.</Empty>
+      ) : (
+        <ol class="list queue">
+          {queue.slice(0, 50).map(waiter => {
+            const why = explained?.waiters.find(({ lease }) => lease === waiter.lease)
+            return (
+              <li key={waiter.lease} class="pair">
+                <span>
+                  <Holder name={waiter.holder} /> <span class="faint">{wantOf(waiter)}</span>
+                  {waiter.possible ? null : <Tag kind="impossible" />}
+                  {(why?.reasons ?? []).slice(0, 3).map(({ cause, text }) => (
+                    <span class="second" key={`${cause} ${text}`}>
+                      <Text>{text}</Text>
+                    </span>
+                  ))}
+                  {(why?.alternatives ?? []).slice(0, 2).map(({ change, start }) => (
+                    <span class="second hint" key={change}>
+                      {visible(change)}: starts {startText(start)}
+                    </span>
+                  ))}
+                </span>
+                <span class="number">
+                  {why?.start === undefined ? '' : startText(why.start)}
+                  <span class="second">
+                    waits <Ago at={waiter.since} bare />
+                  </span>
+                </span>
+              </li>
+            )
+          })}
+        </ol>
+      )}
+    </Card>
+  )
+}
+
+function startText({
+  low,
+  median,
+  high,
+}: {
+  readonly low: number | null
+  readonly median: number | null
+  readonly high: number | null
+}): string {
+  if (median === null) return 'never, as far as is known'
+  if (low !== null && high !== null && high - low > 1_000) return `in ${duration(low)} to ${duration(high)}`
+  return `in about ${duration(median)}`
+}
+
+function Reservations({ pool: { reservations } }: { readonly pool: PoolAnswerView }): VNode {
+  const spans = reservations.map(waiter => {
+    const from = (waiter.request as { from?: number }).from ?? 0
+    return { waiter, from, until: from + waiter.maxLife }
+  })
+  const end = Math.max(3_600_000, ...spans.map(({ until }) => until))
+  return (
+    <Card title="Reservations">
+      {spans.length === 0 ? (
+        <Empty>Nothing is reserved.</Empty>
+      ) : (
+        <div class="timeline reservations">
+          <ol aria-label="Reservations from now on" style={{ height: `${spans.length * 30}px` }}>
+            {spans.map(({ waiter: { lease, holder, maxLife }, from, until }, i) => (
+              <li
+                key={lease}
+                class={`hue-${hueOf(holder)}`}
+                title={`${visible(holder)}: begins in ${duration(from)}, lasts ${duration(maxLife)}`}
+                style={{ left: `${(100 * from) / end}%`, width: `${Math.max(1, (100 * (until - from)) / end)}%`, top: `${i * 30}px` }}
+              >
+                <span>{visible(holder)}</span>
+              </li>
+            ))}
+          </ol>
+          <div class="axis" aria-hidden="true">
+            {Array.from({ length: 5 }, (_, i) => (
+              <span key={String(i)}>{i === 0 ? 'now' : `+${duration((end * i) / 4)}`}</span>
+            ))}
+          </div>
+        </div>
+      )}
+    </Card>
+  )
+}
+
+function Accounts({ pool: { accounts }, hues }: { readonly pool: PoolAnswerView; readonly hues: ReadonlyMap<string, number> }): VNode {
+  return (
+    <Card title="Accounts">
+      {accounts.length === 0 ? (
+        <Empty>No account has used it.</Empty>
+      ) : (
+        <div class="scroll">
+          <table class="plain">
+            <thead>
+              <tr>
+                <th>Account</th>
+                <th class="end">Held</th>
+                <th class="end">Waiting</th>
+                <th class="end">Quota</th>
+                <th class="end">Weight</th>
+                <th class="end">Used</th>
+              </tr>
+            </thead>
+            <tbody>
+              {accounts.slice(0, 50).map(({ account, held, waiting, quota, borrow, weight, usage }) => (
+                <tr key={account}>
+                  <td>
+                    <span class="holder">
+                      <i class={`dot hue-${hues.get(account) ?? 0}`} aria-hidden="true" />
+                      <Text>{account}</Text>
+                    </span>
+                  </td>
+                  <td class="end">{held}</td>
+                  <td class="end">{waiting}</td>
+                  <td class="end">{quota === 0 ? '·' : `${quota}${borrow > 0 ? ` +${borrow}` : ''}`}</td>
+                  <td class="end">{weight}</td>
+                  <td class="end" title={`${usage} unit-ms, decayed`}>
+                    {duration(usage)}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  )
+}
