@@ -134,13 +134,14 @@ class Core:
 
     def obtain(self, asked: AcquireRequest) -> Flow[Held]:
         """A lease in hand. A caller that is interrupted or cancelled leaves no lease behind."""
-        future = self.owner.do(lambda engine: engine.acquire(asked))
+        begun: list[Future[Held]] = []  # known here even if an interrupt comes between the start and what follows
         try:
-            held: Held = yield future
+            self.owner.do(lambda engine: begun.append(engine.acquire(asked)))
+            held: Held = yield begun[0]
             return held
         except BaseException as error:
-            if not (isinstance(error, LeaseError) and future.done()):
-                self.owner.post(lambda engine: engine.cancel(future))
+            if begun and not (isinstance(error, LeaseError) and begun[0].done()):
+                self.owner.post(lambda engine: engine.cancel(begun[0]))
             raise
 
     def try_obtain(self, asked: AcquireRequest) -> Flow[Held | None]:

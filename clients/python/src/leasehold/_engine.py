@@ -89,6 +89,11 @@ class Engine:
         return self.channel.wants_connection
 
     @property
+    def ready(self) -> bool:
+        """Whether requests are sent at once: there is a connection, and the server has greeted."""
+        return self.channel.ready
+
+    @property
     def drop(self) -> LeaseError | None:
         """Set when the owner must close the connection; the reason is passed to ``disconnected``."""
         return self.channel.drop
