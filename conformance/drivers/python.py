@@ -7,8 +7,9 @@ import json
 import os
 import pathlib
 import sys
-from concurrent.futures import Future
 from typing import Any
+
+from leasehold._future import Future
 
 # LEASEHOLD_CLIENT: another copy of the client, as planted.py makes them.
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "src"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._channel import ANSWER_TIMEOUT, Request
 from ._duration import in_words
 from ._errors import LeaseError, LeaseLost, closed_error
+from ._future import Future
 from ._held import Held
 from ._timers import Timer
 
@@ -287,9 +287,7 @@ class Acquiring:
         if asked.max_hold is not None:
             engine.renewals.limit(held, asked.max_hold)
         self._end()
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(held)
-        else:
+        if not self.future.set_result(held):
             engine.release(held)
 
     def _too_late(self, lease: int) -> None:
@@ -324,7 +322,7 @@ class Acquiring:
             self._engine.give_back(lease, self._asked.ttl)
         if error is None:
             self.future.cancel()
-        elif self.future.set_running_or_notify_cancel():
+        else:
             self.future.set_exception(error)
 
     def close(self) -> None:
@@ -333,8 +331,7 @@ class Acquiring:
     def _fail(self, error: LeaseError) -> None:
         self._leave_queue()
         self._end()
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
+        self.future.set_exception(error)
 
     def _end(self) -> None:
         self.over = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from ._acquire import FOREVER, AcquireRequest
@@ -15,6 +14,7 @@ from ._duration import Duration, seconds
 from ._engine import Engine, Options
 from ._errors import LeaseError
 from ._flow import Flow
+from ._future import Future
 from ._held import Held
 from ._renewal import INTERVALS
 from ._runner import Owner, Runner

@@ -18,7 +18,6 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from ._acquire import AcquireRequest, Acquiring
@@ -26,6 +25,7 @@ from ._channel import ANSWER_TIMEOUT, Channel, Request
 from ._clock import Clock
 from ._duration import in_words
 from ._errors import LeaseError, closed_error
+from ._future import Future
 from ._held import CLOCK_ERROR, ClockWatch, Held
 from ._random import unique_name
 from ._renewal import Renewals
@@ -169,8 +169,6 @@ class Engine:
         future: Future[Any] = Future()
 
         def done(value: Any, error: LeaseError | None, request: Request) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
             if error is None:
                 future.set_result(value)
             else:
@@ -190,8 +188,7 @@ class Engine:
         future: Future[None] = Future()
 
         def wake() -> None:
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
+            future.set_result(None)
 
         self.timers.at(self.clock.read().monotonic + seconds, wake)
         return future
@@ -263,8 +260,6 @@ class Engine:
         future: Future[None] = Future()
 
         def done(value: Any, error: LeaseError | None, request: Request) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
             if error is None or error.code == "GONE":
                 future.set_result(None)
                 return

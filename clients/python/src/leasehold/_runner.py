@@ -1,8 +1,8 @@
 """Drives an engine: one socket, the system's clocks, and the callbacks of the user.
 
-A caller runs the engine for its call, writes the request, and reads the answer, all on its own thread: in the common case no other thread is
-woken. The client's thread does the rest: timers (renewals, deadlines), connecting, and reading while no caller reads. This is why that is
-safe:
+A caller runs the engine for its call, writes the request, and reads the answer, all on its own thread: in the common case no other thread
+is woken. The client's thread does the rest: timers (renewals, deadlines), connecting, and reading while no caller reads. This is why that
+is safe:
 
 * The engine and the socket are used under one lock. What is read is passed to the engine before the lock is released, so the order is that
   of the socket whichever thread reads.
@@ -28,18 +28,19 @@ import select
 import selectors
 import socket
 import threading
+import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from typing import Any, Protocol, TypeVar
 
 from ._address import Address, try_again_errors
 from ._clock import Clock
 from ._engine import Engine
 from ._errors import LeaseError, closed_error
+from ._fork import in_child
+from ._future import Future
 from ._held import fork_error
 from ._resp import ProtocolError
 from ._signals import SignalsHeldBack
@@ -49,7 +50,8 @@ T = TypeVar("T")
 CONNECT_TIMEOUT = 3.0
 #: How long closing waits for the server to confirm what was given back.
 GOODBYE = 1.0
-_CHUNK = 262_144
+#: Larger pieces would be allocated by the kernel, page by page, for every answer.
+_CHUNK = 65_536
 #: The longest sleep of the client's thread, while calls are made and while none are.
 IN_USE, IDLE = 0.25, 60.0
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -88,6 +90,8 @@ class Runner:
         self._addresses = addresses
         self._next = 0
         self._try_again = try_again_errors(addresses)
+        #: A short read has emptied the socket; with TLS, it may have been one record of several.
+        self._plain = all(address.tls is None for address in addresses)
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -181,6 +185,9 @@ class Runner:
                         return
                     self._receive()
                     self._flush()
+                    if outermost and future.done():
+                        self._reader = None
+                        self._watch()
                     if self._must_wake():
                         self._wake()
         finally:
@@ -217,7 +224,9 @@ class Runner:
             self._flush()
         self._wake()
         if threading.current_thread() is not self._thread:
-            wait_for(answers, GOODBYE)
+            end = time.monotonic() + GOODBYE
+            for answer in answers:
+                answer.wait(max(0.0, end - time.monotonic()))
         with SignalsHeldBack(), self._lock:
             self._stopping = True
             self._engine.end()
@@ -383,6 +392,8 @@ class Runner:
             except Exception as error:  # a defect here must not end renewals, nor come out of the call of a user
                 _warn(f"leasehold: {error!r} in an answer")
                 return self._drop(LeaseError("UNAVAILABLE", str(error)))
+            if len(data) < _CHUNK and self._plain:
+                return
 
     def _drop(self, error: LeaseError) -> None:
         with self._lock:
@@ -427,5 +438,4 @@ def _after_fork() -> None:
 
 
 atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_child(_after_fork)

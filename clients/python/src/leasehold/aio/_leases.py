@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from .._core import AcquireOptions, Core, Names
 from .._duration import Duration
 from .._watching import Watching, watch_flow
-from ._flow import run
+from ._flow import outcome, run
 from ._lease import Lease
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Leases:
         return Lease(self._core, await run(self._core.obtain(self._core.asked("grant", None, options, False))))
 
     async def _read(self, *words: str | int) -> Any:
-        return await asyncio.wrap_future(self._core.read(*words))
+        return await outcome(self._core.read(*words))
 
     async def show(self, resource: str) -> dict[str, Any]:
         """The holders and the waiters of a resource."""
@@ -102,12 +102,12 @@ class Leases:
 
     async def recall(self, resource: str) -> None:
         """Asks the holders of a resource to release it: ``lease.recalled`` is set there."""
-        await asyncio.wrap_future(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
+        await outcome(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
 
     async def fence(self, resource: str, token: int) -> int:
         """Shows a token: the highest one so far, or ``STALE`` when a newer one was shown before."""
         future = self._core.do(lambda engine: engine.call("LEASE.FENCE", resource, token))
-        highest: int = await asyncio.wrap_future(future)
+        highest: int = await outcome(future)
         return highest
 
     @asynccontextmanager
@@ -169,5 +169,5 @@ class Leases:
 
 
 async def _events(watching: Watching) -> AsyncIterator[list[dict[str, Any]]]:
-    while (events := await asyncio.wrap_future(watching.next())) is not None:
+    while (events := await outcome(watching.next())) is not None:
         yield events
