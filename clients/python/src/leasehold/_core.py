@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from ._acquire import FOREVER, AcquireRequest
-from ._address import Address, parse
-from ._clock import Clock, SystemClock
 from ._duration import Duration, seconds
-from ._engine import Engine, Options
 from ._errors import LeaseError
 from ._flow import Flow
 from ._future import Future
 from ._held import Held
-from ._renewal import INTERVALS
-from ._runner import Owner, Runner
+from ._request import FOREVER, INTERVALS, AcquireRequest
 
 if TYPE_CHECKING:
-    import ssl
-
+    from ._engine import Engine
     from ._handle import LeaseHandle
+    from ._runner import Owner
 
 T = TypeVar("T")
 
@@ -207,28 +200,3 @@ def _parent(parent: Any) -> Held | int | None:
     if lease is not None:
         return _parent(lease)
     raise LeaseError("INVALID", f"parent must be a lease, a session or the number of a lease, not {parent!r}", {"option": "parent"})
-
-
-def open_core(
-    url: str | None,
-    holder: str | None,
-    api_key: str | None,
-    ttl: Duration,
-    tls: ssl.SSLContext | None,
-    clock_error: float,
-) -> Core:
-    """An engine with real sockets and the system's clocks."""
-    if not 0 <= clock_error < 0.5:
-        raise LeaseError("INVALID", f"clock_error must be from 0 to 0.5, not {clock_error}", {"option": "clock_error"})
-    addresses, key = parse(url, tls)
-    clock = SystemClock()
-    return _core(addresses, holder, api_key or key, seconds(ttl, "ttl"), clock_error, clock)
-
-
-def _core(addresses: list[Address], holder: str | None, key: str | None, ttl: float, clock_error: float, clock: Clock) -> Core:
-    engine = Engine(Options(holder or default_holder(), key, clock_error, len(addresses)), clock)
-    return Core(engine, Runner(engine, addresses, clock), ttl)
-
-
-def default_holder() -> str:
-    return os.environ.get("LEASEHOLD_HOLDER") or f"{socket.gethostname()}:{os.getpid()}"

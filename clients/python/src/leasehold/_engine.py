@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ._acquire import AcquireRequest, Acquiring
+from ._acquire import Acquiring
 from ._channel import ANSWER_TIMEOUT, Channel, Request
 from ._clock import Clock
 from ._duration import in_words
@@ -29,6 +29,7 @@ from ._future import Future
 from ._held import CLOCK_ERROR, ClockWatch, Held
 from ._random import unique_name
 from ._renewal import Renewals
+from ._request import AcquireRequest
 from ._timers import Timers
 from ._watch import Watches
 

@@ -6,7 +6,6 @@ thousand times.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -176,8 +175,12 @@ def _error(text: str) -> LeaseError:
     """``CODE message``, and after a tab the facts as one JSON object."""
     head, _, tail = text.partition("\t")
     code, _, message = head.partition(" ")
+    if not tail:
+        return LeaseError(code, message)
+    import json  # only where it is used
+
     try:
-        facts = json.loads(tail) if tail else {}
+        facts = json.loads(tail)
     except (ValueError, RecursionError):
         facts = {}
     return LeaseError(code, message, facts if isinstance(facts, dict) else {})

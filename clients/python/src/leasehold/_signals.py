@@ -34,7 +34,7 @@ class SignalsHeldBack:
         self._active = False
 
     def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if threading.get_ident() != threading.main_thread().ident:
             return
         self._active = True
         try:

@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ._core import AcquireOptions, Core, Names, open_core
+from ._core import AcquireOptions, Core, Names
 from ._duration import Duration
 from ._errors import LeaseError
 from ._flow import Flow, run
 from ._handle import LeaseHandle
 from ._held import CLOCK_ERROR, Held
-from ._watching import Watching, watch_flow
 
 if TYPE_CHECKING:
     import ssl
 
     from typing_extensions import Unpack
 
+    from ._watching import Watching
     from .election import Election
     from .pool import Pool
     from .registry import Registry
@@ -199,6 +199,8 @@ class Leases:
         ...     for revision in events:
         ...         print(revision[0]["type"], revision[0].get("resource"))
         """
+        from ._watching import watch_flow
+
         watching = self._run(watch_flow(self._core, prefix))
         try:
             yield self._events(watching)
@@ -284,4 +286,6 @@ def connect(
     >>> with leasehold.connect("leasehold://127.0.0.1:7420", holder="reporter") as leases:
     ...     leases.try_acquire("jobs/nightly")
     """
+    from ._open import open_core
+
     return Leases(open_core(url, holder, api_key, ttl, tls, clock_error))

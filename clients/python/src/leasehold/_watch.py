@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -191,6 +190,8 @@ class Watches:
 
 def _events(items: list[Any]) -> list[dict[str, Any]]:
     try:
+        import json  # only where it is used
+
         events = json.loads(items[3])
     except (IndexError, TypeError, ValueError):
         return []
