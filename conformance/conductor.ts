@@ -7,7 +7,7 @@
 import type { Client, Connection, Delivery, LeaseRecord } from './conductor-state.ts'
 import { Driver, type DriverEvent, type DriverMessage, type DriverReply } from './driver.ts'
 import { checkExpectation } from './expectation.ts'
-import type { ClientOptions, Expectation, Scenario, Step } from './scenario.ts'
+import type { CallStep, ClientOptions, Expectation, Scenario, Step } from './scenario.ts'
 import { VirtualServer } from './server.ts'
 import { type Moment, VirtualClock } from './virtual-clock.ts'
 
@@ -68,14 +68,13 @@ export class Conductor {
       const number = ++this.#call
       if (step.as !== undefined) {
         this.#calls.set(step.as, number)
-        const names = step.args?.names
-        this.#names.set(number, { as: step.as, client: client.name, resources: names === undefined ? [] : ([names].flat() as string[]) })
+        this.#names.set(number, { as: step.as, client: client.name, resources: this.#resourcesOf(step) })
       }
       if (step.call === 'release' || step.call === 'transfer') {
         const record = this.#leases.get(String(step.args?.lease))
         if (record !== undefined) record.released = true
       }
-      const args = step.call === 'cancel' ? { call: this.#calls.get(String(step.args?.call)) } : step.args
+      const args = this.#argsOf(step)
       await this.#say(client, 'call', { call: number, method: step.call, args: { ...args, ...(step.as && { as: step.as }) } })
       return this.#settle()
     }
@@ -96,6 +95,22 @@ export class Conductor {
       client.wallStep += step.stepWall
       return
     }
+  }
+
+  /** What a call is about. An adopted lease has the resources of the one that was passed on. */
+  #resourcesOf({ call, args }: CallStep): readonly string[] {
+    if (call === 'transfer') return this.#leases.get(String(args?.lease))?.resources ?? []
+    if (call === 'adopt') return this.#names.get(this.#calls.get(String(args?.lease)) ?? 0)?.resources ?? []
+    return args?.names === undefined ? [] : ([args.names].flat() as string[])
+  }
+
+  /** The arguments of a call, with numbers where the scenario has names of other calls. */
+  #argsOf({ call, args }: CallStep): object | undefined {
+    if (call === 'cancel') return { call: this.#calls.get(String(args?.call)) }
+    if (call !== 'adopt') return args
+    const transfer = this.#answers.get(this.#calls.get(String(args?.lease)) ?? 0)
+    if (transfer?.value === undefined) throw new Error(`${args?.lease} is no answered transfer`)
+    return { ...args, lease: (transfer.value as { readonly given: number }).given }
   }
 
   async #operate(step: Extract<Step, { readonly server: string }>): Promise<void> {

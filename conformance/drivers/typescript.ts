@@ -80,8 +80,13 @@ class Client {
         await this.#leases.get(args.lease as string)!.release()
         return this.#event({ event: 'answer', call: number, value: {} })
       case 'transfer':
-        await this.#leases.get(args.lease as string)!.transfer(args.to as string)
-        return this.#event({ event: 'answer', call: number, value: {} })
+        return this.#event({
+          event: 'answer',
+          call: number,
+          value: { given: await this.#leases.get(args.lease as string)!.transfer(args.to as string) },
+        })
+      case 'adopt':
+        return this.#granted(number, args.as as string, await leases.adopt(args.lease as number))
       case 'cancel':
         this.#calls.get(args.call as number)!.abort(new LeaseError('TIMEOUT', 'cancelled'))
         return this.#event({ event: 'answer', call: number, value: {} })
@@ -107,6 +112,10 @@ class Client {
     }
     const lease = method === 'acquire' ? await leases.acquire(names, options as object) : await leases.tryAcquire(names, rest as object)
     if (lease === undefined) return this.#event({ event: 'answer', call: number, value: null })
+    this.#granted(number, as, lease)
+  }
+
+  #granted(number: number, as: string, lease: Lease): void {
     this.#leases.set(as, lease)
     lease.signal.addEventListener('abort', () => {
       const reason = lease.signal.reason as LeaseError

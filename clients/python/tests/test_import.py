@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 #: Each takes longer to import than the package itself.
-LATER = ["asyncio", "concurrent.futures", "ipaddress", "json", "logging", "re", "selectors", "socket", "ssl", "urllib.parse"]
+LATER = ["asyncio", "concurrent.futures", "ipaddress", "json", "logging", "selectors", "socket", "ssl", "urllib.parse"]
 SCRIPT = "import sys; before = set(sys.modules); import leasehold; print(*sorted(set(sys.modules) - before))"
 
 

@@ -101,8 +101,7 @@ class Core:
         mode, renew, steal = options.get("mode", "exclusive"), options.get("renew", "half"), options.get("steal", False)
         if mode not in ("exclusive", "shared"):
             raise LeaseError("INVALID", f"mode must be 'exclusive' or 'shared', not {mode!r}", {"option": "mode"})
-        if renew not in INTERVALS:
-            raise LeaseError("INVALID", f"renew must be half, continuous or on-activity, not {renew!r}", {"option": "renew"})
+        check_renew(renew)
         if steal and not waits:
             raise LeaseError("INVALID", "a steal waits until the present holders have stopped: use acquire", {"option": "steal"})
         return AcquireRequest(
@@ -127,9 +126,12 @@ class Core:
 
     def obtain(self, asked: AcquireRequest) -> Flow[Held]:
         """A lease in hand. A caller that is interrupted or cancelled leaves no lease behind."""
+        return (yield from self._begun(lambda engine: engine.acquire(asked)))
+
+    def _begun(self, begin: Callable[[Engine], Future[Held]]) -> Flow[Held]:
         begun: list[Future[Held]] = []  # known here even if an interrupt comes between the start and what follows
         try:
-            self.owner.do(lambda engine: begun.append(engine.acquire(asked)))
+            self.owner.do(lambda engine: begun.append(begin(engine)))
             held: Held = yield begun[0]
             return held
         except BaseException as error:
@@ -144,6 +146,14 @@ class Core:
             if error.code == "HELD":
                 return None
             raise
+
+    def adopt(self, lease: int, renew: str, max_hold: Duration | None) -> Flow[Held]:
+        """As ``obtain``, for a lease that was passed on to the name of this holder."""
+        if not isinstance(lease, int) or isinstance(lease, bool) or lease < 1:
+            raise LeaseError("INVALID", f"adopt takes the number of a lease, as transfer() returns it, not {lease!r}")
+        check_renew(renew)
+        limit = None if max_hold is None else seconds(max_hold, "max_hold")
+        return (yield from self._begun(lambda engine: engine.adopt(lease, renew, limit)))
 
     def release(self, held: Held) -> Flow[None]:
         yield self.owner.do(lambda engine: engine.release(held))
@@ -179,6 +189,11 @@ def checked_names(names: Names) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise LeaseError("INVALID", f"a resource is a text such as 'jobs/nightly', or several of them, not {type(name).__name__}")
     return named
+
+
+def check_renew(renew: str) -> None:
+    if renew not in INTERVALS:
+        raise LeaseError("INVALID", f"renew must be half, continuous or on-activity, not {renew!r}", {"option": "renew"})
 
 
 def _wait(call: str, wait: Duration | None) -> float:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ._acquire import Acquiring
+from ._adopt import Adopting
 from ._channel import ANSWER_TIMEOUT, Channel, Request
 from ._clock import Clock
 from ._duration import in_words
@@ -60,7 +61,7 @@ class Engine:
         self.renewals = Renewals(self, clock, self.timers, self.channel, self.watch, options.clock_error)
         self.watches = Watches(self.channel)
         self.queued: dict[int, Acquiring] = {}
-        self._acquiring: dict[Future[Held], Acquiring] = {}
+        self._acquiring: dict[Future[Held], Acquiring | Adopting] = {}
         self._session = unique_name()
         self._operations = itertools.count(1)
         self._calls: list[Callable[[], None]] = []
@@ -70,8 +71,8 @@ class Engine:
         self._slept = self._sleep()
         #: The number of this process under its holder's name: that of its first lease.
         self.incarnation: int | None = None
-        self._introducing: Acquiring | None = None
-        self._waiting_for_introduction: deque[Acquiring] = deque()
+        self._introducing: Acquiring | Adopting | None = None
+        self._waiting_for_introduction: deque[Acquiring | Adopting] = deque()
         self.channel.on_ready = self._connection_made
         self.channel.on_down = self._connection_lost
         self.channel.on_push = self._pushed
@@ -201,7 +202,13 @@ class Engine:
     # Leases
 
     def acquire(self, asked: AcquireRequest) -> Future[Held]:
-        acquiring = Acquiring(self, asked)
+        return self._begin(Acquiring(self, asked))
+
+    def adopt(self, lease: int, renew: str, max_hold: float | None) -> Future[Held]:
+        """Takes over a lease that was passed on to the name of this holder."""
+        return self._begin(Adopting(self, lease, renew, max_hold))
+
+    def _begin(self, acquiring: Acquiring | Adopting) -> Future[Held]:
         if self.closed:
             acquiring.close()
             return acquiring.future
@@ -216,7 +223,7 @@ class Engine:
             self._waiting_for_introduction.append(acquiring)
         return acquiring.future
 
-    def introduced(self, acquiring: Acquiring, answer: Any) -> None:
+    def introduced(self, acquiring: Acquiring | Adopting, answer: Any) -> None:
         """The first request was answered, or failed."""
         if self.incarnation is None and isinstance(answer, dict) and isinstance(answer.get("lease"), int):
             self.incarnation = int(answer.get("incarnation") or answer["lease"])
@@ -231,7 +238,7 @@ class Engine:
                 self._introducing = following
             following.begin()
 
-    def ended(self, acquiring: Acquiring) -> None:
+    def ended(self, acquiring: Acquiring | Adopting) -> None:
         self._acquiring.pop(acquiring.future, None)
 
     def cancel(self, future: Future[Held]) -> None:

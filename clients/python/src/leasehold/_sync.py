@@ -168,6 +168,16 @@ class Leases:
         """A lease on no resource, for entries and for leases that belong to it."""
         return Lease(self._core, self._run(self._core.obtain(self._core.asked("grant", None, options, False))))
 
+    def adopt(self, lease: int, *, renew: str = "half", max_hold: Duration | None = None) -> Lease:
+        """Takes over a lease that ``transfer`` passed on to the name of this holder, by the number that ``transfer`` returned.
+
+        Of several processes with that name, one gets it; the others are refused with ``HELD``. A process that waits for the resource under
+        that name gets it by itself.
+
+        >>> lease = leases.adopt(number)   # the process that starts anew goes on where the former one stopped
+        """
+        return Lease(self._core, self._run(self._core.adopt(lease, renew, max_hold)))
+
     # Reading
 
     def show(self, resource: str) -> dict[str, Any]:

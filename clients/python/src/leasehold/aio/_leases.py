@@ -82,6 +82,10 @@ class Leases:
         """A lease on no resource, for entries and for leases that belong to it."""
         return Lease(self._core, await run(self._core.obtain(self._core.asked("grant", None, options, False))))
 
+    async def adopt(self, lease: int, *, renew: str = "half", max_hold: Duration | None = None) -> Lease:
+        """Takes over a lease that ``transfer`` passed on to the name of this holder, by the number that ``transfer`` returned."""
+        return Lease(self._core, await run(self._core.adopt(lease, renew, max_hold)))
+
     async def _read(self, *words: str | int) -> Any:
         return await outcome(self._core.read(*words))
 
