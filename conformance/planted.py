@@ -95,6 +95,20 @@ MISTAKES = [
         "34",
     ),
     (
+        "a lease that was passed on to a name is taken without a claim",
+        "_adopt.py",
+        'if engine.incarnation is not None and value.get("incarnation") == engine.incarnation:',
+        "if True:",
+        "38",
+    ),
+    (
+        "a lease that was passed on is trusted without a renewal",
+        "_adopt.py",
+        'self._engine.channel.send(("LEASE.RENEW", self._lease), self._renewed, timeout=max(1.0, self._ttl))',
+        'self._renewed([round(self._ttl * 1000)], None, self._engine.channel.send(("PING",), lambda v, e, r: None, "read"))',
+        "39",
+    ),
+    (
         "children outlive their parent",
         "_renewal.py",
         "        for child in list(held.children or ()):\n            self.lose_with_parent(child)\n        self._end(",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._runner import Owner
 
 T = TypeVar("T")
+H = TypeVar("H")
 
 Names = str | Iterable[str]
 Parent = Any
@@ -139,9 +140,18 @@ class Core:
                 self.owner.post(lambda engine: engine.cancel(begun[0]))
             raise
 
-    def try_obtain(self, asked: AcquireRequest) -> Flow[Held | None]:
+    def in_hand(self, flow: Flow[Held], make: Callable[[Core, Held], H]) -> Flow[H]:
+        """The handle of a lease. An interrupt that comes before the handle is made gives the lease back; later, the handle's end does."""
+        held = yield from flow
         try:
-            return (yield from self.obtain(asked))
+            return make(self, held)
+        except BaseException:
+            self.owner.post(lambda engine: engine.release(held))
+            raise
+
+    def try_obtain(self, asked: AcquireRequest, make: Callable[[Core, Held], H]) -> Flow[H | None]:
+        try:
+            return (yield from self.in_hand(self.obtain(asked), make))
         except LeaseError as error:
             if error.code == "HELD":
                 return None

@@ -108,6 +108,9 @@ class Leases:
     def _run(self, flow: Flow[T]) -> T:
         return run(flow, self._core.owner.wait)
 
+    def _in_hand(self, flow: Flow[Held]) -> Lease:
+        return self._run(self._core.in_hand(flow, Lease))
+
     @property
     def holder(self) -> str:
         """The name that others see: ``host:pid`` unless ``connect`` was given one."""
@@ -127,12 +130,11 @@ class Leases:
         >>> with leases.acquire(["account/1", "account/2"], ttl=10, wait="1m") as lease:
         ...     move(lease.tokens)
         """
-        return Lease(self._core, self._run(self._core.obtain(self._core.asked("acquire", names, options, True))))
+        return self._in_hand(self._core.obtain(self._core.asked("acquire", names, options, True)))
 
     def try_acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease | None:
         """``None`` when another holder has it. That is an answer, not an error."""
-        held = self._run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False)))
-        return None if held is None else Lease(self._core, held)
+        return self._run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False), Lease))
 
     @contextmanager
     def request(self, names: Names, **options: Unpack[AcquireOptions]) -> Iterator[Lease]:
@@ -166,7 +168,7 @@ class Leases:
 
     def grant(self, **options: Unpack[AcquireOptions]) -> Lease:
         """A lease on no resource, for entries and for leases that belong to it."""
-        return Lease(self._core, self._run(self._core.obtain(self._core.asked("grant", None, options, False))))
+        return self._in_hand(self._core.obtain(self._core.asked("grant", None, options, False)))
 
     def adopt(self, lease: int, *, renew: str = "half", max_hold: Duration | None = None) -> Lease:
         """Takes over a lease that ``transfer`` passed on to the name of this holder, by the number that ``transfer`` returned.
@@ -176,7 +178,7 @@ class Leases:
 
         >>> lease = leases.adopt(number)   # the process that starts anew goes on where the former one stopped
         """
-        return Lease(self._core, self._run(self._core.adopt(lease, renew, max_hold)))
+        return self._in_hand(self._core.adopt(lease, renew, max_hold))
 
     # Reading
 
