@@ -127,6 +127,7 @@ export class Conductor {
     if (what === 'holdRequests') client.holdRequests = true
     else if (what === 'holdAnswers') client.holdAnswers = true
     else if (what === 'drip') client.drip = true
+    else if (what === 'duplicate') client.duplicate = true
     else if (what === 'silence') for (const connection of client.connections.values()) connection.silent = true
     else if (what === 'refuse') client.refused = true
     else if (what === 'down') {
@@ -135,7 +136,7 @@ export class Conductor {
     } else if (what === 'cut') {
       for (const connection of [...client.connections.values()]) this.#cut(connection)
     } else if (what === 'heal') {
-      client.refused = client.holdRequests = client.holdAnswers = client.drip = false
+      client.refused = client.holdRequests = client.holdAnswers = client.drip = client.duplicate = false
       client.down.clear()
       for (const connection of client.connections.values()) this.#flush(connection)
     } else throw new Error(`there is no fault ${what}`)
@@ -158,7 +159,7 @@ export class Conductor {
   async #begin(name: string, options: ClientOptions): Promise<void> {
     const client: Client = {
       ...{ name, options, connections: new Map(), slept: 0, wallStep: 0, next: undefined, stalledUntil: 0 },
-      ...{ refused: false, down: new Set<number>(), holdRequests: false, holdAnswers: false, drip: false },
+      ...{ refused: false, down: new Set<number>(), holdRequests: false, holdAnswers: false, drip: false, duplicate: false },
     }
     this.#clients.set(name, client)
     await this.#say(client, 'client', { options: { holder: name, addresses: 1, ...options } })
@@ -237,6 +238,7 @@ export class Conductor {
       number,
       address,
       far: undefined,
+      twin: undefined,
       open: true,
       broken: false,
       silent: false,
@@ -290,7 +292,10 @@ export class Conductor {
       return
     }
     if (!client.holdRequests && connection.far !== undefined)
-      for (const bytes of connection.there.splice(0)) this.#later(DELAY, () => this.#arrive(connection, bytes))
+      for (const bytes of connection.there.splice(0)) {
+        this.#later(DELAY, () => this.#arrive(connection, bytes))
+        if (client.duplicate) this.#later(2 * DELAY, () => this.#arriveAgain(connection, bytes))
+      }
     if (!client.holdAnswers)
       for (const bytes of connection.back.splice(0))
         for (const piece of client.drip ? [...bytes].map(byte => Uint8Array.of(byte)) : [bytes])
@@ -299,6 +304,21 @@ export class Conductor {
 
   #arrive(connection: Connection, bytes: Uint8Array): void {
     if (!connection.broken && !connection.silent) connection.far?.data(bytes)
+  }
+
+  #arriveAgain(connection: Connection, bytes: Uint8Array): void {
+    const nothing = () => {}
+    const link = { write: nothing, backlog: 0, pause: nothing, resume: nothing, end: nothing, destroy: nothing }
+    if (connection.twin === undefined && this.#server.running)
+      this.#server.open(
+        connection.client.name,
+        end => {
+          connection.twin = end
+          return link
+        },
+        nothing,
+      )
+    connection.twin?.data(bytes)
   }
 
   async #deliver(connection: Connection, bytes: Uint8Array): Promise<void> {

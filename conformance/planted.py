@@ -45,6 +45,7 @@ MISTAKES = [
         "                request.words = words\n                self._queue.appendleft(request)",
         "07",
     ),
+    ("a request carries no operation id", "_request.py", 'return (*words, "OP", op)', "return tuple(words)", "40"),
     (
         "what was on a connection that broke is forgotten",
         "_channel.py",

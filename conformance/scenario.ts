@@ -38,7 +38,7 @@ export type Step =
     }
   | {
       readonly client: string
-      readonly wire: 'holdRequests' | 'holdAnswers' | 'silence' | 'cut' | 'refuse' | 'down' | 'drip' | 'heal'
+      readonly wire: 'holdRequests' | 'holdAnswers' | 'duplicate' | 'silence' | 'cut' | 'refuse' | 'down' | 'drip' | 'heal'
       /** For `down`. */
       readonly address?: number
     }
