@@ -101,10 +101,10 @@ class Client:
             raise ValueError(method)
 
     def _acquire(self, number: int, waits: bool, args: dict[str, Any]) -> None:
-        options: dict[str, Any] = {name: args[name] for name in ("mode", "priority", "units", "renew") if name in args}
-        for name in ("ttl", "wait"):
+        options: dict[str, Any] = {name: args[name] for name in ("mode", "priority", "units", "renew", "steal") if name in args}
+        for name, option in {"ttl": "ttl", "wait": "wait", "grace": "grace", "maxLife": "max_life"}.items():
             if name in args:
-                options[name] = args[name] / 1000
+                options[option] = args[name] / 1000
         if "parent" in args:
             options["parent"] = self._leases[args["parent"]]
         if args.get("onWait"):

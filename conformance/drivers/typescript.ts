@@ -99,13 +99,28 @@ class Client {
   }
 
   async #acquire(leases: Leases, number: number, method: 'acquire' | 'tryAcquire', args: Record<string, unknown>): Promise<void> {
-    const { names, as, parent, onWait: tells, ...rest } = args as { names: string; as: string; parent?: string; onWait?: boolean }
+    const {
+      names,
+      as,
+      parent,
+      onWait: tells,
+      grace,
+      maxLife,
+      ...rest
+    } = args as Readonly<Record<string, unknown>> & {
+      readonly names: string
+      readonly as: string
+      readonly parent?: string
+      readonly onWait?: boolean
+    }
+    const advanced = { ...(grace !== undefined && { grace }), ...(maxLife !== undefined && { maxLife }) }
     const stop = new AbortController()
     this.#calls.set(number, stop)
     const onWait = (place: number | { readonly position: number }) =>
       this.#event({ event: 'position', position: typeof place === 'number' ? place : place.position })
     const options = {
       ...rest,
+      advanced,
       ...(parent !== undefined && { parent: this.#leases.get(parent)! }),
       signal: stop.signal,
       ...(tells && { onWait }),

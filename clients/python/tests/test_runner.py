@@ -318,6 +318,26 @@ def test_a_process_that_was_stopped_learns_of_its_loss_when_it_goes_on(server: S
     assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]
 
 
+LOCKED = """
+import ctypes, leasehold, sys
+with leasehold.connect(sys.argv[1]) as leases:
+    lease = leases.acquire("k", ttl=1)
+    ctypes.PyDLL(None).usleep(2_500_000)  # a call that does not let go of the interpreter lock
+    print(lease.held, flush=True)
+    try:
+        lease.assert_held()
+    except leasehold.LeaseLost as error:
+        print(error.cause, error.duration > 1, lease.lost.wait(5), flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="usleep is looked up in the C library of Linux")
+def test_a_call_that_holds_the_interpreter_lock_learns_of_its_loss_afterwards(server: SocketServer) -> None:
+    done = subprocess.run([sys.executable, "-c", LOCKED, server.url], timeout=60, capture_output=True, text=True)
+    looked, told = done.stdout.splitlines()
+    assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
 def test_tls_with_an_authority_of_its_own(tmp_path: pathlib.Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
