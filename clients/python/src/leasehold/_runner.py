@@ -161,14 +161,14 @@ class Runner:
 
     def _read_for(self, future: Future[Any]) -> None:
         """Reads on this thread until the future is done. Returns early where the client's thread has to read."""
-        me, outermost = threading.get_ident(), False
+        me, outermost, nested = threading.get_ident(), False, False
         try:
             with self._lock:
                 here = self._socket
                 # A signal handler that makes a call during a call finds its own thread reading.
                 if here is None or not CALLERS_READ or self._reader not in (None, me) or not self._engine.ready:
                     return
-                outermost = self._reader is None
+                outermost, nested = self._reader is None, self._reader == me
                 self._reader = me
                 self._watch()
             future.add_done_callback(self._nudge)
@@ -193,6 +193,9 @@ class Runner:
         finally:
             if outermost:
                 self._end_reading(me)
+            elif nested:
+                # What was read here may have answered the call that the signal has interrupted: it must look again.
+                self._send_nudge()
 
     def _end_reading(self, me: int) -> None:
         interrupt: BaseException | None = None
@@ -211,8 +214,11 @@ class Runner:
     def _nudge(self, future: object = None) -> None:
         """Wakes the caller that reads, if it is another thread: its future is done, or its socket is gone."""
         if self._reader not in (None, threading.get_ident()):
-            with contextlib.suppress(OSError):
-                self._nudge_write.send(b"\0")
+            self._send_nudge()
+
+    def _send_nudge(self) -> None:
+        with contextlib.suppress(OSError):
+            self._nudge_write.send(b"\0")
 
     def close(self) -> None:
         if self.foreign:
