@@ -54,7 +54,7 @@ GOODBYE = 1.0
 _CHUNK = 65_536
 #: The longest sleep of the client's thread, while calls are made and while none are.
 IN_USE, IDLE = 0.25, 60.0
-_READ, _WRITE, _UNKNOWN = selectors.EVENT_READ, selectors.EVENT_WRITE, -1
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 #: Whether a thread may change what another one waits for. With select(), the client's thread reads for all.
 CALLERS_READ = hasattr(select, "poll") and (hasattr(select, "epoll") or hasattr(select, "kqueue"))
 
@@ -163,7 +163,7 @@ class Runner:
         """Reads on this thread until the future is done. Returns early where the client's thread has to read."""
         me, outermost, nested = threading.get_ident(), False, False
         try:
-            with self._lock:
+            with SignalsHeldBack(), self._lock:
                 here = self._socket
                 # A signal handler that makes a call during a call finds its own thread reading.
                 if here is None or not CALLERS_READ or self._reader not in (None, me) or not self._engine.ready:
@@ -371,10 +371,8 @@ class Runner:
         wanted = (_READ if self._reader is None else 0) | (_WRITE if self._unsent else 0)
         if wanted == self._watched:
             return
-        before, self._watched = self._watched, _UNKNOWN  # until it is done: a signal handler may raise in between
-        if before != 0:
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(self._socket)
+        if self._watched != 0:
+            self._selector.unregister(self._socket)
         if wanted != 0:
             self._selector.register(self._socket, wanted)
         self._watched = wanted
