@@ -1,19 +1,26 @@
 """The Python part of `npm run bench -- python`: measures, and prints its numbers as one line of JSON.
 
-python.py pairs LEASEHOLD_URL REDIS_PORT: an uncontended acquire and release, beside SET NX PX and a compare-and-delete of redis-py.
+python.py pairs LEASEHOLD_URL REDIS_PORT: an uncontended acquire and release, beside SET NX PX and a compare-and-delete of redis-py, and
+beside the same commands over a bare socket.
 python.py renew LEASEHOLD_URL COUNT SECONDS: what renewing COUNT leases costs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+import socket
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import leasehold
+import leasehold.aio
+from leasehold._resp import command
 
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 TURNS, ROUNDS = 60, 25
@@ -27,6 +34,23 @@ def turn(each: Callable[[int], None], first: int) -> float:
     return (time.perf_counter() - began) / ROUNDS * 1e6
 
 
+async def connected(url: str) -> leasehold.aio.Leases:
+    return leasehold.aio.connect(url, ttl=30)
+
+
+def bare_socket(url: str) -> Callable[..., bytes]:
+    """Asks the server without a client: what remains is the server's part, and that of the kernel."""
+    address = urlsplit(url)
+    connection = socket.create_connection((address.hostname, address.port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(*words: str | int) -> bytes:
+        connection.sendall(command(words))
+        return connection.recv(65_536)
+
+    return ask
+
+
 def pairs(url: str, port: int) -> dict[str, float]:
     import redis
 
@@ -38,18 +62,40 @@ def pairs(url: str, port: int) -> dict[str, float]:
         assert client.set(key, token, nx=True, px=30_000)
         assert client.evalsha(script, 1, key, token) == 1
 
-    with leasehold.connect(url, ttl=30) as leases:
+    ask = bare_socket(url)
+
+    def floor(i: int) -> None:
+        found = re.search(rb"lease\r\n:(\d+)\r\n", ask("LEASE.ACQUIRE", f"floor/{i % 16}", "TTL", 30_000, "HOLDER", "floor", "QUEUE"))
+        assert found is not None
+        assert ask("LEASE.RELEASE", int(found[1])) == b"+OK\r\n"
+
+    with leasehold.connect(url, ttl=30) as leases, asyncio.Runner() as loop:
 
         def ours(i: int) -> None:
             leases.acquire(f"lock/{i % 16}").release()
 
-        taken: dict[str, list[float]] = {"ours": [], "bare": []}
-        # In turn, so that other work on the machine disturbs both alike.
+        aio = loop.run(connected(url))
+
+        async def turn_of_asyncio(first: int) -> float:
+            began = time.perf_counter()
+            for i in range(first, first + ROUNDS):
+                lease = await aio.acquire(f"lock/aio/{i % 16}")
+                await lease.release()
+            return (time.perf_counter() - began) / ROUNDS * 1e6
+
+        taken: dict[str, list[float]] = {"ours": [], "bare": [], "floor": [], "asyncio": []}
+        # In turn, so that other work on the machine disturbs all alike.
         for i in range(TURNS + 5):
-            measured = {"ours": turn(ours, i * ROUNDS), "bare": turn(bare, i * ROUNDS)}
+            measured = {
+                "ours": turn(ours, i * ROUNDS),
+                "bare": turn(bare, i * ROUNDS),
+                "floor": turn(floor, i * ROUNDS),
+                "asyncio": loop.run(turn_of_asyncio(i * ROUNDS)),
+            }
             if i >= 5:
                 for name, value in measured.items():
                     taken[name].append(value)
+        loop.run(aio.close())
     return {name: statistics.median(values) for name, values in taken.items()}
 
 

@@ -8,6 +8,8 @@ export interface Connection {
   readonly number: number
   readonly address: number
   far: ByteLinkEnd | undefined
+  /** Where copies of requests arrive, as from a proxy that sends again what it may have sent. Its answers reach no client. */
+  twin: ByteLinkEnd | undefined
   open: boolean
   /** It was cut: what is under way does not arrive. */
   broken: boolean
@@ -33,6 +35,8 @@ export interface Client {
   holdRequests: boolean
   holdAnswers: boolean
   drip: boolean
+  /** Requests arrive twice. */
+  duplicate: boolean
 }
 
 export interface Delivery {

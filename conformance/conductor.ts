@@ -7,7 +7,7 @@
 import type { Client, Connection, Delivery, LeaseRecord } from './conductor-state.ts'
 import { Driver, type DriverEvent, type DriverMessage, type DriverReply } from './driver.ts'
 import { checkExpectation } from './expectation.ts'
-import type { ClientOptions, Expectation, Scenario, Step } from './scenario.ts'
+import type { CallStep, ClientOptions, Expectation, Scenario, Step } from './scenario.ts'
 import { VirtualServer } from './server.ts'
 import { type Moment, VirtualClock } from './virtual-clock.ts'
 
@@ -68,14 +68,13 @@ export class Conductor {
       const number = ++this.#call
       if (step.as !== undefined) {
         this.#calls.set(step.as, number)
-        const names = step.args?.names
-        this.#names.set(number, { as: step.as, client: client.name, resources: names === undefined ? [] : ([names].flat() as string[]) })
+        this.#names.set(number, { as: step.as, client: client.name, resources: this.#resourcesOf(step) })
       }
       if (step.call === 'release' || step.call === 'transfer') {
         const record = this.#leases.get(String(step.args?.lease))
         if (record !== undefined) record.released = true
       }
-      const args = step.call === 'cancel' ? { call: this.#calls.get(String(step.args?.call)) } : step.args
+      const args = this.#argsOf(step)
       await this.#say(client, 'call', { call: number, method: step.call, args: { ...args, ...(step.as && { as: step.as }) } })
       return this.#settle()
     }
@@ -98,6 +97,22 @@ export class Conductor {
     }
   }
 
+  /** What a call is about. An adopted lease has the resources of the one that was passed on. */
+  #resourcesOf({ call, args }: CallStep): readonly string[] {
+    if (call === 'transfer') return this.#leases.get(String(args?.lease))?.resources ?? []
+    if (call === 'adopt') return this.#names.get(this.#calls.get(String(args?.lease)) ?? 0)?.resources ?? []
+    return args?.names === undefined ? [] : ([args.names].flat() as string[])
+  }
+
+  /** The arguments of a call, with numbers where the scenario has names of other calls. */
+  #argsOf({ call, args }: CallStep): object | undefined {
+    if (call === 'cancel') return { call: this.#calls.get(String(args?.call)) }
+    if (call !== 'adopt') return args
+    const transfer = this.#answers.get(this.#calls.get(String(args?.lease)) ?? 0)
+    if (transfer?.value === undefined) throw new Error(`${args?.lease} is no answered transfer`)
+    return { ...args, lease: (transfer.value as { readonly given: number }).given }
+  }
+
   async #operate(step: Extract<Step, { readonly server: string }>): Promise<void> {
     if (step.server === 'kill') this.#server.kill()
     else if (step.server === 'start') await this.#server.start()
@@ -112,6 +127,7 @@ export class Conductor {
     if (what === 'holdRequests') client.holdRequests = true
     else if (what === 'holdAnswers') client.holdAnswers = true
     else if (what === 'drip') client.drip = true
+    else if (what === 'duplicate') client.duplicate = true
     else if (what === 'silence') for (const connection of client.connections.values()) connection.silent = true
     else if (what === 'refuse') client.refused = true
     else if (what === 'down') {
@@ -120,7 +136,7 @@ export class Conductor {
     } else if (what === 'cut') {
       for (const connection of [...client.connections.values()]) this.#cut(connection)
     } else if (what === 'heal') {
-      client.refused = client.holdRequests = client.holdAnswers = client.drip = false
+      client.refused = client.holdRequests = client.holdAnswers = client.drip = client.duplicate = false
       client.down.clear()
       for (const connection of client.connections.values()) this.#flush(connection)
     } else throw new Error(`there is no fault ${what}`)
@@ -143,7 +159,7 @@ export class Conductor {
   async #begin(name: string, options: ClientOptions): Promise<void> {
     const client: Client = {
       ...{ name, options, connections: new Map(), slept: 0, wallStep: 0, next: undefined, stalledUntil: 0 },
-      ...{ refused: false, down: new Set<number>(), holdRequests: false, holdAnswers: false, drip: false },
+      ...{ refused: false, down: new Set<number>(), holdRequests: false, holdAnswers: false, drip: false, duplicate: false },
     }
     this.#clients.set(name, client)
     await this.#say(client, 'client', { options: { holder: name, addresses: 1, ...options } })
@@ -222,6 +238,7 @@ export class Conductor {
       number,
       address,
       far: undefined,
+      twin: undefined,
       open: true,
       broken: false,
       silent: false,
@@ -275,7 +292,10 @@ export class Conductor {
       return
     }
     if (!client.holdRequests && connection.far !== undefined)
-      for (const bytes of connection.there.splice(0)) this.#later(DELAY, () => this.#arrive(connection, bytes))
+      for (const bytes of connection.there.splice(0)) {
+        this.#later(DELAY, () => this.#arrive(connection, bytes))
+        if (client.duplicate) this.#later(2 * DELAY, () => this.#arriveAgain(connection, bytes))
+      }
     if (!client.holdAnswers)
       for (const bytes of connection.back.splice(0))
         for (const piece of client.drip ? [...bytes].map(byte => Uint8Array.of(byte)) : [bytes])
@@ -284,6 +304,21 @@ export class Conductor {
 
   #arrive(connection: Connection, bytes: Uint8Array): void {
     if (!connection.broken && !connection.silent) connection.far?.data(bytes)
+  }
+
+  #arriveAgain(connection: Connection, bytes: Uint8Array): void {
+    const nothing = () => {}
+    const link = { write: nothing, backlog: 0, pause: nothing, resume: nothing, end: nothing, destroy: nothing }
+    if (connection.twin === undefined && this.#server.running)
+      this.#server.open(
+        connection.client.name,
+        end => {
+          connection.twin = end
+          return link
+        },
+        nothing,
+      )
+    connection.twin?.data(bytes)
   }
 
   async #deliver(connection: Connection, bytes: Uint8Array): Promise<void> {

@@ -45,6 +45,7 @@ MISTAKES = [
         "                request.words = words\n                self._queue.appendleft(request)",
         "07",
     ),
+    ("a request carries no operation id", "_request.py", 'return (*words, "OP", op)', "return tuple(words)", "40"),
     (
         "what was on a connection that broke is forgotten",
         "_channel.py",
@@ -93,6 +94,20 @@ MISTAKES = [
         'self.owner.do(lambda engine: engine.renewals.end(held, f"transferred to {to}"))',
         "pass",
         "34",
+    ),
+    (
+        "a lease that was passed on to a name is taken without a claim",
+        "_adopt.py",
+        'if engine.incarnation is not None and value.get("incarnation") == engine.incarnation:',
+        "if True:",
+        "38",
+    ),
+    (
+        "a lease that was passed on is trusted without a renewal",
+        "_adopt.py",
+        'self._engine.channel.send(("LEASE.RENEW", self._lease), self._renewed, timeout=max(1.0, self._ttl))',
+        'self._renewed([round(self._ttl * 1000)], None, self._engine.channel.send(("PING",), lambda v, e, r: None, "read"))',
+        "39",
     ),
     (
         "children outlive their parent",

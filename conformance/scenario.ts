@@ -4,6 +4,8 @@ export interface ClientOptions {
   /** How fast its clocks run: 1 is true time. */
   readonly rate?: number
   readonly addresses?: number
+  /** Its name. That of the client in the scenario by default. */
+  readonly holder?: string
 }
 
 export interface Expectation {
@@ -22,19 +24,21 @@ export interface Expectation {
   readonly tokensGrow?: readonly [string, string]
 }
 
+export type CallStep = Extract<Step, { readonly call: string }>
+
 export type Step =
   | { readonly advance: number }
   | { readonly expect: Expectation }
   | { readonly server: 'kill' | 'start' | 'copyLog' | 'putBack' | 'replaceLog' | 'revoke'; readonly lease?: string; readonly by?: string }
   | {
       readonly client: string
-      readonly call: 'acquire' | 'tryAcquire' | 'release' | 'transfer' | 'cancel' | 'close'
+      readonly call: 'acquire' | 'tryAcquire' | 'release' | 'transfer' | 'adopt' | 'cancel' | 'close'
       readonly as?: string
       readonly args?: Readonly<Record<string, unknown>>
     }
   | {
       readonly client: string
-      readonly wire: 'holdRequests' | 'holdAnswers' | 'silence' | 'cut' | 'refuse' | 'down' | 'drip' | 'heal'
+      readonly wire: 'holdRequests' | 'holdAnswers' | 'duplicate' | 'silence' | 'cut' | 'refuse' | 'down' | 'drip' | 'heal'
       /** For `down`. */
       readonly address?: number
     }

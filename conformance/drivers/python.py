@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import sys
-from concurrent.futures import Future
 from typing import Any
 
 # LEASEHOLD_CLIENT: another copy of the client, as planted.py makes them.
@@ -18,6 +17,7 @@ from leasehold._clock import Reading  # noqa: E402
 from leasehold._core import Core  # noqa: E402
 from leasehold._engine import Engine, Options  # noqa: E402
 from leasehold._errors import LeaseError  # noqa: E402
+from leasehold._future import Future  # noqa: E402
 from leasehold._handle import LeaseHandle  # noqa: E402
 from leasehold._held import Held  # noqa: E402
 from leasehold._resp import ProtocolError  # noqa: E402
@@ -57,6 +57,7 @@ class Client:
         self._connection: int | None = None
         self._connecting = False
         self._calls: dict[int, Future[Held]] = {}
+        self._adopting: set[int] = set()
         self._leases: dict[str, LeaseHandle] = {}
         self._jobs: list[Any] = []
 
@@ -84,7 +85,11 @@ class Client:
             future.add_done_callback(lambda done: self._settled(number, done))
         elif method == "transfer":
             flow = self.core.transfer(self._leases[args["lease"]]._held, args["to"])
-            next(flow).add_done_callback(lambda done: self._settled(number, done))
+            next(flow).add_done_callback(lambda done: self._settled(number, done, "given"))
+        elif method == "adopt":
+            adopting = self.engine.adopt(args["lease"], "half", None)
+            self._adopting.add(number)
+            adopting.add_done_callback(lambda done: self._acquired(number, args["as"], done))
         elif method == "cancel":
             self.engine.cancel(self._calls[args["call"]])
             self._event("answer", call=number, value={})
@@ -96,10 +101,10 @@ class Client:
             raise ValueError(method)
 
     def _acquire(self, number: int, waits: bool, args: dict[str, Any]) -> None:
-        options: dict[str, Any] = {name: args[name] for name in ("mode", "priority", "units", "renew") if name in args}
-        for name in ("ttl", "wait"):
+        options: dict[str, Any] = {name: args[name] for name in ("mode", "priority", "units", "renew", "steal") if name in args}
+        for name, option in {"ttl": "ttl", "wait": "wait", "grace": "grace", "maxLife": "max_life"}.items():
             if name in args:
-                options[name] = args[name] / 1000
+                options[option] = args[name] / 1000
         if "parent" in args:
             options["parent"] = self._leases[args["parent"]]
         if args.get("onWait"):
@@ -113,7 +118,7 @@ class Client:
             return self._event("answer", call=number, error={"code": "CANCELLED", "message": "", "facts": {}})
         error = done.exception()
         if isinstance(error, LeaseError):
-            if error.code == "HELD":
+            if error.code == "HELD" and number not in self._adopting:
                 return self._event("answer", call=number, value=None)
             return self._event("answer", call=number, error=told(error))
         held = done.result()
@@ -121,12 +126,12 @@ class Client:
         handle.on_lost(lambda reason: self._event("lost", lease=name, error=told(reason)))
         self._event("answer", call=number, value={"lease": held.id, "token": handle.token})
 
-    def _settled(self, number: int, done: Future[Any]) -> None:
+    def _settled(self, number: int, done: Future[Any], name: str = "") -> None:
         error = done.exception()
         if isinstance(error, LeaseError):
             self._event("answer", call=number, error=told(error))
         else:
-            self._event("answer", call=number, value={})
+            self._event("answer", call=number, value={name: done.result()} if name else {})
 
     def opened(self, connection: int) -> None:
         self._connecting = False

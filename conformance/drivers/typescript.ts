@@ -80,8 +80,13 @@ class Client {
         await this.#leases.get(args.lease as string)!.release()
         return this.#event({ event: 'answer', call: number, value: {} })
       case 'transfer':
-        await this.#leases.get(args.lease as string)!.transfer(args.to as string)
-        return this.#event({ event: 'answer', call: number, value: {} })
+        return this.#event({
+          event: 'answer',
+          call: number,
+          value: { given: await this.#leases.get(args.lease as string)!.transfer(args.to as string) },
+        })
+      case 'adopt':
+        return this.#granted(number, args.as as string, await leases.adopt(args.lease as number))
       case 'cancel':
         this.#calls.get(args.call as number)!.abort(new LeaseError('TIMEOUT', 'cancelled'))
         return this.#event({ event: 'answer', call: number, value: {} })
@@ -94,19 +99,38 @@ class Client {
   }
 
   async #acquire(leases: Leases, number: number, method: 'acquire' | 'tryAcquire', args: Record<string, unknown>): Promise<void> {
-    const { names, as, parent, onWait: tells, ...rest } = args as { names: string; as: string; parent?: string; onWait?: boolean }
+    const {
+      names,
+      as,
+      parent,
+      onWait: tells,
+      grace,
+      maxLife,
+      ...rest
+    } = args as Readonly<Record<string, unknown>> & {
+      readonly names: string
+      readonly as: string
+      readonly parent?: string
+      readonly onWait?: boolean
+    }
+    const advanced = { ...(grace !== undefined && { grace }), ...(maxLife !== undefined && { maxLife }) }
     const stop = new AbortController()
     this.#calls.set(number, stop)
     const onWait = (place: number | { readonly position: number }) =>
       this.#event({ event: 'position', position: typeof place === 'number' ? place : place.position })
     const options = {
       ...rest,
+      advanced,
       ...(parent !== undefined && { parent: this.#leases.get(parent)! }),
       signal: stop.signal,
       ...(tells && { onWait }),
     }
     const lease = method === 'acquire' ? await leases.acquire(names, options as object) : await leases.tryAcquire(names, rest as object)
     if (lease === undefined) return this.#event({ event: 'answer', call: number, value: null })
+    this.#granted(number, as, lease)
+  }
+
+  #granted(number: number, as: string, lease: Lease): void {
     this.#leases.set(as, lease)
     lease.signal.addEventListener('abort', () => {
       const reason = lease.signal.reason as LeaseError

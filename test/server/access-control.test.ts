@@ -14,7 +14,8 @@ import { ask, world } from '../support/http-world.ts'
 import { type Place, place, Raw } from '../support/resp-place.ts'
 
 /** A server with a lease, an entry and a history under `jobs`, and with keys for everything, for another prefix, and for each single verb. */
-async function guarded() {
+/** `passedOn`: with a lease that was transferred to a name, which every key that may acquire it sees. */
+async function guarded(passedOn = false) {
   const here = await place()
   const propose = here.lessor.propose.bind(here.lessor)
   const before = await propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'jobs/nightly' }] })
@@ -40,12 +41,34 @@ async function guarded() {
     { key: root },
   )
   if (held.kind !== 'granted') throw new Error(held.kind)
+  const given = passedOn ? await passOn(propose, root) : 0
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
-  return { here, lease: held.lease, token: held.tokens[0]! }
+  return { here, lease: held.lease, token: held.tokens[0]!, given }
 }
 
-function wordsOf({ example }: RespCommand, { lease, token }: { readonly lease: number; readonly token: number }): string[] {
-  return example.map(word => word.replace('$lease', String(lease)).replace('$token', String(token)))
+async function passOn(propose: Place['lessor']['propose'], root: number): Promise<number> {
+  const held = await propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'jobs/passed-on' }] }, { key: root })
+  if (held.kind !== 'granted') throw new Error(held.kind)
+  const given = await propose({ kind: 'transfer', lease: held.lease, to: 'ben', stopped: true }, { key: root })
+  if (given.kind !== 'done') throw new Error(given.kind)
+  return given.id!
+}
+
+/** Whether a command is about a lease that was transferred to a name. */
+function isForPassedOn({ example }: RespCommand): boolean {
+  return example.includes('$given')
+}
+
+interface Named {
+  readonly lease: number
+  readonly token: number
+  /** A lease that was transferred to a name. */
+  readonly given: number
+}
+
+function wordsOf({ example }: RespCommand, { lease, token, given }: Named): string[] {
+  const numbers: Readonly<Record<string, number>> = { $lease: lease, $token: token, $given: given }
+  return example.map(word => word.replace(/^\$(lease|token|given)$/, found => String(numbers[found])))
 }
 
 async function request(here: Place, key: string | undefined, command: RespCommand, words: string[]): Promise<unknown> {
@@ -85,7 +108,7 @@ describe('without a key', () => {
 describe('with a key for other names', () => {
   for (const command of lease)
     test(`${command.name} reaches nothing outside the key's scope`, async () => {
-      const world = await guarded()
+      const world = await guarded(isForPassedOn(command))
       await using here = world.here
       const { revision } = await here.lessor.read({ kind: 'summary' })
       const answer = await request(here, 'foreign', command, wordsOf(command, world))
@@ -102,9 +125,12 @@ describe('with a key for other names', () => {
 describe('with a key for a single verb', () => {
   for (const command of lease.filter(({ verb }) => verb !== undefined && verb !== 'admin'))
     test(`${command.name} takes the right to ${command.verb}, and no other`, async () => {
-      const world = await guarded()
+      const world = await guarded(isForPassedOn(command))
       await using here = world.here
-      for (const verb of VERBS.filter(other => other !== 'admin' && other !== command.verb)) {
+      // `acquire` includes keeping what was passed on.
+      for (const verb of VERBS.filter(
+        other => other !== 'admin' && other !== command.verb && !(isForPassedOn(command) && other === 'acquire'),
+      )) {
         const answer = await request(here, `only ${verb}`, command, wordsOf(command, world))
         const described = answer instanceof ReplyError ? answer.message : JSON.stringify(answer)
         expect(described, verb).toMatch(/^(FORBIDDEN|GONE|NOT_FOUND) |^null$|^\[\]$|^\[-1\]$/)
@@ -115,7 +141,7 @@ describe('with a key for a single verb', () => {
 describe('with a key that allows it', () => {
   test('every command succeeds', async () => {
     for (const command of lease) {
-      const world = await guarded()
+      const world = await guarded(isForPassedOn(command))
       await using here = world.here
       const answer = await request(here, 'root', command, wordsOf(command, world))
       expect(answer instanceof ReplyError ? answer.message : '', command.name).toBe('')

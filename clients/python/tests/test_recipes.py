@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from leasehold import LeaseError, LeaseLost, fence
 from leasehold._directory import ListedInstance, choose
 from leasehold._flow import Flow
+from leasehold._future import Future
 from leasehold.election import Election
 from leasehold.testing import World
 

@@ -18,7 +18,9 @@ from collections.abc import Iterator
 import pytest
 
 import leasehold
-from leasehold import LeaseError
+from leasehold import LeaseError, _runner
+from leasehold._engine import Engine
+from leasehold._runner import Runner
 
 from .socket_server import SocketServer
 
@@ -218,6 +220,75 @@ def test_many_threads_share_one_client(server: SocketServer) -> None:
         assert total == [60]
 
 
+def test_calls_are_answered_while_another_thread_waits_and_reads(server: SocketServer) -> None:
+    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="b") as b:
+        held = a.acquire("k")
+        b.acquire("warm").release()
+        granted: list[int] = []
+        thread = threading.Thread(target=lambda: granted.append(b.acquire("k", wait=30).token))
+        thread.start()
+        while not b.show("k")["queue"]:
+            time.sleep(0.01)
+        kept = b.acquire("kept", ttl=0.6)
+        for i in range(20):
+            b.acquire(f"other/{i}").release()
+        time.sleep(1.2)
+        assert kept.held and not granted
+        held.release()
+        thread.join(30)
+        assert granted and granted[0] > held.token
+
+
+def test_a_caller_that_reads_and_stands_still_delays_no_renewal(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases:
+        lease = leases.acquire("k", ttl=0.6)
+        runner = leases._core.owner
+        assert isinstance(runner, Runner)
+        with runner._lock:
+            runner._reader = -1  # a thread that never comes back
+            runner._watch()
+        time.sleep(1.5)
+        assert lease.held
+        with runner._lock:
+            runner._reader = None
+            runner._watch()
+
+
+def test_the_thread_of_the_caller_reads_its_answer(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = set()
+    received = Engine.received
+
+    def note(engine: Engine, data: bytes) -> None:
+        readers.add(threading.get_ident())
+        received(engine, data)
+
+    with leasehold.connect(server.url) as leases:
+        leases.acquire("warm").release()
+        monkeypatch.setattr(Engine, "received", note)
+        for i in range(20):
+            leases.acquire(f"k/{i}").release()
+        assert threading.get_ident() in readers
+        readers.clear()
+        monkeypatch.setattr(_runner, "CALLERS_READ", False)
+        for i in range(20):
+            leases.acquire(f"k/{i}").release()
+        assert readers and threading.get_ident() not in readers
+
+
+def test_a_defect_in_an_answer_is_a_warning_and_a_new_connection(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    received = Engine.received
+
+    def fail_once(engine: Engine, data: bytes) -> None:
+        monkeypatch.setattr(Engine, "received", received)
+        raise KeyError("a defect")
+
+    with leasehold.connect(server.url) as leases:
+        leases.acquire("warm").release()
+        monkeypatch.setattr(Engine, "received", fail_once)
+        with pytest.warns(RuntimeWarning, match="a defect"), leases.acquire("k") as lease:
+            assert lease.held and leases.stats["connections"] == 2
+
+
 STOPPED = """
 import leasehold, sys, time
 with leasehold.connect(sys.argv[1]) as leases:
@@ -244,6 +315,26 @@ def test_a_process_that_was_stopped_learns_of_its_loss_when_it_goes_on(server: S
     process.send_signal(signal.SIGCONT)
     out, _ = process.communicate(timeout=20)
     looked, told = out.splitlines()
+    assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]
+
+
+LOCKED = """
+import ctypes, leasehold, sys
+with leasehold.connect(sys.argv[1]) as leases:
+    lease = leases.acquire("k", ttl=1)
+    ctypes.PyDLL(None).usleep(2_500_000)  # a call that does not let go of the interpreter lock
+    print(lease.held, flush=True)
+    try:
+        lease.assert_held()
+    except leasehold.LeaseLost as error:
+        print(error.cause, error.duration > 1, lease.lost.wait(5), flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="usleep is looked up in the C library of Linux")
+def test_a_call_that_holds_the_interpreter_lock_learns_of_its_loss_afterwards(server: SocketServer) -> None:
+    done = subprocess.run([sys.executable, "-c", LOCKED, server.url], timeout=60, capture_output=True, text=True)
+    looked, told = done.stdout.splitlines()
     assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]
 
 

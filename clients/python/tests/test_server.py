@@ -165,6 +165,30 @@ def test_a_waiter_gets_a_lease_that_is_passed_on_to_it_and_learns_of_recalls(ser
         got[0].release()
 
 
+def test_a_process_takes_over_what_was_passed_on_to_its_name(server: Server) -> None:
+    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="crew") as b:
+        first = a.acquire("adopted", ttl=30)
+        number = first.transfer("crew")
+        with b.adopt(number) as lease:
+            assert lease.token > first.token and lease.remaining() > 25
+
+            async def refused() -> str:
+                async with leasehold.aio.connect(server.url, holder="crew") as c:
+                    with pytest.raises(LeaseError) as caught:
+                        await c.adopt(number)
+                    return caught.value.code
+
+            assert asyncio.run(refused()) == "HELD"
+            again = lease.transfer("crew")
+
+        async def adopted() -> int:
+            async with leasehold.aio.connect(server.url, holder="crew") as c, await c.adopt(again) as last:
+                assert last.held
+                return last.token
+
+        assert asyncio.run(adopted()) > lease.token
+
+
 def test_several_instances_and_services(server: Server) -> None:
     instances: list[dict[str, object]] = [{"service": "web", "generation": 2}, {"service": "metrics", "status": "warning"}]
     with leasehold.connect(server.url) as leases, leases.registry.register_all(instances):

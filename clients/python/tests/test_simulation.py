@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from concurrent.futures import Future
 
 import pytest
 
+from leasehold._future import Future
 from leasehold._handle import LeaseHandle
 from leasehold._held import Held
 from leasehold._sync import Leases

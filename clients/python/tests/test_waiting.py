@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError, Future
-
 import pytest
 
 from leasehold import LeaseError
+from leasehold._future import Cancelled, Future
 from leasehold._held import Held
 from leasehold._sync import Leases
 from leasehold.testing import World
@@ -75,7 +74,7 @@ def test_a_cancelled_wait_gives_back_what_is_granted_meanwhile(world: World) -> 
     world.answer()
     world.advance(1)
     assert waiting.cancelled() and world.server.holder_of("k") is None
-    with pytest.raises(CancelledError):
+    with pytest.raises(Cancelled):
         waiting.result(0)
 
 

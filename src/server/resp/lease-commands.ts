@@ -108,6 +108,16 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     example: ['$lease', 'TO', 'bob'],
   }),
   kernelCommand({
+    name: 'LEASE.CLAIM',
+    kind: 'claim',
+    args: ['lease'],
+    options: ['incarnation'],
+    reply: writeDone,
+    answers: 'takes a lease that was transferred to a name; renew it before you rely on it',
+    verb: 'renew',
+    example: ['$given'],
+  }),
+  kernelCommand({
     name: 'LEASE.PUT',
     kind: 'put',
     args: ['lease', 'key', 'value'],

@@ -13,11 +13,20 @@ const DEFAULT_LIST_LIMIT = 10_000
 export const READ_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.INFO',
-    arity: 2,
-    summary: 'id',
+    arity: -2,
+    summary: 'id [CONSISTENT]: with CONSISTENT, after everything that any server of this log has answered before',
     verb: 'read',
     example: ['$lease'],
-    run: session => read(session, { kind: 'lease', lease: whole(session, 1, 'a lease') }),
+    run: session => {
+      let consistent = false
+      readOptions(session, 2, {
+        CONSISTENT: () => {
+          consistent = true
+          return 0
+        },
+      })
+      read(session, { kind: 'lease', lease: whole(session, 1, 'a lease') }, consistent || session.hasPendingReplies)
+    },
   },
   {
     name: 'LEASE.SHOW',
@@ -106,10 +115,14 @@ function leadingPrefix(session: RespSession): string {
 }
 
 /** Blocks the commands after it: a reply may be large, and only one is built at a time. */
-export function read<K extends Query['kind']>(session: RespSession, query: Extract<Query, { readonly kind: K }>): void {
-  const { guarded } = session.host.context
+export function read<K extends Query['kind']>(
+  session: RespSession,
+  query: Extract<Query, { readonly kind: K }>,
   // The reply must show the effect of this connection's earlier commands, which may not be applied yet.
-  session.replyBlocking(guarded.read<K>(session.caller, query, { consistent: session.hasPendingReplies }), (to, { value, revision }) => {
+  consistent = session.hasPendingReplies,
+): void {
+  const { guarded } = session.host.context
+  session.replyBlocking(guarded.read<K>(session.caller, query, { consistent }), (to, { value, revision }) => {
     if (value === undefined) to.null()
     else writeValue(to, Array.isArray(value) ? value : { ...value, revision })
   })

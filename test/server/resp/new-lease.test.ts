@@ -188,6 +188,27 @@ test('a transfer to another process of the same name does not end the wait', asy
   expect([of, (facts as Map<string, Reply>).get('lease')]).toEqual([waiting, waiting])
 })
 
+test('LEASE.CLAIM gives a lease that was transferred to a name to the first process that claims it, and to no other', async () => {
+  await using here = await place()
+  using ann = await Client.open(here)
+  using ben = await Client.open(here)
+  const held = (await ann.map('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'HOLDER', 'ann')).get('lease') as number
+  expect(await ben.refusal('LEASE.CLAIM', held)).toMatch(/^HELD /)
+  const given = (await ann.ask('LEASE.TRANSFER', held, 'TO', 'ben', 'STOPPED')) as number
+  const mine = (await ben.map('LEASE.GRANT', 'TTL', 60_000, 'HOLDER', 'ben')).get('lease') as number
+  expect(await ben.refusal('LEASE.CLAIM', given, 'INCARNATION', given + 1_000_000)).toMatch(/^INVALID incarnation/)
+  expect(await ben.ask('LEASE.CLAIM', given, 'INCARNATION', mine, 'OP', 'claim-1')).toBe('OK')
+  expect(await ben.ask('LEASE.CLAIM', given, 'INCARNATION', mine, 'OP', 'claim-1')).toBe('OK')
+  expect(await ann.refusal('LEASE.CLAIM', given)).toMatch(/^HELD /)
+  const shown = await ben.map('LEASE.INFO', given, 'CONSISTENT')
+  expect([shown.get('holder'), shown.get('incarnation')]).toEqual(['ben', mine])
+  expect(await ben.ask('LEASE.RENEW', given)).toEqual([60_000])
+  await ben.ask('LEASE.RELEASE', given)
+  expect(await ann.refusal('LEASE.CLAIM', given)).toMatch(/^GONE /)
+  for (const words of [['LEASE.CLAIM'], ['LEASE.CLAIM', 'x'], ['LEASE.CLAIM', '1', 'INCARNATION'], ['LEASE.INFO', '1', 'SOON']])
+    expect(await ann.refusal(...(words as [string, ...string[]]))).toMatch(/^(INVALID|ERR) /)
+})
+
 test('LEASE.SERVICES counts the instances of services', async () => {
   await using here = await place()
   using client = await Client.open(here)

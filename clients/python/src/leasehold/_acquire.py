@@ -3,83 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ._channel import ANSWER_TIMEOUT, Request
 from ._duration import in_words
 from ._errors import LeaseError, LeaseLost, closed_error
+from ._future import Future
 from ._held import Held
+from ._request import FOREVER, AcquireRequest
 from ._timers import Timer
 
 if TYPE_CHECKING:
     from ._engine import Engine
 
-FOREVER = float("inf")
 #: Pause before a new place in the queue is asked for.
 REQUEUE = 0.05
 #: How often the place in the queue is looked up for ``on_wait``.
 POSITION_INTERVAL = 1.0
-
-
-class AcquireRequest(NamedTuple):
-    """What to acquire. Without names: a lease on nothing, for entries and children."""
-
-    names: tuple[str, ...]
-    ttl: float
-    #: Seconds to wait; ``inf``: until granted; ``None``: do not wait.
-    wait: float | None = None
-    mode: str = "exclusive"
-    units: int | None = None
-    #: Units by resource, where they differ.
-    units_of: Mapping[str, int] = {}
-    priority: int | None = None
-    parent: Held | int | None = None
-    any: int | None = None
-    labels: Mapping[str, str] = {}
-    entries: Mapping[str, str] = {}
-    #: Generations of entries, by key: a higher one takes the key over from a lower one.
-    generations: Mapping[str, int] = {}
-    grace: float | None = None
-    max_life: float | None = None
-    #: This process gives the lease up after so many seconds.
-    max_hold: float | None = None
-    renew: str = "half"
-    recall: bool = False
-    steal: str = ""
-    on_wait: Callable[[int], None] | None = None
-    #: Called in the engine with the lease that waits, again after each connection that broke.
-    on_queued: Callable[[int], None] | None = None
-
-    def words(self, holder: str, incarnation: int | None, op: str) -> tuple[str | int, ...]:
-        words: list[str | int] = ["LEASE.ACQUIRE", *self.names] if self.names else ["LEASE.GRANT"]
-        words += ["TTL", round(self.ttl * 1000), "HOLDER", holder]
-        if self.wait is not None and self.names:
-            words.append("QUEUE")
-        if self.mode == "shared":
-            words.append("SHARED")
-        parent = self.parent.id if isinstance(self.parent, Held) else self.parent
-        numbers = {"UNITS": self.units, "PRIORITY": self.priority, "PARENT": parent, "ANY": self.any, "INCARNATION": incarnation}
-        for word, number in numbers.items():
-            if number is not None:
-                words += [word, number]
-        for word, duration in {"GRACE": self.grace, "MAXLIFE": self.max_life}.items():
-            if duration is not None:
-                words += [word, round(duration * 1000)]
-        for name, units in self.units_of.items():
-            words += ["UNITSOF", name, units]
-        for name, value in self.labels.items():
-            words += ["LABEL", name, value]
-        for key, value in self.entries.items():
-            words += ["ENTRY", key, value]
-            if self.generations.get(key, 0) > 0:
-                words += ["GENERATION", self.generations[key]]
-        if self.recall:
-            words.append("RECALL")
-        if self.steal:
-            words.append("FORCE" if self.steal == "force" else "STEAL")
-        return (*words, "OP", op)
 
 
 class Acquiring:
@@ -287,9 +227,7 @@ class Acquiring:
         if asked.max_hold is not None:
             engine.renewals.limit(held, asked.max_hold)
         self._end()
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(held)
-        else:
+        if not self.future.set_result(held):
             engine.release(held)
 
     def _too_late(self, lease: int) -> None:
@@ -324,7 +262,7 @@ class Acquiring:
             self._engine.give_back(lease, self._asked.ttl)
         if error is None:
             self.future.cancel()
-        elif self.future.set_running_or_notify_cancel():
+        else:
             self.future.set_exception(error)
 
     def close(self) -> None:
@@ -333,8 +271,7 @@ class Acquiring:
     def _fail(self, error: LeaseError) -> None:
         self._leave_queue()
         self._end()
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
+        self.future.set_exception(error)
 
     def _end(self) -> None:
         self.over = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -54,4 +55,4 @@ def _boottime() -> Callable[[], float]:
     clock: int | None = getattr(time, name, None)
     if clock is None:
         return time.monotonic
-    return lambda: time.clock_gettime(clock)
+    return functools.partial(time.clock_gettime, clock)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from ._acquire import FOREVER, AcquireRequest
-from ._address import Address, parse
-from ._clock import Clock, SystemClock
 from ._duration import Duration, seconds
-from ._engine import Engine, Options
 from ._errors import LeaseError
 from ._flow import Flow
+from ._future import Future
 from ._held import Held
-from ._renewal import INTERVALS
-from ._runner import Owner, Runner
+from ._request import FOREVER, INTERVALS, AcquireRequest
 
 if TYPE_CHECKING:
-    import ssl
-
+    from ._engine import Engine
     from ._handle import LeaseHandle
+    from ._runner import Owner
 
 T = TypeVar("T")
+H = TypeVar("H")
 
 Names = str | Iterable[str]
 Parent = Any
@@ -108,8 +102,7 @@ class Core:
         mode, renew, steal = options.get("mode", "exclusive"), options.get("renew", "half"), options.get("steal", False)
         if mode not in ("exclusive", "shared"):
             raise LeaseError("INVALID", f"mode must be 'exclusive' or 'shared', not {mode!r}", {"option": "mode"})
-        if renew not in INTERVALS:
-            raise LeaseError("INVALID", f"renew must be half, continuous or on-activity, not {renew!r}", {"option": "renew"})
+        check_renew(renew)
         if steal and not waits:
             raise LeaseError("INVALID", "a steal waits until the present holders have stopped: use acquire", {"option": "steal"})
         return AcquireRequest(
@@ -134,22 +127,43 @@ class Core:
 
     def obtain(self, asked: AcquireRequest) -> Flow[Held]:
         """A lease in hand. A caller that is interrupted or cancelled leaves no lease behind."""
-        future = self.owner.do(lambda engine: engine.acquire(asked))
+        return (yield from self._begun(lambda engine: engine.acquire(asked)))
+
+    def _begun(self, begin: Callable[[Engine], Future[Held]]) -> Flow[Held]:
+        begun: list[Future[Held]] = []  # known here even if an interrupt comes between the start and what follows
         try:
-            held: Held = yield future
+            self.owner.do(lambda engine: begun.append(begin(engine)))
+            held: Held = yield begun[0]
             return held
         except BaseException as error:
-            if not (isinstance(error, LeaseError) and future.done()):
-                self.owner.post(lambda engine: engine.cancel(future))
+            if begun and not (isinstance(error, LeaseError) and begun[0].done()):
+                self.owner.post(lambda engine: engine.cancel(begun[0]))
             raise
 
-    def try_obtain(self, asked: AcquireRequest) -> Flow[Held | None]:
+    def in_hand(self, flow: Flow[Held], make: Callable[[Core, Held], H]) -> Flow[H]:
+        """The handle of a lease. An interrupt that comes before the handle is made gives the lease back; later, the handle's end does."""
+        held = yield from flow
         try:
-            return (yield from self.obtain(asked))
+            return make(self, held)
+        except BaseException:
+            self.owner.post(lambda engine: engine.release(held))
+            raise
+
+    def try_obtain(self, asked: AcquireRequest, make: Callable[[Core, Held], H]) -> Flow[H | None]:
+        try:
+            return (yield from self.in_hand(self.obtain(asked), make))
         except LeaseError as error:
             if error.code == "HELD":
                 return None
             raise
+
+    def adopt(self, lease: int, renew: str, max_hold: Duration | None) -> Flow[Held]:
+        """As ``obtain``, for a lease that was passed on to the name of this holder."""
+        if not isinstance(lease, int) or isinstance(lease, bool) or lease < 1:
+            raise LeaseError("INVALID", f"adopt takes the number of a lease, as transfer() returns it, not {lease!r}")
+        check_renew(renew)
+        limit = None if max_hold is None else seconds(max_hold, "max_hold")
+        return (yield from self._begun(lambda engine: engine.adopt(lease, renew, limit)))
 
     def release(self, held: Held) -> Flow[None]:
         yield self.owner.do(lambda engine: engine.release(held))
@@ -187,6 +201,11 @@ def checked_names(names: Names) -> tuple[str, ...]:
     return named
 
 
+def check_renew(renew: str) -> None:
+    if renew not in INTERVALS:
+        raise LeaseError("INVALID", f"renew must be half, continuous or on-activity, not {renew!r}", {"option": "renew"})
+
+
 def _wait(call: str, wait: Duration | None) -> float:
     if wait is None:
         return FOREVER
@@ -206,28 +225,3 @@ def _parent(parent: Any) -> Held | int | None:
     if lease is not None:
         return _parent(lease)
     raise LeaseError("INVALID", f"parent must be a lease, a session or the number of a lease, not {parent!r}", {"option": "parent"})
-
-
-def open_core(
-    url: str | None,
-    holder: str | None,
-    api_key: str | None,
-    ttl: Duration,
-    tls: ssl.SSLContext | None,
-    clock_error: float,
-) -> Core:
-    """An engine with real sockets and the system's clocks."""
-    if not 0 <= clock_error < 0.5:
-        raise LeaseError("INVALID", f"clock_error must be from 0 to 0.5, not {clock_error}", {"option": "clock_error"})
-    addresses, key = parse(url, tls)
-    clock = SystemClock()
-    return _core(addresses, holder, api_key or key, seconds(ttl, "ttl"), clock_error, clock)
-
-
-def _core(addresses: list[Address], holder: str | None, key: str | None, ttl: float, clock_error: float, clock: Clock) -> Core:
-    engine = Engine(Options(holder or default_holder(), key, clock_error, len(addresses)), clock)
-    return Core(engine, Runner(engine, addresses, clock), ttl)
-
-
-def default_holder() -> str:
-    return os.environ.get("LEASEHOLD_HOLDER") or f"{socket.gethostname()}:{os.getpid()}"

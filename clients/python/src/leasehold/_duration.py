@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 
 from ._errors import LeaseError
 
 Duration = float | int | str
 
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_TEXT = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
+_TEXT = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(value: Duration, name: str) -> float:
     """The duration in seconds. Raises ``INVALID`` for anything that is not a finite duration of at least zero."""
     if isinstance(value, str):
-        if _TEXT.fullmatch(value) is not None:
-            return math.fsum(float(amount) * _SECONDS[unit] for amount, unit in _PART.findall(value))
+        import re  # only where it is used: importing it takes longer than this client
+
+        if re.fullmatch(_TEXT, value) is not None:
+            return math.fsum(float(amount) * _SECONDS[unit] for amount, unit in re.findall(_PART, value))
         hint = f". Add a unit: '{value}s'?" if value.isdigit() else ""
         raise _invalid(name, repr(value[:32]) + hint)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:

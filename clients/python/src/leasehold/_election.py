@@ -7,7 +7,6 @@ term has ended. Not promised: that the last messages of the former leader have a
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from ._channel import Request
@@ -16,6 +15,7 @@ from ._duration import Duration, seconds
 from ._engine import Engine
 from ._errors import LeaseError
 from ._flow import Flow
+from ._future import Cancelled, Future
 from ._held import Held
 
 
@@ -53,7 +53,7 @@ class Candidacy:
         except BaseException as error:
             if not (isinstance(error, LeaseError) and future.done()):
                 self.core.owner.post(lambda engine: engine.cancel(future))
-            if self.stopped and isinstance(error, (LeaseError, _cancelled_errors())):
+            if self.stopped and isinstance(error, (LeaseError, Cancelled)):
                 return None
             raise
         finally:
@@ -145,9 +145,3 @@ def leader_after(leader: Leader | None, events: list[dict[str, Any]]) -> Leader 
         elif event.get("type") in ("released", "lapsed", "revoked", "transferred") and leader and leader.lease == event.get("lease"):
             leader = None
     return leader
-
-
-def _cancelled_errors() -> type[BaseException]:
-    from concurrent.futures import CancelledError
-
-    return CancelledError

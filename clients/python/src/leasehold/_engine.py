@@ -18,17 +18,19 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from ._acquire import AcquireRequest, Acquiring
+from ._acquire import Acquiring
+from ._adopt import Adopting
 from ._channel import ANSWER_TIMEOUT, Channel, Request
 from ._clock import Clock
 from ._duration import in_words
 from ._errors import LeaseError, closed_error
+from ._future import Future
 from ._held import CLOCK_ERROR, ClockWatch, Held
 from ._random import unique_name
 from ._renewal import Renewals
+from ._request import AcquireRequest
 from ._timers import Timers
 from ._watch import Watches
 
@@ -59,7 +61,7 @@ class Engine:
         self.renewals = Renewals(self, clock, self.timers, self.channel, self.watch, options.clock_error)
         self.watches = Watches(self.channel)
         self.queued: dict[int, Acquiring] = {}
-        self._acquiring: dict[Future[Held], Acquiring] = {}
+        self._acquiring: dict[Future[Held], Acquiring | Adopting] = {}
         self._session = unique_name()
         self._operations = itertools.count(1)
         self._calls: list[Callable[[], None]] = []
@@ -69,8 +71,8 @@ class Engine:
         self._slept = self._sleep()
         #: The number of this process under its holder's name: that of its first lease.
         self.incarnation: int | None = None
-        self._introducing: Acquiring | None = None
-        self._waiting_for_introduction: deque[Acquiring] = deque()
+        self._introducing: Acquiring | Adopting | None = None
+        self._waiting_for_introduction: deque[Acquiring | Adopting] = deque()
         self.channel.on_ready = self._connection_made
         self.channel.on_down = self._connection_lost
         self.channel.on_push = self._pushed
@@ -87,6 +89,11 @@ class Engine:
     def wants_connection(self) -> bool:
         """Whether the owner should open a connection now."""
         return self.channel.wants_connection
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are sent at once: there is a connection, and the server has greeted."""
+        return self.channel.ready
 
     @property
     def drop(self) -> LeaseError | None:
@@ -164,8 +171,6 @@ class Engine:
         future: Future[Any] = Future()
 
         def done(value: Any, error: LeaseError | None, request: Request) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
             if error is None:
                 future.set_result(value)
             else:
@@ -185,8 +190,7 @@ class Engine:
         future: Future[None] = Future()
 
         def wake() -> None:
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
+            future.set_result(None)
 
         self.timers.at(self.clock.read().monotonic + seconds, wake)
         return future
@@ -198,7 +202,13 @@ class Engine:
     # Leases
 
     def acquire(self, asked: AcquireRequest) -> Future[Held]:
-        acquiring = Acquiring(self, asked)
+        return self._begin(Acquiring(self, asked))
+
+    def adopt(self, lease: int, renew: str, max_hold: float | None) -> Future[Held]:
+        """Takes over a lease that was passed on to the name of this holder."""
+        return self._begin(Adopting(self, lease, renew, max_hold))
+
+    def _begin(self, acquiring: Acquiring | Adopting) -> Future[Held]:
         if self.closed:
             acquiring.close()
             return acquiring.future
@@ -213,7 +223,7 @@ class Engine:
             self._waiting_for_introduction.append(acquiring)
         return acquiring.future
 
-    def introduced(self, acquiring: Acquiring, answer: Any) -> None:
+    def introduced(self, acquiring: Acquiring | Adopting, answer: Any) -> None:
         """The first request was answered, or failed."""
         if self.incarnation is None and isinstance(answer, dict) and isinstance(answer.get("lease"), int):
             self.incarnation = int(answer.get("incarnation") or answer["lease"])
@@ -228,7 +238,7 @@ class Engine:
                 self._introducing = following
             following.begin()
 
-    def ended(self, acquiring: Acquiring) -> None:
+    def ended(self, acquiring: Acquiring | Adopting) -> None:
         self._acquiring.pop(acquiring.future, None)
 
     def cancel(self, future: Future[Held]) -> None:
@@ -258,8 +268,6 @@ class Engine:
         future: Future[None] = Future()
 
         def done(value: Any, error: LeaseError | None, request: Request) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
             if error is None or error.code == "GONE":
                 future.set_result(None)
                 return

@@ -8,8 +8,9 @@ ordinary ``finally``.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from ._future import Future
 
 T = TypeVar("T")
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ._core import Core
-from ._engine import Engine
 from ._errors import LeaseError
 from ._held import Held
-from ._notices import Notices
+
+if TYPE_CHECKING:
+    from ._engine import Engine
+    from ._notices import Notices
 
 
 class LeaseHandle:
@@ -100,6 +102,8 @@ class LeaseHandle:
 
     def _notices(self, engine: Engine) -> Notices:
         if self._held.notices is None:
+            from ._notices import Notices
+
             self._held.notices = Notices(engine, self._held)
         return self._held.notices
 
@@ -116,6 +120,8 @@ class LeaseHandle:
         if held is None or held.reason is not None or self._core.owner.foreign:
             return
         with contextlib.suppress(Exception):
+            import warnings
+
             self._core.owner.post(lambda engine: _forgotten(engine, held))
             warnings.warn(
                 f"{held.name} was never released, and no reference to it is left: use a with block", ResourceWarning, stacklevel=2

@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ._acquire import FOREVER
 from ._core import Core
 from ._duration import Duration, in_words, seconds
 from ._errors import LeaseError
 from ._flow import Flow
 from ._held import Held
+from ._request import FOREVER
 from ._watching import Watching, watch_flow
 from ._widening import MAX_RESOURCES, Member, Widening
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from ._channel import Request
 from ._engine import Engine
 from ._entry import Instance, InstanceState, state_value
 from ._errors import LeaseError
+from ._future import Future
 from ._random import fraction
 from ._timers import Timer
 
@@ -112,9 +112,7 @@ class Registered:
         self.renewed(request.sent_at.monotonic, int(value.get("ttl", 0)) / 1000 or self.ttl)
         if again:
             self._tell("registered")
-        elif self.made.set_running_or_notify_cancel():
-            self.made.set_result(None)
-        else:
+        elif not self.made.set_result(None):
             self.end(LeaseError("GONE", f"{self.name} was not registered: its caller has gone"))
             return
         self._write_changes()
@@ -130,8 +128,7 @@ class Registered:
                 self._engine.timers.at(now + pause, lambda: None if self.over else self.acquire())
                 return
             self.reason = error
-            if self.made.set_running_or_notify_cancel():
-                self.made.set_exception(error)
+            self.made.set_exception(error)
             return
         # Another holder has the name, or the key is refused. Trying again would only compete with the successor.
         if error.code in _FINAL:
@@ -211,9 +208,9 @@ class Registered:
                 self._written.pop(key, None)
                 if error.code == "GONE":
                     self.lapsed()
-                elif not future.done() and future.set_running_or_notify_cancel():
+                else:
                     future.set_exception(error)
-            if not waiting and not future.done() and future.set_running_or_notify_cancel():
+            if not waiting:
                 future.set_result(None)
 
         for key, value in changed.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 from ._core import Core
@@ -12,6 +11,7 @@ from ._duration import Duration, in_words, seconds
 from ._entry import Instance, InstanceState, instance_of, state_of
 from ._errors import LeaseError, closed_error
 from ._flow import Flow
+from ._future import Future
 from ._registration import Registered, Registrar
 
 #: Discovery fails after this long without a first answer.
@@ -149,8 +149,7 @@ def _changed(engine: Any, directory: Directory, end: float) -> Future[None]:
     future: Future[None] = Future()
 
     def wake() -> None:
-        if not future.done() and future.set_running_or_notify_cancel():
-            future.set_result(None)
+        future.set_result(None)
 
     if directory.loaded:
         wake()

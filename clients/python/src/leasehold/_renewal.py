@@ -16,6 +16,7 @@ from ._duration import in_words
 from ._errors import LeaseError
 from ._held import ClockWatch, Held
 from ._random import fraction
+from ._request import INTERVALS
 from ._timers import Timer, Timers
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Ids in one LEASE.RENEW.
 MAX_RENEWALS = 10_000
-#: When a group is renewed, as a part of its term.
-INTERVALS = {"half": 1 / 2, "continuous": 1 / 8, "on-activity": 1 / 8}
 SHORTEST_RETRY = 0.02
 #: How long to ask why the server has ended a lease.
 WHY_TIMEOUT = 0.25

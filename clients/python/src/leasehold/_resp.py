@@ -6,8 +6,7 @@ thousand times.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ._errors import LeaseError
@@ -30,15 +29,15 @@ class ProtocolError(Exception):
     """The bytes are not RESP. The connection cannot go on."""
 
 
-def command(words: Iterable[str | int | bytes]) -> bytes:
+def command(words: Iterable[str | int]) -> bytes:
     """One command as the server reads it."""
-    parts = []
-    count = 0
+    parts = [""]
     for word in words:
-        data = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogatepass")
-        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-        count += 1
-    return b"*%d\r\n" % count + b"".join(parts)
+        text = word if isinstance(word, str) else str(word)
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        parts.append(f"${size}\r\n{text}\r\n")
+    parts[0] = f"*{len(parts) - 1}\r\n"
+    return "".join(parts).encode("utf-8", "surrogatepass")
 
 
 class _Open:
@@ -64,140 +63,124 @@ class _Open:
 _ARRAY, _SET, _PUSH, _MAP = b"*"[0], b"~"[0], b">"[0], b"%"[0]
 _BULK, _INT, _BIG, _SIMPLE, _ERROR = b"$"[0], b":"[0], b"("[0], b"+"[0], b"-"[0]
 _NULL, _BOOL, _DOUBLE = b"_"[0], b"#"[0], b","[0]
-_MISSING = object()
+_CR, _LF = b"\r\n"
+_WITH_ITEMS = frozenset((_ARRAY, _SET, _PUSH, _MAP))
 
 
 class Decoder:
-    """Feed it bytes as they come; iterate over the complete answers. An error answer is yielded as a ``LeaseError``."""
+    """Feed it bytes as they come; it returns the complete answers. An error answer is a ``LeaseError`` among them.
+
+    One long function, since every call takes as long as reading a short value.
+    """
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._at = 0
         self._searched = 0
         self._bulk = -1
         self._stack: list[_Open] = []
         self._size = 0
 
-    def feed(self, data: bytes) -> Iterator[Any]:
-        self._data += data
+    def feed(self, data: bytes) -> list[Any]:
+        values: list[Any] = []
+        buffer, stack, bulk, size = self._data, self._stack, self._bulk, self._size
+        buffer += data
+        length, at, searched = len(buffer), 0, self._searched
         while True:
-            value = self._next()
-            if value is _MISSING:
-                break
-            self._size = 0
-            yield value
-        del self._data[: self._at]
-        self._searched = max(0, self._searched - self._at)
-        self._at = 0
-
-    def _next(self) -> Any:
-        """The next complete top-level value."""
-        while True:
-            value = self._scalar()
-            if value is _MISSING:
-                return _MISSING
-            if isinstance(value, _Open) and value.left > 0:
-                self._stack.append(value)
-                if len(self._stack) > MAX_DEPTH:
-                    raise ProtocolError("the answer is nested too deep")
-                continue
-            if isinstance(value, _Open):
-                value = value.value()
-            while self._stack:
-                top = self._stack[-1]
+            # One value without the items in it.
+            if bulk < 0:
+                end = buffer.find(b"\r\n", searched)
+                if end < 0:
+                    if length - at > MAX_LINE:
+                        raise ProtocolError("a line is too long")
+                    # The last byte may be half of the line's end.
+                    searched = max(at, length - 1)
+                    break
+                if end == at:
+                    raise ProtocolError("an empty line")
+                kind, rest = buffer[at], buffer[at + 1 : end]
+                size += end - at
+                at = searched = end + 2
+                value: Any
+                if kind == _BULK:
+                    bulk = int(rest) if len(rest) < 8 and rest.isdigit() else _whole(rest)
+                    size += max(bulk, 0)
+                    value = None
+                elif kind in (_INT, _BIG):
+                    value = _whole(rest)
+                elif kind in _WITH_ITEMS:
+                    count = _whole(rest)
+                    if count > MAX_ITEMS:
+                        raise ProtocolError(f"too many items: {count}")
+                    if count > 0:
+                        stack.append(_Open(kind, count * 2 if kind == _MAP else count))
+                        if len(stack) > MAX_DEPTH:
+                            raise ProtocolError("the answer is nested too deep")
+                        continue
+                    value = None if count < 0 else _Open(kind, 0).value()
+                else:
+                    value = _other(kind, rest)
+                if size > MAX_BYTES:
+                    raise ProtocolError("the server sent too much in one answer")
+            if bulk >= 0:
+                end = at + bulk
+                if length < end + 2:
+                    break
+                if buffer[end] != _CR or buffer[end + 1] != _LF:
+                    raise ProtocolError("a text is not as long as was said")
+                value = buffer[at:end].decode("utf-8", "replace")
+                at = searched = end + 2
+                bulk = -1
+            # Its place among the items that are still coming.
+            while stack:
+                top = stack[-1]
                 top.items.append(value)
                 top.left -= 1
                 if top.left > 0:
                     break
-                self._stack.pop()
+                stack.pop()
                 value = top.value()
             else:
-                return value
-
-    def _scalar(self) -> Any:
-        """One value without the items in it; an ``_Open`` for what has items."""
-        if self._bulk >= 0:
-            return self._text()
-        line = self._line()
-        if line is None:
-            return _MISSING
-        if not line:
-            raise ProtocolError("an empty line")
-        kind, rest = line[0], line[1:]
-        if kind in (_INT, _BIG):
-            return _whole(rest)
-        if kind == _BULK:
-            length = _whole(rest)
-            if length < 0:
-                return None
-            self._grow(length)
-            self._bulk = length
-            return self._text()
-        if kind == _SIMPLE:
-            return rest.decode("utf-8", "replace")
-        if kind in (_ARRAY, _SET, _PUSH, _MAP):
-            count = _whole(rest)
-            if count < 0:
-                return None
-            if count > MAX_ITEMS:
-                raise ProtocolError(f"too many items: {count}")
-            return _Open(kind, count * 2 if kind == _MAP else count)
-        if kind == _ERROR:
-            return _error(rest.decode("utf-8", "replace"))
-        if kind == _NULL:
-            return None
-        if kind == _BOOL:
-            return rest == b"t"
-        if kind == _DOUBLE:
-            try:
-                return float(rest)
-            except ValueError:
-                raise ProtocolError(f"not a number: {rest[:20]!r}") from None
-        raise ProtocolError(f"unknown type {line[:1]!r}")
-
-    def _line(self) -> bytes | None:
-        end = self._data.find(b"\r\n", max(self._at, self._searched))
-        if end < 0:
-            # The last byte may be half of the line's end.
-            self._searched = max(self._at, len(self._data) - 1)
-            if len(self._data) - self._at > MAX_LINE:
-                raise ProtocolError("a line is too long")
-            return None
-        line = bytes(self._data[self._at : end])
-        self._grow(end - self._at)
-        self._at = end + 2
-        return line
-
-    def _text(self) -> Any:
-        end = self._at + self._bulk
-        if len(self._data) < end + 2:
-            return _MISSING
-        if self._data[end : end + 2] != b"\r\n":
-            raise ProtocolError("a text is not as long as was said")
-        value = bytes(self._data[self._at : end]).decode("utf-8", "replace")
-        self._at = end + 2
-        self._bulk = -1
-        return value
-
-    def _grow(self, count: int) -> None:
-        self._size += count
-        if self._size > MAX_BYTES:
-            raise ProtocolError("the server sent too much in one answer")
+                values.append(value)
+                size = 0
+        del buffer[:at]
+        self._searched, self._bulk, self._size = searched - at, bulk, size
+        return values
 
 
-def _whole(text: bytes) -> int:
+def _other(kind: int, rest: bytearray) -> Any:
+    if kind == _SIMPLE:
+        return rest.decode("utf-8", "replace")
+    if kind == _ERROR:
+        return _error(rest.decode("utf-8", "replace"))
+    if kind == _NULL:
+        return None
+    if kind == _BOOL:
+        return rest == b"t"
+    if kind == _DOUBLE:
+        try:
+            return float(rest)
+        except ValueError:
+            raise ProtocolError(f"not a number: {bytes(rest[:20])!r}") from None
+    raise ProtocolError(f"unknown type {bytes([kind])!r}")
+
+
+def _whole(text: bytearray) -> int:
     # int() takes blanks and underscores, and time in the square of the length.
-    if len(text) <= _MAX_DIGITS and text.removeprefix(b"-").isdigit():
+    if len(text) <= _MAX_DIGITS and (text.isdigit() or text.removeprefix(b"-").isdigit()):
         return int(text)
-    raise ProtocolError(f"not a number: {text[:20]!r}")
+    raise ProtocolError(f"not a number: {bytes(text[:20])!r}")
 
 
 def _error(text: str) -> LeaseError:
     """``CODE message``, and after a tab the facts as one JSON object."""
     head, _, tail = text.partition("\t")
     code, _, message = head.partition(" ")
+    if not tail:
+        return LeaseError(code, message)
+    import json  # only where it is used
+
     try:
-        facts = json.loads(tail) if tail else {}
+        facts = json.loads(tail)
     except (ValueError, RecursionError):
         facts = {}
     return LeaseError(code, message, facts if isinstance(facts, dict) else {})

@@ -1,4 +1,19 @@
-"""Runs an engine on a thread of its own: one socket, the system's clocks, and the callbacks of the user.
+"""Drives an engine: one socket, the system's clocks, and the callbacks of the user.
+
+A caller runs the engine for its call, writes the request, and reads the answer, all on its own thread: in the common case no other thread
+is woken. The client's thread does the rest: timers (renewals, deadlines), connecting, and reading while no caller reads. This is why that
+is safe:
+
+* The engine and the socket are used under one lock. What is read is passed to the engine before the lock is released, so the order is that
+  of the socket whichever thread reads.
+* One thread waits for input: a caller that waits for an answer, or else the client's thread. A caller that finds another one reading waits
+  for its future. A caller that has its answer lets the client's thread watch the socket again before it returns, so answers to renewals,
+  grants and events never wait for the next call.
+* The client's thread depends on no caller. Before it judges by the clocks it reads what the socket has, also while a caller is reading: a
+  caller that is slow, stopped in a debugger or in a signal handler delays nothing.
+* A caller waits for its future, not for the socket. A future that another thread completes (a timeout, a close, a connection that broke)
+  wakes the caller that reads.
+* A signal handler that raises (Ctrl-C) ends the wait, never a step of the engine: see ``_signals.py``.
 
 The threads are daemons and are never joined without a bound, so the interpreter's exit does not hang on a server that is away.
 """
@@ -9,32 +24,39 @@ import atexit
 import contextlib
 import os
 import queue
+import select
 import selectors
 import socket
 import threading
+import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from typing import Any, Protocol, TypeVar
 
 from ._address import Address, try_again_errors
 from ._clock import Clock
 from ._engine import Engine
 from ._errors import LeaseError, closed_error
+from ._fork import in_child
+from ._future import Future
 from ._held import fork_error
 from ._resp import ProtocolError
+from ._signals import SignalsHeldBack
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 3.0
 #: How long closing waits for the server to confirm what was given back.
 GOODBYE = 1.0
-_CHUNK = 262_144
+#: Larger pieces would be allocated by the kernel, page by page, for every answer.
+_CHUNK = 65_536
 #: The longest sleep of the client's thread, while calls are made and while none are.
 IN_USE, IDLE = 0.25, 60.0
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+#: Whether a thread may change what another one waits for. With select(), the client's thread reads for all.
+CALLERS_READ = hasattr(select, "poll") and (hasattr(select, "epoll") or hasattr(select, "kqueue"))
 
 
 class Owner(Protocol):
@@ -68,6 +90,8 @@ class Runner:
         self._addresses = addresses
         self._next = 0
         self._try_again = try_again_errors(addresses)
+        #: A short read has emptied the socket; with TLS, it may have been one record of several.
+        self._plain = all(address.tls is None for address in addresses)
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -81,8 +105,15 @@ class Runner:
         self._address = ""
         self._connecting = False
         self._unsent = b""
-        self._writing = False
+        #: What the client's thread watches the socket for.
+        self._watched = 0
+        #: The thread of the caller that reads.
+        self._reader: int | None = None
+        self._nudge_read, self._nudge_write = socket.socketpair()
+        self._nudge_read.setblocking(False)
+        self._nudge_write.setblocking(False)
         self._stopping = False
+        self._ended = False
         #: When the client's thread wakes by itself; the past while it runs.
         self._sleeps_until = float("-inf")
         self._callbacks: queue.SimpleQueue[list[Callable[[], None]] | None] | None = None
@@ -99,15 +130,13 @@ class Runner:
     def do(self, work: Callable[[Engine], T]) -> T:
         if self.foreign:
             raise fork_error()
-        with self._lock:
+        with SignalsHeldBack(), self._lock:
             if self._stopping:
                 raise closed_error()
             result = work(self._engine)
-            # From this thread: waking the other one first would cost two switches.
             self._flush()
-            wake = self._must_wake()
-        if wake:
-            self._wake()
+            if self._must_wake():
+                self._wake()
         return result
 
     def _must_wake(self) -> bool:
@@ -126,20 +155,85 @@ class Runner:
     def wait(self, future: Future[T]) -> T:
         if threading.current_thread() is self._thread:
             raise LeaseError("INVALID", "this call waits for the client's own thread, and was made on it")
+        if not future.done():
+            self._read_for(future)
         return future.result()
+
+    def _read_for(self, future: Future[Any]) -> None:
+        """Reads on this thread until the future is done. Returns early where the client's thread has to read."""
+        me, outermost, nested = threading.get_ident(), False, False
+        try:
+            with SignalsHeldBack(), self._lock:
+                here = self._socket
+                # A signal handler that makes a call during a call finds its own thread reading.
+                if here is None or not CALLERS_READ or self._reader not in (None, me) or not self._engine.ready:
+                    return
+                outermost, nested = self._reader is None, self._reader == me
+                self._reader = me
+                self._watch()
+            future.add_done_callback(self._nudge)
+            ready = select.poll()
+            ready.register(here, select.POLLIN)
+            ready.register(self._nudge_read, select.POLLIN)
+            nudged = self._nudge_read.fileno()
+            while not future.done():
+                if any(file == nudged for file, _ in ready.poll()):
+                    with contextlib.suppress(BlockingIOError):
+                        self._nudge_read.recv(4096)
+                with SignalsHeldBack(), self._lock:
+                    if self._socket is not here:
+                        return
+                    self._receive()
+                    self._flush()
+                    if outermost and future.done():
+                        self._reader = None
+                        self._watch()
+                    if self._must_wake():
+                        self._wake()
+        finally:
+            if outermost:
+                self._end_reading(me)
+            elif nested:
+                # What was read here may have answered the call that the signal has interrupted: it must look again.
+                self._send_nudge()
+
+    def _end_reading(self, me: int) -> None:
+        interrupt: BaseException | None = None
+        while self._reader == me:
+            try:
+                with SignalsHeldBack(), self._lock:
+                    self._reader = None
+                    self._watch()
+                    if self._ended:
+                        self._close_nudges()
+            except BaseException as error:  # a second Ctrl-C
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    def _nudge(self, future: object = None) -> None:
+        """Wakes the caller that reads, if it is another thread: its future is done, or its socket is gone."""
+        if self._reader not in (None, threading.get_ident()):
+            self._send_nudge()
+
+    def _send_nudge(self) -> None:
+        with contextlib.suppress(OSError):
+            self._nudge_write.send(b"\0")
 
     def close(self) -> None:
         if self.foreign:
             return
-        with self._lock:
+        with SignalsHeldBack(), self._lock:
             if self._stopping:
                 return
             answers = self._engine.close()
             self._flush()
         self._wake()
         if threading.current_thread() is not self._thread:
-            wait_for(answers, GOODBYE)
-        with self._lock:
+            end = time.monotonic() + GOODBYE
+            for answer in answers:
+                answer.wait(max(0.0, end - time.monotonic()))
+        with SignalsHeldBack(), self._lock:
             self._stopping = True
             self._engine.end()
         if self._callbacks is not None:
@@ -151,7 +245,7 @@ class Runner:
     def after_fork(self) -> None:
         """In the child: lets go of the parent's connection without a word on it."""
         self._stopping = True
-        for end in (self._socket, self._wake_read, self._wake_write):
+        for end in (self._socket, self._wake_read, self._wake_write, self._nudge_read, self._nudge_write):
             if end is not None:
                 with contextlib.suppress(OSError):
                     os.close(end.detach())
@@ -174,9 +268,17 @@ class Runner:
                     self._drop(LeaseError("UNAVAILABLE", str(error)))
         with contextlib.suppress(Exception):
             self._drop(closed_error())
-        for end in (self._wake_read, self._wake_write):
-            end.close()
-        self._selector.close()
+        with self._lock:
+            self._ended = True
+            for end in (self._wake_read, self._wake_write):
+                end.close()
+            self._selector.close()
+            if self._reader is None:
+                self._close_nudges()  # else that caller closes them: their numbers may be given to other files at once
+
+    def _close_nudges(self) -> None:
+        self._nudge_read.close()
+        self._nudge_write.close()
 
     def _turn(self) -> None:
         with self._lock:
@@ -190,7 +292,7 @@ class Runner:
                 self._next += 1
                 threading.Thread(target=self._connect, args=(address,), name="leasehold-connect", daemon=True).start()
             self._flush()
-            self._watch_writes()
+            self._watch()
             self._call(self._engine.take_calls())
             moment = self._engine.next_time(self._connecting)
             now = self._clock.read().monotonic
@@ -245,8 +347,8 @@ class Runner:
             return
         self._socket = made
         self._address = str(address)
-        self._writing = False
-        self._selector.register(made, selectors.EVENT_READ)
+        self._watched = 0
+        self._watch()
         self._engine.connected()
 
     def _flush(self) -> None:
@@ -262,10 +364,18 @@ class Runner:
         except OSError:
             self._unsent = b""  # the client's thread finds out when it reads
 
-    def _watch_writes(self) -> None:
-        if self._socket is not None and bool(self._unsent) != self._writing:
-            self._writing = bool(self._unsent)
-            self._selector.modify(self._socket, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._writing else 0))
+    def _watch(self) -> None:
+        """Sets what the client's thread watches the socket for. Takes effect at once, also while that thread sleeps."""
+        if self._socket is None:
+            return
+        wanted = (_READ if self._reader is None else 0) | (_WRITE if self._unsent else 0)
+        if wanted == self._watched:
+            return
+        if self._watched != 0:
+            self._selector.unregister(self._socket)
+        if wanted != 0:
+            self._selector.register(self._socket, wanted)
+        self._watched = wanted
 
     def _receive(self) -> None:
         while self._socket is not None:
@@ -283,6 +393,11 @@ class Runner:
                 hint = " It speaks TLS: write leaseholds://." if data[:1] == b"\x15" else ""
                 text = f"{self._address} does not speak as a server of ours does: {error}.{hint}"
                 return self._drop(LeaseError("UNAVAILABLE", text))
+            except Exception as error:  # a defect here must not end renewals, nor come out of the call of a user
+                _warn(f"leasehold: {error!r} in an answer")
+                return self._drop(LeaseError("UNAVAILABLE", str(error)))
+            if len(data) < _CHUNK and self._plain:
+                return
 
     def _drop(self, error: LeaseError) -> None:
         with self._lock:
@@ -292,7 +407,9 @@ class Runner:
                 self._selector.unregister(self._socket)
             self._socket.close()
             self._socket = None
+            self._watched = 0
             self._unsent = b""
+            self._nudge()
             self._engine.disconnected(error)
 
 
@@ -325,5 +442,4 @@ def _after_fork() -> None:
 
 
 atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_child(_after_fork)

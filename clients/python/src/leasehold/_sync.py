@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ._core import AcquireOptions, Core, Names, open_core
+from ._core import AcquireOptions, Core, Names
 from ._duration import Duration
 from ._errors import LeaseError
 from ._flow import Flow, run
 from ._handle import LeaseHandle
 from ._held import CLOCK_ERROR, Held
-from ._watching import Watching, watch_flow
 
 if TYPE_CHECKING:
     import ssl
 
     from typing_extensions import Unpack
 
+    from ._watching import Watching
     from .election import Election
     from .pool import Pool
     from .registry import Registry
@@ -108,6 +108,9 @@ class Leases:
     def _run(self, flow: Flow[T]) -> T:
         return run(flow, self._core.owner.wait)
 
+    def _in_hand(self, flow: Flow[Held]) -> Lease:
+        return self._run(self._core.in_hand(flow, Lease))
+
     @property
     def holder(self) -> str:
         """The name that others see: ``host:pid`` unless ``connect`` was given one."""
@@ -127,12 +130,11 @@ class Leases:
         >>> with leases.acquire(["account/1", "account/2"], ttl=10, wait="1m") as lease:
         ...     move(lease.tokens)
         """
-        return Lease(self._core, self._run(self._core.obtain(self._core.asked("acquire", names, options, True))))
+        return self._in_hand(self._core.obtain(self._core.asked("acquire", names, options, True)))
 
     def try_acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease | None:
         """``None`` when another holder has it. That is an answer, not an error."""
-        held = self._run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False)))
-        return None if held is None else Lease(self._core, held)
+        return self._run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False), Lease))
 
     @contextmanager
     def request(self, names: Names, **options: Unpack[AcquireOptions]) -> Iterator[Lease]:
@@ -166,7 +168,17 @@ class Leases:
 
     def grant(self, **options: Unpack[AcquireOptions]) -> Lease:
         """A lease on no resource, for entries and for leases that belong to it."""
-        return Lease(self._core, self._run(self._core.obtain(self._core.asked("grant", None, options, False))))
+        return self._in_hand(self._core.obtain(self._core.asked("grant", None, options, False)))
+
+    def adopt(self, lease: int, *, renew: str = "half", max_hold: Duration | None = None) -> Lease:
+        """Takes over a lease that ``transfer`` passed on to the name of this holder, by the number that ``transfer`` returned.
+
+        Of several processes with that name, one gets it; the others are refused with ``HELD``. A process that waits for the resource under
+        that name gets it by itself.
+
+        >>> lease = leases.adopt(number)   # the process that starts anew goes on where the former one stopped
+        """
+        return self._in_hand(self._core.adopt(lease, renew, max_hold))
 
     # Reading
 
@@ -199,6 +211,8 @@ class Leases:
         ...     for revision in events:
         ...         print(revision[0]["type"], revision[0].get("resource"))
         """
+        from ._watching import watch_flow
+
         watching = self._run(watch_flow(self._core, prefix))
         try:
             yield self._events(watching)
@@ -284,4 +298,6 @@ def connect(
     >>> with leasehold.connect("leasehold://127.0.0.1:7420", holder="reporter") as leases:
     ...     leases.try_acquire("jobs/nightly")
     """
+    from ._open import open_core
+
     return Leases(open_core(url, holder, api_key, ttl, tls, clock_error))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from ._channel import Channel, Request
 from ._errors import LeaseError, closed_error
+from ._future import Future
 
 #: Events were missed and cannot be delivered any more: read anew.
 RESYNC: list[dict[str, Any]] = [{"type": "resync"}]
@@ -28,9 +27,7 @@ class Stream:
 
     def push(self, item: Any) -> None:
         while self._waiting:
-            future = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                future.set_result(item)
+            if self._waiting.popleft().set_result(item):
                 return
         if not self.closed:
             self._items.append(item)
@@ -53,8 +50,6 @@ class Stream:
         return future
 
     def _settle(self, future: Future[Any]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
         if self._error is None:
             future.set_result(None)
         else:
@@ -87,16 +82,14 @@ class Watch:
             self.active = False
             self._watches.forget(self)
             for future in self.begun:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
+                future.set_exception(error)
             return
         self.current = True
         if self.revision is None:
             self.revision = int(value)
         begun, self.begun = self.begun, []
         for future in begun:
-            if future.set_running_or_notify_cancel():
-                future.set_result(self.revision)
+            future.set_result(self.revision)
 
     def deliver(self, events: list[dict[str, Any]]) -> None:
         for listener in list(self.listeners):
@@ -197,6 +190,8 @@ class Watches:
 
 def _events(items: list[Any]) -> list[dict[str, Any]]:
     try:
+        import json  # only where it is used
+
         events = json.loads(items[3])
     except (IndexError, TypeError, ValueError):
         return []

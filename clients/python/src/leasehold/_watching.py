@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import Any
 
 from ._core import Core
 from ._errors import LeaseError
 from ._flow import Flow
+from ._future import Future
 from ._watch import Stream
 
 

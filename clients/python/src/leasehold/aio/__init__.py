@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._core import open_core
 from .._duration import Duration
 from .._held import CLOCK_ERROR
 from ._election import Election, Term
@@ -51,4 +50,6 @@ def connect(
     clock_error: float = CLOCK_ERROR,
 ) -> Leases:
     """As ``leasehold.connect``. Use the result with ``async with``."""
+    from .._open import open_core
+
     return Leases(open_core(url, holder, api_key, ttl, tls, clock_error))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .._flow import Flow
+from .._future import Future
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ async def run(flow: Flow[T]) -> T:
         future = next(flow)
         while True:
             try:
-                value = await asyncio.wrap_future(future)
+                value = await outcome(future)
             except BaseException as error:
                 future = flow.throw(error)
             else:
@@ -28,6 +29,20 @@ async def run(flow: Flow[T]) -> T:
         return result
 
 
+async def outcome(future: Future[T]) -> T:
+    """Waits for a future of the engine. A caller that is cancelled cancels it: what comes then is for the next caller that asks."""
+    if not future.done():
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        future.add_done_callback(LoopCall(lambda: None if waiter.done() else waiter.set_result(None)))
+        try:
+            await waiter
+        except BaseException:
+            future.cancel()
+            raise
+    return future.result()
+
+
 class LoopCall:
     """Calls something in the loop, from any thread, unless the loop is closed."""
 
@@ -35,6 +50,6 @@ class LoopCall:
         self._loop = asyncio.get_running_loop()
         self._call = call
 
-    def __call__(self) -> None:
+    def __call__(self, _: object = None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits there any more
             self._loop.call_soon_threadsafe(self._call)

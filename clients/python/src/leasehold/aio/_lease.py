@@ -11,7 +11,7 @@ from .._core import Core
 from .._errors import LeaseError
 from .._handle import LeaseHandle
 from .._held import Held
-from ._flow import LoopCall, run
+from ._flow import LoopCall, outcome, run
 
 
 class Lease(LeaseHandle):
@@ -55,12 +55,12 @@ class Lease(LeaseHandle):
     async def put(self, key: str, value: str) -> None:
         """Sets an entry that others can read, and that is gone with the lease."""
         self._core.must_hold(self._held)
-        await asyncio.wrap_future(self._core.change("LEASE.PUT", self.id, key, value))
+        await outcome(self._core.change("LEASE.PUT", self.id, key, value))
 
     async def delete(self, key: str) -> None:
         """Deletes an entry of this lease."""
         self._core.must_hold(self._held)
-        await asyncio.wrap_future(self._core.change("LEASE.DEL", key, "LEASE", self.id))
+        await outcome(self._core.change("LEASE.DEL", key, "LEASE", self.id))
 
     async def transfer(self, to: str) -> int:
         """Passes it on to the holder named ``to``: end your work first. Returns the number of the new lease."""

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .._core import AcquireOptions, Core, Names
 from .._duration import Duration
+from .._flow import Flow
+from .._held import Held
 from .._watching import Watching, watch_flow
-from ._flow import run
+from ._flow import outcome, run
 from ._lease import Lease
 
 if TYPE_CHECKING:
@@ -45,14 +47,16 @@ class Leases:
         engine = self._core.engine
         return {**engine.channel.stats, **engine.renewals.stats, "leases": len(engine.renewals.held)}
 
+    async def _in_hand(self, flow: Flow[Held]) -> Lease:
+        return await run(self._core.in_hand(flow, Lease))
+
     async def acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease:
         """All of the names, or none. Waits until granted, or for ``wait``; then raises ``TIMEOUT``. May be cancelled at any time."""
-        return Lease(self._core, await run(self._core.obtain(self._core.asked("acquire", names, options, True))))
+        return await self._in_hand(self._core.obtain(self._core.asked("acquire", names, options, True)))
 
     async def try_acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease | None:
         """``None`` when another holder has it. That is an answer, not an error."""
-        held = await run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False)))
-        return None if held is None else Lease(self._core, held)
+        return await run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False), Lease))
 
     @asynccontextmanager
     async def request(self, names: Names, **options: Unpack[AcquireOptions]) -> AsyncIterator[Lease]:
@@ -80,10 +84,14 @@ class Leases:
 
     async def grant(self, **options: Unpack[AcquireOptions]) -> Lease:
         """A lease on no resource, for entries and for leases that belong to it."""
-        return Lease(self._core, await run(self._core.obtain(self._core.asked("grant", None, options, False))))
+        return await self._in_hand(self._core.obtain(self._core.asked("grant", None, options, False)))
+
+    async def adopt(self, lease: int, *, renew: str = "half", max_hold: Duration | None = None) -> Lease:
+        """Takes over a lease that ``transfer`` passed on to the name of this holder, by the number that ``transfer`` returned."""
+        return await self._in_hand(self._core.adopt(lease, renew, max_hold))
 
     async def _read(self, *words: str | int) -> Any:
-        return await asyncio.wrap_future(self._core.read(*words))
+        return await outcome(self._core.read(*words))
 
     async def show(self, resource: str) -> dict[str, Any]:
         """The holders and the waiters of a resource."""
@@ -102,12 +110,12 @@ class Leases:
 
     async def recall(self, resource: str) -> None:
         """Asks the holders of a resource to release it: ``lease.recalled`` is set there."""
-        await asyncio.wrap_future(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
+        await outcome(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
 
     async def fence(self, resource: str, token: int) -> int:
         """Shows a token: the highest one so far, or ``STALE`` when a newer one was shown before."""
         future = self._core.do(lambda engine: engine.call("LEASE.FENCE", resource, token))
-        highest: int = await asyncio.wrap_future(future)
+        highest: int = await outcome(future)
         return highest
 
     @asynccontextmanager
@@ -169,5 +177,5 @@ class Leases:
 
 
 async def _events(watching: Watching) -> AsyncIterator[list[dict[str, Any]]]:
-    while (events := await asyncio.wrap_future(watching.next())) is not None:
+    while (events := await outcome(watching.next())) is not None:
         yield events

@@ -14,7 +14,7 @@ from .._errors import LeaseError
 from .._registration import Registered
 from .._registry import RegistryCore
 from ..registry import difference
-from ._flow import LoopCall, run
+from ._flow import LoopCall, outcome, run
 
 
 class Registration:
@@ -96,7 +96,7 @@ class Discovery:
                     yield Change("added", instance)
             while True:
                 future = stream.next() if stream.closed else core.do(lambda engine: stream.next())
-                change = await asyncio.wrap_future(future)
+                change = await outcome(future)
                 if change is None:
                     return
                 seen = difference(self._filter, *change)

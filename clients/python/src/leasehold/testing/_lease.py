@@ -27,6 +27,8 @@ class Lease:
         self.entries: dict[str, str] = {}
         self.ends = 0.0
         self.recalled = False
+        #: Passed on to a name: the first process of that name that claims it has it.
+        self.open = False
         self.connection: Connection | None = None
 
     def units(self, name: str) -> int:

@@ -188,10 +188,21 @@ class MemoryServer:
         names, to = list(lease.grants), words[words.index("TO") + 1]
         self._end(lease, "transferred", to, settle=False)
         self._number += 1
-        heir = Lease(self._number, to, lease.ttl, lease.options, names)
+        heir = Lease(self._number, to, lease.ttl, {name: value for name, value in lease.options.items() if name != "INCARNATION"}, names)
+        heir.open = True
         self._leases[heir.id] = heir
         self._give(heir)
         return heir.id
+
+    def _claim(self, connection: Connection, words: list[str]) -> Any:
+        lease = self._live(int(words[1]))
+        if not lease.open:
+            facts = {"lease": lease.id, "holder": lease.holder}
+            raise LeaseError("HELD", f"lease {lease.id} has a process already, which may believe in it", facts)
+        lease.open = False
+        if "INCARNATION" in words:
+            lease.options["INCARNATION"] = words[words.index("INCARNATION") + 1]
+        return "OK"
 
     def _put(self, connection: Connection, words: list[str]) -> Any:
         lease = self._live(int(words[1]))
@@ -221,7 +232,8 @@ class MemoryServer:
         grants = [{"resource": name, "token": token} for name, token in lease.grants.items()]
         wants = [] if lease.grants else [{"resource": name, "position": self._position(lease)} for name in lease.names]
         shown = {"lease": lease.id, "holder": lease.holder, "status": lease.status, "recalled": lease.recalled}
-        return {**shown, "grants": grants, "wants": wants}
+        more = {"incarnation": int(lease.options.get("INCARNATION", lease.id)), "ttl": round(lease.ttl * 1000)}
+        return {**shown, **more, "grants": grants, "wants": wants}
 
     def _recall(self, connection: Connection, words: list[str]) -> Any:
         events = []

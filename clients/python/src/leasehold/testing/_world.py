@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from .._core import Core
 from .._duration import Duration, seconds
 from .._engine import Engine, Options
 from .._errors import LeaseError
+from .._future import Future
 from .._runner import run_callback
 from .._sync import Leases
 from ._clock import ManualClock

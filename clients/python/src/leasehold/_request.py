@@ -1,0 +1,71 @@
+"""What a program asks for when it acquires, and the command that asks the server for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ._held import Held
+
+FOREVER = float("inf")
+#: When leases are renewed, as a part of their term, by strategy.
+INTERVALS = {"half": 1 / 2, "continuous": 1 / 8, "on-activity": 1 / 8}
+
+
+class AcquireRequest(NamedTuple):
+    """What to acquire. Without names: a lease on nothing, for entries and children."""
+
+    names: tuple[str, ...]
+    ttl: float
+    #: Seconds to wait; ``inf``: until granted; ``None``: do not wait.
+    wait: float | None = None
+    mode: str = "exclusive"
+    units: int | None = None
+    #: Units by resource, where they differ.
+    units_of: Mapping[str, int] = {}
+    priority: int | None = None
+    parent: Held | int | None = None
+    any: int | None = None
+    labels: Mapping[str, str] = {}
+    entries: Mapping[str, str] = {}
+    #: Generations of entries, by key: a higher one takes the key over from a lower one.
+    generations: Mapping[str, int] = {}
+    grace: float | None = None
+    max_life: float | None = None
+    #: This process gives the lease up after so many seconds.
+    max_hold: float | None = None
+    renew: str = "half"
+    recall: bool = False
+    steal: str = ""
+    on_wait: Callable[[int], None] | None = None
+    #: Called in the engine with the lease that waits, again after each connection that broke.
+    on_queued: Callable[[int], None] | None = None
+
+    def words(self, holder: str, incarnation: int | None, op: str) -> tuple[str | int, ...]:
+        words: list[str | int] = ["LEASE.ACQUIRE", *self.names] if self.names else ["LEASE.GRANT"]
+        words += ["TTL", round(self.ttl * 1000), "HOLDER", holder]
+        if self.wait is not None and self.names:
+            words.append("QUEUE")
+        if self.mode == "shared":
+            words.append("SHARED")
+        parent = self.parent.id if isinstance(self.parent, Held) else self.parent
+        numbers = {"UNITS": self.units, "PRIORITY": self.priority, "PARENT": parent, "ANY": self.any, "INCARNATION": incarnation}
+        for word, number in numbers.items():
+            if number is not None:
+                words += [word, number]
+        for word, duration in {"GRACE": self.grace, "MAXLIFE": self.max_life}.items():
+            if duration is not None:
+                words += [word, round(duration * 1000)]
+        for name, units in self.units_of.items():
+            words += ["UNITSOF", name, units]
+        for name, value in self.labels.items():
+            words += ["LABEL", name, value]
+        for key, value in self.entries.items():
+            words += ["ENTRY", key, value]
+            if self.generations.get(key, 0) > 0:
+                words += ["GENERATION", self.generations[key]]
+        if self.recall:
+            words.append("RECALL")
+        if self.steal:
+            words.append("FORCE" if self.steal == "force" else "STEAL")
+        return (*words, "OP", op)
