@@ -183,7 +183,10 @@ export class LeaseObjects {
     }
     if (outcome.kind !== 'refused') throw conflict(name.name, MODIFIED)
     if (outcome.code === 'HELD') await this.#showHolder(name, before, lease, outcome)
-    throw before.lease === undefined && outcome.code === 'HELD' ? alreadyExists(name.name) : refusalOf(name.name, outcome)
+    if (outcome.code !== 'HELD') throw refusalOf(name.name, outcome)
+    const { holder: present } = outcome.facts
+    const why = typeof present === 'string' ? `${keyOf(name)} is held by ${present}, and its term is not over` : outcome.message
+    throw before.lease === undefined ? alreadyExists(name.name) : conflict(name.name, why)
   }
 
   /** False: the lease has ended. */

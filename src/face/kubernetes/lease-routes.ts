@@ -177,7 +177,7 @@ class LeaseRoutes {
         : state!.items.filter(lease => selector.matches(lease) || Number(lease.metadata.resourceVersion) > from)
     const after = wantsInitial || from === 0 ? state!.revision : from
     const seconds = Number(query.get('timeoutSeconds') ?? 0)
-    const { form } = { form: this.#form }
+    const form = this.#form
     const body = watchLeases(this.#caller, {
       namespace,
       selector,
@@ -420,7 +420,8 @@ class ListPage {
 
 function revisionOf(text: string | null): number {
   if (text === null || text === '') return 0
-  if (!/^\d{1,15}$/.test(text)) throw badRequest(`Invalid value: ${JSON.stringify(text.slice(0, 32))}: resourceVersion must be a number`)
+  if (!/^\d{1,16}$/.test(text) || !Number.isSafeInteger(Number(text)))
+    throw badRequest(`Invalid value: ${JSON.stringify(text.slice(0, 32))}: resourceVersion must be a number`)
   return Number(text)
 }
 

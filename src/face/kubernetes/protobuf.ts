@@ -112,7 +112,9 @@ export function decodeMessage(table: MessageTable, bytes: Buffer): Json {
     }
     const value = decodeField(field.type, reader)
     if (field.type === 'labels') message[field.name] = Object.assign((message[field.name] ?? Object.create(null)) as Json, value)
-    else message[field.name] = field.many === true ? [...((message[field.name] as unknown[]) ?? []), value] : value
+    else if (field.many !== true) message[field.name] = value
+    else if (message[field.name] === undefined) message[field.name] = [value]
+    else (message[field.name] as unknown[]).push(value)
   }
   return message
 }
