@@ -13,8 +13,9 @@
  * A write that gives up the holder goes the other way: first write, and take the mark off the lease in the same transaction; then release.
  *
  * What follows, for every order of failures:
- * - A claim that was answered with success was written in a revision in which its holder held the resource, and its term began after the request was sent.
- *   An elector counts its term from before it sent the request (client-go: from `now` at the start of the attempt), so it stops before the lease ends.
+ * - A claim that was answered with success was written in a revision in which its holder held the resource, and its term began at most a second before
+ *   the answer: one that took longer is renewed once more. client-go leads for its renew deadline after an answer, with defaults 10 of 15 seconds, and
+ *   kubelets and others for less than the duration. So a holder stops before its lease ends.
  * - A crash or a conflict between the two steps of a claim leaves a lease that the object does not name. No request renews it but one of the same
  *   identity, which takes it over; otherwise it ends with its first term. It is never released to undo the claim: another request of the same identity
  *   may rely on it by then. Others are kept out a little longer, and never let in too early.
@@ -47,6 +48,8 @@ import { alreadyExists, conflict, invalid, MODIFIED, refusalOf } from './status.
 /** The term of a holder whose Lease has no duration: client-go's default. */
 const DEFAULT_SECONDS = 15
 const SECOND = 1_000
+/** A claim that took longer than this starts its term again before it is answered, in ms. */
+const LATE = SECOND
 
 /** An object as it was found, with what its next write must compare. */
 export interface FoundLease {
@@ -131,8 +134,12 @@ export class LeaseObjects {
     const { holderIdentity = '' } = lease.spec
     const claims = holderIdentity !== '' && JSON.stringify(lease.spec) !== JSON.stringify(before.lease?.spec)
     if (claims) {
+      const { clock } = this.#caller
+      const since = clock.now()
       const held = await this.#hold(name, before, lease)
-      return at(lease, await this.#change(name, before, { value, held }))
+      const written = at(lease, await this.#change(name, before, { value, held }))
+      if (clock.now() - since > LATE && !(await this.#renew(name, held, ttlOf(lease)))) throw conflict(name.name, MODIFIED)
+      return written
     }
     const { held } = before
     if (holderIdentity !== '' || held === undefined) return at(lease, await this.#change(name, before, { value }))
@@ -165,8 +172,8 @@ export class LeaseObjects {
 
   /** Returns the lease by which the identity that the object names holds its resource for a whole term from now on. */
   async #hold(name: ObjectName, before: FoundLease, lease: KubeLease): Promise<number> {
-    const { holderIdentity: holder = '', leaseDurationSeconds = DEFAULT_SECONDS } = lease.spec
-    const ttl = leaseDurationSeconds * SECOND
+    const { holderIdentity: holder = '' } = lease.spec
+    const ttl = ttlOf(lease)
     const { held } = before
     if (held?.holder === holder && (await this.#renew(name, held.lease, ttl))) return held.lease
     const outcome = await this.#propose({
@@ -237,6 +244,10 @@ export class LeaseObjects {
   #propose(command: Command): Promise<Outcome> {
     return this.#caller.lessor.propose(command)
   }
+}
+
+function ttlOf({ spec: { leaseDurationSeconds = DEFAULT_SECONDS } }: KubeLease): number {
+  return leaseDurationSeconds * SECOND
 }
 
 /** An entry that ends with the holder's lease. No object has this name: names of objects have no slash. */
