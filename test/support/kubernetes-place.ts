@@ -1,5 +1,7 @@
 /** A server with the Kubernetes face, with functions for the requests that tests send. */
+import { appendFileSync } from 'node:fs'
 import { request } from 'node:http'
+import type { Face } from '../../src/face/face.ts'
 import { kubernetesFace } from '../../src/face/kubernetes/kubernetes-face.ts'
 import { type Reply, type World, world } from './http-world.ts'
 
@@ -28,7 +30,7 @@ export interface OpenWatch extends AsyncDisposable {
 }
 
 export async function kubernetesPlace(options: Parameters<typeof world>[0] = {}): Promise<KubernetesPlace> {
-  const place = await world({ faces: [kubernetesFace()], ...options })
+  const place = await world({ faces: [recording(kubernetesFace())], ...options })
   return Object.assign(place, {
     kube: (method: string, path: string, body?: unknown, headers?: Readonly<Record<string, string>>) =>
       place.ask(method, LEASES + path, body, headers),
@@ -36,6 +38,43 @@ export async function kubernetesPlace(options: Parameters<typeof world>[0] = {})
       (await place.lessor.read({ kind: 'resource', resource: `kubernetes/team/${name}` })).value.grants.map(({ holder }) => holder),
     watch: (path: string, headers: Readonly<Record<string, string>> = {}) => openWatch(place.port, path, headers),
   })
+}
+
+/** A request of a real client, as test/face/kubernetes/recording.jsonl has it. */
+export interface RecordedRequest {
+  readonly method: string
+  readonly target: string
+  readonly headers: Readonly<Record<string, string>>
+  /** In base64. */
+  readonly body: string
+}
+
+const RECORDED_HEADERS = ['accept', 'content-type', 'accept-encoding', 'user-agent']
+/** To record the requests of real clients anew: LEASEHOLD_RECORD=FILE npx vitest run test/face/kubernetes/clients.test.ts */
+const RECORD_TO = process.env.LEASEHOLD_RECORD
+
+function recording(face: Face): Face {
+  if (RECORD_TO === undefined) return face
+  const http = face.http!
+  return {
+    ...face,
+    http: {
+      ...http,
+      async answer(request, caller) {
+        const bytes = await request.body()
+        const query = request.query.size > 0 ? `?${request.query}` : ''
+        const headers = RECORDED_HEADERS.flatMap(name => (request.header(name) === undefined ? [] : [[name, request.header(name)!]]))
+        const recorded: RecordedRequest = {
+          method: request.method,
+          target: request.path + query,
+          headers: Object.fromEntries(headers),
+          body: Buffer.from(bytes).toString('base64'),
+        }
+        appendFileSync(RECORD_TO, `${JSON.stringify(recorded)}\n`)
+        return http.answer({ ...request, header: name => request.header(name), body: async () => bytes }, caller)
+      },
+    },
+  }
 }
 
 function openWatch(port: number, path: string, headers: Readonly<Record<string, string>>): Promise<OpenWatch> {

@@ -84,7 +84,6 @@ const TABLES: Readonly<Record<string, MessageTable>> = {
   LeaseList: LEASE_LIST,
   Status: STATUS,
   DeleteOptions: DELETE_OPTIONS,
-  WatchEvent: WATCH_EVENT,
 }
 
 const MAGIC = Buffer.from('k8s\0', 'latin1')
@@ -112,9 +111,9 @@ export function decodeObject(bytes: Buffer): Json {
   return Object.assign(decodeMessage(known, raw), { kind, apiVersion })
 }
 
-/** One event of a watch: its length in four bytes, then the event. */
+/** One event of a watch: its length in four bytes, then the event. The event itself has no envelope; the object in it has. */
 export function encodeEvent(type: string, object: Readonly<Json>): Buffer {
-  const event = encodeObject({ kind: 'WatchEvent', apiVersion: 'v1', type, object: { raw: encodeObject(object) } })
+  const event = encodeMessage(WATCH_EVENT, { type, object: { raw: encodeObject(object) } })
   const length = Buffer.alloc(4)
   length.writeUInt32BE(event.length)
   return Buffer.concat([length, event])

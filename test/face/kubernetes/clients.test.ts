@@ -16,6 +16,8 @@ const GO = [
   'k8s.io/api@v0.37.2',
 ]
 const PYTHON = ['kubernetes==37.0.2']
+/** How long a client may take for its next line, on a busy machine. */
+const PATIENCE = 90_000
 /** The first build of the Go clients takes minutes. */
 const LONG = { timeout: 1_500_000 }
 
@@ -64,8 +66,12 @@ class LineProgram implements AsyncDisposable {
       const line = this.lines.find(each => (typeof pattern === 'string' ? each === pattern : pattern.test(each)))
       if (line !== undefined) return line
       if (this.lines.at(-1) === '(ended)') throw new Error(`it ended without ${pattern}: ${this.lines.join('\n')}\n${this.#errors}`)
-      await new Promise<void>(resolve => {
-        this.#wake = resolve
+      await new Promise<void>((resolve, reject) => {
+        const late = setTimeout(() => reject(new Error(`it did not say ${pattern}: ${this.lines.join('\n')}\n${this.#errors}`)), PATIENCE)
+        this.#wake = () => {
+          clearTimeout(late)
+          resolve()
+        }
       })
     }
   }
