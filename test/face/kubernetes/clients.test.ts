@@ -159,7 +159,7 @@ describe('client-go', () => {
 
   test('the typed client with protobuf bodies gets what it expects of each call', LONG, async context => {
     const clients = await orSkip('client-go with protobuf', program(), context)
-    const here = await kubernetesPlace({ events: 50 })
+    const here = await kubernetesPlace({ events: 8 })
     open.push(here)
     const key = await here.key('team', [{ verb: 'admin', prefix: 'kubernetes' }])
     const said = await output(clients, 'typed', here.url, key)
