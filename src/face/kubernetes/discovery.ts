@@ -1,6 +1,7 @@
 /** The documents by which clients find out what this server has: versions, groups and resources. kubectl and controller-runtime ask for them first. */
-import { API_VERSION, secondTime } from './lease-object.ts'
+import { API_VERSION } from './lease-object.ts'
 import { GROUP } from './status.ts'
+import { secondTime } from './time-text.ts'
 
 /** The Kubernetes version whose behaviour this face follows. */
 const MINOR = '37'

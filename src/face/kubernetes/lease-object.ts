@@ -5,8 +5,9 @@
  * events. The resourceVersion is not part of it: it is the revision of the entry.
  */
 import { badName, VALUE_BYTES } from '../../kernel/name.ts'
-import type { Json } from './protobuf.ts'
+import type { JsonObject } from './protobuf.ts'
 import { badRequest, GROUP, invalid, type StatusCause, StatusFailure } from './status.ts'
+import { normalTime } from './time-text.ts'
 
 export const API_VERSION = `${GROUP}/v1`
 /** The part of the namespace of names that this face has. */
@@ -24,7 +25,7 @@ export interface KubeMeta {
   deletionGracePeriodSeconds?: number
   labels?: Record<string, string>
   annotations?: Record<string, string>
-  ownerReferences?: Json[]
+  ownerReferences?: JsonObject[]
   finalizers?: string[]
 }
 
@@ -122,13 +123,13 @@ function describe(value: unknown): string {
   return typeof value === 'string' ? JSON.stringify(value.slice(0, 64)) : 'of the wrong type'
 }
 
-function asObject(value: unknown, what: string): Json {
+function asObject(value: unknown, what: string): JsonObject {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw badRequest(`${what} must be an object`)
-  return value as Json
+  return value as JsonObject
 }
 
-function readFields(value: unknown, where: string, known: Readonly<Record<string, FieldCheck>>, unknown: string[]): Json {
-  const read: Json = {}
+function readFields(value: unknown, where: string, known: Readonly<Record<string, FieldCheck>>, unknown: string[]): JsonObject {
+  const read: JsonObject = {}
   const object = asObject(value, where)
   for (const name of Object.keys(object)) if (!Object.hasOwn(known, name)) unknown.push(`${where}.${name.slice(0, 64)}`)
   // In the order of the table: equal objects become equal texts.
@@ -165,8 +166,8 @@ function readField(value: unknown, where: string, check: Exclude<FieldCheck, 'ig
   }
 }
 
-function readOwner(owner: Json, where: string, unknown: string[]): Json {
-  const read: Json = {}
+function readOwner(owner: JsonObject, where: string, unknown: string[]): JsonObject {
+  const read: JsonObject = {}
   for (const [name, value] of Object.entries(owner)) {
     const type = Object.hasOwn(OWNER, name) ? OWNER[name] : undefined
     if (type === undefined) unknown.push(`${where}.${name.slice(0, 64)}`)
@@ -183,25 +184,10 @@ function asText(value: unknown, where: string): string {
   return value
 }
 
-const RFC3339 = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$/
-
-/** A time in UTC, with as many digits as Kubernetes keeps. */
 function asTime(text: string, where: string, type: 'time' | 'microtime'): string {
-  const [, whole, fraction = '', zone] = RFC3339.exec(text) ?? []
-  const ms = whole === undefined ? Number.NaN : Date.parse(`${whole}${zone}`)
-  if (Number.isNaN(ms)) throw badRequest(`${where}: ${JSON.stringify(text.slice(0, 64))} is not a time of RFC 3339`)
-  const second = new Date(ms).toISOString()
-  if (second.length !== 24) throw badRequest(`${where}: the year is out of range`)
-  return type === 'time' ? `${second.slice(0, 19)}Z` : `${second.slice(0, 19)}.${fraction.padEnd(6, '0').slice(0, 6)}Z`
-}
-
-/** The present time, as a Lease has it. */
-export function microTime(wall: number): string {
-  return `${new Date(wall).toISOString().slice(0, 23)}000Z`
-}
-
-export function secondTime(wall: number): string {
-  return `${new Date(wall).toISOString().slice(0, 19)}Z`
+  const time = normalTime(text, type)
+  if (time === undefined) throw badRequest(`${where}: ${JSON.stringify(text.slice(0, 64))} is not a time of RFC 3339`)
+  return time
 }
 
 const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/

@@ -32,18 +32,9 @@ import type { Command, Comparison } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
 import type { FaceCaller } from '../face.ts'
-import {
-  type KubeLease,
-  keyOf,
-  microTime,
-  nameOf,
-  type ObjectName,
-  PREFIX,
-  storedLease,
-  storedValue,
-  type WriteMark,
-} from './lease-object.ts'
+import { type KubeLease, keyOf, nameOf, type ObjectName, PREFIX, storedLease, storedValue, type WriteMark } from './lease-object.ts'
 import { alreadyExists, conflict, invalid, MODIFIED, refusalOf } from './status.ts'
+import { microTime } from './time-text.ts'
 
 /** The term of a holder whose Lease has no duration: client-go's default. */
 const DEFAULT_SECONDS = 15

@@ -11,14 +11,13 @@ import {
   type ObjectName,
   type ReadLease,
   readLease,
-  secondTime,
   storedValue,
 } from './lease-object.ts'
 import { type FoundLease, type FoundLeases, LeaseObjects } from './lease-objects.ts'
 import { watchLeases } from './lease-watch.ts'
 import { type AnswerForm, answerForm, answerObject, JSON_TYPE, mediaType, PROTOBUF_TYPE, parseJson, readBody } from './negotiation.ts'
 import { jsonPatch, mergePatch } from './patch.ts'
-import type { Json } from './protobuf.ts'
+import type { JsonObject } from './protobuf.ts'
 import { type LeaseSelector, parseSelector } from './selector.ts'
 import {
   alreadyExists,
@@ -36,6 +35,7 @@ import {
   unsupportedType,
 } from './status.ts'
 import { leaseTable, partialLease } from './table.ts'
+import { secondTime } from './time-text.ts'
 
 /** How often a patch without a resourceVersion is tried again after another write. */
 const PATCH_ATTEMPTS = 5
@@ -334,13 +334,13 @@ class LeaseRoutes {
   }
 
   async #deleteOptions(): Promise<{ readonly preconditions: { uid?: string; resourceVersion?: string }; readonly dryRun: boolean }> {
-    const body = this.#request.hasBody ? ((await readBody(this.#request)) as Json) : {}
+    const body = this.#request.hasBody ? ((await readBody(this.#request)) as JsonObject) : {}
     if (typeof body !== 'object' || body === null || Array.isArray(body)) throw badRequest('the body must be DeleteOptions')
     if (body.kind !== undefined && body.kind !== 'DeleteOptions') throw badRequest('the body must be DeleteOptions')
     const { preconditions, dryRun } = body
     if (preconditions !== undefined && (typeof preconditions !== 'object' || Array.isArray(preconditions)))
       throw badRequest('preconditions must be an object')
-    const { uid, resourceVersion } = (preconditions ?? {}) as Json
+    const { uid, resourceVersion } = (preconditions ?? {}) as JsonObject
     for (const value of [uid, resourceVersion])
       if (value !== undefined && value !== null && typeof value !== 'string') throw badRequest('preconditions must be strings')
     return {
@@ -349,7 +349,7 @@ class LeaseRoutes {
     }
   }
 
-  /** What the client is told of fields that a Lease does not have: by default a warning. */
+  /** Tells the client about fields that a Lease does not have: by default with a warning. */
   #checked({ lease, unknown }: ReadLease): KubeLease {
     const how = this.#query.get('fieldValidation') ?? 'Warn'
     const told = unknown.slice(0, 16).map(field => `unknown field "${field}"`)
@@ -402,14 +402,14 @@ class ListPage {
    * The page of these objects, which are sorted. Later pages are of a newer state, and all of them have the resourceVersion of the first: a watch from there
    * on brings every change since, so that a client that lists and then watches misses nothing.
    */
-  of(items: readonly KubeLease[], revision: number): { readonly part: readonly KubeLease[]; readonly metadata: Json } {
+  of(items: readonly KubeLease[], revision: number): { readonly part: readonly KubeLease[]; readonly metadata: JsonObject } {
     const { after } = this
     const rest = after === undefined ? items : items.filter(lease => keyOf(lease.metadata as ObjectName) > after)
     const first = this.#first ?? revision
     const part = this.#limit === 0 ? rest : rest.slice(0, this.#limit)
     const left = rest.length - part.length
     const last = part.at(-1)
-    const metadata: Json = { resourceVersion: String(first) }
+    const metadata: JsonObject = { resourceVersion: String(first) }
     if (left > 0 && last !== undefined) {
       metadata.continue = Buffer.from(`${first} ${keyOf(last.metadata as ObjectName)}`).toString('base64url')
       metadata.remainingItemCount = left

@@ -11,7 +11,7 @@ import { API_VERSION, type KubeLease, nameOf, type ObjectName, PREFIX, storedLea
 import type { FoundLeases } from './lease-objects.ts'
 import { encodeEvent } from './messages.ts'
 import { type AnswerForm, PROTOBUF_TYPE } from './negotiation.ts'
-import type { Json } from './protobuf.ts'
+import type { JsonObject } from './protobuf.ts'
 import type { LeaseSelector } from './selector.ts'
 import { expired, type StatusFailure, toldFailure } from './status.ts'
 import { leaseTable, partialLease } from './table.ts'
@@ -217,7 +217,9 @@ class EventWriter {
 
   #push(type: string, object: object): void {
     const piece =
-      this.#request.form.type === PROTOBUF_TYPE ? encodeEvent(type, object as Json) : Buffer.from(`${JSON.stringify({ type, object })}\n`)
+      this.#request.form.type === PROTOBUF_TYPE
+        ? encodeEvent(type, object as JsonObject)
+        : Buffer.from(`${JSON.stringify({ type, object })}\n`)
     this.#pieces.push(piece)
     this.#bytes += piece.length
   }

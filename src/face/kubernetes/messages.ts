@@ -1,5 +1,5 @@
 /** The protobuf messages of the Kubernetes API that concern Leases, and the envelope that every body is in: `k8s`, a zero byte, and the kind with the bytes. */
-import { decodeMessage, encodeMessage, type Json, type MessageField, type MessageTable, ProtobufError } from './protobuf.ts'
+import { decodeMessage, encodeMessage, type JsonObject, type MessageField, type MessageTable, ProtobufError } from './protobuf.ts'
 
 function table(
   ...fields: readonly (readonly [MessageField['number'], MessageField['name'], MessageField['type'], 'many'?])[]
@@ -94,17 +94,20 @@ export function hasProtobuf(kind: string): boolean {
 }
 
 /** An object with `kind` and `apiVersion`, in its envelope. */
-export function encodeObject(object: Readonly<Json>): Buffer {
+export function encodeObject(object: Readonly<JsonObject>): Buffer {
   const { kind, apiVersion } = object as { kind: string; apiVersion: string }
   const raw = encodeMessage(TABLES[kind]!, object)
   return Buffer.concat([MAGIC, encodeMessage(UNKNOWN, { typeMeta: { apiVersion, kind }, raw, contentEncoding: '', contentType: '' })])
 }
 
 /** The object in an envelope. Throws `ProtobufError` for anything else. */
-export function decodeObject(bytes: Buffer): Json {
+export function decodeObject(bytes: Buffer): JsonObject {
   if (bytes.length < MAGIC.length || !bytes.subarray(0, MAGIC.length).equals(MAGIC))
     throw new ProtobufError('the body does not begin with the four bytes of Kubernetes protobuf')
-  const { typeMeta, raw = Buffer.alloc(0) } = decodeMessage(UNKNOWN, bytes.subarray(MAGIC.length)) as { typeMeta?: Json; raw?: Buffer }
+  const { typeMeta, raw = Buffer.alloc(0) } = decodeMessage(UNKNOWN, bytes.subarray(MAGIC.length)) as {
+    typeMeta?: JsonObject
+    raw?: Buffer
+  }
   const { kind = '', apiVersion = '' } = (typeMeta ?? {}) as { kind?: string; apiVersion?: string }
   const known = Object.hasOwn(TABLES, kind) ? TABLES[kind] : undefined
   if (known === undefined) throw new ProtobufError(`there is no kind ${JSON.stringify(kind.slice(0, 64))} here`)
@@ -112,7 +115,7 @@ export function decodeObject(bytes: Buffer): Json {
 }
 
 /** One event of a watch: its length in four bytes, then the event. The event itself has no envelope; the object in it has. */
-export function encodeEvent(type: string, object: Readonly<Json>): Buffer {
+export function encodeEvent(type: string, object: Readonly<JsonObject>): Buffer {
   const event = encodeMessage(WATCH_EVENT, { type, object: { raw: encodeObject(object) } })
   const length = Buffer.alloc(4)
   length.writeUInt32BE(event.length)

@@ -4,7 +4,7 @@ import { gzip } from 'node:zlib'
 import type { HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { decodeObject, encodeObject, hasProtobuf } from './messages.ts'
 import { checkDepth } from './patch.ts'
-import { type Json, ProtobufError } from './protobuf.ts'
+import { type JsonObject, ProtobufError } from './protobuf.ts'
 import { badRequest, StatusFailure, unsupportedType } from './status.ts'
 
 export const JSON_TYPE = 'application/json'
@@ -97,7 +97,7 @@ export async function answerObject(
 ): Promise<HttpFaceResponse> {
   const { kind } = object as { readonly kind: string }
   const binary = type === PROTOBUF_TYPE && hasProtobuf(kind)
-  const body = binary ? encodeObject(object as Json) : JSON.stringify(object)
+  const body = binary ? encodeObject(object as JsonObject) : JSON.stringify(object)
   const answer = { status, type: binary ? PROTOBUF_TYPE : JSON_TYPE, headers }
   if (body.length < GZIP_FROM || !/\bgzip\b/.test(request.header('accept-encoding') ?? '')) return { ...answer, body }
   const bytes = await compressed(body, { level: 1 })

@@ -2,7 +2,7 @@
  * Patches of a Lease: JSON patch (RFC 6902) and merge patch (RFC 7396). A Lease has no list with a merge key but its owners, so a strategic merge patch is a
  * merge patch, apart from owners and finalizers, which it adds to.
  */
-import type { Json } from './protobuf.ts'
+import type { JsonObject } from './protobuf.ts'
 import { badRequest, StatusFailure } from './status.ts'
 
 const MAX_OPERATIONS = 1_000
@@ -10,7 +10,7 @@ const MAX_DEPTH = 32
 /** Characters that the `copy` operations of one patch may add: each can double the document. */
 const MAX_COPIED = 65_536
 
-function isObject(value: unknown): value is Json {
+function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
@@ -24,7 +24,7 @@ export function checkDepth(value: unknown, left = MAX_DEPTH): void {
 export function mergePatch(target: unknown, patch: unknown, strategic = false): unknown {
   if (!isObject(patch)) return patch
   // Without a prototype: a key such as __proto__ is a key like others.
-  const merged: Json = Object.assign(Object.create(null) as Json, isObject(target) ? target : {})
+  const merged: JsonObject = Object.assign(Object.create(null) as JsonObject, isObject(target) ? target : {})
   if (strategic && Object.hasOwn(patch, '$patch')) {
     if (patch.$patch === 'delete') return null
     if (patch.$patch !== 'replace' && patch.$patch !== 'merge') throw badRequest('unknown $patch directive')
@@ -61,7 +61,7 @@ function mergedList(name: string, target: unknown, patch: readonly unknown[]): r
 }
 
 /** `$deleteFromPrimitiveList/finalizers`; the order that `$setElementOrder/…` asks for, and `$retainKeys`, mean nothing for these lists. */
-function deleteFromList(merged: Json, directive: string, value: unknown): void {
+function deleteFromList(merged: JsonObject, directive: string, value: unknown): void {
   const [, name] = /^\$deleteFromPrimitiveList\/(.+)$/.exec(directive) ?? []
   if (name === undefined) return
   const list = merged[name]
@@ -101,7 +101,7 @@ export function jsonPatch(target: unknown, patch: unknown): unknown {
 function clone(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(clone)
   if (!isObject(value)) return value
-  const copy: Json = Object.create(null) as Json
+  const copy: JsonObject = Object.create(null) as JsonObject
   for (const [name, item] of Object.entries(value)) copy[name] = clone(item)
   return copy
 }

@@ -4,16 +4,17 @@
  * Bytes come from strangers: every length is checked against what is there before anything is made from it, and nesting ends with the tables.
  */
 import { isUtf8 } from 'node:buffer'
+import { FIRST_SECOND, LAST_SECOND, timeText } from './time-text.ts'
 
 /** A JSON object. */
-export type Json = { [name: string]: unknown }
+export type JsonObject = { [name: string]: unknown }
 
-export type FieldType = 'string' | 'int' | 'bool' | 'bytes' | 'time' | 'microtime' | 'labels' | MessageTable
+export type MessageFieldType = 'string' | 'int' | 'bool' | 'bytes' | 'time' | 'microtime' | 'labels' | MessageTable
 
 export interface MessageField {
   readonly number: number
   readonly name: string
-  readonly type: FieldType
+  readonly type: MessageFieldType
   readonly many?: true
 }
 
@@ -97,9 +98,9 @@ function text(bytes: Buffer): string {
 }
 
 /** Reads a message. Fields that the table does not have are skipped, as protobuf asks. */
-export function decodeMessage(table: MessageTable, bytes: Buffer): Json {
+export function decodeMessage(table: MessageTable, bytes: Buffer): JsonObject {
   const reader = new ByteReader(bytes, 0, bytes.length)
-  const message: Json = Object.create(null) as Json
+  const message: JsonObject = Object.create(null) as JsonObject
   while (!reader.done) {
     const tag = reader.small()
     const [number, wire] = [Math.floor(tag / 8), tag & 7]
@@ -111,7 +112,7 @@ export function decodeMessage(table: MessageTable, bytes: Buffer): Json {
       continue
     }
     const value = decodeField(field.type, reader)
-    if (field.type === 'labels') message[field.name] = Object.assign((message[field.name] ?? Object.create(null)) as Json, value)
+    if (field.type === 'labels') message[field.name] = Object.assign((message[field.name] ?? Object.create(null)) as JsonObject, value)
     else if (field.many !== true) message[field.name] = value
     else if (message[field.name] === undefined) message[field.name] = [value]
     else (message[field.name] as unknown[]).push(value)
@@ -132,7 +133,7 @@ const TIME: MessageTable = {
   ],
 }
 
-function decodeField(type: FieldType, reader: ByteReader): unknown {
+function decodeField(type: MessageFieldType, reader: ByteReader): unknown {
   switch (type) {
     case 'int':
       return reader.small()
@@ -144,30 +145,24 @@ function decodeField(type: FieldType, reader: ByteReader): unknown {
       return text(reader.chunk())
     case 'labels': {
       const { key = '', value = '' } = decodeMessage(LABEL, reader.chunk()) as { key?: string; value?: string }
-      const label: Json = Object.create(null) as Json
+      const label: JsonObject = Object.create(null) as JsonObject
       label[key] = value
       return label
     }
     case 'time':
     case 'microtime': {
       const { seconds = 0, nanos = 0 } = decodeMessage(TIME, reader.chunk()) as { seconds?: number; nanos?: number }
-      return timeText(seconds, nanos, type)
+      return decodedTime(seconds, nanos, type)
     }
     default:
       return decodeMessage(type, reader.chunk())
   }
 }
 
-/** The years 1 to 9999, in seconds. */
-const FIRST_SECOND = -62_135_596_800
-const LAST_SECOND = 253_402_300_799
-
-/** A time as Kubernetes writes it in JSON. The first second of the year 1 is Go's time that was not set: null. */
-export function timeText(seconds: number, nanos: number, type: 'time' | 'microtime'): string | null {
+/** Null: the first second of the year 1, which is Go's time that was not set. */
+function decodedTime(seconds: number, nanos: number, type: 'time' | 'microtime'): string | null {
   if (seconds < FIRST_SECOND || seconds > LAST_SECOND || nanos < 0 || nanos >= 1e9) throw new ProtobufError('a time is out of range')
-  if (seconds === FIRST_SECOND && nanos === 0) return null
-  const whole = new Date(seconds * 1_000).toISOString().slice(0, 19)
-  return type === 'time' ? `${whole}Z` : `${whole}.${String(Math.floor(nanos / 1_000)).padStart(6, '0')}Z`
+  return seconds === FIRST_SECOND && nanos === 0 ? null : timeText(seconds, nanos, type)
 }
 
 /** Collects the bytes of a message. */
@@ -207,7 +202,7 @@ class ByteWriter {
   }
 }
 
-export function encodeMessage(table: MessageTable, message: Readonly<Json>): Buffer {
+export function encodeMessage(table: MessageTable, message: Readonly<JsonObject>): Buffer {
   const writer = new ByteWriter()
   for (const field of table.fields) {
     const value = message[field.name]
@@ -227,10 +222,10 @@ function encodeField(writer: ByteWriter, { number, type }: MessageField, value: 
   } else if (type === 'bytes') writer.field(number, value as Uint8Array)
   else if (type === 'string') writer.field(number, Buffer.from(value as string))
   else if (type === 'time' || type === 'microtime') writer.field(number, encodeMessage(TIME, timeFields(value as string)))
-  else writer.field(number, encodeMessage(type as MessageTable, value as Json))
+  else writer.field(number, encodeMessage(type as MessageTable, value as JsonObject))
 }
 
-function timeFields(iso: string): Json {
+function timeFields(iso: string): JsonObject {
   const seconds = Math.floor(Date.parse(`${iso.slice(0, 19)}Z`) / 1_000)
   const fraction = iso[19] === '.' ? iso.slice(20, -1) : ''
   return { seconds, nanos: Number(fraction.padEnd(9, '0').slice(0, 9)) }

@@ -1,11 +1,11 @@
-/** Real clients of Kubernetes, unmodified, on the real wire: client-go, controller-runtime, kubectl and the Python client. */
+/** Real clients of Kubernetes, unmodified, on the real wire: client-go, controller-runtime, kubectl, kube-rs and the Python client. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
-import { goClients, orSkip, output, pythonClients } from '../../support/foreign-clients.ts'
+import { goClients, orSkip, output, pythonClients, rustClients } from '../../support/foreign-clients.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
 const GO = [
@@ -228,8 +228,28 @@ test('electors of the Python client and of client-go follow each other', LONG, a
   await next.says('leads python-2')
 })
 
+test('an elector of kube-rs leads, keeps the library out, and the next one leads after it stepped down', LONG, async context => {
+  const file = (name: string) => readFileSync(new URL(name, import.meta.url), 'utf8')
+  const clients = await orSkip(
+    'kube-rs',
+    rustClients(file('elector/main.rs'), file('elector/Cargo.toml'), file('elector/Cargo.lock')),
+    context,
+  )
+  const here = await place()
+  await using leases = await connect(`leasehold://127.0.0.1:${here.port}`)
+  const one = new LineProgram(clients, [here.url, 'job', 'one'])
+  await one.says('leads one')
+  expect(await here.holders('job')).toEqual(['one'])
+  expect(await leases.tryAcquire('kubernetes/team/job')).toBeUndefined()
+  const two = new LineProgram(clients, [here.url, 'job', 'two'])
+  one.send('stop')
+  await one.says('stopped one')
+  await two.says('leads two')
+  expect(await here.holders('job')).toEqual(['two'])
+})
+
 describe('kubectl', () => {
-  async function kubectl(here: KubernetesPlace, clients: string) {
+  async function kubectl(here: KubernetesPlace, clients: string, { cluster = {}, user = {} } = {}) {
     const folder = mkdtempSync(join(tmpdir(), 'leasehold-kubectl-'))
     open.push({
       async [Symbol.asyncDispose]() {
@@ -242,8 +262,9 @@ describe('kubectl', () => {
       JSON.stringify({
         apiVersion: 'v1',
         kind: 'Config',
-        clusters: [{ name: 'leasehold', cluster: { server: here.url } }],
-        contexts: [{ name: 'leasehold', context: { cluster: 'leasehold', namespace: 'team' } }],
+        clusters: [{ name: 'leasehold', cluster: { server: here.url, ...cluster } }],
+        users: [{ name: 'me', user }],
+        contexts: [{ name: 'leasehold', context: { cluster: 'leasehold', user: 'me', namespace: 'team' } }],
         'current-context': 'leasehold',
       }),
     )
@@ -289,5 +310,28 @@ describe('kubectl', () => {
     await watching.says(/^team +a +ann/)
     await here.kube('POST', '', leaseOf('b', { holderIdentity: 'bob' }))
     await watching.says(/^team +b +bob/)
+  })
+
+  test('a kubeconfig with the certificate of the server and a key as its token works over TLS', LONG, async context => {
+    const clients = await orSkip('kubectl', program(), context)
+    const folder = mkdtempSync(join(tmpdir(), 'leasehold-kubectl-tls-'))
+    open.push({
+      async [Symbol.asyncDispose]() {
+        rmSync(folder, { recursive: true, force: true })
+      },
+    })
+    const [cert, key] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
+    const subject = ['-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1']
+    await output('openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert, ...subject)
+    const here = await kubernetesPlace({ tls: { cert, key } })
+    open.push(here)
+    const token = await here.key('team', [{ verb: 'admin', prefix: 'kubernetes/team' }])
+    const cluster = { server: here.url.replace('http:', 'https:'), 'certificate-authority': cert }
+    const { run, file } = await kubectl(here, clients, { cluster, user: { token } })
+    writeFileSync(file, JSON.stringify(leaseOf('demo', { holderIdentity: 'ann', leaseDurationSeconds: 15 })))
+    expect(await run('create', '-f', file)).toEqual(['lease.coordination.k8s.io/demo created'])
+    const stranger = await kubectl(here, clients, { cluster, user: { token: 'wrong' } })
+    expect(await stranger.run('get', 'leases')).toEqual([])
+    expect(await here.holders('demo')).toEqual(['ann'])
   })
 })

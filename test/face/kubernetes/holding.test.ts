@@ -62,12 +62,12 @@ class Actor {
 
   /** Starts a request, up to its first step. */
   start(request: (actor: Actor) => Promise<void>): Promise<void> {
-    return new Promise(resolve => {
+    return new Promise((resolve, reject) => {
       this.#paused = resolve
-      void request(this).then(() => {
+      request(this).then(() => {
         this.#next = undefined
         this.#paused()
-      })
+      }, reject)
     })
   }
 
@@ -243,9 +243,6 @@ test('wherever a request ends, another leads after at most one term, and the sam
       const here = await place(1)
       const { clock, lessor } = here
       const ann = new Actor('ann', here)
-      const finish = async (actor: Actor) => {
-        while (!actor.idle) await actor.step()
-      }
       if (what !== 'campaign') {
         await ann.start(campaign(clock))
         await finish(ann)
@@ -263,4 +260,58 @@ test('wherever a request ends, another leads after at most one term, and the sam
       await turn()
       await lessor[Symbol.asyncDispose]()
     }
+})
+
+async function finish(actor: Actor): Promise<void> {
+  while (!actor.idle) await actor.step()
+}
+
+async function holders({ lessor }: Place): Promise<readonly string[]> {
+  return (await lessor.read({ kind: 'resource', resource: RESOURCE })).value.grants.map(({ holder }) => holder)
+}
+
+test('a claim that took long has its whole term from its answer on', async () => {
+  const here = await place(1)
+  const ann = new Actor('ann', here)
+  await ann.start(campaign(here.clock))
+  await ann.step()
+  expect(await holders(here)).toEqual(['ann'])
+  await here.clock.advance(DURATION - 500)
+  await finish(ann)
+  expect(ann.leads).toBe(true)
+  await here.clock.advance(BELIEF)
+  expect(await holders(here)).toEqual(['ann'])
+  await here.lessor[Symbol.asyncDispose]()
+})
+
+test('a claim whose lease ended before the object was written is refused, and the object does not name it', async () => {
+  const here = await place(1)
+  const [ann, direct] = [new Actor('ann', here), new Actor('typescript', here)]
+  await ann.start(campaign(here.clock))
+  await ann.step()
+  await here.clock.advance(DURATION + 100)
+  await direct.start(holdDirectly(here.clock))
+  await direct.step()
+  expect(await holders(here)).toEqual(['typescript'])
+  await finish(ann)
+  expect(ann.leads).toBe(false)
+  expect((await ann.ask('GET')).status).toBe(404)
+  await here.lessor[Symbol.asyncDispose]()
+})
+
+test('a claim between the two steps of giving up does not rely on the lease that is about to be released', async () => {
+  const here = await place(1)
+  const [ann, again] = [new Actor('ann', here), new Actor('ann', here)]
+  await ann.start(campaign(here.clock))
+  await finish(ann)
+  await ann.start(resign)
+  await ann.step()
+  await again.start(campaign(here.clock))
+  await finish(again)
+  await finish(ann)
+  expect([again.leads, await holders(here)]).toEqual([false, []])
+  await again.start(campaign(here.clock))
+  await finish(again)
+  expect([again.leads, await holders(here)]).toEqual([true, ['ann']])
+  await here.lessor[Symbol.asyncDispose]()
 })

@@ -278,7 +278,7 @@ describe('holders', () => {
     expect((await here.kube('POST', '', leaseOf('a', held('bob')))).status).toBe(201)
   })
 
-  test('a holder that an operator revoked cannot renew, and nobody else holds before its term is over', async () => {
+  test('a holder that an operator revoked cannot renew, and no other holds before its term is over', async () => {
     const here = await place()
     await here.kube('POST', '', leaseOf('a', held('ann')))
     await here.lessor.propose({ kind: 'revoke', target: { prefix: 'kubernetes/team/a' }, by: 'operator' })

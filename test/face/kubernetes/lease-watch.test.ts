@@ -1,7 +1,7 @@
 /** Watches of Leases: what a client hears, from which version on, and when it must list again. */
 import { afterEach, expect, test } from 'vitest'
 import { decodeObject } from '../../../src/face/kubernetes/messages.ts'
-import { decodeMessage, type Json, type MessageTable } from '../../../src/face/kubernetes/protobuf.ts'
+import { decodeMessage, type JsonObject, type MessageTable } from '../../../src/face/kubernetes/protobuf.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
 const LEASES = '/apis/coordination.k8s.io/v1/namespaces/team/leases'
@@ -123,7 +123,7 @@ test('a watch may be a stream of protobuf, or of tables', async () => {
     ],
   }
   const { type, object } = decodeMessage(event, bytes.subarray(4)) as { type: string; object: { raw: Buffer } }
-  const { metadata, spec } = decodeObject(object.raw) as { metadata: Json; spec: Json }
+  const { metadata, spec } = decodeObject(object.raw) as { metadata: JsonObject; spec: JsonObject }
   expect([type, { ...metadata }, { ...spec }]).toEqual(['ADDED', json.metadata, json.spec])
 })
 

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { decodeObject, encodeObject } from '../../../src/face/kubernetes/messages.ts'
 import { checkDepth, jsonPatch, mergePatch } from '../../../src/face/kubernetes/patch.ts'
-import { type Json, ProtobufError } from '../../../src/face/kubernetes/protobuf.ts'
+import { type JsonObject, ProtobufError } from '../../../src/face/kubernetes/protobuf.ts'
 
 const text = fc.string({ unit: 'grapheme', maxLength: 40 })
 const int32 = fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 })
@@ -37,7 +37,7 @@ describe('protobuf', () => {
   test('an object that was encoded is decoded to the same object', () => {
     fc.assert(
       fc.property(lease, object => {
-        expect(plain(decodeObject(encodeObject(object as unknown as Json)))).toEqual(plain(object))
+        expect(plain(decodeObject(encodeObject(object as unknown as JsonObject)))).toEqual(plain(object))
       }),
     )
   })
@@ -57,7 +57,7 @@ describe('protobuf', () => {
   test('every cut and every changed byte is refused or read, and nothing else happens', () => {
     fc.assert(
       fc.property(lease, fc.nat(), fc.nat({ max: 255 }), (object, at, byte) => {
-        const bytes = encodeObject(object as unknown as Json)
+        const bytes = encodeObject(object as unknown as JsonObject)
         const changed = Buffer.from(bytes)
         changed[at % bytes.length] = byte
         for (const tried of [bytes.subarray(0, at % bytes.length), changed])
