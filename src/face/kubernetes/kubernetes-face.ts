@@ -8,9 +8,9 @@ import { type AnswerForm, AS_JSON, answerForm, answerObject } from './negotiatio
 import { OPENAPI_DOCUMENTS } from './openapi.ts'
 import { failureOf, GROUP, methodNotAllowed, noSuchPath, StatusFailure, toldFailure } from './status.ts'
 
-/** Objects that there may be, and their bytes, unless a policy for `kubernetes` says otherwise. */
-const MAX_OBJECTS = 100_000
-const MAX_BYTES = 256 << 20
+/** Objects that there may be, and their bytes, unless a policy for `kubernetes` says otherwise. A list of all of them is made in one turn of the event loop. */
+const MAX_OBJECTS = 25_000
+const MAX_BYTES = 64 << 20
 
 export function kubernetesFace(): Face {
   return {

@@ -178,7 +178,7 @@ class LeaseRoutes {
     const after = wantsInitial || from === 0 ? state!.revision : from
     const seconds = Number(query.get('timeoutSeconds') ?? 0)
     const form = this.#form
-    const body = watchLeases(this.#caller, {
+    const body = await watchLeases(this.#caller, {
       namespace,
       selector,
       form,
@@ -309,6 +309,7 @@ class LeaseRoutes {
     const chosen = items.filter(lease => selector.matches(lease))
     if (!dryRun)
       for (const lease of chosen) {
+        this.#caller.signal.throwIfAborted()
         const name = lease.metadata as ObjectName
         const before = await this.#objects.find(name)
         if (before.lease !== undefined) await this.#delete(name, before)

@@ -39,25 +39,38 @@ type EventKind = 'ADDED' | 'MODIFIED' | 'DELETED'
 
 /** How often a client that wants bookmarks gets one, in ms. */
 const BOOKMARK_INTERVAL = 30_000
+/** A refused watch is known after fewer turns than this. */
+const MICROTASKS = 8
 /** Events are combined to pieces of about this many bytes. */
 const PIECE = 16_384
 
-export async function* watchLeases(caller: FaceCaller, request: WatchRequest): AsyncGenerator<Uint8Array, void, void> {
+/** Opens a watch. A refusal is thrown before the stream begins, so that it is answered with its own status. */
+export async function watchLeases(caller: FaceCaller, request: WatchRequest): Promise<AsyncIterable<Uint8Array>> {
   const { clock, lessor, signal } = caller
   const stop = new AbortController()
   const end = () => stop.abort()
   signal.addEventListener('abort', end)
   if (signal.aborted) end()
-  const cancel = clock.after(request.timeout, end)
+  const prefix = request.namespace === undefined ? PREFIX : `${PREFIX}/${request.namespace}`
+  const revisions = lessor.watch(prefix, { after: request.after, types: ['put', 'deleted'], signal: stop.signal })
+  const feed = new RevisionFeed(revisions[Symbol.asyncIterator](), clock, request.bookmarks ? BOOKMARK_INTERVAL : request.timeout)
+  await feed.begin()
+  return stream(caller, request, feed, stop, () => signal.removeEventListener('abort', end))
+}
+
+async function* stream(
+  { clock, lessor }: FaceCaller,
+  request: WatchRequest,
+  feed: RevisionFeed,
+  stop: AbortController,
+  unlink: () => void,
+): AsyncGenerator<Uint8Array, void, void> {
+  const cancel = clock.after(request.timeout, () => stop.abort())
   const writer = new EventWriter(request, clock)
   try {
     for (const lease of request.initial?.items ?? []) if (writer.add('ADDED', lease)) yield writer.take()
     if (request.marksInitial) writer.bookmark(request.after, true)
-    // An empty piece sends nothing: the headers are sent without it.
     if (writer.ready) yield writer.take()
-    const prefix = request.namespace === undefined ? PREFIX : `${PREFIX}/${request.namespace}`
-    const revisions = lessor.watch(prefix, { after: request.after, types: ['put', 'deleted'], signal: stop.signal })
-    const feed = new RevisionFeed(revisions[Symbol.asyncIterator](), clock, request.bookmarks ? BOOKMARK_INTERVAL : request.timeout)
     const translator = new EventTranslator(request)
     let passed = request.after
     let known = request.after
@@ -88,7 +101,7 @@ export async function* watchLeases(caller: FaceCaller, request: WatchRequest): A
     yield writer.error(failure)
   } finally {
     cancel()
-    signal.removeEventListener('abort', end)
+    unlink()
     stop.abort()
   }
 }
@@ -106,14 +119,29 @@ class RevisionFeed {
     this.#interval = interval
   }
 
-  async next(): Promise<readonly Event[] | 'ended' | 'quiet'> {
+  /** Asks for the first revision. Throws if the watch is refused, which happens at once. */
+  async begin(): Promise<void> {
+    let refused: { readonly error: unknown } | undefined
+    this.#ask().catch(error => {
+      refused = { error }
+    })
+    for (let turns = 0; turns < MICROTASKS && refused === undefined; turns++) await Promise.resolve()
+    if (refused !== undefined) throw refused.error
+  }
+
+  #ask(): Promise<readonly Event[] | 'ended'> {
     this.#pending ??= this.#revisions.next().then(({ done, value }) => (done === true ? 'ended' : value))
+    return this.#pending
+  }
+
+  async next(): Promise<readonly Event[] | 'ended' | 'quiet'> {
+    const pending = this.#ask()
     let cancel = () => {}
     const quiet = new Promise<'quiet'>(resolve => {
       cancel = this.#clock.after(this.#interval, () => resolve('quiet'))
     })
     try {
-      const first = await Promise.race([this.#pending, quiet])
+      const first = await Promise.race([pending, quiet])
       if (first !== 'quiet') this.#pending = undefined
       return first
     } finally {

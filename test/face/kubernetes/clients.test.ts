@@ -28,9 +28,29 @@ afterEach(async () => {
   for (const each of open.splice(0).reverse()) await each[Symbol.asyncDispose]()
 })
 
+/** A server, and a referee that watches its log: no two leases ever hold one name together. */
 async function place(): Promise<KubernetesPlace> {
   const here = await kubernetesPlace()
-  open.push(here)
+  const stop = new AbortController()
+  const holding = new Map<string, number>()
+  const broken: string[] = []
+  const watching = (async () => {
+    for await (const events of here.lessor.watch('kubernetes', { after: 0, signal: stop.signal }))
+      for (const { type, lease, holder, resource = '' } of events) {
+        const present = holding.get(resource)
+        if (type === 'granted' && present !== undefined) broken.push(`${resource} was granted to ${holder} while lease ${present} held it`)
+        if (type === 'granted') holding.set(resource, lease)
+        else if ((type === 'released' || type === 'lapsed' || type === 'revoked') && present === lease) holding.delete(resource)
+      }
+  })()
+  open.push({
+    async [Symbol.asyncDispose]() {
+      stop.abort()
+      await watching
+      await here[Symbol.asyncDispose]()
+      expect(broken).toEqual([])
+    },
+  })
   return here
 }
 
