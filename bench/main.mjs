@@ -7,6 +7,7 @@ import { agents } from './agents.mjs'
 import { embedded } from './embedded.mjs'
 import { holder } from './holder.mjs'
 import { http } from './http.mjs'
+import { kubernetes } from './kubernetes.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
 import { python } from './python.mjs'
@@ -16,7 +17,7 @@ import { server } from './server.mjs'
 import { stores } from './stores.mjs'
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
-const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http, python, agents }
+const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http, python, agents, kubernetes }
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 

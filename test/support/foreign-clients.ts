@@ -13,9 +13,12 @@ import { promisify } from 'node:util'
 const run = promisify(execFile)
 const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'leasehold-test-clients')
 const TIMEOUT = 240_000
+/** The first build of Kubernetes' packages takes five minutes of one core; later ones find them in the cache of Go. */
+const BUILD_TIMEOUT = 1_200_000
 /** One that is missing fails the installation, and `orSkip` says so. */
 const PYTHON = 'python3'
 const GO = 'go'
+const CARGO = 'cargo'
 /** Without the settings of the npm that runs the tests: they name the folder of the repository. */
 const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
 
@@ -68,9 +71,21 @@ export async function goClients(program: string, ...modules: readonly string[]):
       ['mod', 'tidy'],
       ['build', '-o', 'clients', '.'],
     ])
-      await run(GO, args, { cwd: place, timeout: TIMEOUT, env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' } })
+      await run(GO, args, { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' } })
   })
   return join(folder, 'clients')
+}
+
+/** A Rust program, built with the crates that its manifest and its lock file name. */
+export async function rustClients(program: string, manifest: string, lock: string): Promise<string> {
+  const folder = await installed('rust', [program, manifest, lock], async place => {
+    mkdirSync(join(place, 'src'), { recursive: true })
+    writeFileSync(join(place, 'Cargo.toml'), manifest)
+    writeFileSync(join(place, 'Cargo.lock'), lock)
+    writeFileSync(join(place, 'src/main.rs'), program)
+    await run(CARGO, ['build', '--quiet', '--locked'], { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: ENVIRONMENT })
+  })
+  return join(folder, 'target/debug/clients')
 }
 
 /** Runs a program; returns what it printed. */

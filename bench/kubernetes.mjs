@@ -1,0 +1,137 @@
+// Benchmark of the Kubernetes face: 10,000 node Leases that are renewed every 10 seconds, as kubelets do, with protobuf bodies. What it costs is the share of one core
+// that the server uses, beside the share for as many requests that do nothing.
+import { readFileSync } from 'node:fs'
+import { Agent, request } from 'node:http'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { folder, freePort, start } from './engine.mjs'
+import { percentile, seconds } from './measure.mjs'
+
+const NODES = 10_000
+const PERIOD = 10
+/** Seconds that are measured. */
+const MEASURED = Number(process.env.SECONDS ?? 30)
+const LANES = 64
+const program = fileURLToPath(new URL('../dist/cli/leasehold.js', import.meta.url))
+const PATH = '/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases'
+const TYPE = 'application/vnd.kubernetes.protobuf'
+
+export async function kubernetes(report) {
+  const port = await freePort()
+  const cwd = folder('kubernetes')
+  const args = [
+    'serve',
+    '--face',
+    'kubernetes',
+    '--store',
+    `file:${join(cwd, 'leases.db')}`,
+    '--listen',
+    `127.0.0.1:${port}`,
+    '--log-level',
+    'error',
+  ]
+  const agent = new Agent({ keepAlive: true, maxSockets: LANES })
+  const ask = (...asked) => send(agent, port, ...asked)
+  const server = await start('node', [program, ...args], { cwd, answers: async () => (await ask('GET', '/healthz')).status === 200 })
+  try {
+    await measured(report, ask, server.pid)
+  } finally {
+    agent.destroy()
+    await server[Symbol.asyncDispose]()
+  }
+}
+
+async function measured(report, ask, pid) {
+  const { encodeObject, decodeObject } = await import('../dist/face/kubernetes/messages.js')
+  const leases = []
+  const lease = i => ({
+    kind: 'Lease',
+    apiVersion: 'coordination.k8s.io/v1',
+    metadata: { name: `node-${i}`, namespace: 'kube-node-lease' },
+    spec: { holderIdentity: `node-${i}`, leaseDurationSeconds: 40, renewTime: now() },
+  })
+  await inLanes(NODES, async i => {
+    const { status, bytes } = await ask('POST', PATH, encodeObject(lease(i)))
+    if (status !== 201) throw new Error(`creating was answered ${status}`)
+    leases[i] = decodeObject(bytes)
+  })
+  const waits = []
+  const renew = async i => {
+    const node = leases[i]
+    node.spec.renewTime = now()
+    const began = seconds()
+    const { status, bytes } = await ask('PUT', `${PATH}/node-${i}`, encodeObject(node))
+    if (status !== 200) throw new Error(`a renewal was answered ${status}`)
+    waits.push((seconds() - began) * 1_000)
+    leases[i] = decodeObject(bytes)
+  }
+  await paced(PERIOD, renew)
+  waits.length = 0
+  const share = await shareOf(pid, () => paced(MEASURED, renew))
+  const bare = await shareOf(pid, () => paced(MEASURED, () => ask('GET', '/healthz')))
+  const rate = (NODES / PERIOD).toLocaleString('en')
+  report(`${NODES.toLocaleString('en')} node leases renewed every ${PERIOD} s: share of one core`, share, '%', {
+    target: 'below 10 %',
+    ratio: share / bare,
+    against: `${rate} requests/s that do nothing`,
+  })
+  waits.sort((a, b) => a - b)
+  report('a node lease is renewed and durable: median', percentile(waits, 0.5), 'ms')
+  report('a node lease is renewed and durable: 99 of 100', percentile(waits, 0.99), 'ms')
+}
+
+function now() {
+  return `${new Date().toISOString().slice(0, 23)}000Z`
+}
+
+/** Renews every node once in each period, evenly, for so many seconds. */
+async function paced(forSeconds, each) {
+  const began = seconds()
+  const running = new Set()
+  for (let next = 0; seconds() - began < forSeconds; ) {
+    const due = Math.floor(((seconds() - began) / PERIOD) * NODES)
+    for (; next < due; next++) {
+      const one = each(next % NODES).finally(() => running.delete(one))
+      running.add(one)
+    }
+    await sleep(2)
+  }
+  await Promise.all(running)
+}
+
+async function shareOf(pid, work) {
+  const used = cpuOf(pid)
+  const began = seconds()
+  await work()
+  return ((cpuOf(pid) - used) / (seconds() - began)) * 100
+}
+
+/** Seconds of processor time that a process has used. */
+function cpuOf(pid) {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ')
+  return (Number(fields[11]) + Number(fields[12])) / 100
+}
+
+async function inLanes(count, each) {
+  let next = 0
+  const lane = async () => {
+    while (next < count) await each(next++)
+  }
+  await Promise.all(Array.from({ length: LANES }, lane))
+}
+
+function send(agent, port, method, path, body) {
+  const headers = { accept: TYPE, ...(body !== undefined && { 'content-type': TYPE, 'content-length': body.length }) }
+  return new Promise((resolve, reject) => {
+    const asked = request({ agent, port, method, path, headers, host: '127.0.0.1' }, reply => {
+      const chunks = []
+      reply.on('data', chunk => chunks.push(chunk))
+      reply.on('error', reject)
+      reply.on('end', () => resolve({ status: reply.statusCode, bytes: Buffer.concat(chunks) }))
+    })
+    // The server may close an idle connection at the moment when it is used again.
+    asked.on('error', error => (asked.reusedSocket ? resolve(send(agent, port, method, path, body)) : reject(error)))
+    asked.end(body)
+  })
+}

@@ -1,0 +1,258 @@
+/**
+ * Lease objects of Kubernetes on entries and leases of Leasehold.
+ *
+ * In Kubernetes a Lease is data. Its holder is a text in it, and every client decides by its own clock when that text is too old. Here the object is data
+ * as well: the free entry `kubernetes/NAMESPACE/NAME`, whose revision is the resourceVersion. In addition, the holder that it names holds the resource of the
+ * same name by a lease of Leasehold, with the identity as its holder and `leaseDurationSeconds` as its ttl. So page, history, tokens and fences see it, and an
+ * elector and every other client exclude each other. The lease carries the entry `kubernetes/NAMESPACE/NAME/holder`, which tells it from leases of other
+ * clients for this resource.
+ *
+ * A write that claims the object (its spec has a holder, and changes) takes two steps: first hold, then write.
+ * 1. Renew the lease of this identity if there is one, otherwise acquire. If another holds the resource: `Conflict`.
+ * 2. In one transaction: if the object has not changed since it was read, and the lease of step 1 is still there, write the object.
+ * A write that gives up the holder goes the other way: first write, and take the mark off the lease in the same transaction; then release.
+ *
+ * What follows, for every order of failures:
+ * - A claim that was answered with success was written in a revision in which its holder held the resource, and its term began at most a second before
+ *   the answer: one that took longer is renewed once more. client-go leads for its renew deadline after an answer, with defaults 10 of 15 seconds, and
+ *   kubelets and others for less than the duration. So a holder stops before its lease ends.
+ * - A crash or a conflict between the two steps of a claim leaves a lease that the object does not name. No request renews it but one of the same
+ *   identity, which takes it over; otherwise it ends with its first term. It is never released to undo the claim: another request of the same identity
+ *   may rely on it by then. Others are kept out a little longer, and never let in too early.
+ * - A crash between the two steps of giving up leaves a lease without its mark until its term is over. That is also only longer. A request of the same
+ *   identity that comes between them does not find the mark, so it cannot rely on a lease that is released a moment later.
+ * - No decision uses a time in the object. Clocks of clients matter only to the clients, as in Kubernetes.
+ * - An elector that finds the object's holder expired by its own clock, a moment before the lease has ended here, gets `Conflict` and tries again.
+ *
+ * Another client of Leasehold that holds the resource does not change the object. The first claim that is refused for it writes that holder into the object, as
+ * data like any other: electors then see who holds, and watchers get an event. Deleting an object does not end the lease of its holder, which may still
+ * believe in it: the holder may create the object again, and others must wait until the term is over.
+ */
+import type { Command, Comparison } from '../../kernel/command.ts'
+import { GONE, type Outcome, type Refused } from '../../kernel/outcome.ts'
+import type { EntryView } from '../../lessor.ts'
+import type { FaceCaller } from '../face.ts'
+import { type KubeLease, keyOf, nameOf, type ObjectName, PREFIX, storedLease, storedValue, type WriteMark } from './lease-object.ts'
+import { alreadyExists, conflict, invalid, MODIFIED, refusalOf } from './status.ts'
+import { microTime } from './time-text.ts'
+
+/** The term of a holder whose Lease has no duration: client-go's default. */
+const DEFAULT_SECONDS = 15
+const SECOND = 1_000
+/** A claim that took longer than this starts its term again before it is answered, in ms. */
+const LATE = SECOND
+
+/** An object as it was found, with what its next write must compare. */
+export interface FoundLease {
+  /** Undefined: there is no object of this name. */
+  readonly lease?: KubeLease
+  /** Of the entry, which may be there without an object; 0: none. */
+  readonly revision: number
+  /** The lease of its holder. */
+  readonly held?: { readonly lease: number; readonly holder: string }
+}
+
+/** Some objects, all of one revision. */
+export interface FoundLeases {
+  readonly revision: number
+  readonly items: readonly KubeLease[]
+}
+
+interface ObjectChange {
+  readonly value: string
+  readonly held?: number
+  readonly gone?: boolean
+}
+
+export class LeaseObjects {
+  readonly #caller: FaceCaller
+
+  constructor(caller: FaceCaller) {
+    this.#caller = caller
+  }
+
+  /** Reads one object. Without `consistent`, what this server has applied so far: enough if a transaction compares it afterwards. */
+  async find(name: ObjectName, { consistent = true, atLeast = 0 } = {}): Promise<FoundLease> {
+    const { lessor, signal } = this.#caller
+    const key = keyOf(name)
+    const options = consistent ? { consistent, signal } : { atLeast, signal }
+    const { value } = await lessor.read<'entries'>({ kind: 'entries', prefix: key }, options)
+    const entry = value.find(each => each.key === key)
+    const holder = value.find(each => each.key === holderKey(name) && each.lease !== 0)
+    return {
+      ...(entry !== undefined && objectOf(entry)),
+      revision: entry?.revision ?? 0,
+      ...(holder !== undefined && { held: { lease: holder.lease, holder: holder.holder } }),
+    }
+  }
+
+  /** All objects of a namespace, or of all, by name. */
+  async list(namespace: string | undefined, { consistent = true, atLeast = 0 } = {}): Promise<FoundLeases> {
+    const { lessor, signal } = this.#caller
+    const prefix = namespace === undefined ? PREFIX : `${PREFIX}/${namespace}`
+    const { revision, value } = await lessor.read<'entries'>(
+      { kind: 'entries', prefix },
+      consistent ? { consistent, signal } : { atLeast, signal },
+    )
+    return { revision, items: value.flatMap(entry => objectOf(entry).lease ?? []) }
+  }
+
+  async create(name: ObjectName, before: FoundLease, lease: KubeLease): Promise<KubeLease> {
+    if (before.lease !== undefined) throw alreadyExists(name.name)
+    return this.#write(name, before, lease, '+')
+  }
+
+  /** Replaces the object that was found. Throws `Conflict` if it has changed since. */
+  async replace(name: ObjectName, before: FoundLease, lease: KubeLease): Promise<KubeLease> {
+    return this.#write(name, before, lease, '=')
+  }
+
+  /** Deletes the object that was found, and returns its last form. The lease of its holder ends with its term. */
+  async remove(name: ObjectName, before: FoundLease): Promise<KubeLease> {
+    const key = keyOf(name)
+    // First a value that says so: the event of a deletion has no value, and watchers are sent the object. A value that a crash leaves here is no object.
+    const revision = await this.#change(name, before, { value: storedValue('-', before.lease!) })
+    await this.#propose({
+      kind: 'transaction',
+      compare: [{ key, field: 'revision', is: 'equal', number: revision }],
+      success: [{ key, delete: true }],
+    })
+    return at(before.lease!, revision)
+  }
+
+  async #write(name: ObjectName, before: FoundLease, lease: KubeLease, mark: WriteMark): Promise<KubeLease> {
+    const value = storedValue(mark, lease)
+    const { holderIdentity = '' } = lease.spec
+    const claims = holderIdentity !== '' && JSON.stringify(lease.spec) !== JSON.stringify(before.lease?.spec)
+    if (claims) {
+      const { clock } = this.#caller
+      const since = clock.now()
+      const held = await this.#hold(name, before, lease)
+      const written = at(lease, await this.#change(name, before, { value, held }))
+      if (clock.now() - since > LATE && !(await this.#renew(name, held, ttlOf(lease)))) throw conflict(name.name, MODIFIED)
+      return written
+    }
+    const { held } = before
+    if (holderIdentity !== '' || held === undefined) return at(lease, await this.#change(name, before, { value }))
+    const revision = await this.#change(name, before, { value, held: held.lease, gone: true })
+    await this.#propose({ kind: 'release', lease: held.lease })
+    return at(lease, revision)
+  }
+
+  /**
+   * Writes the value if the object is as it was found, and its holder still has the lease `held`. With `gone`, the lease loses its mark in the same
+   * revision: no request takes it over any more, and it can be released. Returns the revision.
+   */
+  async #change(name: ObjectName, before: FoundLease, { value, held, gone = false }: ObjectChange): Promise<number> {
+    const [key, holder] = [keyOf(name), holderKey(name)]
+    const same: Comparison = { key, field: 'revision', is: 'equal', number: before.revision }
+    const outcome = await this.#propose({
+      kind: 'transaction',
+      compare: held === undefined ? [same] : [same, { key: holder, field: 'lease', is: 'equal', number: held }],
+      success: gone
+        ? [
+            { key, value },
+            { key: holder, delete: true },
+          ]
+        : [{ key, value }],
+    })
+    if (outcome.kind === 'refused') throw refusalOf(name.name, outcome)
+    if (outcome.kind === 'transacted' && outcome.succeeded) return outcome.revision
+    throw before.lease === undefined ? alreadyExists(name.name) : conflict(name.name, MODIFIED)
+  }
+
+  /** Returns the lease by which the identity that the object names holds its resource for a whole term from now on. */
+  async #hold(name: ObjectName, before: FoundLease, lease: KubeLease): Promise<number> {
+    const { holderIdentity: holder = '' } = lease.spec
+    const ttl = ttlOf(lease)
+    const { held } = before
+    if (held?.holder === holder && (await this.#renew(name, held.lease, ttl))) return held.lease
+    const outcome = await this.#propose({
+      kind: 'acquire',
+      holder,
+      ttl,
+      wants: [{ resource: keyOf(name) }],
+      entries: [{ key: holderKey(name), value: '' }],
+    })
+    if (outcome.kind === 'granted') {
+      // The first term may be shorter than the ttl until the first renewal.
+      if (outcome.ttl < ttl && !(await this.#renew(name, outcome.lease, ttl))) throw conflict(name.name, MODIFIED)
+      return outcome.lease
+    }
+    if (outcome.kind !== 'refused') throw conflict(name.name, MODIFIED)
+    if (outcome.code === 'HELD') await this.#showHolder(name, before, lease, outcome)
+    if (outcome.code !== 'HELD') throw refusalOf(name.name, outcome)
+    const { holder: present } = outcome.facts
+    const why = typeof present === 'string' ? `${keyOf(name)} is held by ${present}, and its term is not over` : outcome.message
+    throw before.lease === undefined ? alreadyExists(name.name) : conflict(name.name, why)
+  }
+
+  /** False: the lease has ended. */
+  async #renew(name: ObjectName, lease: number, ttl: number): Promise<boolean> {
+    const outcome = await this.#propose({ kind: 'renew', leases: [lease], ttl })
+    if (outcome.kind !== 'renewed') throw outcome.kind === 'refused' ? refusalOf(name.name, outcome) : conflict(name.name, MODIFIED)
+    const [term = GONE] = outcome.ttls
+    if (term === GONE) return false
+    if (term < ttl)
+      throw invalid(name.name, [
+        {
+          reason: 'FieldValueInvalid',
+          message: `Invalid value: ${ttl / SECOND}: a policy allows at most ${Math.floor(term / SECOND)}`,
+          field: 'spec.leaseDurationSeconds',
+        },
+      ])
+    return true
+  }
+
+  /** Writes the present holder into the object, if it is another than the object names. Whether that succeeds is not important: it is repeated. */
+  async #showHolder(name: ObjectName, before: FoundLease, wanted: KubeLease, { facts }: Refused): Promise<void> {
+    const { holder, lease, since } = facts
+    if (typeof holder !== 'string' || typeof lease !== 'number' || lease === 0) return
+    // Under its own name an elector would take itself for the leader.
+    if (holder === wanted.spec.holderIdentity || holder === before.lease?.spec.holderIdentity) return
+    const { metadata, spec } = before.lease ?? wanted
+    const now = this.#caller.clock.wall()
+    const shown: KubeLease = {
+      ...wanted,
+      metadata,
+      spec: {
+        ...spec,
+        holderIdentity: holder,
+        leaseDurationSeconds: wanted.spec.leaseDurationSeconds ?? DEFAULT_SECONDS,
+        acquireTime: microTime(typeof since === 'number' && since > 0 ? since : now),
+        renewTime: microTime(now),
+        leaseTransitions: (before.lease?.spec.leaseTransitions ?? 0) + 1,
+      },
+    }
+    const key = keyOf(name)
+    await this.#propose({
+      kind: 'transaction',
+      compare: [{ key, field: 'revision', is: 'equal', number: before.revision }],
+      success: [{ key, value: storedValue(before.lease === undefined ? '+' : '=', shown) }],
+    })
+  }
+
+  #propose(command: Command): Promise<Outcome> {
+    return this.#caller.lessor.propose(command)
+  }
+}
+
+function ttlOf({ spec: { leaseDurationSeconds = DEFAULT_SECONDS } }: KubeLease): number {
+  return leaseDurationSeconds * SECOND
+}
+
+/** An entry that ends with the holder's lease. No object has this name: names of objects have no slash. */
+function holderKey(name: ObjectName): string {
+  return `${keyOf(name)}/holder`
+}
+
+/** The object of an entry, if it is one. */
+function objectOf({ key, value, lease, revision }: EntryView): { readonly lease?: KubeLease } {
+  if (lease !== 0 || nameOf(key) === undefined) return {}
+  const stored = storedLease(value, revision)
+  return stored === undefined || stored.mark === '-' ? {} : { lease: stored.lease }
+}
+
+function at(lease: KubeLease, revision: number): KubeLease {
+  return { ...lease, metadata: { ...lease.metadata, resourceVersion: String(revision) } }
+}
