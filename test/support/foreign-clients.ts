@@ -75,8 +75,11 @@ export async function goClients(program: string, ...modules: readonly string[]):
 
 /** Runs a program; returns what it printed. */
 export async function output(program: string, ...args: readonly string[]): Promise<string> {
-  const { stdout } = await run(program, [...args], { timeout: 60_000 })
-  return stdout
+  try {
+    return (await run(program, [...args], { timeout: 60_000 })).stdout
+  } catch (error) {
+    throw new Error(`${(error as Error).message}\n${(error as { stdout?: string }).stdout ?? ''}`, { cause: error })
+  }
 }
 
 /** Skips the test loudly, or fails where CI=true. */
