@@ -1,24 +1,20 @@
 /** The Consul face: finds what a path asks for. Paths that are not answered say what is. */
-import type { Face, FaceCaller, HttpFace, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import type { Face, FaceCaller, HttpFace, HttpFaceRequest } from '../face.ts'
+import { AgentIndex, agentEndpoints } from './agent.ts'
+import { CATALOG_ENDPOINTS } from './catalog.ts'
 import { keyValueAnswer } from './kv.ts'
-import { ConsulFailure, checkParameters, decodedPath, failureResponse, text } from './protocol.ts'
+import { type ConsulAnswer, type ConsulEndpoint, ConsulFailure, checkParameters, decodedPath, failureResponse, text } from './protocol.ts'
 import { MAX_LOCK_TTL, Sessions } from './sessions.ts'
 
 /** Keys that there may be, and the bytes of all keys and values together, unless a policy for `consul` says otherwise. */
 const FREE_ENTRIES = 100_000
 const FREE_BYTES = 256 * 1_024 * 1_024
 
+/** Of the API that is answered, as clients ask for it. */
+const VERSION = '1.20.6'
+
 export function consulFace(): Face {
   return { name: 'consul', rules: { freeEntries: FREE_ENTRIES, freeBytes: FREE_BYTES, ttlMax: MAX_LOCK_TTL }, http: consulHttp() }
-}
-
-type ConsulAnswer = HttpFaceResponse | Promise<HttpFaceResponse>
-
-/** An endpoint: the method, the path, and what answers it. A path that ends in `/` takes the rest of the path as its name. */
-export interface ConsulEndpoint {
-  readonly method: 'GET' | 'PUT'
-  readonly path: string
-  readonly answer: (request: HttpFaceRequest, caller: FaceCaller, name: string) => ConsulAnswer
 }
 
 const SESSION_ENDPOINTS: readonly ConsulEndpoint[] = [
@@ -31,7 +27,7 @@ const SESSION_ENDPOINTS: readonly ConsulEndpoint[] = [
 ]
 
 function consulHttp(): HttpFace {
-  const endpoints: readonly ConsulEndpoint[] = [...SESSION_ENDPOINTS]
+  const endpoints: readonly ConsulEndpoint[] = [...SESSION_ENDPOINTS, ...agentEndpoints(new AgentIndex(), VERSION), ...CATALOG_ENDPOINTS]
   const paths = ['/v1/kv/', ...new Set(endpoints.map(({ path }) => path.split('/').slice(0, 3).join('/').concat('/')))]
   return {
     paths,

@@ -1,12 +1,21 @@
 /** The words of Consul's HTTP API: durations, parameters, headers and errors. */
 import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import type { HttpFaceFailure, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import type { FaceCaller, HttpFaceFailure, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 
 /** There is one data center and one node: the whole of this server. */
 export const DATACENTER = 'dc1'
 export const NODE = 'leasehold'
 const MAX_DEPTH = 16
+
+export type ConsulAnswer = HttpFaceResponse | Promise<HttpFaceResponse>
+
+/** An endpoint: the method, the path, and what answers it. A path that ends in `/` takes the rest of the path as its name. */
+export interface ConsulEndpoint {
+  readonly method: 'GET' | 'PUT'
+  readonly path: string
+  readonly answer: (request: HttpFaceRequest, caller: FaceCaller, name: string) => ConsulAnswer
+}
 
 /** An answer that is not the usual one, in Consul's own words. */
 export class ConsulFailure extends Error {

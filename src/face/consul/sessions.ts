@@ -5,7 +5,7 @@
  * the session and the lock-delay together, and both are renewed by one command. So when the session lapses, the kernel keeps the key frozen for exactly the
  * lock-delay. Destroying a session freezes its keys until the term that their holder may count with is over; without a lock-delay they are free at once.
  */
-import { randomUUID } from 'node:crypto'
+import type { Clock } from '../../clock.ts'
 import { badName } from '../../kernel/name.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
@@ -60,9 +60,9 @@ export class Sessions {
   }
 
   async create(request: HttpFaceRequest): Promise<HttpFaceResponse> {
-    const { lessor, holder } = this.#caller
+    const { lessor, holder, clock } = this.#caller
     const { name, ttl, lockDelay, behavior } = sessionFields(await bodyFields(request))
-    const id = randomUUID()
+    const id = uuid(clock)
     const value = JSON.stringify({ name, ttl, lockDelay, behavior })
     const outcome = await lessor.propose({
       kind: 'acquire',
@@ -181,6 +181,12 @@ function lockDelayOf(given: unknown): number {
     typeof bare === 'number' ? (bare < SECONDS_BELOW ? bare * 1_000 : bare / 1e6) : typeof bare === 'string' ? goDuration(bare) : undefined
   if (ms === undefined || !(ms >= 0)) throw new ConsulFailure(400, 'Request decode failed: LockDelay is not a duration')
   return Math.min(MAX_LOCK_DELAY, Math.ceil(ms))
+}
+
+/** A random id of version 4. */
+function uuid(clock: Clock): string {
+  const hex = [clock.bits(), clock.bits()].map(bits => bits.toString(16).padStart(16, '0')).join('')
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20)}`
 }
 
 /** The name that people read as the holder: what the client calls its session, and where it comes from. */

@@ -71,4 +71,25 @@ describe("Consul's Go client", () => {
       'no name: true',
     ])
   })
+
+  test('services are registered, checked, discovered, maintained and deregistered', LONG, async context => {
+    const program = await orSkip('Go api', goProgram(), context)
+    await using here = await world()
+    expect(await lines(program, 'services', here.port)).toEqual([
+      'passing 1',
+      'all 2 critical',
+      'waited 2',
+      'web-1 10.0.0.7 8080 [blue] 2 leasehold',
+      'service:web-1 warning',
+      'critical 1',
+      '[blue]',
+      '2 web-1 8080',
+      '2 web',
+      'critical web-2',
+      'gone: true',
+      'true 1 [dc1] leasehold',
+    ])
+    const { value } = await here.lessor.read({ kind: 'entries', prefix: 'services/web' })
+    expect(value.map(({ key }) => key)).toEqual(['services/web/web-2', 'services/web/web-2/state'])
+  })
 })
