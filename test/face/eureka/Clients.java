@@ -1,4 +1,4 @@
-// A program with Netflix's own Java client: Clients SERVICE_URL DECODER. Each line of its input is an application to wait for.
+// A program with Netflix's own Java client: Clients SERVICE_URL. Each line of its input is an application to wait for.
 import com.netflix.appinfo.ApplicationInfoManager;
 import com.netflix.appinfo.InstanceInfo;
 import com.netflix.appinfo.MyDataCenterInstanceConfig;
@@ -14,9 +14,9 @@ import java.io.InputStreamReader;
 public class Clients {
   public static void main(String[] args) throws Exception {
     String[][] settings = {
-      {"eureka.serviceUrl.default", args[0]}, {"eureka.encoderName", args[1]}, {"eureka.decoderName", args[1]},
+      {"eureka.serviceUrl.default", args[0]},
       {"eureka.preferSameZone", "false"}, {"eureka.shouldUseDns", "false"}, {"eureka.name", "java-app"}, {"eureka.port", "8123"},
-      {"eureka.vipAddress", "java-vip"}, {"eureka.hostname", "java-host"}, {"eureka.client.refresh.interval", "1"},
+      {"eureka.vipAddress", "java-vip"}, {"eureka.client.refresh.interval", "1"},
       {"eureka.lease.renewalInterval", "1"}, {"eureka.lease.duration", "20"}, {"eureka.metadata.color", "blue & green"},
       {"eureka.clientDataAccept", "full"}, {"eureka.instanceId", "java-1"},
     };
