@@ -30,11 +30,10 @@ export async function faceWorld(face: Face): Promise<FaceWorld> {
   const clock = new ManualClock()
   const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
   await setFaceRules(lessor, [face])
-  const never = new AbortController()
   return {
     clock,
     lessor,
-    async ask(method, target, body, { headers = {}, lessor: used = lessor, signal = never.signal } = {}) {
+    async ask(method, target, body, { headers = {}, lessor: used = lessor, signal = new AbortController().signal } = {}) {
       const [path = '', query = ''] = target.split('?')
       const bytes =
         body === undefined
