@@ -11,7 +11,7 @@ import type { Clock } from '../clock.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
 
-export const FACE_NAMES = ['redis', 'kubernetes'] as const
+export const FACE_NAMES = ['redis', 'kubernetes', 'consul', 'eureka'] as const
 export type FaceName = (typeof FACE_NAMES)[number]
 
 /** What a face may use of the lessor of its caller. */
@@ -22,6 +22,8 @@ export interface FaceCaller {
   readonly lessor: FaceLessor
   /** The name under which its leases are held: the client's own name, or its address. */
   readonly holder: string
+  /** The network address of the client, where it is known. */
+  readonly address?: string | undefined
   readonly clock: Clock
   /** Fires when the client has gone. */
   readonly signal: AbortSignal

@@ -5,6 +5,8 @@ import { FACE_NAMES, type Face, type FaceName } from './face.ts'
 const LOADERS: Readonly<Record<FaceName, () => Promise<Face>>> = {
   redis: async () => (await import('./redis/commands.ts')).redisFace(),
   kubernetes: async () => (await import('./kubernetes/kubernetes-face.ts')).kubernetesFace(),
+  consul: async () => (await import('./consul/face.ts')).consulFace(),
+  eureka: async () => (await import('./eureka/face.ts')).eurekaFace(),
 }
 
 /** Loads faces by their names; one text may name several, separated by commas. Throws `INVALID` for a name that is not one. */

@@ -4,7 +4,7 @@
  */
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
@@ -88,10 +88,36 @@ export async function rustClients(program: string, manifest: string, lock: strin
   return join(folder, 'target/debug/clients')
 }
 
+/** The arguments of `java` to run a class of one file, compiled with these packages of Maven, such as `com.netflix.eureka:eureka-client:1.10.18`. */
+export async function javaClients(source: URL, ...packages: readonly string[]): Promise<readonly string[]> {
+  const text = readFileSync(source, 'utf8')
+  const folder = await installed('java', [...packages, text], async place => {
+    const dependencies = packages.map(name => {
+      const [group, artifact, version] = name.split(':')
+      return `<dependency><groupId>${group}</groupId><artifactId>${artifact}</artifactId><version>${version}</version></dependency>`
+    })
+    const project = '<modelVersion>4.0.0</modelVersion><groupId>clients</groupId><artifactId>clients</artifactId><version>1</version>'
+    writeFileSync(join(place, 'pom.xml'), `<project>${project}<dependencies>${dependencies.join('')}</dependencies></project>`)
+    writeFileSync(join(place, 'Clients.java'), text)
+    const repository = `-Dmaven.repo.local=${join(CACHE, 'maven')}`
+    const copy = ['-q', '-B', repository, 'dependency:copy-dependencies', `-DoutputDirectory=${join(place, 'lib')}`]
+    await run('mvn', copy, { cwd: place, timeout: TIMEOUT })
+    await run('javac', ['-cp', join(place, 'lib/*'), '-d', place, 'Clients.java'], { cwd: place, timeout: TIMEOUT })
+  })
+  const opened = ['java.util', 'java.lang', 'java.lang.reflect', 'java.text'].flatMap(name => [
+    '--add-opens',
+    `java.base/${name}=ALL-UNNAMED`,
+  ])
+  return [...opened, '-cp', `${folder}:${join(folder, 'lib/*')}`]
+}
+
 /** Runs a program; returns what it printed. */
 export async function output(program: string, ...args: readonly string[]): Promise<string> {
-  const { stdout } = await run(program, [...args], { timeout: 60_000 })
-  return stdout
+  try {
+    return (await run(program, [...args], { timeout: 60_000 })).stdout
+  } catch (error) {
+    throw new Error(`${(error as Error).message}\n${(error as { stdout?: string }).stdout ?? ''}`, { cause: error })
+  }
 }
 
 /** Skips the test loudly, or fails where CI=true. */

@@ -47,6 +47,7 @@ export class FaceHandler {
       return await http.answer(asked, {
         lessor: callerLessor(guarded, caller),
         holder: caller.key === 0 ? (request.peerAddress ?? 'local') : caller.name,
+        address: request.peerAddress,
         clock,
         signal: request.gone(),
       })

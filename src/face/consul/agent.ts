@@ -1,0 +1,244 @@
+/** The agent of Consul: services and their checks. The whole registry is one agent: an ID names a service wherever its client runs. */
+import type { Instance } from '../../registry/match.ts'
+import type { FaceCaller, HttpFaceResponse } from '../face.ts'
+import { type FoundInstance, Registrations } from '../registrations.ts'
+import { bodyFields, type ConsulEndpoint, ConsulFailure, DATACENTER, DONE, json, NODE, textField } from './protocol.ts'
+import {
+  checkFrom,
+  declaredBy,
+  recordOf,
+  registrationFrom,
+  type ServiceRegistration,
+  shownChecks,
+  shownService,
+  statusOf,
+  withChecks,
+} from './service-record.ts'
+
+/** Names that are remembered, to find a service by its ID alone. One that is not is searched for. */
+const MAX_REMEMBERED = 100_000
+
+type InstanceNames = Pick<Instance, 'service' | 'instance'>
+
+/** Finds services by their ID and by the ID of a check. What it remembers is only where to look. */
+export class AgentIndex {
+  readonly #services = new Map<string, InstanceNames>()
+  readonly #checks = new Map<string, InstanceNames>()
+
+  remember(instance: Instance): void {
+    const names = { service: instance.service, instance: instance.instance }
+    for (const [map, id] of [
+      [this.#services, instance.instance] as const,
+      ...recordOf(instance).checks.map(({ id }) => [this.#checks, id] as const),
+    ]) {
+      if (map.size >= MAX_REMEMBERED) map.clear()
+      map.set(id, names)
+    }
+  }
+
+  async byService(registrations: Registrations, id: string): Promise<FoundInstance | undefined> {
+    return this.#find(registrations, this.#services, id, ({ instance }) => instance === id)
+  }
+
+  async byCheck(registrations: Registrations, id: string): Promise<FoundInstance | undefined> {
+    return this.#find(registrations, this.#checks, id, instance => recordOf(instance).checks.some(check => check.id === id))
+  }
+
+  async #find(
+    registrations: Registrations,
+    map: ReadonlyMap<string, InstanceNames>,
+    id: string,
+    matches: (instance: Instance) => boolean,
+  ): Promise<FoundInstance | undefined> {
+    const names = map.get(id)
+    const found = names && (await registrations.find(names))
+    if (found !== undefined && matches(found.instance)) return found
+    const directory = await registrations.list()
+    let match: Instance | undefined
+    for (const instance of directory.list()) {
+      this.remember(instance)
+      if (matches(instance)) match ??= instance
+    }
+    return match && registrations.find(match)
+  }
+}
+
+async function register({ registration, ttl, grace, status }: ServiceRegistration, caller: FaceCaller): Promise<void> {
+  const registrations = new Registrations(caller)
+  const former = await registrations.find(registration)
+  const declared = former?.declared ?? { status, load: 0 }
+  await registrations.register(registration, declared, { ttl, grace })
+}
+
+const unknownService = (id: string) =>
+  new ConsulFailure(
+    404,
+    `Unknown service ID ${JSON.stringify(id.slice(0, 64))}. Ensure that the service ID is passed, not the service name.`,
+  )
+const unknownCheck = (id: string) =>
+  new ConsulFailure(404, `Unknown check ID ${JSON.stringify(id.slice(0, 64))}. Ensure that the check ID is passed, not the check name.`)
+
+export function agentEndpoints(index: AgentIndex, version: string): readonly ConsulEndpoint[] {
+  const service = async (caller: FaceCaller, id: string) => {
+    const found = await index.byService(new Registrations(caller), id)
+    if (found === undefined) throw unknownService(id)
+    return found
+  }
+  const update = async (caller: FaceCaller, id: string, word: string) => {
+    const registrations = new Registrations(caller)
+    const found = await index.byCheck(registrations, id)
+    const status = declaredBy(word)
+    if (status === undefined) throw new ConsulFailure(400, `Invalid check status: ${JSON.stringify(word.slice(0, 32))}`)
+    if (found === undefined || !recordOf(found.instance).checks.some(check => check.id === id)) throw unknownCheck(id)
+    if (recordOf(found.instance).checks.find(check => check.id === id)?.probe !== undefined)
+      throw new ConsulFailure(500, `CheckID ${JSON.stringify(id.slice(0, 64))} does not have associated TTL`)
+    // Maintenance is over when an operator says so, not when a check passes.
+    const isKept = found.declared.status === 'maintenance' || found.declared.status === 'draining'
+    if (!(await registrations.keep(found, isKept ? found.declared.status : status))) throw unknownCheck(id)
+    return DONE
+  }
+  const changeChecks = async (caller: FaceCaller, { instance }: FoundInstance, checks: ReturnType<typeof recordOf>['checks']) => {
+    await register(withChecks(instance, checks), caller)
+    return DONE
+  }
+  return [
+    {
+      method: 'PUT',
+      path: '/v1/agent/service/register',
+      answer: async (request, caller) => {
+        await register(registrationFrom(await bodyFields(request), caller.address ?? ''), caller)
+        return DONE
+      },
+    },
+    {
+      method: 'PUT',
+      path: '/v1/agent/service/deregister/',
+      answer: async (_, caller, id) => {
+        await new Registrations(caller).remove(await service(caller, id))
+        return DONE
+      },
+    },
+    {
+      method: 'PUT',
+      path: '/v1/agent/service/maintenance/',
+      answer: async ({ query }, caller, id) => {
+        const enable = query.get('enable')
+        if (enable !== 'true' && enable !== 'false') throw new ConsulFailure(400, 'Missing value for enable')
+        const found = await service(caller, id)
+        const status = enable === 'true' ? 'maintenance' : found.declared.status === 'maintenance' ? 'passing' : found.declared.status
+        if (!(await new Registrations(caller).keep(found, status))) throw unknownService(id)
+        return DONE
+      },
+    },
+    {
+      method: 'PUT',
+      path: '/v1/agent/check/register',
+      answer: async (request, caller) => {
+        const fields = await bodyFields(request)
+        const id = textField(fields, 'ServiceID')
+        if (id === '') throw new ConsulFailure(400, 'checks of the node are not kept here: name a ServiceID')
+        const found = await service(caller, id)
+        const check = checkFrom(fields, id, 0)
+        const named = textField(fields, 'ID') || textField(fields, 'Name')
+        const others = recordOf(found.instance).checks.filter(known => known.id !== (named || check.id))
+        return changeChecks(caller, found, [...others, named === '' ? check : { ...check, id: named }])
+      },
+    },
+    {
+      method: 'PUT',
+      path: '/v1/agent/check/deregister/',
+      answer: async (_, caller, id) => {
+        const found = await index.byCheck(new Registrations(caller), id)
+        if (found === undefined) throw unknownCheck(id)
+        return changeChecks(
+          caller,
+          found,
+          recordOf(found.instance).checks.filter(check => check.id !== id),
+        )
+      },
+    },
+    ...(['pass', 'warn', 'fail'] as const).map(
+      (word): ConsulEndpoint => ({ method: 'PUT', path: `/v1/agent/check/${word}/`, answer: (_, caller, id) => update(caller, id, word) }),
+    ),
+    {
+      method: 'PUT',
+      path: '/v1/agent/check/update/',
+      answer: async (request, caller, id) => update(caller, id, textField(await bodyFields(request), 'Status')),
+    },
+    {
+      method: 'GET',
+      path: '/v1/agent/services',
+      answer: async (_, caller) =>
+        json(Object.fromEntries((await all(caller)).map(instance => [instance.instance, shownService(instance)]))),
+    },
+    {
+      method: 'GET',
+      path: '/v1/agent/service/',
+      answer: async (_, caller, id) => json(shownService((await service(caller, id)).instance)),
+    },
+    {
+      method: 'GET',
+      path: '/v1/agent/checks',
+      answer: async (_, caller) =>
+        json(Object.fromEntries((await all(caller)).flatMap(shownChecks).map(check => [(check as { CheckID: string }).CheckID, check]))),
+    },
+    {
+      method: 'GET',
+      path: '/v1/agent/health/service/id/',
+      answer: async (_, caller, id) => {
+        const { instance } = await service(caller, id)
+        return health([instance], false)
+      },
+    },
+    {
+      method: 'GET',
+      path: '/v1/agent/health/service/name/',
+      answer: async (_, caller, name) => {
+        const instances = (await new Registrations(caller).list(name)).list({ service: name })
+        if (instances.length === 0) throw new ConsulFailure(404, `ServiceName ${name.slice(0, 64)} Not Found`)
+        return health(instances, true)
+      },
+    },
+    {
+      method: 'GET',
+      path: '/v1/agent/self',
+      answer: () =>
+        json({
+          Config: {
+            Datacenter: DATACENTER,
+            PrimaryDatacenter: DATACENTER,
+            NodeName: NODE,
+            NodeID: '',
+            Server: true,
+            Revision: '',
+            Version: version,
+          },
+          Member: { Name: NODE, Addr: '127.0.0.1', Port: 8301, Tags: { dc: DATACENTER, role: 'consul' }, Status: 1 },
+          Stats: {},
+          Meta: {},
+        }),
+    },
+    {
+      method: 'GET',
+      path: '/v1/agent/members',
+      answer: () => json([{ Name: NODE, Addr: '127.0.0.1', Port: 8301, Tags: { dc: DATACENTER, role: 'consul' }, Status: 1 }]),
+    },
+  ]
+}
+
+async function all(caller: FaceCaller): Promise<readonly Instance[]> {
+  return (await new Registrations(caller).list()).list()
+}
+
+const HEALTH_STATUSES = { passing: 200, warning: 429, critical: 503 } as const
+
+function health(instances: readonly Instance[], asList: boolean): HttpFaceResponse {
+  const statuses = instances.map(statusOf)
+  const worst = (['critical', 'warning', 'passing'] as const).find(status => statuses.includes(status))!
+  const shown = instances.map(instance => ({
+    AggregatedStatus: statusOf(instance),
+    Service: shownService(instance),
+    Checks: shownChecks(instance),
+  }))
+  return { ...json(asList ? shown : shown[0]), status: HEALTH_STATUSES[worst] }
+}

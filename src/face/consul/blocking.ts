@@ -1,0 +1,50 @@
+/** Blocking queries: a read that waits until something it shows has changed after an index, or for a bounded time. */
+import type { Event, EventType } from '../../kernel/event.ts'
+import type { FaceCaller, HttpFaceRequest } from '../face.ts'
+import { ConsulFailure, goDuration } from './protocol.ts'
+
+const DEFAULT_WAIT = 300_000
+const MAX_WAIT = 600_000
+
+/** What can change an answer. Not the queue: Consul does not show it. */
+const CHANGES: readonly EventType[] = [
+  ...(['put', 'deleted', 'granted', 'released', 'lapsed', 'revoked', 'transferred', 'suspected', 'recovered', 'frozen', 'thawed'] as const),
+  ...(['suppressed', 'reused'] as const),
+]
+
+/**
+ * Waits as the request asks. Returns the revision that the read must include. `prefix` is watched, and `concerns` says which of its events count.
+ */
+export async function whenChanged(
+  { query }: HttpFaceRequest,
+  { lessor, clock, signal }: FaceCaller,
+  prefix: string,
+  concerns: (event: Event) => boolean = () => true,
+): Promise<{ readonly atLeast?: number }> {
+  const index = indexOf(query.get('index'))
+  if (index === 0) return {}
+  const given = query.get('wait')
+  const wait = given === null || given === '' ? DEFAULT_WAIT : goDuration(given)
+  if (wait === undefined) throw new ConsulFailure(400, 'Invalid wait time')
+  // The log was put back, or the index is of another server: what the client knows is not here.
+  if (index > (await lessor.read<'summary'>({ kind: 'summary' }, { consistent: true, signal })).revision) return {}
+  const over = new AbortController()
+  const leave = () => over.abort()
+  const cancel = clock.after(Math.min(wait, MAX_WAIT), leave)
+  signal.addEventListener('abort', leave)
+  try {
+    for await (const events of lessor.watch(prefix, { after: index, types: CHANGES, signal: over.signal }))
+      if (events.some(event => event.type === 'resync' || concerns(event))) return { atLeast: events[0]!.revision }
+    return {}
+  } finally {
+    cancel()
+    signal.removeEventListener('abort', leave)
+    over.abort()
+  }
+}
+
+function indexOf(text: string | null): number {
+  if (text === null || text === '') return 0
+  if (!/^\d{1,20}$/.test(text)) throw new ConsulFailure(400, 'Invalid index')
+  return Number(text)
+}

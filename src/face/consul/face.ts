@@ -1,0 +1,67 @@
+/** The Consul face: finds what a path asks for. Paths that are not answered say what is. */
+import type { Face, FaceCaller, HttpFace, HttpFaceRequest } from '../face.ts'
+import { AgentIndex, agentEndpoints } from './agent.ts'
+import { CATALOG_ENDPOINTS } from './catalog.ts'
+import { keyValueAnswer } from './kv.ts'
+import { type ConsulAnswer, type ConsulEndpoint, ConsulFailure, checkParameters, decodedPath, failureResponse, text } from './protocol.ts'
+import { MAX_LOCK_TTL, Sessions } from './sessions.ts'
+
+/** Keys that there may be, and the bytes of all keys and values together, unless a policy for `consul` says otherwise. */
+const FREE_ENTRIES = 100_000
+const FREE_BYTES = 256 * 1_024 * 1_024
+
+/** Of the API that is answered, as clients ask for it. */
+const VERSION = '1.20.6'
+
+export function consulFace(): Face {
+  return { name: 'consul', rules: { freeEntries: FREE_ENTRIES, freeBytes: FREE_BYTES, ttlMax: MAX_LOCK_TTL }, http: consulHttp() }
+}
+
+const SESSION_ENDPOINTS: readonly ConsulEndpoint[] = [
+  { method: 'PUT', path: '/v1/session/create', answer: (request, caller) => new Sessions(caller).create(request) },
+  { method: 'PUT', path: '/v1/session/renew/', answer: (_, caller, id) => new Sessions(caller).renew(id) },
+  { method: 'PUT', path: '/v1/session/destroy/', answer: (_, caller, id) => new Sessions(caller).destroy(id) },
+  { method: 'GET', path: '/v1/session/info/', answer: (request, caller, id) => new Sessions(caller).info(request, id) },
+  { method: 'GET', path: '/v1/session/list', answer: (request, caller) => new Sessions(caller).list(request) },
+  { method: 'GET', path: '/v1/session/node/', answer: (request, caller, node) => new Sessions(caller).list(request, node) },
+]
+
+function consulHttp(): HttpFace {
+  const endpoints: readonly ConsulEndpoint[] = [...SESSION_ENDPOINTS, ...agentEndpoints(new AgentIndex(), VERSION), ...CATALOG_ENDPOINTS]
+  const paths = ['/v1/kv/', ...new Set(endpoints.map(({ path }) => path.split('/').slice(0, 3).join('/').concat('/')))]
+  return {
+    paths,
+    secret: secretOf,
+    async answer(request, caller) {
+      try {
+        checkParameters(request)
+        if (request.path.startsWith('/v1/kv/'))
+          return await keyValueAnswer(request, caller, decodedPath(request.path.slice('/v1/kv/'.length)))
+        return await answerOf(endpoints, request, caller)
+      } catch (error) {
+        if (error instanceof ConsulFailure) return error.response
+        throw error
+      }
+    },
+    failure: failureResponse,
+  }
+}
+
+function answerOf(endpoints: readonly ConsulEndpoint[], request: HttpFaceRequest, caller: FaceCaller): ConsulAnswer {
+  const { path } = request
+  const matches = endpoints.filter(known => (known.path.endsWith('/') ? path.startsWith(known.path) : path === known.path))
+  const method = request.method === 'HEAD' ? 'GET' : request.method
+  const found = matches.find(known => known.method === method)
+  if (found !== undefined) return found.answer(request, caller, decodedPath(path.slice(found.path.length)))
+  if (matches.length > 0) return text(405, `method ${method.slice(0, 16)} not allowed`)
+  return text(404, 'Leasehold answers locks, sessions, services and health of Consul, and not this path: see docs/faces.md')
+}
+
+/** `X-Consul-Token`, `Authorization: Bearer` or the parameter `token`: the secret of a key. */
+function secretOf({ header, query }: HttpFaceRequest): string | undefined {
+  const token = header('x-consul-token') ?? query.get('token') ?? undefined
+  if (token !== undefined) return token === '' ? undefined : token.slice(0, 512)
+  const authorization = header('authorization')
+  if (authorization === undefined) return undefined
+  return /^Bearer +([\x21-\x7e]{1,512})$/i.exec(authorization)?.[1] ?? ''
+}

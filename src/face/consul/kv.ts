@@ -1,0 +1,339 @@
+/**
+ * The key-value store and its locks. A key KEY is the entry `consul/KEY`, and a session that acquires it holds the resource `consul/KEY`: so holders with any
+ * other client exclude it, and are excluded.
+ *
+ * An acquire has two steps: the resource is granted, then the value is written with the lease that holds it. A release has them in reverse: the value is
+ * written, then the resource given back. Whatever ends between them, a crash, the session or the patience of the client, leaves the key either held
+ * by its session or free, and the same request again completes what is missing. Each write compares the revision that it read: a late one changes nothing.
+ */
+import type { Acquire, Comparison, EntryChange } from '../../kernel/command.ts'
+import type { Event } from '../../kernel/event.ts'
+import { badName } from '../../kernel/name.ts'
+import type { EntryView, GrantView } from '../../lessor.ts'
+import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { whenChanged } from './blocking.ts'
+import {
+  type ConsulPair,
+  flagsOf,
+  foreignPair,
+  foreignSession,
+  nameOf,
+  type PairContent,
+  pairOf,
+  ROOT,
+  sessionShown,
+  shownPair,
+  written,
+} from './pair.ts'
+import { answer, ConsulFailure, expected, FALSE, TRUE, text } from './protocol.ts'
+import { type ConsulSession, FIRST_TERM, MAX_LOCK_TTL, SESSION_FOLDER, Sessions } from './sessions.ts'
+
+/** How often a write is tried again because another client was faster. */
+const MAX_TRIES = 16
+/** Keys that one transaction deletes. */
+const DELETED_TOGETHER = 128
+/** The sessions are no keys. */
+const HIDDEN = `${ROOT}/${SESSION_FOLDER}/`
+
+/** A key as it was read: its value, and the grant of its resource. */
+interface KeyState {
+  readonly key: string
+  readonly name: string
+  readonly pair: ConsulPair | undefined
+  readonly grant: GrantView | undefined
+  readonly revision: number
+}
+
+export class KeyValues {
+  readonly #caller: FaceCaller
+
+  constructor(caller: FaceCaller) {
+    this.#caller = caller
+  }
+
+  // Reads
+
+  async get(request: HttpFaceRequest, key: string): Promise<HttpFaceResponse> {
+    const { query } = request
+    if (query.has('keys')) return this.#keys(request, key)
+    if (query.has('recurse')) return this.#recurse(request, key)
+    const name = nameOf(key)
+    const at = await whenChanged(request, this.#caller, name, event => event.key === name || event.resource === name)
+    const { pair, grant, revision } = await this.#read(key, at)
+    if (query.has('raw')) {
+      if (pair === undefined) return answer(revision, '', { status: 404 })
+      const headers = { 'Content-Security-Policy': 'sandbox', 'X-Content-Type-Options': 'nosniff' }
+      return answer(revision, pair.value, { type: 'text/plain; charset=utf-8', headers })
+    }
+    const session = sessionShown(pair, grant)
+    const isForeign = session === '' && grant !== undefined && grant.status !== 'frozen' && !(await this.#isOfSession(grant))
+    if (pair !== undefined) return answer(revision, `[${shownPair(pair, isForeign ? foreignSession(grant.lease) : session)}]`)
+    return isForeign ? answer(revision, `[${foreignPair(key, grant)}]`) : answer(revision, '', { status: 404 })
+  }
+
+  async #recurse(request: HttpFaceRequest, prefix: string): Promise<HttpFaceResponse> {
+    const { entries, revision } = await this.#under(request, prefix)
+    if (entries.length === 0) return answer(revision, '', { status: 404 })
+    const { lessor, signal } = this.#caller
+    // After the entries: a key that was acquired in between shows no session yet, and its change comes after the index of this answer.
+    const pairs = entries.map(pairOf)
+    const holders = new Map<string, GrantView>()
+    if (pairs.some(({ locks }) => locks > 0)) {
+      const { value: resources } = await lessor.read<'resources'>({ kind: 'resources', prefix: folderOf(prefix) }, { signal })
+      for (const { resource, grants } of resources) if (grants[0] !== undefined) holders.set(resource, grants[0])
+    }
+    const shown = pairs.map(pair => shownPair(pair, sessionShown(pair, holders.get(`${ROOT}/${pair.key}`))))
+    return answer(revision, `[${shown.join()}]`)
+  }
+
+  async #keys(request: HttpFaceRequest, prefix: string): Promise<HttpFaceResponse> {
+    const { entries, revision } = await this.#under(request, prefix)
+    if (entries.length === 0) return answer(revision, '', { status: 404 })
+    const separator = request.query.get('separator') ?? ''
+    const keys = new Set<string>()
+    for (const { key: name } of entries) {
+      const key = name.slice(ROOT.length + 1)
+      const end = separator === '' ? -1 : key.indexOf(separator, prefix.length)
+      keys.add(end < 0 ? key : key.slice(0, end + separator.length))
+    }
+    return answer(revision, [...keys])
+  }
+
+  /** The entries whose key begins with these characters. */
+  async #under(request: HttpFaceRequest, prefix: string): Promise<{ readonly entries: readonly EntryView[]; readonly revision: number }> {
+    const start = `${ROOT}/${prefix}`
+    const folder = folderOf(prefix)
+    const concerns = (name: string | undefined) => name?.startsWith(start) === true && !name.startsWith(HIDDEN)
+    const at = await whenChanged(request, this.#caller, folder, (event: Event) => concerns(event.key) || concerns(event.resource))
+    return this.#list(start, folder, at)
+  }
+
+  async #list(start: string, folder: string, at: { readonly atLeast?: number } = {}) {
+    const { lessor, signal } = this.#caller
+    const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix: folder }, { consistent: true, ...at, signal })
+    const entries = value.filter(({ key }) => key.startsWith(start) && !key.startsWith(HIDDEN))
+    return { revision, entries: entries.sort((a, b) => (a.key < b.key ? -1 : 1)) }
+  }
+
+  async #read(key: string, at: { readonly atLeast?: number } = {}): Promise<KeyState> {
+    const { lessor, signal } = this.#caller
+    const name = nameOf(key)
+    const { revision, value } = await lessor.read<'entries'>(
+      { kind: 'entries', prefix: name, limit: 1 },
+      { consistent: true, ...at, signal },
+    )
+    const entry = value.find(found => found.key === name)
+    const { value: resource } = await lessor.read<'resource'>({ kind: 'resource', resource: name }, { atLeast: revision, signal })
+    return { key, name, pair: entry && pairOf(entry), grant: resource.grants[0], revision }
+  }
+
+  /** The lease that the holder's lease is a child of; 0: none. */
+  async #parentOf({ lease: id }: GrantView): Promise<number> {
+    const { lessor, signal } = this.#caller
+    const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: id }, { signal })
+    return lease?.parent ?? 0
+  }
+
+  /** Whether the grant was taken through this face. */
+  async #isOfSession(grant: GrantView): Promise<boolean> {
+    const { lessor, signal } = this.#caller
+    const parent = await this.#parentOf(grant)
+    if (parent === 0) return false
+    const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: parent }, { signal })
+    return lease?.entries.some(({ key }) => key.startsWith(HIDDEN)) === true
+  }
+
+  // Writes
+
+  async put({ query, body }: HttpFaceRequest, key: string): Promise<HttpFaceResponse> {
+    nameOf(key)
+    const flags = flagsOf(query.get('flags'))
+    const [acquire, release, cas] = [query.get('acquire'), query.get('release'), query.get('cas')]
+    if ([acquire, release, cas].filter(given => given !== null).length > 1)
+      throw new ConsulFailure(400, 'Conflicting flags: only one of acquire, release and cas')
+    const value = await body()
+    if (acquire !== null) return (await this.#acquire(key, { value, flags }, acquire)) ? TRUE : FALSE
+    if (release !== null) return (await this.#release(key, { value, flags }, release)) ? TRUE : FALSE
+    return (await this.#set(key, { value, flags }, casOf(cas))) ? TRUE : FALSE
+  }
+
+  /** As in Consul, a write does not touch the lock. */
+  async #set(key: string, content: Pick<PairContent, 'value' | 'flags'>, cas: number | undefined): Promise<boolean> {
+    for (let tries = 1; ; tries++) {
+      const found = await this.#read(key)
+      const { pair } = found
+      if (cas !== undefined && cas !== (pair?.revision ?? 0)) return false
+      const { locks = 0, session = '', lock = 0 } = pair ?? {}
+      if (await this.#write(found, { ...content, locks, session, lock }, pair?.on ?? 0)) return true
+      if (cas !== undefined) return false
+      mayRetry(tries, key)
+    }
+  }
+
+  async #acquire(key: string, content: Pick<PairContent, 'value' | 'flags'>, id: string): Promise<boolean> {
+    const session = await this.#session(id)
+    for (let tries = 1; ; tries++) {
+      const found = await this.#read(key)
+      const { pair, grant } = found
+      const locks = (pair?.locks ?? 0) + (pair?.lock === grant?.lease && grant !== undefined ? 0 : 1)
+      let lock = grant?.lease ?? 0
+      if (grant !== undefined && (grant.status === 'frozen' || (await this.#parentOf(grant)) !== session.lease)) return false
+      if (grant === undefined) {
+        const granted = await this.#take(found, session)
+        if (granted === undefined) return false
+        lock = granted
+      }
+      if (await this.#write(found, { ...content, locks, session: id, lock }, session.behavior === 'delete' ? lock : 0)) return true
+      mayRetry(tries, key)
+    }
+  }
+
+  /** Takes the resource. Returns the lease that holds it; undefined: another client was faster. */
+  async #take({ name }: KeyState, { lease: parent, holder, incarnation, ttl, lockDelay }: ConsulSession): Promise<number | undefined> {
+    const { lessor } = this.#caller
+    const term = Math.min(MAX_LOCK_TTL, ttl + lockDelay)
+    const command: Acquire = { kind: 'acquire', holder, incarnation, ttl: term, parent, wants: [{ resource: name }] }
+    const outcome = await lessor.propose(command)
+    if (outcome.kind === 'refused' && outcome.code === 'HELD') return undefined
+    if (outcome.kind === 'refused' && outcome.code === 'GONE') throw invalidSession()
+    const { lease } = expected(outcome, 'granted')
+    // Before the value names the lease: a client that reads it may count with the whole term.
+    if (term > FIRST_TERM) await lessor.propose({ kind: 'renew', leases: [parent, lease] })
+    return lease
+  }
+
+  async #release(key: string, content: Pick<PairContent, 'value' | 'flags'>, id: string): Promise<boolean> {
+    const { lessor } = this.#caller
+    const session = await this.#session(id)
+    for (let tries = 1; ; tries++) {
+      const found = await this.#read(key)
+      const { pair, grant } = found
+      if (grant === undefined || grant.status === 'frozen' || (await this.#parentOf(grant)) !== session.lease) return false
+      const { lease } = grant
+      // It stays named in the value, and so shown, until it is released: a client that saw it gone would find it still held.
+      if (pair !== undefined && !(isSame(pair, content) && pair.on === 0)) {
+        const { locks } = pair
+        if (!(await this.#write(found, { ...content, locks, session: pair.session, lock: pair.lock }, 0))) {
+          mayRetry(tries, key)
+          continue
+        }
+      }
+      const outcome = await lessor.propose({ kind: 'release', lease })
+      if (outcome.kind === 'refused' && outcome.code === 'GONE') return false
+      expected(outcome, 'done')
+      return pair !== undefined
+    }
+  }
+
+  /** Writes the value if the key is as it was read. False: it is not. `on`: the lease that the value ends with; 0: none. */
+  async #write({ key, name, pair }: KeyState, content: PairContent, on: number): Promise<boolean> {
+    const change: EntryChange = { key: name, value: written(key, content), ...(on !== 0 && { lease: on }) }
+    return this.#transact([unchanged(name, pair)], [change])
+  }
+
+  async #transact(compare: readonly Comparison[], success: readonly EntryChange[]): Promise<boolean> {
+    const outcome = await this.#caller.lessor.propose({ kind: 'transaction', compare, success })
+    // The lease that the value hangs on has ended meanwhile.
+    if (outcome.kind === 'refused' && outcome.code === 'GONE') return false
+    return expected(outcome, 'transacted').succeeded
+  }
+
+  async delete({ query }: HttpFaceRequest, key: string): Promise<HttpFaceResponse> {
+    if (query.has('recurse')) {
+      if (query.has('cas')) throw new ConsulFailure(400, 'Conflicting flags: cas and recurse')
+      return this.#deleteTree(key)
+    }
+    nameOf(key)
+    const cas = casOf(query.get('cas'))
+    if (cas === 0) throw new ConsulFailure(400, 'Invalid cas: a key that is deleted has an index above 0')
+    for (let tries = 1; ; tries++) {
+      const found = await this.#read(key)
+      const { pair, name } = found
+      if (cas !== undefined && pair !== undefined && pair.revision !== cas) return FALSE
+      if (pair === undefined || (await this.#transact([unchanged(name, pair)], [{ key: name, delete: true }]))) {
+        await this.#endLock(found)
+        return TRUE
+      }
+      if (cas !== undefined) return FALSE
+      mayRetry(tries, key)
+    }
+  }
+
+  async #deleteTree(prefix: string): Promise<HttpFaceResponse> {
+    const { lessor, signal } = this.#caller
+    const start = `${ROOT}/${prefix}`
+    const { entries } = await this.#list(start, folderOf(prefix))
+    for (let at = 0; at < entries.length; at += DELETED_TOGETHER)
+      await this.#transact(
+        [],
+        entries.slice(at, at + DELETED_TOGETHER).map(({ key }) => ({ key, delete: true })),
+      )
+    for (const entry of entries) {
+      const pair = pairOf(entry)
+      if (pair.locks === 0) continue
+      const { value: resource } = await lessor.read<'resource'>({ kind: 'resource', resource: entry.key }, { signal })
+      await this.#endLock({ key: pair.key, name: entry.key, pair, grant: resource.grants[0], revision: 0 })
+    }
+    return TRUE
+  }
+
+  /** In Consul a key that is deleted is not locked any more. A lock of another client, or of another key, stays. */
+  async #endLock({ pair, grant }: KeyState): Promise<void> {
+    if (grant === undefined || grant.status === 'frozen') return
+    if (pair?.lock !== grant.lease && !(await this.#isOfSession(grant))) return
+    await this.#caller.lessor.propose({ kind: 'release', lease: grant.lease })
+  }
+
+  async #session(id: string): Promise<ConsulSession> {
+    const session = await new Sessions(this.#caller).find(id)
+    if (session === undefined) throw invalidSession(id)
+    return session
+  }
+}
+
+function invalidSession(id = ''): ConsulFailure {
+  return new ConsulFailure(500, `rpc error making call: invalid session ${JSON.stringify(id.slice(0, 64))}`)
+}
+
+function mayRetry(tries: number, key: string): void {
+  if (tries >= MAX_TRIES) throw new ConsulFailure(500, `other clients changed ${key} each time: try again`)
+}
+
+function unchanged(key: string, pair: ConsulPair | undefined): Comparison {
+  return { key, field: 'revision', is: 'equal', ...(pair !== undefined && { number: pair.revision }) }
+}
+
+function isSame(pair: ConsulPair, { value, flags }: Pick<PairContent, 'value' | 'flags'>): boolean {
+  return pair.flags === flags && Buffer.compare(pair.value, value) === 0
+}
+
+function casOf(given: string | null): number | undefined {
+  if (given === null) return undefined
+  const cas = Number(given)
+  if (!/^\d{1,20}$/.test(given)) throw new ConsulFailure(400, 'Invalid cas: not an index')
+  return cas
+}
+
+/** The folder that a raw prefix is in: prefixes of Leasehold are whole segments. */
+function folderOf(prefix: string): string {
+  const start = `${ROOT}/${prefix}`
+  const folder = start.slice(0, start.lastIndexOf('/'))
+  const bad = badName(folder)
+  if (bad !== undefined) throw new ConsulFailure(400, `Invalid key: the folder of "${prefix.slice(0, 64)}" ${bad}`)
+  return folder
+}
+
+export function keyValueAnswer(request: HttpFaceRequest, caller: FaceCaller, key: string): Promise<HttpFaceResponse> | HttpFaceResponse {
+  const pairs = new KeyValues(caller)
+  switch (request.method) {
+    case 'GET':
+    case 'HEAD':
+      return pairs.get(request, key)
+    case 'PUT':
+      return pairs.put(request, key)
+    case 'DELETE':
+      return pairs.delete(request, key)
+    default:
+      return text(405, `method ${request.method.slice(0, 16)} not allowed`)
+  }
+}

@@ -1,0 +1,255 @@
+/** The Eureka face: the REST operations of Eureka on the registry, in JSON and in XML. */
+import { gunzipSync } from 'node:zlib'
+import { badName } from '../../kernel/name.ts'
+import { entryOf } from '../../registry/entry.ts'
+import type { Instance } from '../../registry/match.ts'
+import type { Face, FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { type FoundInstance, Registrations } from '../registrations.ts'
+import { DeltaMarks, shownApplication, shownApplications } from './applications.ts'
+import { EurekaFailure, failureResponse } from './failure.ts'
+import {
+  changed,
+  declaredAs,
+  EUREKA_STATUSES,
+  fieldsOfXml,
+  metadataOf,
+  recordOf,
+  registrationFrom,
+  serviceOf,
+  shownInstance,
+  statusFrom,
+} from './instance-record.ts'
+import { parseXml, toXml } from './xml.ts'
+
+const MAX_UNZIPPED = 65_536
+const DONE: HttpFaceResponse = { status: 200, body: '' }
+
+export function eurekaFace(): Face {
+  return {
+    name: 'eureka',
+    http: {
+      paths: ['/eureka/'],
+      secret: secretOf,
+      async answer(request, caller) {
+        try {
+          return await new EurekaRequest(request, caller).answer()
+        } catch (error) {
+          if (error instanceof EurekaFailure) return error.response
+          throw error
+        }
+      },
+      failure: failureResponse,
+    },
+  }
+}
+
+/** Eureka servers have a user and a password: the password is the secret of a key. */
+function secretOf({ header }: HttpFaceRequest): string | undefined {
+  const authorization = header('authorization')
+  if (authorization === undefined) return undefined
+  const [, scheme = '', given = ''] = /^(Basic|Bearer) +([\x21-\x7e]{1,1024})$/i.exec(authorization) ?? []
+  if (scheme.toLowerCase() === 'bearer') return given
+  const text = Buffer.from(given, 'base64').toString()
+  return text.slice(text.indexOf(':') + 1).slice(0, 512)
+}
+
+/** The marks are of a clock, not of a caller: they say only how far the log was. */
+const marks = new WeakMap<object, DeltaMarks>()
+
+class EurekaRequest {
+  readonly #request: HttpFaceRequest
+  readonly #caller: FaceCaller
+  readonly #registrations: Registrations
+
+  constructor(request: HttpFaceRequest, caller: FaceCaller) {
+    this.#request = request
+    this.#caller = caller
+    this.#registrations = new Registrations(caller)
+  }
+
+  answer(): Promise<HttpFaceResponse> {
+    const { method, path } = this.#request
+    const [kind, first, second, third, ...more] = path
+      .replace(/^\/eureka(\/v2)?\//, '')
+      .replace(/\/$/, '')
+      .split('/')
+      .map(decoded)
+    const isRead = method === 'GET' || method === 'HEAD'
+    if (more.length > 0) throw unknownPath()
+    if (kind === 'apps' && isRead && third === undefined) {
+      if (first === undefined || first === '') return this.#all()
+      if (first === 'delta' && second === undefined) return this.#delta()
+      return second === undefined ? this.#application(first) : this.#instance(first, second)
+    }
+    if (kind === 'apps' && first !== undefined && second === undefined && method === 'POST') return this.#register(first)
+    if (kind === 'apps' && first !== undefined && second !== undefined) {
+      if (third === undefined && method === 'PUT') return this.#heartbeat(first, second)
+      if (third === undefined && method === 'DELETE') return this.#remove(first, second)
+      if (third === 'status' && (method === 'PUT' || method === 'DELETE')) return this.#override(first, second, method === 'DELETE')
+      if (third === 'metadata' && method === 'PUT') return this.#metadata(first, second)
+    }
+    if (kind === 'instances' && first !== undefined && second === undefined && isRead) return this.#byId(first)
+    if ((kind === 'vips' || kind === 'svips') && first !== undefined && second === undefined && isRead)
+      return this.#byAddress(kind === 'vips' ? 'vipAddress' : 'secureVipAddress', first)
+    throw unknownPath()
+  }
+
+  // Reads
+
+  async #listed(): Promise<{ readonly all: readonly Instance[]; readonly revision: number }> {
+    const directory = await this.#registrations.list()
+    return { all: directory.list(), revision: directory.revision }
+  }
+
+  async #all(): Promise<HttpFaceResponse> {
+    return this.#shown('applications', shownApplications((await this.#listed()).all))
+  }
+
+  async #delta(): Promise<HttpFaceResponse> {
+    const { clock } = this.#caller
+    const { all, revision } = await this.#listed()
+    const known = marks.get(clock) ?? new DeltaMarks(clock)
+    marks.set(clock, known)
+    const since = known.since(revision)
+    const recent = all.filter(instance => instance.revision > since)
+    return this.#shown('applications', shownApplications(all, recent, since))
+  }
+
+  async #application(app: string): Promise<HttpFaceResponse> {
+    const found = (await this.#listed()).all.filter(({ service }) => service.toUpperCase() === app.toUpperCase())
+    if (found.length === 0) throw notFound()
+    return this.#shown('application', shownApplication(found))
+  }
+
+  async #instance(app: string, id: string): Promise<HttpFaceResponse> {
+    const { all } = await this.#listed()
+    const found = all.find(({ service, instance }) => service.toUpperCase() === app.toUpperCase() && instance === id)
+    if (found === undefined) throw notFound()
+    return this.#shown('instance', shownInstance(found))
+  }
+
+  async #byId(id: string): Promise<HttpFaceResponse> {
+    const found = (await this.#listed()).all.find(({ instance }) => instance === id)
+    if (found === undefined) throw notFound()
+    return this.#shown('instance', shownInstance(found))
+  }
+
+  async #byAddress(field: 'vipAddress' | 'secureVipAddress', address: string): Promise<HttpFaceResponse> {
+    const found = (await this.#listed()).all.filter(instance => (recordOf(instance).texts[field] ?? '').split(',').includes(address))
+    if (found.length === 0) throw notFound()
+    return this.#shown('applications', shownApplications(found))
+  }
+
+  /** JSON where the client accepts it, as Eureka: otherwise XML. */
+  #shown(name: string, value: object): HttpFaceResponse {
+    const accept = this.#request.header('accept') ?? ''
+    if (accept.includes('json')) return { status: 200, body: JSON.stringify({ [name]: value }) }
+    return { status: 200, type: 'application/xml', body: toXml(name, value) }
+  }
+
+  // Writes
+
+  async #register(app: string): Promise<HttpFaceResponse> {
+    mustBeName(app)
+    const fields = await this.#fields()
+    const id = typeof fields.instanceId === 'string' && fields.instanceId !== '' ? fields.instanceId : String(fields.hostName ?? '')
+    mustBeName(id)
+    const former = await this.#registrations.find({ service: serviceOf(app), instance: id })
+    const { registration, record, ttl } = registrationFrom(app, fields, former && recordOf(former.instance))
+    const state = { status: declaredAs(record), load: former?.declared.load ?? 0 }
+    await this.#registrations.register(registration, state, { ttl, grace: Math.floor(ttl / 2) })
+    return { status: 204 }
+  }
+
+  async #fields(): Promise<Readonly<Record<string, unknown>>> {
+    const text = await this.#text()
+    if ((this.#request.header('content-type') ?? '').includes('xml')) return fieldsOfXml(parseXml(text))
+    try {
+      const { instance } = JSON.parse(text) as { readonly instance?: unknown }
+      if (typeof instance === 'object' && instance !== null && !Array.isArray(instance)) return instance as Record<string, unknown>
+    } catch {
+      throw new EurekaFailure(400, 'the body is not JSON: send {"instance": {…}}, or XML with Content-Type: application/xml')
+    }
+    throw new EurekaFailure(400, 'the body has no instance: send {"instance": {…}}')
+  }
+
+  async #text(): Promise<string> {
+    const bytes = await this.#request.body()
+    const encoding = this.#request.header('content-encoding')?.toLowerCase() ?? 'identity'
+    try {
+      if (encoding === 'gzip') return new TextDecoder('utf-8', { fatal: true }).decode(gunzipSync(bytes, { maxOutputLength: MAX_UNZIPPED }))
+      if (encoding === 'identity') return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+    } catch {
+      throw new EurekaFailure(400, `the body is not ${encoding === 'gzip' ? `gzip of at most ${MAX_UNZIPPED} bytes of` : ''} UTF-8`)
+    }
+    throw new EurekaFailure(415, 'the content encoding is not supported: use gzip, or none')
+  }
+
+  /** The instance. Throws 404, which makes the client register again. */
+  async #find(app: string, id: string): Promise<FoundInstance> {
+    mustBeName(app)
+    mustBeName(id)
+    const found = await this.#registrations.find({ service: serviceOf(app), instance: id })
+    if (found === undefined) throw notFound()
+    return found
+  }
+
+  async #heartbeat(app: string, id: string): Promise<HttpFaceResponse> {
+    const found = await this.#find(app, id)
+    const dirty = Number(this.#request.query.get('lastDirtyTimestamp') ?? 0)
+    // The instance has changed since it was registered here, and must say how.
+    if (dirty > recordOf(found.instance).dirty) throw notFound()
+    if (!(await this.#registrations.keep(found))) throw notFound()
+    return DONE
+  }
+
+  async #remove(app: string, id: string): Promise<HttpFaceResponse> {
+    await this.#registrations.remove(await this.#find(app, id))
+    return DONE
+  }
+
+  async #override(app: string, id: string, isOver: boolean): Promise<HttpFaceResponse> {
+    const found = await this.#find(app, id)
+    const { query } = this.#request
+    const value = query.get('value')
+    if (!isOver && !EUREKA_STATUSES.some(status => status === value))
+      throw new EurekaFailure(400, `value is one of ${EUREKA_STATUSES.join(', ')}`)
+    const record = recordOf(found.instance)
+    const after = isOver
+      ? { ...record, override: 'UNKNOWN' as const, ...(value !== null && { status: statusFrom(value) }) }
+      : { ...record, override: statusFrom(value!) }
+    const dirty = Number(query.get('lastDirtyTimestamp') ?? 0)
+    const next = { ...after, dirty: Number.isSafeInteger(dirty) ? Math.max(record.dirty, dirty) : record.dirty }
+    if (!(await this.#registrations.keep(found, declaredAs(next), [entryOf(changed(found.instance, next))]))) throw notFound()
+    return DONE
+  }
+
+  async #metadata(app: string, id: string): Promise<HttpFaceResponse> {
+    const found = await this.#find(app, id)
+    const { instance } = found
+    const metadata = { ...metadataOf(instance), ...Object.fromEntries(this.#request.query) }
+    if (!(await this.#registrations.keep(found, undefined, [entryOf(changed(instance, recordOf(instance), metadata))]))) throw notFound()
+    return DONE
+  }
+}
+
+function mustBeName(name: string): void {
+  const bad = badName(name) ?? (name.includes('/') ? 'contains a slash' : undefined)
+  if (bad !== undefined) throw new EurekaFailure(400, `the name of an application or instance ${bad}`)
+}
+
+function decoded(segment: string): string {
+  try {
+    return decodeURIComponent(segment)
+  } catch {
+    throw new EurekaFailure(400, 'a percent sign is not followed by two hexadecimal digits of UTF-8')
+  }
+}
+
+function notFound(): EurekaFailure {
+  return new EurekaFailure(404, '')
+}
+
+function unknownPath(): EurekaFailure {
+  return new EurekaFailure(404, 'Leasehold answers /eureka/apps, /eureka/instances, /eureka/vips and /eureka/svips: see docs/faces.md')
+}

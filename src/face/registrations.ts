@@ -1,0 +1,111 @@
+/**
+ * Services of foreign protocols as registrations of our registry: the same entries as any other client's (docs/registry.md), so both worlds see each other.
+ * A face keeps nothing of them in memory.
+ */
+import { LeaseError } from '../errors.ts'
+import type { Attachment, Command } from '../kernel/command.ts'
+import { GONE, type Outcome } from '../kernel/outcome.ts'
+import { Directory } from '../registry/directory.ts'
+import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, SERVICES, stateEntryOf, stateOf } from '../registry/entry.ts'
+import type { Instance } from '../registry/match.ts'
+import type { FaceCaller } from './face.ts'
+
+/** The first term that a grant gets, whatever was asked: a longer one begins with a renewal. */
+const FIRST_TERM = 30_000
+
+/** An instance that is registered. */
+export interface FoundInstance {
+  readonly instance: Instance
+  /** What it declared itself; `instance.status` is what others see. */
+  readonly declared: InstanceState
+  readonly revision: number
+}
+
+export class Registrations {
+  readonly #caller: FaceCaller
+
+  constructor(caller: FaceCaller) {
+    this.#caller = caller
+  }
+
+  async find(names: Pick<RegistrationData, 'service' | 'instance'>): Promise<FoundInstance | undefined> {
+    const { lessor, signal } = this.#caller
+    const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix: keyOf(names) }, { consistent: true, signal })
+    const directory = new Directory()
+    directory.load(value, revision)
+    const instance = directory.get(names.service, names.instance)
+    if (instance === undefined) return undefined
+    const state = value.find(({ key, lease }) => key === keyOf(names, 'state') && lease === instance.lease)
+    return { instance, revision, declared: state === undefined ? stateOf({}) : readState(state.value) }
+  }
+
+  /** All instances, or those of one service. */
+  async list(service?: string, { atLeast = 0 }: { readonly atLeast?: number } = {}): Promise<Directory> {
+    const { lessor, signal } = this.#caller
+    const prefix = service === undefined ? SERVICES : `${SERVICES}/${service}`
+    const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix }, { consistent: true, atLeast, signal })
+    const directory = new Directory()
+    directory.load(value, revision)
+    return directory
+  }
+
+  /** Registers an instance, with a new lease. A former registration of the same name ends in the same revision. */
+  async register(
+    registration: RegistrationData,
+    state: InstanceState,
+    { ttl, grace }: { readonly ttl: number; readonly grace: number },
+  ): Promise<void> {
+    const { lessor } = this.#caller
+    const outcome = await lessor.propose({
+      kind: 'acquire',
+      holder: `${registration.service}/${registration.instance}`,
+      ttl,
+      grace,
+      wants: [],
+      entries: [entryOf(registration), stateEntryOf(registration, state)],
+    })
+    if (outcome.kind !== 'granted') throw refusal(outcome)
+    if (ttl > FIRST_TERM) await lessor.propose({ kind: 'renew', leases: [outcome.lease] })
+  }
+
+  /** Renews an instance, and writes what changed. False: it is not registered any more. */
+  async keep({ instance, declared }: FoundInstance, status = declared.status, changed: readonly Attachment[] = []): Promise<boolean> {
+    const { lease } = instance
+    const entries = [...changed, ...(status === declared.status ? [] : [stateEntryOf(instance, { ...declared, status })])]
+    // All are awaited together: if the lessor fails, all of them reject, and none of the rejections may stay unhandled.
+    const ask = async (command: Command) => this.#caller.lessor.propose(command)
+    const [renewed, ...puts] = await Promise.all([
+      ask({ kind: 'renew', leases: [lease] }),
+      ...entries.map(entry => ask({ kind: 'put', lease, ...entry })),
+    ])
+    for (const outcome of puts) {
+      if (outcome.kind === 'refused' && outcome.code === 'GONE') return false
+      if (outcome.kind !== 'done') throw refusal(outcome)
+    }
+    if (renewed!.kind !== 'renewed') throw refusal(renewed!)
+    return renewed!.ttls[0] !== GONE
+  }
+
+  /** Ends the registration. Its lease ends, unless it carries more than this instance. */
+  async remove({ instance }: FoundInstance): Promise<void> {
+    const { lessor, signal } = this.#caller
+    const own = keyOf(instance)
+    const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: instance.lease }, { signal })
+    if (lease === undefined) return
+    const isPart = (key: string) => key === own || key.startsWith(`${own}/`)
+    if (lease.grants.length === 0 && lease.entries.every(({ key }) => isPart(key)))
+      return this.#end({ kind: 'release', lease: lease.lease })
+    for (const { key } of lease.entries) if (isPart(key)) await this.#end({ kind: 'delete', key, lease: lease.lease })
+  }
+
+  async #end(command: Command): Promise<void> {
+    const outcome = await this.#caller.lessor.propose(command)
+    const isOver = outcome.kind === 'refused' && (outcome.code === 'GONE' || outcome.code === 'NOT_FOUND' || outcome.code === 'STALE')
+    if (outcome.kind !== 'done' && !isOver) throw refusal(outcome)
+  }
+}
+
+function refusal(outcome: Outcome): LeaseError {
+  if (outcome.kind === 'refused') return new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+  return new LeaseError('UNAVAILABLE', `nothing was done (the outcome was ${outcome.kind}): retry the request`)
+}

@@ -1,0 +1,110 @@
+/** Hostile input of the faces that speak HTTP: recorded requests of real clients, mutated. Each is answered in the protocol's own words, and nothing else is disturbed. */
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { consulFace } from '../../../src/face/consul/face.ts'
+import { eurekaFace } from '../../../src/face/eureka/face.ts'
+import type { Face } from '../../../src/face/face.ts'
+import { limitsFrom } from '../../../src/server/limits.ts'
+import { faceWorld } from '../../support/face-world.ts'
+import { MUTATED_REQUESTS, mutated, type RecordedRequest } from '../../support/http-mutation.ts'
+import { world } from '../../support/http-world.ts'
+import { Dice } from '../../support/resp-mutation.ts'
+
+const SEED = 17
+/** Requests that are under way together. */
+const MAX_BATCH = 50
+
+const FACES: readonly [string, () => Face, URL][] = [
+  ['consul', consulFace, new URL('requests.json', import.meta.url)],
+  ['eureka', eurekaFace, new URL('../eureka/requests.json', import.meta.url)],
+]
+
+describe.each(FACES)('mutated requests of %s clients', (name, face, file) => {
+  test('get an answer of the protocol, and leave others as they were', { timeout: 300_000 + MUTATED_REQUESTS * 5 }, async () => {
+    await using here = await faceWorld(face())
+    const corpus = JSON.parse(readFileSync(file, 'utf8')) as RecordedRequest[]
+    const dice = new Dice(SEED)
+    const kept = await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 86_400_000, wants: [{ resource: 'jobs' }] })
+    if (kept.kind !== 'granted') throw new Error(kept.kind)
+    let session = ''
+    const statuses = new Set<number>()
+    for (let sent = 0; sent < MUTATED_REQUESTS; sent += MAX_BATCH) {
+      if (name === 'consul') session = (await here.ask('PUT', '/v1/session/create', { TTL: '10s' })).json.ID
+      const batch = Array.from({ length: MAX_BATCH }, async () => {
+        const [method, target, body, type = ''] = mutated(dice, corpus)
+        const reply = await here.ask(method, target.replace('$SESSION', session), body, { headers: { 'content-type': type, accept: type } })
+        statuses.add(reply.status)
+        expect(reply.status, `${method} ${target} ${body}`).toBeGreaterThanOrEqual(200)
+        expect(reply.status, `${method} ${target} ${body}`).toBeLessThan(504)
+      })
+      const all = Promise.all(batch)
+      let isOver = false
+      void all.finally(() => (isOver = true)).catch(() => {})
+      // A blocking query may have lost its short time to a mutation.
+      for (let i = 0; i < 5; i++) await new Promise(resolve => setImmediate(resolve))
+      while (!isOver) {
+        await here.clock.advance(10_000)
+        await new Promise(resolve => setImmediate(resolve))
+      }
+      await all
+      await here.lessor.propose({ kind: 'renew', leases: [kept.lease] })
+    }
+    expect([...statuses]).toEqual(expect.arrayContaining([200, 400, 404]))
+    const { value } = await here.lessor.read({ kind: 'resource', resource: 'jobs' })
+    expect(value.grants.map(({ holder }) => holder)).toEqual(['ann'])
+    const names = (await here.lessor.read({ kind: 'entries', prefix: '' })).value.map(({ key }) => key.split('/')[0])
+    expect([...new Set(names)].filter(root => root !== name && root !== 'services')).toEqual([])
+  })
+})
+
+describe('over the wire', () => {
+  test('oversized bodies and foreign credentials get errors of the protocol', async () => {
+    await using here = await world({ faces: [consulFace(), eurekaFace()] })
+    const big = 'x'.repeat(200_000)
+    const tooLarge = await here.ask('PUT', '/v1/kv/k', big)
+    expect([tooLarge.status, tooLarge.headers['content-type']]).toEqual([413, 'text/plain; charset=utf-8'])
+    expect((await here.ask('POST', '/eureka/apps/a', big)).status).toBe(413)
+    const secret = await here.key('app', [
+      { verb: 'acquire', prefix: 'consul/app' },
+      { verb: 'register', prefix: 'consul' },
+      { verb: 'read', prefix: 'consul' },
+    ])
+    expect((await here.ask('GET', '/v1/kv/app')).status).toBe(403)
+    expect((await here.ask('GET', '/v1/kv/app', undefined, { 'x-consul-token': 'wrong' })).text).toMatch(/^Permission denied/)
+    expect((await here.ask('GET', '/eureka/apps')).status).toBe(401)
+    const mine = { 'x-consul-token': secret }
+    const { ID } = (await here.ask('PUT', '/v1/session/create', { TTL: '10s' }, mine)).json
+    expect((await here.ask('PUT', `/v1/kv/app/a?acquire=${ID}`, 'v', mine)).text).toBe('true')
+    expect((await here.ask('PUT', `/v1/kv/other?acquire=${ID}`, 'v', mine)).status).toBe(403)
+    expect((await here.ask('PUT', `/v1/agent/service/register`, { Name: 'web' }, mine)).status).toBe(403)
+    expect((await here.ask('GET', '/v1/kv/app/a', undefined, { authorization: `Bearer ${secret}` })).json[0].Session).toBe(ID)
+    const other = await here.key('other', [
+      { verb: 'acquire', prefix: 'consul' },
+      { verb: 'register', prefix: 'consul' },
+      { verb: 'read', prefix: 'consul' },
+    ])
+    const theirs = { 'x-consul-token': other }
+    expect((await here.ask('PUT', `/v1/session/destroy/${ID}`, undefined, theirs)).status).toBe(403)
+    expect((await here.ask('PUT', `/v1/session/renew/${ID}`, undefined, theirs)).status).toBe(404)
+    await here.ask('DELETE', '/v1/kv/app/a', undefined, theirs)
+    const { value } = await here.lessor.read({ kind: 'resource', resource: 'consul/app/a' })
+    expect(value.grants).toHaveLength(1)
+    const basic = Buffer.from(`user:${other}`).toString('base64')
+    expect(
+      (await here.ask('GET', '/eureka/apps', undefined, { authorization: `Basic ${basic}`, accept: 'application/json' })).status,
+    ).not.toBe(401)
+  })
+
+  test('one client has only so many blocking queries with its key', async () => {
+    await using here = await world({ faces: [consulFace()], limits: limitsFrom({ watches: 3 }) })
+    const secret = await here.key('app', [{ verb: 'admin', prefix: 'consul' }])
+    const mine = { 'x-consul-token': secret }
+    await here.ask('PUT', '/v1/kv/a', 'v', mine)
+    const asked = Array.from({ length: 8 }, () => here.ask('GET', '/v1/kv/b?index=1&wait=5s', undefined, mine))
+    const refused = await Promise.race(asked)
+    expect(refused.status).toBe(429)
+    await here.clock.advance(6_000)
+    const replies = await Promise.all(asked)
+    expect(replies.filter(({ status }) => status === 429).length).toBe(5)
+  })
+})
