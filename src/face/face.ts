@@ -11,7 +11,7 @@ import type { Clock } from '../clock.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
 
-export const FACE_NAMES = ['redis'] as const
+export const FACE_NAMES = ['redis', 'etcd'] as const
 export type FaceName = (typeof FACE_NAMES)[number]
 
 /** What a face may use of the lessor of its caller. */
