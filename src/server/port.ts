@@ -13,7 +13,16 @@ import { LeaseError } from '../errors.ts'
 import { hasClientCertificate, socketsWithoutCertificate } from './client-certificate.ts'
 import { Connections } from './connections.ts'
 import type { Listener, ListenerContext } from './listener.ts'
-import { closeConnection, refuseHttp, refuseOverLimit, refuseWithoutCertificate, refuseWithoutTls } from './refuse-connection.ts'
+import {
+  closeConnection,
+  isHttp2,
+  refuseHttp,
+  refuseHttp2,
+  refuseOverLimit,
+  refuseWithoutCertificate,
+  refuseWithoutTls,
+} from './refuse-connection.ts'
+import { isHttp2, refuseGrpc } from './refuse-grpc.ts'
 import { RespListener } from './resp/resp-listener.ts'
 import { takeSocketPath } from './socket-path.ts'
 import { detectWire } from './wire-detection.ts'
@@ -202,6 +211,7 @@ export class Port {
       if (wire === 'resp' && socketsWithoutCertificate.has(socket)) return refuseWithoutCertificate(socket)
       if (wire === 'resp') return this.#resp.accept(socket, first, connection)
       if (this.#http === undefined) return refuseHttp(socket)
+      if (isHttp2(first)) return void refuseGrpc(socket, first)
       socket.pause()
       socket.unshift(first)
       this.#http.emit('connection', socket)

@@ -1,4 +1,5 @@
 /** Errors as the JSON gateway of etcd words them: an HTTP status, a code of gRPC, and etcd's own text, by which clients tell errors apart. */
+import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { HttpFaceFailure, HttpFaceResponse } from '../face.ts'
 
@@ -95,9 +96,18 @@ export function wordedFailure(code: string, message: string): EtcdFailure {
   }
 }
 
+/** Any error, as one of etcd. The message of a bug stays in the server. */
+export function failureOfError(error: unknown): EtcdFailure {
+  if (error instanceof EtcdFailure) return error
+  if (error instanceof LeaseError) return wordedFailure(error.code, error.message)
+  return new EtcdFailure('UNKNOWN', 'etcdserver: internal error')
+}
+
 /** A refusal of the server itself: of the request that brought these credentials. */
-export function refusedRequest({ code, message }: HttpFaceFailure, authenticates: boolean, hasToken: boolean): EtcdFailure {
+export function refusedRequest({ code, message, open }: HttpFaceFailure, authenticates: boolean, hasToken: boolean): EtcdFailure {
   if (code !== 'UNAUTHENTICATED') return wordedFailure(code, message)
+  if (open && authenticates)
+    return new EtcdFailure('FAILED_PRECONDITION', 'etcdserver: authentication is not enabled', 'this server has no keys')
   if (authenticates) return new EtcdFailure('INVALID_ARGUMENT', 'etcdserver: authentication failed, invalid user ID or password', message)
   if (!hasToken) return new EtcdFailure('INVALID_ARGUMENT', 'etcdserver: user name is empty', message)
   return new EtcdFailure('UNAUTHENTICATED', 'etcdserver: invalid auth token', message)

@@ -70,6 +70,11 @@ export class Message {
     return word
   }
 
+  /** Several of the words. */
+  choices<T extends string>(name: string, words: readonly [T, ...T[]]): readonly T[] {
+    return this.list(name).map(value => new Message({ [name]: value }).choice(name, words))
+  }
+
   list(name: string): readonly unknown[] {
     const value = this.#field(name)
     if (value === undefined) return []
