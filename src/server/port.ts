@@ -13,15 +13,7 @@ import { LeaseError } from '../errors.ts'
 import { hasClientCertificate, socketsWithoutCertificate } from './client-certificate.ts'
 import { Connections } from './connections.ts'
 import type { Listener, ListenerContext } from './listener.ts'
-import {
-  closeConnection,
-  isHttp2,
-  refuseHttp,
-  refuseHttp2,
-  refuseOverLimit,
-  refuseWithoutCertificate,
-  refuseWithoutTls,
-} from './refuse-connection.ts'
+import { closeConnection, refuseHttp, refuseOverLimit, refuseWithoutCertificate, refuseWithoutTls } from './refuse-connection.ts'
 import { isHttp2, refuseGrpc } from './refuse-grpc.ts'
 import { RespListener } from './resp/resp-listener.ts'
 import { takeSocketPath } from './socket-path.ts'
