@@ -14,8 +14,8 @@ import { place, Raw } from '../support/resp-place.ts'
 const COUNT = Number(process.env.LEASEHOLD_MUTATIONS ?? 4_000)
 const AT_ONCE = 32
 const LONG = { timeout: 120_000 + COUNT * 20 }
-/** A client that waits longer than this for an answer to a broken request gives up. */
-const PATIENCE = 50
+/** A broken request may leave a client waiting: it gives up after this, in ms. */
+const PATIENCE = 1_000
 
 function recording(face: string): readonly Buffer[] {
   const lines = readFileSync(new URL(`${face}/recorded.jsonl`, import.meta.url), 'utf8').split('\n')
@@ -40,7 +40,7 @@ function sent(port: number, bytes: Buffer): Promise<string> {
     })
     socket.on('error', end)
     socket.on('close', end)
-    socket.write(bytes)
+    socket.end(bytes)
   })
 }
 
