@@ -5,6 +5,8 @@ import { rmSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { agents } from './agents.mjs'
 import { embedded } from './embedded.mjs'
+import { faceEtcd } from './face-etcd.mjs'
+import { faceRedis } from './face-redis.mjs'
 import { holder } from './holder.mjs'
 import { http } from './http.mjs'
 import { kubernetes } from './kubernetes.mjs'
@@ -17,7 +19,21 @@ import { server } from './server.mjs'
 import { stores } from './stores.mjs'
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
-const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http, python, agents, kubernetes }
+const groups = {
+  embedded,
+  memory,
+  holder,
+  stores,
+  registry,
+  'registry-server': registryServer,
+  server,
+  http,
+  python,
+  agents,
+  kubernetes,
+  'face-redis': faceRedis,
+  'face-etcd': faceEtcd,
+}
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 

@@ -11,7 +11,7 @@ import type { Clock } from '../clock.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
 
-export const FACE_NAMES = ['redis', 'kubernetes', 'consul', 'eureka'] as const
+export const FACE_NAMES = ['redis', 'kubernetes', 'consul', 'eureka', 'etcd'] as const
 export type FaceName = (typeof FACE_NAMES)[number]
 
 /** What a face may use of the lessor of its caller. */
@@ -65,7 +65,9 @@ export interface HttpFaceRequest {
   /** The value of a header. `name` is in lower case. */
   header(name: string): string | undefined
   readonly hasBody: boolean
-  /** Reads the whole body. Throws `TOO_LARGE` as soon as more bytes than the server's limit have arrived. */
+  /** Whether the connection is encrypted. */
+  readonly secure: boolean
+  /** Reads the whole body, once: later calls give the same bytes. Throws `TOO_LARGE` as soon as more bytes than the server's limit have arrived. */
   body(): Promise<Uint8Array>
 }
 
@@ -83,6 +85,8 @@ export interface HttpFaceFailure {
   readonly code: string
   readonly message: string
   readonly status: number
+  /** The server needs no key. */
+  readonly open: boolean
 }
 
 /** The part of a face that speaks HTTP. */
@@ -90,10 +94,10 @@ export interface HttpFace {
   /** The paths that it answers. One that ends in `/` stands for all paths below it. Leasehold's own paths come first. */
   readonly paths: readonly string[]
   /** The secret of a key, from the credentials of the protocol. Undefined: there are none. @default that of `Authorization: Bearer` */
-  secret?(request: HttpFaceRequest): string | undefined
+  secret?(request: HttpFaceRequest): string | undefined | Promise<string | undefined>
   answer(request: HttpFaceRequest, caller: FaceCaller): HttpFaceResponse | Promise<HttpFaceResponse>
   /** A failure in the form of the protocol: a `LeaseError` that `answer` threw, or a refusal of the server itself (credentials, limits, size). */
-  failure(failure: HttpFaceFailure): HttpFaceResponse
+  failure(failure: HttpFaceFailure, request: Pick<HttpFaceRequest, 'method' | 'path' | 'header'>): HttpFaceResponse
 }
 
 /** One foreign protocol. */

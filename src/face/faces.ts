@@ -7,6 +7,7 @@ const LOADERS: Readonly<Record<FaceName, () => Promise<Face>>> = {
   kubernetes: async () => (await import('./kubernetes/kubernetes-face.ts')).kubernetesFace(),
   consul: async () => (await import('./consul/face.ts')).consulFace(),
   eureka: async () => (await import('./eureka/face.ts')).eurekaFace(),
+  etcd: async () => (await import('./etcd/gateway.ts')).etcdFace(),
 }
 
 /** Loads faces by their names; one text may name several, separated by commas. Throws `INVALID` for a name that is not one. */

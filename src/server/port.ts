@@ -14,6 +14,7 @@ import { hasClientCertificate, socketsWithoutCertificate } from './client-certif
 import { Connections } from './connections.ts'
 import type { Listener, ListenerContext } from './listener.ts'
 import { closeConnection, refuseHttp, refuseOverLimit, refuseWithoutCertificate, refuseWithoutTls } from './refuse-connection.ts'
+import { isHttp2, refuseGrpc } from './refuse-grpc.ts'
 import { RespListener } from './resp/resp-listener.ts'
 import { takeSocketPath } from './socket-path.ts'
 import { detectWire } from './wire-detection.ts'
@@ -202,6 +203,7 @@ export class Port {
       if (wire === 'resp' && socketsWithoutCertificate.has(socket)) return refuseWithoutCertificate(socket)
       if (wire === 'resp') return this.#resp.accept(socket, first, connection)
       if (this.#http === undefined) return refuseHttp(socket)
+      if (isHttp2(first)) return void refuseGrpc(socket, first)
       socket.pause()
       socket.unshift(first)
       this.#http.emit('connection', socket)

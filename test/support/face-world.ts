@@ -47,6 +47,7 @@ export async function faceWorld(face: Face): Promise<FaceWorld> {
         query: new URLSearchParams(query),
         header: name => headers[name],
         hasBody: bytes.length > 0,
+        secure: false,
         body: async () => bytes,
       }
       const caller: FaceCaller = { lessor: used, holder: 'client', address: '10.1.1.1', clock, signal }
@@ -54,7 +55,7 @@ export async function faceWorld(face: Face): Promise<FaceWorld> {
         const { status, code, body: said } = failureResponse(error)
         // An internal error is a mistake of the face.
         if (code === 'UNKNOWN' && status === 500) throw error
-        return face.http!.failure({ code: code!, message: JSON.parse(said as string).error.message, status })
+        return face.http!.failure({ code: code!, message: JSON.parse(said as string).error.message, status, open: true }, request)
       })
       const text = Buffer.from((answered.body ?? '') as string).toString()
       return {

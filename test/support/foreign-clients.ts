@@ -4,8 +4,10 @@
  */
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
+import { once } from 'node:events'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -129,4 +131,54 @@ export async function orSkip<T>(what: string, clients: Promise<T>, context: { sk
     console.warn(`NOT TESTED: ${what}: ${(error as Error).message.slice(0, 500)}`)
     return context.skip((error as Error).message)
   }
+}
+
+/**
+ * The port that a client should use for a server on `port`: the same one, unless LEASEHOLD_RECORD is set. Then a proxy listens on another, and adds what the
+ * client sends to the file, one distinct request a line, as latin1. Mutated recordings are the input of test/face/mutation.test.ts.
+ */
+export async function recorded(port: number, file: string): Promise<{ readonly port: number } & AsyncDisposable> {
+  if (process.env.LEASEHOLD_RECORD === undefined) return { port, [Symbol.asyncDispose]: async () => {} }
+  const known = new Set(existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : [])
+  const shapes = new Set([...known].map(shapeOf))
+  const server = createServer(near => {
+    const far = connect({ host: '127.0.0.1', port })
+    let request = ''
+    const flush = () => {
+      const line = JSON.stringify(request)
+      request = ''
+      if (line.length < 10 || line.length > 6_000 || known.size >= 150 || shapes.has(shapeOf(line))) return
+      shapes.add(shapeOf(line))
+      known.add(line)
+    }
+    near.on('data', bytes => {
+      request += bytes.toString('latin1')
+      far.write(bytes)
+    })
+    far.on('data', bytes => {
+      flush()
+      near.write(bytes)
+    })
+    for (const socket of [near, far]) {
+      socket.on('error', () => {})
+      socket.on('close', () => {
+        near.destroy()
+        far.destroy()
+      })
+    }
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    port: (server.address() as AddressInfo).port,
+    async [Symbol.asyncDispose]() {
+      server.close()
+      writeFileSync(file, `${[...known].sort().join('\n')}\n`)
+    },
+  }
+}
+
+/** What stays the same when a client sends the same kind of request again. */
+function shapeOf(line: string): string {
+  return line.replace(/[A-Za-z0-9+/=_-]{12,}/g, '#').replace(/\d+/g, '0')
 }

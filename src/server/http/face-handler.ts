@@ -33,17 +33,19 @@ export class FaceHandler {
     { path, query }: { readonly path: string; readonly query: string },
     identify: (secret: string | undefined) => Caller,
   ): Promise<HttpResponse> {
+    const { guarded, clock, limits } = this.#context
+    let read: Promise<Uint8Array> | undefined
+    const asked: HttpFaceRequest = {
+      method: request.method,
+      path,
+      query: new URLSearchParams(query),
+      header: header => request.header(header),
+      hasBody: request.hasBody,
+      secure: request.secure === true,
+      body: () => (read ??= bytesOf(request, limits.body)),
+    }
     try {
-      const { guarded, clock, limits } = this.#context
-      const asked: HttpFaceRequest = {
-        method: request.method,
-        path,
-        query: new URLSearchParams(query),
-        header: header => request.header(header),
-        hasBody: request.hasBody,
-        body: async () => (request.hasBody ? (request.bytes?.(limits.body) ?? Buffer.from(await request.body(limits.body))) : EMPTY),
-      }
-      const caller = identify(http.secret === undefined ? bearerSecret(request) : http.secret(asked))
+      const caller = identify(http.secret === undefined ? bearerSecret(request) : await http.secret(asked))
       return await http.answer(asked, {
         lessor: callerLessor(guarded, caller),
         holder: caller.key === 0 ? (request.peerAddress ?? 'local') : caller.name,
@@ -56,13 +58,18 @@ export class FaceHandler {
       if (isInternalError(error))
         this.#context.log.error({ face: name, error: String((error as Error)?.stack ?? error) }, 'a request failed with an internal error')
       const { message } = (JSON.parse(failed.body as string) as { error: { message: string } }).error
-      const answer = http.failure({ code: failed.code!, message, status: failed.status })
+      const answer = http.failure({ code: failed.code!, message, status: failed.status, open: !guarded.access.keyRequired }, asked)
       return { ...answer, code: failed.code!, headers: { ...failed.headers, ...answer.headers } }
     }
   }
 }
 
 const EMPTY = new Uint8Array(0)
+
+async function bytesOf(request: HttpRequest, most: number): Promise<Uint8Array> {
+  if (!request.hasBody) return EMPTY
+  return request.bytes?.(most) ?? Buffer.from(await request.body(most))
+}
 
 /** The secret of `Authorization: Bearer`. A malformed one gets the same answer as an unknown one, so that the form of keys is not revealed. */
 export function bearerSecret(request: Pick<HttpRequest, 'header'>): string | undefined {

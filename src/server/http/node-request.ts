@@ -49,6 +49,10 @@ export class NodeHttpRequest implements HttpRequest {
     return this.#request.socket.localAddress
   }
 
+  get secure(): boolean {
+    return 'encrypted' in this.#request.socket
+  }
+
   get peerAddress(): string | undefined {
     return this.#request.socket.remoteAddress
   }

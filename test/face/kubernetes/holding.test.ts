@@ -97,7 +97,15 @@ class Actor {
     const path = method === 'POST' ? OBJECT.slice(0, OBJECT.lastIndexOf('/')) : OBJECT
     const bytes = Buffer.from(body === undefined ? '' : JSON.stringify(body))
     const answer = await kubernetesFace().http!.answer(
-      { method, path, query: new URLSearchParams(), header: () => undefined, hasBody: body !== undefined, body: async () => bytes },
+      {
+        method,
+        path,
+        query: new URLSearchParams(),
+        header: () => undefined,
+        hasBody: body !== undefined,
+        secure: false,
+        body: async () => bytes,
+      },
       {
         lessor: {
           propose: command => this.propose(command),

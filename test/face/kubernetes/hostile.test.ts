@@ -195,6 +195,7 @@ function asFaceRequest({ method, target, headers, body }: HostileRequest): HttpF
     query: new URLSearchParams(mark < 0 ? '' : target.slice(mark + 1)),
     header: name => headers[name],
     hasBody: body.length > 0,
+    secure: false,
     body: async () => body,
   }
 }

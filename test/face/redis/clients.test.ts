@@ -1,7 +1,7 @@
 /** Real clients of Redis locks, unmodified, on the real wire. */
 import { describe, expect, test } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
-import { goClients, nodeClients, orSkip, output, python, pythonClients } from '../../support/foreign-clients.ts'
+import { goClients, nodeClients, orSkip, output, python, pythonClients, recorded } from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
 const PACKAGES = ['redlock@4.2.0', 'redlock5@npm:redlock@5.0.0-beta.2', 'ioredis@5.8.2', 'redis@5.9.0', 'redlock-universal@0.8.5']
@@ -34,9 +34,18 @@ interface IoRedis {
 
 async function world() {
   const here = await place({ faces: [redisFace()] })
+  const door = await recorded(here.port, 'test/face/redis/recorded.jsonl')
   const holders = async (key: string) =>
     (await here.lessor.read({ kind: 'resource', resource: `redis/${key}` })).value.grants.map(({ holder }) => holder)
-  return Object.assign(here, { holders })
+  return {
+    holders,
+    lessor: here.lessor,
+    port: door.port,
+    async [Symbol.asyncDispose]() {
+      await door[Symbol.asyncDispose]()
+      await here[Symbol.asyncDispose]()
+    },
+  }
 }
 
 describe('Node clients', () => {

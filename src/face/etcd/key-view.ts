@@ -1,0 +1,149 @@
+/** Keys and values as a client of etcd sees them at one revision, and what the operations of a transaction would do to them. */
+import type { EntryView, LeaseView } from '../../lessor.ts'
+import type { FaceCaller } from '../face.ts'
+import { EtcdFailure } from './failure.ts'
+import { base64, bytesOfValue, inSpan, type KeySpan, keyOf, nameOf, PREFIX, prefixOf } from './names.ts'
+import type { RangeOperation } from './operation.ts'
+
+/** The revision of a transaction that is not carried out yet. */
+export const PENDING = 0
+
+export interface KeyRecord {
+  readonly key: string
+  readonly value: string
+  readonly lease: number
+  readonly created: number
+  readonly mod: number
+  readonly version: number
+}
+
+export function recordOf({ key: name, value, lease, created, revision, version }: EntryView): KeyRecord | undefined {
+  const key = keyOf(name)
+  return key === undefined ? undefined : { key, value: bytesOfValue(value), lease, created, mod: revision, version }
+}
+
+/** As JSON, with 64-bit numbers as texts and without zeros. `revision` is that of a transaction whose record is pending. */
+export function keyJson(record: KeyRecord, revision: number, keysOnly = false): object {
+  const number = (n: number) => String(n === PENDING ? revision : n)
+  return {
+    key: base64(record.key),
+    create_revision: number(record.created),
+    mod_revision: number(record.mod),
+    version: String(record.version),
+    ...(record.value !== '' && !keysOnly && { value: base64(record.value) }),
+    ...(record.lease !== 0 && { lease: String(record.lease) }),
+  }
+}
+
+/** How often several reads are tried until all of them show the same revision. */
+const MAX_READS = 4
+
+/** The keys that were read, all at one revision. */
+export class KeyView {
+  readonly revision: number
+  readonly #records: ReadonlyMap<string, KeyRecord>
+
+  constructor(revision: number, records: Iterable<KeyRecord>) {
+    this.revision = revision
+    this.#records = new Map([...records].map(record => [record.key, record]))
+  }
+
+  /** Reads these keys at the end of the log; with `stale`, as this server knows them. */
+  static async read(caller: FaceCaller, spans: readonly KeySpan[], stale = false): Promise<KeyView> {
+    const { lessor, signal } = caller
+    const prefixes = [...new Set(spans.map(prefixOf))]
+    const one = (prefix: string, consistent: boolean) => lessor.read<'entries'>({ kind: 'entries', prefix }, { consistent, signal })
+    if (prefixes.length === 0) prefixes.push(nameOf('-'))
+    for (let reads = 1; prefixes.length > 1 && reads <= MAX_READS; reads++) {
+      const { revision } = await one(prefixes[0]!, !stale)
+      const views = await Promise.all(prefixes.map(prefix => one(prefix, false)))
+      if (views.every(view => view.revision === views[0]!.revision && view.revision >= revision))
+        return new KeyView(
+          views[0]!.revision,
+          views.flatMap(view => recordsOf(view.value, spans)),
+        )
+    }
+    const view = await one(prefixes.length === 1 ? prefixes[0]! : PREFIX, !stale)
+    return new KeyView(view.revision, recordsOf(view.value, spans))
+  }
+
+  with(records: readonly KeyRecord[]): KeyView {
+    return new KeyView(this.revision, [...this.#records.values(), ...records])
+  }
+
+  get(key: string): KeyRecord | undefined {
+    return this.#records.get(key)
+  }
+
+  /** In the order of the keys. */
+  within(span: KeySpan): readonly KeyRecord[] {
+    if (span.end === undefined) {
+      const record = this.#records.get(span.key)
+      return record === undefined ? [] : [record]
+    }
+    return [...this.#records.values()].filter(({ key }) => inSpan(span, key)).sort(byKey)
+  }
+}
+
+function recordsOf(entries: readonly EntryView[], spans: readonly KeySpan[]): readonly KeyRecord[] {
+  return entries.flatMap(entry => {
+    const record = recordOf(entry)
+    return record !== undefined && spans.some(span => inSpan(span, record.key)) ? [record] : []
+  })
+}
+
+function byKey(a: KeyRecord, b: KeyRecord): number {
+  return a.key < b.key ? -1 : 1
+}
+
+/** The body of an answer to a range, without its header. */
+export function rangeJson(range: RangeOperation, found: readonly KeyRecord[], revision: number): object {
+  const count = found.length > 0 && { count: String(found.length) }
+  if (range.countOnly) return { ...count }
+  const pending = (n: number) => (n === PENDING ? revision : n)
+  const { minMod, maxMod, minCreate, maxCreate } = range
+  const wanted = found.filter(
+    ({ mod, created }) =>
+      (minMod === 0 || pending(mod) >= minMod) &&
+      (maxMod === 0 || pending(mod) <= maxMod) &&
+      (minCreate === 0 || pending(created) >= minCreate) &&
+      (maxCreate === 0 || pending(created) <= maxCreate),
+  )
+  const sorted = ordered(range, wanted, pending)
+  const kept = range.limit > 0 ? sorted.slice(0, range.limit) : sorted
+  return {
+    ...(kept.length > 0 && { kvs: kept.map(record => keyJson(record, revision, range.keysOnly)) }),
+    ...(kept.length < sorted.length && { more: true }),
+    ...count,
+  }
+}
+
+function ordered({ order, target }: RangeOperation, found: readonly KeyRecord[], pending: (n: number) => number): readonly KeyRecord[] {
+  if (order === 'NONE' || (target === 'KEY' && order === 'ASCEND')) return found
+  const by = (record: KeyRecord): string | number => {
+    switch (target) {
+      case 'KEY':
+        return record.key
+      case 'VALUE':
+        return record.value
+      case 'VERSION':
+        return record.version
+      case 'CREATE':
+        return pending(record.created)
+      case 'MOD':
+        return pending(record.mod)
+    }
+  }
+  const sign = order === 'DESCEND' ? -1 : 1
+  return [...found].sort((a, b) => (by(a) < by(b) ? -sign : by(a) > by(b) ? sign : 0))
+}
+
+/** The keys on a lease, in order. */
+export function keysOn({ entries }: LeaseView): readonly string[] {
+  return entries.flatMap(({ key }) => keyOf(key) ?? []).sort()
+}
+
+export function mustBeThere(record: KeyRecord | undefined): KeyRecord {
+  if (record === undefined) throw new EtcdFailure('INVALID_ARGUMENT', 'etcdserver: key not found')
+  return record
+}
