@@ -9,6 +9,7 @@ import { holder } from './holder.mjs'
 import { http } from './http.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
+import { pools } from './pools.mjs'
 import { python } from './python.mjs'
 import { registry } from './registry.mjs'
 import { registryServer } from './registry-server.mjs'
@@ -16,7 +17,7 @@ import { server } from './server.mjs'
 import { stores } from './stores.mjs'
 
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { json: { type: 'boolean', default: false } } })
-const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http, python, agents }
+const groups = { embedded, memory, holder, stores, registry, 'registry-server': registryServer, server, http, pools, python, agents }
 const chosen = positionals.length === 0 ? Object.keys(groups) : positionals
 const results = []
 

@@ -201,10 +201,11 @@ export interface PoolAccount {
   /** Unit-milliseconds at log time `at`, decaying. */
   usage: number
   at: number
-  /** Derived: units that its leases hold, waiters, and leases that hold members. */
+  /** Derived: units that its leases hold, and leases that hold members. */
   held: number
-  waiting: number
   leases: number
+  /** Derived: its waiters, in the order of the queue. */
+  readonly waiting: LeaseState[]
 }
 
 /** What a waiter needs, apart from who it is. Waiters with equal needs share one. */
