@@ -48,7 +48,12 @@ class Kernel {
 }
 
 function milliseconds(times) {
-  return percentile(times.sort((a, b) => a - b), 0.5) * 1_000
+  return (
+    percentile(
+      times.sort((a, b) => a - b),
+      0.5,
+    ) * 1_000
+  )
 }
 
 function timed(work) {

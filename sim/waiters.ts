@@ -5,7 +5,7 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../src/kernel/state.ts'
-import { judgePools } from './pools.ts'
+import { PoolJudge } from './pool-judge.ts'
 
 /** The rank of a lease that steals or was transferred: before all plain waiters. */
 const FIRST = -1e15
@@ -17,11 +17,13 @@ export class Waiters {
   readonly #violate: (invariant: string, message: string) => void
   readonly #ranks = new Map<number, number>()
   readonly #queued = new Set<number>()
+  readonly #pools: PoolJudge
   /** The request of each lease. `any`: this many of the resources; 0: all of them. */
   readonly #requests = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
 
   constructor(violate: (invariant: string, message: string) => void) {
     this.#violate = violate
+    this.#pools = new PoolJudge({ violate, rankOf: lease => this.#ranks.get(lease) })
   }
 
   /** The log lost records: the rest is replayed. */
@@ -29,6 +31,7 @@ export class Waiters {
     this.#ranks.clear()
     this.#queued.clear()
     this.#requests.clear()
+    this.#pools.forget()
   }
 
   wasQueued(lease: number): boolean {
@@ -68,7 +71,7 @@ export class Waiters {
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
-    judgePools(state, command, events, { violate: this.#violate, rankOf: lease => this.#ranks.get(lease) })
+    this.#pools.judge(state, command, events)
   }
 
   #judgeRank(state: State, id: number): void {

@@ -10,6 +10,8 @@ import { type DurationModel, statedDuration, UNKNOWN_DURATION } from './duration
 import { type ForecastRequest, type ForecastUse, forecastStart, type StartForecast } from './forecast.ts'
 import { matchText } from './match.ts'
 
+/** Waiters that are explained unless the caller says how many. */
+export const EXPLAINED = 20
 /** Leases in the way that are listed. */
 const MAX_BLOCKERS = 8
 /** Other requests that are tried. */
@@ -87,7 +89,7 @@ export function explainWaiter(view: PoolView, lease: number, options: ExplainPoo
 /** Explains why the first waiters wait, from a view that begins with them. */
 export function explainPool(
   view: PoolView,
-  { limit = 20, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
+  { limit = EXPLAINED, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
 ): readonly WaitExplanation[] {
   const explainer = new PoolExplainer(view, options)
   return view.queue.slice(0, limit).map((_, place) => explainer.explain(place))
@@ -99,7 +101,8 @@ class PoolExplainer {
   readonly #options: ExplainPoolOptions
   /** Members that are given out. */
   readonly #members: readonly PoolMemberView[]
-  readonly #labels: readonly ReadonlyMap<string, string>[]
+  /** By member, made when a condition or a group needs them. */
+  readonly #labels: ReadonlyMap<string, string>[] = []
   readonly #holders: ReadonlyMap<number, MemberHolder>
   readonly #running: readonly ForecastUse[]
   readonly #matching = new Map<string, readonly number[]>()
@@ -109,7 +112,6 @@ class PoolExplainer {
     this.#view = view
     this.#options = options
     this.#members = view.members.filter(({ status }) => status === 'live')
-    this.#labels = this.#members.map(({ labels }) => new Map(Object.entries(labels)))
     this.#holders = holdersIn(this.#members)
     this.#running = [...this.#holders.values()].map(holder => this.#use(holder))
   }
@@ -142,11 +144,17 @@ class PoolExplainer {
     return use.expect > 0 ? statedDuration(use.expect) : UNKNOWN_DURATION
   }
 
+  #labelsOf(member: number): ReadonlyMap<string, string> {
+    this.#labels[member] ??= new Map(Object.entries(this.#members[member]!.labels))
+    return this.#labels[member]
+  }
+
   #matchingOf({ match = [] }: PoolRequest): readonly number[] {
     const key = match.length === 0 ? '' : matchText(match)
     let matching = this.#matching.get(key)
     if (matching === undefined) {
-      matching = this.#labels.flatMap((labels, member) => (matches(labels, match) ? [member] : []))
+      const all = [...this.#members.keys()]
+      matching = match.length === 0 ? all : all.filter(member => matches(this.#labelsOf(member), match))
       this.#matching.set(key, matching)
     }
     return matching
@@ -173,8 +181,8 @@ class PoolExplainer {
   /** Members without the label are in no group with another. */
   #groupsBy(label: string): readonly number[] {
     const numbers = new Map<string, number>()
-    return this.#labels.map((labels, member) => {
-      const value = labels.get(label)
+    return this.#members.map((_, member) => {
+      const value = this.#labelsOf(member).get(label)
       if (value === undefined) return -1 - member
       const number = numbers.get(value) ?? numbers.size
       numbers.set(value, number)
@@ -278,7 +286,7 @@ class PoolExplainer {
       const room = Math.max(0, has - used)
       const counts = total !== undefined ? room : (units === undefined ? used === 0 && has > 0 : room >= units) ? 1 : 0
       fitting += counts
-      const group = near === undefined ? undefined : this.#labels[member]!.get(near)
+      const group = near === undefined ? undefined : this.#labelsOf(member).get(near)
       if (group !== undefined) groups.set(group, (groups.get(group) ?? 0) + counts)
     }
     return { fitting, largestGroup: Math.max(0, ...groups.values()) }

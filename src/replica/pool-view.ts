@@ -8,8 +8,8 @@ import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { emptyPool } from '../kernel/state/pools.ts'
 import { type Grant, type LeaseState, LIVE, type PoolAccount, type PoolMember, type PoolState, type State } from '../kernel/state.ts'
-import { MAX_POOL_PAGE, type PoolPage } from '../lessor.ts'
 import type { PoolAccountView, PoolGrantView, PoolMemberView, PoolRules, PoolSummary, PoolView, PoolWaiterView } from '../lessor.ts'
+import { MAX_POOL_PAGE, type PoolPage } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 
 const RULES = [
@@ -39,7 +39,7 @@ const SAMPLE = 64
 export function poolView(state: State, name: string, page: PoolPage = {}): PoolView {
   const pool = state.pools.get(name) ?? emptyPool(name)
   const queue = placesOf(state, pool, page).map(([lease, position]) => waiterView(state, pool, lease, position))
-  const members = [...pool.members.values()].sort(byName).map(member => memberView(state, member))
+  const members = sortedMembers(pool).map(member => memberView(state, member))
   return {
     pool: name,
     elapsed: state.elapsed,
@@ -50,6 +50,30 @@ export function poolView(state: State, name: string, page: PoolPage = {}): PoolV
     accounts: accountsOf(pool, queue, page).map(accountView(state, pool)),
     rules: Object.fromEntries(RULES.map(key => [key, rule(state, name, key)])) as unknown as PoolRules,
   }
+}
+
+/** Members by name, sorted once until members come, go or change. */
+const sorted = new WeakMap<PoolState, { readonly version: number; readonly members: readonly PoolMember[] }>()
+
+function sortedMembers(pool: PoolState): readonly PoolMember[] {
+  let known = sorted.get(pool)
+  if (known?.version !== pool.version) {
+    known = { version: pool.version, members: [...pool.members.values()].sort(byName) }
+    sorted.set(pool, known)
+  }
+  return known.members
+}
+
+/** The labels of a member as an object, made once: a member that is relabelled gets another map. */
+const labelObjects = new WeakMap<ReadonlyMap<string, string>, Readonly<Record<string, string>>>()
+
+function labelsOf(labels: ReadonlyMap<string, string>): Readonly<Record<string, string>> {
+  let known = labelObjects.get(labels)
+  if (known === undefined) {
+    known = Object.freeze(Object.fromEntries(labels))
+    labelObjects.set(labels, known)
+  }
+  return known
 }
 
 type Place = readonly [waiter: LeaseState, position: number]
@@ -102,7 +126,7 @@ function memberView(state: State, { name, resource, labels, entry, capacity }: P
   return {
     member: name,
     resource,
-    labels: Object.fromEntries(labels),
+    labels: labelsOf(labels),
     units: capacity,
     used: there?.used ?? 0,
     status: entry.lease.status === LIVE ? 'live' : 'suspect',

@@ -154,7 +154,7 @@ async function requestOf(invocation: Invocation, pool: string, command: readonly
     return { words: `reservation ${reservation}`, acquire: more => takeOver(invocation, reservation, more) }
   }
   const { count, options: asked, conditions } = parseRequest(options)
-  const { value: view } = await read({ kind: 'pool', pool })
+  const { value: view } = await read({ kind: 'pool', pool, limit: 0 })
   const match = onThisHost(view, conditions, options)
   const host = options.host ?? hostname()
   const labels = labelsOf({ pid: process.pid, host, ...(command[0] !== undefined && { command: command[0] }) })
@@ -179,7 +179,7 @@ async function takeOver({ leases, lessor, clock, out }: Invocation, lease: numbe
 }
 
 async function waitingText({ lessor }: Invocation, pool: string, words: string, position: number | undefined): Promise<string> {
-  const view = await lessor.read({ kind: 'pool', pool }).catch(() => undefined)
+  const view = await lessor.read({ kind: 'pool', pool, limit: 0 }).catch(() => undefined)
   const members = view?.value.members ?? []
   const free = members.filter(({ used, status }) => used === 0 && status === 'live').length
   const place = position === undefined ? '' : position === 0 ? ', you are next' : `, ${position} ahead of you`
