@@ -7,7 +7,7 @@
  * - a grant leaves enough members for the reservation ahead (S14);
  * - no member is free while a waiter whose turn it is fits, and the head of a backfill queue waits for no lease that overtook it and was not told (L1);
  * - each notice has a reason that cannot hold in the other direction, so that preemption does not go round in circles, and no more leases are told than are
- *   needed (S16);
+ *   needed (S14);
  * - no waiter stays at the head while others are granted on and on (L1).
  */
 import type { Command, PolicyRules } from '../src/kernel/command.ts'
@@ -20,6 +20,9 @@ import { POOL } from './pools.ts'
 const STARVED = { grants: 40, ms: 15_000 }
 /** Notices for one waiter, beyond one for each member that it asks for: a member may vanish, or another waiter come first. */
 const SPARE_NOTICES = 2
+
+/** The rank of a reservation is above this. */
+const RESERVED = -5e14
 
 export interface PoolVerdict {
   violate(invariant: string, message: string): void
@@ -76,11 +79,13 @@ export class PoolJudge {
     const claim = rare!.pool!
     if (new Set(resources).size !== claim.count)
       violate('S10', `lease ${id} was granted ${resources}, and asked for ${claim.count} members`)
+    const rank = rankOf(id) ?? rare!.rank
+    // The recipient of a transfer goes before all waiters and reservations.
+    if (rank < RESERVED) return
     this.#judgeWindow(scene, lease)
     const { head } = scene
     if (head === undefined) return
     if (claim.borrows) violate('S14', `${id} borrows members, and ${head.id} waits for its own`)
-    const rank = rankOf(id) ?? rare!.rank
     const overtakes = head.rare!.rank < rank || (head.rare!.rank === rank && head.id < id)
     if (!overtakes || scene.rules.queue === 'fit' || scene.rules.queue === 'fair') return
     if (scene.rules.queue === 'fifo' || !claim.yields)
@@ -124,7 +129,7 @@ export class PoolJudge {
     const { pool: asks, priority } = waiter.rare!
     const forIt = scene.holders.filter(({ rare }) => rare!.pool!.notice === waiter.id)
     if (forIt.length > asks!.count + SPARE_NOTICES)
-      violate('S16', `${forIt.length} leases are preempted for ${waiter.id}, which asks for ${asks!.count} members`)
+      violate('S14', `${forIt.length} leases are preempted for ${waiter.id}, which asks for ${asks!.count} members`)
     if (claim!.yields && standsBefore(waiter, victim!)) return
     const { rules } = scene
     const held = scene.state.elapsed - claim!.start
@@ -133,7 +138,7 @@ export class PoolJudge {
     const hasLess = rules.queue === 'fair' && claim!.preemptible && scene.heldBy(asks!.account) < scene.heldBy(claim!.account)
     const isFair = claim!.account !== asks!.account && (isBorrowed || hasLess) && victim!.rare!.priority <= priority
     if (rules.preempt !== 'marked' || held < (rules.minHold ?? 0) || !(isAbove || isFair))
-      violate('S16', `lease ${id} is preempted for ${waiter.id} without a reason: it was held for ${held} ms, ${JSON.stringify(rules)}`)
+      violate('S14', `lease ${id} is preempted for ${waiter.id} without a reason: it was held for ${held} ms, ${JSON.stringify(rules)}`)
   }
 
   /** Members are free, and a waiter whose turn it is fits. */
@@ -163,7 +168,10 @@ export class PoolJudge {
     this.#head.grants += granted.size
     const waited = state.elapsed - this.#head.since
     if (this.#head.grants > STARVED.grants && waited > STARVED.ms)
-      this.#verdict.violate('L1', `${head.id} has been at the head of ${POOL} for ${waited} ms, and ${this.#head.grants} others were granted`)
+      this.#verdict.violate(
+        'L1',
+        `${head.id} has been at the head of ${POOL} for ${waited} ms, and ${this.#head.grants} others were granted`,
+      )
   }
 }
 

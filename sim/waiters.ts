@@ -12,6 +12,8 @@ const FIRST = -1e15
 /** The rank of a lease that steals by force: before FIRST as well. */
 const FORCED = -2e15
 const PRIORITY = 1e9
+/** Reservations come before plain waiters, the earliest window first. */
+const RESERVED = -5e14
 
 export class Waiters {
   readonly #violate: (invariant: string, message: string) => void
@@ -149,6 +151,7 @@ function firstServable(state: State, { name, queue }: Resource): LeaseState | un
 
 function rankOf(state: State, { steal, priority = 0, wants, pool }: Acquire): number {
   if (steal !== undefined) return steal === 'force' ? FORCED : FIRST
+  if (pool?.from !== undefined) return RESERVED + state.elapsed + pool.from
   const names = pool === undefined ? wants.map(({ resource }) => resource) : [pool.pool]
   const aging = Math.max(0, ...names.map(name => rule(state, name, 'aging')))
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)
