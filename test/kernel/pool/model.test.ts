@@ -119,8 +119,7 @@ function run(queue: ModelRules['queue'], preempt: boolean, seed: number): Both['
     accounts: draw(2) === 0 ? {} : QUOTAS,
   }
   const both = new Both(rules)
-  const member = () =>
-    both.offer(`m${draw(4)}`, { host: `h${draw(2)}`, ...(draw(3) > 0 && { model: ['a', 'b'][draw(2)]! }) }, 1 + draw(2))
+  const member = () => both.offer(`m${draw(4)}`, { host: `h${draw(2)}`, ...(draw(3) > 0 && { model: ['a', 'b'][draw(2)]! }) }, 1 + draw(2))
   for (let i = 0; i < 4; i++) member()
   for (let step = 0; step < 160; step++) {
     const dice = draw(20)

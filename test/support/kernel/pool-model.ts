@@ -16,7 +16,9 @@ export interface ModelRules {
   readonly aging: number
   readonly shareHalfLife: number
   readonly sharePenalty: number
-  readonly accounts: Readonly<Record<string, { readonly quotaUnits?: number; readonly quotaBorrow?: number; readonly shareWeight?: number }>>
+  readonly accounts: Readonly<
+    Record<string, { readonly quotaUnits?: number; readonly quotaBorrow?: number; readonly shareWeight?: number }>
+  >
 }
 
 export interface Ask {
@@ -199,7 +201,9 @@ export class PoolModel {
   /** Whole members count as the largest that matches. */
   #asked({ total = 0, units = 0, count = 1, match }: Ask): number {
     if (total > 0) return total
-    return count * (units > 0 ? units : Math.max(1, ...this.members.filter(member => fitsLabels(member, match)).map(member => member.units)))
+    return (
+      count * (units > 0 ? units : Math.max(1, ...this.members.filter(member => fitsLabels(member, match)).map(member => member.units)))
+    )
   }
 
   #standing(ask: Ask): 'within' | 'borrowed' | 'over' {
@@ -406,7 +410,9 @@ export class PoolModel {
     for (const [i, waiter] of waiters.entries()) {
       const avoid = waiters.slice(0, i).map(({ ask }) => ask)
       if (this.#fits(waiter.ask, soon, avoid)) continue
-      const open = this.members.filter(member => fitsLabels(member, waiter.ask.match) && !avoid.some(({ match }) => fitsLabels(member, match)))
+      const open = this.members.filter(
+        member => fitsLabels(member, waiter.ask.match) && !avoid.some(({ match }) => fitsLabels(member, match)),
+      )
       const near = waiter.ask.near
       const useful = open.filter(({ labels }) => near === undefined || labels[near] !== undefined).map(({ name }) => name)
       const candidates = this.#victims(waiter).filter(({ holds }) => holds.some(({ member }) => useful.includes(member)))
