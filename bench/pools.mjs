@@ -1,7 +1,7 @@
 // Benchmark of pools: what one decision and one explanation cost, by the length of the queue. 1,000 members, all taken; every waiter has its own account.
 import { apply } from '../dist/kernel/apply.js'
 import { createState } from '../dist/kernel/state.js'
-import { explainPool, explainWaiter } from '../dist/pool/explain.js'
+import { explainWaiter } from '../dist/pool/explain.js'
 import { poolView } from '../dist/replica/pool-view.js'
 import { percentile, seconds } from './measure.mjs'
 
@@ -63,7 +63,7 @@ function timed(work) {
 }
 
 export function pools(report) {
-  for (const queue of (process.env.Q ?? 'fifo,fit,backfill,fair').split(','))
+  for (const queue of ['fifo', 'fit', 'backfill', 'fair'])
     for (const waiters of QUEUES) {
       const kernel = new Kernel(queue, waiters)
       const releases = []

@@ -75,22 +75,6 @@ export const POOL_BUGS: readonly Planted[] = [
     profiles: ['pool'],
   },
   {
-    name: 'an account takes from another that holds less, which takes it back',
-    file: 'src/kernel/rule/pool/share.js',
-    find: 'if (taker.held * giver.weight >= giver.held * taker.weight)\n        return false;',
-    put: 'return true;',
-    expected: ['S14'],
-    profiles: ['pool'],
-  },
-  {
-    name: 'all leases that may be preempted are told, and not only as many as are needed',
-    file: 'src/kernel/rule/pool/victims.js',
-    find: 'return smallest(young, suffices);',
-    put: 'return young;',
-    expected: ['S14'],
-    profiles: ['pool'],
-  },
-  {
     name: 'a lease is preempted before it was held for minHold',
     file: 'src/kernel/rule/pool/preempt.js',
     find: 'state.elapsed - theirs.start < minHold ||',

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import type { PoolRequest } from '../../../../src/kernel/command.ts'
 import type { Outcome } from '../../../../src/kernel/outcome.ts'
+import { poolsNeedTicks } from '../../../../src/kernel/rule/pool/waiters.ts'
 import { CAP, HOLD } from '../../../../src/kernel/state.ts'
 import { type Options, World } from '../../../support/kernel/world.ts'
 
@@ -311,4 +312,15 @@ describe('a member that loses the label that the first waiter needs', () => {
     world.do({ kind: 'upgrade', rules: 4 })
     expect([world.held(first), world.held(second)]).toEqual([[], ['g/b']])
   })
+})
+
+test('the log needs no ticks for a pool without holders and waiters, so usage stays as it was over an idle night', () => {
+  const world = new PoolWorld()
+  world.offer('host', ['g/a'], {})
+  const { lease } = world.taken('ann', 'g')
+  expect(poolsNeedTicks(world.state)).toBe('slow')
+  world.tick(3_600_000)
+  world.release(lease)
+  expect(poolsNeedTicks(world.state)).toBeUndefined()
+  expect(world.state.pools.get('g')!.accounts.get('ann')!.usage).toBeGreaterThan(3_000_000)
 })
