@@ -12,6 +12,7 @@ import { http } from './http.mjs'
 import { kubernetes } from './kubernetes.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
+import { pools } from './pools.mjs'
 import { python } from './python.mjs'
 import { registry } from './registry.mjs'
 import { registryServer } from './registry-server.mjs'
@@ -28,6 +29,7 @@ const groups = {
   'registry-server': registryServer,
   server,
   http,
+  pools,
   python,
   agents,
   kubernetes,

@@ -10,6 +10,7 @@ import { Faults, type FaultyScene } from './faults.ts'
 import { Holder } from './holder.ts'
 import { type OperatedScene, Operators } from './operators.ts'
 import { Client, Host, HostLessor, type Site } from './participants.ts'
+import { poolPolicies } from './pools.ts'
 import type { ProfileName } from './profiles.ts'
 import { Referee } from './referee.ts'
 import type { RemoteAccess } from './remote.ts'
@@ -177,7 +178,7 @@ export class Scene implements FaultyScene, OperatedScene {
     if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'e', rules: { grace: 300 } })
     if (this.dice.chance(0.4)) policies.push({ kind: 'policy', prefix: 'x', rules: { aging: 700 } })
     if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 's', rules: { queue: 'fit' } })
-    if (this.profile === 'pool') policies.push({ kind: 'policy', prefix: 'g', rules: { preempt: 'marked', preemptNotice: 150 } })
+    if (this.profile === 'pool') policies.push(...poolPolicies(this.dice))
     if (this.dice.chance(0.5)) void this.#operators.changeKey()
     for (const policy of policies) {
       void this.hosts[0]!.propose(policy).catch(error => {

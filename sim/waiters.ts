@@ -5,23 +5,27 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../src/kernel/state.ts'
-import { judgePools } from './pools.ts'
+import { PoolJudge } from './pool-judge.ts'
 
 /** The rank of a lease that steals or was transferred: before all plain waiters. */
 const FIRST = -1e15
 /** The rank of a lease that steals by force: before FIRST as well. */
 const FORCED = -2e15
 const PRIORITY = 1e9
+/** Reservations come before plain waiters, the earliest window first. */
+const RESERVED = -5e14
 
 export class Waiters {
   readonly #violate: (invariant: string, message: string) => void
   readonly #ranks = new Map<number, number>()
   readonly #queued = new Set<number>()
+  readonly #pools: PoolJudge
   /** The request of each lease. `any`: this many of the resources; 0: all of them. */
   readonly #requests = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
 
   constructor(violate: (invariant: string, message: string) => void) {
     this.#violate = violate
+    this.#pools = new PoolJudge({ violate, rankOf: lease => this.#ranks.get(lease) })
   }
 
   /** The log lost records: the rest is replayed. */
@@ -29,6 +33,7 @@ export class Waiters {
     this.#ranks.clear()
     this.#queued.clear()
     this.#requests.clear()
+    this.#pools.forget()
   }
 
   wasQueued(lease: number): boolean {
@@ -68,7 +73,7 @@ export class Waiters {
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
-    judgePools(state, command, events, { violate: this.#violate, rankOf: lease => this.#ranks.get(lease) })
+    this.#pools.judge(state, command, events)
   }
 
   #judgeRank(state: State, id: number): void {
@@ -146,6 +151,7 @@ function firstServable(state: State, { name, queue }: Resource): LeaseState | un
 
 function rankOf(state: State, { steal, priority = 0, wants, pool }: Acquire): number {
   if (steal !== undefined) return steal === 'force' ? FORCED : FIRST
+  if (pool?.from !== undefined) return RESERVED + state.elapsed + pool.from
   const names = pool === undefined ? wants.map(({ resource }) => resource) : [pool.pool]
   const aging = Math.max(0, ...names.map(name => rule(state, name, 'aging')))
   return state.elapsed - priority * (aging === 0 ? PRIORITY : aging)

@@ -35,6 +35,7 @@ export type {
   PoolAccountView,
   PoolGrantView,
   PoolMemberView,
+  PoolPage,
   PoolRules,
   PoolSummary,
   PoolView,

@@ -117,6 +117,19 @@ export interface Listing {
   readonly within?: readonly string[]
 }
 
+/** Which waiters of a pool are returned: a queue may be long. */
+export interface PoolPage {
+  /** The most waiters to return, up to `MAX_POOL_PAGE`. 0: only counts, members and the accounts that hold. @default 1000 */
+  readonly limit?: number
+  /** Returns waiters from this position on. @default 0 */
+  readonly skip?: number
+  /** Instead of a page: this waiter and what explains its place, that is the first waiters and a sample of the others before it. */
+  readonly lease?: number
+}
+
+/** The most waiters of a pool in one answer. */
+export const MAX_POOL_PAGE = 1_000
+
 /** Widens a list of leases beyond `within`: leases of this key, whatever they name, and unclaimed leases that the key may claim. */
 export interface OwnLeases {
   readonly key: number
@@ -135,7 +148,7 @@ export type Query =
   | ({ readonly kind: 'entries'; readonly prefix: string } & Listing)
   | { readonly kind: 'services'; readonly service?: string }
   /** One pool: members, queue, accounts and rules. A name without members and waiters is an empty pool. */
-  | { readonly kind: 'pool'; readonly pool: string }
+  | ({ readonly kind: 'pool'; readonly pool: string } & PoolPage)
   /** The pools that have members, waiters or holders. */
   | { readonly kind: 'pools' }
   /** The last grants of a resource that have ended. */
@@ -281,10 +294,13 @@ export interface PoolView {
   readonly elapsed: number
   /** By name; members that have left and are still held come last. */
   readonly members: readonly PoolMemberView[]
-  /** In the order of service. */
+  /** How many wait in all, reservations included. */
+  readonly waiting: number
+  /** In the order of service: those that the query asked for. */
   readonly queue: readonly PoolWaiterView[]
-  /** Reservations whose window has not begun, by their start. They are also in the queue. */
+  /** Reservations whose window has not begun, by their start. They also have a place in the queue. */
   readonly reservations: readonly PoolWaiterView[]
+  /** Those of `queue`, and unless the query names a lease, those that hold members. With the whole queue, all. */
   readonly accounts: readonly PoolAccountView[]
   /** The rules in force for the name of the pool. */
   readonly rules: PoolRules

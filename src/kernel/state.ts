@@ -17,8 +17,9 @@ import { PrefixTree } from './state/prefix-tree.ts'
  *
  * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided.
  * Version 2 corrects mistakes of version 1. Version 3 has pools, learned terms, transactions and entries without a lease.
+ * Version 4 serves a pool again when one of its members was relabelled or has shrunk.
  */
-export const RULES = 3
+export const RULES = 4
 
 /** The highest origin of counters (see `beginLog`): the wall clock of the year 2128. */
 export const ORIGIN_LIMIT = 5e14
@@ -201,10 +202,11 @@ export interface PoolAccount {
   /** Unit-milliseconds at log time `at`, decaying. */
   usage: number
   at: number
-  /** Derived: units that its leases hold, waiters, and leases that hold members. */
+  /** Derived: units that its leases hold, and leases that hold members. */
   held: number
-  waiting: number
   leases: number
+  /** Derived: its waiters, in the order of the queue. */
+  readonly waiting: LeaseState[]
 }
 
 /** What a waiter needs, apart from who it is. Waiters with equal needs share one. */

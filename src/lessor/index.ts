@@ -56,6 +56,7 @@ export type {
   PoolAccountView,
   PoolGrantView,
   PoolMemberView,
+  PoolPage,
   PoolRules,
   PoolSummary,
   PoolView,

@@ -10,6 +10,8 @@ import { type DurationModel, statedDuration, UNKNOWN_DURATION } from './duration
 import { type ForecastRequest, type ForecastUse, forecastStart, type StartForecast } from './forecast.ts'
 import { matchText } from './match.ts'
 
+/** Waiters that are explained unless the caller says how many. */
+export const EXPLAINED = 20
 /** Leases in the way that are listed. */
 const MAX_BLOCKERS = 8
 /** Other requests that are tried. */
@@ -78,19 +80,19 @@ export interface ExplainPoolOptions {
   readonly whatIf?: boolean
 }
 
-/** Explains why one waiter waits. Undefined if the lease does not wait for this pool. */
+/** Explains why one waiter waits, from a view of the whole queue or one that was asked for this lease. Undefined if the lease does not wait for this pool. */
 export function explainWaiter(view: PoolView, lease: number, options: ExplainPoolOptions = {}): WaitExplanation | undefined {
-  const position = view.queue.findIndex(waiter => waiter.lease === lease)
-  return position < 0 ? undefined : new PoolExplainer(view, options).explain(position)
+  const place = view.queue.findIndex(waiter => waiter.lease === lease)
+  return place < 0 ? undefined : new PoolExplainer(view, options).explain(place)
 }
 
-/** Explains why the first waiters wait. */
+/** Explains why the first waiters wait, from a view that begins with them. */
 export function explainPool(
   view: PoolView,
-  { limit = 20, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
+  { limit = EXPLAINED, ...options }: ExplainPoolOptions & { readonly limit?: number } = {},
 ): readonly WaitExplanation[] {
   const explainer = new PoolExplainer(view, options)
-  return view.queue.slice(0, limit).map((_, position) => explainer.explain(position))
+  return view.queue.slice(0, limit).map((_, place) => explainer.explain(place))
 }
 
 /** Members, running leases and requests in the form of the forecast, made once for all waiters. */
@@ -99,7 +101,8 @@ class PoolExplainer {
   readonly #options: ExplainPoolOptions
   /** Members that are given out. */
   readonly #members: readonly PoolMemberView[]
-  readonly #labels: readonly ReadonlyMap<string, string>[]
+  /** By member, made when a condition or a group needs them. */
+  readonly #labels: ReadonlyMap<string, string>[] = []
   readonly #holders: ReadonlyMap<number, MemberHolder>
   readonly #running: readonly ForecastUse[]
   readonly #matching = new Map<string, readonly number[]>()
@@ -109,19 +112,19 @@ class PoolExplainer {
     this.#view = view
     this.#options = options
     this.#members = view.members.filter(({ status }) => status === 'live')
-    this.#labels = this.#members.map(({ labels }) => new Map(Object.entries(labels)))
     this.#holders = holdersIn(this.#members)
     this.#running = [...this.#holders.values()].map(holder => this.#use(holder))
   }
 
-  explain(position: number): WaitExplanation {
-    const waiter = this.#view.queue[position]!
-    const { lease, holder, account, request, possible } = waiter
+  /** `place`: where the waiter is in the queue of the view, which may have gaps. */
+  explain(place: number): WaitExplanation {
+    const waiter = this.#view.queue[place]!
+    const { lease, holder, account, request, possible, position } = waiter
     const matching = this.#matchingOf(request)
-    const reasons = this.#reasons(waiter, position, matching)
+    const reasons = this.#reasons(waiter, matching)
     const blockers = this.#blockers(matching)
-    const start = possible ? this.#forecast(position, request) : undefined
-    const alternatives = this.#options.whatIf === true ? this.#alternatives(position, waiter, start) : []
+    const start = possible ? this.#forecast(place, request) : undefined
+    const alternatives = this.#options.whatIf === true ? this.#alternatives(place, waiter, start) : []
     const text = sentences(this.#view, waiter, { reasons, blockers, start, alternatives })
     return { lease, holder, account, position, reasons, blockers, start, alternatives, text }
   }
@@ -141,19 +144,25 @@ class PoolExplainer {
     return use.expect > 0 ? statedDuration(use.expect) : UNKNOWN_DURATION
   }
 
+  #labelsOf(member: number): ReadonlyMap<string, string> {
+    this.#labels[member] ??= new Map(Object.entries(this.#members[member]!.labels))
+    return this.#labels[member]
+  }
+
   #matchingOf({ match = [] }: PoolRequest): readonly number[] {
     const key = match.length === 0 ? '' : matchText(match)
     let matching = this.#matching.get(key)
     if (matching === undefined) {
-      matching = this.#labels.flatMap((labels, member) => (matches(labels, match) ? [member] : []))
+      const all = [...this.#members.keys()]
+      matching = match.length === 0 ? all : all.filter(member => matches(this.#labelsOf(member), match))
       this.#matching.set(key, matching)
     }
     return matching
   }
 
-  #requestAt(position: number): ForecastRequest {
-    this.#requests[position] ??= this.#forecastRequest(this.#view.queue[position]!)
-    return this.#requests[position]
+  #requestAt(place: number): ForecastRequest {
+    this.#requests[place] ??= this.#forecastRequest(this.#view.queue[place]!)
+    return this.#requests[place]
   }
 
   #forecastRequest({ request, holder, account, maxLife }: PoolWaiterView): ForecastRequest {
@@ -172,8 +181,8 @@ class PoolExplainer {
   /** Members without the label are in no group with another. */
   #groupsBy(label: string): readonly number[] {
     const numbers = new Map<string, number>()
-    return this.#labels.map((labels, member) => {
-      const value = labels.get(label)
+    return this.#members.map((_, member) => {
+      const value = this.#labelsOf(member).get(label)
       if (value === undefined) return -1 - member
       const number = numbers.get(value) ?? numbers.size
       numbers.set(value, number)
@@ -181,14 +190,18 @@ class PoolExplainer {
     })
   }
 
-  /** When the waiter at this position would start with this request. */
-  #forecast(position: number, request: PoolRequest): StartForecast {
+  /** When the waiter at this place would start with this request. */
+  #forecast(place: number, request: PoolRequest): StartForecast {
     const { queue, rules } = this.#view
-    const waiter = queue[position]!
-    const own = request === waiter.request ? this.#requestAt(position) : this.#forecastRequest({ ...waiter, request })
-    // Waiters that cannot be served are passed over.
+    const waiter = queue[place]!
+    const own = request === waiter.request ? this.#requestAt(place) : this.#forecastRequest({ ...waiter, request })
+    // Waiters that cannot be served are passed over. One that stands before a gap of the view stands for those in the gap.
     const ahead: number[] = []
-    for (let at = 0; at < position; at++) if (queue[at]!.possible && (queue[at]!.request.from ?? 0) === 0) ahead.push(at)
+    for (let at = 0; at < place; at++) {
+      const { possible, request, position } = queue[at]!
+      if (!possible || (request.from ?? 0) > 0) continue
+      for (let stands = queue[at + 1]!.position - position; stands > 0; stands--) ahead.push(at)
+    }
     const input = {
       units: this.#members.map(({ units }) => units),
       running: this.#running,
@@ -214,8 +227,8 @@ class PoolExplainer {
     return found.sort((a, b) => a.likelyEnd - b.likelyEnd || a.lease - b.lease).slice(0, MAX_BLOCKERS)
   }
 
-  #reasons(waiter: PoolWaiterView, position: number, matching: readonly number[]): readonly WaitReason[] {
-    const { request, possible, account } = waiter
+  #reasons(waiter: PoolWaiterView, matching: readonly number[]): readonly WaitReason[] {
+    const { request, possible, account, position } = waiter
     const { accounts, queue, rules } = this.#view
     const reasons: WaitReason[] = []
     const add = (cause: WaitCause, text: string) => reasons.push({ cause, text })
@@ -273,16 +286,16 @@ class PoolExplainer {
       const room = Math.max(0, has - used)
       const counts = total !== undefined ? room : (units === undefined ? used === 0 && has > 0 : room >= units) ? 1 : 0
       fitting += counts
-      const group = near === undefined ? undefined : this.#labels[member]!.get(near)
+      const group = near === undefined ? undefined : this.#labelsOf(member).get(near)
       if (group !== undefined) groups.set(group, (groups.get(group) ?? 0) + counts)
     }
     return { fitting, largestGroup: Math.max(0, ...groups.values()) }
   }
 
-  #alternatives(position: number, { request }: PoolWaiterView, start: StartForecast | undefined): readonly Alternative[] {
+  #alternatives(place: number, { request }: PoolWaiterView, start: StartForecast | undefined): readonly Alternative[] {
     const found: Alternative[] = []
     for (const { change, request: other } of otherRequests(request, this.#view.members).slice(0, MAX_ALTERNATIVES)) {
-      const sooner = this.#forecast(position, other)
+      const sooner = this.#forecast(place, other)
       if (sooner.median === Number.POSITIVE_INFINITY) continue
       if (start === undefined || sooner.median < MUCH_SOONER * start.median) found.push({ change, start: sooner })
     }
@@ -368,11 +381,11 @@ export function startText({ low, median, high }: StartForecast): string {
 }
 
 function sentences(
-  { pool, queue }: PoolView,
+  { pool, waiting }: PoolView,
   { holder, position }: PoolWaiterView,
   { reasons, blockers, start, alternatives }: Pick<WaitExplanation, 'reasons' | 'blockers' | 'start' | 'alternatives'>,
 ): readonly string[] {
-  const lines = [`${holder} is number ${position + 1} of ${queue.length} waiting for ${pool}.`]
+  const lines = [`${holder} is number ${position + 1} of ${waiting} waiting for ${pool}.`]
   for (const { text } of reasons) lines.push(`${text.charAt(0).toUpperCase()}${text.slice(1)}.`)
   for (const { holder, members, held, likelyEnd, frozen, recalled } of blockers.slice(0, 3)) {
     const end = frozen

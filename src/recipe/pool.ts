@@ -15,9 +15,9 @@ import type { LeaseClient } from '../holder/lease-client.ts'
 import type { PoolCondition, PoolRequest } from '../kernel/command.ts'
 import { matches } from '../kernel/rule/pool/condition.ts'
 import type { Lease } from '../lease.ts'
-import type { PoolView } from '../lessor.ts'
+import type { PoolPage, PoolView } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
-import { type ExplainPoolOptions, explainPool, explainWaiter, type WaitExplanation } from '../pool/explain.ts'
+import { EXPLAINED, type ExplainPoolOptions, explainPool, explainWaiter, type WaitExplanation } from '../pool/explain.ts'
 import { type Match, parseMatch } from '../pool/match.ts'
 
 export type Labels = Readonly<Record<string, string>>
@@ -175,9 +175,17 @@ export class Pool {
     })
   }
 
-  /** Members with their holders, the queue in the order of service, accounts, reservations and rules. */
-  async state(): Promise<PoolView> {
-    return (await this.#leases.lessor.read({ kind: 'pool', pool: this.#name }, { consistent: true })).value
+  /**
+   * Members with their holders, the queue in the order of service, accounts, reservations and rules. Of a long queue, the first 1,000 waiters, or those that
+   * `limit` and `skip` say; `waiting` counts all of them.
+   */
+  async state(options: Pick<PoolPage, 'limit' | 'skip'> = {}): Promise<PoolView> {
+    checkOptionNames('state', options, ['limit', 'skip'])
+    return this.#view(options)
+  }
+
+  async #view(page: PoolPage): Promise<PoolView> {
+    return (await this.#leases.lessor.read({ ...page, kind: 'pool', pool: this.#name }, { consistent: true })).value
   }
 
   /**
@@ -192,8 +200,8 @@ export class Pool {
   async explain(options: ExplainPoolOptions & { readonly lease?: number; readonly limit?: number } = {}) {
     checkOptionNames('explain', options, ['lease', 'limit', 'whatIf', 'duration'])
     const { lease, ...rest } = options
-    const view = await this.state()
-    return lease === undefined ? explainPool(view, rest) : explainWaiter(view, lease, rest)
+    if (lease !== undefined) return explainWaiter(await this.#view({ lease }), lease, rest)
+    return explainPool(await this.#view({ limit: rest.limit ?? EXPLAINED }), rest)
   }
 
   /**

@@ -1,12 +1,15 @@
 /** The views that readers get of pools. */
 import { copyOf } from '../kernel/copy.ts'
 import { capacityOf, rule } from '../kernel/rule/policy.ts'
-import { accountName, usageOf } from '../kernel/rule/pool/account.ts'
+import { accountName, shareHalfLife, usageOf } from '../kernel/rule/pool/account.ts'
 import { isPossible } from '../kernel/rule/pool/choice.ts'
 import { serviceOrder } from '../kernel/rule/pool/turn.ts'
+import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
+import { findLease } from '../kernel/state/leases.ts'
 import { emptyPool } from '../kernel/state/pools.ts'
 import { type Grant, type LeaseState, LIVE, type PoolAccount, type PoolMember, type PoolState, type State } from '../kernel/state.ts'
 import type { PoolAccountView, PoolGrantView, PoolMemberView, PoolRules, PoolSummary, PoolView, PoolWaiterView } from '../lessor.ts'
+import { MAX_POOL_PAGE, type PoolPage } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 
 const RULES = [
@@ -19,8 +22,8 @@ export function poolSummaries(state: State): readonly PoolSummary[] {
   for (const pool of state.pools.values()) {
     if (pool.members.size + pool.queue.length + pool.holders.size === 0) continue
     let [units, used] = [0, 0]
-    for (const { resource } of pool.members.values()) {
-      units += capacityOf(state, resource)
+    for (const { resource, capacity } of pool.members.values()) {
+      units += capacity
       used += state.resources.get(resource)?.used ?? 0
     }
     const { name, members, queue, reserved } = pool
@@ -29,32 +32,102 @@ export function poolSummaries(state: State): readonly PoolSummary[] {
   return summaries.sort((a, b) => (a.pool < b.pool ? -1 : 1))
 }
 
-export function poolView(state: State, name: string): PoolView {
+/** Waiters before an asked one that its explanation plays one by one, and how many stand for those between. */
+const FIRST = 128
+const SAMPLE = 64
+
+export function poolView(state: State, name: string, page: PoolPage = {}): PoolView {
   const pool = state.pools.get(name) ?? emptyPool(name)
-  const queue = serviceOrder(state, pool).map((lease, position) => waiterView(state, pool, lease, position))
-  const members = [...pool.members.values()].sort(byName).map(member => memberView(state, member))
+  const queue = placesOf(state, pool, page).map(([lease, position]) => waiterView(state, pool, lease, position))
+  const members = sortedMembers(pool).map(member => memberView(state, member))
   return {
     pool: name,
     elapsed: state.elapsed,
     members: [...members, ...draining(state, pool)],
+    waiting: pool.queue.length,
     queue,
-    reservations: queue.filter(({ request }) => request.from !== undefined).sort((a, b) => a.request.from! - b.request.from!),
-    accounts: [...pool.accounts.values()].sort(byName).map(account => accountView(state, pool, account)),
+    reservations: reservations(state, pool),
+    accounts: accountsOf(pool, queue, page).map(accountView(state, pool)),
     rules: Object.fromEntries(RULES.map(key => [key, rule(state, name, key)])) as unknown as PoolRules,
   }
+}
+
+/** Members by name, sorted once until members come, go or change. */
+const sorted = new WeakMap<PoolState, { readonly version: number; readonly members: readonly PoolMember[] }>()
+
+function sortedMembers(pool: PoolState): readonly PoolMember[] {
+  let known = sorted.get(pool)
+  if (known?.version !== pool.version) {
+    known = { version: pool.version, members: [...pool.members.values()].sort(byName) }
+    sorted.set(pool, known)
+  }
+  return known.members
+}
+
+/** The labels of a member as an object, made once: a member that is relabelled gets another map. */
+const labelObjects = new WeakMap<ReadonlyMap<string, string>, Readonly<Record<string, string>>>()
+
+function labelsOf(labels: ReadonlyMap<string, string>): Readonly<Record<string, string>> {
+  let known = labelObjects.get(labels)
+  if (known === undefined) {
+    known = Object.freeze(Object.fromEntries(labels))
+    labelObjects.set(labels, known)
+  }
+  return known
+}
+
+type Place = readonly [waiter: LeaseState, position: number]
+
+/** The waiters that the query asks for, with their positions. */
+function placesOf(state: State, pool: PoolState, { limit = MAX_POOL_PAGE, skip = 0, lease: asked }: PoolPage): Place[] {
+  if (asked !== undefined) {
+    const waiter = findLease(state, asked)
+    return waiter !== undefined && waitsForPool(waiter) && waiter.rare!.pool!.pool === pool.name ? placesBefore(state, pool, waiter) : []
+  }
+  const most = Math.min(limit, MAX_POOL_PAGE)
+  if (most === 0) return []
+  return serviceOrder(state, pool, skip + most)
+    .slice(skip, skip + most)
+    .map((waiter, i) => [waiter, skip + i])
+}
+
+function placesBefore(state: State, pool: PoolState, waiter: LeaseState): Place[] {
+  const order = serviceOrder(state, pool, 0, waiter)
+  const last = order === pool.queue ? positionInPool(state, waiter) : order.length - 1
+  const places: Place[] = []
+  for (let at = 0; at < Math.min(FIRST, last); at++) places.push([order[at]!, at])
+  const step = Math.max(1, Math.floor((last - FIRST) / SAMPLE))
+  for (let at = FIRST; at < last; at += step) places.push([order[at]!, at])
+  return [...places, [waiter, last]]
+}
+
+function reservations(state: State, pool: PoolState): readonly PoolWaiterView[] {
+  const begin = ({ rare }: LeaseState) => rare!.pool!.from
+  // They stand before all other waiters but those that steal or take over, and are few.
+  const ahead = [...pool.reserved].sort((a, b) => begin(a) - begin(b) || a.id - b.id)
+  if (ahead.length === 0) return []
+  const order = serviceOrder(state, pool, Number.POSITIVE_INFINITY)
+  return ahead.map(lease => waiterView(state, pool, lease, order === pool.queue ? positionInPool(state, lease) : order.indexOf(lease)))
+}
+
+function accountsOf(pool: PoolState, queue: readonly PoolWaiterView[], { lease }: PoolPage): readonly PoolAccount[] {
+  const names = new Set(queue.map(({ account }) => account))
+  if (queue.length === pool.queue.length) return [...pool.accounts.values()].sort(byName)
+  if (lease === undefined) for (const { rare } of pool.holders) names.add(rare!.pool!.account)
+  return [...names].map(name => pool.accounts.get(name)!).sort(byName)
 }
 
 function byName(a: { readonly name: string }, b: { readonly name: string }): number {
   return a.name < b.name ? -1 : 1
 }
 
-function memberView(state: State, { name, resource, labels, entry }: PoolMember): PoolMemberView {
+function memberView(state: State, { name, resource, labels, entry, capacity }: PoolMember): PoolMemberView {
   const there = state.resources.get(resource)
   return {
     member: name,
     resource,
-    labels: Object.fromEntries(labels),
-    units: capacityOf(state, resource),
+    labels: labelsOf(labels),
+    units: capacity,
     used: there?.used ?? 0,
     status: entry.lease.status === LIVE ? 'live' : 'suspect',
     offer: entry.lease.id,
@@ -134,16 +207,20 @@ function waiterView(state: State, pool: PoolState, lease: LeaseState, position: 
   }
 }
 
-function accountView(state: State, pool: PoolState, account: PoolAccount): PoolAccountView {
-  const name = accountName(pool, account.name)
-  return {
-    account: account.name,
-    usage: usageOf(state, pool, account),
-    weight: rule(state, name, 'shareWeight'),
-    held: account.held,
-    leases: account.leases,
-    waiting: account.waiting,
-    quota: rule(state, name, 'quotaUnits'),
-    borrow: rule(state, name, 'quotaBorrow'),
+function accountView(state: State, pool: PoolState): (account: PoolAccount) => PoolAccountView {
+  const halfLife = shareHalfLife(state, pool)
+  return account => {
+    const { name, held, leases, waiting } = account
+    const at = accountName(pool, name)
+    return {
+      account: name,
+      usage: usageOf(state, pool, account, halfLife),
+      weight: rule(state, at, 'shareWeight'),
+      held,
+      leases,
+      waiting: waiting.length,
+      quota: rule(state, at, 'quotaUnits'),
+      borrow: rule(state, at, 'quotaBorrow'),
+    }
   }
 }

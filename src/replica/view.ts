@@ -43,7 +43,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'services':
       return serviceViews(state, query.service)
     case 'pool':
-      return poolView(state, query.pool)
+      return poolView(state, query.pool, query)
     case 'pools':
       return poolSummaries(state)
     case 'history':

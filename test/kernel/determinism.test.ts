@@ -17,11 +17,14 @@ import { Stream } from '../support/kernel/stream.ts'
 const GOLDEN = new Map([
   [1, '56b268415a832ecc 2819480412 2503532580'],
   [2, '005bf82c03fcae0d 2823238438 1478330883'],
+  [3, '4added4bdbe9dde2 3563587832 1489615540'],
+  [4, 'GOLDEN4'],
 ])
 
 function write(seed: number, length: number, rules: number): { state: State; entries: Uint8Array[] } {
   const state = createState(0, rules)
-  const stream = new Stream(seed, { widening: false })
+  // From version 3 on with pools, transactions and classes of work, whose durations are counted.
+  const stream = new Stream(seed, rules < 3 ? { widening: false } : { pools: true })
   const entries: Uint8Array[] = []
   for (let seq = 1; seq <= length; seq++) {
     const { index, trailA, trailB } = state

@@ -76,6 +76,7 @@ function view(members: readonly PoolMemberView[], queue: readonly PoolWaiterView
     pool: 'gpus',
     elapsed: 10 * HOUR,
     members,
+    waiting: queue.length,
     queue: queue.map((one, position) => ({ ...one, position })),
     reservations: [],
     accounts: [],

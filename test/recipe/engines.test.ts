@@ -123,6 +123,10 @@ function everyRecipe(begin: () => Promise<Where>): void {
       await lease.release()
     })
     await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(2), polling)
+    const slot = await a.slot('port', { from: 1, to: 2, ttl: '20s' })
+    const [queued, shards] = [b.slot('port', { from: 1, to: 1 }), [a, b].map(leases => leases.shards('shard', { count: 4, ttl: '20s' }))]
+    const joined = shards.map(group => group.join({ signal: ending.signal, onAssigned() {} }))
+    await vi.waitFor(() => expect(shards.map(({ owned }) => owned.length)).toEqual([2, 2]), polling)
     const session = await a.session({ ttl: '1m' })
     void session.ended.then(() => seen.push('session'))
     const me = await a.registry.register({ service: 's', instance: 'a', address, ttl: '20s' })
@@ -140,6 +144,11 @@ function everyRecipe(begin: () => Promise<Where>): void {
     expect(await theirs.get('k')).toBe('new')
     expect([first?.lease.held, taken.held, session.active, me.registered]).toEqual([true, true, true, true])
     expect(await services.list()).toMatchObject([{ instance: 'a' }])
+    expect([slot.number, slot.lease.held, (await a.pool('gpu').state({ limit: 1 })).waiting]).toEqual([1, true, 2])
+    await slot.release()
+    await using next = await queued
+    expect([next.number, next.token > slot.token]).toEqual([1, true])
+    expect(shards.map(({ owned }) => owned.length)).toEqual([2, 2])
     await taken.release()
     await Promise.all(takers)
     expect(seen).toEqual(['b', 'c'])
@@ -152,6 +161,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
     await vi.waitFor(() => expect(seen).toEqual(['b', 'c', 'session']))
     ending.abort()
     await observing
+    await Promise.all(joined)
   })
 }
 

@@ -6,6 +6,8 @@ import { invalid } from './refuse.ts'
 
 /** The rules version with which pools came. */
 export const POOLS = 3
+/** The rules version from which on a member that was relabelled or has shrunk has its pool served again. */
+export const RESHAPED_MEMBERS = 4
 
 const POOL_RULES: readonly (keyof PolicyRules)[] = [
   'shareHalfLife',

@@ -1,13 +1,16 @@
 /** Routes of pools: their members with what their hosts report, queues and accounts, and keeping members longer. Taking is acquiring: `POST /v1/leases` with `pool`. */
 import { parseReport, reportKey, reportPrefix } from '../../board/report.ts'
 import { LeaseError } from '../../errors.ts'
-import { explainPool, explainWaiter } from '../../pool/explain.ts'
+import { EXPLAINED, explainPool, explainWaiter } from '../../pool/explain.ts'
 import { Explaining, PoolAnswer, PoolExplained, Pools } from '../../wire/http/pool-schema.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'
 import { mustBeName } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
 import { optionalMs, propose, readOptions } from './route-operations.ts'
+
+/** Waiters in one answer, unless the request says how many. */
+const DEFAULT_PAGE = 100
 
 /** The reports on the devices of a pool, by member. Empty for a key that may not read them. */
 async function reports({ guarded, caller }: RouteContext, pool: string): Promise<ReadonlyMap<string, object>> {
@@ -41,12 +44,14 @@ export const poolRoutes: readonly Route[] = [
   route({
     method: 'GET',
     path: '/v1/pools/{name}',
-    summary: 'A pool: its members with their holders and what their hosts report, its queue, reservations, accounts and rules.',
-    query: schema.Reading,
+    summary: 'A pool: its members with their holders and what their hosts report, a page of its queue, reservations, accounts and rules.',
+    query: schema.PoolReading,
     response: PoolAnswer,
     handle: async context => {
       const pool = mustBeName(context.name)
-      const { revision, value } = await context.guarded.read<'pool'>(context.caller, { kind: 'pool', pool }, readOptions(context))
+      const { limit = DEFAULT_PAGE, skip = 0 } = context.query
+      const query = { kind: 'pool', pool, limit, skip } as const
+      const { revision, value } = await context.guarded.read<'pool'>(context.caller, query, readOptions(context))
       const reported = await reports(context, pool)
       const members = value.members.map(member => {
         const report = reported.get(member.member)
@@ -64,7 +69,8 @@ export const poolRoutes: readonly Route[] = [
     handle: async context => {
       const pool = mustBeName(context.name)
       const { lease, ...options } = context.query
-      const { revision, value } = await context.guarded.read<'pool'>(context.caller, { kind: 'pool', pool })
+      const page = lease === undefined ? { limit: options.limit ?? EXPLAINED } : { lease }
+      const { revision, value } = await context.guarded.read<'pool'>(context.caller, { kind: 'pool', pool, ...page })
       const one = lease === undefined ? undefined : explainWaiter(value, lease, options)
       if (lease !== undefined && one === undefined)
         throw new HttpFailure('NOT_FOUND', `lease ${lease} does not wait for the pool ${pool}`, { facts: { lease } })

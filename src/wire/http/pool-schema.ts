@@ -56,7 +56,8 @@ export const PoolAnswer = answer({
   pool: name,
   elapsed: whole("The log's own time, in ms."),
   members: Type.Array(member),
-  queue: Type.Array(waiter),
+  waiting: whole('How many wait in all.'),
+  queue: Type.Array(waiter, { description: 'In the order of service: the page that was asked for.' }),
   reservations: Type.Array(waiter),
   accounts: Type.Array(
     answer({

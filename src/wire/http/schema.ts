@@ -6,6 +6,7 @@ import Type, { type Static, type TObject, type TSchema } from 'typebox'
 import { MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, VERBS } from '../../kernel/command.ts'
 import { EVENT_TYPES } from '../../kernel/event.ts'
 import { NAME_BYTES, VALUE_BYTES } from '../../kernel/name.ts'
+import { MAX_POOL_PAGE } from '../../lessor.ts'
 import { INSTANCE_STATUSES, STATUSES } from '../../registry/entry.ts'
 import { duration, fieldsOf, leaseId as id, name, rulesOf, text, whole } from './command-schema.ts'
 import { answer, at, bag, closed, op, optional, revision, status, yes } from './schema-parts.ts'
@@ -125,6 +126,10 @@ const listing = {
   limit: optional(whole('The largest number of items.')),
   within: optional(prefixes('Only names under one of these.')),
 }
+const poolPage = {
+  limit: optional(Type.Integer({ minimum: 0, maximum: MAX_POOL_PAGE, description: 'The most waiters to return.' })),
+  skip: optional(whole('Return waiters from this position on.')),
+}
 const own = closed({ key: whole(), claims: prefixes('Prefixes under which the key may claim leases that have no key.') })
 export const Query = Type.Union([
   closed(query('summary')),
@@ -134,7 +139,7 @@ export const Query = Type.Union([
   closed({ ...query('resources'), prefix: text(''), ...listing }),
   closed({ ...query('entries'), prefix: text(''), ...listing }),
   closed({ ...query('services'), service: optional(text('')) }),
-  closed({ ...query('pool'), pool: name }),
+  closed({ ...query('pool'), pool: name, ...poolPage, lease: optional(id) }),
   closed(query('pools')),
   closed({ ...query('history'), resource: name }),
   closed({ ...query('durations'), class: text('') }),
@@ -164,6 +169,7 @@ const change = {
   after: optional(whole('With wait: the revision of the last answer, so that no change in between is missed. Left out: from now on.')),
 }
 export const Reading = closed({ consistent })
+export const PoolReading = closed({ ...poolPage, consistent })
 export const WaitedReading = closed({ consistent, ...change })
 export const WaitedListing = closed({ prefix, consistent, limit, ...change })
 export const Listing = closed({ prefix, consistent, limit })

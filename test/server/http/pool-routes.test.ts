@@ -106,3 +106,22 @@ test.each([
   const both = await place.ask('POST', '/v1/leases', { holder: 'x', resources: ['a'], pool: { pool: 'gpus' } })
   expect([both.status, both.json.error.message]).toEqual([400, expect.stringMatching(/names no resources/)])
 })
+
+test('the queue of a pool comes in pages, and one waiter is explained without the rest', async () => {
+  await using place = await world()
+  const { ask, lessor } = place
+  await offer(ask, { g0: {} })
+  for (let i = 0; i < 120; i++)
+    await lessor.propose({ kind: 'acquire', holder: `u${i}`, ttl: 60_000, wants: [], wait: true, pool: { pool: 'gpus' } })
+  const { json: first } = await ask('GET', '/v1/pools/gpus')
+  expect([first.waiting, first.queue.length, first.queue[0].position]).toEqual([119, 100, 0])
+  const { json: rest } = await ask('GET', '/v1/pools/gpus?limit=50&skip=100')
+  expect([rest.queue.length, rest.queue[0].position]).toEqual([19, 100])
+  expect((await ask('GET', '/v1/pools/gpus?limit=0')).json).toMatchObject({ waiting: 119, queue: [] })
+  for (const bad of ['limit=-1', 'limit=1001', 'limit=x', 'skip=-1', 'after=3'])
+    expect((await ask('GET', `/v1/pools/gpus?${bad}`)).status, bad).toBe(400)
+  const last = rest.queue.at(-1)
+  const { json } = await ask('GET', `/v1/pools/gpus/explain?lease=${last.lease}`)
+  expect(json.waiters).toMatchObject([{ lease: last.lease, position: 118 }])
+  expect((await ask('GET', '/v1/pools/gpus/explain?limit=2')).json.waiters).toHaveLength(2)
+})

@@ -171,8 +171,15 @@ function* accounts(state: State, name: string, waiters: readonly LeaseState[], h
     const own = (list: readonly LeaseState[]) => list.filter(({ rare }) => rare!.pool!.account === account)
     const held = own(holders).reduce((sum, { grants }) => sum + grants.reduce((units, grant) => units + grant.units, 0), 0)
     const there = accounts.get(account)
-    if (there?.held !== held || there.leases !== own(holders).length || there.waiting !== own(waiters).length)
-      yield `account ${account} of ${name} holds ${held} on ${own(holders).length} leases, ${own(waiters).length} wait: ${JSON.stringify(there)}`
+    if (
+      there?.held !== held ||
+      there.leases !== own(holders).length ||
+      there.waiting.map(({ id }) => id).join() !==
+        own(waiters)
+          .map(({ id }) => id)
+          .join()
+    )
+      yield `account ${account} of ${name} holds ${held} on ${own(holders).length} leases, ${own(waiters).length} wait: ${JSON.stringify({ ...there, waiting: there?.waiting.map(({ id }) => id) })}`
   }
 }
 

@@ -209,6 +209,8 @@ export class Stream {
       ...(this.#chance(8) && { holding: [this.#id(state)] }),
       ...(this.#chance(10) && { entries: [{ key: `e/${this.#random(3)}`, value: 'v' }] }),
       ...(this.#chance(10) && { parent: this.#id(state) }),
+      // Its class of work: the log counts how long it is held.
+      ...(this.#chance(3) && { labels: [['learn', `jobs/x=${this.#random(3)}`] as const] }),
     }
   }
 

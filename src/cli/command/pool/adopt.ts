@@ -93,7 +93,12 @@ async function adoptProcess(
   await using _ = lease
   void lease.recalled // watch for a revoke
   out.note(`took ${members.join(', ')} of ${pool} for process ${pid} (lease ${lease.id})`, { lease: lease.id, members })
-  while (isThere() && lease.held) await pause(clock, POLL_INTERVAL, signal, { ref: true })
+  // The end of a process that is not a child can only be polled. The end of the lease is noticed at once.
+  const over = AbortSignal.any([signal, lease.signal])
+  while (isThere() && lease.held)
+    await pause(clock, POLL_INTERVAL, over, { ref: true }).catch(error => {
+      if (lease.held) throw error
+    })
   if (!isThere()) return out.note(`process ${pid} has ended; the members are free`, { ended: pid })
   const reason = lease.signal.reason as LeaseError
   if (options.onLost === 'term') process.kill(pid, 'SIGTERM')

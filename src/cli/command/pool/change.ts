@@ -75,7 +75,7 @@ async function leaseOf({ read }: Invocation, which: string): Promise<number> {
   const slash = which.lastIndexOf('/')
   if (slash <= 0) throw usageError(`${which} is neither the id of a lease nor POOL/MEMBER`, 'To see both, run: leasehold pool ls POOL')
   const [pool, start] = [which.slice(0, slash), which.slice(slash + 1)]
-  const { value } = await read({ kind: 'pool', pool })
+  const { value } = await read({ kind: 'pool', pool, limit: 0 })
   const found = value.members.filter(({ member }) => member === start || member.startsWith(start))
   const exact = found.find(({ member }) => member === start)
   const [member] = exact === undefined ? found : [exact]

@@ -3,10 +3,12 @@ import type { Command } from 'commander'
 import { type DeviceReport, parseReport, reportPrefix } from '../../../board/report.ts'
 import { inWords } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
-import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../../../lessor.ts'
+import { MAX_POOL_PAGE, type PoolGrantView, type PoolMemberView, type PoolView, type PoolWaiterView } from '../../../lessor.ts'
 import { explainPool, startText, type WaitExplanation } from '../../../pool/explain.ts'
+import { usageError } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
+import { parseInteger } from '../../option-values.ts'
 import { clean, type TableRow, table } from '../../output.ts'
 import { requestInWords } from './request.ts'
 
@@ -24,34 +26,55 @@ export function ls(group: Command): void {
     })
 }
 
-/** Waiters that are explained: each takes some milliseconds. */
-const MAX_EXPLAINED = 100
+/** Waiters that are listed unless --limit says how many. Each is explained, which takes some milliseconds. */
+const DEFAULT_LISTED = '100'
 
 export function queue(group: Command): void {
   addGlobalOptions(group.command('queue'))
     .summary('list who waits for members of a pool, when each will probably start, and the reservations')
     .argument('<pool>', 'the name of the pool')
+    .option('--limit <count>', `the most waiters to list, up to ${MAX_POOL_PAGE}`, DEFAULT_LISTED)
+    .option('--skip <count>', 'list waiters from this place on, without their starts: 100 leaves out the first 100', '0')
     .option('--explain', 'say for each waiter what is in its way, and what it could ask for instead to start sooner')
     .addHelpText('after', '\nExamples:\n  leasehold pool queue gpus\n  leasehold pool queue gpus --explain')
-    .action(async (pool: string, { explain = false }: { readonly explain?: boolean }, self: Command) => {
+    .action(async (pool: string, { explain = false, ...flags }: QueueFlags, self: Command) => {
       requireValidName(pool)
+      const limit = parseCount(flags.limit, '--limit', 1, MAX_POOL_PAGE)
+      const skip = parseCount(flags.skip, '--skip', 0, Number.MAX_SAFE_INTEGER)
       await invoke(self, async ({ read, out, clock }) => {
-        const { value: view, revision } = await read({ kind: 'pool', pool })
-        const explained = explainPool(view, { limit: MAX_EXPLAINED, whatIf: explain })
+        const { value: view, revision } = await read({ kind: 'pool', pool, limit, skip })
+        // A start follows from all waiters before it.
+        const explained = skip === 0 ? explainPool(view, { limit, whatIf: explain }) : []
         if (out.json) {
           for (const [at, waiter] of view.queue.entries())
             await out.data({ pool, ...waiter, ...forPrograms(explained[at], explain), revision })
           return
         }
-        if (view.queue.length === 0) return out.note(`no client waits for members of ${pool}`)
-        if (explain) return out.text(explained.map(({ text }) => text.map(clean).join('\n')).join('\n\n'))
+        if (view.waiting === 0) return out.note(`no client waits for members of ${pool}`)
         const now = clock.wall()
-        await out.table(
-          ['PLACE', 'ACCOUNT', 'WANTS', 'EXPECTS', 'PRIORITY', 'WAITING FOR', 'STARTS', 'LEASE', 'HOLDER'],
-          view.queue.map((waiter, at) => queueRow(waiter, explained[at], now)),
-        )
+        if (explain && skip === 0) await out.text(explained.map(({ text }) => text.map(clean).join('\n')).join('\n\n'))
+        else
+          await out.table(
+            ['PLACE', 'ACCOUNT', 'WANTS', 'EXPECTS', 'PRIORITY', 'WAITING FOR', 'STARTS', 'LEASE', 'HOLDER'],
+            view.queue.map((waiter, at) => queueRow(waiter, explained[at], now)),
+          )
+        const shown = skip + view.queue.length
+        if (shown < view.waiting) out.note(`${view.waiting - shown} more wait; to list them, add: --skip ${shown}`)
       })
     })
+}
+
+function parseCount(text: string, option: string, low: number, high: number): number {
+  const count = parseInteger(text, option)
+  if (count < low || count > high)
+    throw usageError(`${option} is a number from ${low} to ${high}, not ${text}`, 'Correct the value, or run: leasehold pool queue --help')
+  return count
+}
+
+interface QueueFlags {
+  readonly limit: string
+  readonly skip: string
+  readonly explain?: boolean
 }
 
 function forPrograms(explained: WaitExplanation | undefined, inFull: boolean): object {
@@ -94,7 +117,7 @@ async function listPools({ read, out }: Invocation): Promise<void> {
 
 async function listMembers(invocation: Invocation, pool: string): Promise<void> {
   const { read, out } = invocation
-  const { value: view, revision } = await read({ kind: 'pool', pool })
+  const { value: view, revision } = await read({ kind: 'pool', pool, limit: 0 })
   const reports = await reportsOf(invocation, pool)
   if (out.json) {
     for (const member of view.members) await out.data({ pool, ...member, report: reports.get(member.member), revision })
@@ -105,7 +128,7 @@ async function listMembers(invocation: Invocation, pool: string): Promise<void> 
   const short = shortNames(view.members.map(({ member }) => member))
   const rows = view.members.flatMap(member => memberRows(member, short, reports.get(member.member)))
   const free = view.members.filter(({ used, status }) => used === 0 && status === 'live').length
-  const waiting = view.queue.length - view.reservations.length
+  const waiting = view.waiting - view.reservations.length
   const lines = [
     `${clean(pool)}: ${free} of ${view.members.length} members free, ${waiting} waiting${reserved(view)}`,
     '',

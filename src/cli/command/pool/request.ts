@@ -189,7 +189,7 @@ export async function environmentOf(
   const members = membersOf(lease, pool)
   let views: readonly PoolMemberView[] = []
   if (templates.some(([, template]) => /\{(indexes|hosts)\}/.test(template)))
-    views = (await lessor.read({ kind: 'pool', pool })).value.members.filter(({ member }) => members.includes(member))
+    views = (await lessor.read({ kind: 'pool', pool, limit: 0 })).value.members.filter(({ member }) => members.includes(member))
   const label = (name: string) => members.map(member => views.find(view => view.member === member)?.labels[name] ?? '')
   const values: Readonly<Record<string, () => string>> = {
     members: () => members.join(','),

@@ -44,7 +44,7 @@ export function reserve(group: Command): void {
       await invoke(
         self,
         async ({ leases, out, clock, read }) => {
-          const { value: view } = await read({ kind: 'pool', pool })
+          const { value: view } = await read({ kind: 'pool', pool, limit: 0 })
           const match = onThisHost(view, conditions, options)
           const from = parseTime(options.from, clock.wall())
           const { units, near, account, expect, preemptible } = asked

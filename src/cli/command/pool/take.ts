@@ -2,7 +2,7 @@
 import { hostname } from 'node:os'
 import { type Command, Option } from 'commander'
 import { parseReport, reportPrefix } from '../../../board/report.ts'
-import { pause, whenAborted } from '../../../clock.ts'
+import { chainAbort, pause, whenAborted } from '../../../clock.ts'
 import { inWords, parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { Lease } from '../../../lease.ts'
@@ -40,8 +40,8 @@ export interface TakeFlags extends RequestFlags {
   readonly reservation?: string
 }
 
-/** Ms between two looks at whether the window of a reservation has begun. */
-const RESERVATION_POLL = 500
+/** Ms between two looks at whether the window of a reservation has begun, for a key that may not watch the pool. */
+const RESERVATION_POLL = 1_000
 
 const HELP = `
 The command finds the members in CUDA_VISIBLE_DEVICES, or in the variables of --env: {members}, {indexes}, {hosts}, {lease} and {token} are replaced.
@@ -151,10 +151,10 @@ async function requestOf(invocation: Invocation, pool: string, command: readonly
   const { leases, read } = invocation
   if (options.reservation !== undefined) {
     const reservation = parseInteger(options.reservation, '--reservation')
-    return { words: `reservation ${reservation}`, acquire: more => takeOver(invocation, reservation, more) }
+    return { words: `reservation ${reservation}`, acquire: more => takeOver(invocation, pool, reservation, more) }
   }
   const { count, options: asked, conditions } = parseRequest(options)
-  const { value: view } = await read({ kind: 'pool', pool })
+  const { value: view } = await read({ kind: 'pool', pool, limit: 0 })
   const match = onThisHost(view, conditions, options)
   const host = options.host ?? hostname()
   const labels = labelsOf({ pid: process.pid, host, ...(command[0] !== undefined && { command: command[0] }) })
@@ -165,21 +165,46 @@ async function requestOf(invocation: Invocation, pool: string, command: readonly
 }
 
 /** Takes a reservation into this process. Waits until its window has begun. */
-async function takeOver({ leases, lessor, clock, out }: Invocation, lease: number, { signal, onLost }: RequestSignals): Promise<Lease> {
+async function takeOver(invocation: Invocation, pool: string, lease: number, { signal, onLost }: RequestSignals): Promise<Lease> {
+  const { leases, lessor, out } = invocation
   for (let isFirst = true; ; isFirst = false) {
-    const { value } = await lessor.read({ kind: 'lease', lease }, { consistent: true, ...(signal !== undefined && { signal }) })
+    const { value, revision } = await lessor.read({ kind: 'lease', lease }, { consistent: true, ...(signal !== undefined && { signal }) })
     if (value === undefined) throw new LeaseError('GONE', `the reservation ${lease} has ended, or never existed`, { facts: { lease } })
     if (value.status !== 'waiting') break
     if (isFirst) out.note(`reservation ${lease}: its window has not begun yet; waiting`, { reservation: lease })
-    await pause(clock, RESERVATION_POLL, signal, { ref: true })
+    await whenItChanges(invocation, pool, lease, revision, signal)
   }
   const held = await leases.adopt(lease)
   whenAborted(held.signal, () => void onLost?.(held.signal.reason as LeaseError))
   return held
 }
 
+/** Resolves when a waiter was granted members or has ended after this revision. */
+async function whenItChanges(
+  { lessor, clock }: Invocation,
+  pool: string,
+  lease: number,
+  after: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const over = new AbortController()
+  const unchain = chainAbort(signal, over)
+  try {
+    for await (const events of lessor.watch(pool, { after, signal: over.signal }))
+      if (events.some(event => event.lease === lease || event.type === 'resync')) return
+    signal?.throwIfAborted()
+    lessor.signal.throwIfAborted()
+  } catch (error) {
+    if (!LeaseError.is(error, 'FORBIDDEN')) throw error
+    await pause(clock, RESERVATION_POLL, signal, { ref: true })
+  } finally {
+    over.abort()
+    unchain()
+  }
+}
+
 async function waitingText({ lessor }: Invocation, pool: string, words: string, position: number | undefined): Promise<string> {
-  const view = await lessor.read({ kind: 'pool', pool }).catch(() => undefined)
+  const view = await lessor.read({ kind: 'pool', pool, limit: 0 }).catch(() => undefined)
   const members = view?.value.members ?? []
   const free = members.filter(({ used, status }) => used === 0 && status === 'live').length
   const place = position === undefined ? '' : position === 0 ? ', you are next' : `, ${position} ahead of you`

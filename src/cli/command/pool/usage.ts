@@ -69,7 +69,7 @@ function deviceHours(ms: number): string {
 
 async function usageOf(invocation: Invocation, pool: string, since: number, by: 'user' | 'host'): Promise<UsageAnswer> {
   const { read } = invocation
-  const { value: view } = await read({ kind: 'pool', pool })
+  const { value: view } = await read({ kind: 'pool', pool, limit: 0 })
   const { value: entries } = await read({ kind: 'entries', prefix: usagePrefix(pool) })
   const days = entries.map(({ value }) => parseUsage(value)).filter((day): day is UsageDay => day !== undefined)
   if (days.length === 0) return fromHistory(invocation, view, since, by)

@@ -20,18 +20,19 @@ export function preempts(state: State, pool: PoolState): boolean {
   return rule(state, pool.name, 'preempt') === 'marked'
 }
 
-function halfLife(state: State, pool: PoolState): number {
+/** The half-life of usage in force. */
+export function shareHalfLife(state: State, pool: PoolState): number {
   return halfLifeOf(rule(state, pool.name, 'shareHalfLife'), preempts(state, pool))
 }
 
 /** The usage of an account at the present log time. */
-export function usageOf(state: State, pool: PoolState, account: PoolAccount): number {
-  return usageAt(account, state.elapsed, halfLife(state, pool))
+export function usageOf(state: State, pool: PoolState, account: PoolAccount, halfLife = shareHalfLife(state, pool)): number {
+  return usageAt(account, state.elapsed, halfLife)
 }
 
-export function shareOf(state: State, pool: PoolState, account: PoolAccount): Share {
+export function shareOf(state: State, pool: PoolState, account: PoolAccount, halfLife = shareHalfLife(state, pool)): Share {
   const weight = rule(state, accountName(pool, account.name), 'shareWeight')
-  return { usage: usageOf(state, pool, account), held: account.held, weight }
+  return { usage: usageOf(state, pool, account, halfLife), held: account.held, weight }
 }
 
 export function quotaOf(state: State, pool: PoolState, { name, held }: Pick<PoolAccount, 'name' | 'held'>): AccountQuota {
@@ -41,7 +42,7 @@ export function quotaOf(state: State, pool: PoolState, { name, held }: Pick<Pool
 
 /** What a grant of so many units adds to the usage of its account. */
 export function entryPenalty(state: State, pool: PoolState, units: number): number {
-  return penaltyOf(units, rule(state, pool.name, 'sharePenalty'), halfLife(state, pool))
+  return penaltyOf(units, rule(state, pool.name, 'sharePenalty'), shareHalfLife(state, pool))
 }
 
 export function bringUpToDate(state: State, pool: PoolState, account: PoolAccount): void {
@@ -61,7 +62,7 @@ export function chargeGrant(state: State, pool: PoolState, { account: name }: Po
 
 /** What is left of the advance for units that a lease would give back now. */
 export function refundOf(state: State, pool: PoolState, { start }: PoolClaim, units: number): number {
-  return usageAt({ usage: entryPenalty(state, pool, units), at: start, held: 0 }, state.elapsed, halfLife(state, pool))
+  return usageAt({ usage: entryPenalty(state, pool, units), at: start, held: 0 }, state.elapsed, shareHalfLife(state, pool))
 }
 
 /** The lease gives back units. */
@@ -72,13 +73,14 @@ export function refundGrant(state: State, pool: PoolState, claim: PoolClaim, uni
 }
 
 function isIdle({ held, waiting, leases }: PoolAccount): boolean {
-  return held + waiting + leases === 0
+  return held + waiting.length + leases === 0
 }
 
 /** Forgets accounts that are idle and have used next to nothing lately, and as many others as are too many. */
 export function forgetAccounts(state: State, pool: PoolState): void {
+  const halfLife = shareHalfLife(state, pool)
   for (const account of pool.accounts.values())
-    if (isIdle(account) && usageOf(state, pool, account) < NEGLIGIBLE) {
+    if (isIdle(account) && usageOf(state, pool, account, halfLife) < NEGLIGIBLE) {
       account.usage = 0
       dropAccountIfIdle(pool, account)
     }
@@ -86,7 +88,7 @@ export function forgetAccounts(state: State, pool: PoolState): void {
     let least: PoolAccount | undefined
     let leastUsage = Number.POSITIVE_INFINITY
     for (const account of pool.accounts.values()) {
-      const usage = isIdle(account) ? usageOf(state, pool, account) : Number.POSITIVE_INFINITY
+      const usage = isIdle(account) ? usageOf(state, pool, account, halfLife) : Number.POSITIVE_INFINITY
       // By name, where they are equal: the order of the table differs between replicas.
       if (usage < leastUsage || (usage === leastUsage && least !== undefined && account.name < least.name))
         [least, leastUsage] = [account, usage]

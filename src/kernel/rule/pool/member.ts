@@ -12,7 +12,7 @@ import { dropPoolIfIdle, POOL_ROOT, poolOf, setRoom } from '../../state/pools.ts
 import { type Attached, type LeaseState, LIVE, type PoolMember, type PoolState, type Resource, type State } from '../../state.ts'
 import { judgeQueue } from '../judge.ts'
 import { capacityOf, rule } from '../policy.ts'
-import { POOLS } from '../version.ts'
+import { POOLS, RESHAPED_MEMBERS } from '../version.ts'
 
 const MAX_UNITS = 1_000_000
 
@@ -62,13 +62,16 @@ export function offerMember(state: State, entry: Attached): void {
     if (there !== undefined) there.member = member
   }
   member.entry = entry
-  if (known === undefined || member.units !== offer.units || !equal(member.labels, offer.labels)) {
+  const isReshaped = known === undefined || member.units !== offer.units || !equal(member.labels, offer.labels)
+  if (isReshaped) {
     // Listed anew, for its labels as well: waiters that matched none may match it now.
     setRoom(member, 0)
     Object.assign(member, offer)
     pool.version++
   }
   measure(state, member)
+  // A waiter that only the former member could have served is passed over from now on, and those behind it may be served.
+  if (isReshaped && state.rules >= RESHAPED_MEMBERS) markPool(state, pool)
 }
 
 function equal(one: ReadonlyMap<string, string>, other: ReadonlyMap<string, string>): boolean {

@@ -130,6 +130,7 @@ class Walk {
       return chosen && { waiter, chosen, yields: false }
     }
     this.#tried++
+    if (this.#pool.free.length === 0) return undefined
     const apart = this.chooseApart(waiter)
     if (apart !== undefined) return { waiter, chosen: apart, yields: false }
     if (queue !== 'backfill' || this.#isTooLong(claim)) return undefined

@@ -117,7 +117,9 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
   }
 
   const found: LeaseState[] = []
-  const young = [...pool.holders].filter(lease => lease.status !== FROZEN && !pool.noticed.has(lease))
+  const young = [...pool.holders].filter(
+    lease => (isMarked || lease.rare!.pool!.yields) && lease.status !== FROZEN && !pool.noticed.has(lease),
+  )
   for (const lease of young.sort((a, b) => tokenOf(b) - tokenOf(a))) {
     if (!isVictim(lease)) continue
     lose(lease)

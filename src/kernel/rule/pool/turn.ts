@@ -61,10 +61,18 @@ export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank
   return true
 }
 
-/** The waiters in the order in which they would be served if each of them fitted. */
-export function serviceOrder(state: State, pool: PoolState): readonly LeaseState[] {
+/** Waiters in the order in which they would be served if each of them fitted: the first `count` of them, and all up to `wanted` if that waits. */
+export function serviceOrder(state: State, pool: PoolState, count: number, wanted?: LeaseState): readonly LeaseState[] {
   const order = inOrder(state, pool)
-  return order === pool.queue ? pool.queue : [...order]
+  if (order === pool.queue) return pool.queue
+  const first: LeaseState[] = []
+  let isFound = wanted === undefined
+  for (const waiter of order) {
+    if (isFound && first.length >= count) break
+    first.push(waiter)
+    isFound ||= waiter === wanted
+  }
+  return first
 }
 
 /** Whether it waits without holding up those behind it. */

@@ -21,7 +21,8 @@ export function joinPool(state: State, lease: LeaseState): void {
   const { pool: claim, rank } = lease.rare!
   const pool = poolOf(state, claim!.pool)
   pool.queue.splice(place(pool.queue, rank, lease.id), 0, lease)
-  accountOf(pool, claim!.account).waiting++
+  const { waiting } = accountOf(pool, claim!.account)
+  waiting.splice(place(waiting, rank, lease.id), 0, lease)
   if (isReserved(state, claim!)) pool.reserved.add(lease)
   const key = shapeKey(claim!)
   let shape = pool.shapes.get(key)
@@ -40,7 +41,7 @@ export function leavePool(state: State, lease: LeaseState): void {
   pool.queue.splice(place(pool.queue, rank, lease.id), 1)
   pool.reserved.delete(lease)
   const account = pool.accounts.get(claim!.account)!
-  account.waiting--
+  account.waiting.splice(place(account.waiting, rank, lease.id), 1)
   dropAccountIfIdle(pool, account)
   const shape = claim!.shape!
   claim!.shape = undefined

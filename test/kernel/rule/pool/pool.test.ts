@@ -1,7 +1,8 @@
 /** The rules of pools, one by one. */
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { PoolRequest } from '../../../../src/kernel/command.ts'
 import type { Outcome } from '../../../../src/kernel/outcome.ts'
+import { poolsNeedTicks } from '../../../../src/kernel/rule/pool/waiters.ts'
 import { CAP, HOLD } from '../../../../src/kernel/state.ts'
 import { type Options, World } from '../../../support/kernel/world.ts'
 
@@ -283,4 +284,43 @@ test('a log of older rules has no pools, and gets them when its rules are raised
   world.release(named.lease)
   world.due(offer)
   expect(world.state.pools.get('g')!.holders.size).toBe(1)
+})
+
+describe('a member that loses the label that the first waiter needs', () => {
+  function blockedWorld(rules: number) {
+    const world = new PoolWorld()
+    world.state.rules = rules
+    const offer = world.offer('host', ['g/a'], { labels: { model: 'x' } })
+    world.offer('host', ['g/b'], {})
+    const holder = world.taken('ann', { pool: 'g', match: [{ label: 'model', test: 'in', values: ['x'] }] })
+    const first = world.waits('bob', { pool: 'g', match: [{ label: 'model', test: 'in', values: ['x'] }] })
+    const second = world.waits('cat', { pool: 'g' })
+    expect(holder.resources).toEqual(['g/a'])
+    return { world, offer, first, second }
+  }
+
+  test('lets the waiters behind it be served, in the same revision', () => {
+    const { world, offer, first, second } = blockedWorld(4)
+    world.do({ kind: 'put', lease: offer, key: 'pool/g/a', value: '{"units":1}' })
+    expect([world.held(first), world.held(second)]).toEqual([[], ['g/b']])
+  })
+
+  test('leaves them waiting under rules version 3, until the rules are raised', () => {
+    const { world, offer, first, second } = blockedWorld(3)
+    world.do({ kind: 'put', lease: offer, key: 'pool/g/a', value: '{"units":1}' })
+    expect([world.held(first), world.held(second)]).toEqual([[], []])
+    world.do({ kind: 'upgrade', rules: 4 })
+    expect([world.held(first), world.held(second)]).toEqual([[], ['g/b']])
+  })
+})
+
+test('the log needs no ticks for a pool without holders and waiters, so usage stays as it was over an idle night', () => {
+  const world = new PoolWorld()
+  world.offer('host', ['g/a'], {})
+  const { lease } = world.taken('ann', 'g')
+  expect(poolsNeedTicks(world.state)).toBe('slow')
+  world.tick(3_600_000)
+  world.release(lease)
+  expect(poolsNeedTicks(world.state)).toBeUndefined()
+  expect(world.state.pools.get('g')!.accounts.get('ann')!.usage).toBeGreaterThan(3_000_000)
 })

@@ -1,0 +1,254 @@
+/**
+ * Judges pools, by what their disciplines promise and not by how the kernel keeps it:
+ *
+ * - a request is granted whole, and no member that is gone is held (S10, S8);
+ * - no waiter overtakes, unless its discipline lets it; one that does yields, and no waiter within its quota waits behind one that borrows (S14);
+ * - accounts hold no more than their quota and what they may borrow (S15);
+ * - a grant leaves enough members for the reservation ahead (S14);
+ * - no member is free while a waiter whose turn it is fits, and the head of a backfill queue waits for no lease that overtook it and was not told (L1);
+ * - each notice has a reason that cannot hold in the other direction, so that preemption does not go round in circles, and no more leases are told than are
+ *   needed (S14);
+ * - no waiter stays at the head while others are granted on and on (L1).
+ */
+import type { Command, PolicyRules } from '../src/kernel/command.ts'
+import type { Event } from '../src/kernel/event.ts'
+import { findLease } from '../src/kernel/state/leases.ts'
+import { FROZEN, type LeaseState, LIVE, type PoolClaim, type State } from '../src/kernel/state.ts'
+import { POOL } from './pools.ts'
+
+/** A head waits for so many grants to others, and for so long, before it counts as starved. Leases of this world last for a second or two. */
+const STARVED = { grants: 40, ms: 15_000 }
+/** Notices for one waiter, beyond one for each member that it asks for: a member may vanish, or another waiter come first. */
+const SPARE_NOTICES = 2
+
+/** The rank of a reservation is above this. */
+const RESERVED = -5e14
+
+export interface PoolVerdict {
+  violate(invariant: string, message: string): void
+  /** The rank that a lease has by its command, also if it never waited. */
+  rankOf(lease: number): number | undefined
+}
+
+export class PoolJudge {
+  readonly #verdict: PoolVerdict
+  /** The head of the queue, since when, and the grants to others since then. */
+  #head = { id: 0, since: 0, grants: 0 }
+
+  constructor(verdict: PoolVerdict) {
+    this.#verdict = verdict
+  }
+
+  judge(state: State, { kind }: Command, events: readonly Event[]): void {
+    if (state.pools.size === 0) return
+    const scene = new PoolScene(state)
+    const granted = new Map<number, string[]>()
+    for (const { type, lease, resource, key = '', cause } of events) {
+      if (type === 'granted' && resource?.startsWith(`${POOL}/`)) granted.set(lease, [...(granted.get(lease) ?? []), resource])
+      if (type === 'deleted' && cause !== 'deleted' && cause !== 'released') this.#judgeVanished(state, key)
+      if (type === 'recalled' && cause === 'preempt') this.#judgeNotice(scene, lease)
+    }
+    this.#judgeQuotas(scene)
+    const told = new Set(events.flatMap(({ type, lease, cause }) => (type === 'recalled' && cause === 'preempt' ? [lease] : [])))
+    for (const [id, resources] of granted) {
+      const lease = findLease(state, id)
+      // The recipient of a transfer takes the holder's place, and none in the queue.
+      if (lease?.rare?.pool !== undefined && kind !== 'transfer') this.#judgeGrant(scene, lease, resources, told)
+    }
+    if (state.quiet !== undefined || state.moved !== undefined) return
+    this.#judgeIdleness(scene)
+    if (kind === 'tick') this.#judgePromise(scene)
+    this.#judgeStarvation(scene, granted)
+  }
+
+  /** The log lost records: the rest is replayed. */
+  forget(): void {
+    this.#head = { id: 0, since: 0, grants: 0 }
+  }
+
+  #judgeVanished({ resources, entries }: State, key: string): void {
+    if (!key.startsWith(`pool/${POOL}/`)) return
+    const still = resources.get(key.slice('pool/'.length))?.grants.find(grant => grant.lease.status !== FROZEN)
+    // In the same revision another holder may have offered it again.
+    if (still !== undefined && !entries.has(key)) this.#verdict.violate('S8', `${key} is gone, and lease ${still.lease.id} still holds it`)
+  }
+
+  #judgeGrant(scene: PoolScene, lease: LeaseState, resources: readonly string[], told: ReadonlySet<number>): void {
+    const { violate, rankOf } = this.#verdict
+    const { id, rare } = lease
+    const claim = rare!.pool!
+    if (new Set(resources).size !== claim.count)
+      violate('S10', `lease ${id} was granted ${resources}, and asked for ${claim.count} members`)
+    const rank = rankOf(id) ?? rare!.rank
+    // The recipient of a transfer goes before all waiters and reservations.
+    if (rank < RESERVED) return
+    this.#judgeWindow(scene, lease)
+    const { head } = scene
+    if (head === undefined) return
+    if (claim.borrows) violate('S14', `${id} borrows members, and ${head.id} waits for its own`)
+    const overtakes = head.rare!.rank < rank || (head.rare!.rank === rank && head.id < id)
+    if (!overtakes || scene.rules.queue === 'fit' || scene.rules.queue === 'fair') return
+    if (scene.rules.queue === 'fifo' || !claim.yields)
+      return violate('S14', `${id} was granted members before ${head.id}, which had waited longer`)
+    if (!claim.preemptible && !scene.endsBeforeStart(head, lease, told))
+      violate('S14', `${id} overtook ${head.id}, and is not expected to end before that could have started`)
+  }
+
+  /** With one reservation ahead: enough members are left at its beginning. */
+  #judgeWindow({ state, members, holders }: PoolScene, lease: LeaseState): void {
+    const [reservation, another] = state.pools.get(POOL)!.reserved
+    if (reservation === undefined || another !== undefined || lease.rare!.pool!.from > 0) return
+    const { from, count } = reservation.rare!.pool!
+    // A window that was granted is kept for its holder, although it may be over by then.
+    if (holders.some(({ rare }) => rare!.pool!.from > 0)) return
+    const stays = ({ rare }: LeaseState) => {
+      const claim = rare?.pool
+      return claim === undefined || (!claim.yields && (rare!.maxLife === 0 || claim.start + rare!.maxLife > from))
+    }
+    if (!stays(lease)) return
+    const kept = members.filter(resource => state.resources.get(resource)?.grants.some(grant => stays(grant.lease)))
+    if (members.length - kept.length < count)
+      this.#verdict.violate('S14', `lease ${lease.id} was granted members that ${reservation.id} has reserved`)
+  }
+
+  #judgeQuotas(scene: PoolScene): void {
+    for (const account of new Set(scene.holders.map(({ rare }) => rare!.pool!.account))) {
+      const { quotaUnits = 0, quotaBorrow = 0 } = scene.rulesOf(account)
+      const held = scene.heldBy(account)
+      if (quotaUnits > 0 && held > quotaUnits + quotaBorrow)
+        this.#verdict.violate('S15', `${account} holds ${held} members of ${POOL}, and may hold ${quotaUnits} and borrow ${quotaBorrow}`)
+    }
+  }
+
+  #judgeNotice(scene: PoolScene, id: number): void {
+    const victim = findLease(scene.state, id)
+    const claim = victim?.rare?.pool
+    const waiter = claim === undefined ? undefined : findLease(scene.state, claim.notice)
+    if (waiter === undefined) return
+    const { violate } = this.#verdict
+    const { pool: asks, priority } = waiter.rare!
+    const forIt = scene.holders.filter(({ rare }) => rare!.pool!.notice === waiter.id)
+    if (forIt.length > asks!.count + SPARE_NOTICES)
+      violate('S14', `${forIt.length} leases are preempted for ${waiter.id}, which asks for ${asks!.count} members`)
+    if (claim!.yields && standsBefore(waiter, victim!)) return
+    const { rules } = scene
+    const held = scene.state.elapsed - claim!.start
+    const isAbove = claim!.preemptible && priority > victim!.rare!.priority
+    const isBorrowed = claim!.borrows && scene.heldBy(claim!.account) > (scene.rulesOf(claim!.account).quotaUnits ?? 0)
+    const hasLess = rules.queue === 'fair' && claim!.preemptible && scene.heldBy(asks!.account) < scene.heldBy(claim!.account)
+    const isFair = claim!.account !== asks!.account && (isBorrowed || hasLess) && victim!.rare!.priority <= priority
+    if (rules.preempt !== 'marked' || held < (rules.minHold ?? 0) || !(isAbove || isFair))
+      violate('S14', `lease ${id} is preempted for ${waiter.id} without a reason: it was held for ${held} ms, ${JSON.stringify(rules)}`)
+  }
+
+  /** Members are free, and a waiter whose turn it is fits. */
+  #judgeIdleness({ state, rules, within, free }: PoolScene): void {
+    // They may be kept for a window ahead.
+    if (within.length === 0 || state.pools.get(POOL)!.reserved.size > 0) return
+    const asks = within.map(({ rare }) => rare!.pool!.count)
+    const least = rules.queue === 'fit' ? Math.min(...asks) : rules.queue === 'fair' ? Math.max(...asks) : asks[0]!
+    if (free >= least) this.#verdict.violate('L1', `${free} members of ${POOL} are free, and ${within.map(({ id }) => id)} wait`)
+  }
+
+  /** Once the leases that overtook the head would make room for it, they were told. Judged when time passes, which has the kernel look again. */
+  #judgePromise({ state, rules, head, free, holders, usable }: PoolScene): void {
+    if (rules.queue !== 'backfill' || head === undefined || state.pools.get(POOL)!.reserved.size > 0) return
+    const { count } = head.rare!.pool!
+    const ending = holders.filter(({ status, rare }) => status === FROZEN || rare!.pool!.notice !== 0)
+    const others = holders.filter(lease => !ending.includes(lease) && lease.rare!.pool!.yields && standsBefore(head, lease))
+    const soon = free + usable(ending)
+    if (soon < count && soon + usable(others) >= count)
+      this.#verdict.violate('L1', `${head.id} waits for ${others.map(({ id }) => id)}, which overtook it and were not told`)
+  }
+
+  #judgeStarvation({ state, rules, head }: PoolScene, granted: ReadonlyMap<number, unknown>): void {
+    // In a queue of best effort a large request may wait for ever, and by its share another waiter is next.
+    if (head === undefined || rules.queue === 'fit') return this.forget()
+    if (this.#head.id !== head.id) this.#head = { id: head.id, since: state.elapsed, grants: 0 }
+    this.#head.grants += granted.size
+    const waited = state.elapsed - this.#head.since
+    if (this.#head.grants > STARVED.grants && waited > STARVED.ms)
+      this.#verdict.violate(
+        'L1',
+        `${head.id} has been at the head of ${POOL} for ${waited} ms, and ${this.#head.grants} others were granted`,
+      )
+  }
+}
+
+/** The pool after a command, worked out from leases, entries and policies. */
+class PoolScene {
+  readonly state: State
+  readonly rules: PolicyRules
+  readonly members: readonly string[]
+  /** Members that are free. */
+  readonly free: number
+  readonly holders: readonly LeaseState[]
+  /** Waiters that the present members could serve, within their quotas, by rank. */
+  readonly within: readonly LeaseState[]
+
+  constructor(state: State) {
+    this.state = state
+    this.rules = { queue: 'fifo', ...state.policies.get(POOL) }
+    this.members = [...state.entries.keys()].flatMap(key => (key.startsWith(`pool/${POOL}/`) ? [key.slice('pool/'.length)] : []))
+    this.holders = [...state.leases.values()].filter(({ rare, grants }) => rare?.pool?.pool === POOL && grants.length > 0)
+    this.free = this.members.filter(resource => this.#isOffered(resource) && !state.resources.get(resource)?.grants.length).length
+    const waiters = [...(state.pools.get(POOL)?.queue ?? [])].sort((a, b) => (standsBefore(a, b) ? -1 : 1))
+    this.within = waiters.filter(({ rare }) => this.#isServable(rare!.pool!))
+  }
+
+  get head(): LeaseState | undefined {
+    return this.within[0]
+  }
+
+  #isServable({ count, account, from }: PoolClaim): boolean {
+    const { quotaUnits = 0 } = this.rulesOf(account)
+    const isWithin = quotaUnits === 0 || this.heldBy(account) + count <= quotaUnits
+    return from <= this.state.elapsed && this.members.length >= count && isWithin
+  }
+
+  /** Whether the member could be given out, apart from who holds it. */
+  #isOffered(resource: string): boolean {
+    return this.state.entries.get(`pool/${resource}`)?.lease.status === LIVE && !this.state.resources.get(resource)?.queue.length
+  }
+
+  rulesOf(account: string): PolicyRules {
+    return this.state.policies.get(`${POOL}/accounts/${account}`) ?? {}
+  }
+
+  heldBy(account: string): number {
+    return this.holders.reduce((sum, { rare, grants }) => sum + (rare!.pool!.account === account ? grants.length : 0), 0)
+  }
+
+  /** Members that would be free for others once these leases have ended. */
+  usable = (leases: readonly LeaseState[]): number =>
+    leases.reduce((sum, { grants }) => sum + grants.filter(({ resource }) => this.#isOffered(resource.name)).length, 0)
+
+  /** Whether `lease` expects to end before the head could have started without it. `told`: leases that were told after that was decided. */
+  endsBeforeStart(head: LeaseState, lease: LeaseState, told: ReadonlySet<number>): boolean {
+    const { elapsed } = this.state
+    const { expect } = lease.rare!.pool!
+    const isSoon = (other: LeaseState) =>
+      other === lease ||
+      (other.rare!.pool!.yields && standsBefore(head, other)) ||
+      ((other.status === FROZEN || other.rare!.pool!.notice !== 0) && !told.has(other.id))
+    let room = this.free + this.usable(this.holders.filter(isSoon))
+    const { count } = head.rare!.pool!
+    if (expect === 0 || room >= count) return false
+    const ends = this.holders.filter(other => !isSoon(other)).map(other => ({ other, at: endOf(other, elapsed) }))
+    for (const { other, at } of ends.sort((a, b) => a.at - b.at)) {
+      room += this.usable([other])
+      if (room >= count) return at < Number.POSITIVE_INFINITY && elapsed + expect <= at
+    }
+    return false
+  }
+}
+
+function endOf({ rare }: LeaseState, now: number): number {
+  const { start, expect } = rare!.pool!
+  const lives = [expect, rare!.maxLife].filter(ms => ms > 0)
+  return lives.length === 0 ? Number.POSITIVE_INFINITY : Math.max(now, start + Math.min(...lives))
+}
+
+function standsBefore(one: LeaseState, other: LeaseState): boolean {
+  return one.rare!.rank < other.rare!.rank || (one.rare!.rank === other.rare!.rank && one.id < other.id)
+}

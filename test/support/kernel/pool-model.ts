@@ -1,0 +1,518 @@
+/**
+ * The disciplines of pools again, the naive way: lists that are searched from the front and worked out anew for each question, written from what docs/pools.md
+ * promises. Only the decay of usage is the kernel's own (`usageAt`, which has tests of its own), because it rounds.
+ *
+ * Left out: hosts that vanish, sharers, waiters for members by name, and whether a reservation is accepted; the kernel tells.
+ */
+import type { PoolCondition } from '../../../src/kernel/command.ts'
+import { usageAt } from '../../../src/kernel/rule/pool/usage.ts'
+import { passes } from './pool-invariant.ts'
+
+export interface ModelRules {
+  readonly queue: 'fifo' | 'fit' | 'backfill' | 'fair'
+  readonly preempt: boolean
+  readonly preemptNotice: number
+  readonly minHold: number
+  readonly aging: number
+  readonly shareHalfLife: number
+  readonly sharePenalty: number
+  readonly accounts: Readonly<
+    Record<string, { readonly quotaUnits?: number; readonly quotaBorrow?: number; readonly shareWeight?: number }>
+  >
+}
+
+export interface Ask {
+  readonly account: string
+  readonly count?: number
+  readonly units?: number
+  readonly total?: number
+  readonly match: readonly PoolCondition[]
+  readonly near?: string
+  readonly priority: number
+  readonly expect: number
+  readonly maxLife: number
+  readonly preemptible: boolean
+  readonly from: number
+}
+
+interface Piece {
+  readonly member: string
+  readonly units: number
+}
+
+interface ModelLease {
+  readonly id: number
+  readonly ask: Ask
+  readonly rank: number
+  /** Log time at which its window begins; 0: it is no reservation. */
+  readonly begin: number
+  status: 'waiting' | 'held' | 'frozen'
+  holds: readonly Piece[]
+  start: number
+  /** Higher is younger. */
+  age: number
+  yields: boolean
+  borrows: boolean
+  notice: number
+}
+
+interface ModelMember {
+  readonly name: string
+  readonly labels: Readonly<Record<string, string>>
+  readonly units: number
+}
+
+interface Spending {
+  usage: number
+  at: number
+}
+
+const PREEMPTING_HALF_LIFE = 300_000
+const LEAST_LEAD = 10_000
+const NEGLIGIBLE = 1_000
+
+export class PoolModel {
+  readonly #rules: ModelRules
+  members: ModelMember[] = []
+  leases: ModelLease[] = []
+  elapsed = 0
+  #grants = 0
+  readonly #spending = new Map<string, Spending>()
+
+  constructor(rules: ModelRules) {
+    this.#rules = rules
+  }
+
+  // Commands
+
+  offer(member: ModelMember): void {
+    this.members = [...this.members.filter(({ name }) => name !== member.name), member]
+    this.#serve()
+  }
+
+  withdraw(name: string): void {
+    this.members = this.members.filter(member => member.name !== name)
+    this.#serve()
+  }
+
+  take(id: number, ask: Ask): 'granted' | 'queued' {
+    const begin = ask.from === 0 ? 0 : this.elapsed + ask.from
+    const step = this.#rules.aging === 0 ? 1e9 : this.#rules.aging
+    const rank = begin > 0 ? -5e14 + begin : this.elapsed - ask.priority * step
+    const lease: ModelLease = {
+      ...{ id, ask, rank, begin, status: 'waiting', holds: [], start: 0, age: 0, yields: false, borrows: false, notice: 0 },
+    }
+    const isFirst = this.#isPlanned()
+      ? this.#waiting().every(waiter => this.#isPassedOver(waiter)) && this.#standing(ask) === 'within'
+      : this.#rules.queue === 'fit' || !this.#waiting().some(waiter => waiter.rank <= rank && !this.#isPassedOver(waiter))
+    const chosen = isFirst && begin === 0 ? this.#offered(lease) : undefined
+    this.leases.push(lease)
+    if (chosen !== undefined) this.#give(lease, chosen, false)
+    else if (this.#isPlanned()) this.#serve()
+    return lease.status === 'waiting' ? 'queued' : 'granted'
+  }
+
+  isPossible(ask: Ask): boolean {
+    return this.#choose(ask, this.members, ({ units }) => units) !== undefined
+  }
+
+  mayEverHold({ account, ...ask }: Ask): boolean {
+    const { quotaUnits = 0, quotaBorrow = 0 } = this.#rules.accounts[account] ?? {}
+    return quotaUnits === 0 || this.#asked({ account, ...ask }) <= quotaUnits + quotaBorrow
+  }
+
+  /** The holder has stopped, or the waiter goes away. */
+  release(id: number): void {
+    const lease = this.leases.find(other => other.id === id)!
+    const frees = lease.status === 'waiting' || lease.holds.some(({ member }) => this.members.some(({ name }) => name === member))
+    for (const { units } of lease.holds) {
+      const account = this.#upToDate(lease.ask.account)
+      const penalty = usageAt({ usage: this.#penalty(units), at: lease.start, held: 0 }, this.elapsed, this.#halfLife())
+      account.usage = Math.max(0, account.usage - penalty)
+      lease.holds = lease.holds.slice(1)
+    }
+    this.leases = this.leases.filter(other => other !== lease)
+    if (frees) this.#serve()
+  }
+
+  /** The lease has ended, and its holder may not have stopped. */
+  freeze(id: number): void {
+    const lease = this.leases.find(other => other.id === id)!
+    lease.status = 'frozen'
+    lease.notice = 0
+  }
+
+  tick(ms: number): void {
+    this.elapsed += ms
+    for (const [name, account] of this.#spending) {
+      const isIdle = !this.leases.some(({ ask }) => ask.account === name)
+      if (isIdle && usageAt({ ...account, held: 0 }, this.elapsed, this.#halfLife()) < NEGLIGIBLE) this.#spending.delete(name)
+    }
+    this.#serve()
+  }
+
+  /** One line for each lease: what the kernel must agree with. */
+  picture(): string[] {
+    return this.leases.map(({ id, status, holds, yields, borrows, notice }) => {
+      const pieces = holds.map(({ member, units }) => `${member}*${units}`).sort()
+      return `${id} ${status} ${pieces.join(' ')}${yields ? ' yields' : ''}${borrows ? ' borrows' : ''}${notice === 0 ? '' : ` for ${notice}`}`
+    })
+  }
+
+  /** The waiters in the order of service. */
+  queue(): number[] {
+    return this.#order().map(({ id }) => id)
+  }
+
+  // Shares and quotas
+
+  #isPlanned(): boolean {
+    const { queue, preempt, accounts } = this.#rules
+    return queue === 'backfill' || queue === 'fair' || preempt || Object.values(accounts).some(({ quotaUnits = 0 }) => quotaUnits > 0)
+  }
+
+  #halfLife(): number {
+    const { shareHalfLife, preempt } = this.#rules
+    return preempt ? Math.min(shareHalfLife, PREEMPTING_HALF_LIFE) : shareHalfLife
+  }
+
+  #penalty(units: number): number {
+    return units * Math.min(this.#rules.sharePenalty, Math.floor(this.#halfLife() / 4))
+  }
+
+  #held(account: string): number {
+    return this.leases.filter(({ ask }) => ask.account === account).reduce((sum, lease) => sum + unitsOf(lease), 0)
+  }
+
+  #upToDate(name: string): Spending {
+    const { usage, at } = this.#spending.get(name) ?? { usage: 0, at: 0 }
+    const now = { usage: usageAt({ usage, at, held: this.#held(name) }, this.elapsed, this.#halfLife()), at: this.elapsed }
+    this.#spending.set(name, now)
+    return now
+  }
+
+  #share(name: string): { usage: number; held: number; weight: number } {
+    const { usage, at } = this.#spending.get(name) ?? { usage: 0, at: 0 }
+    const held = this.#held(name)
+    const now = usageAt({ usage, at, held }, this.elapsed, this.#halfLife())
+    return { usage: now, held, weight: this.#rules.accounts[name]?.shareWeight ?? 100 }
+  }
+
+  /** Whole members count as the largest that matches. */
+  #asked({ total = 0, units = 0, count = 1, match }: Ask): number {
+    if (total > 0) return total
+    return (
+      count * (units > 0 ? units : Math.max(1, ...this.members.filter(member => fitsLabels(member, match)).map(member => member.units)))
+    )
+  }
+
+  #standing(ask: Ask): 'within' | 'borrowed' | 'over' {
+    const { quotaUnits = 0, quotaBorrow = 0 } = this.#rules.accounts[ask.account] ?? {}
+    const after = this.#held(ask.account) + this.#asked(ask)
+    return quotaUnits === 0 || after <= quotaUnits ? 'within' : after <= quotaUnits + quotaBorrow ? 'borrowed' : 'over'
+  }
+
+  #waiting(): ModelLease[] {
+    return this.leases.filter(({ status }) => status === 'waiting').sort((a, b) => a.rank - b.rank || a.id - b.id)
+  }
+
+  #order(): ModelLease[] {
+    const left = this.#waiting()
+    if (this.#rules.queue !== 'fair') return left
+    const shares = new Map(left.map(({ ask }) => [ask.account, this.#share(ask.account)]))
+    const order: ModelLease[] = []
+    const key = ({ ask, rank, id }: ModelLease): number[] => {
+      const { usage, held, weight } = shares.get(ask.account)!
+      const [byUse, byHold] = [Math.floor(usage / weight), held / weight]
+      return this.#rules.preempt ? [byHold, byUse, rank, id] : [byUse, byHold, rank, id]
+    }
+    while (left.length > 0) {
+      // Of each account only the first waiter is next.
+      const firsts = left.filter(waiter => left.find(({ ask }) => ask.account === waiter.ask.account) === waiter)
+      const next = firsts.reduce((best, waiter) => (isLess(key(waiter), key(best)) ? waiter : best))
+      order.push(next)
+      left.splice(left.indexOf(next), 1)
+      const share = shares.get(next.ask.account)!
+      const units = this.#asked(next.ask)
+      shares.set(next.ask.account, { ...share, usage: share.usage + this.#penalty(units), held: share.held + units })
+    }
+    return order
+  }
+
+  #isPassedOver({ ask, begin }: ModelLease): boolean {
+    return begin > this.elapsed || !this.isPossible(ask)
+  }
+
+  // Members
+
+  #used(name: string, except: readonly ModelLease[] = []): number {
+    const pieces = this.leases.filter(lease => !except.includes(lease)).flatMap(({ holds }) => holds)
+    return pieces.filter(({ member }) => member === name).reduce((sum, { units }) => sum + units, 0)
+  }
+
+  #room = (member: ModelMember): number => Math.max(0, member.units - this.#used(member.name))
+
+  #choose(ask: Ask, members: readonly ModelMember[], roomOf: (member: ModelMember) => number): Piece[] | undefined {
+    const { near, match } = ask
+    const open = members
+      .map(member => ({ ...member, room: roomOf(member) }))
+      .filter(member => member.room > 0 && fitsLabels(member, match))
+      .sort((a, b) => a.room - b.room || (a.name < b.name ? -1 : 1))
+    if (near === undefined) return pick(ask, open)
+    const values = [...new Set(open.flatMap(({ labels }) => labels[near] ?? []))]
+    const groups = values.map(value => ({ value, group: open.filter(({ labels }) => labels[near] === value) }))
+    const size = (group: typeof open) => group.reduce((sum, { room }) => sum + room, 0)
+    const able = groups.filter(({ group }) => pick(ask, group) !== undefined)
+    able.sort((a, b) => size(a.group) - size(b.group) || (a.value < b.value ? -1 : 1))
+    return able[0] && pick(ask, able[0].group)
+  }
+
+  #fits(ask: Ask, ended: readonly ModelLease[], avoid: readonly Ask[] = []): boolean {
+    const members = this.members.filter(member => !avoid.some(({ match }) => fitsLabels(member, match)))
+    return this.#choose(ask, members, ({ name, units }) => units - this.#used(name, ended)) !== undefined
+  }
+
+  // Reservations
+
+  #reserved(): ModelLease[] {
+    return this.#waiting().filter(({ begin }) => begin > this.elapsed)
+  }
+
+  /** The reservation that would find too little at its beginning, if these pieces were held until then. */
+  #robbed(until: number, taken: readonly Piece[]): ModelLease | undefined {
+    const windows = this.#waiting().filter(({ begin }) => begin > 0)
+    windows.sort((a, b) => a.begin - b.begin || a.id - b.id)
+    return windows.find(window => {
+      if (window.begin <= this.elapsed || window.begin >= until) return false
+      const stays = this.leases.filter(({ yields, ask, start }) => !yields && endOf(start, ask.maxLife) > window.begin)
+      const gone = [...stays.flatMap(({ holds }) => holds), ...taken]
+      const room = ({ name, units }: ModelMember) =>
+        Math.max(0, units - gone.filter(({ member }) => member === name).reduce((sum, piece) => sum + piece.units, 0))
+      for (const other of windows) {
+        if (other.begin > window.begin || window.begin >= other.begin + other.ask.maxLife) continue
+        const gets = this.#choose(other.ask, this.members, room)
+        if (other === window) return gets === undefined
+        gone.push(...(gets ?? []))
+      }
+      return false
+    })
+  }
+
+  /** Of the free members, what the lease would get without taking from a reservation. */
+  #offered({ ask }: ModelLease, yields = false): Piece[] | undefined {
+    const chosen = this.#choose(ask, this.members, this.#room)
+    if (chosen === undefined || this.#reserved().length === 0) return chosen
+    const until = endOf(this.elapsed, ask.maxLife)
+    const robbed = this.#robbed(until, yields ? [] : chosen)
+    if (robbed === undefined) return chosen
+    const rest = this.members.filter(member => !fitsLabels(member, robbed.ask.match))
+    const others = this.#choose(ask, rest, this.#room)
+    return others === undefined || this.#robbed(until, others) !== undefined ? undefined : others
+  }
+
+  // Service
+
+  #give(lease: ModelLease, chosen: readonly Piece[], yields: boolean): void {
+    const units = chosen.reduce((sum, piece) => sum + piece.units, 0)
+    const { quotaUnits = 0, quotaBorrow = 0 } = this.#rules.accounts[lease.ask.account] ?? {}
+    const after = this.#held(lease.ask.account) + units
+    const account = this.#upToDate(lease.ask.account)
+    account.usage += this.#penalty(units)
+    this.#grants += chosen.length
+    Object.assign(lease, { status: 'held', holds: chosen, start: this.elapsed, age: this.#grants, yields })
+    lease.borrows = quotaUnits > 0 && after > quotaUnits && after <= quotaUnits + quotaBorrow
+  }
+
+  #serve(): void {
+    for (;;) {
+      const { next, blocked } = this.#plan()
+      if (next !== undefined) this.#give(next.waiter, next.chosen, next.yields)
+      else {
+        if (this.#isPlanned()) this.#review(blocked)
+        return
+      }
+    }
+  }
+
+  #plan(): {
+    readonly next?: { readonly waiter: ModelLease; readonly chosen: readonly Piece[]; readonly yields: boolean }
+    readonly blocked: readonly ModelLease[]
+  } {
+    const { queue } = this.#rules
+    const all: ModelLease[] = []
+    const isListed = (waiter: ModelLease) => all.some(({ ask }) => needs(ask) === needs(waiter.ask))
+    const block = (waiter: ModelLease) => void (isListed(waiter) || all.push(waiter))
+    /** Free members that no blocked waiter could use. */
+    const apart = () => this.members.filter(member => this.#room(member) > 0 && !all.some(({ ask }) => fitsLabels(member, ask.match)))
+    const chooseApart = (waiter: ModelLease) => {
+      const chosen = this.#choose(waiter.ask, apart(), this.#room)
+      const isKept = chosen !== undefined && this.#robbed(endOf(this.elapsed, waiter.ask.maxLife), chosen) !== undefined
+      return isKept ? undefined : chosen
+    }
+    const mayGoOn = () => all.length === 0 || (queue !== 'fifo' && (queue !== 'fair' || apart().length > 0))
+    const candidates = this.#order().filter(waiter => !this.#isPassedOver(waiter) && this.#standing(waiter.ask) !== 'over')
+    const borrowers = candidates.filter(({ ask }) => this.#standing(ask) === 'borrowed')
+    for (const waiter of candidates.filter(other => !borrowers.includes(other))) {
+      if (!mayGoOn()) break
+      if (all.length === 0 || queue === 'fit') {
+        const chosen = this.#isPlanned() && isListed(waiter) ? undefined : this.#offered(waiter)
+        if (chosen !== undefined) return { next: { waiter, chosen, yields: false }, blocked: all }
+      } else {
+        const own = chooseApart(waiter)
+        if (own !== undefined) return { next: { waiter, chosen: own, yields: false }, blocked: all }
+        const chosen = queue === 'backfill' && this.#mayOvertake(waiter, all[0]!) ? this.#offered(waiter, true) : undefined
+        if (chosen !== undefined) return { next: { waiter, chosen, yields: true }, blocked: all }
+      }
+      block(waiter)
+    }
+    const blocked = [...all]
+    for (const waiter of borrowers) {
+      const chosen = chooseApart(waiter)
+      if (chosen !== undefined) return { next: { waiter, chosen, yields: false }, blocked }
+      if (queue === 'fifo' || !mayGoOn()) break
+      block(waiter)
+    }
+    return { blocked }
+  }
+
+  #endingSoon(): ModelLease[] {
+    return this.leases.filter(({ status, notice }) => status === 'frozen' || notice !== 0)
+  }
+
+  /** It would end before the head could start; or it may be preempted. Never while the head starts as soon as those end that must. */
+  #mayOvertake({ ask }: ModelLease, head: ModelLease): boolean {
+    const soon = this.leases.filter(lease => this.#endingSoon().includes(lease) || (lease.yields && comesBefore(head, lease)))
+    if (this.#fits(head.ask, soon)) return false
+    if (ask.preemptible) return true
+    const ends = this.leases
+      .filter(lease => lease.status !== 'waiting' && !soon.includes(lease))
+      .map(lease => ({ lease, at: expectedEnd(lease, this.elapsed) }))
+      .filter(({ at }) => at < Number.POSITIVE_INFINITY)
+      .sort((a, b) => a.at - b.at)
+    const last = ends.findIndex((_, i) => this.#fits(head.ask, [...soon, ...ends.slice(0, i + 1).map(({ lease }) => lease)]))
+    return last >= 0 && ask.expect > 0 && this.elapsed + ask.expect <= ends[last]!.at
+  }
+
+  // Preemption
+
+  #review(blocked: readonly ModelLease[]): void {
+    const noticed = this.leases.filter(({ notice }) => notice !== 0).sort((a, b) => a.age - b.age)
+    for (const lease of noticed) {
+      const waiter = this.leases.find(({ id, status }) => id === lease.notice && status === 'waiting')
+      const others = this.#endingSoon().filter(other => other !== lease)
+      if (waiter === undefined || this.#fits(waiter.ask, others)) lease.notice = 0
+    }
+    const { queue, preempt, preemptNotice } = this.#rules
+    if (!preempt && queue !== 'backfill') return
+    const upcoming = this.#reserved().filter(({ begin }) => begin - this.elapsed <= preemptNotice)
+    const waiters = [...upcoming, ...blocked]
+    const soon = this.#endingSoon()
+    for (const [i, waiter] of waiters.entries()) {
+      const avoid = waiters.slice(0, i).map(({ ask }) => ask)
+      if (this.#fits(waiter.ask, soon, avoid)) continue
+      const open = this.members.filter(
+        member => fitsLabels(member, waiter.ask.match) && !avoid.some(({ match }) => fitsLabels(member, match)),
+      )
+      const near = waiter.ask.near
+      const useful = open.filter(({ labels }) => near === undefined || labels[near] !== undefined).map(({ name }) => name)
+      const candidates = this.#victims(waiter).filter(({ holds }) => holds.some(({ member }) => useful.includes(member)))
+      const chosen = subsets(candidates).find(victims => this.#fits(waiter.ask, [...soon, ...victims], avoid))
+      for (const victim of chosen ?? []) {
+        if (preemptNotice === 0) victim.status = 'frozen'
+        else victim.notice = waiter.id
+        soon.push(victim)
+      }
+    }
+  }
+
+  /** The leases that may be preempted for a waiter, the youngest first. */
+  #victims(waiter: ModelLease): ModelLease[] {
+    const { queue, preempt, minHold, accounts } = this.#rules
+    const { account, priority } = waiter.ask
+    const units = this.#asked(waiter.ask)
+    const lost = this.leases.filter(({ notice }) => notice !== 0)
+    const found: ModelLease[] = []
+    const refund = (lease: ModelLease) =>
+      usageAt({ usage: this.#penalty(unitsOf(lease)), at: lease.start, held: 0 }, this.elapsed, this.#halfLife())
+    for (const lease of this.leases.filter(({ status, notice }) => status === 'held' && notice === 0).sort((a, b) => b.age - a.age)) {
+      const theirs = lease.ask
+      const before = [...lost, ...found].filter(({ ask }) => ask.account === theirs.account)
+      const giver = this.#share(theirs.account)
+      const held = giver.held - before.reduce((sum, other) => sum + unitsOf(other), 0)
+      const isOld = preempt && this.elapsed - lease.start >= minHold && theirs.priority <= priority
+      const mayTake = () => {
+        const taker = this.#share(account)
+        if ((taker.held + units) * giver.weight <= (held - unitsOf(lease)) * taker.weight) return true
+        if (taker.held * giver.weight >= held * taker.weight) return false
+        const spent = Math.floor((taker.usage + this.#penalty(units) + LEAST_LEAD) / taker.weight)
+        const left = giver.usage - [...before, lease].reduce((sum, other) => sum + refund(other), 0)
+        return spent <= Math.floor(Math.max(0, left) / giver.weight)
+      }
+      const isVictim =
+        (lease.yields && comesBefore(waiter, lease)) ||
+        (isOld && theirs.preemptible && priority > theirs.priority) ||
+        (isOld && theirs.account !== account && lease.borrows && held > (accounts[theirs.account]?.quotaUnits ?? 0)) ||
+        (isOld && theirs.account !== account && queue === 'fair' && theirs.preemptible && mayTake())
+      if (isVictim) found.push(lease)
+    }
+    return found
+  }
+}
+
+function fitsLabels({ labels }: Pick<ModelMember, 'labels'>, match: readonly PoolCondition[]): boolean {
+  return match.every(condition => passes(labels, condition))
+}
+
+/** Of members that are ordered by room, then by name. */
+function pick({ count = 1, units = 0, total = 0 }: Ask, open: readonly (ModelMember & { readonly room: number })[]): Piece[] | undefined {
+  if (total === 0) {
+    const able = open.filter(member => member.room >= (units === 0 ? member.units : units))
+    if (able.length < count) return undefined
+    return able.slice(0, count).map(member => ({ member: member.name, units: units === 0 ? member.units : units }))
+  }
+  const pieces: Piece[] = []
+  const large = [...open].sort((a, b) => b.room - a.room || (a.name < b.name ? -1 : 1))
+  for (let rest = total; rest > 0; ) {
+    // The smallest that holds the rest; else the largest, whole.
+    const left = large.filter(({ name }) => !pieces.some(({ member }) => member === name))
+    const enough = left.filter(({ room }) => room >= rest).sort((a, b) => a.room - b.room || (a.name < b.name ? -1 : 1))
+    const next = enough[0] ?? left[0]
+    if (next === undefined) return undefined
+    pieces.push({ member: next.name, units: Math.min(rest, next.room) })
+    rest -= Math.min(rest, next.room)
+  }
+  return pieces
+}
+
+function needs({ count = 1, units = 0, total = 0, match, near = '' }: Ask): string {
+  return JSON.stringify([total > 0 ? 0 : count, units, total, match, near])
+}
+
+function unitsOf({ holds }: ModelLease): number {
+  return holds.reduce((sum, { units }) => sum + units, 0)
+}
+
+function endOf(start: number, maxLife: number): number {
+  return maxLife === 0 ? Number.POSITIVE_INFINITY : start + maxLife
+}
+
+function expectedEnd({ start, ask: { expect, maxLife } }: ModelLease, now: number): number {
+  const life = Math.min(...[expect, maxLife].filter(ms => ms > 0))
+  return life === Number.POSITIVE_INFINITY ? life : Math.max(now, start + life)
+}
+
+function comesBefore(one: ModelLease, other: ModelLease): boolean {
+  return one.rank < other.rank || (one.rank === other.rank && one.id < other.id)
+}
+
+function isLess(one: readonly number[], other: readonly number[]): boolean {
+  const at = one.findIndex((value, i) => value !== other[i])
+  return at >= 0 && one[at]! < other[at]!
+}
+
+/** All subsets, smaller ones first, and of equal size those with earlier items first. */
+function subsets<T>(items: readonly T[]): T[][] {
+  const all = Array.from({ length: 2 ** items.length }, (_, bits) => items.map((_, i) => i).filter(i => ((bits >> i) & 1) === 1))
+  all.sort((a, b) => a.length - b.length || (isLess(a, b) ? -1 : 1))
+  return all.map(places => places.map(place => items[place]!))
+}
