@@ -5,6 +5,7 @@ import { inWords } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../../../lessor.ts'
 import { explainPool, startText, type WaitExplanation } from '../../../pool/explain.ts'
+import { readDurations } from '../../../pool/learned-durations.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
 import { clean, type TableRow, table } from '../../output.ts'
@@ -37,7 +38,8 @@ export function queue(group: Command): void {
       requireValidName(pool)
       await invoke(self, async ({ read, out, clock }) => {
         const { value: view, revision } = await read({ kind: 'pool', pool })
-        const explained = explainPool(view, { limit: MAX_EXPLAINED, whatIf: explain })
+        const duration = await readDurations(view, async name => (await read({ kind: 'durations', class: name })).value)
+        const explained = explainPool(view, { limit: MAX_EXPLAINED, whatIf: explain, duration })
         if (out.json) {
           for (const [at, waiter] of view.queue.entries())
             await out.data({ pool, ...waiter, ...forPrograms(explained[at], explain), revision })
