@@ -26,15 +26,15 @@ export interface QueueJob {
 export interface QueueOptions {
   readonly gpus: number
   readonly rules: PolicyRules
-  /** What requests say about their durations: nothing, the truth, or the median of their class so far (`expect: 'auto'`). */
-  readonly expects: 'nothing' | 'truth' | 'learned'
+  /** What requests say about their durations: nothing, the truth, a guess that is a quarter to four times the truth, or what `expect: 'auto'` says. */
+  readonly expects: 'nothing' | 'truth' | 'guess' | 'learned'
   /** All jobs may be preempted. */
   readonly preemptible?: boolean
   /**
-   * What a job that was preempted has to do again: everything, or only the rest.
+   * What a job that was preempted asks to do again: everything, only the rest, or nothing. It asks at the end of the queue.
    * @default 'everything'
    */
-  readonly repeats?: 'everything' | 'rest'
+  readonly repeats?: 'everything' | 'rest' | 'nothing'
   /** How many estimated starts are asked for, of waiters at random times. */
   readonly asks?: number
   /** Ms between two ticks of the log while jobs wait. Besides, the log knows the time of each request and each release. */
@@ -62,7 +62,7 @@ export interface QueueResult {
   readonly stays: readonly Stay[]
   readonly preemptions: number
   readonly asked: readonly AskedStart[]
-  readonly users: readonly UserWait[]
+  readonly waits: readonly UserWait[]
 }
 
 /** From when to when a user had at least one waiting job. */
@@ -101,6 +101,7 @@ class QueueReplay {
   readonly #userWaits: UserWait[] = []
   readonly #users = new Map<string, { count: number; since: number }>()
   readonly #random = randomFrom(99)
+  readonly #guess = randomFrom(98)
   #isTicking = false
 
   constructor(jobs: readonly QueueJob[], options: QueueOptions) {
@@ -116,7 +117,7 @@ class QueueReplay {
     for (const [job, { created, ms }] of this.#jobs.entries()) log.at(created, () => this.#ask({ job, ms }))
     log.run()
     return {
-      ...{ starts: this.#starts, stays: this.#stays, asked: this.#asked, users: this.#userWaits },
+      ...{ starts: this.#starts, stays: this.#stays, asked: this.#asked, waits: this.#userWaits },
       preemptions: this.#stays.filter(({ preempted }) => preempted).length,
     }
   }
@@ -156,6 +157,7 @@ class QueueReplay {
   #expectation({ job, ms }: Request): number {
     const { expects } = this.#options
     if (expects === 'truth') return Math.max(1, Math.round(ms))
+    if (expects === 'guess') return Math.max(1, Math.round(ms * 4 ** (2 * this.#guess() - 1)))
     if (expects === 'nothing') return 0
     return expectedDuration(sketchViews(this.#log.state, this.#jobs[job]!.class)) ?? 0
   }
@@ -190,7 +192,8 @@ class QueueReplay {
     this.#stays.push({ job, start, end: log.now, preempted })
     log.tick()
     log.propose({ kind: 'release', lease, ...(!preempted && { ran }) })
-    if (preempted) this.#ask({ job, ms: this.#options.repeats === 'rest' ? ms - ran : ms })
+    const { repeats = 'everything' } = this.#options
+    if (preempted && repeats !== 'nothing') this.#ask({ job, ms: repeats === 'rest' ? ms - ran : ms })
   }
 
   #wait(lease: number, user: string, change: 1 | -1): void {
