@@ -24,8 +24,8 @@ const OPTIONS = {
 
 /** What can be replayed. `worst` takes no trace: it makes up its own. */
 const POLICIES = ['all', 'terms', 'queue', 'fair', 'worst'] as const
-/** How many jobs the made-up traces have, and the seeds that they are made by. */
-const WORST = { counts: [100, 1_000], seeds: [7, 8, 9] } as const
+/** How many jobs the made-up traces have. */
+const WORST = [100, 1_000] as const
 
 function refuse(why: string): never {
   process.stderr.write(`${why}\n`)
@@ -47,7 +47,8 @@ function wholeNumber(text: string, option: string): number {
 }
 
 const values = parseOptions()
-const policy = POLICIES.find(known => known === values.policy) ?? refuse(`--policy must be one of ${POLICIES.join(', ')}, not ${values.policy}`)
+const policy =
+  POLICIES.find(known => known === values.policy) ?? refuse(`--policy must be one of ${POLICIES.join(', ')}, not ${values.policy}`)
 const files = values.trace ?? []
 if (policy !== 'worst' && files.length === 0) refuse('Name a trace: npm run replay -- --trace ../shared/data/alibaba-gpu-2023.csv')
 for (const file of files)
@@ -64,7 +65,7 @@ const reports: Report[] = []
 if (policy === 'all' || policy === 'terms') reports.push(reportTerms(traces, costs, progress))
 if (policy === 'all' || policy === 'queue') reports.push(reportQueue(traces, sizes, progress))
 if (policy === 'all' || policy === 'fair') reports.push(reportFair(traces, sizes, progress))
-if (policy === 'worst') reports.push(reportWorst(WORST.counts, costs, WORST.seeds, progress))
+if (policy === 'worst') reports.push(reportWorst(WORST, costs, seed, progress))
 
 for (const { head, rows, facts } of joined(reports)) {
   if (values.json) for (const fact of facts) process.stdout.write(`${JSON.stringify(fact)}\n`)

@@ -2,6 +2,8 @@
  * Made-up traces that a learner of terms finds hard: work that always takes the same time, of two lengths, with heavy tails, that changes while it is
  * watched, of many classes, and of absurd lengths. Each is made from a seed, so that equal seeds give equal traces.
  */
+import { Sketch } from '../../src/learn/sketch.ts'
+import { planTerm } from '../../src/learn/term.ts'
 import { type Job, randomFrom, type Trace } from './trace.ts'
 
 /** The next duration in ms and its class, from its number, of how many, and a source of random numbers. */
@@ -45,17 +47,37 @@ const DRAWS: Readonly<Record<string, Draw>> = {
   'zero or 300 days': (_, __, random) => ({ ms: random() < 0.99 ? 0 : 300 * DAY }),
 }
 
+const PLAIN = { created: 0, start: 0, class: 'job', user: '', gpus: 1, failed: false } as const
+
 export const SYNTHETIC: readonly string[] = Object.keys(DRAWS)
+
+/** Made while the learner watches: each job ends just after the renewal at half of the first term that the learner would give it. */
+export function adversarialTrace(count: number, seed: number, c: number): Trace {
+  const deaths = randomFrom(seed)
+  const past = new Sketch()
+  let next = { first: 30_000, ended: 0 }
+  const jobs = Array.from({ length: count }, (): Job => {
+    // As the replay does: a plan is made again when the past has grown by a tenth.
+    if (past.ended >= next.ended) {
+      const plan = planTerm([past], { renewalCost: c * 1_000, min: 100, max: DAY, fallback: 30_000 })
+      next = { first: plan.first, ended: past.ended * 1.1 + 1 }
+    }
+    const ms = Math.round(next.first / 2) + 1
+    const dies = deaths() < 0.1
+    past.add(ms, dies)
+    return { ...PLAIN, ms, dies }
+  })
+  return { name: 'just after the first renewal', jobs, timed: false }
+}
 
 /** Makes a trace by its name. `dying`: the share of the jobs whose holders die at the end. */
 export function syntheticTrace(name: string, count: number, seed: number, dying = 0.1): Trace {
   const draw = DRAWS[name]!
   const random = randomFrom(seed)
   const deaths = randomFrom(seed + 1)
-  const plain = { created: 0, start: 0, class: 'job', user: '', gpus: 1, failed: false }
   const jobs = Array.from({ length: count }, (_, i): Job => {
     const { ms, ...rest } = draw(i, count, random)
-    return { ...plain, ...rest, ms: Math.min(YEAR, Math.round(ms)), dies: deaths() < dying }
+    return { ...PLAIN, ...rest, ms: Math.min(YEAR, Math.round(ms)), dies: deaths() < dying }
   })
   return { name, jobs, timed: false }
 }

@@ -43,17 +43,14 @@ describe('a replay of a queue', () => {
     }
   })
 
-  test.each(['truth', 'guess', 'learned'] as const)(
-    'under backfill starts no job later than under fifo, if requests state %s',
-    expects => {
-      const result = replayQueue(jobs, { gpus: GPUS, rules: { queue: 'backfill', preemptNotice: 0 }, expects, repeats: 'nothing' })
-      expect(quantileOf(delaysOf(result, fifo), 1)).toBe(0)
-      if (expects === 'guess') expect(result.preemptions).toBeGreaterThan(0)
-      if (expects !== 'truth') return
-      expect(useOf(jobs, GPUS, result)).toBeGreaterThan(useOf(jobs, GPUS, fifo))
-      expect(meanOf(waitsOf(jobs, result))).toBeLessThan(0.8 * meanOf(waitsOf(jobs, fifo)))
-    },
-  )
+  test.each(['truth', 'guess', 'learned'] as const)('under backfill starts no job later than under fifo, if requests state %s', expects => {
+    const result = replayQueue(jobs, { gpus: GPUS, rules: { queue: 'backfill', preemptNotice: 0 }, expects, repeats: 'nothing' })
+    expect(quantileOf(delaysOf(result, fifo), 1)).toBe(0)
+    if (expects === 'guess') expect(result.preemptions).toBeGreaterThan(0)
+    if (expects !== 'truth') return
+    expect(useOf(jobs, GPUS, result)).toBeGreaterThan(useOf(jobs, GPUS, fifo))
+    expect(meanOf(waitsOf(jobs, result))).toBeLessThan(0.8 * meanOf(waitsOf(jobs, fifo)))
+  })
 
   test('has 70 to 90 % of the starts in their estimated intervals', () => {
     const { asked, within } = coverageOf(fifo.asked)
