@@ -84,14 +84,14 @@ function modelOf(models: ReadonlyMap<string, LearnedDuration>, name: string): Le
 }
 
 /** For how long each lease that holds members has been held, in ms, and its class. */
-function runningIn({ members }: PoolView): readonly Running[] {
-  const leases = new Map<number, Running>()
+function runningIn({ members }: PoolView): readonly RunningWork[] {
+  const leases = new Map<number, RunningWork>()
   for (const { grants } of members)
     for (const { lease, held, class: name } of grants) if (name !== undefined && name !== '') leases.set(lease, { name, bin: binOf(held) })
   return [...leases.values()]
 }
 
-interface Running {
+interface RunningWork {
   readonly name: string
   readonly bin: number
 }
@@ -100,7 +100,7 @@ class LearnedDuration implements DurationModel {
   /** By edge: minus the logarithm of the share that runs longer. */
   readonly #hazard: Float64Array
 
-  constructor(levels: readonly Sketch[], running: readonly Running[]) {
+  constructor(levels: readonly Sketch[], running: readonly RunningWork[]) {
     let longer: Float64Array = Float64Array.from(EDGES, unknownSurvival)
     let weight = 1
     for (const sketch of levels) {
@@ -142,7 +142,7 @@ function hazardAt(hazard: Float64Array, age: number): number {
 }
 
 /** By edge: the share that runs longer. `above` is that of the level above, which counts as `weight` leases. */
-function survivalOf(sketch: Sketch, running: readonly Running[], above: Float64Array, weight: number): Float64Array {
+function survivalOf(sketch: Sketch, running: readonly RunningWork[], above: Float64Array, weight: number): Float64Array {
   const present = new Float64Array(BINS)
   for (const { name, bin } of running) if (name === sketch.class || name.startsWith(`${sketch.class}/`)) present[bin]! += 1
   let reached = sketch.ended + present.reduce((sum, count) => sum + count, 0)
