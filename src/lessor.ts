@@ -368,6 +368,8 @@ export interface PoolGrantView {
   readonly borrows: boolean
   /** The holder was asked to give it back. */
   readonly recalled: boolean
+  /** The class of work that its duration counts for, its label `learn`. Empty: none. */
+  readonly class: string
 }
 
 export interface PoolWaiterView {
@@ -387,6 +389,8 @@ export interface PoolWaiterView {
   readonly maxLife: number
   /** Whether the present members could ever serve it. If not, it is passed over. */
   readonly possible: boolean
+  /** The class of work that its duration will count for, its label `learn`. Empty: none. */
+  readonly class: string
 }
 
 export interface PoolAccountView {

@@ -14,7 +14,8 @@ const WIDTH = 720
 const ROW = 22
 const LEFT = 190
 const RIGHT = 70
-const COLOURS = ['#2f6f9f', '#8aa8bd', '#c9b37e', '#9f5f2f'] as const
+/** In the middle of the scale, so that they can be seen on white and on black. */
+const COLOURS = ['#3b82b8', '#7d9bb0', '#b3985a', '#b0693a'] as const
 
 /** `unit` is the value of the line that is drawn across all bars. */
 export function barChart(title: string, groups: readonly BarGroup[], unit: number): string {
@@ -36,11 +37,13 @@ export function barChart(title: string, groups: readonly BarGroup[], unit: numbe
   }
   const line = (LEFT + scale(unit)).toFixed(1)
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${y + 10}" viewBox="0 0 ${WIDTH} ${y + 10}" font-family="sans-serif" font-size="12">`,
-    `<rect width="100%" height="100%" fill="white"/>`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${y + 10}" viewBox="0 0 ${WIDTH} ${y + 10}" font-family="sans-serif" font-size="12" role="img">`,
+    `<title>${escaped(title)}</title>`,
+    // No background: the text follows the colour scheme of the page.
+    '<style>text { fill: #24292f } line { stroke: #57606a } @media (prefers-color-scheme: dark) { text { fill: #d0d7de } line { stroke: #9ea7b3 } }</style>',
     `<text x="12" y="24" font-size="15" font-weight="bold">${escaped(title)}</text>`,
     ...parts,
-    `<line x1="${line}" y1="36" x2="${line}" y2="${y}" stroke="#444" stroke-dasharray="4 3"/>`,
+    `<line x1="${line}" y1="36" x2="${line}" y2="${y}" stroke-dasharray="4 3"/>`,
     '</svg>',
     '',
   ].join('\n')

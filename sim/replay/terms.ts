@@ -3,6 +3,7 @@
  * their job. The cost is the number of renewals times the cost of one, plus the time that resources stay taken after those deaths.
  */
 import { classOf } from '../../src/holder/learned-terms.ts'
+import { levelsOf } from '../../src/kernel/rule/learn.ts'
 import { Sketch } from '../../src/learn/sketch.ts'
 import { planTerm, type TermPlan } from '../../src/learn/term.ts'
 import { sketchViews } from '../../src/replica/sketch-view.ts'
@@ -84,23 +85,72 @@ export function fixedTerm(ttl: number): TermSource {
   return { first: () => ttl, next: () => ttl }
 }
 
-/** A decision is made again when its class has grown by a tenth, or all work by a quarter. */
+/** Terms that are learned from what a log has counted. */
 export function learnedTerms(c: number): (log: VirtualLog) => TermSource {
-  return log => {
-    const plans = new Map<string, { readonly plan: TermPlan; readonly ended: number; readonly all: number }>()
-    const planOf = (job: Job): TermPlan => {
-      const { durations } = log.state
-      const ended = durations.get(job.class)?.ended ?? 0
-      const all = durations.get('')?.ended ?? 0
-      const kept = plans.get(job.class)
-      if (kept !== undefined && ended < kept.ended * 1.1 + 1 && all < kept.all * 1.25 + 1) return kept.plan
-      const levels = sketchViews(log.state, job.class).map(view => Sketch.from(view))
-      const plan = planTerm(levels, { renewalCost: c * 1_000, min: MIN, max: MAX, fallback: DEFAULT })
-      plans.set(job.class, { plan, ended, all })
-      return plan
-    }
-    return { first: job => planOf(job).first, next: (job, age, present) => planOf(job).at(age, present) }
+  return ({ state }) => {
+    const levels = (name: string) => sketchViews(state, name).map(view => Sketch.from(view))
+    return termsLearnedFrom(c, { ended: name => state.durations.get(name)?.ended ?? 0, levels })
   }
+}
+
+/** What is known of classes. */
+interface Known {
+  /** How many leases of a class have ended. */
+  readonly ended: (name: string) => number
+  /** From all work to the class itself. */
+  readonly levels: (name: string) => readonly Sketch[]
+}
+
+/** A decision is made again when its class has grown by a tenth, or all work by a quarter. */
+function termsLearnedFrom(c: number, known: Known): TermSource {
+  const plans = new Map<string, { readonly plan: TermPlan; readonly ended: number; readonly all: number }>()
+  const planOf = (job: Job): TermPlan => {
+    const [ended, all] = [known.ended(job.class), known.ended('')]
+    const kept = plans.get(job.class)
+    if (kept !== undefined && ended < kept.ended * 1.1 + 1 && all < kept.all * 1.25 + 1) return kept.plan
+    const plan = planTerm(known.levels(job.class), { renewalCost: c * 1_000, min: MIN, max: MAX, fallback: DEFAULT })
+    plans.set(job.class, { plan, ended, all })
+    return plan
+  }
+  return { first: job => planOf(job).first, next: (job, age, present) => planOf(job).at(age, present) }
+}
+
+/**
+ * What the learned terms cost, in seconds, by arithmetic without the kernel, if each death counts by its probability: whether the one job of a month dies
+ * is luck, and decides which of two rules is better on a small trace. One job follows the other.
+ */
+export function expectedLearnedCost({ jobs }: Trace, c: number, dying: number): number {
+  const sketches = new Map<string, Sketch>()
+  const terms = termsLearnedFrom(c, {
+    ended: name => sketches.get(name)?.ended ?? 0,
+    levels: name => levelsOf(name).flatMap(level => sketches.get(level) ?? []),
+  })
+  let cost = 0
+  for (const job of jobs) {
+    let [age, term] = [0, terms.first(job)]
+    for (; age + term / 2 < job.ms; cost += c) {
+      age += term / 2
+      term = terms.next(job, age, term)
+    }
+    cost += (dying * (age + term - job.ms)) / 1_000
+    for (const level of levelsOf(job.class)) {
+      const sketch = sketches.get(level) ?? new Sketch(level)
+      sketch.add(job.ms, job.dies)
+      sketches.set(level, sketch)
+    }
+  }
+  return cost
+}
+
+/** The same for one term at all ages. */
+export function expectedFixedCost({ jobs }: Trace, c: number, dying: number, ttl: number): number {
+  const dead = jobs.map(job => ({ ...job, dies: true }))
+  const renewals = fixedCost(
+    jobs.map(job => ({ ...job, dies: false })),
+    c,
+    ttl,
+  )
+  return renewals + dying * (fixedCost(dead, c, ttl) - renewals)
 }
 
 /** Terms by age alone, planned with the whole trace in hindsight: what no method that looks at nothing but ages can be much better than. */
@@ -113,16 +163,26 @@ export function hindsightTerms(trace: Trace, c: number): TermSource {
 
 /** The best single term in hindsight, in ms, and its cost in seconds. */
 export function bestFixed({ jobs }: Trace, c: number): { readonly ttl: number; readonly cost: number } {
+  return bestOf(ttl => fixedCost(jobs, c, ttl))
+}
+
+/** The same, if each death counts by its probability. */
+export function bestExpected(trace: Trace, c: number, dying: number): { readonly ttl: number; readonly cost: number } {
+  return bestOf(ttl => expectedFixedCost(trace, c, dying, ttl))
+}
+
+function bestOf(costOf: (ttl: number) => number): { readonly ttl: number; readonly cost: number } {
   let best = { ttl: DEFAULT, cost: Number.POSITIVE_INFINITY }
   for (let i = 0; i <= 300; i++) {
     const ttl = Math.round(MIN * (MAX / MIN) ** (i / 300))
-    const cost = fixedCost(jobs, c, ttl)
+    const cost = costOf(ttl)
     if (cost < best.cost) best = { ttl, cost }
   }
   return best
 }
 
-function fixedCost(jobs: readonly Job[], c: number, ttl: number): number {
+/** What these jobs cost with one term, in seconds. */
+export function fixedCost(jobs: readonly Job[], c: number, ttl: number): number {
   const half = ttl / 2
   let cost = 0
   for (const { ms, dies } of jobs) {

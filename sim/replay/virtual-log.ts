@@ -4,7 +4,7 @@ import type { Command } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
 import { timerId, timerOf } from '../../src/kernel/state/timers.ts'
-import { createState, type LeaseState, type Slot, type State } from '../../src/kernel/state.ts'
+import { createState, type LeaseState, type Slot, type State, TERM } from '../../src/kernel/state.ts'
 
 /** Something that happens at a time. */
 interface Scheduled {
@@ -13,8 +13,17 @@ interface Scheduled {
   run(): void
 }
 
+export interface VirtualLogOptions {
+  /**
+   * Every holder and every waiter renews in time, so no term runs out. The renewals themselves are left out: they would decide nothing.
+   * @default false
+   */
+  readonly renewed?: boolean
+}
+
 export class VirtualLog {
   readonly state: State = createState(0)
+  readonly #renewed: boolean
   /** Virtual time in ms. */
   now = 0
   /** Called with each event of the kernel. */
@@ -22,6 +31,16 @@ export class VirtualLog {
   readonly #heap: Scheduled[] = []
   #order = 0
   readonly #effects = { events: [] as Event[], timer: (lease: LeaseState | undefined, slot: Slot) => this.#timer(lease, slot) }
+
+  constructor({ renewed = false }: VirtualLogOptions = {}) {
+    this.#renewed = renewed
+  }
+
+  /** Lets the log's own time catch up with virtual time. */
+  tick(): void {
+    const elapsed = Math.round(this.now) - this.state.elapsed
+    if (elapsed > 0) this.propose({ kind: 'tick', n: this.state.tick + 1, elapsed })
+  }
 
   propose(command: Command): Outcome {
     this.state.wall = this.now
@@ -71,7 +90,7 @@ export class VirtualLog {
 
   #timer(lease: LeaseState | undefined, slot: Slot): void {
     const timer = lease && timerOf(lease, slot)
-    if (lease === undefined || timer === undefined) return
+    if (lease === undefined || timer === undefined || (this.#renewed && slot === TERM)) return
     const id = timerId(lease, slot)
     this.at(this.now + timer.duration, () => {
       if (this.state.leases.has(lease.id - this.state.origin) && timerOf(lease, slot)?.epoch === timer.epoch)

@@ -5,6 +5,7 @@
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { PolicyRules } from '../kernel/command.ts'
+import { expectedDuration } from '../learn/expectation.ts'
 import { Sketch } from '../learn/sketch.ts'
 import { explainTerm, planTerm, type TermOptions, type TermPlan } from '../learn/term.ts'
 import type { Operations } from './operations.ts'
@@ -36,13 +37,14 @@ export interface LearnedTerm {
   readonly explanation: string
 }
 
+/** The label by which the log counts how long the leases of a class are held (kernel/rule/learn.ts). */
+export const CLASS_LABEL = 'learn'
+
 /** What was read is used for this long. */
 const FRESH = 30_000
 /** An acquire waits this long for what is known, and goes on without it. */
 const TIMEOUT = 1_000
 const MAX_KEPT = 256
-/** Leases that must have ended before a duration is expected. */
-const ENOUGH = 5
 const DEFAULT_BOUNDS = { min: 100, max: 86_400_000 } as const
 
 interface Kept {
@@ -92,8 +94,7 @@ export class LearnedTerms {
     const levels = views.map(view => Sketch.from(view))
     const terms: TermOptions = { renewalCost, fallback: this.#fallback, ...boundsOf(names, policies) }
     const plan = planTerm(levels, terms)
-    const known = levels.findLast(({ ended }) => ended >= ENOUGH)
-    return { class: name, plan, expect: known?.quantile(0.5), explanation: explainTerm(plan, terms) }
+    return { class: name, plan, expect: expectedDuration(views), explanation: explainTerm(plan, terms) }
   }
 }
 

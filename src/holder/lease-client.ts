@@ -38,7 +38,7 @@ import type { HeldLease } from './held-lease.ts'
 import { HeldLeases } from './held-leases.ts'
 import { Identity } from './identity.ts'
 import { keepProcessAlive } from './keep-process-alive.ts'
-import { classOf, type LearnedTerm, LearnedTerms, type LearnOptions } from './learned-terms.ts'
+import { CLASS_LABEL, classOf, type LearnedTerm, LearnedTerms, type LearnOptions } from './learned-terms.ts'
 import type { Loss, PastLease } from './loss-log.ts'
 import { isPromise, Nesting } from './nesting.ts'
 import { Operations } from './operations.ts'
@@ -88,8 +88,6 @@ const REQUEST = 'request(names, options, callback), request(names, callback, opt
 const HOLDERS_TIMEOUT = 250
 /** `close` waits this long for answers that only say whether a lease must be released. */
 const CLOSE_TIMEOUT = 1_000
-/** The label by which the log counts how long the leases of a class are held (kernel/rule/learn.ts). */
-const CLASS_LABEL = 'learn'
 
 /** Resource names: one, or several that are acquired together. */
 export type Names = string | readonly string[]

@@ -8,6 +8,9 @@ import type { SketchBin, SketchView } from '../lessor.ts'
 /** A fold, or both. */
 export type Fold = 0 | 1 | undefined
 
+/** Four numbers at equal distances, the outer ones this far from their mean, have a standard deviation of 1. */
+const OUTER = Math.sqrt(9 / 5)
+
 /** A duration in ms that stands for `count` of them. */
 export interface Typical {
   readonly ms: number
@@ -81,8 +84,8 @@ export class Sketch {
   }
 
   /**
-   * Durations that stand for all of them, shortest first, with how many each stands for: of each bin one below its mean and one above it, as far away
-   * as the durations of the bin are on average. They are equal for work that always takes the same time.
+   * Durations that stand for all of them, shortest first, with how many each stands for: four of each bin, with its mean and its spread. One is enough
+   * for work that always takes the same time.
    */
   typical(fold: Fold): readonly Typical[] {
     const typical: Typical[] = []
@@ -94,9 +97,9 @@ export class Sketch {
       const width = high - low
       const variance = (this.square(bin, fold) / count / SQUARES) * width * width - mean * mean
       // Squares are rounded down: a spread of less than a 256th of the bin is none.
-      const spread = variance > (width / 256) ** 2 ? Math.min(Math.sqrt(variance), mean, width - mean) : 0
+      const spread = variance > (width / 256) ** 2 ? Math.min(Math.sqrt(variance), mean / OUTER, (width - mean) / OUTER) : 0
       if (spread === 0) typical.push({ ms: low + mean, count })
-      else for (const side of [-spread, spread]) typical.push({ ms: low + mean + side, count: count / 2 })
+      else for (const side of [-OUTER, -OUTER / 3, OUTER / 3, OUTER]) typical.push({ ms: low + mean + side * spread, count: count / 4 })
     }
     return typical
   }

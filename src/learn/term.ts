@@ -7,7 +7,7 @@
 import { inWords } from '../duration.ts'
 import { Growth, type TermCosts, termsBetween } from './growth.ts'
 import { hazardOf } from './hazard.ts'
-import type { Fold, Sketch } from './sketch.ts'
+import type { Fold, Sketch, Typical } from './sketch.ts'
 
 export interface TermOptions {
   /** What one renewal costs, in ms of idle time. */
@@ -41,11 +41,19 @@ export interface TermPlan {
 }
 
 /** Leases that must have ended before anything is decided by them. */
-const ENOUGH = 20
+const ENOUGH = 5
+/** With this many leases, a class decides for itself and terms may grow by what was learned. */
+const MANY = 20
+/** With few leases, the term may differ from the default by this factor for each lease that has ended. */
+const TRUST = 1.2
+/** Fixed terms that are compared: each is longer than the one before it by this factor. */
+const FINE = 1.03
 /** The prior of the share of holders that die, as if this many leases had been seen. */
 const DEATHS = { share: 0.1, weight: 20 } as const
 /** Terms that grow must be expected to be better than the best single term by this factor. */
 const EDGE = 0.9
+/** The best single term of a class must be better for it than that of the level above by this factor. */
+const OWN_EDGE = 0.97
 /** How many numbers of renewals above and below the usual one `exactTerms` looks at. */
 const NEAR = 20
 /** Renewals after which a plan is not followed any further: it renews far too often. */
@@ -55,34 +63,27 @@ const MAX_STEPS = 50_000
 export function planTerm(levels: readonly Sketch[], options: TermOptions): TermPlan {
   const { renewalCost, min, max } = options
   const fallback = clamp(options.fallback, min, max)
-  const known = levels.findLast(({ ended }) => ended >= ENOUGH)
+  const known = levels.findLast(({ ended }) => ended >= MANY) ?? levels.findLast(({ ended }) => ended >= ENOUGH)
   const { ended, died, class: name } = known ?? levels.at(-1) ?? { ended: 0, died: 0, class: '' }
   const dies = (died + DEATHS.share * DEATHS.weight) / (ended + DEATHS.weight)
   const costs = { renewalCost, dies }
   const facts = { class: name, ended, died, dies }
-  const terms = termsBetween(min, max)
   if (known === undefined) {
     const growth = new Growth(termsBetween(fallback, max), hazardOf(levels, undefined), costs)
     return { kind: 'cold', first: fallback, at: growing(growth, fallback), ...facts, cost: 0, fixedCost: 0, fixed: fallback }
   }
-  const candidates = [...terms, fallback, ...exactTerms(known, costs).map(term => clamp(term, min, max))]
-  const fixed = cheapest(candidates, term => fixedCost(known, undefined, term, costs))
-  const growth = (fold: Fold) => new Growth(terms, hazardOf(levels, fold), costs)
-  let grown = 0
-  let single = 0
-  for (const fold of [0, 1] as const) {
-    const other = fold === 0 ? 1 : 0
-    grown += growingCost(known, other, growth(fold), costs)
-    single += fixedCost(
-      known,
-      other,
-      cheapest(candidates, term => fixedCost(known, fold, term, costs)),
-      costs,
-    )
-  }
-  const judged = { fixed, cost: grown / ended, fixedCost: single / ended }
-  const plan = growth(undefined)
-  if (grown > single * EDGE) return { kind: 'fixed', first: fixed, at: fixedWhileKnown(fixed, plan, known), ...facts, ...judged }
+  const trusted = { least: Math.max(min, fallback / TRUST ** ended), most: Math.min(max, fallback * TRUST ** ended) }
+  const candidates = fixedTerms(known, fallback, trusted, costs)
+  const single = bestSingle(levels, known, candidates, costs)
+  const terms = termsBetween(min, max)
+  const plan = new Growth(terms, hazardOf(levels, undefined), costs)
+  const grown =
+    ended < MANY
+      ? Number.POSITIVE_INFINITY
+      : crossValidated(known, fold => growingCosts(new Growth(terms, hazardOf(levels, fold), costs), costs))
+  const judged = { fixed: single.term, cost: grown / ended, fixedCost: single.cost / ended }
+  if (grown > single.cost * EDGE)
+    return { kind: 'fixed', first: single.term, at: fixedWhileKnown(single.term, plan, known), ...facts, ...judged }
   return { kind: 'growing', first: plan.at(0, 0), at: growing(plan, 0), ...facts, ...judged }
 }
 
@@ -116,6 +117,42 @@ function clamp(ms: number, min: number, max: number): number {
   return Math.min(Math.max(ms, min), max)
 }
 
+/** The terms that are compared as single terms. */
+function fixedTerms(
+  known: Sketch,
+  fallback: number,
+  { least, most }: { readonly least: number; readonly most: number },
+  costs: TermCosts,
+): readonly number[] {
+  const terms = [fallback, ...exactTerms(known, costs)]
+  for (let term = least; term < most; term *= FINE) terms.push(Math.round(term))
+  return terms.filter(term => term >= least && term <= most)
+}
+
+/** The best single term, and what it costs for leases that it was not chosen by. */
+function bestSingle(
+  levels: readonly Sketch[],
+  known: Sketch,
+  candidates: readonly number[],
+  costs: TermCosts,
+): { readonly term: number; readonly cost: number } {
+  const best = (sketch: Sketch, fold: Fold) => {
+    const past = sketch.typical(fold)
+    return cheapest(candidates, term => fixedCost(past, term, costs))
+  }
+  const own = { term: best(known, undefined), cost: crossValidated(known, fold => past => fixedCost(past, best(known, fold), costs)) }
+  const above = levels[levels.indexOf(known) - 1]
+  if (above === undefined || above.ended < 2 * known.ended) return own
+  const term = best(above, undefined)
+  const cost = fixedCost(known.typical(undefined), term, costs)
+  return own.cost > cost * OWN_EDGE ? { term, cost } : own
+}
+
+/** What a plan costs in all if each half of the past is charged for the plan that was learned from the other half. */
+function crossValidated(sketch: Sketch, learn: (fold: Fold) => (past: readonly Typical[]) => number): number {
+  return learn(0)(sketch.typical(1)) + learn(1)(sketch.typical(0))
+}
+
 function cheapest(terms: readonly number[], cost: (term: number) => number): number {
   let best = terms[0]!
   let least = Number.POSITIVE_INFINITY
@@ -126,31 +163,33 @@ function cheapest(terms: readonly number[], cost: (term: number) => number): num
   return best
 }
 
-/** What the leases of a fold would have cost in all with one term. */
-function fixedCost(sketch: Sketch, fold: Fold, term: number, { renewalCost, dies }: TermCosts): number {
+/** What these leases would have cost in all with one term. */
+function fixedCost(past: readonly Typical[], term: number, { renewalCost, dies }: TermCosts): number {
   const half = term / 2
   let cost = 0
-  for (const { ms, count } of sketch.typical(fold)) {
+  for (const { ms, count } of past) {
     const renewals = Math.max(0, Math.ceil(ms / half) - 1)
     cost += count * (renewals * renewalCost + dies * (renewals * half + term - ms))
   }
   return cost
 }
 
-function growingCost(sketch: Sketch, fold: Fold, growth: Growth, { renewalCost, dies }: TermCosts): number {
-  let cost = 0
-  let age = 0
-  let renewals = 0
-  let term = growth.at(0, 0)
-  for (const { ms, count } of sketch.typical(fold)) {
-    for (; age + term / 2 < ms; renewals++) {
-      if (renewals > MAX_STEPS) return Number.POSITIVE_INFINITY
-      age += term / 2
-      term = growth.at(age, term)
+function growingCosts(growth: Growth, { renewalCost, dies }: TermCosts): (past: readonly Typical[]) => number {
+  return past => {
+    let cost = 0
+    let age = 0
+    let renewals = 0
+    let term = growth.at(0, 0)
+    for (const { ms, count } of past) {
+      for (; age + term / 2 < ms; renewals++) {
+        if (renewals > MAX_STEPS) return Number.POSITIVE_INFINITY
+        age += term / 2
+        term = growth.at(age, term)
+      }
+      cost += count * (renewals * renewalCost + dies * (age + term - ms))
     }
-    cost += count * (renewals * renewalCost + dies * (age + term - ms))
+    return cost
   }
-  return cost
 }
 
 /** One sentence that says why, with the numbers. */

@@ -25,8 +25,15 @@ export function logLogistic(median: number, shape: number): DurationModel {
   }
 }
 
+const UNKNOWN_MEDIAN = 60_000
+
 /** Nothing is known: half of the work ends within a minute, and a tenth runs longer than nine. */
-export const UNKNOWN_DURATION: DurationModel = logLogistic(60_000, 1)
+export const UNKNOWN_DURATION: DurationModel = logLogistic(UNKNOWN_MEDIAN, 1)
+
+/** The chance that work of which nothing is known runs longer than `ms`. */
+export function unknownSurvival(ms: number): number {
+  return 1 / (1 + ms / UNKNOWN_MEDIAN)
+}
 
 /**
  * The requester has stated how long the work takes. Stated durations are usually too long, sometimes far too short: half of the work ends before

@@ -8,6 +8,7 @@ import { matches } from '../kernel/rule/pool/condition.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../lessor.ts'
 import { type DurationModel, statedDuration, UNKNOWN_DURATION } from './duration-model.ts'
 import { type ForecastRequest, type ForecastUse, forecastStart, type StartForecast } from './forecast.ts'
+import type { PoolUse } from './learned-durations.ts'
 import { matchText } from './match.ts'
 
 /** Waiters that are explained unless the caller says how many. */
@@ -69,10 +70,10 @@ export interface WaitExplanation {
 
 export interface ExplainPoolOptions {
   /**
-   * How long leases of this kind are held, from past use.
+   * How long leases of this kind are held.
    * @default the `expect` of the request, otherwise a distribution that knows nothing
    */
-  readonly duration?: (use: { readonly holder: string; readonly account: string; readonly expect: number }) => DurationModel
+  readonly duration?: (use: PoolUse) => DurationModel
   /**
    * Also try other requests. It takes one more forecast for each.
    * @default false
@@ -138,7 +139,7 @@ class PoolExplainer {
     return { takes, age: held, duration: this.#durationOf(grant), ...(ends.length > 0 && { atMost: Math.min(...ends) }) }
   }
 
-  #durationOf(use: { readonly holder: string; readonly account: string; readonly expect: number }): DurationModel {
+  #durationOf(use: PoolUse): DurationModel {
     const { duration } = this.#options
     if (duration !== undefined) return duration(use)
     return use.expect > 0 ? statedDuration(use.expect) : UNKNOWN_DURATION
@@ -165,7 +166,7 @@ class PoolExplainer {
     return this.#requests[place]
   }
 
-  #forecastRequest({ request, holder, account, maxLife }: PoolWaiterView): ForecastRequest {
+  #forecastRequest({ request, holder, account, maxLife, class: name }: PoolWaiterView): ForecastRequest {
     const { count = 1, units = 0, total = 0, near, expect = 0 } = request
     return {
       matching: this.#matchingOf(request),
@@ -173,7 +174,7 @@ class PoolExplainer {
       each: units,
       total,
       ...(near !== undefined && { groups: this.#groupsBy(near) }),
-      duration: this.#durationOf({ holder, account, expect }),
+      duration: this.#durationOf({ holder, account, expect, class: name }),
       ...(maxLife > 0 && { atMost: maxLife }),
     }
   }

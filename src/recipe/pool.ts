@@ -11,13 +11,16 @@ import { chainAbort } from '../clock.ts'
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import { type AcquireOptions, type AdvancedAcquireOptions, waitOf } from '../holder/acquire-options.ts'
+import { CLASS_LABEL, classOf, type LearnOptions } from '../holder/learned-terms.ts'
 import type { LeaseClient } from '../holder/lease-client.ts'
 import type { PoolCondition, PoolRequest } from '../kernel/command.ts'
 import { matches } from '../kernel/rule/pool/condition.ts'
+import { expectedDuration } from '../learn/expectation.ts'
 import type { Lease } from '../lease.ts'
 import type { PoolPage, PoolView } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
 import { EXPLAINED, type ExplainPoolOptions, explainPool, explainWaiter, type WaitExplanation } from '../pool/explain.ts'
+import { readDurations } from '../pool/learned-durations.ts'
 import { type Match, parseMatch } from '../pool/match.ts'
 
 export type Labels = Readonly<Record<string, string>>
@@ -62,8 +65,16 @@ export interface PoolRequestOptions {
    * @default the holder
    */
   readonly account?: string
-  /** How long it will be used, for waiters and planners. It never ends the lease. */
-  readonly expect?: Duration
+  /**
+   * How long it will be used, for waiters and planners. It never ends the lease. `'auto'`: as long as half of such leases were held before; nothing
+   * is said while too little is known.
+   */
+  readonly expect?: Duration | 'auto'
+  /**
+   * The class of work that its duration counts for, and that `'auto'` learns from.
+   * @default the name of the pool, the account if one is given, and the values of `learn.labels`
+   */
+  readonly learn?: LearnOptions
   /** It may be preempted for others: `lease.recalled` fires, and the lease ends after the notice that the policy of the pool gives. */
   readonly preemptible?: boolean
 }
@@ -110,7 +121,9 @@ export interface Reservation {
   readonly position: number
 }
 
-const REQUEST = ['units', 'match', 'near', 'account', 'expect', 'preemptible'] as const
+const REQUEST = ['units', 'match', 'near', 'account', 'expect', 'learn', 'preemptible'] as const
+/** A request waits this long for what is known of its class, and goes on without it. */
+const LEARN_TIMEOUT = 1_000
 const TRY_TAKE = [
   ...['ttl', 'priority', 'signal', 'renew', 'maxHold', 'parent', 'onWait', 'onLost', 'labels', 'total', 'maxLife', 'advanced'],
   ...REQUEST,
@@ -200,8 +213,10 @@ export class Pool {
   async explain(options: ExplainPoolOptions & { readonly lease?: number; readonly limit?: number } = {}) {
     checkOptionNames('explain', options, ['lease', 'limit', 'whatIf', 'duration'])
     const { lease, ...rest } = options
-    if (lease !== undefined) return explainWaiter(await this.#view({ lease }), lease, rest)
-    return explainPool(await this.#view({ limit: rest.limit ?? EXPLAINED }), rest)
+    const view = await this.#view(lease === undefined ? { limit: rest.limit ?? EXPLAINED } : { lease })
+    const duration = rest.duration ?? (await this.#durations(view))
+    const known = { ...rest, ...(duration !== undefined && { duration }) }
+    return lease === undefined ? explainPool(view, known) : explainWaiter(view, lease, known)
   }
 
   /**
@@ -236,7 +251,9 @@ export class Pool {
    */
   async reserve(count: number | undefined, options: ReserveOptions): Promise<Reservation> {
     checkOptionNames('reserve', options, ['from', 'for', 'ttl', 'labels', ...REQUEST])
-    const { from, for: length, ttl = SHOW_UP, labels, ...rest } = options
+    const { from, for: length, ttl = SHOW_UP, labels = {}, ...rest } = options
+    const learn = this.#class(rest, labels)
+    const expect = await this.#expectation(rest.expect, learn)
     const outcome = await this.#leases.lessor.propose({
       kind: 'acquire',
       holder: this.#leases.holder,
@@ -244,16 +261,46 @@ export class Pool {
       wants: [],
       wait: true,
       maxLife: milliseconds(length, 'for'),
-      ...(labels !== undefined && { labels: Object.entries(labels) }),
-      pool: { ...this.#request(count, rest), from: milliseconds(from, 'from') },
+      labels: Object.entries({ ...labels, [CLASS_LABEL]: learn }),
+      pool: { ...this.#request(count, rest, expect), from: milliseconds(from, 'from') },
     })
     if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
     if (outcome.kind !== 'queued') throw new LeaseError('UNKNOWN', `a reservation was answered with ${outcome.kind}`)
     return { lease: outcome.lease, position: outcome.position }
   }
 
-  #request(count: number | undefined, options: PoolRequestOptions & { readonly total?: number }): PoolRequest {
-    const { units, match = {}, near, account, expect, preemptible, total } = options
+  /** How long the work in this pool is held, by what the log has counted. Undefined: a lessor of an older build has not counted it. */
+  async #durations(view: PoolView): Promise<ExplainPoolOptions['duration']> {
+    const { lessor } = this.#leases
+    try {
+      return await readDurations(view, async name => (await lessor.read({ kind: 'durations', class: name })).value)
+    } catch (error) {
+      if (LeaseError.is(error, 'INVALID', 'UNSUPPORTED', 'FORBIDDEN')) return undefined
+      throw error
+    }
+  }
+
+  #class({ learn = {}, account }: PoolRequestOptions, labels: Labels): string {
+    const prefix = account === undefined ? this.#name : `${this.#name}/${account}`
+    return classOf([`${prefix}/member`], learn, labels)
+  }
+
+  async #expectation(expect: Duration | 'auto' | undefined, learn: string): Promise<number | undefined> {
+    if (expect !== 'auto') return expect === undefined ? undefined : milliseconds(expect, 'expect')
+    const over = new AbortController()
+    const cancel = this.#leases.clock.after(LEARN_TIMEOUT, () => over.abort(), { ref: true })
+    try {
+      const { value } = await this.#leases.lessor.read({ kind: 'durations', class: learn }, { signal: over.signal })
+      return expectedDuration(value)
+    } catch {
+      return undefined // it is for planners only: the request goes on without it
+    } finally {
+      cancel()
+    }
+  }
+
+  #request(count: number | undefined, options: PoolRequestOptions & { readonly total?: number }, expect: number | undefined): PoolRequest {
+    const { units, match = {}, near, account, preemptible, total } = options
     const conditions = [...this.#match, ...parseMatch(match)]
     return {
       pool: this.#name,
@@ -263,7 +310,7 @@ export class Pool {
       ...(conditions.length > 0 && { match: conditions }),
       ...(near !== undefined && { near }),
       ...(account !== undefined && { account }),
-      ...(expect !== undefined && { expect: milliseconds(expect, 'expect') }),
+      ...(expect !== undefined && { expect }),
       ...(preemptible !== undefined && { preemptible }),
     }
   }
@@ -271,8 +318,9 @@ export class Pool {
   async #take(count: number | undefined, options: TakeOptions, limit: number): Promise<Lease> {
     const { units, match, near, account, expect, preemptible, total, maxLife, patient = false, wait: _, ifAvailable: __, ...rest } = options
     const { clock } = this.#leases
-    const pool = this.#request(count, options)
     const end = clock.now() + limit
+    const learn = this.#class(options, rest.labels ?? {})
+    const pool = this.#request(count, options, await this.#expectation(expect, learn))
     for (;;) {
       const left = Math.max(1, Math.round(end - clock.now()))
       // Read before the request: a member that is offered while it is under way must not be missed.
@@ -280,6 +328,7 @@ export class Pool {
       try {
         return await this.#leases.acquire(this.#name, {
           ...rest,
+          learn: { ...rest.learn, class: learn },
           ...(limit === 0 && { ifAvailable: true }),
           ...(limit > 0 && limit < Number.POSITIVE_INFINITY && { wait: left }),
           advanced: { ...rest.advanced, pool, ...(maxLife !== undefined && { maxLife }) },

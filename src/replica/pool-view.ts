@@ -1,5 +1,6 @@
 /** The views that readers get of pools. */
 import { copyOf } from '../kernel/copy.ts'
+import { CLASS_LABEL } from '../kernel/rule/learn.ts'
 import { capacityOf, rule } from '../kernel/rule/policy.ts'
 import { accountName, shareHalfLife, usageOf } from '../kernel/rule/pool/account.ts'
 import { isPossible } from '../kernel/rule/pool/choice.ts'
@@ -176,6 +177,7 @@ function poolGrantView(state: State, { lease, token, units, shared }: Grant): Po
     yields: claim?.yields ?? false,
     borrows: claim?.borrows ?? false,
     recalled: rare?.recalled ?? false,
+    class: workClass(lease),
   }
 }
 
@@ -204,7 +206,12 @@ function waiterView(state: State, pool: PoolState, lease: LeaseState, position: 
     since: lease.since,
     maxLife,
     possible: isPossible(pool, claim!),
+    class: workClass(lease),
   }
+}
+
+function workClass({ rare }: LeaseState): string {
+  return rare?.labels.find(([label]) => label === CLASS_LABEL)?.[1] ?? ''
 }
 
 function accountView(state: State, pool: PoolState): (account: PoolAccount) => PoolAccountView {

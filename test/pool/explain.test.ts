@@ -26,6 +26,7 @@ function grant(holder: string, changes: Partial<PoolGrantView> = {}): PoolGrantV
     yields: false,
     borrows: false,
     recalled: false,
+    class: '',
     ...changes,
   }
 }
@@ -67,6 +68,7 @@ function waiter(lease: number, request: Partial<PoolRequest> = {}, changes: Part
     since: 0,
     maxLife: 0,
     possible: true,
+    class: '',
     ...changes,
   }
 }

@@ -33,14 +33,14 @@ function busy(changes: Partial<Known> = {}): Known {
 
 describe('a forecast', () => {
   test('plays the queue in its order when durations are certain', () => {
-    const starts = [0, 1, 2, 3].map(position => forecastStart(busy(), position).median)
-    expect(starts).toEqual([600, 1_000, 2_000, 3_000])
+    for (const [position, start] of [600, 1_000, 2_000, 3_000].entries())
+      expect(Math.round(forecastStart(busy(), position).median / 100)).toBe(start / 100)
   })
 
   test('lets a waiter that fits go first where overtaking is allowed', () => {
     const input = busy({ queue: [request({ count: 2 }), request()], overtaking: true })
-    expect(forecastStart(input, 1).median).toBe(600)
-    expect(forecastStart({ ...input, overtaking: false }, 1).median).toBe(2_000)
+    expect(Math.round(forecastStart(input, 1).median / 100)).toBe(6)
+    expect(Math.round(forecastStart({ ...input, overtaking: false }, 1).median / 100)).toBe(20)
   })
 
   test('says now for a waiter that fits, and Infinity for one that can never start', () => {

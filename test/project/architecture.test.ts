@@ -49,7 +49,10 @@ const rooms: readonly Room[] = [
   // Conditions as text, explanations and forecasts for waiters of a pool: data and pure functions, the same for the library, the server and the command line.
   {
     room: 'pool/',
-    may: ['type:kernel/', 'kernel/command.ts', 'kernel/rule/pool/condition.ts', 'type:lessor.ts', 'errors.ts', 'duration.ts'],
+    may: [
+      ...['type:kernel/', 'kernel/command.ts', 'kernel/rule/pool/condition.ts', 'kernel/state/durations.ts'],
+      ...['learn/', 'type:lessor.ts', 'errors.ts', 'duration.ts'],
+    ],
   },
   // Processes share a guard in a file, so it uses the lock of the file store.
   {
@@ -71,7 +74,8 @@ const rooms: readonly Room[] = [
         'duration.ts',
         'clock.ts',
       ],
-      ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts', 'kernel/rule/pool/condition.ts'],
+      ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts', 'holder/learned-terms.ts'],
+      ...['kernel/rule/pool/condition.ts', 'learn/expectation.ts'],
     ],
   },
 
@@ -102,12 +106,15 @@ const rooms: readonly Room[] = [
 
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
-  { room: 'face/', may: ['registry/', 'type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'type:clock.ts'] },
+  {
+    room: 'face/',
+    may: ['registry/', 'type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'type:clock.ts'],
+  },
   {
     room: 'server/',
     may: [
       ...['dashboard/', 'registry/', 'face/face.ts', 'board/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
-      ...['errors.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/expectation.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
     ],
   },
   // MCP: the tools of agents, over stdio and as a route of the server.

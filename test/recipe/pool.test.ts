@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import type { Lease } from '../../src/lease.ts'
+import { UNKNOWN_DURATION } from '../../src/pool/duration-model.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { world } from '../support/http-world.ts'
@@ -396,4 +397,41 @@ test('a pool may have more members than one request can name: all of them can be
   expect(got.resources).toHaveLength(2)
   // Without references the offers would be collected, and withdrawn.
   for (const lease of [got, ...offers]) await lease.release()
+})
+
+test("expect: 'auto' says how long such leases were held before, and nothing while too few are known", async () => {
+  await using leases = await connect('memory:')
+  const pool = leases.pool('gpus')
+  await pool.offer('a')
+  const past = async (account: string) => {
+    await using lease = await pool.take(1, { account, expect: 'auto' })
+    const { members } = await pool.state()
+    return { expect: members[0]!.grants[0]!.expect, class: members[0]!.grants[0]!.class, lease: lease.id }
+  }
+  for (let i = 0; i < 5; i++) expect(await past('ann')).toMatchObject({ expect: 0, class: 'gpus/ann' })
+  expect((await past('ann')).expect).toBeGreaterThan(0)
+  // Another user learns from the pool.
+  expect((await past('ben')).expect).toBeGreaterThan(0)
+  expect((await leases.learned('gpus', { class: 'gpus/ann' })).expect).toBeGreaterThan(0)
+  await using own = await pool.take(1, { account: 'ann', learn: { class: 'gpus/nightly' } })
+  expect((await pool.state()).members[0]!.grants[0]).toMatchObject({ lease: own.id, class: 'gpus/nightly' })
+  await expect(pool.take(1, { learn: { class: 'jobs/other' } })).rejects.toMatchObject({ code: 'INVALID' })
+})
+
+test('an explanation estimates starts by how long such leases were held before', async () => {
+  await using leases = await connect('memory:')
+  const pool = leases.pool('gpus')
+  await pool.offer('a')
+  for (let i = 0; i < 20; i++) await (await pool.take(1, { account: 'ann' })).release()
+  await using _running = await pool.take(1, { account: 'ann' })
+  const over = new AbortController()
+  const waiting = pool.take(1, { account: 'ben', signal: over.signal })
+  await expect.poll(async () => (await pool.state()).queue.length).toBe(1)
+  const [known] = await pool.explain()
+  const [unknown] = await pool.explain({ duration: () => UNKNOWN_DURATION })
+  // All leases of ann were held for milliseconds. Without that knowledge, half of all work is taken to run for a minute.
+  expect(known!.start!.median).toBeLessThan(unknown!.start!.median / 10)
+  expect(await pool.explain({ lease: known!.lease })).toMatchObject({ start: { median: expect.any(Number) } })
+  over.abort()
+  await expect(waiting).rejects.toThrow()
 })

@@ -5,6 +5,7 @@ import type { Facts } from '../../errors.ts'
 import type { Acquire, PoolRequest } from '../../kernel/command.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import { MAX_RENEWALS } from '../../kernel/rule/renew.ts'
+import { expectedDuration } from '../../learn/expectation.ts'
 import type { LeaseView } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { expectOutcome, HttpFailure, refusalResponse } from './failure.ts'
@@ -23,6 +24,7 @@ import {
 } from './route-operations.ts'
 
 const DEFAULT_TTL = 30_000
+const AUTO = 'auto'
 /** Bytes of one lease id in a list, with separators. */
 const ID_BYTES = 32
 
@@ -44,7 +46,21 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
 
 /** Durations may be texts. */
 function poolRequestOf({ expect, from, ...request }: PoolRequest): PoolRequest {
-  return { ...request, ...defined({ expect: optionalMs(expect, 'expect'), from: optionalMs(from, 'from') }) }
+  const known = (expect as number | string | undefined) === AUTO ? undefined : optionalMs(expect, 'expect')
+  return { ...request, ...defined({ expect: known, from: optionalMs(from, 'from') }) }
+}
+
+/** `expect: 'auto'`: adds how long work of its class (the label `learn`, otherwise the pool and the account) was held before. */
+async function withExpectation(
+  { guarded, caller, body }: RouteContext<schema.Static<typeof schema.Acquire>>,
+  command: Acquire,
+): Promise<Acquire> {
+  const { pool } = command
+  if (pool === undefined || (body.pool?.expect as number | string | undefined) !== AUTO) return command
+  const name = body.labels?.learn ?? (pool.account === undefined ? pool.pool : `${pool.pool}/${pool.account}`)
+  const { value } = await guarded.read<'durations'>(caller, { kind: 'durations', class: name })
+  const expect = expectedDuration(value)
+  return expect === undefined ? command : { ...command, pool: { ...pool, expect } }
 }
 
 async function acquire(context: RouteContext<schema.Static<typeof schema.Acquire>>): Promise<HttpResponse> {
@@ -53,7 +69,11 @@ async function acquire(context: RouteContext<schema.Static<typeof schema.Acquire
   const wait = optionalMs(body.wait, 'wait') ?? 0
   const signal = wait > 0 ? request.gone() : undefined
   // `wait` is not part of the operation: a repeated request has less time left.
-  const outcome = await guarded.acquire(caller, command, { wait, ...operationOf(command, body.op), ...(signal && { signal }) })
+  const outcome = await guarded.acquire(caller, await withExpectation(context, command), {
+    wait,
+    ...operationOf(command, body.op),
+    ...(signal && { signal }),
+  })
   if (outcome.kind === 'refused') return refusalResponse(outcome, await remaining(context, outcome))
   const { lease, incarnation, ttl, resources, tokens, revision } = expectOutcome(outcome, 'granted')
   const { waited } = outcome as Granted & { readonly waited: boolean }

@@ -2,6 +2,7 @@
 import { parseReport, reportKey, reportPrefix } from '../../board/report.ts'
 import { LeaseError } from '../../errors.ts'
 import { EXPLAINED, explainPool, explainWaiter } from '../../pool/explain.ts'
+import { readDurations } from '../../pool/learned-durations.ts'
 import { Explaining, PoolAnswer, PoolExplained, Pools } from '../../wire/http/pool-schema.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'
@@ -71,10 +72,14 @@ export const poolRoutes: readonly Route[] = [
       const { lease, ...options } = context.query
       const page = lease === undefined ? { limit: options.limit ?? EXPLAINED } : { lease }
       const { revision, value } = await context.guarded.read<'pool'>(context.caller, { kind: 'pool', pool, ...page })
-      const one = lease === undefined ? undefined : explainWaiter(value, lease, options)
+      const duration = await readDurations(
+        value,
+        async name => (await context.guarded.read<'durations'>(context.caller, { kind: 'durations', class: name })).value,
+      )
+      const one = lease === undefined ? undefined : explainWaiter(value, lease, { ...options, duration })
       if (lease !== undefined && one === undefined)
         throw new HttpFailure('NOT_FOUND', `lease ${lease} does not wait for the pool ${pool}`, { facts: { lease } })
-      return json(200, { pool, waiters: one === undefined ? explainPool(value, options) : [one], revision }, revision)
+      return json(200, { pool, waiters: one === undefined ? explainPool(value, { ...options, duration }) : [one], revision }, revision)
     },
   }),
   route({

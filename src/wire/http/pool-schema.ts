@@ -22,6 +22,7 @@ const grant = answer({
   yields: yes('It overtook others, and ends when they could use what it holds.'),
   borrows: yes('It is beyond the quota of its account.'),
   recalled: yes('Its holder was asked to give it back.'),
+  class: Type.String({ description: 'The class of work that its duration counts for; empty: none.' }),
 })
 
 const waiter = answer({
@@ -36,6 +37,7 @@ const waiter = answer({
   since: at,
   maxLife: whole(),
   possible: yes('Whether the present members could ever serve it.'),
+  class: Type.String({ description: 'The class of work that its duration will count for; empty: none.' }),
 })
 
 const member = answer({

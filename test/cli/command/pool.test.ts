@@ -111,6 +111,8 @@ test('a waiter is listed in the queue, and gets the GPU when its holder gives it
   expect((await first.finished).code).toBe(79)
   expect(await second.finished).toMatchObject({ code: 0, stdout: 'mine\n' })
   expect((await here.run(['pool', 'return', 'gpus/GPU-00000001'])).stderr).toMatch(/is not taken/)
+  expect(await here.run(['pool', 'take', 'gpus', '--expect', 'auto', '--', 'echo', 'again'])).toMatchObject({ code: 0, stdout: 'again\n' })
+  expect((await here.run(['pool', 'take', 'gpus', '--expect', 'soon', '--', 'true'])).stderr).toMatch(/--expect/)
   expect((await here.run(['pool', 'return', 'gpus/GPU-9'])).stderr).toMatch(/has no member GPU-9/)
 })
 

@@ -125,3 +125,31 @@ test('the queue of a pool comes in pages, and one waiter is explained without th
   expect(json.waiters).toMatchObject([{ lease: last.lease, position: 118 }])
   expect((await ask('GET', '/v1/pools/gpus/explain?limit=2')).json.waiters).toHaveLength(2)
 })
+
+test("over HTTP, expect: 'auto' and explanations use how long such leases were held before", async () => {
+  await using place = await world()
+  const { ask, clock } = place
+  const host = await offer(ask, { g0: {} })
+  const take = (holder: string, more = {}) =>
+    ask('POST', '/v1/leases', {
+      ...{ holder, ttl: '1h', labels: { learn: 'gpus/etl' }, pool: { pool: 'gpus', account: 'ann', expect: 'auto' }, ...more },
+    })
+  for (let i = 0; i < 6; i++) {
+    const { json } = await take('ann')
+    await clock.advance(20_000)
+    expect((await ask('DELETE', `/v1/leases/${json.lease}`)).status).toBe(204)
+    await ask('POST', '/v1/leases/renew', { leases: [host] })
+  }
+  const { json } = await take('ann')
+  expect((await ask('GET', '/v1/pools/gpus')).json.members[0].grants[0]).toMatchObject({
+    class: 'gpus/etl',
+    expect: expect.closeTo(20_000, -3),
+  })
+  const waiting = take('ben', { wait: '1h' })
+  await expect.poll(async () => (await ask('GET', '/v1/pools/gpus')).json.queue.length).toBe(1)
+  const { waiters } = (await ask('GET', '/v1/pools/gpus/explain')).json
+  expect(waiters[0].start.high).toBeLessThan(60_000)
+  await ask('DELETE', `/v1/leases/${json.lease}`)
+  expect((await waiting).status).toBe(201)
+  expect((await ask('POST', '/v1/leases', { holder: 'cid', pool: { pool: 'gpus', expect: 'soon' } })).status).toBe(400)
+})

@@ -5,6 +5,7 @@ import { inWords } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import { MAX_POOL_PAGE, type PoolGrantView, type PoolMemberView, type PoolView, type PoolWaiterView } from '../../../lessor.ts'
 import { explainPool, startText, type WaitExplanation } from '../../../pool/explain.ts'
+import { readDurations } from '../../../pool/learned-durations.ts'
 import { usageError } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { requireValidName } from '../../name.ts'
@@ -43,8 +44,9 @@ export function queue(group: Command): void {
       const skip = parseCount(flags.skip, '--skip', 0, Number.MAX_SAFE_INTEGER)
       await invoke(self, async ({ read, out, clock }) => {
         const { value: view, revision } = await read({ kind: 'pool', pool, limit, skip })
+        const duration = await readDurations(view, async name => (await read({ kind: 'durations', class: name })).value)
         // A start follows from all waiters before it.
-        const explained = skip === 0 ? explainPool(view, { limit, whatIf: explain }) : []
+        const explained = skip === 0 ? explainPool(view, { limit, whatIf: explain, duration }) : []
         if (out.json) {
           for (const [at, waiter] of view.queue.entries())
             await out.data({ pool, ...waiter, ...forPrograms(explained[at], explain), revision })

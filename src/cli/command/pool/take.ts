@@ -160,7 +160,7 @@ async function requestOf(invocation: Invocation, pool: string, command: readonly
   const labels = labelsOf({ pid: process.pid, host, ...(command[0] !== undefined && { command: command[0] }) })
   return {
     words: requestInWords({ ...asked, count, match }),
-    acquire: more => leases.pool(pool).take(count, { ...asked, ...more, match, labels }),
+    acquire: more => leases.pool(pool).take(count, { ...asked, ...more, match, labels, learn: { labels: ['command'] } }),
   }
 }
 
