@@ -14,6 +14,7 @@ export const PROFILES = [
   'rollback',
   'transactions',
   'pool',
+  'agents',
 ] as const
 export type ProfileName = (typeof PROFILES)[number]
 

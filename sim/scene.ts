@@ -3,6 +3,8 @@ import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { Abandoner } from './abandoner.ts'
+import { AgentProgram } from './agent-program.ts'
+import { AgentReferee } from './agent-referee.ts'
 import { Application, ApplicationWorld, applicationOn } from './application.ts'
 import { Bookkeeper } from './bookkeeper.ts'
 import { type Build, PRESENT } from './builds.ts'
@@ -35,7 +37,8 @@ export class Scene implements FaultyScene, OperatedScene {
   readonly nextBuild: Build | undefined
   /** Connections between real clients and real servers, in profiles that have them. */
   remote: RemoteAccess | undefined
-  #applications: Application[] = []
+  #applications: (Application | AgentProgram)[] = []
+  readonly #agents: AgentReferee
   #abandoner: Abandoner | undefined
   #bookkeepers: Bookkeeper[] = []
   /** The key that some holders share at the moment. */
@@ -56,7 +59,11 @@ export class Scene implements FaultyScene, OperatedScene {
     this.applicationWorld = new ApplicationWorld(world)
     const engine = world.machine('engine', this.randomRate())
     const log = new WatchedLog({ clock: engine.clock() })
-    log.onAppend = (position, bytes, sentAt) => this.referee.observe(position, bytes, sentAt)
+    this.#agents = new AgentReferee(world, this.referee)
+    log.onAppend = (position, bytes, sentAt) => {
+      this.referee.observe(position, bytes, sentAt)
+      if (profile === 'agents') this.#agents.look()
+    }
     const bad = profile !== 'calm'
     if (!bad) this.referee.terms.lateness = 500
     const wire = new Wire(world, {
@@ -97,6 +104,7 @@ export class Scene implements FaultyScene, OperatedScene {
       rolling: 3,
       transactions: 2,
       pool: 3,
+      agents: 3,
     }[this.profile]
     const alone = this.profile === 'owned' || (this.profile === 'http' && this.dice.chance(0.5))
     for (let i = 0; i < names; i++) {
@@ -188,6 +196,7 @@ export class Scene implements FaultyScene, OperatedScene {
 
   #settleHolders(machine: Machine): void {
     const host = this.hosts.find(candidate => candidate.machine === machine)
+    if (this.profile === 'agents') return this.#settleAgents(machine, host!)
     if (this.usesLibrary) return this.#settleApplication(machine, host)
     const door = host ?? new Client(this.site, machine, this.hosts)
     const ttls = this.profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
@@ -213,6 +222,15 @@ export class Scene implements FaultyScene, OperatedScene {
     void application.live()
   }
 
+  #settleAgents(machine: Machine, host: Host): void {
+    const connect = async () => (host.replica === undefined ? undefined : new HostLessor(host, host.replica))
+    for (const i of [0, 1]) {
+      const program = new AgentProgram(this.site, this.#agents, { name: `${machine.name}-${i}`, machine, connect })
+      this.#applications.push(program)
+      void program.live()
+    }
+  }
+
   /** A process may die at any await, most often while it opens its store or writes a snapshot. */
   #mayDie(machine: Machine, moment: Moment): void {
     if (this.profile === 'calm' || !this.hasBegun || this.isOver) return
@@ -228,7 +246,7 @@ export class Scene implements FaultyScene, OperatedScene {
     if (!machine.alive || (host !== undefined && this.referee.awaitsGeneration)) return
     this.world.fault(`${machine.name} is killed`)
     this.holders = this.holders.filter(holder => !holder.name.startsWith(`${machine.name}/`))
-    this.#applications = this.#applications.filter(({ name }) => name !== applicationOn(machine))
+    this.#applications = this.#applications.filter(({ name }) => name !== applicationOn(machine) && !name.startsWith(`${machine.name}-`))
     this.applicationWorld.office.forget(applicationOn(machine))
     if (host === undefined) machine.kill()
     else host.crash()
