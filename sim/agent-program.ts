@@ -119,16 +119,16 @@ export class AgentProgram {
     this.#referee.active(agent.name)
     const way = dice.unit()
     const names = dice.chance(0.3) ? [dice.pick(CLAIMED)] : [...new Set([dice.pick(CLAIMED), dice.pick(CLAIMED)])]
-    if (way < 0.45) {
+    if (way < 0.6) {
       await this.#learn(told)
       const calledAt = this.#site.world.now
       const claim = await agent.claim(names, { waitSeconds: dice.pick([0, 0, 3]) })
       this.#referee.active(agent.name)
       if (claim.status === 'held') this.#hears(told, claim.tokens, calledAt)
-    } else if (way < 0.6) {
+    } else if (way < 0.68) {
       await this.#learn(told)
       for (const name of (await agent.release(dice.chance(0.5) ? undefined : names)).released) tokens.delete(name)
-    } else if (way < 0.75) await this.#forget(told, leases)
+    } else if (way < 0.8) await this.#forget(told, leases)
     else await this.#learn(told)
     this.#sessions.add(agent.session) // it may have been opened again
   }

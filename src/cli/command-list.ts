@@ -27,6 +27,7 @@ export const COMMANDS: Readonly<Record<string, () => Promise<AddCommand>>> = {
   key: async () => (await import('./command/key.ts')).key,
   plan: async () => (await import('./command/plan.ts')).plan,
   doctor: async () => (await import('./command/doctor.ts')).doctor,
+  completion: async () => (await import('./command/completion.ts')).completion,
   backup: async () => (await import('./command/backup.ts')).backup,
   restore: async () => (await import('./command/restore.ts')).restore,
   migrate: async () => (await import('./command/migrate.ts')).migrate,

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { COMMANDS } from './command-list.ts'
+import { EXAMPLES } from './examples.ts'
 import { CommandFailure, EXIT, Interrupted, reportError, usageError } from './exit.ts'
 import { addGlobalOptions } from './invocation.ts'
 import { rejectConflicts } from './option-conflicts.ts'
@@ -18,9 +19,16 @@ export async function program(names: readonly string[] = Object.keys(COMMANDS)):
     .showSuggestionAfterError()
   for (const add of await Promise.all(names.map(name => COMMANDS[name]!()))) add(root)
   for (const command of subcommands(root)) rejectConflicts(command)
+  for (const command of subcommands(root)) addExamples(command)
   for (const command of [root, ...subcommands(root)])
     command.exitOverride().configureOutput({ writeErr: () => {}, writeOut: text => process.stdout.write(text) })
   return root
+}
+
+function addExamples(command: Command): void {
+  const group = command.parent?.parent ? `${command.parent.name()} ` : ''
+  const examples = EXAMPLES[`${group}${command.name()}`]
+  if (examples !== undefined) command.addHelpText('after', `\nExamples:\n${examples.map(line => `  ${line}`).join('\n')}`)
 }
 
 function subcommands(command: Command): Command[] {
@@ -33,7 +41,8 @@ export async function main(argv: readonly string[]): Promise<void> {
   onStdoutError(error => reportError(outputError(error), { json }))
   closeGoneTerminals()
   const [first = ''] = argv
-  const root = await program(Object.hasOwn(COMMANDS, first) ? [first] : undefined)
+  // The completion is about all commands.
+  const root = await program(Object.hasOwn(COMMANDS, first) && first !== 'completion' ? [first] : undefined)
   try {
     if (argv.length === 0) writeStderrLine(root.helpInformation().trimEnd())
     if (argv.length === 0) process.exitCode = EXIT.usage
