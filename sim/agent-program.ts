@@ -7,6 +7,7 @@ import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
+import { findLease } from '../src/kernel/state/leases.ts'
 import { Leases } from '../src/leases.ts'
 import type { Lessor, ProposeOptions } from '../src/lessor.ts'
 import { AGENT_TERMS, type AgentReferee, CLAIMED } from './agent-referee.ts'
@@ -185,7 +186,7 @@ class YieldObserver extends ObservedLessor {
 
   override propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
     if (command.kind === 'revoke' && 'lease' in command.target && command.by?.startsWith('idle')) {
-      const lease = this.#site.referee.state.leases.get(command.target.lease)
+      const lease = findLease(this.#site.referee.state, command.target.lease)
       const held = [...(lease?.grants ?? [])].map(({ resource }) => resource.name)
       if (lease !== undefined && held.length > 0) this.#referee.yields(lease.holder.name, held)
     }

@@ -5,6 +5,7 @@
  * agent was idle and another holder had waited. A3: no claim is lost without a word. A4: the session of a process that died is over within its term
  * and the time that replicas need. A5: an idle agent does not keep a name from a waiter.
  */
+import { findLease } from '../src/kernel/state/leases.ts'
 import type { State } from '../src/kernel/state.ts'
 import type { World } from './world.ts'
 
@@ -61,7 +62,7 @@ export class AgentReferee {
       for (const { lease, token } of resource?.grants ?? []) this.#judgeWait(name, lease.holder.name, token)
     }
     for (const [session, at] of this.#died)
-      if (!state.leases.has(session)) this.#died.delete(session)
+      if (findLease(state, session) === undefined) this.#died.delete(session)
       else if (now > at + AGENT_TERMS.ttl + RECOVERY)
         this.#world.violate('A4', `session ${session} lives ${Math.round(now - at)} ms after its process died`)
   }

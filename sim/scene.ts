@@ -125,7 +125,8 @@ export class Scene implements FaultyScene, OperatedScene {
     if (this.profile === 'owned') this.#abandoner = new Abandoner(this.world, this.hosts[0]!)
     if (this.profile === 'transactions') this.#bookkeepers = [0, 1].map(i => new Bookkeeper(this.world, this.dice, this.hosts, i))
     this.hasBegun = true
-    this.#operators.start()
+    // Operators end leases every second or so: no claim would ever become idle.
+    if (this.profile !== 'agents') this.#operators.start()
     this.#faults.start()
     if (this.nextBuild !== undefined) this.#raise(this.nextBuild)
   }

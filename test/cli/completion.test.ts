@@ -48,7 +48,9 @@ test('another shell is refused with the shells that there are', () => {
 
 test('every command has examples, and the program knows each option in them', async () => {
   const commands = new Map(completedCommands(await program()).map(command => [command.words.join(' '), command]))
-  const groups = new Set([...commands.keys()].filter(name => [...commands.keys()].some(other => other.startsWith(`${name} `) || name === '')))
+  const groups = new Set(
+    [...commands.keys()].filter(name => [...commands.keys()].some(other => other.startsWith(`${name} `) || name === '')),
+  )
   const without = [...commands.keys()].filter(name => !groups.has(name) && EXAMPLES[name] === undefined)
   expect(without).toEqual([])
   const root = commands.get('')!

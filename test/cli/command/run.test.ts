@@ -83,7 +83,10 @@ describe('run', () => {
     holder.process.kill('SIGTERM')
     expect(await waiting.finished).toMatchObject({ code: 0, stdout: 'mine\n' })
     expect((await here.run(['run', 'a', 'b', '--slots', '0-9', '--', 'true'])).code).toBe(64)
-    expect(await here.run(['run', '--', 'true'])).toMatchObject({ code: 64, stderr: expect.stringMatching(/no resource was named[\s\S]*run NAME --/) })
+    expect(await here.run(['run', '--', 'true'])).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/no resource was named[\s\S]*run NAME --/),
+    })
   })
 
   test('--max-time ends the command with 124, and the lease is released', { timeout: SLOW }, async () => {

@@ -50,7 +50,9 @@ test('after a stall of leasehold itself the command is not ended before the late
   })
   try {
     const command = ['sleep', '40']
-    const ended = new LeasedProcess({ leases, signals, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run(['a'], { ttl: '6s' })
+    const ended = new LeasedProcess({ leases, signals, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run(['a'], {
+      ttl: '6s',
+    })
     await granted
     clock.stall(4_500)
     for (let i = 0; i < 100; i++) await clock.advance(100)
