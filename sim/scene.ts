@@ -60,10 +60,7 @@ export class Scene implements FaultyScene, OperatedScene {
     const engine = world.machine('engine', this.randomRate())
     const log = new WatchedLog({ clock: engine.clock() })
     this.#agents = new AgentReferee(world, this.referee)
-    log.onAppend = (position, bytes, sentAt) => {
-      this.referee.observe(position, bytes, sentAt)
-      if (profile === 'agents') this.#agents.look()
-    }
+    log.onAppend = (position, bytes, sentAt) => void [this.referee.observe(position, bytes, sentAt), this.#agents.look()]
     const bad = profile !== 'calm'
     if (!bad) this.referee.terms.lateness = 500
     const wire = new Wire(world, {
@@ -125,7 +122,6 @@ export class Scene implements FaultyScene, OperatedScene {
     if (this.profile === 'owned') this.#abandoner = new Abandoner(this.world, this.hosts[0]!)
     if (this.profile === 'transactions') this.#bookkeepers = [0, 1].map(i => new Bookkeeper(this.world, this.dice, this.hosts, i))
     this.hasBegun = true
-    // Operators end leases every second or so: no claim would ever become idle.
     if (this.profile !== 'agents') this.#operators.start()
     this.#faults.start()
     if (this.nextBuild !== undefined) this.#raise(this.nextBuild)
@@ -225,11 +221,9 @@ export class Scene implements FaultyScene, OperatedScene {
 
   #settleAgents(machine: Machine, host: Host): void {
     const connect = async () => (host.replica === undefined ? undefined : new HostLessor(host, host.replica))
-    for (const i of [0, 1]) {
-      const program = new AgentProgram(this.site, this.#agents, { name: `${machine.name}-${i}`, machine, connect })
-      this.#applications.push(program)
-      void program.live()
-    }
+    const programs = [0, 1].map(i => new AgentProgram(this.site, this.#agents, { name: `${machine.name}-${i}`, machine, connect }))
+    this.#applications.push(...programs)
+    for (const program of programs) void program.live()
   }
 
   /** A process may die at any await, most often while it opens its store or writes a snapshot. */
