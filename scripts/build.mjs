@@ -9,7 +9,14 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 export const root = fileURLToPath(new URL('..', import.meta.url))
 
 /** The published package. */
-const PACKAGE = { name: 'the package', out: 'dist', config: 'tsconfig.build.json', sources: { src: 'dist' } }
+const PACKAGE = {
+  name: 'the package',
+  out: 'dist',
+  config: 'tsconfig.build.json',
+  sources: { src: 'dist' },
+  /** Made by scripts/bundle.mjs, of all of src/. */
+  bundle: { entry: 'dist/cli/leasehold.js', parts: 'dist/cli/bundle/' },
+}
 /** The simulator, with its own copy of the package's code, into which it plants mistakes, and the conformance suite of clients. Neither is published. */
 const SIMULATOR = {
   name: 'the simulator',
@@ -52,11 +59,19 @@ function isStale(project) {
   const configured = Math.max(...['tsconfig.json', project.config].map(file => statSync(join(root, file)).mtimeMs))
   return (
     orphans(project).length > 0 ||
+    isBundleStale(project) ||
     outputs(project).some(([source, output]) => {
       const needed = Math.max(statSync(source).mtimeMs, source.endsWith('.ts') ? configured : 0)
       return !existsSync(output) || statSync(output).mtimeMs < needed
     })
   )
+}
+
+function isBundleStale({ bundle, sources }) {
+  if (bundle === undefined) return false
+  const entry = join(root, bundle.entry)
+  const files = [join(root, 'scripts/bundle.mjs'), ...Object.keys(sources).flatMap(folder => filesBelow(join(root, folder)))]
+  return !existsSync(entry) || files.some(file => statSync(file).mtimeMs > statSync(entry).mtimeMs)
 }
 
 function build(projects) {
@@ -67,7 +82,10 @@ function build(projects) {
     for (const file of orphans(project)) rmSync(file)
     for (const [source, output] of outputs(project)) if (!/\.tsx?$/.test(source)) copy(source, output)
     if (project === PACKAGE && !run(process.execPath, [join(root, 'scripts/dashboard.mjs')])) return false
-    if (project === PACKAGE) chmodSync(join(root, 'dist/cli/leasehold.js'), 0o755) // as npm does when it installs the package
+    if (project.bundle !== undefined) {
+      if (!run(process.execPath, [join(root, 'scripts/bundle.mjs')])) return false
+      chmodSync(join(root, project.bundle.entry), 0o755) // as npm does when it installs the package
+    }
     console.error(`built ${project.name} in ${((performance.now() - began) / 1_000).toFixed(1)} s`)
     return true
   })
@@ -106,10 +124,15 @@ function outputs({ sources, out, copied = [] }) {
 
 /** Outputs whose source was renamed or removed. They must go, or they would still be imported, tested and packed. */
 function orphans(project) {
+  const { bundle } = project
   const expected = new Set(outputs(project).map(([, output]) => output))
+  const isBundle = file => bundle !== undefined && (file === join(root, bundle.entry) || file.startsWith(join(root, bundle.parts)))
   return Object.values(project.sources)
     .flatMap(folder => filesBelow(join(root, folder)))
-    .filter(file => /\.(js|js\.map|d\.ts)$/.test(file) && (file.endsWith('.map') || !expected.has(file.replace(/\.d\.ts$/, '.js'))))
+    .filter(
+      file =>
+        !isBundle(file) && /\.(js|js\.map|d\.ts)$/.test(file) && (file.endsWith('.map') || !expected.has(file.replace(/\.d\.ts$/, '.js'))),
+    )
 }
 
 /** Runs `file` in this process, as if Node had been called with it: signals and the exit code need no forwarding. */

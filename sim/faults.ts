@@ -29,8 +29,8 @@ export class Faults {
   }
 
   start(): void {
-    // With a single server, hardly anything would happen between faults at the usual rate.
-    const pace = this.#scene.profile === 'http' ? 2.5 : 1
+    // With a single server, hardly anything would happen between faults at the usual rate; and claims of agents last for seconds.
+    const pace = { http: 2.5, agents: 6 }[this.#scene.profile as string] ?? 1
     this.#scene.world.later(this.#scene.dice.between(80, 900) * pace, () => {
       if (this.#scene.isOver) return
       this.#fault()

@@ -47,6 +47,7 @@ export class ObservedLessor implements Lessor {
       referee.answers.sentAgain(name)
     }
     if (command.kind === 'release' || command.kind === 'transfer') referee.givenUp.add(command.lease)
+    if (command.kind === 'release') for (const lease of command.stopped ?? []) referee.givenUp.add(lease)
     const { revision, losses } = referee
     try {
       const outcome = await this.#inner.propose(command, options)

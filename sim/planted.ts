@@ -5,6 +5,8 @@
  * The code under test has no switches. A mistake replaces one piece of text in the copy. Text that does not occur exactly once is a failure,
  * so that no mistake can silently stop being planted.
  */
+
+import { AGENT_BUGS } from './planted-agents.ts'
 import { HOLDER_BUGS } from './planted-holder.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
 import type { Planted } from './planted-mistake.ts'
@@ -492,4 +494,5 @@ export const BUGS: readonly Planted[] = [
   ...WIRE_BUGS,
   ...ROLLBACK_BUGS,
   ...POOL_BUGS,
+  ...AGENT_BUGS,
 ]

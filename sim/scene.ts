@@ -3,6 +3,8 @@ import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { Abandoner } from './abandoner.ts'
+import { AgentProgram } from './agent-program.ts'
+import { AgentReferee } from './agent-referee.ts'
 import { Application, ApplicationWorld, applicationOn } from './application.ts'
 import { Bookkeeper } from './bookkeeper.ts'
 import { type Build, PRESENT } from './builds.ts'
@@ -36,7 +38,8 @@ export class Scene implements FaultyScene, OperatedScene {
   readonly nextBuild: Build | undefined
   /** Connections between real clients and real servers, in profiles that have them. */
   remote: RemoteAccess | undefined
-  #applications: Application[] = []
+  #applications: (Application | AgentProgram)[] = []
+  readonly #agents: AgentReferee
   #abandoner: Abandoner | undefined
   #bookkeepers: Bookkeeper[] = []
   /** The key that some holders share at the moment. */
@@ -57,7 +60,8 @@ export class Scene implements FaultyScene, OperatedScene {
     this.applicationWorld = new ApplicationWorld(world)
     const engine = world.machine('engine', this.randomRate())
     const log = new WatchedLog({ clock: engine.clock() })
-    log.onAppend = (position, bytes, sentAt) => this.referee.observe(position, bytes, sentAt)
+    this.#agents = new AgentReferee(world, this.referee)
+    log.onAppend = (position, bytes, sentAt) => void [this.referee.observe(position, bytes, sentAt), this.#agents.look()]
     const bad = profile !== 'calm'
     if (!bad) this.referee.terms.lateness = 500
     const wire = new Wire(world, {
@@ -98,6 +102,7 @@ export class Scene implements FaultyScene, OperatedScene {
       rolling: 3,
       transactions: 2,
       pool: 3,
+      agents: 3,
     }[this.profile]
     const alone = this.profile === 'owned' || (this.profile === 'http' && this.dice.chance(0.5))
     for (let i = 0; i < names; i++) {
@@ -118,7 +123,7 @@ export class Scene implements FaultyScene, OperatedScene {
     if (this.profile === 'owned') this.#abandoner = new Abandoner(this.world, this.hosts[0]!)
     if (this.profile === 'transactions') this.#bookkeepers = [0, 1].map(i => new Bookkeeper(this.world, this.dice, this.hosts, i))
     this.hasBegun = true
-    this.#operators.start()
+    if (this.profile !== 'agents') this.#operators.start()
     this.#faults.start()
     if (this.nextBuild !== undefined) this.#raise(this.nextBuild)
   }
@@ -189,6 +194,7 @@ export class Scene implements FaultyScene, OperatedScene {
 
   #settleHolders(machine: Machine): void {
     const host = this.hosts.find(candidate => candidate.machine === machine)
+    if (this.profile === 'agents') return this.#settleAgents(machine, host!)
     if (this.usesLibrary) return this.#settleApplication(machine, host)
     const door = host ?? new Client(this.site, machine, this.hosts)
     const ttls = this.profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
@@ -214,6 +220,13 @@ export class Scene implements FaultyScene, OperatedScene {
     void application.live()
   }
 
+  #settleAgents(machine: Machine, host: Host): void {
+    const connect = async () => (host.replica === undefined ? undefined : new HostLessor(host, host.replica))
+    const programs = [0, 1].map(i => new AgentProgram(this.site, this.#agents, { name: `${machine.name}-${i}`, machine, connect }))
+    this.#applications.push(...programs)
+    for (const program of programs) void program.live()
+  }
+
   /** A process may die at any await, most often while it opens its store or writes a snapshot. */
   #mayDie(machine: Machine, moment: Moment): void {
     if (this.profile === 'calm' || !this.hasBegun || this.isOver) return
@@ -229,7 +242,7 @@ export class Scene implements FaultyScene, OperatedScene {
     if (!machine.alive || (host !== undefined && this.referee.awaitsGeneration)) return
     this.world.fault(`${machine.name} is killed`)
     this.holders = this.holders.filter(holder => !holder.name.startsWith(`${machine.name}/`))
-    this.#applications = this.#applications.filter(({ name }) => name !== applicationOn(machine))
+    this.#applications = this.#applications.filter(({ name }) => name !== applicationOn(machine) && !name.startsWith(`${machine.name}-`))
     this.applicationWorld.office.forget(applicationOn(machine))
     if (host === undefined) machine.kill()
     else host.crash()

@@ -41,7 +41,7 @@ const PROCESS_CHECK = 500
 const RETRY = 2_000
 /** How often a waiting claim is renewed: well within its first term of 30 s. */
 const WAITING_ROUND = 8_000
-/** Activity is written to the log at most this often. */
+/** Activity is written to the log at most this often, and four times within a shorter idle limit. */
 const MARK_INTERVAL = 30_000
 
 export class Agent implements AsyncDisposable {
@@ -251,7 +251,8 @@ export class Agent implements AsyncDisposable {
   async noteActivity({ underWay = false }: { readonly underWay?: boolean } = {}): Promise<void> {
     const { clock } = this.#leases
     this.#activity.note(underWay)
-    if (clock.uptime() - this.#markedAt < MARK_INTERVAL && underWay === this.#markedUnderWay) return
+    const interval = Math.min(MARK_INTERVAL, milliseconds(this.#options.idle ?? IDLE, 'idle') / 4)
+    if (clock.uptime() - this.#markedAt < interval && underWay === this.#markedUnderWay) return
     this.#markedAt = clock.uptime()
     this.#markedUnderWay = underWay
     const { lease, name } = this.#book.session

@@ -49,6 +49,14 @@ interface SessionTree {
   readonly children: readonly SessionTree[]
 }
 
+interface EndedClaim {
+  readonly claim: ClaimRecord
+  /** Ms since the renewal before. */
+  readonly lateBy: number
+  /** How the session ended, if it did. */
+  readonly session?: ClaimEnd
+}
+
 export interface ClaimBookOptions {
   readonly log: AgentLog
   readonly names: ClaimNames
@@ -66,6 +74,8 @@ export class ClaimBook {
   readonly #claims = new Map<number, ClaimRecord>()
   /** When each claim was first seen as held, by the uptime. */
   readonly #heldSince = new Map<number, number>()
+  /** Claims that have ended, and whose end is not explained yet: a request may fail in the middle, and no loss may go without a word. */
+  readonly #unexplained: EndedClaim[] = []
   #session: AgentSession
   #tree: SessionTree | undefined
   #renewedAt: number
@@ -167,7 +177,11 @@ export class ClaimBook {
         )
     }
     for (const lease of this.#heldSince.keys()) if (!this.#claims.has(lease)) this.#heldSince.delete(lease)
-    for (const claim of before.values()) if (!this.#claims.has(claim.lease)) await this.#ended(claim, lateBy)
+    for (const claim of before.values()) if (!this.#claims.has(claim.lease)) this.#unexplained.push({ claim, lateBy })
+    for (let ended = this.#unexplained[0]; ended !== undefined; ended = this.#unexplained[0]) {
+      await this.#explain(ended)
+      this.#unexplained.shift()
+    }
   }
 
   /** The session is over. The agent lives, so it gets a new one. */
@@ -175,7 +189,6 @@ export class ClaimBook {
     const { request, log } = this.#options
     const old = this.#session
     const end = await endOfClaim(log, { lease: old.lease, resources: [agentResource(old.name)] })
-    const lost = [...this.#claims.values()]
     await log.release(old.lease)
     this.#session = await ClaimBook.#openSession(this.#options, {
       ...{ ...request, name: old.name },
@@ -183,9 +196,9 @@ export class ClaimBook {
       ...(end.cause !== 'released' && { incarnation: old.incarnation }),
     })
     this.#noteName()
+    for (const claim of this.claims) this.#unexplained.push({ claim, lateBy: Number.POSITIVE_INFINITY, session: end })
     this.#claims.clear()
     this.#heldSince.clear()
-    for (const claim of lost) await this.#ended(claim, Number.POSITIVE_INFINITY, end)
   }
 
   #noteName(): void {
@@ -196,8 +209,8 @@ export class ClaimBook {
     notices.add({ kind: 'renamed', names: [], text, by: request.name }, `renamed ${name}`)
   }
 
-  /** A claim is not in the log any more. `session`: how the session ended, if it did. */
-  async #ended(claim: ClaimRecord, lateBy: number, session?: ClaimEnd): Promise<void> {
+  /** A claim is not in the log any more. Repeated if a request fails. */
+  async #explain({ claim, lateBy, session }: EndedClaim): Promise<void> {
     const { log } = this.#options
     if (session?.cause === 'released') return
     const isRevoked = session !== undefined && session.cause !== 'lapsed' && session.cause !== 'unknown'
@@ -213,8 +226,9 @@ export class ClaimBook {
     if (cause === 'revoked' && by.startsWith(IDLE)) return this.#lost(claim, 'idle', by.slice(IDLE.length), idleText(by.slice(IDLE.length)))
     if (!hasMerelyLapsed) return this.#lost(claim, cause, by, endText(cause, by))
     const result = await resume(log, claim, async () => {
-      const record = await this.acquire({ ...detailsOf(claim), wait: false })
-      return record.lease
+      // An attempt before this one may have been granted, and its answer lost.
+      const again = this.claims.find(({ held, tokens }) => held && claim.resources.every(resource => resource in tokens))
+      return (again ?? (await this.acquire({ ...detailsOf(claim), wait: false }))).lease
     })
     if (result.kind === 'taken') {
       this.#claims.delete(claim.lease)
@@ -230,7 +244,8 @@ export class ClaimBook {
 
   async #queueAgain(claim: ClaimRecord): Promise<void> {
     const { notices, names } = this.#options
-    const record = await this.acquire({ ...detailsOf(claim), wait: true })
+    const again = this.claims.find(({ resources }) => claim.resources.every(resource => resources.includes(resource)))
+    const record = again ?? (await this.acquire({ ...detailsOf(claim), wait: true }))
     const shown = record.resources.map(resource => names.shown(resource))
     const what = record.held ? 'You hold it now.' : 'You wait at the end of the queue again.'
     notices.add({ kind: 'queued', names: shown, text: `${shown.join(', ')}: your place was lost while the server was away. ${what}` })

@@ -79,7 +79,7 @@ export class ClaimNames {
       return plain(text)
     }
     const { root, prefix } = workspace
-    if (text === prefix || text.startsWith(`${prefix}/`)) return text
+    if (text === prefix || text.startsWith(`${prefix}/`)) return this.#path(text.slice(prefix.length + 1))
     if (isAbsolute(text) && text !== root && !text.startsWith(`${root}/`))
       throw invalid(`is outside of the workspace ${root}: only paths inside it can be claimed. A free name is written ${FREE}…`, text)
     const path = plain(isAbsolute(text) ? text.slice(root.length + 1) : text)

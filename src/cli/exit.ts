@@ -17,6 +17,8 @@ export const EXIT = {
   permission: 77,
   configuration: 78,
   lost: 79,
+  /** As timeout(1). */
+  overdue: 124,
   notExecutable: 126,
   notFound: 127,
 } as const

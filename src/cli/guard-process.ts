@@ -4,10 +4,8 @@
  * It runs on every edit, so it loads neither the library nor the other commands while it talks to a server (measured: docs/guard.md). Without a
  * server it opens the store itself, which is slower. If it cannot decide, it allows the edit and warns; with --fail-closed it denies.
  */
-import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
-import { request as httpsRequest } from 'node:https'
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { type Repository, realPath, repositoryOf } from '../agent/repository.ts'
@@ -85,7 +83,7 @@ async function guardGit(flags: GuardFlags, hook: 'pre-commit' | 'pre-push'): Pro
   try {
     const cwd = process.cwd()
     const repository = repositoryOf(cwd)
-    const paths = hook === 'pre-commit' ? stagedPaths() : pushedPaths(readInput())
+    const paths = await (hook === 'pre-commit' ? stagedPaths() : pushedPaths(readInput()))
     const tokens = repository === undefined ? new Map<string, number>() : recordedTokens(repository.gitDir)
     const found: string[] = []
     for (let i = 0; i < paths.length && repository !== undefined; i += MAX_PATHS) {
@@ -109,24 +107,25 @@ async function guardGit(flags: GuardFlags, hook: 'pre-commit' | 'pre-push'): Pro
   return 1
 }
 
-function stagedPaths(): readonly string[] {
-  return git(['diff', '--cached', '--name-only', '-z', '--no-renames']).split('\0').filter(Boolean)
+async function stagedPaths(): Promise<readonly string[]> {
+  return (await git(['diff', '--cached', '--name-only', '-z', '--no-renames'])).split('\0').filter(Boolean)
 }
 
 /** The paths that the pushed commits change. */
-function pushedPaths(refs: string): readonly string[] {
+async function pushedPaths(refs: string): Promise<readonly string[]> {
   const paths = new Set<string>()
   for (const line of refs.split('\n')) {
     const [, local, , remote] = line.trim().split(' ')
     if (local === undefined || remote === undefined || !/^[0-9a-f]{40,64}$/.test(local) || NO_COMMIT.test(local)) continue
     const range = NO_COMMIT.test(remote) ? [local, '--not', '--remotes'] : [`${remote}..${local}`]
-    for (const path of git(['log', '--format=', '--name-only', '-z', '--no-renames', ...range]).split('\0'))
+    for (const path of (await git(['log', '--format=', '--name-only', '-z', '--no-renames', ...range])).split('\0'))
       if (path !== '') paths.add(path)
   }
   return [...paths]
 }
 
-function git(args: readonly string[]): string {
+async function git(args: readonly string[]): Promise<string> {
+  const { spawnSync } = await import('node:child_process')
   const { status, stdout, stderr, error } = spawnSync('git', args, { encoding: 'utf8', maxBuffer: MAX_EVENT_BYTES })
   if (status !== 0) throw error ?? new Error(`git ${args[0]} failed: ${stderr.trim()}`)
   return stdout
@@ -169,7 +168,7 @@ function serverOf(url: string): URL | undefined {
   return address
 }
 
-function askServer(
+async function askServer(
   server: URL,
   event: HookEvent,
   flags: GuardFlags,
@@ -200,8 +199,9 @@ function askServer(
       ...(key !== undefined && key !== '' && { Authorization: `Bearer ${key}` }),
     },
   } as const
+  // TLS takes as long to load as all the rest together.
+  const send = server.protocol === 'https:' ? (await import('node:https')).request : httpRequest
   return new Promise((settle, fail) => {
-    const send = server.protocol === 'https:' ? httpsRequest : httpRequest
     const sent = send({ hostname: server.hostname.replace(/^\[|\]$/g, ''), port: server.port, ...options }, response => {
       let answer = ''
       response.setEncoding('utf8')
@@ -243,7 +243,7 @@ function remember(event: HookEvent, { allow, tokens }: GuardDecision): void {
 function readInput(): string {
   const input = readFileSync(0)
   if (input.length > MAX_EVENT_BYTES) throw new Error(`the event has more than ${MAX_EVENT_BYTES} bytes`)
-  return input.toString('utf8')
+  return input.toString('utf8').replace(/^\uFEFF/, '') // Cursor puts a byte order mark in front on Windows
 }
 
 function say(text: string): void {

@@ -1,48 +1,15 @@
-/** The program: the list of commands, and how each of them ends. A new command is its file and one line here. */
+/** The program: reads the command line, runs a command of the list, and reports how it ends. */
 import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
-import { backup } from './command/backup.ts'
-import { certify } from './command/certify.ts'
-import { demo } from './command/demo.ts'
-import { discover } from './command/discover.ts'
-import { doctor } from './command/doctor.ts'
-import { elect } from './command/elect.ts'
-import { explain } from './command/explain.ts'
-import { guard } from './command/guard.ts'
-import { history } from './command/history.ts'
-import { init } from './command/init.ts'
-import { key } from './command/key.ts'
-import { ls } from './command/ls.ts'
-import { mcp } from './command/mcp.ts'
-import { migrate } from './command/migrate.ts'
-import { breakHold, revoke } from './command/operate.ts'
-import { plan } from './command/plan.ts'
-import { policy } from './command/policy.ts'
-import { pool } from './command/pool/pool.ts'
-import { register } from './command/register.ts'
-import { restore } from './command/restore.ts'
-import { run } from './command/run.ts'
-import { serve } from './command/serve.ts'
-import { show } from './command/show.ts'
-import { watch } from './command/watch.ts'
+import { COMMANDS } from './command-list.ts'
+import { EXAMPLES } from './examples.ts'
 import { CommandFailure, EXIT, Interrupted, reportError, usageError } from './exit.ts'
 import { addGlobalOptions } from './invocation.ts'
 import { rejectConflicts } from './option-conflicts.ts'
 import { closeGoneTerminals, onStdoutError, writeStderrLine } from './output.ts'
 
-const commands: readonly ((program: Command) => void)[] = [
-  ...[serve, run, elect],
-  demo,
-  ...[ls, show, watch, history, explain],
-  ...[register, discover],
-  pool,
-  ...[mcp, guard, init],
-  ...[revoke, breakHold, policy, key],
-  ...[plan, doctor],
-  ...[backup, restore, migrate, certify],
-]
-
-export function program(): Command {
+/** `names`: the commands to load. @default all of them */
+export async function program(names: readonly string[] = Object.keys(COMMANDS)): Promise<Command> {
   const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
   const root = addGlobalOptions(new Command('leasehold'))
     .description('Leases for programs that must agree on who may do what, and for how long.')
@@ -50,11 +17,18 @@ export function program(): Command {
     .enablePositionalOptions()
     .helpCommand('help [command]', 'show what a command does and its options')
     .showSuggestionAfterError()
-  for (const add of commands) add(root)
+  for (const add of await Promise.all(names.map(name => COMMANDS[name]!()))) add(root)
   for (const command of subcommands(root)) rejectConflicts(command)
+  for (const command of subcommands(root)) addExamples(command)
   for (const command of [root, ...subcommands(root)])
     command.exitOverride().configureOutput({ writeErr: () => {}, writeOut: text => process.stdout.write(text) })
   return root
+}
+
+function addExamples(command: Command): void {
+  const group = command.parent?.parent ? `${command.parent.name()} ` : ''
+  const examples = EXAMPLES[`${group}${command.name()}`]
+  if (examples !== undefined) command.addHelpText('after', `\nExamples:\n${examples.map(line => `  ${line}`).join('\n')}`)
 }
 
 function subcommands(command: Command): Command[] {
@@ -66,7 +40,9 @@ export async function main(argv: readonly string[]): Promise<void> {
   const json = (end === -1 ? argv : argv.slice(0, end)).includes('--json')
   onStdoutError(error => reportError(outputError(error), { json }))
   closeGoneTerminals()
-  const root = program()
+  const [first = ''] = argv
+  // The completion is about all commands.
+  const root = await program(Object.hasOwn(COMMANDS, first) && first !== 'completion' ? [first] : undefined)
   try {
     if (argv.length === 0) writeStderrLine(root.helpInformation().trimEnd())
     if (argv.length === 0) process.exitCode = EXIT.usage

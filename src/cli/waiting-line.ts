@@ -1,4 +1,7 @@
-/** The status line of a command that waits on a terminal: who holds the resource, for how long, and the command's place in the queue. */
+/**
+ * What a command says while it waits: who holds the resource, for how long, and the command's place in the queue. On a terminal the line is drawn
+ * again and again; elsewhere (a log, the mail of cron) it is written once, when the wait begins.
+ */
 import { isatty } from 'node:tty'
 import { inWords } from '../duration.ts'
 import type { Leases } from '../leases.ts'
@@ -17,12 +20,12 @@ export interface WaitingLine {
 export interface WaitingLineOptions {
   readonly leases: Leases
   readonly out: Output
-  readonly resource: string
+  readonly resources: readonly string[]
   /** The text for a place in the queue. @default who holds the resource, and for how long */
   readonly describe?: (position: number | undefined) => Promise<string>
 }
 
-export function waitingLine({ leases, out, resource, describe }: WaitingLineOptions): WaitingLine {
+export function waitingLine({ leases, out, resources, describe }: WaitingLineOptions): WaitingLine {
   const { clock, lessor } = leases
   const terminal = isatty(2) && !out.json
   let position: number | undefined
@@ -31,8 +34,9 @@ export function waitingLine({ leases, out, resource, describe }: WaitingLineOpti
   let cancel = () => {}
 
   const describeResource = async (position: number | undefined) => {
-    const view = await lessor.read({ kind: 'resource', resource }).catch(() => undefined)
-    return waitingText(resource, view?.value, position, clock.wall())
+    const views = await Promise.all(resources.map(resource => lessor.read({ kind: 'resource', resource }).catch(() => undefined)))
+    const blocking = views.find(view => (view?.value.grants.length ?? 0) > 0) ?? views[0]
+    return waitingText(blocking?.value.resource ?? resources[0]!, blocking?.value, position, clock.wall())
   }
 
   const draw = async () => {
@@ -45,11 +49,18 @@ export function waitingLine({ leases, out, resource, describe }: WaitingLineOpti
     cancel = clock.after(REDRAW_INTERVAL, () => void draw())
   }
 
+  const announce = async () => {
+    const text = await (describe ?? describeResource)(position)
+    if (!ended) out.note(text)
+  }
+
   return {
     update: place => {
-      if (out.json && position !== place.position) out.note('waiting', { resource, ...place })
+      const begins = position === undefined
+      if (out.json && position !== place.position) out.note('waiting', { resource: resources.join(', '), ...place })
       position = place.position
       if (terminal) void draw()
+      else if (begins && !out.json) void announce()
     },
     end: () => {
       ended = true
@@ -64,7 +75,7 @@ function waitingText(resource: string, view: ResourceView | undefined, position:
   const who =
     first === undefined
       ? 'not granted yet'
-      : `${first.status === 'frozen' ? 'frozen for' : 'held by'} ${first.holder}${others.length > 0 ? ` and ${others.length} more` : ''} for ${inWords(Math.max(0, now - first.since))}`
+      : `it has been ${first.status === 'frozen' ? 'frozen for' : 'held by'} ${first.holder}${others.length > 0 ? ` and ${others.length} more` : ''} for ${inWords(Math.max(0, now - first.since))}`
   const place = position === undefined ? '' : position === 0 ? ', you are next' : `, ${position} ahead of you`
   return `waiting for ${resource}: ${who}${place}`
 }

@@ -2,7 +2,6 @@
  * The process of the agent that started a hook. The hook's own process ends at once, and so does the shell around it; claims must hang on the
  * agent. So its parents are walked up until one is neither a shell nor a starter of programs.
  */
-import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 
 export interface AgentProcess {
@@ -49,6 +48,7 @@ function fromProc(pid: number): AncestorProcess | undefined {
 }
 
 function fromPs(pid: number): AncestorProcess | undefined {
+  const { spawnSync } = process.getBuiltinModule('node:child_process') // not needed on Linux, where each ms of a hook counts
   const { status, stdout } = spawnSync('ps', ['-o', 'ppid=,lstart=,comm=', '-p', `${pid}`], { encoding: 'utf8' })
   const [, parent, started, name] = /^\s*(\d+)\s+(\S+\s+\S+\s+\d+\s+[\d:]+\s+\d+)\s+(.*?)\s*$/.exec(stdout ?? '') ?? []
   if (status !== 0 || name === undefined) return undefined

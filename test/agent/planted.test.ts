@@ -129,7 +129,7 @@ const MISTAKES: readonly PlantedMistake[] = [
     find: "const hasMerelyLapsed = cause === 'lapsed'",
     put: "const hasMerelyLapsed = cause !== 'cap'",
   },
-  { rule: 'a loss is announced', file: 'claim-book.js', find: 'await this.#ended(claim, lateBy);', put: ';' },
+  { rule: 'a loss is announced', file: 'claim-book.js', find: 'await this.#explain(ended);', put: ';' },
   {
     rule: 'an idle agent yields to a waiter',
     file: 'claim-book.js',

@@ -129,7 +129,7 @@ describe.skipIf(!there)('on a terminal', () => {
     const ahead = here.start(['run', 'a', '--json', '--', 'true'])
     await ahead.printed(/waiting/)
     const running = leasehold(here, 'run', 'a', '--', 'echo', 'mine')
-    await running.printed(/\r\u001b\[Kwaiting for a: held by first for [\d.]+ m?s, 1 ahead of you/)
+    await running.printed(/\r\u001b\[Kwaiting for a: it has been held by first for [\d.]+ m?s, 1 ahead of you/)
     // Redrawn in place: there is never a second line.
     await eventually('it is drawn again', () => running.stdout().split('\r\u001b[Kwaiting').length > 2)
     expect(running.stdout()).not.toContain('\n')

@@ -1,3 +1,4 @@
+import { readdirSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { hookAnswer } from '../../src/guard/hook-answer.ts'
@@ -21,10 +22,12 @@ describe('an event of a host is read', () => {
       'codex-pre-apply-patch',
       { kind: 'before', paths: ['src/server.ts', 'docs/new.md', 'src/old.ts', 'src/moved.ts', 'src/dead.ts'], cwd: '/r' },
     ],
+    ['codex-post-apply-patch', { kind: 'after', paths: ['src/server.ts', 'docs/new.md', 'src/old.ts', 'src/moved.ts', 'src/dead.ts'] }],
     ['codex-pre-bash', { kind: 'other' }],
     ['codex-stop', { kind: 'turn' }],
     ['codex-subagent-stop', { kind: 'stop', subAgent: 'worker-1' }],
     ['cursor-pre-write', { kind: 'before', paths: ['/r/src/server.ts'], session: '668320d2-2fd8-4888-b33c-2a466fec86e7' }],
+    ['cursor-pre-delete', { kind: 'before', paths: ['/r/src/server.ts'], cwd: '/r' }],
     ['cursor-after-file-edit', { kind: 'after', paths: ['/r/src/server.ts'], cwd: '/r' }],
     ['cursor-stop', { kind: 'turn' }],
     ['cursor-session-end', { kind: 'stop' }],
@@ -34,6 +37,41 @@ describe('an event of a host is read', () => {
     // What is sent to a server without the contents is the same event.
     expect(readHookEvent(event.host, withoutContents(event))).toEqual(event)
     expect(JSON.stringify(withoutContents(event))).not.toContain('export {}')
+  })
+
+  // A changed copy would test a format that no host has.
+  const always = {
+    claude: ['session_id', 'transcript_path', 'cwd'],
+    codex: ['session_id', 'transcript_path', 'cwd', 'model', 'permission_mode'],
+  }
+  const tool = ['tool_name', 'tool_input', 'tool_use_id']
+  const required: Readonly<Record<string, readonly string[]>> = {
+    'claude PreToolUse': [...always.claude, ...tool],
+    'claude PostToolUse': [...always.claude, ...tool, 'tool_response'],
+    'claude SessionStart': [...always.claude, 'source'],
+    'claude SessionEnd': [...always.claude, 'reason'],
+    'claude Stop': [...always.claude, 'stop_hook_active'],
+    'claude SubagentStop': [...always.claude, 'stop_hook_active', 'agent_id', 'agent_type', 'agent_transcript_path'],
+    'codex PreToolUse': [...always.codex, ...tool, 'turn_id'],
+    'codex PostToolUse': [...always.codex, ...tool, 'turn_id', 'tool_response'],
+    'codex Stop': [...always.codex, 'turn_id', 'stop_hook_active', 'last_assistant_message'],
+    'codex SubagentStop': [...always.codex, 'turn_id', 'stop_hook_active', 'agent_id', 'agent_type', 'agent_transcript_path'],
+    'cursor preToolUse': ['conversation_id', 'generation_id', 'workspace_roots', ...tool],
+    'cursor afterFileEdit': ['conversation_id', 'generation_id', 'workspace_roots', 'file_path', 'edits'],
+    'cursor stop': ['conversation_id', 'generation_id', 'workspace_roots', 'status', 'loop_count'],
+    'cursor sessionEnd': ['conversation_id', 'workspace_roots', 'session_id', 'reason', 'duration_ms'],
+  }
+
+  test('and each stored event has the fields that the published types and schemas of its host require', () => {
+    const names = readdirSync(new URL('./events', import.meta.url)).map(file => file.replace('.json', ''))
+    const missing = names.flatMap(name => {
+      const event = rawEvent(name, '/r')
+      return required[`${name.split('-')[0]} ${event.hook_event_name}`]!.filter(field => !(field in event)).map(
+        field => `${name}: ${field}`,
+      )
+    })
+    expect(missing).toEqual([])
+    expect(names.length).toBeGreaterThan(17)
   })
 
   test('and anything else is refused with a message, or means nothing', () => {

@@ -119,10 +119,10 @@ describe('docs/guarantees.md', () => {
   })
 })
 
-test('docs/command-line.md has a row for every command and names every option of its help', () => {
+test('docs/command-line.md has a row for every command and names every option of its help', async () => {
   const text = read('docs/command-line.md')
   const named = (option: string) => new RegExp(`${option}(?![\\w-])`).test(text)
-  const all = program()
+  const all = await program()
   const commands = all.commands.flatMap(command => [command, ...command.commands])
   expect(all.commands.length).toBeGreaterThan(15)
   for (const command of all.commands) expect(matches(text, /`([a-z]+)[ `|]/g)).toContain(command.name())

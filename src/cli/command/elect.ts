@@ -53,7 +53,7 @@ export function elect(program: Command): void {
         const leased = new LeasedProcess({ leases, signals, out, url: settings.url, ...processOptions })
         try {
           for (;;) {
-            const { code, lost } = await leased.run(`election/${name}`, acquireOptions)
+            const { code, lost } = await leased.run([`election/${name}`], acquireOptions)
             if (leased.signal.aborted || ++terms >= maxTerms) return code
             const reason = lost ? 'it was lost' : `the command ended with ${code}`
             out.note(`the term is over: ${reason}; standing for election again`, { terms, code, lost })

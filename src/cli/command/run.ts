@@ -24,14 +24,15 @@ interface RunFlags {
   readonly conflictExitCode?: string
   readonly skipOk?: boolean
   readonly slots?: string
+  readonly maxTime?: string
 }
 
 export function run(program: Command): void {
   addGlobalOptions(program.command('run'))
     .summary('run a command while holding a lease')
     .description('Acquires NAME, runs CMD while holding it, and releases it. Exits with the code of CMD. Write CMD after --.')
-    .argument('<name>', 'the resource to hold')
-    .argument('<cmd...>', 'the command to run, without a shell')
+    .usage('[options] <name...> -- <cmd...>')
+    .argument('<name...>', 'the resources to hold, all or none; after -- the command to run, without a shell')
     .option('--ttl <duration>', 'how long the lease lasts without a renewal; auto: as learned from past leases', '30s')
     .option('--class <class>', 'with --ttl auto: the class of work to learn from (default: the name up to its last slash)')
     .option('--wait <duration>', 'how long to wait for the lease (default: until granted)')
@@ -45,13 +46,15 @@ export function run(program: Command): void {
         .default('kill'),
     )
     .option('--grace <duration>', 'time for the command to end between TERM and KILL', '5s')
+    .option('--max-time <duration>', `end the command after this time, with exit code ${EXIT.overdue} (default: no limit)`)
     .option('-E, --conflict-exit-code <code>', `exit code if the resource is held or the wait is over (default: ${EXIT.held})`)
     .option(
       '--slots <from-to>',
       'hold one number of this range, NAME/NUMBER, and pass it in LEASEHOLD_SLOT; the same holder gets the same number again if it is free (without --holder: the same folder)',
     )
     .option('--skip-ok', 'exit with 0 if the resource is held or the wait is over')
-    .action(async (name: string, command: string[], options: RunFlags, self: Command) => {
+    .action(async (operands: string[], options: RunFlags, self: Command) => {
+      const { names, command } = splitOperands(operands, process.argv.slice(2))
       const heldExit = options.skipOk === true ? 0 : heldExitCode(options.conflictExitCode)
       const wait =
         typeof options.wait === 'string' ? parseDuration(options.wait, '--wait') : options.wait === false ? 0 : Number.POSITIVE_INFINITY
@@ -65,19 +68,24 @@ export function run(program: Command): void {
         ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority') }),
       }
       const range = options.slots === undefined ? undefined : rangeOf(options.slots)
-      const processOptions = { command, onLost: options.onLost, grace: parseDuration(options.grace, '--grace') }
+      if (range !== undefined && names.length > 1)
+        throw usageError(`--slots takes one name, not ${names.length}`, 'Write: leasehold run NAME --slots 0-9 -- CMD…')
+      const processOptions = {
+        ...{ command, onLost: options.onLost, grace: parseDuration(options.grace, '--grace') },
+        ...(options.maxTime !== undefined && { maxTime: parseDuration(options.maxTime, '--max-time') }),
+      }
       const signals = new SignalForwarder()
       const work = async ({ leases, out, settings }: Invocation) => {
         const leased = new LeasedProcess({ leases, signals, out, url: settings.url, ...processOptions })
         try {
-          if (range === undefined) return (await leased.run(name, acquireOptions)).code
-          const request = slotRequest(leases, name, { ...acquireOptions, ...range, ...stickyName(settings.holder) })
+          if (range === undefined) return (await leased.run(names, acquireOptions)).code
+          const request = slotRequest(leases, names[0]!, { ...acquireOptions, ...range, ...stickyName(settings.holder) })
           return (await leased.runUnder(request, acquireOptions)).code
         } catch (error) {
           if (!(error instanceof LeaseError && (error.code === 'HELD' || error.code === 'TIMEOUT'))) throw error
-          const message = `${error.message}${situation(error, leases.clock.wall())}`
+          const message = heldFor(error, leases.clock.wall())
           if (heldExit !== 0) throw new CommandFailure({ ...failureOf(error), message, exit: heldExit }, { cause: error })
-          out.note(`${message}; skipped`, { skipped: name })
+          out.note(`${message}; skipped`, { skipped: names.join(', ') })
           return heldExit
         }
       }
@@ -107,11 +115,23 @@ function slotRequest(leases: Leases, name: string, options: SlotOptions): LeaseR
   }
 }
 
-/** ` for 12 s (3 waiting)`: since when the resource is held and how many wait for it, where the error tells. */
-function situation({ facts: { since, queue } }: LeaseError, now: number): string {
-  const duration = typeof since === 'number' && since > 0 ? ` for ${inWords(Math.max(0, now - since))}` : ''
+/** `x has been held by ann for 12 s (3 waiting)`: with since when the resource is held and how many wait for it, where the error tells. */
+function heldFor({ message, facts: { since, queue } }: LeaseError, now: number): string {
   const waiting = typeof queue === 'number' && queue > 0 ? ` (${queue} waiting)` : ''
-  return duration + waiting
+  if (typeof since !== 'number' || since <= 0) return message + waiting
+  return `${message.replace(' is held by ', ' has been held by ')} for ${inWords(Math.max(0, now - since))}${waiting}`
+}
+
+/** Names before `--`, the command after it. Without `--`, the first word is the name. */
+function splitOperands(
+  operands: readonly string[],
+  argv: readonly string[],
+): { readonly names: readonly string[]; readonly command: readonly string[] } {
+  const end = argv.indexOf('--')
+  const count = end === -1 ? 1 : operands.length - (argv.length - end - 1)
+  const [names, command] = [operands.slice(0, count), operands.slice(count)]
+  if (names.length === 0) throw usageError('no resource was named', 'Write its name before --: leasehold run NAME -- CMD…')
+  return { names, command }
 }
 
 /** The exit code for a lease that is held: the value of -E, or the default. */

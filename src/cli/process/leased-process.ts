@@ -32,6 +32,8 @@ export interface LeasedProcessOptions {
   readonly command: readonly string[]
   readonly onLost: (typeof ON_LOST)[number]
   readonly grace: number
+  /** End the command after this many ms. */
+  readonly maxTime?: number
 }
 
 /** What a request gets from the process that makes it. */
@@ -43,6 +45,8 @@ export interface RequestSignals extends Pick<AcquireOptions, 'wait' | 'signal' |
 export interface LeaseRequest {
   /** What is requested, for messages. */
   readonly name: string
+  /** The resources that are waited for. @default `name` alone */
+  readonly resources?: readonly string[]
   /** Requests the lease. The options end the wait, and report the place in the queue and the loss of the lease. */
   readonly acquire: (options: RequestSignals) => Promise<Lease>
   /** Variables for the command, besides those of every lease; undefined removes one. */
@@ -64,6 +68,7 @@ export class LeasedProcess {
   #child: Child | undefined
   #stopping: Promise<void> | undefined
   #lost = false
+  #isOverdue = false
 
   constructor(options: LeasedProcessOptions) {
     if (options.command.length === 0) throw usageError('no command to run was given', 'Write it after --: leasehold run NAME -- CMD…')
@@ -76,19 +81,20 @@ export class LeasedProcess {
     return this.#options.signals.signal
   }
 
-  /** Waits for the lease, runs the command under it and releases it. */
-  run(resource: string, options: AcquireOptions): Promise<LeasedProcessEnd> {
+  /** Waits for the lease, runs the command under it and releases it. Of several resources it gets all at once, or none. */
+  run(resources: readonly string[], options: AcquireOptions): Promise<LeasedProcessEnd> {
     const { leases } = this.#options
     const acquire = ({ advanced, ...more }: RequestSignals) =>
-      leases.acquire(resource, { ...options, ...more, advanced: { ...options.advanced, ...advanced } })
-    return this.runUnder({ name: resource, acquire }, options)
+      leases.acquire(resources, { ...options, ...more, advanced: { ...options.advanced, ...advanced } })
+    const env = () => ({ LEASEHOLD_RESOURCE: resources[0]! })
+    return this.runUnder({ name: resources.join(', '), resources, acquire, env }, options)
   }
 
   /** As `run`, for any kind of lease. */
   async runUnder(request: LeaseRequest, options: Pick<AcquireOptions, 'wait' | 'ifAvailable'>): Promise<LeasedProcessEnd> {
     const { leases, out } = this.#options
-    const { name: resource, describe } = request
-    const line = waitingLine({ leases, out, resource, ...(describe !== undefined && { describe }) })
+    const { name: resource, resources = [resource], describe } = request
+    const line = waitingLine({ leases, out, resources, ...(describe !== undefined && { describe }) })
     let lease: Lease
     try {
       lease = await this.#acquire(request, options, line.update)
@@ -138,13 +144,15 @@ export class LeasedProcess {
   }
 
   async #runUnder(lease: Lease, { name: resource, env: more, onRecalled }: LeaseRequest): Promise<LeasedProcessEnd> {
-    const { command, url, onLost, grace, out, signals } = this.#options
+    const { command, url, onLost, grace, out, signals, maxTime } = this.#options
     this.#lost = false
+    this.#isOverdue = false
     this.#stopping = undefined
     this.signal.throwIfAborted()
     const env = {
       LEASEHOLD_RESOURCE: resource,
       LEASEHOLD_TOKEN: String(lease.token),
+      LEASEHOLD_TOKENS: JSON.stringify(lease.tokens),
       LEASEHOLD_LEASE: String(lease.id),
       LEASEHOLD_URL: url,
       ...(await more?.(lease)),
@@ -164,18 +172,33 @@ export class LeasedProcess {
     if (lease.signal.aborted) void this.#end((lease.signal.reason as LeaseError).message, lease.signal.reason)
     const ended = new AbortController()
     if (onLost !== 'ignore') void this.#endBeforeExpiry(lease, ended.signal)
+    const cancelLimit = maxTime === undefined ? () => {} : this.#clock.after(maxTime, () => this.#endOverdue(resource, maxTime))
     try {
       const code = await child.ended
       await this.#stopping
+      if (this.#isOverdue) return { code: EXIT.overdue, lost: false }
       if (!this.#lost) return { code, lost: false }
       return { code: onLost === 'ignore' ? code : EXIT.lost, lost: true }
     } finally {
       ended.abort()
+      cancelLimit()
       unlisten()
       signals.forwardTo(undefined)
       child.detach()
       this.#child = undefined
     }
+  }
+
+  /** The command has run for as long as it may. */
+  #endOverdue(resource: string, maxTime: number): void {
+    const { out, grace } = this.#options
+    if (this.#stopping !== undefined || this.#child === undefined) return
+    this.#isOverdue = true
+    out.note(`the command has run for ${inWords(maxTime)} (--max-time). Ending it: TERM now, KILL in ${inWords(grace)}.`, {
+      resource,
+      overdue: maxTime,
+    })
+    this.#stopping = this.#child.stop({ kill: true, grace })
   }
 
   /** Ends the command when no renewal is answered and the remaining time is just enough to do so. */

@@ -63,6 +63,7 @@ describe('guard', () => {
     expect(JSON.parse(open.stdout)).toEqual({ systemMessage: expect.stringMatching(/THIS EDIT IS NOT GUARDED/) })
     const closed = await here.run([...away, '--fail-closed'], { input })
     expect(JSON.parse(closed.stdout)).toMatchObject({ hookSpecificOutput: { permissionDecision: 'deny' } })
+    expect((await here.run(away, { input: `\uFEFF${input}` })).stderr).toMatch(/cannot be asked/) // it was read
     expect(await here.run(away, { input: 'not json' })).toMatchObject({ code: 0, stdout: '', stderr: expect.stringMatching(/NOT GUARDED/) })
     expect((await here.run([...away, '--fail-closed'], { input: '{}' })).code).toBe(2)
     expect((await here.run(['guard', '--host', 'emacs'], { input })).code).toBe(64)

@@ -60,11 +60,42 @@ describe('run', () => {
     ])
     expect(asked.map(({ code }) => code)).toEqual([75, 75, 9, 0, 75])
     expect(asked.map(({ stdout }) => stdout)).toEqual(['', '', '', '', ''])
-    expect(asked[0]!.stderr).toMatch(/a is held by first for [\d.]+ m?s[\s\S]*nothing was run[\s\S]*leasehold explain a/i)
+    expect(asked[0]!.stderr).toMatch(/a has been held by first for [\d.]+ m?s[\s\S]*nothing was run[\s\S]*leasehold explain a/i)
     expect(JSON.parse(asked[4]!.stderr)).toMatchObject({ error: { code: 'HELD', holder: 'first', resource: 'a' } })
     holder.process.kill('SIGTERM')
     expect((await holder.finished).code).toBe(143)
     expect(await here.json('ls')).toEqual([])
+  })
+
+  test('of several names it holds all at once, or none, and the command gets the token of each', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const { stdout } = await here.run(['run', 'x/a', 'x b', '--', 'sh', '-c', 'echo "$LEASEHOLD_RESOURCE $LEASEHOLD_TOKENS"'])
+    const [, first, tokens] = /^(x\/a) (\{.*\})\n$/.exec(stdout)!
+    expect([first, Object.keys(JSON.parse(tokens!))]).toEqual(['x/a', ['x/a', 'x b']])
+    const holder = here.start(['run', 'x b', '--holder', 'first', '--', 'sh', '-c', 'echo up; read line'], {})
+    await holder.printed(/up/)
+    const refused = await here.run(['run', 'x/a', 'x b', '--no-wait', '--', 'true'])
+    expect(refused).toMatchObject({ code: 75, stderr: expect.stringMatching(/x b has been held by first for/) })
+    // Without a terminal, the wait begins with one line.
+    const waiting = here.start(['run', 'x/a', 'x b', '--', 'echo', 'mine'])
+    await waiting.printed(/leasehold: waiting for x b: it has been held by first for .*, you are next\n/)
+    expect(JSON.stringify(await here.json('ls', 'x'))).not.toContain('"grants":[{"resource":"x/a"')
+    holder.process.kill('SIGTERM')
+    expect(await waiting.finished).toMatchObject({ code: 0, stdout: 'mine\n' })
+    expect((await here.run(['run', 'a', 'b', '--slots', '0-9', '--', 'true'])).code).toBe(64)
+    expect(await here.run(['run', '--', 'true'])).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/no resource was named[\s\S]*run NAME --/),
+    })
+  })
+
+  test('--max-time ends the command with 124, and the lease is released', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const script = 'trap "echo stopped; exit 3" TERM; echo up; while :; do sleep 0.05; done'
+    const ended = await here.run(['run', 'a', '--max-time', '700ms', '--', 'sh', '-c', script])
+    expect(ended).toMatchObject({ code: 124, stdout: 'up\nstopped\n', stderr: expect.stringMatching(/has run for 700 ms \(--max-time\)/) })
+    expect(await here.json('ls')).toEqual([])
+    expect((await here.run(['run', 'a', '--max-time', '1h', '--', 'sh', '-c', 'exit 5'])).code).toBe(5)
   })
 
   test('shared commands run together; units are counted against the capacity', { timeout: SLOW }, async () => {

@@ -27,7 +27,7 @@ test('a command whose lease is lost while it is being started is ended', { timeo
       grace: 1_000,
     }
     const began = performance.now()
-    expect(await new LeasedProcess(options).run('a', { ttl: '30s' })).toEqual({ code: 79, lost: true })
+    expect(await new LeasedProcess(options).run(['a'], { ttl: '30s' })).toEqual({ code: 79, lost: true })
     expect(performance.now() - began).toBeLessThan(30_000)
     expect(notes.join()).toMatch(/a \(lease \d+\) is lost: the log lost entries\. Ending the command: TERM now/)
   } finally {
@@ -50,7 +50,9 @@ test('after a stall of leasehold itself the command is not ended before the late
   })
   try {
     const command = ['sleep', '40']
-    const ended = new LeasedProcess({ leases, signals, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run('a', { ttl: '6s' })
+    const ended = new LeasedProcess({ leases, signals, out, url: 'memory:', command, onLost: 'term', grace: 5_000 }).run(['a'], {
+      ttl: '6s',
+    })
     await granted
     clock.stall(4_500)
     for (let i = 0; i < 100; i++) await clock.advance(100)

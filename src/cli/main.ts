@@ -1,7 +1,11 @@
 #!/usr/bin/env node
 // The `leasehold` program. Before anything else is loaded, take over USR1 and USR2, which belong to the command that `run` starts. By default, USR1
 // would open Node's debugger, to which every user of the machine can connect, and USR2 would end the process.
+import * as nodeModule from 'node:module'
+
 for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, () => {})
+
+keepCompiledCode()
 
 const [command, ...rest] = process.argv.slice(2)
 
@@ -20,4 +24,13 @@ if (!(await ranGuard())) {
   await main(process.argv.slice(2))
 }
 
-export {}
+/**
+ * From Node 22.1 on, keeps the compiled code for the next start, in a folder of the user. Node's default is a folder in /tmp, where another user could
+ * put code of theirs.
+ */
+function keepCompiledCode(): void {
+  const { enableCompileCache } = nodeModule as { readonly enableCompileCache?: (folder: string) => unknown }
+  const { NODE_COMPILE_CACHE, XDG_CACHE_HOME, HOME } = process.env
+  const caches = XDG_CACHE_HOME?.startsWith('/') ? XDG_CACHE_HOME : HOME?.startsWith('/') ? `${HOME}/.cache` : undefined
+  if (NODE_COMPILE_CACHE === undefined && caches !== undefined) enableCompileCache?.(`${caches}/leasehold`)
+}

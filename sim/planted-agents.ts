@@ -1,0 +1,15 @@
+/** Mistakes of agents: of the code that keeps a session, explains losses and yields to waiters. */
+import type { Planted } from './planted-mistake.ts'
+
+const profiles = ['agents'] as const
+
+export const AGENT_BUGS: readonly Planted[] = [
+  {
+    name: 'an agent that is active yields',
+    file: 'src/agent/claim-book.js',
+    find: 'if (!isIdle(tree.session, markOf(tree.view)))',
+    put: 'if (false)',
+    expected: ['A2'],
+    profiles,
+  },
+]
