@@ -3,9 +3,11 @@
  * another, and clients could create series without bound.
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
+import { ServerActivity } from './activity/activity.ts'
 import type { ListenerContext } from './listener.ts'
 import { RequestCounters } from './request-counters.ts'
 import { StoreWatch } from './store-watch.ts'
+import { VERSION } from './version.ts'
 
 /** Figures `commit.le.MS` count appends by their duration, in ms. */
 const COMMIT_BUCKET = 'commit.le.'
@@ -53,6 +55,10 @@ export class Metrics {
     this.#addGauge('connections', 'Open connections, over all wires.', () => context.connections())
     this.#addGauge('watches', 'Open watches.', () => context.guarded.watches)
     this.#addGauge('waits', 'Connections that wait for a grant.', () => context.guarded.waiting)
+    this.#addGauge('oldest_wait_seconds', 'For how long the client has waited that waits longest; 0 when none waits.', () =>
+      oldestWait(context),
+    )
+    this.#addBuildInfo()
     this.#addFigures()
   }
 
@@ -72,6 +78,17 @@ export class Metrics {
         this.set(read())
       },
     })
+  }
+
+  #addBuildInfo(): void {
+    const labels = { version: VERSION, node: process.version }
+    const info = new Gauge({
+      name: 'leasehold_build_info',
+      help: 'Always 1. The version of Leasehold and of Node.',
+      labelNames: Object.keys(labels),
+      registers: [this.#registry],
+    })
+    info.set(labels, 1)
   }
 
   #addRequests(): void {
@@ -137,6 +154,12 @@ export class Metrics {
 }
 
 /** Appends are counted where the log is written. This only formats the counts. */
+function oldestWait({ guarded, clock, log, closing }: ListenerContext): number {
+  const { waits } = ServerActivity.of(guarded, { lessor: guarded.lessor, clock, log, closing })
+  const [oldest] = waits.oldest(() => true, 1)
+  return oldest === undefined ? 0 : Math.max(0, clock.wall() - oldest.from) / 1_000
+}
+
 function commitHistogram(figures: ListenerContext['figures']) {
   const name = 'leasehold_commit_seconds'
   const get = async () => {

@@ -122,6 +122,8 @@ export const programs = {
   etcdctl: { program: 'etcdctl', packages: ['etcd-client'] },
   openssl: { program: 'openssl', packages: ['openssl'] },
   curl: { program: 'curl', packages: ['curl'] },
+  prometheus: { program: 'prometheus', packages: ['prometheus'] },
+  promtool: { program: 'promtool', packages: ['prometheus'] },
 } as const satisfies Record<string, Needed>
 
 /** As `describeEngine`, for tests that need other programs as well. */

@@ -10,14 +10,16 @@ import type { ROW_SORTS, ROW_STATES } from '../../wire/http/activity-schema.ts'
 import type { Caller } from '../access-control.ts'
 import { type GuardedLessor, MAX_LISTED } from '../guarded-lessor.ts'
 
-/** A table is answered from what was read this long ago at most, in ms. */
+/** A table that was read longer ago is read again, in ms. A caller that has one already is answered from it meanwhile. */
 const FRESH = 2_000
-/** A table that was not asked for during this time is forgotten, in ms. */
+/** Reading takes at most this share of the time: a long list is read less often. */
+const READING_SHARE = 0.05
+/** A table that was read longer ago is not answered from, and one that was not asked for during this time is forgotten, in ms. */
 const KEPT = 15_000
 /** Tables that are kept, over all callers. */
 const MAX_TABLES = 8
-/** Rows that are made in one turn of the event loop. */
-const ROWS_PER_TURN = 5_000
+/** Rows that are made, compared or sorted in one turn of the event loop. */
+const ROWS_PER_TURN = 4_096
 /** Names of a lease that its row shows. */
 const MAX_NAMES = 4
 const MAX_VALUE = 200
@@ -80,17 +82,24 @@ export interface RowPage {
 interface RowTable {
   readonly rows: readonly Row[]
   readonly revision: number
-  readonly at: number
+  /** By the server's monotonic clock. */
+  readonly readAt: number
+  readonly took: number
   readonly more: boolean
   /** The last filter and order, and what they gave: scrolling asks for the same again. */
   sorted?: { readonly by: string; readonly rows: readonly Row[] }
+}
+
+interface KeptTable {
+  table?: RowTable
+  reading?: Promise<RowTable> | undefined
 }
 
 export class RowTables {
   static readonly #byServer = new WeakMap<GuardedLessor, RowTables>()
   readonly #guarded: GuardedLessor
   readonly #clock: Clock
-  readonly #tables = new Map<string, { readonly table: Promise<RowTable>; asked: number }>()
+  readonly #tables = new Map<string, KeptTable>()
   #cancelSweep: (() => void) | undefined
 
   static of(guarded: GuardedLessor, clock: Clock): RowTables {
@@ -111,7 +120,7 @@ export class RowTables {
     const { of, offset = 0, limit = 100 } = request
     this.#guarded.access.admit(caller)
     const table = await this.#table(caller, request, signal)
-    const rows = sorted(table, request)
+    const rows = await sorted(table, request)
     const now = this.#clock.wall()
     const shown = await Promise.all(
       rows.slice(offset, offset + limit).map(async row => ({ ...shownRow(of, row, now), ...(await this.#about(caller, row)) })),
@@ -126,22 +135,27 @@ export class RowTables {
     return this.#kept(`${caller.operator === true} ${caller.key} ${of} ${prefix}`, () => this.#read(caller, of, prefix, signal))
   }
 
-  async #kept(key: string, read: () => Promise<RowTable>): Promise<RowTable> {
+  #kept(key: string, read: () => Promise<RowTable>): RowTable | Promise<RowTable> {
+    const kept = this.#tables.get(key) ?? {}
     const now = this.#clock.now()
-    const known = this.#tables.get(key)
-    if (known !== undefined && now - known.asked < FRESH) return known.table
-    const table = read()
     this.#tables.delete(key)
-    this.#tables.set(key, { table, asked: now })
+    this.#tables.set(key, kept)
     if (this.#tables.size > MAX_TABLES) this.#tables.delete(this.#tables.keys().next().value!)
-    table.catch(() => this.#tables.delete(key))
     this.#cancelSweep?.()
     this.#cancelSweep = this.#clock.after(KEPT, () => this.#tables.clear())
-    return table
+    const age = kept.table === undefined ? Number.POSITIVE_INFINITY : now - kept.table.readAt
+    if (age > Math.max(FRESH, (kept.table?.took ?? 0) / READING_SHARE))
+      kept.reading ??= read()
+        .then(table => (kept.table = table))
+        .finally(() => (kept.reading = undefined))
+    if (age > KEPT && kept.reading !== undefined) return kept.reading
+    kept.reading?.catch(() => {}) // the next caller asks again
+    return kept.table!
   }
 
   async #read(caller: Caller, of: 'resources' | 'leases', prefix: string, signal: AbortSignal): Promise<RowTable> {
     const at = this.#clock.wall()
+    const readAt = this.#clock.now()
     const rows: Row[] = []
     const make = async <T>(items: readonly T[], rowOf: (item: T, at: number) => Row) => {
       for (let i = 0; i < items.length; i++) {
@@ -157,12 +171,12 @@ export class RowTables {
         more = false,
       } = await this.#guarded.read<'resources'>(caller, { kind: 'resources', prefix, limit: MAX_LISTED }, options)
       await make(value, resourceRow)
-      return { rows, revision, at, more }
+      return { rows, revision, readAt, took: this.#clock.now() - readAt, more }
     }
     const query = { kind: 'leases', limit: MAX_LISTED, ...(prefix !== '' && { prefix }) } as const
     const { revision, value, more = false } = await this.#guarded.read<'leases'>(caller, query, options)
     await make(value, leaseRow)
-    return { rows, revision, at, more }
+    return { rows, revision, readAt, took: this.#clock.now() - readAt, more }
   }
 
   /** What a row shows of the lease behind it, if the caller may see that lease. */
@@ -223,24 +237,52 @@ function shownRow(of: RowRequest['of'], { name, state, end, ...row }: Row, now: 
   return { ...lease, status: state, remaining }
 }
 
-function sorted(table: RowTable, { prefix = '', text = '', holder, label, state, sort = 'name' }: RowRequest): readonly Row[] {
+async function sorted(
+  table: RowTable,
+  { prefix = '', text = '', holder, label, state, sort = 'name' }: RowRequest,
+): Promise<readonly Row[]> {
   const by = JSON.stringify([prefix, text, holder, label, state, sort])
   if (table.sorted?.by === by) return table.sorted.rows
   const sought = text.toLowerCase()
   const [key, value] = label === undefined ? [] : labelOf(label)
-  const rows = table.rows.filter(
-    row =>
-      (prefix === '' || namesOf(row).some(name => under(prefix, name))) &&
-      (holder === undefined || row.holder === holder) &&
-      (state === undefined || row.state === state) &&
-      (sought === '' || row.holder.toLowerCase().includes(sought) || namesOf(row).some(name => name.toLowerCase().includes(sought))) &&
-      (key === undefined || ((row as LeaseRow).labels ?? []).some(([k, v]) => k === key && (value === undefined || v === value))),
-  )
+  const matches = (row: Row) =>
+    (prefix === '' || namesOf(row).some(name => under(prefix, name))) &&
+    (holder === undefined || row.holder === holder) &&
+    (state === undefined || row.state === state) &&
+    (sought === '' || row.holder.toLowerCase().includes(sought) || namesOf(row).some(name => name.toLowerCase().includes(sought))) &&
+    (key === undefined || ((row as LeaseRow).labels ?? []).some(([k, v]) => k === key && (value === undefined || v === value)))
   const descending = sort.startsWith('-')
   const column = COLUMNS[(descending ? sort.slice(1) : sort) as (typeof ROW_SORTS)[number]]
   const sign = descending ? -1 : 1
-  rows.sort((a, b) => sign * order(column(a), column(b)) || order(a.name, b.name) || a.lease - b.lease)
+  const compare = (a: Row, b: Row) => sign * order(column(a), column(b)) || order(a.name, b.name) || a.lease - b.lease
+  const runs: Row[][] = []
+  for (let at = 0; at < table.rows.length; at += ROWS_PER_TURN) {
+    if (at > 0) await turn()
+    runs.push(
+      table.rows
+        .slice(at, at + ROWS_PER_TURN)
+        .filter(matches)
+        .sort(compare),
+    )
+  }
+  const rows = await merged(runs, compare)
   table.sorted = { by, rows }
+  return rows
+}
+
+/** One sorted list of several, in steps: sorting a hundred thousand rows at once would delay renewals. */
+async function merged(runs: readonly Row[][], compare: (a: Row, b: Row) => number): Promise<Row[]> {
+  if (runs.length <= 1) return runs[0] ?? []
+  const half = runs.length >> 1
+  const left = await merged(runs.slice(0, half), compare)
+  const right = await merged(runs.slice(half), compare)
+  const rows: Row[] = []
+  let [l, r] = [0, 0]
+  while (l < left.length || r < right.length) {
+    if (rows.length % ROWS_PER_TURN === ROWS_PER_TURN - 1) await turn()
+    const takeLeft = r === right.length || (l < left.length && compare(left[l]!, right[r]!) <= 0)
+    rows.push(takeLeft ? left[l++]! : right[r++]!)
+  }
   return rows
 }
 
