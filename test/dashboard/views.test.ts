@@ -80,6 +80,8 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the views of th
   test('the dialogs and the form for a key have no serious violation of accessibility', async () => {
     const { page } = tab
     await show(page, `#/lease/${filled.main}`, 'nightly migration')
+    // Ages follow the clock of the server, which is years behind that of the browser here.
+    expect(await page.locator('.facts', { hasText: 'since' }).innerText()).toMatch(/since\s+\d+ min/)
     await page.getByRole('button', { name: 'Revoke' }).click()
     await page.locator('dialog .effects').waitFor()
     await page.screenshot({ path: join(screenshotFolder(), 'dialog.png') })
