@@ -6,7 +6,7 @@
  */
 import { batch, computed, signal } from '@preact/signals'
 import { type Event, HttpLessor, LeaseError } from '../wire/http/client.ts'
-import type { Account, EventsAnswer, VerbName } from './answers.ts'
+import type { Account, EventsAnswer, OverviewAnswer, VerbName } from './answers.ts'
 import { noteServerTime } from './clock.ts'
 import { isUnder } from './format.ts'
 import { forgetEvents, receive } from './live.ts'
@@ -99,7 +99,11 @@ export async function start(): Promise<void> {
   while (!end.aborted) {
     try {
       lessor = await HttpLessor.open(location.origin, { fetch: observedFetch, ...(key !== null && { key }) })
-      account.value = (await lessor.request('GET', '/v1/whoami', undefined, end)) as Account
+      const who = (await lessor.request('GET', '/v1/whoami', undefined, end)) as Account
+      // The server's wall clock comes with it: ages are true also where the clock of this machine is wrong.
+      const { now } = (await lessor.request('GET', '/v1/overview', undefined, end)) as OverviewAnswer
+      noteServerTime(now)
+      account.value = who
       await follow(lessor, end)
     } catch (error) {
       if (end.aborted || rejected(error)) return

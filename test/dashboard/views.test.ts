@@ -77,7 +77,25 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the views of th
     >
   }
 
-  test('the world has what the views show', () => {
-    expect(filled.main).toBeGreaterThan(0)
+  test('the dialogs and the form for a key have no serious violation of accessibility', async () => {
+    const { page } = tab
+    await show(page, `#/lease/${filled.main}`, 'nightly migration')
+    // Ages follow the clock of the server, which is years behind that of the browser here.
+    expect(await page.locator('.facts', { hasText: 'since' }).innerText()).toMatch(/since\s+\d+ min/)
+    await page.getByRole('button', { name: 'Revoke' }).click()
+    await page.locator('dialog .effects').waitFor()
+    await page.screenshot({ path: join(screenshotFolder(), 'dialog.png') })
+    expect(await violations(page)).toEqual([])
+    await page.keyboard.press('Escape')
+    await page.locator('dialog.asking').waitFor({ state: 'detached' })
+    await page.keyboard.press('?')
+    await page.locator('dialog.keys[open]').waitFor()
+    expect(await violations(page)).toEqual([])
+    await using locked = await world()
+    await locked.key('root', [{ verb: 'admin', prefix: '' }])
+    await using other = await openTab(browser, `${locked.url}/`)
+    await other.page.locator('#key-form').waitFor()
+    await other.page.screenshot({ path: join(screenshotFolder(), 'key.png') })
+    expect(await violations(other.page)).toEqual([])
   })
 })
