@@ -118,4 +118,5 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'leases that overtook the head are not told when it would fit without them': { profile: 'pool', seed: 15 },
   'a lease is preempted before it was held for minHold': { profile: 'pool', seed: 1 },
   'an account holds more than its quota and what it may borrow': { profile: 'pool', seed: 4 },
+  'a grant takes members that are reserved for the time after': { profile: 'pool', seed: 1 },
 }
