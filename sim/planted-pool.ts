@@ -91,14 +91,6 @@ export const POOL_BUGS: readonly Planted[] = [
     profiles: ['pool'],
   },
   {
-    name: 'an account borrows what a waiter within its quota needs',
-    file: 'src/kernel/rule/pool/quota.js',
-    find: "held + units <= quota + borrow ? 'borrowed' : 'over'",
-    put: "held + units <= quota + borrow ? 'within' : 'over'",
-    expected: ['S14'],
-    profiles: ['pool'],
-  },
-  {
     name: 'a grant takes members that are reserved for the time after',
     file: 'src/kernel/rule/pool/reservation.js',
     find: 'if (chosen === undefined || pool.reserved.size === 0)',
