@@ -102,7 +102,10 @@ const rooms: readonly Room[] = [
 
   { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
   // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
-  { room: 'face/', may: ['registry/', 'type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'type:clock.ts'] },
+  {
+    room: 'face/',
+    may: ['registry/', 'type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'type:clock.ts'],
+  },
   {
     room: 'server/',
     may: [
