@@ -21,6 +21,8 @@ const BUILD_TIMEOUT = 1_200_000
 const PYTHON = 'python3'
 const GO = 'go'
 const CARGO = 'cargo'
+const MAVEN = 'mvn'
+const JAVAC = 'javac'
 /** Without the settings of the npm that runs the tests: they name the folder of the repository. */
 const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
 
@@ -103,8 +105,8 @@ export async function javaClients(source: URL, ...packages: readonly string[]): 
     writeFileSync(join(place, 'Clients.java'), text)
     const repository = `-Dmaven.repo.local=${join(CACHE, 'maven')}`
     const copy = ['-q', '-B', repository, 'dependency:copy-dependencies', `-DoutputDirectory=${join(place, 'lib')}`]
-    await run('mvn', copy, { cwd: place, timeout: TIMEOUT })
-    await run('javac', ['-cp', join(place, 'lib/*'), '-d', place, 'Clients.java'], { cwd: place, timeout: TIMEOUT })
+    await run(MAVEN, copy, { cwd: place, timeout: TIMEOUT })
+    await run(JAVAC, ['-cp', join(place, 'lib/*'), '-d', place, 'Clients.java'], { cwd: place, timeout: TIMEOUT })
   })
   const opened = ['java.util', 'java.lang', 'java.lang.reflect', 'java.text'].flatMap(name => [
     '--add-opens',

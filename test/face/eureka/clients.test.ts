@@ -8,6 +8,8 @@ import { javaClients, nodeClients, orSkip } from '../../support/foreign-clients.
 import { place } from '../../support/resp-place.ts'
 
 const LONG = { timeout: 420_000 }
+/** One that is missing fails the compilation before. */
+const JAVA_PROGRAM = 'java'
 const JAVA = ['com.netflix.eureka:eureka-client:1.10.18']
 
 const world = () => place({ faces: [eurekaFace()], http: httpListener() })
@@ -27,7 +29,7 @@ describe('the Java client', () => {
   test('registers, renews, sees others come and go by deltas with an equal hash, and leaves', LONG, async context => {
     const run = await orSkip('eureka-client for Java', javaClients(new URL('Clients.java', import.meta.url), ...JAVA), context)
     await using here = await world()
-    const child = spawn('java', [...run, 'Clients', `http://127.0.0.1:${here.port}/eureka/`], { stdio: ['pipe', 'pipe', 'pipe'] })
+    const child = spawn(JAVA_PROGRAM, [...run, 'Clients', `http://127.0.0.1:${here.port}/eureka/`], { stdio: ['pipe', 'pipe', 'pipe'] })
     let errors = ''
     child.stderr.on('data', chunk => (errors += chunk))
     const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
