@@ -18,6 +18,10 @@ const TIMEOUT = 240_000
 /** One that is missing fails the installation, and `orSkip` says so. */
 const PYTHON = 'python3'
 const GO = 'go'
+const MAVEN = 'mvn'
+const JAVAC = 'javac'
+/** Runs what `javaClients` compiled: `-cp PATH Main`. */
+export const JAVA = 'java'
 /** Without the settings of the npm that runs the tests: they name the folder of the repository. */
 const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
 
@@ -73,6 +77,22 @@ export async function goClients(program: string, ...modules: readonly string[]):
       await run(GO, args, { cwd: place, timeout: TIMEOUT, env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' } })
   })
   return join(folder, 'clients')
+}
+
+/** A Java class `Main`, compiled with these artifacts of Maven, such as `net.javacrumbs.shedlock:shedlock-core:5.12.0`. Returns its class path. */
+export async function javaClients(program: string, ...artifacts: readonly string[]): Promise<string> {
+  const folder = await installed('java', [...artifacts, program], async place => {
+    const dependencies = artifacts.map(artifact => {
+      const [group, name, version] = artifact.split(':')
+      return `<dependency><groupId>${group}</groupId><artifactId>${name}</artifactId><version>${version}</version></dependency>`
+    })
+    const project = `<modelVersion>4.0.0</modelVersion><groupId>clients</groupId><artifactId>clients</artifactId><version>1</version>`
+    writeFileSync(join(place, 'pom.xml'), `<project>${project}<dependencies>${dependencies.join('')}</dependencies></project>`)
+    writeFileSync(join(place, 'Main.java'), program)
+    await run(MAVEN, ['-q', '-B', 'dependency:copy-dependencies', '-DoutputDirectory=lib'], { cwd: place, timeout: TIMEOUT })
+    await run(JAVAC, ['-cp', 'lib/*', 'Main.java'], { cwd: place, timeout: TIMEOUT })
+  })
+  return `${join(folder, 'lib/*')}:${folder}`
 }
 
 /** Runs a program; returns what it printed. */
