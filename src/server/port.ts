@@ -203,7 +203,7 @@ export class Port {
       if (wire === 'resp' && socketsWithoutCertificate.has(socket)) return refuseWithoutCertificate(socket)
       if (wire === 'resp') return this.#resp.accept(socket, first, connection)
       if (this.#http === undefined) return refuseHttp(socket)
-      if (isHttp2(first)) return void refuseGrpc(socket, first)
+      if (isHttp2(first)) return void refuseGrpc(socket, first, this.#context.clock)
       socket.pause()
       socket.unshift(first)
       this.#http.emit('connection', socket)

@@ -1,5 +1,6 @@
 /** Refuses gRPC clients in words: they begin with HTTP/2, which nothing here speaks, and would otherwise report no more than a broken connection. */
 import type { Socket } from 'node:net'
+import type { Clock } from '../clock.ts'
 
 const PREFACE = 'PRI * HTTP/2.0'
 const UNIMPLEMENTED = '12'
@@ -13,13 +14,16 @@ export function isHttp2(first: Uint8Array): boolean {
 }
 
 /** Answers the first call with the reason, and closes the connection. */
-export async function refuseGrpc(socket: Socket, first: Uint8Array): Promise<void> {
+export async function refuseGrpc(socket: Socket, first: Uint8Array, clock: Clock): Promise<void> {
   socket.pause()
   const { createServer } = await import('node:http2')
   const server = createServer({ maxSessionMemory: 1, settings: { maxConcurrentStreams: 8, maxHeaderListSize: 16 << 10 } })
   server.on('session', session => {
     session.on('error', () => session.destroy())
-    session.setTimeout(PATIENCE, () => session.destroy())
+    session.on(
+      'close',
+      clock.after(PATIENCE, () => session.destroy()),
+    )
   })
   server.on('stream', stream => {
     stream.on('error', () => {})

@@ -23,6 +23,8 @@ const GO = 'go'
 const CARGO = 'cargo'
 const MAVEN = 'mvn'
 const JAVAC = 'javac'
+/** Runs what `javaClients` compiled. */
+export const JAVA = 'java'
 /** Without the settings of the npm that runs the tests: they name the folder of the repository. */
 const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
 
@@ -92,9 +94,13 @@ export async function rustClients(program: string, manifest: string, lock: strin
   return join(folder, 'target/debug/clients')
 }
 
-/** The arguments of `java` to run a class of one file, compiled with these packages of Maven, such as `com.netflix.eureka:eureka-client:1.10.18`. */
-export async function javaClients(source: URL, ...packages: readonly string[]): Promise<readonly string[]> {
-  const text = readFileSync(source, 'utf8')
+/**
+ * The arguments of `java` to run a class of one file, compiled with these packages of Maven, such as `com.netflix.eureka:eureka-client:1.10.18`. `program` is the
+ * file, or its text.
+ */
+export async function javaClients(program: URL | string, ...packages: readonly string[]): Promise<readonly string[]> {
+  const text = program instanceof URL ? readFileSync(program, 'utf8') : program
+  const file = `${/\bclass (\w+)/.exec(text)![1]}.java`
   const folder = await installed('java', [...packages, text], async place => {
     const dependencies = packages.map(name => {
       const [group, artifact, version] = name.split(':')
@@ -102,11 +108,11 @@ export async function javaClients(source: URL, ...packages: readonly string[]): 
     })
     const project = '<modelVersion>4.0.0</modelVersion><groupId>clients</groupId><artifactId>clients</artifactId><version>1</version>'
     writeFileSync(join(place, 'pom.xml'), `<project>${project}<dependencies>${dependencies.join('')}</dependencies></project>`)
-    writeFileSync(join(place, 'Clients.java'), text)
+    writeFileSync(join(place, file), text)
     const repository = `-Dmaven.repo.local=${join(CACHE, 'maven')}`
     const copy = ['-q', '-B', repository, 'dependency:copy-dependencies', `-DoutputDirectory=${join(place, 'lib')}`]
     await run(MAVEN, copy, { cwd: place, timeout: TIMEOUT })
-    await run(JAVAC, ['-cp', join(place, 'lib/*'), '-d', place, 'Clients.java'], { cwd: place, timeout: TIMEOUT })
+    await run(JAVAC, ['-cp', join(place, 'lib/*'), '-d', place, file], { cwd: place, timeout: TIMEOUT })
   })
   const opened = ['java.util', 'java.lang', 'java.lang.reflect', 'java.text'].flatMap(name => [
     '--add-opens',

@@ -22,9 +22,9 @@ const AUTHENTICATE = 'auth/authenticate'
 const WATCH = 'watch'
 const OBSERVE = 'election/observe'
 
-type Method = (message: Message, caller: FaceCaller, request: HttpFaceRequest) => Promise<RevisedBody>
+type GatewayMethod = (message: Message, caller: FaceCaller, request: HttpFaceRequest) => Promise<RevisedBody>
 
-const METHODS: Readonly<Record<string, Method>> = {
+const METHODS: Readonly<Record<string, GatewayMethod>> = {
   'kv/range': keys.range,
   'kv/put': keys.put,
   'kv/deleterange': keys.deleteRange,
@@ -62,7 +62,7 @@ const METHODS: Readonly<Record<string, Method>> = {
 }
 
 /** Methods whose answer is a stream. Each message of the request is answered by one item. */
-const STREAMS: Readonly<Record<string, Method>> = { 'lease/keepalive': leases.keepAlive }
+const STREAMS: Readonly<Record<string, GatewayMethod>> = { 'lease/keepalive': leases.keepAlive }
 
 export function etcdFace(): Face {
   const tracked = new TrackedBytes()

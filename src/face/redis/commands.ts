@@ -28,7 +28,7 @@ const KEY_COMMANDS: readonly RespFaceCommand[] = [
     arity: -3,
     changes: true,
     names: [1, 1, 1],
-    summary: 'key value NX PX ms | EX s; key value IFEQ value PX ms | EX s',
+    summary: 'key value NX | XX PX ms | EX s; key value IFEQ value PX ms | EX s',
     run: ([key, value, ...options], caller) => set(new Locks(caller), key!, value!, options),
   },
   { name: 'GET', arity: 2, names: [1, 1, 1], summary: 'key', run: async ([key], caller) => shownValue(await new Locks(caller).find(key!)) },
@@ -123,30 +123,35 @@ function left(lock: HeldKey | undefined): number {
 interface SetOptions {
   readonly ms: number
   readonly isNew: boolean
+  readonly replaces: boolean
   readonly ifEqual: string | undefined
 }
 
 function setOptions(options: readonly string[]): SetOptions {
   let ms = 0
   let isNew = false
+  let replaces = false
   let ifEqual: string | undefined
   for (let i = 0; i < options.length; i++) {
     const word = options[i]!.toUpperCase()
     if (word === 'NX') isNew = true
+    else if (word === 'XX') replaces = true
     else if (word === 'PX') ms = whole(options[++i])
     else if (word === 'EX') ms = whole(options[++i]) * 1_000
     else if (word === 'IFEQ' && options[i + 1] !== undefined) ifEqual = options[++i]
     else throw new RespFailure('ERR', `SET … ${word.slice(0, 16)} is not answered here: locks are set with NX and PX or EX`)
   }
-  if (isNew === (ifEqual !== undefined)) throw new RespFailure('ERR', 'this is Leasehold, which keeps locks: use SET key value NX PX ms')
+  if (Number(isNew) + Number(replaces) + Number(ifEqual !== undefined) !== 1)
+    throw new RespFailure('ERR', 'this is Leasehold, which keeps locks: use SET key value NX PX ms')
   if (ms <= 0) throw new RespFailure('ERR', 'a lock needs a term: add PX ms or EX seconds. Leasehold keeps no lock for ever')
-  return { ms, isNew, ifEqual }
+  return { ms, isNew, replaces, ifEqual }
 }
 
 async function set(locks: Locks, key: string, value: string, options: readonly string[]): Promise<RespReply> {
-  const { ms, isNew, ifEqual } = setOptions(options)
+  const { ms, isNew, replaces, ifEqual } = setOptions(options)
   if (isNew) return (await locks.take([key], value, ms)) ? OK : null
   const lock = await locks.find(key)
+  if (replaces) return lock !== undefined && (await locks.replace(key, lock, value, ms)) ? OK : null
   if (lock?.value === undefined || lock.value !== ifEqual) return null
   if (value !== ifEqual) throw new RespFailure('ERR', 'the value of a lock cannot be changed: SET … IFEQ extends it with the same value')
   return (await locks.extend(key, lock, ms)) ? OK : null

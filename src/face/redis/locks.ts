@@ -105,6 +105,28 @@ export class Locks {
     return this.#renew(lock.lease)
   }
 
+  /**
+   * Gives the key another value and term, as ShedLock does to keep a lock for a while after its work. A lease keeps its ttl and a value its lease, so both are
+   * new: the new lease queues behind the old one, which is then released. False: another client had waited for longer, and has the key now.
+   */
+  async replace(key: string, lock: HeldKey, value: string, ms: number): Promise<boolean> {
+    if (lock.value === undefined) throw notOurs(key, lock)
+    const resource = resourceOf(key)
+    const { lessor, holder, signal } = this.#caller
+    const entries = [{ key: resource, value }]
+    const outcome = await this.#propose({ kind: 'acquire', holder, ttl: ms, wants: [{ resource }], entries, wait: true })
+    if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw failureOf(outcome)
+    const { lease } = outcome
+    if (outcome.kind === 'queued') await this.end([key], lock)
+    const { value: now } = await lessor.read<'lease'>({ kind: 'lease', lease }, { consistent: true, signal })
+    if (now === undefined || now.status === 'waiting') {
+      await this.#release({ kind: 'release', lease })
+      return false
+    }
+    // A lease that waited is not relied on before it was renewed once.
+    return this.#renew(lease)
+  }
+
   /** Resolves when the key is free, or with false after `ms`; 0 waits as long as the client is there. */
   async whenFree(key: string, ms: number): Promise<boolean> {
     const resource = resourceOf(key)

@@ -1,7 +1,17 @@
 /** Real clients of Redis locks, unmodified, on the real wire. */
 import { describe, expect, test } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
-import { goClients, nodeClients, orSkip, output, python, pythonClients, recorded } from '../../support/foreign-clients.ts'
+import {
+  goClients,
+  JAVA,
+  javaClients,
+  nodeClients,
+  orSkip,
+  output,
+  python,
+  pythonClients,
+  recorded,
+} from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
 const PACKAGES = ['redlock@4.2.0', 'redlock5@npm:redlock@5.0.0-beta.2', 'ioredis@5.8.2', 'redis@5.9.0', 'redlock-universal@0.8.5']
@@ -219,6 +229,24 @@ describe('Go clients', () => {
   })
 })
 
+describe('Java clients', () => {
+  test('ShedLock takes, extends and releases a lock, and keeps it for its shortest time', LONG, async context => {
+    const artifact = 'net.javacrumbs.shedlock:shedlock-provider-redis-jedis4:5.12.0'
+    const classes = await orSkip('ShedLock', javaClients(SHEDLOCK, artifact), context)
+    await using here = await world()
+    expect((await output(JAVA, ...classes, 'Main', String(here.port))).trim().split('\n')).toEqual([
+      'locked true',
+      'second false',
+      'extended true',
+      'again true',
+      'kept true',
+    ])
+    const { value } = await here.lessor.read({ kind: 'resource', resource: 'redis/job-lock:test:nightly' })
+    expect(value.grants).toHaveLength(1)
+    expect(value.grants[0]!.remaining).toBeLessThanOrEqual(50_000)
+  })
+})
+
 const GO = `
 package main
 
@@ -259,5 +287,37 @@ func main() {
 	fmt.Println("redsync extended", ok, err)
 	ok, err = mutex.Unlock()
 	fmt.Println("redsync unlocked", ok, err)
+}
+`
+
+const SHEDLOCK = `
+import java.time.Duration;
+import java.time.Instant;
+import java.util.Optional;
+import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.SimpleLock;
+import net.javacrumbs.shedlock.provider.redis.jedis4.JedisLockProvider;
+import redis.clients.jedis.JedisPool;
+
+public class Main {
+  static LockConfiguration of(String name, int most, int least) {
+    return new LockConfiguration(Instant.now(), name, Duration.ofSeconds(most), Duration.ofMillis(least));
+  }
+
+  public static void main(String[] args) {
+    try (JedisPool pool = new JedisPool("127.0.0.1", Integer.parseInt(args[0]))) {
+      JedisLockProvider provider = new JedisLockProvider(pool, "test");
+      Optional<SimpleLock> lock = provider.lock(of("nightly", 60, 0));
+      System.out.println("locked " + lock.isPresent());
+      System.out.println("second " + provider.lock(of("nightly", 60, 0)).isPresent());
+      Optional<SimpleLock> extended = lock.get().extend(Duration.ofSeconds(60), Duration.ofMillis(0));
+      System.out.println("extended " + extended.isPresent());
+      extended.get().unlock();
+      Optional<SimpleLock> again = provider.lock(of("nightly", 60, 50_000));
+      System.out.println("again " + again.isPresent());
+      again.get().unlock();
+      System.out.println("kept " + !provider.lock(of("nightly", 60, 0)).isPresent());
+    }
+  }
 }
 `
