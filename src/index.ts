@@ -53,6 +53,7 @@ export type {
 export type { DurationModel } from './pool/duration-model.ts'
 export type { Alternative, Blocker, ExplainPoolOptions, WaitCause, WaitExplanation, WaitReason } from './pool/explain.ts'
 export type { StartForecast } from './pool/forecast.ts'
+export type { PoolUse } from './pool/learned-durations.ts'
 export type { Match } from './pool/match.ts'
 export type { Cache, CacheLease, CacheOptions, CacheWriteOptions } from './recipe/cache.ts'
 export type { Election, ElectionOptions, Leader, Term, UntilAborted } from './recipe/election.ts'

@@ -77,10 +77,10 @@ function labelsOf(labels: ReadonlyMap<string, string>): Readonly<Record<string, 
   return known
 }
 
-type Place = readonly [waiter: LeaseState, position: number]
+type PlacedWaiter = readonly [waiter: LeaseState, position: number]
 
 /** The waiters that the query asks for, with their positions. */
-function placesOf(state: State, pool: PoolState, { limit = MAX_POOL_PAGE, skip = 0, lease: asked }: PoolPage): Place[] {
+function placesOf(state: State, pool: PoolState, { limit = MAX_POOL_PAGE, skip = 0, lease: asked }: PoolPage): PlacedWaiter[] {
   if (asked !== undefined) {
     const waiter = findLease(state, asked)
     return waiter !== undefined && waitsForPool(waiter) && waiter.rare!.pool!.pool === pool.name ? placesBefore(state, pool, waiter) : []
@@ -92,10 +92,10 @@ function placesOf(state: State, pool: PoolState, { limit = MAX_POOL_PAGE, skip =
     .map((waiter, i) => [waiter, skip + i])
 }
 
-function placesBefore(state: State, pool: PoolState, waiter: LeaseState): Place[] {
+function placesBefore(state: State, pool: PoolState, waiter: LeaseState): PlacedWaiter[] {
   const order = serviceOrder(state, pool, 0, waiter)
   const last = order === pool.queue ? positionInPool(state, waiter) : order.length - 1
-  const places: Place[] = []
+  const places: PlacedWaiter[] = []
   for (let at = 0; at < Math.min(FIRST, last); at++) places.push([order[at]!, at])
   const step = Math.max(1, Math.floor((last - FIRST) / SAMPLE))
   for (let at = FIRST; at < last; at += step) places.push([order[at]!, at])

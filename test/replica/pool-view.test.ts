@@ -59,6 +59,6 @@ describe.each(['fifo', 'fair'] as const)('a %s queue of 1,500', queue => {
   test('has no place for a lease that does not wait for the pool', () => {
     const { lease } = poolView(state, POOL, { limit: 0 }).members[0]!.grants[0]!
     expect(poolView(state, POOL, { lease }).queue).toEqual([])
-    expect(explainWaiter(poolView(state, POOL, { lease: 999 }), 999)).toBeUndefined()
+    expect(explainWaiter(poolView(state, POOL, { lease: 999_999 }), 999_999)).toBeUndefined()
   })
 })

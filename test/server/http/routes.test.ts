@@ -156,7 +156,7 @@ test('break, recall, revoke and transfer work, and the audit names the operator'
   expect((await ask(here, 'POST', '/v1/revoke', { prefix: 'c' })).status).toBe(200)
   expect((await ask(here, 'GET', '/v1/resources/c')).json).toMatchObject({ frozen: true, grants: [{ status: 'frozen' }] })
   expect((await ask(here, 'POST', '/v1/revoke', { holder: 'ann', force: true })).status).toBe(200)
-  expect(here.audited.map(({ command }) => command.kind)).toEqual(['break', 'break', 'transfer', 'revoke', 'revoke'])
+  expect(here.audited.map(({ command }) => command.kind)).toEqual(['recall', 'break', 'break', 'transfer', 'revoke', 'revoke'])
 })
 
 test('policies, entries and fences are set, read and deleted', async () => {

@@ -3,6 +3,7 @@
 import type { PoolCondition } from '../../../src/kernel/command.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { rule, ruledBy } from '../../../src/kernel/rule/policy.ts'
+import { RESHAPED_MEMBERS } from '../../../src/kernel/rule/version.ts'
 import {
   type Attached,
   FROZEN,
@@ -228,6 +229,8 @@ function* liveness(state: State, name: string, members: readonly NaiveMember[], 
   for (const waiter of within) {
     const claim = waiter.rare!.pool!
     if (claim.from > state.elapsed) continue
+    // Before this version, waiters behind one that a member's new shape had made impossible stayed where they were.
+    if (state.rules < RESHAPED_MEMBERS) continue
     if (brought(waiter) && canServe(members, claim, member => member.room)) yield `${waiter.id} waits for members of ${name} that are free`
     if (queue !== 'fit') return
   }
