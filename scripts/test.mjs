@@ -30,8 +30,15 @@ const allParts = [
   // Installs and compiles clients in four languages, which takes longer than the tests.
   { name: 'clients', seconds: 1_000, command: [...vitest, 'test/face/'], count: byVitest },
   { name: 'python', seconds: 300, needs: '.sim/conformance/run.js', command: ['node', 'scripts/python.mjs'], count: byClosingLine },
-  { name: 'simulation', seconds: 150, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
-  { name: 'planted bugs', seconds: 500, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
+  { name: 'simulation', seconds: 120, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
+  {
+    name: 'simulation of agents',
+    seconds: 70,
+    needs: simulator,
+    command: ['node', simulator, '--profile', 'agents', '--seeds', '5'],
+    count: byClosingLine,
+  },
+  { name: 'planted bugs', seconds: 480, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
 ]
 const quickParts = [
   { name: 'build', seconds: 120, command: ['node', 'scripts/build.mjs', '--stale', '--package'], count: byExitCode },

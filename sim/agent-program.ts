@@ -128,7 +128,10 @@ export class AgentProgram {
       if (claim.status === 'held') this.#hears(told, claim.tokens, calledAt)
     } else if (way < 0.68) {
       await this.#learn(told)
-      for (const name of (await agent.release(dice.chance(0.5) ? undefined : names)).released) tokens.delete(name)
+      const given = dice.chance(0.5) ? undefined : names
+      // Also if it fails: it may have been carried out, and then nothing is lost.
+      for (const name of given ?? [...tokens.keys()]) tokens.delete(name)
+      await agent.release(given)
     } else if (way < 0.8) await this.#forget(told, leases)
     else await this.#learn(told)
     this.#sessions.add(agent.session) // it may have been opened again

@@ -12,8 +12,8 @@ import type { World } from './world.ts'
 export const CLAIMED = ['n/a', 'n/b', 'n/c'] as const
 export const AGENT_TERMS = { ttl: 3_000, idle: 12_000, cap: 60_000 } as const
 
-/** Marks of activity are written after a quarter of `idle` at the latest, so others see it up to that much too early. */
-const LEAST_IDLE = AGENT_TERMS.idle * 0.74
+/** Marks of activity are written after a quarter of `idle` at the latest, and calls take some time: others see activity up to that much too early. */
+const LEAST_IDLE = AGENT_TERMS.idle * 0.7
 /** A queue is read before the claim is ended; between the two, the machine may have been stalled, and requests sent again. */
 const WAITED_WITHIN = 15_000
 /** Replicas restart, are cut off and stall, each time for some seconds. */

@@ -181,6 +181,7 @@ export class Agent implements AsyncDisposable {
     } finally {
       stop.abort()
       for (const unlink of unchain) unlink()
+      this.#activity.note() // a call that is under way is activity
     }
   }
 

@@ -231,7 +231,7 @@ export class ClaimBook {
       return (again ?? (await this.acquire({ ...detailsOf(claim), wait: false }))).lease
     })
     if (result.kind === 'taken') {
-      this.#claims.delete(claim.lease)
+      if (result.released !== undefined) this.#forget(result.released)
       const text = `It was not renewed in time, and ${result.by} was granted it meanwhile. What you read may be out of date: claim it again, then read it again.`
       return this.#lost(claim, 'lapsed', result.by, text)
     }
@@ -312,8 +312,13 @@ export class ClaimBook {
       return
     }
     await log.release(claim.lease)
-    this.#claims.delete(claim.lease)
-    this.#heldSince.delete(claim.lease)
+    this.#forget(claim.lease)
+  }
+
+  /** The lease is released. */
+  #forget(lease: number): void {
+    this.#claims.delete(lease)
+    this.#heldSince.delete(lease)
   }
 
   /**

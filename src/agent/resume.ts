@@ -21,8 +21,8 @@ export async function endOfClaim(log: AgentLog, { lease, resources }: Pick<Claim
 
 export type Resumption =
   | { readonly kind: 'resumed'; readonly lease: number }
-  /** Another holder has it, or had it meanwhile. */
-  | { readonly kind: 'taken'; readonly resource: string; readonly by: string }
+  /** Another holder has it, or had it meanwhile. Then the lease under which it was held again for a moment is released. */
+  | { readonly kind: 'taken'; readonly resource: string; readonly by: string; readonly released?: number }
 
 /** `acquire` asks for the same resources again, without waiting. */
 export async function resume(log: AgentLog, record: ClaimRecord, acquire: () => Promise<number>): Promise<Resumption> {
@@ -40,7 +40,7 @@ export async function resume(log: AgentLog, record: ClaimRecord, acquire: () => 
     const by = grantedSince(await log.history(resource), record, resource)
     if (by === undefined) continue
     await log.release(lease)
-    return { kind: 'taken', resource, by }
+    return { kind: 'taken', resource, by, released: lease }
   }
   return { kind: 'resumed', lease }
 }

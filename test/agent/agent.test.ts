@@ -352,6 +352,37 @@ describe('after an outage', () => {
     expect(mine.lost[0]).toMatchObject({ names: ['a'], cause: 'lapsed', by: 'two' })
   })
 
+  test('the call that finds such a loss does not say that the claim is held, although it was held again for a moment', async () => {
+    await using town = new AgentTown()
+    const { agent: one } = await town.join('one')
+    await one.claim(['a'])
+    await town.clock.advance(16 * 60_000)
+    const { agent: two } = await town.begin('two')
+    expect((await two.claim(['a'])).status).toBe('held')
+    await two.release()
+    const mine = await one.mine()
+    expect(mine.held).toEqual([])
+    expect(mine.lost[0]).toMatchObject({ names: ['a'], cause: 'lapsed', by: 'two' })
+  })
+
+  test('a call that waits is activity until it ends', async () => {
+    await using town = new AgentTown()
+    const { agent: one } = await town.begin('one', { idle: '60s' })
+    const { agent: two } = await town.begin('two')
+    await one.claim(['a'])
+    await two.claim(['b'])
+    await town.clock.advance(30_000)
+    const waiting = one.claim(['b'], { waitSeconds: 45 })
+    await town.clock.advance(46_000)
+    expect((await waiting).status).toBe('queued')
+    await two.claim(['c'])
+    const asking = town.begin('three').then(({ agent }) => agent.claim(['a']))
+    expect((await asking).status).toBe('queued')
+    // 86 s after that call began, and 41 s after it ended.
+    await town.clock.advance(40_000)
+    expect((await one.mine()).held.flatMap(({ names }) => names)).toEqual(['a'])
+  })
+
   test('a place in a queue that was lost is taken again, and a notice says so', async () => {
     await using town = new AgentTown()
     const { agent: one } = await town.begin('one', { idle: '4h' })
