@@ -57,9 +57,9 @@ function answerOf(endpoints: readonly ConsulEndpoint[], request: HttpFaceRequest
   return text(404, 'Leasehold answers locks, sessions, services and health of Consul, and not this path: see docs/faces.md')
 }
 
-/** `X-Consul-Token`, `Authorization: Bearer` or the parameter `token`: the secret of a key. */
-function secretOf({ header, query }: HttpFaceRequest): string | undefined {
-  const token = header('x-consul-token') ?? query.get('token') ?? undefined
+/** `X-Consul-Token` or `Authorization: Bearer`: the secret of a key. The server refuses one in a URL. */
+function secretOf({ header }: HttpFaceRequest): string | undefined {
+  const token = header('x-consul-token')
   if (token !== undefined) return token === '' ? undefined : token.slice(0, 512)
   const authorization = header('authorization')
   if (authorization === undefined) return undefined
