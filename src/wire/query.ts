@@ -32,7 +32,7 @@ const QUERIES: Readonly<Record<Query['kind'], Readonly<Record<string, QueryField
   resources: { prefix: 'text', ...LISTING },
   entries: { prefix: 'text', ...LISTING },
   services: { 'service?': 'text' },
-  pool: { pool: 'text' },
+  pool: { pool: 'text', 'limit?': 'number', 'skip?': 'number', 'lease?': 'number' },
   pools: {},
   history: { resource: 'text' },
   durations: { class: 'text' },

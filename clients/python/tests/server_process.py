@@ -31,11 +31,18 @@ class Server:
         end = time.monotonic() + 60
         while time.monotonic() < end:
             try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                self._try()
                 return
             except OSError:
                 time.sleep(0.05)
         raise RuntimeError("the server does not listen")
+
+    def _try(self) -> None:
+        """Connects to every address. A server listens at one after another."""
+        socket.create_connection(("127.0.0.1", self.port), 1).close()
+        if "--socket" in self._options:
+            with socket.socket(socket.AF_UNIX) as local:
+                local.connect(self._options[self._options.index("--socket") + 1])
 
     @property
     def url(self) -> str:
