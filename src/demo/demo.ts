@@ -15,7 +15,7 @@ const RETRY = 2_000
 
 /** Runs the world until the signal fires. */
 export async function runDemo(lessor: Lessor, { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal }): Promise<void> {
-  setMaxListeners(0, signal) // every scene listens there
+  setMaxListeners(0, signal, lessor.signal) // every scene and every program listens there
   const open = new Set<Leases>()
   const world: DemoWorld = {
     clock,
