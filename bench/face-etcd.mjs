@@ -2,10 +2,10 @@
 // gateway, beside a real etcd with one member.
 import http from 'node:http'
 import { folder, freePort, start } from './engine.mjs'
-import { faceServer } from './face-redis.mjs'
+import { beside, faceServer } from './face-redis.mjs'
 import { throughput } from './measure.mjs'
+import { gatewayCaller } from './stores-etcd.mjs'
 
-const LANES = 64
 const base64 = text => Buffer.from(text).toString('base64')
 
 async function etcdServer() {
@@ -22,28 +22,11 @@ async function etcdServer() {
   return { port, [Symbol.asyncDispose]: () => running[Symbol.asyncDispose]() }
 }
 
-function caller(port, agent) {
-  return (path, body) =>
-    new Promise((resolve, reject) => {
-      const request = http.request({ host: '127.0.0.1', port, method: 'POST', path: `/v3/${path}`, agent }, response => {
-        const pieces = []
-        response.on('data', piece => pieces.push(piece))
-        response.on('error', reject)
-        response.on('end', () => {
-          const text = Buffer.concat(pieces).toString()
-          if (response.statusCode === 200) resolve(JSON.parse(text))
-          else reject(new Error(text))
-        })
-      })
-      request.on('error', reject)
-      request.end(JSON.stringify(body))
-    })
-}
-
 async function pairs({ port }, inFlight) {
   const agent = new http.Agent({ keepAlive: true, maxSockets: inFlight })
   try {
-    const call = caller(port, agent)
+    const gateway = gatewayCaller(agent)
+    const call = (path, body) => gateway(port, `/${path}`, body)
     const { ID: lease } = await call('lease/grant', { TTL: 600 })
     const each = async (lane, i) => {
       const key = base64(`/locks/${lane}/${i % 16}`)
@@ -67,18 +50,6 @@ async function pairs({ port }, inFlight) {
 }
 
 export async function faceEtcd(report) {
-  const [here, peer] = [await faceServer('etcd'), await etcdServer()]
-  try {
-    for (const inFlight of [1, LANES]) {
-      const [ours, theirs] = [await pairs(here, inFlight), await pairs(peer, inFlight)]
-      report(`lock and unlock as etcd3gw does, ${inFlight} at a time`, ours, 'pairs/s', {
-        target: 'at least 5 ×',
-        ratio: ours / theirs,
-        against: 'etcd, through its gateway',
-      })
-    }
-  } finally {
-    await here[Symbol.asyncDispose]()
-    await peer[Symbol.asyncDispose]()
-  }
+  const what = { title: 'lock and unlock as etcd3gw does', target: 'at least 5 ×', against: 'etcd, through its gateway' }
+  await beside(report, await faceServer('etcd'), await etcdServer(), pairs, what)
 }

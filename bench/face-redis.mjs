@@ -66,15 +66,16 @@ export async function faceRedis(report) {
       client.disconnect()
     }
   }
-  const [here, peer] = [await faceServer('redis'), await redisServer(Redis)]
+  const what = { title: 'durable lock and unlock through redlock', target: 'at least 1 ×', against: 'Redis, appendfsync always' }
+  await beside(report, await faceServer('redis'), await redisServer(Redis), pairs, what)
+}
+
+/** Measures the same work through a face and with the real peer, one at a time and with many in flight, and stops both servers. */
+export async function beside(report, here, peer, pairs, { title, target, against }) {
   try {
     for (const inFlight of [1, LANES]) {
       const [ours, theirs] = [await pairs(here, inFlight), await pairs(peer, inFlight)]
-      report(`durable lock and unlock through redlock, ${inFlight} at a time`, ours, 'pairs/s', {
-        target: 'at least 1 ×',
-        ratio: ours / theirs,
-        against: 'Redis, appendfsync always',
-      })
+      report(`${title}, ${inFlight} at a time`, ours, 'pairs/s', { target, ratio: ours / theirs, against })
     }
   } finally {
     await here[Symbol.asyncDispose]()

@@ -33,7 +33,7 @@ async function members() {
 }
 
 /** The bare gateway: connections that stay open, and nothing around the call. */
-function caller(agent) {
+export function gatewayCaller(agent) {
   return (port, path, body) =>
     new Promise((resolve, reject) => {
       const request = http.request({ host: '127.0.0.1', port, method: 'POST', path: `/v3${path}`, agent }, response => {
@@ -57,7 +57,7 @@ export async function etcd() {
   const engine = await members()
   const { ports } = engine
   const agent = new http.Agent({ keepAlive: true, maxSockets: CONNECTIONS })
-  const call = caller(agent)
+  const call = gatewayCaller(agent)
   const { ID: lease } = await call(ports[0], '/lease/grant', { TTL: 600 })
   const value = Buffer.alloc(100, 7).toString('base64')
   const on = (name, first = 0) => {

@@ -1,4 +1,4 @@
-/** A lessor that can be taken away: from then on its client is as cut off as one whose machine has died. */
+/** A lessor that can be made to fail for good. Its client then behaves like a program whose machine has crashed. */
 import { LeaseError } from '../errors.ts'
 import type { Lessor } from '../lessor.ts'
 

@@ -153,12 +153,12 @@ function fromConfiguration({ settings: { serve: given, file } }: CommandInput): 
   return { ...given, ...Object.fromEntries(paths) } as ServeSettings
 }
 
-/** Serves the store of the settings until INT or TERM. `inhabit` runs beside the server, on what it serves. */
+/** Serves the store of the settings until INT or TERM. `runBeside` runs as long as the server does, with the lessor that it serves. */
 export async function serveUntilStopped(
   { settings, out }: CommandInput,
   options: ServeSettings,
   attribute: AttributeErrors,
-  inhabit: (lessor: Lessor, signal: AbortSignal) => Promise<void> = async () => {},
+  runBeside: (lessor: Lessor, signal: AbortSignal) => Promise<void> = async () => {},
 ): Promise<void> {
   const { url } = settings
   await attributeErrors(settings, () => {
@@ -247,10 +247,10 @@ export async function serveUntilStopped(
     if (owned && lessor.here === replica) await announce(store, server, options.tlsCert !== undefined)
     await printAddresses(redactedUrl(url), out, server, options, registry.opened)
     const leave = new AbortController()
-    const inhabited = inhabit(lessor, leave.signal)
+    const running = runBeside(lessor, leave.signal)
     const reason = await Promise.race([stop.requested, storeLost(lessor)])
     leave.abort()
-    await inhabited
+    await running
     process.off('SIGHUP', reload)
     if (!(reason instanceof Error)) exitAfterTimeout(log)
     await server.close()

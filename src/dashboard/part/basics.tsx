@@ -191,3 +191,26 @@ export function Button({ onClick, children, kind = 'plain', title, disabled = fa
     </button>
   )
 }
+
+/** One row of a list of facts. */
+export function Fact({ name, children }: { readonly name: ComponentChildren; readonly children: ComponentChildren }): VNode {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  )
+}
+
+/** Labels as rows of a list of facts. */
+export function LabelFacts({ labels }: { readonly labels: Readonly<Record<string, string>> }): VNode {
+  return (
+    <>
+      {Object.entries(labels).map(([label, value]) => (
+        <Fact key={label} name={<Text>{label}</Text>}>
+          <Text>{value}</Text>
+        </Fact>
+      ))}
+    </>
+  )
+}

@@ -3,7 +3,22 @@ import type { VNode } from 'preact'
 import { extendLease, mayEnd, planned, releaseLease, revokeLease } from '../action.ts'
 import type { LeaseAnswer } from '../answers.ts'
 import { visible } from '../format.ts'
-import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import {
+  Ago,
+  Button,
+  Card,
+  Empty,
+  Exact,
+  Holder,
+  LabelFacts,
+  LeaseLink,
+  Left,
+  Length,
+  ResourceName,
+  Tag,
+  Text,
+  Waiting,
+} from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 
 export function Lease({ name }: { readonly name: string }): VNode {
@@ -139,16 +154,7 @@ export function Lease({ name }: { readonly name: string }): VNode {
                       ))}
                 </dd>
               </div>
-              {Object.entries(labels).map(([label, value]) => (
-                <div key={label}>
-                  <dt>
-                    <Text>{label}</Text>
-                  </dt>
-                  <dd>
-                    <Text>{value}</Text>
-                  </dd>
-                </div>
-              ))}
+              <LabelFacts labels={labels} />
             </dl>
           </Card>
         </div>

@@ -4,7 +4,7 @@ import type { Event } from '../../wire/http/client.ts'
 import { extendLease, planned, revokeLease } from '../action.ts'
 import type { MemberReport, PoolAnswerView, PoolExplanation, PoolsAnswer, PoolWaiter, ShownMember } from '../answers.ts'
 import { count, duration, HUES, hueOf, pathOf, visible } from '../format.ts'
-import { Ago, Card, Empty, Holder, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, Card, Empty, Holder, LabelFacts, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href, route, setParams } from '../route.ts'
 import { may } from '../server.ts'
@@ -177,16 +177,7 @@ function MemberCard({ member, pool }: { readonly member: ShownMember; readonly p
               {host === undefined ? null : <span class="faint"> on {visible(host)}</span>}
             </dd>
           </div>
-          {Object.entries(labels).map(([label, value]) => (
-            <div key={label}>
-              <dt>
-                <Text>{label}</Text>
-              </dt>
-              <dd>
-                <Text>{value}</Text>
-              </dd>
-            </div>
-          ))}
+          <LabelFacts labels={labels} />
         </dl>
         <dl class="facts">
           <div>

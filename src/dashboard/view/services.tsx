@@ -4,7 +4,7 @@ import { deregister, planned, setStatus } from '../action.ts'
 import type { EntriesAnswer, InstanceAnswer, InstancesAnswer, LeaseAnswer, ServicesAnswer, StripsAnswer } from '../answers.ts'
 import { second, serverNow } from '../clock.ts'
 import { calmDuration, count, duration, exactTime, pathOf, visible } from '../format.ts'
-import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, Button, Card, Empty, Exact, Fact, Holder, LeaseLink, Left, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href } from '../route.ts'
 import { may } from '../server.ts'
@@ -348,15 +348,6 @@ function OneInstance({ service, instance }: { readonly service: string; readonly
         </div>
       </div>
     </>
-  )
-}
-
-function Fact({ name, children }: { readonly name: string; readonly children: ComponentChildren }): VNode {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
   )
 }
 

@@ -2,7 +2,8 @@
 import type { Instance } from '../../registry/match.ts'
 import type { FaceCaller, HttpFaceResponse } from '../face.ts'
 import { type FoundInstance, Registrations } from '../registrations.ts'
-import { bodyFields, type ConsulEndpoint, ConsulFailure, DATACENTER, DONE, json, NODE, textField } from './protocol.ts'
+import { TextFailure } from '../text-failure.ts'
+import { bodyFields, type ConsulEndpoint, DATACENTER, DONE, json, NODE, textField } from './protocol.ts'
 import {
   checkFrom,
   declaredBy,
@@ -71,12 +72,9 @@ async function register({ registration, ttl, grace, status }: ServiceRegistratio
 }
 
 const unknownService = (id: string) =>
-  new ConsulFailure(
-    404,
-    `Unknown service ID ${JSON.stringify(id.slice(0, 64))}. Ensure that the service ID is passed, not the service name.`,
-  )
+  new TextFailure(404, `Unknown service ID ${JSON.stringify(id.slice(0, 64))}. Ensure that the service ID is passed, not the service name.`)
 const unknownCheck = (id: string) =>
-  new ConsulFailure(404, `Unknown check ID ${JSON.stringify(id.slice(0, 64))}. Ensure that the check ID is passed, not the check name.`)
+  new TextFailure(404, `Unknown check ID ${JSON.stringify(id.slice(0, 64))}. Ensure that the check ID is passed, not the check name.`)
 
 export function agentEndpoints(index: AgentIndex, version: string): readonly ConsulEndpoint[] {
   const service = async (caller: FaceCaller, id: string) => {
@@ -88,10 +86,10 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
     const registrations = new Registrations(caller)
     const found = await index.byCheck(registrations, id)
     const status = declaredBy(word)
-    if (status === undefined) throw new ConsulFailure(400, `Invalid check status: ${JSON.stringify(word.slice(0, 32))}`)
+    if (status === undefined) throw new TextFailure(400, `Invalid check status: ${JSON.stringify(word.slice(0, 32))}`)
     if (found === undefined || !recordOf(found.instance).checks.some(check => check.id === id)) throw unknownCheck(id)
     if (recordOf(found.instance).checks.find(check => check.id === id)?.probe !== undefined)
-      throw new ConsulFailure(500, `CheckID ${JSON.stringify(id.slice(0, 64))} does not have associated TTL`)
+      throw new TextFailure(500, `CheckID ${JSON.stringify(id.slice(0, 64))} does not have associated TTL`)
     // Maintenance is over when an operator says so, not when a check passes.
     const isKept = found.declared.status === 'maintenance' || found.declared.status === 'draining'
     if (!(await registrations.keep(found, isKept ? found.declared.status : status))) throw unknownCheck(id)
@@ -123,7 +121,7 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
       path: '/v1/agent/service/maintenance/',
       answer: async ({ query }, caller, id) => {
         const enable = query.get('enable')
-        if (enable !== 'true' && enable !== 'false') throw new ConsulFailure(400, 'Missing value for enable')
+        if (enable !== 'true' && enable !== 'false') throw new TextFailure(400, 'Missing value for enable')
         const found = await service(caller, id)
         const status = enable === 'true' ? 'maintenance' : found.declared.status === 'maintenance' ? 'passing' : found.declared.status
         if (!(await new Registrations(caller).keep(found, status))) throw unknownService(id)
@@ -136,7 +134,7 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
       answer: async (request, caller) => {
         const fields = await bodyFields(request)
         const id = textField(fields, 'ServiceID')
-        if (id === '') throw new ConsulFailure(400, 'checks of the node are not kept here: name a ServiceID')
+        if (id === '') throw new TextFailure(400, 'checks of the node are not kept here: name a ServiceID')
         const found = await service(caller, id)
         const check = checkFrom(fields, id, 0)
         const named = textField(fields, 'ID') || textField(fields, 'Name')
@@ -195,7 +193,7 @@ export function agentEndpoints(index: AgentIndex, version: string): readonly Con
       path: '/v1/agent/health/service/name/',
       answer: async (_, caller, name) => {
         const instances = (await new Registrations(caller).list(name)).list({ service: name })
-        if (instances.length === 0) throw new ConsulFailure(404, `ServiceName ${name.slice(0, 64)} Not Found`)
+        if (instances.length === 0) throw new TextFailure(404, `ServiceName ${name.slice(0, 64)} Not Found`)
         return health(instances, true)
       },
     },

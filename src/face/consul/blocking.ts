@@ -1,7 +1,8 @@
 /** Blocking queries: a read that waits until something it shows has changed after an index, or for a bounded time. */
 import type { Event, EventType } from '../../kernel/event.ts'
 import type { FaceCaller, HttpFaceRequest } from '../face.ts'
-import { ConsulFailure, goDuration } from './protocol.ts'
+import { TextFailure } from '../text-failure.ts'
+import { goDuration } from './protocol.ts'
 
 const DEFAULT_WAIT = 300_000
 const MAX_WAIT = 600_000
@@ -25,7 +26,7 @@ export async function whenChanged(
   if (index === 0) return {}
   const given = query.get('wait')
   const wait = given === null || given === '' ? DEFAULT_WAIT : goDuration(given)
-  if (wait === undefined) throw new ConsulFailure(400, 'Invalid wait time')
+  if (wait === undefined) throw new TextFailure(400, 'Invalid wait time')
   // The log was put back, or the index is of another server: what the client knows is not here.
   if (index > (await lessor.read<'summary'>({ kind: 'summary' }, { consistent: true, signal })).revision) return {}
   const over = new AbortController()
@@ -45,6 +46,6 @@ export async function whenChanged(
 
 function indexOf(text: string | null): number {
   if (text === null || text === '') return 0
-  if (!/^\d{1,20}$/.test(text)) throw new ConsulFailure(400, 'Invalid index')
+  if (!/^\d{1,20}$/.test(text)) throw new TextFailure(400, 'Invalid index')
   return Number(text)
 }

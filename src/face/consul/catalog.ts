@@ -4,8 +4,9 @@ import { SERVICES } from '../../registry/entry.ts'
 import type { Instance } from '../../registry/match.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { Registrations } from '../registrations.ts'
+import { TextFailure } from '../text-failure.ts'
 import { whenChanged } from './blocking.ts'
-import { answer, type ConsulEndpoint, ConsulFailure, DATACENTER, json, NODE } from './protocol.ts'
+import { answer, type ConsulEndpoint, DATACENTER, json, NODE } from './protocol.ts'
 import { metaOf, recordOf, shownChecks, shownService, statusOf, tagsOf } from './service-record.ts'
 
 const LEADER = '127.0.0.1:8300'
@@ -25,7 +26,7 @@ async function instances(
   service?: string,
 ): Promise<{ readonly found: readonly Instance[]; readonly revision: number }> {
   if (service !== undefined && (service.includes('/') || badName(service) !== undefined))
-    throw new ConsulFailure(400, `Invalid service name: ${service.slice(0, 64)}`)
+    throw new TextFailure(400, `Invalid service name: ${service.slice(0, 64)}`)
   const at = await whenChanged(request, caller, service === undefined ? SERVICES : `${SERVICES}/${service}`)
   const directory = await new Registrations(caller).list(service, at)
   const tags = request.query.getAll('tag')
@@ -77,7 +78,7 @@ async function catalogOfServices(request: HttpFaceRequest, caller: FaceCaller): 
 }
 
 async function healthByState(request: HttpFaceRequest, caller: FaceCaller, state: string): Promise<HttpFaceResponse> {
-  if (!['any', 'passing', 'warning', 'critical'].includes(state)) throw new ConsulFailure(400, `Invalid state: ${state.slice(0, 32)}`)
+  if (!['any', 'passing', 'warning', 'critical'].includes(state)) throw new TextFailure(400, `Invalid state: ${state.slice(0, 32)}`)
   const { found, revision } = await instances(request, caller)
   const checks = [NODE_CHECK, ...found.flatMap(shownChecks)]
   return answer(
@@ -87,7 +88,7 @@ async function healthByState(request: HttpFaceRequest, caller: FaceCaller, state
 }
 
 function onlyNode(node: string): void {
-  if (node !== NODE) throw new ConsulFailure(404, `Unknown node: the only node here is ${NODE}`)
+  if (node !== NODE) throw new TextFailure(404, `Unknown node: the only node here is ${NODE}`)
 }
 
 export const CATALOG_ENDPOINTS: readonly ConsulEndpoint[] = [

@@ -1,9 +1,10 @@
 /** The Consul face: finds what a path asks for. Paths that are not answered say what is. */
 import type { Face, FaceCaller, HttpFace, HttpFaceRequest } from '../face.ts'
+import { TextFailure, textResponse } from '../text-failure.ts'
 import { AgentIndex, agentEndpoints } from './agent.ts'
 import { CATALOG_ENDPOINTS } from './catalog.ts'
 import { keyValueAnswer } from './kv.ts'
-import { type ConsulAnswer, type ConsulEndpoint, ConsulFailure, checkParameters, decodedPath, failureResponse, text } from './protocol.ts'
+import { type ConsulAnswer, type ConsulEndpoint, checkParameters, decodedPath, failureResponse } from './protocol.ts'
 import { MAX_LOCK_TTL, Sessions } from './sessions.ts'
 
 /** Keys that there may be, and the bytes of all keys and values together, unless a policy for `consul` says otherwise. */
@@ -39,7 +40,7 @@ function consulHttp(): HttpFace {
           return await keyValueAnswer(request, caller, decodedPath(request.path.slice('/v1/kv/'.length)))
         return await answerOf(endpoints, request, caller)
       } catch (error) {
-        if (error instanceof ConsulFailure) return error.response
+        if (error instanceof TextFailure) return error.response
         throw error
       }
     },
@@ -53,8 +54,8 @@ function answerOf(endpoints: readonly ConsulEndpoint[], request: HttpFaceRequest
   const method = request.method === 'HEAD' ? 'GET' : request.method
   const found = matches.find(known => known.method === method)
   if (found !== undefined) return found.answer(request, caller, decodedPath(path.slice(found.path.length)))
-  if (matches.length > 0) return text(405, `method ${method.slice(0, 16)} not allowed`)
-  return text(404, 'Leasehold answers locks, sessions, services and health of Consul, and not this path: see docs/faces.md')
+  if (matches.length > 0) return textResponse(405, `method ${method.slice(0, 16)} not allowed`)
+  return textResponse(404, 'Leasehold answers locks, sessions, services and health of Consul, and not this path: see docs/faces.md')
 }
 
 /** `X-Consul-Token` or `Authorization: Bearer`: the secret of a key. The server refuses one in a URL. */

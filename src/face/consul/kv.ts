@@ -11,6 +11,7 @@ import type { Event } from '../../kernel/event.ts'
 import { badName } from '../../kernel/name.ts'
 import type { EntryView, GrantView } from '../../lessor.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { TextFailure, textResponse } from '../text-failure.ts'
 import { whenChanged } from './blocking.ts'
 import {
   type ConsulPair,
@@ -25,7 +26,7 @@ import {
   shownPair,
   written,
 } from './pair.ts'
-import { answer, ConsulFailure, expected, FALSE, TRUE, text } from './protocol.ts'
+import { answer, expected, FALSE, TRUE } from './protocol.ts'
 import { type ConsulSession, FIRST_TERM, MAX_LOCK_TTL, SESSION_FOLDER, Sessions } from './sessions.ts'
 
 /** How often a write is tried again because another client was faster. */
@@ -150,7 +151,7 @@ export class KeyValues {
     const flags = flagsOf(query.get('flags'))
     const [acquire, release, cas] = [query.get('acquire'), query.get('release'), query.get('cas')]
     if ([acquire, release, cas].filter(given => given !== null).length > 1)
-      throw new ConsulFailure(400, 'Conflicting flags: only one of acquire, release and cas')
+      throw new TextFailure(400, 'Conflicting flags: only one of acquire, release and cas')
     const value = await body()
     if (acquire !== null) return (await this.#acquire(key, { value, flags }, acquire)) ? TRUE : FALSE
     if (release !== null) return (await this.#release(key, { value, flags }, release)) ? TRUE : FALSE
@@ -240,12 +241,12 @@ export class KeyValues {
 
   async delete({ query }: HttpFaceRequest, key: string): Promise<HttpFaceResponse> {
     if (query.has('recurse')) {
-      if (query.has('cas')) throw new ConsulFailure(400, 'Conflicting flags: cas and recurse')
+      if (query.has('cas')) throw new TextFailure(400, 'Conflicting flags: cas and recurse')
       return this.#deleteTree(key)
     }
     nameOf(key)
     const cas = casOf(query.get('cas'))
-    if (cas === 0) throw new ConsulFailure(400, 'Invalid cas: a key that is deleted has an index above 0')
+    if (cas === 0) throw new TextFailure(400, 'Invalid cas: a key that is deleted has an index above 0')
     for (let tries = 1; ; tries++) {
       const found = await this.#read(key)
       const { pair, name } = found
@@ -291,12 +292,12 @@ export class KeyValues {
   }
 }
 
-function invalidSession(id = ''): ConsulFailure {
-  return new ConsulFailure(500, `rpc error making call: invalid session ${JSON.stringify(id.slice(0, 64))}`)
+function invalidSession(id = ''): TextFailure {
+  return new TextFailure(500, `rpc error making call: invalid session ${JSON.stringify(id.slice(0, 64))}`)
 }
 
 function mayRetry(tries: number, key: string): void {
-  if (tries >= MAX_TRIES) throw new ConsulFailure(500, `other clients changed ${key} each time: try again`)
+  if (tries >= MAX_TRIES) throw new TextFailure(500, `other clients changed ${key} each time: try again`)
 }
 
 function unchanged(key: string, pair: ConsulPair | undefined): Comparison {
@@ -310,7 +311,7 @@ function isSame(pair: ConsulPair, { value, flags }: Pick<PairContent, 'value' | 
 function casOf(given: string | null): number | undefined {
   if (given === null) return undefined
   const cas = Number(given)
-  if (!/^\d{1,20}$/.test(given)) throw new ConsulFailure(400, 'Invalid cas: not an index')
+  if (!/^\d{1,20}$/.test(given)) throw new TextFailure(400, 'Invalid cas: not an index')
   return cas
 }
 
@@ -319,7 +320,7 @@ function folderOf(prefix: string): string {
   const start = `${ROOT}/${prefix}`
   const folder = start.slice(0, start.lastIndexOf('/'))
   const bad = badName(folder)
-  if (bad !== undefined) throw new ConsulFailure(400, `Invalid key: the folder of "${prefix.slice(0, 64)}" ${bad}`)
+  if (bad !== undefined) throw new TextFailure(400, `Invalid key: the folder of "${prefix.slice(0, 64)}" ${bad}`)
   return folder
 }
 
@@ -334,6 +335,6 @@ export function keyValueAnswer(request: HttpFaceRequest, caller: FaceCaller, key
     case 'DELETE':
       return pairs.delete(request, key)
     default:
-      return text(405, `method ${request.method.slice(0, 16)} not allowed`)
+      return textResponse(405, `method ${request.method.slice(0, 16)} not allowed`)
   }
 }

@@ -2,7 +2,7 @@
 import { isUtf8 } from 'node:buffer'
 import { badName, utf8Length, VALUE_BYTES } from '../../kernel/name.ts'
 import type { EntryView, GrantView } from '../../lessor.ts'
-import { ConsulFailure } from './protocol.ts'
+import { TextFailure } from '../text-failure.ts'
 import { SESSION_FOLDER } from './sessions.ts'
 
 export const ROOT = 'consul'
@@ -34,17 +34,16 @@ export type PairContent = Pick<ConsulPair, 'value' | 'flags' | 'locks' | 'sessio
 export function nameOf(key: string): string {
   const name = `${ROOT}/${key}`
   const bad = key === '' ? 'is empty' : badName(name)
-  if (key === '') throw new ConsulFailure(400, 'Missing key name')
-  if (bad !== undefined)
-    throw new ConsulFailure(400, `Invalid key: "${key.slice(0, 64)}" cannot be the name of a lease: ${ROOT}/KEY ${bad}`)
+  if (key === '') throw new TextFailure(400, 'Missing key name')
+  if (bad !== undefined) throw new TextFailure(400, `Invalid key: "${key.slice(0, 64)}" cannot be the name of a lease: ${ROOT}/KEY ${bad}`)
   if (key === SESSION_FOLDER || key.startsWith(`${SESSION_FOLDER}/`))
-    throw new ConsulFailure(400, `Invalid key: the sessions are kept under ${SESSION_FOLDER}`)
+    throw new TextFailure(400, `Invalid key: the sessions are kept under ${SESSION_FOLDER}`)
   return name
 }
 
 export function flagsOf(text: string | null): string {
   if (text === null || text === '') return '0'
-  if (!/^\d{1,20}$/.test(text) || BigInt(text) > MAX_FLAGS) throw new ConsulFailure(400, 'Invalid flags: not a number of 64 bits')
+  if (!/^\d{1,20}$/.test(text) || BigInt(text) > MAX_FLAGS) throw new TextFailure(400, 'Invalid flags: not a number of 64 bits')
   return BigInt(text).toString()
 }
 
@@ -58,7 +57,7 @@ export function written(key: string, { value, flags, locks, session, lock }: Pai
     ...(locks > 0 && { locks, session, lock }),
   })
   if (utf8Length(text) > VALUE_BYTES)
-    throw new ConsulFailure(
+    throw new TextFailure(
       413,
       `Value for key "${key.slice(0, 64)}" is too large (${value.length} bytes): at most about ${VALUE_BYTES} are kept`,
     )

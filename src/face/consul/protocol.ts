@@ -2,6 +2,7 @@
 import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { FaceCaller, HttpFaceFailure, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { TextFailure, textResponse } from '../text-failure.ts'
 
 /** There is one data center and one node: the whole of this server. */
 export const DATACENTER = 'dc1'
@@ -15,25 +16,6 @@ export interface ConsulEndpoint {
   readonly method: 'GET' | 'PUT'
   readonly path: string
   readonly answer: (request: HttpFaceRequest, caller: FaceCaller, name: string) => ConsulAnswer
-}
-
-/** An answer that is not the usual one, in Consul's own words. */
-export class ConsulFailure extends Error {
-  override readonly name = 'ConsulFailure'
-  readonly status: number
-
-  constructor(status: number, message: string) {
-    super(message)
-    this.status = status
-  }
-
-  get response(): HttpFaceResponse {
-    return text(this.status, this.message)
-  }
-}
-
-export function text(status: number, message: string): HttpFaceResponse {
-  return { status, type: 'text/plain; charset=utf-8', body: message }
 }
 
 /** The answer to a read: `revision` is the index from which a client waits for the next change. */
@@ -76,7 +58,7 @@ const STATUSES: Readonly<Record<string, number>> = {
 
 export function failureResponse({ code, message, status }: HttpFaceFailure): HttpFaceResponse {
   const said = code === 'UNAUTHENTICATED' || code === 'FORBIDDEN' ? `Permission denied: ${message}` : message
-  return text(STATUSES[code] ?? status, said)
+  return textResponse(STATUSES[code] ?? status, said)
 }
 
 /** The outcome, if it is of this kind. Throws a refusal. */
@@ -89,13 +71,13 @@ export function expected<K extends Outcome['kind']>(outcome: Outcome, kind: K): 
 /** Refuses what would be answered wrongly if it were ignored. */
 export function checkParameters({ query, header }: HttpFaceRequest): void {
   const dc = query.get('dc')
-  if (dc !== null && dc !== '' && dc !== DATACENTER) throw new ConsulFailure(500, 'No path to datacenter')
+  if (dc !== null && dc !== '' && dc !== DATACENTER) throw new TextFailure(500, 'No path to datacenter')
   for (const name of ['ns', 'partition', 'peer', 'sg']) {
     const value = query.get(name) ?? (name === 'ns' ? header('x-consul-namespace') : undefined)
     if (value !== null && value !== undefined && value !== '' && value !== 'default')
-      throw new ConsulFailure(400, `Invalid query parameter: "${name}" - there are no namespaces, partitions or peers here: leave it out`)
+      throw new TextFailure(400, `Invalid query parameter: "${name}" - there are no namespaces, partitions or peers here: leave it out`)
   }
-  if ((query.get('filter') ?? '') !== '') throw new ConsulFailure(400, 'filter expressions are not answered here: leave filter out')
+  if ((query.get('filter') ?? '') !== '') throw new TextFailure(400, 'filter expressions are not answered here: leave filter out')
 }
 
 const UNITS: Readonly<Record<string, number>> = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }
@@ -126,10 +108,10 @@ export async function bodyFields(request: HttpFaceRequest): Promise<Readonly<Rec
   try {
     read = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch (error) {
-    throw new ConsulFailure(400, `Request decode failed: ${(error as Error).message.slice(0, 200)}`)
+    throw new TextFailure(400, `Request decode failed: ${(error as Error).message.slice(0, 200)}`)
   }
   if (read === null) return {}
-  if (depthOf(read) > MAX_DEPTH) throw new ConsulFailure(400, `Request decode failed: more than ${MAX_DEPTH} levels`)
+  if (depthOf(read) > MAX_DEPTH) throw new TextFailure(400, `Request decode failed: more than ${MAX_DEPTH} levels`)
   return lowerCased(read, 'the body')
 }
 
@@ -143,7 +125,7 @@ function depthOf(value: unknown, depth = 0): number {
 /** The fields of an object with their names in lower case, without underscores. */
 export function lowerCased(value: unknown, what: string): Readonly<Record<string, unknown>> {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new ConsulFailure(400, `Request decode failed: ${what} is not an object`)
+    throw new TextFailure(400, `Request decode failed: ${what} is not an object`)
   const fields = Object.create(null) as Record<string, unknown>
   for (const [name, field] of Object.entries(value)) fields[name.toLowerCase().replaceAll('_', '')] = field
   return fields
@@ -153,7 +135,7 @@ export function lowerCased(value: unknown, what: string): Readonly<Record<string
 export function textField(fields: Readonly<Record<string, unknown>>, name: string): string {
   const value = fields[name.toLowerCase()]
   if (value === undefined || value === null) return ''
-  if (typeof value !== 'string') throw new ConsulFailure(400, `Request decode failed: ${name} is not a text`)
+  if (typeof value !== 'string') throw new TextFailure(400, `Request decode failed: ${name} is not a text`)
   return value
 }
 
@@ -162,6 +144,6 @@ export function decodedPath(path: string): string {
   try {
     return decodeURIComponent(path)
   } catch {
-    throw new ConsulFailure(400, 'Invalid path: a percent sign is not followed by two hexadecimal digits of UTF-8')
+    throw new TextFailure(400, 'Invalid path: a percent sign is not followed by two hexadecimal digits of UTF-8')
   }
 }

@@ -5,7 +5,8 @@
 import { badName } from '../../kernel/name.ts'
 import { type DeclaredStatus, type HealthCheck, type Json, type RegistrationData, registrationOf, STATUSES } from '../../registry/entry.ts'
 import type { Instance } from '../../registry/match.ts'
-import { ConsulFailure, DATACENTER, goDuration, lowerCased, NODE, textField } from './protocol.ts'
+import { TextFailure } from '../text-failure.ts'
+import { DATACENTER, goDuration, lowerCased, NODE, textField } from './protocol.ts'
 
 export type ConsulStatus = 'passing' | 'warning' | 'critical'
 
@@ -47,21 +48,21 @@ export interface ServiceRegistration {
 
 export function registrationFrom(fields: Readonly<Record<string, unknown>>, peer: string): ServiceRegistration {
   const service = textField(fields, 'Name')
-  if (service === '') throw new ConsulFailure(400, 'Missing service name')
+  if (service === '') throw new TextFailure(400, 'Missing service name')
   for (const name of ['kind', 'proxy', 'connect'])
     if (fields[name] !== undefined && fields[name] !== null && fields[name] !== '')
-      throw new ConsulFailure(400, `Request decode failed: there is no service mesh here: leave ${name} out`)
+      throw new TextFailure(400, `Request decode failed: there is no service mesh here: leave ${name} out`)
   const instance = textField(fields, 'ID') || service
   const port = fields.port ?? 0
-  if (!Number.isSafeInteger(port) || (port as number) < 0 || (port as number) > 65_535) throw new ConsulFailure(400, 'Invalid service port')
+  if (!Number.isSafeInteger(port) || (port as number) < 0 || (port as number) > 65_535) throw new TextFailure(400, 'Invalid service port')
   const given = fields.checks ?? []
-  if (!Array.isArray(given)) throw new ConsulFailure(400, 'Request decode failed: Checks is not a list')
+  if (!Array.isArray(given)) throw new TextFailure(400, 'Request decode failed: Checks is not a list')
   const single = fields.check === undefined || fields.check === null ? [] : [fields.check]
   const all = [...single, ...given]
   const checks = all.map((check, i) => checkFrom(check, instance, all.length > 1 ? i + 1 : 0))
   const tags = fields.tags ?? []
   if (!Array.isArray(tags) || tags.some(tag => typeof tag !== 'string'))
-    throw new ConsulFailure(400, 'Request decode failed: Tags is not a list of texts')
+    throw new TextFailure(400, 'Request decode failed: Tags is not a list of texts')
   const weights = fields.weights === undefined || fields.weights === null ? {} : lowerCased(fields.weights, 'Weights')
   return built({
     service,
@@ -89,8 +90,7 @@ function built({ service, instance, meta, tags, weight, record, peer }: ServiceP
   const { checks, port } = record
   const timed = checks.filter(({ ttl }) => ttl !== undefined)
   const probed = checks.filter(({ probe }) => probe !== undefined)
-  if (timed.length > 1 || probed.length > 1)
-    throw new ConsulFailure(400, 'a service has at most one TTL check, and one of HTTP, TCP or GRPC')
+  if (timed.length > 1 || probed.length > 1) throw new TextFailure(400, 'a service has at most one TTL check, and one of HTTP, TCP or GRPC')
   const [beat, probe] = [timed[0], probed[0]]
   const words = tags.filter(tag => tag.length <= 64 && badName(tag) === undefined)
   const host = record.address || peer
@@ -133,9 +133,9 @@ export function withChecks(instance: Instance, checks: readonly ConsulCheck[]): 
 function metaFrom(given: unknown): Readonly<Record<string, string>> {
   if (given === undefined || given === null) return {}
   if (typeof given !== 'object' || Array.isArray(given) || Object.values(given).some(value => typeof value !== 'string'))
-    throw new ConsulFailure(400, 'Request decode failed: Meta is not a map of texts')
+    throw new TextFailure(400, 'Request decode failed: Meta is not a map of texts')
   if (Object.hasOwn(given, 'consul'))
-    throw new ConsulFailure(400, 'Request decode failed: Meta has a field consul, which is kept for Consul itself')
+    throw new TextFailure(400, 'Request decode failed: Meta has a field consul, which is kept for Consul itself')
   return given as Record<string, string>
 }
 
@@ -143,21 +143,21 @@ export function checkFrom(given: unknown, service: string, number: number): Cons
   const fields = lowerCased(given, 'a check')
   for (const name of ['args', 'script', 'dockercontainerid', 'aliasservice', 'aliasnode', 'udp', 'osservice', 'h2ping'])
     if (fields[name] !== undefined && fields[name] !== null && fields[name] !== '')
-      throw new ConsulFailure(400, `Request decode failed: checks are TTL, HTTP, TCP or GRPC here, not ${name}`)
+      throw new TextFailure(400, `Request decode failed: checks are TTL, HTTP, TCP or GRPC here, not ${name}`)
   const time = (name: string) => {
     const value = textField(fields, name)
     const ms = value === '' ? undefined : goDuration(value)
     if (value !== '' && (ms === undefined || ms > UNCHECKED_TTL))
-      throw new ConsulFailure(400, `Request decode failed: ${name} is not a duration of at most 24h`)
+      throw new TextFailure(400, `Request decode failed: ${name} is not a duration of at most 24h`)
     return ms
   }
   const [ttl, interval, timeout] = [time('TTL'), time('Interval'), time('Timeout')]
   const [http, tcp, grpc] = [textField(fields, 'HTTP'), textField(fields, 'TCP'), textField(fields, 'GRPC')]
   const url = http || (tcp && `tcp://${tcp}`) || (grpc && `grpc://${grpc}`)
   if ((ttl === undefined) === (url === ''))
-    throw new ConsulFailure(400, 'Invalid check: TTL, or one of HTTP, TCP and GRPC with an Interval, must be set')
+    throw new TextFailure(400, 'Invalid check: TTL, or one of HTTP, TCP and GRPC with an Interval, must be set')
   const status = textField(fields, 'Status')
-  if (!['', 'passing', 'warning', 'critical'].includes(status)) throw new ConsulFailure(400, 'Invalid check status')
+  if (!['', 'passing', 'warning', 'critical'].includes(status)) throw new TextFailure(400, 'Invalid check status')
   const removeAfter = time('DeregisterCriticalServiceAfter')
   const notes = textField(fields, 'Notes')
   return {

@@ -10,8 +10,9 @@ import { badName } from '../../kernel/name.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
+import { TextFailure } from '../text-failure.ts'
 import { whenChanged } from './blocking.ts'
-import { answer, bodyFields, ConsulFailure, expected, goDuration, goText, json, NODE, TRUE, textField } from './protocol.ts'
+import { answer, bodyFields, expected, goDuration, goText, json, NODE, TRUE, textField } from './protocol.ts'
 
 /** No key of a client is under this folder. */
 export const SESSION_FOLDER = '.session'
@@ -80,7 +81,7 @@ export class Sessions {
   async renew(id: string): Promise<HttpFaceResponse> {
     const { lessor, signal } = this.#caller
     const session = await this.find(id)
-    const gone = new ConsulFailure(404, `Session id '${id.slice(0, 64)}' not found`)
+    const gone = new TextFailure(404, `Session id '${id.slice(0, 64)}' not found`)
     if (session === undefined) throw gone
     const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: session.lease }, { signal })
     if (lease === undefined) throw gone
@@ -99,7 +100,7 @@ export class Sessions {
     const outcome = await lessor.propose({ kind: 'release', lease: session.lease, ...(stopped.length > 0 && { stopped }) })
     if (!(outcome.kind === 'refused' && outcome.code === 'GONE')) expected(outcome, 'done')
     // The kernel does not tell a lease of another key from one that has ended.
-    else if ((await this.find(id)) !== undefined) throw new ConsulFailure(403, 'Permission denied: the session was made with another key')
+    else if ((await this.find(id)) !== undefined) throw new TextFailure(403, 'Permission denied: the session was made with another key')
     return TRUE
   }
 
@@ -154,23 +155,23 @@ type SessionFields = Pick<ConsulSession, 'name' | 'ttl' | 'lockDelay' | 'behavio
 
 function sessionFields(fields: Readonly<Record<string, unknown>>): SessionFields {
   const name = textField(fields, 'Name')
-  if (Buffer.byteLength(name) > 256) throw new ConsulFailure(400, 'Request decode failed: Name is longer than 256 bytes')
+  if (Buffer.byteLength(name) > 256) throw new TextFailure(400, 'Request decode failed: Name is longer than 256 bytes')
   const node = textField(fields, 'Node')
-  if (node !== '' && node !== NODE) throw new ConsulFailure(500, `Missing node registration: the only node here is ${NODE}`)
+  if (node !== '' && node !== NODE) throw new TextFailure(500, `Missing node registration: the only node here is ${NODE}`)
   for (const checks of ['servicechecks', 'checks', 'nodechecks']) {
     const named = fields[checks]
     const known = checks === 'servicechecks' ? [] : ['serfHealth']
     if (Array.isArray(named) && named.some(check => !known.includes(String(check))))
-      throw new ConsulFailure(400, 'a session is kept by its TTL alone: leave its checks out, or name serfHealth')
+      throw new TextFailure(400, 'a session is kept by its TTL alone: leave its checks out, or name serfHealth')
   }
   const given = textField(fields, 'TTL')
   const ttl = goDuration(given)
   if (given === '')
-    throw new ConsulFailure(400, 'a session needs a TTL, from 10s to 24h, and renewals: nothing is locked for ever here. Add "TTL": "15s"')
+    throw new TextFailure(400, 'a session needs a TTL, from 10s to 24h, and renewals: nothing is locked for ever here. Add "TTL": "15s"')
   if (ttl === undefined || ttl < MIN_TTL || ttl > MAX_TTL)
-    throw new ConsulFailure(400, `Invalid Session TTL '${given.slice(0, 32)}', must be between [10s=24h0m0s]`)
+    throw new TextFailure(400, `Invalid Session TTL '${given.slice(0, 32)}', must be between [10s=24h0m0s]`)
   const behavior = textField(fields, 'Behavior') || 'release'
-  if (behavior !== 'release' && behavior !== 'delete') throw new ConsulFailure(400, `Invalid Behavior setting '${behavior.slice(0, 32)}'`)
+  if (behavior !== 'release' && behavior !== 'delete') throw new TextFailure(400, `Invalid Behavior setting '${behavior.slice(0, 32)}'`)
   return { name, ttl, lockDelay: lockDelayOf(fields.lockdelay), behavior }
 }
 
@@ -179,7 +180,7 @@ function lockDelayOf(given: unknown): number {
   const bare = typeof given === 'string' && /^\d+$/.test(given) ? Number(given) : given
   const ms =
     typeof bare === 'number' ? (bare < SECONDS_BELOW ? bare * 1_000 : bare / 1e6) : typeof bare === 'string' ? goDuration(bare) : undefined
-  if (ms === undefined || !(ms >= 0)) throw new ConsulFailure(400, 'Request decode failed: LockDelay is not a duration')
+  if (ms === undefined || !(ms >= 0)) throw new TextFailure(400, 'Request decode failed: LockDelay is not a duration')
   return Math.min(MAX_LOCK_DELAY, Math.ceil(ms))
 }
 

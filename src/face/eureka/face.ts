@@ -5,8 +5,8 @@ import { entryOf } from '../../registry/entry.ts'
 import type { Instance } from '../../registry/match.ts'
 import type { Face, FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { type FoundInstance, Registrations } from '../registrations.ts'
+import { TextFailure, textResponse } from '../text-failure.ts'
 import { DeltaMarks, shownApplication, shownApplications } from './applications.ts'
-import { EurekaFailure, failureResponse } from './failure.ts'
 import {
   changed,
   declaredAs,
@@ -34,11 +34,11 @@ export function eurekaFace(): Face {
         try {
           return await new EurekaRequest(request, caller).answer()
         } catch (error) {
-          if (error instanceof EurekaFailure) return error.response
+          if (error instanceof TextFailure) return error.response
           throw error
         }
       },
-      failure: failureResponse,
+      failure: ({ message, status }) => textResponse(status, message),
     },
   }
 }
@@ -168,9 +168,9 @@ class EurekaRequest {
       const { instance } = JSON.parse(text) as { readonly instance?: unknown }
       if (typeof instance === 'object' && instance !== null && !Array.isArray(instance)) return instance as Record<string, unknown>
     } catch {
-      throw new EurekaFailure(400, 'the body is not JSON: send {"instance": {…}}, or XML with Content-Type: application/xml')
+      throw new TextFailure(400, 'the body is not JSON: send {"instance": {…}}, or XML with Content-Type: application/xml')
     }
-    throw new EurekaFailure(400, 'the body has no instance: send {"instance": {…}}')
+    throw new TextFailure(400, 'the body has no instance: send {"instance": {…}}')
   }
 
   async #text(): Promise<string> {
@@ -180,9 +180,9 @@ class EurekaRequest {
       if (encoding === 'gzip') return new TextDecoder('utf-8', { fatal: true }).decode(gunzipSync(bytes, { maxOutputLength: MAX_UNZIPPED }))
       if (encoding === 'identity') return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
     } catch {
-      throw new EurekaFailure(400, `the body is not ${encoding === 'gzip' ? `gzip of at most ${MAX_UNZIPPED} bytes of` : ''} UTF-8`)
+      throw new TextFailure(400, `the body is not ${encoding === 'gzip' ? `gzip of at most ${MAX_UNZIPPED} bytes of` : ''} UTF-8`)
     }
-    throw new EurekaFailure(415, 'the content encoding is not supported: use gzip, or none')
+    throw new TextFailure(415, 'the content encoding is not supported: use gzip, or none')
   }
 
   /** The instance. Throws 404, which makes the client register again. */
@@ -213,7 +213,7 @@ class EurekaRequest {
     const { query } = this.#request
     const value = query.get('value')
     if (!isOver && !EUREKA_STATUSES.some(status => status === value))
-      throw new EurekaFailure(400, `value is one of ${EUREKA_STATUSES.join(', ')}`)
+      throw new TextFailure(400, `value is one of ${EUREKA_STATUSES.join(', ')}`)
     const record = recordOf(found.instance)
     const after = isOver
       ? { ...record, override: 'UNKNOWN' as const, ...(value !== null && { status: statusFrom(value) }) }
@@ -235,21 +235,21 @@ class EurekaRequest {
 
 function mustBeName(name: string): void {
   const bad = badName(name) ?? (name.includes('/') ? 'contains a slash' : undefined)
-  if (bad !== undefined) throw new EurekaFailure(400, `the name of an application or instance ${bad}`)
+  if (bad !== undefined) throw new TextFailure(400, `the name of an application or instance ${bad}`)
 }
 
 function decoded(segment: string): string {
   try {
     return decodeURIComponent(segment)
   } catch {
-    throw new EurekaFailure(400, 'a percent sign is not followed by two hexadecimal digits of UTF-8')
+    throw new TextFailure(400, 'a percent sign is not followed by two hexadecimal digits of UTF-8')
   }
 }
 
-function notFound(): EurekaFailure {
-  return new EurekaFailure(404, '')
+function notFound(): TextFailure {
+  return new TextFailure(404, '')
 }
 
-function unknownPath(): EurekaFailure {
-  return new EurekaFailure(404, 'Leasehold answers /eureka/apps, /eureka/instances, /eureka/vips and /eureka/svips: see docs/faces.md')
+function unknownPath(): TextFailure {
+  return new TextFailure(404, 'Leasehold answers /eureka/apps, /eureka/instances, /eureka/vips and /eureka/svips: see docs/faces.md')
 }

@@ -4,7 +4,7 @@
  */
 import { type DeclaredStatus, type Json, type RegistrationData, registrationOf } from '../../registry/entry.ts'
 import type { Instance } from '../../registry/match.ts'
-import { EurekaFailure } from './failure.ts'
+import { TextFailure } from '../text-failure.ts'
 import type { XmlElement } from './xml.ts'
 
 export const EUREKA_STATUSES = ['UP', 'DOWN', 'STARTING', 'OUT_OF_SERVICE', 'UNKNOWN'] as const
@@ -49,7 +49,7 @@ type EurekaFields = Readonly<Record<string, unknown>>
 
 /** The fields of `<instance>`, in the form of Eureka's JSON. */
 export function fieldsOfXml({ name, children }: XmlElement): EurekaFields {
-  if (name !== 'instance') throw new EurekaFailure(400, `the root element is instance, not ${name.slice(0, 32)}`)
+  if (name !== 'instance') throw new TextFailure(400, `the root element is instance, not ${name.slice(0, 32)}`)
   return Object.fromEntries(children.map(child => [child.name, valueOfXml(child)]))
 }
 
@@ -70,18 +70,18 @@ export function registrationFrom(app: string, fields: EurekaFields, former: Inst
   for (const name of TEXT_FIELDS) {
     const value = fields[name]
     if (value === undefined || value === null) continue
-    if (typeof value !== 'string') throw new EurekaFailure(400, `${name} is not a text`)
+    if (typeof value !== 'string') throw new TextFailure(400, `${name} is not a text`)
     texts[name] = value
   }
   const named = textOf(fields.app)
   if (named !== '' && named.toUpperCase() !== app.toUpperCase())
-    throw new EurekaFailure(400, `Mismatched appName, expecting ${app.slice(0, 64)}`)
-  if ((texts.hostName ?? '') === '') throw new EurekaFailure(400, 'Missing hostname')
-  if (fields.dataCenterInfo === undefined || fields.dataCenterInfo === null) throw new EurekaFailure(400, 'Missing dataCenterInfo')
+    throw new TextFailure(400, `Mismatched appName, expecting ${app.slice(0, 64)}`)
+  if ((texts.hostName ?? '') === '') throw new TextFailure(400, 'Missing hostname')
+  if (fields.dataCenterInfo === undefined || fields.dataCenterInfo === null) throw new TextFailure(400, 'Missing dataCenterInfo')
   const lease = isFields(fields.leaseInfo) ? fields.leaseInfo : {}
   const duration = numberOf(lease.durationInSecs, DEFAULT_DURATION)
   if (duration < DURATIONS[0] || duration > DURATIONS[1])
-    throw new EurekaFailure(400, `durationInSecs must be from ${DURATIONS[0]} to ${DURATIONS[1]}, not ${duration}`)
+    throw new TextFailure(400, `durationInSecs must be from ${DURATIONS[0]} to ${DURATIONS[1]}, not ${duration}`)
   const record: InstanceRecord = {
     texts,
     port: portOf(fields.port, true),
@@ -101,7 +101,7 @@ export function registrationFrom(app: string, fields: EurekaFields, former: Inst
 
 function built(app: string, instance: string, metadata: EurekaFields, record: InstanceRecord): Omit<EurekaRegistration, 'record'> {
   const { port, securePort, texts, duration } = record
-  if (Object.hasOwn(metadata, 'eureka')) throw new EurekaFailure(400, 'metadata has a field eureka, which is kept for Eureka itself')
+  if (Object.hasOwn(metadata, 'eureka')) throw new TextFailure(400, 'metadata has a field eureka, which is kept for Eureka itself')
   const host = texts.ipAddr || texts.hostName || ''
   const address = (scheme: string, { number, enabled }: EurekaPort) =>
     enabled && number > 0 ? [`${scheme}://${host.includes(':') ? `[${host}]` : host}:${number}`] : []
@@ -125,7 +125,7 @@ function isFields(value: unknown): value is EurekaFields {
 
 function textOf(value: unknown): string {
   if (value === undefined || value === null) return ''
-  if (typeof value !== 'string') throw new EurekaFailure(400, 'a field that must be a text is not one')
+  if (typeof value !== 'string') throw new TextFailure(400, 'a field that must be a text is not one')
   return value
 }
 
@@ -133,14 +133,14 @@ function textOf(value: unknown): string {
 function numberOf(value: unknown, otherwise: number): number {
   if (value === undefined || value === null || value === '') return otherwise
   const number = Number(value)
-  if (!Number.isSafeInteger(number) || number < 0) throw new EurekaFailure(400, 'a field that must be a whole number is not one')
+  if (!Number.isSafeInteger(number) || number < 0) throw new TextFailure(400, 'a field that must be a whole number is not one')
   return number
 }
 
 function portOf(value: unknown, isUsual: boolean): EurekaPort {
   const given = isFields(value) ? value : { $: value }
   const number = numberOf(given.$, 0)
-  if (number > 65_535) throw new EurekaFailure(400, 'a port is at most 65535')
+  if (number > 65_535) throw new TextFailure(400, 'a port is at most 65535')
   const enabled = given['@enabled']
   return { number, enabled: enabled === undefined ? isUsual && number > 0 : String(enabled) === 'true' }
 }

@@ -1,5 +1,5 @@
 /** The little XML that Eureka clients send and read: elements, attributes and text. No document types, no entities of their own, no namespaces. */
-import { EurekaFailure } from './failure.ts'
+import { TextFailure } from '../text-failure.ts'
 
 const MAX_DEPTH = 16
 const MAX_ELEMENTS = 2_000
@@ -12,7 +12,7 @@ export interface XmlElement {
   readonly text: string
 }
 
-/** The root element of a text. Throws `EurekaFailure` for anything but well-formed XML of this kind. */
+/** The root element of a text. Throws `TextFailure` for anything but well-formed XML of this kind. */
 export function parseXml(text: string): XmlElement {
   return new XmlReader(text).document()
 }
@@ -112,8 +112,8 @@ class XmlReader {
   }
 }
 
-function wrong(why: string): EurekaFailure {
-  return new EurekaFailure(400, `the XML cannot be read: ${why}`)
+function wrong(why: string): TextFailure {
+  return new TextFailure(400, `the XML cannot be read: ${why}`)
 }
 
 const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" }

@@ -63,7 +63,7 @@ export class ServerActivity {
   #levelsPending = false
   #changed = false
 
-  /** The activity of a server, whose lessor stands for it. Observed from the first call on. */
+  /** The activity of a server. `server` is the object that identifies it: its guarded lessor. The first call starts the observation. */
   static of(server: object, options: ActivityOptions): ServerActivity {
     let activity = ServerActivity.#byServer.get(server)
     if (activity === undefined) {
