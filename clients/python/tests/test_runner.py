@@ -254,6 +254,16 @@ def test_a_caller_that_reads_and_stands_still_delays_no_renewal(server: SocketSe
             runner._watch()
 
 
+def test_posted_work_runs_before_a_later_call(server: SocketServer) -> None:
+    with leasehold.connect(server.url) as leases:
+        runner, order = leases._core.owner, []
+        assert isinstance(runner, Runner)
+        with runner._lock:  # the client's thread cannot run it meanwhile
+            runner.post(lambda engine: order.append("posted"))
+            runner.do(lambda engine: order.append("called"))
+        assert order == ["posted", "called"]
+
+
 def test_the_thread_of_the_caller_reads_its_answer(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     readers = set()
     received = Engine.received

@@ -111,7 +111,8 @@ def test_asyncio(server: Server) -> None:
             async with leases.request("aio", ttl=5) as lease:
                 lease.assert_held()
                 task = asyncio.create_task(leases.acquire("aio"))
-                await asyncio.sleep(0.2)
+                while not (await leases.show("aio"))["queue"]:
+                    await asyncio.sleep(0.01)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task

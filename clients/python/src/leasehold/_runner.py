@@ -133,6 +133,7 @@ class Runner:
         with SignalsHeldBack(), self._lock:
             if self._stopping:
                 raise closed_error()
+            self._run_posted()
             result = work(self._engine)
             self._flush()
             if self._must_wake():
@@ -151,6 +152,11 @@ class Runner:
         if not self.foreign and not self._stopping:
             self._jobs.append(lambda: work(self._engine))
             self._wake()
+
+    def _run_posted(self) -> None:
+        """Before every call and every turn: a cancelled wait must leave its queue before the same program asks again."""
+        while self._jobs:
+            self._jobs.popleft()()
 
     def wait(self, future: Future[T]) -> T:
         if threading.current_thread() is self._thread:
@@ -282,8 +288,7 @@ class Runner:
 
     def _turn(self) -> None:
         with self._lock:
-            while self._jobs:
-                self._jobs.popleft()()
+            self._run_posted()
             if self._engine.drop is not None:
                 self._drop(self._engine.drop)
             if self._engine.wants_connection and not self._connecting:
