@@ -36,7 +36,7 @@ export interface Lessor extends AsyncDisposable {
 
   /**
    * As `propose`, with callbacks instead of a promise. Optional: a server answers so many proposals that promises would be most of its garbage.
-   * Callers fall back to `propose`.
+   * Callers fall back to `propose`. The command is handed over: it must not be changed afterwards.
    */
   submit?(command: Command, options: ProposeOptions, completion: Completion): void
 
@@ -102,6 +102,8 @@ export interface WatchOptions {
   readonly after?: number
   /** Delivers only events of these types, and `resync`. @default all types */
   readonly types?: readonly EventType[]
+  /** May deliver the events of several revisions together. For watchers of everything, which have nothing to do for each revision. @default false */
+  readonly grouped?: boolean
   /** Ends the watch. */
   readonly signal: AbortSignal
 }

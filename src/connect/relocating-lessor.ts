@@ -166,7 +166,7 @@ export class RelocatingLessor implements Lessor {
       if (options.signal.aborted || left.aborted) end()
       try {
         for await (const events of here.watch(prefix, { ...options, ...(after !== undefined && { after }), signal })) {
-          after = events[0]!.revision
+          after = events.at(-1)!.revision
           yield events
         }
         if (!left.aborted || options.signal.aborted) return

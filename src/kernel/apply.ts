@@ -33,14 +33,15 @@ export function apply(state: State, proposal: Proposal, effects: Effects): Outco
   return outcome
 }
 
-function dispatch(state: State, { command, key = 0 }: Proposal, effects: Effects): Outcome {
+function dispatch(state: State, proposal: Proposal, effects: Effects): Outcome {
+  const { command, key = 0 } = proposal
   if (state.moved !== undefined) {
     const refused = refusalOfMovedLog(state, state.moved, command)
     if (refused !== undefined) return refused
   }
   switch (command.kind) {
     case 'acquire':
-      return acquire(state, effects, { command, key })
+      return acquire(state, effects, proposal as Proposal & { readonly command: Acquire })
     case 'claim':
       return claim(state, effects, command, key)
     case 'extend':

@@ -489,5 +489,5 @@ export interface Operation {
 export interface Proposal {
   readonly command: Command
   readonly key?: number
-  readonly op?: Operation
+  readonly op?: Operation | undefined
 }

@@ -6,7 +6,7 @@
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/codec/batch.ts'
-import type { Proposal } from '../kernel/command.ts'
+import type { Command, Operation, Proposal } from '../kernel/command.ts'
 import type { Completion } from '../lessor.ts'
 import type { Appended } from '../store.ts'
 import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST } from './retry.ts'
@@ -16,11 +16,22 @@ const RECORD_BYTES = 512 * 1_024
 /** Upper bounds of the buckets of `latency`, in ms. */
 const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.POSITIVE_INFINITY] as const
 
-export interface OutboxItem {
-  readonly proposal: Proposal
-  readonly completion: Completion
+/** A proposal with its completion, in one object: there is one for every command. */
+export class OutboxItem implements Proposal {
+  readonly command: Command
+  readonly key: number
+  readonly op: Operation | undefined
+  completion: Completion
   /** Waits for the certain outcome, however long that takes. Other items fail with `UNKNOWN` after `timeout`. */
   readonly untilSettled: boolean
+
+  constructor(command: Command, key: number, op: Operation | undefined, completion: Completion, untilSettled: boolean) {
+    this.command = command
+    this.key = key
+    this.op = op
+    this.completion = completion
+    this.untilSettled = untilSettled
+  }
 }
 
 /** Of an item whose caller was answered already. */
@@ -30,8 +41,7 @@ const ANSWERED: Completion = { settle: () => {}, fail: () => {} }
 export interface InFlight {
   readonly seq: number
   readonly bytes: Uint8Array
-  readonly batch: Batch
-  readonly items: OutboxItem[]
+  readonly batch: Batch<OutboxItem>
   /** How often this replica had loaded a snapshot instead of records when the record was made. */
   readonly reloads: number
   /** A copy is being appended. */
@@ -63,11 +73,12 @@ export class Outbox {
   readonly #options: OutboxOptions
   readonly #clock: Clock
   readonly #closing: AbortSignal
+  /** Why nothing more is sent. */
+  #closed: LeaseError | undefined
   #seq = 0
-  #next = new BatchWriter()
-  #nextItems: OutboxItem[] = []
+  #next = new BatchWriter<OutboxItem>()
   /** Full batches that wait behind the record under way. */
-  readonly #backlog: { readonly writer: BatchWriter; readonly items: OutboxItem[] }[] = []
+  readonly #backlog: BatchWriter<OutboxItem>[] = []
   #flight: InFlight | undefined
   #pumping = false
   #pumpSoon = false
@@ -95,14 +106,12 @@ export class Outbox {
   }
 
   put(item: OutboxItem): void {
-    if (this.#closing.aborted) return item.completion.fail(this.#closing.reason)
+    if (this.#closed !== undefined) return item.completion.fail(this.#closed)
     if (this.#next.bytes > RECORD_BYTES) {
-      this.#backlog.push({ writer: this.#next, items: this.#nextItems })
+      this.#backlog.push(this.#next)
       this.#next = new BatchWriter()
-      this.#nextItems = []
     }
-    this.#next.add(item.proposal)
-    this.#nextItems.push(item)
+    this.#next.add(item)
     if (this.#pumping || this.#pumpSoon) return
     // All proposals of this turn go into one record. (Starting earlier, in a turn longer than an append, was tried and gained nothing.)
     this.#pumpSoon = true
@@ -116,7 +125,7 @@ export class Outbox {
     if (this.#pumping) return
     this.#pumping = true
     try {
-      while (this.#nextItems.length > 0 || this.#backlog.length > 0) {
+      while (this.#next.proposals.length > 0 || this.#backlog.length > 0) {
         if (this.#closing.aborted) return
         await this.#send(this.#take())
         this.#options.afterRecord()
@@ -131,18 +140,14 @@ export class Outbox {
   }
 
   #take(): InFlight {
-    const { writer, items } = this.#backlog.shift() ?? { writer: this.#next, items: this.#nextItems }
-    if (writer === this.#next) {
-      this.#next = new BatchWriter()
-      this.#nextItems = []
-    }
+    const writer = this.#backlog.shift() ?? this.#next
     const seq = ++this.#seq
     const { proposer, applied, reloads } = this.#options
     const wall = Math.max(0, Math.floor(this.#clock.wall()))
     const { bytes, batch } = writer.take({ proposer, seq, ...applied(), wall })
     this.stats.appends++
-    this.stats.commands += items.length
-    this.#flight = { seq, bytes, batch, items, reloads: reloads(), underWay: false, lost: false, settled: false }
+    this.stats.commands += batch.proposals.length
+    this.#flight = { seq, bytes, batch, reloads: reloads(), underWay: false, lost: false, settled: false }
     return this.#flight
   }
 
@@ -214,14 +219,15 @@ export class Outbox {
     if (flight === undefined || flight.seq !== seq || flight.settled) return false
     flight.settled = true
     if (applied.kind === 'applied') {
-      for (let i = 0; i < flight.items.length; i++) flight.items[i]!.completion.settle(applied.outcomes[i]!)
+      const { proposals } = flight.batch
+      for (let i = 0; i < proposals.length; i++) proposals[i]!.completion.settle(applied.outcomes[i]!)
       return true
     }
     if (applied.kind === 'void') this.stats.voided++
     // An earlier copy may be among the skipped records, so old that its proposer was forgotten since.
     if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.#failSkipped(flight)
     // Certainly not done, and too late to be done. The proposals go into a new record.
-    else for (const item of flight.items) this.put(item)
+    else for (const item of flight.batch.proposals) this.put(item)
     return true
   }
 
@@ -232,7 +238,7 @@ export class Outbox {
 
   #reject(flight: InFlight, error: unknown): void {
     flight.settled = true
-    for (const { completion } of flight.items) completion.fail(error)
+    for (const { completion } of flight.batch.proposals) completion.fail(error)
   }
 
   /** Answers the callers after `timeout`. The pending record is still being sent; the proposals behind it never will be. */
@@ -243,26 +249,26 @@ export class Outbox {
       `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
     )
     if (!flight.settled)
-      for (const [i, item] of flight.items.entries()) {
+      for (const item of flight.batch.proposals) {
         if (item.untilSettled) continue
+        const { completion } = item
         // Complete each once: by the time the outcome comes, its completion may have been reused for another call.
-        flight.items[i] = { ...item, completion: ANSWERED }
-        item.completion.fail(unknown)
+        item.completion = ANSWERED
+        completion.fail(unknown)
       }
     const unsent = new LeaseError('UNAVAILABLE', `${silence}: what was asked was not sent; ask again later`)
     for (const { completion } of this.#takeUnsent()) completion.fail(unsent)
   }
 
   #takeUnsent(): readonly OutboxItem[] {
-    const unsent = [...this.#backlog.splice(0).flatMap(({ items }) => items), ...this.#nextItems]
+    const unsent = [...this.#backlog.splice(0), this.#next].flatMap(({ proposals }) => proposals)
     this.#next = new BatchWriter()
-    this.#nextItems = []
     return unsent
   }
 
   /** Whether nothing waits and nothing is under way. */
   get idle(): boolean {
-    return this.#nextItems.length === 0 && this.#backlog.length === 0 && this.#flight?.settled !== false
+    return this.#next.proposals.length === 0 && this.#backlog.length === 0 && this.#flight?.settled !== false
   }
 
   /** Resolves when all present items are settled. */
@@ -277,25 +283,20 @@ export class Outbox {
 
   /** Items are settled in order: when the last one that counts is settled, all of them are. */
   async #lastSettled(counts: (item: OutboxItem) => boolean): Promise<void> {
-    const sent = this.#flight?.settled === false ? this.#flight.items : []
-    const newestFirst = [this.#nextItems, ...this.#backlog.map(({ items }) => items).reverse(), sent]
-    const items = newestFirst.find(list => list.some(counts))
-    const place = items?.findLastIndex(counts)
-    if (items === undefined || place === undefined) return
-    const last = items[place]!
+    const sent = this.#flight?.settled === false ? this.#flight.batch.proposals : []
+    const newestFirst = [this.#next.proposals, ...this.#backlog.map(({ proposals }) => proposals).reverse(), sent]
+    const last = newestFirst.find(list => list.some(counts))?.findLast(counts)
+    if (last === undefined) return
     await new Promise<void>(resolve => {
       const { completion } = last
-      items[place] = {
-        ...last,
-        completion: {
-          settle: outcome => {
-            completion.settle(outcome)
-            resolve()
-          },
-          fail: error => {
-            completion.fail(error)
-            resolve()
-          },
+      last.completion = {
+        settle: outcome => {
+          completion.settle(outcome)
+          resolve()
+        },
+        fail: error => {
+          completion.fail(error)
+          resolve()
         },
       }
     })
@@ -303,6 +304,7 @@ export class Outbox {
 
   /** Nothing more will be sent: all pending items fail. */
   close(error: LeaseError): void {
+    this.#closed = error
     if (this.#flight?.settled === false) {
       const { lost, underWay } = this.#flight
       // A copy may be in the log already.

@@ -18,7 +18,7 @@ import { findLease } from '../kernel/state/leases.ts'
 import { RULES, type State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
 import type { Completion, ProposeOptions } from '../lessor.ts'
-import type { Outbox } from './outbox.ts'
+import { type Outbox, OutboxItem } from './outbox.ts'
 import type { Timekeeper } from './timekeeper.ts'
 
 export interface ProposalsOptions {
@@ -60,25 +60,27 @@ export class Proposals {
     const known = this.#withoutLog(command, key, op)
     if (known?.kind === 'partly') return this.#renewRest(known, key, signal)
     if (known !== undefined) return Promise.resolve(known)
-    const proposal = proposalOf(command, key, op)
-    const answer = op?.again !== true && this.#looksRefused(command) ? this.#writeUnlessRefused(proposal, signal) : this.write(proposal)
+    // A copy: the caller may change its objects while the proposal waits, and the bytes that are written must be what is applied.
+    const own = copyOf(command)
+    const ownOp = op && { ...op }
+    const answer =
+      op?.again !== true && this.#looksRefused(own) ? this.#writeUnlessRefused(own, key, ownOp, signal) : this.write(own, key, ownOp)
     return unlessAborted(answer, signal)
   }
 
-  /** As `propose`, without a promise where none is needed. */
+  /** As `propose`, without a promise where none is needed. The caller has handed the command over, so it is not copied. */
   submit(command: Command, { op, key = 0 }: Omit<ProposeOptions, 'signal'>, completion: Completion): void {
     const known = this.#withoutLog(command, key, op)
     if (known === undefined) {
-      const proposal = proposalOf(command, key, op)
-      if (op?.again !== true && this.#looksRefused(command)) complete(completion, this.#writeUnlessRefused(proposal, undefined))
-      else this.#put(proposal, completion)
+      if (op?.again !== true && this.#looksRefused(command)) complete(completion, this.#writeUnlessRefused(command, key, op, undefined))
+      else this.#put(command, key, op, completion)
     } else if (known.kind === 'partly') complete(completion, this.#renewRest(known, key, undefined))
     else completion.settle(known)
   }
 
-  /** Writes a proposal to the log, and resolves with what the log decided. */
-  write(proposal: Proposal): Promise<Outcome> {
-    return new Promise((settle, fail) => this.#put(proposal, { settle, fail }))
+  /** Writes a command to the log, and resolves with what the log decided. */
+  write(command: Command, key = 0, op?: Operation): Promise<Outcome> {
+    return new Promise((settle, fail) => this.#put(command, key, op, { settle, fail }))
   }
 
   /** Answers malformed commands, and renewals that an owner keeps in memory. Undefined: the log decides. */
@@ -94,26 +96,25 @@ export class Proposals {
     return this.#renewInMemory(command.leases, key)
   }
 
-  #put(proposal: Proposal, completion: Completion): void {
-    const { command } = proposal
+  #put(command: Command, key: number, op: Operation | undefined, completion: Completion): void {
     if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markForHeir(command.lease)
     if (command.kind === 'release' && command.stopped !== undefined && this.#state().rules < 2)
-      return this.#putEach(proposal, command, completion)
-    this.#outbox.put({ proposal: this.#state().rules < LEARNING ? withoutLearning(proposal) : proposal, completion, untilSettled: false })
+      return this.#putEach(command, key, op, completion)
+    const written = this.#state().rules < LEARNING ? withoutLearning(command) : command
+    this.#outbox.put(new OutboxItem(written, key, op, completion, false))
   }
 
   /** Under rules version 1 a release names one lease, and older builds that share the log can read no other. */
-  #putEach(proposal: Proposal, { kind, lease, stopped = [] }: Release, completion: Completion): void {
-    const { key = 0 } = proposal
-    for (const child of stopped)
-      this.#outbox.put({ proposal: { command: { kind, lease: child }, key }, completion: IGNORED, untilSettled: false })
-    this.#outbox.put({ proposal: { ...proposal, command: { kind, lease } }, completion, untilSettled: false })
+  #putEach({ kind, lease, stopped = [] }: Release, key: number, op: Operation | undefined, completion: Completion): void {
+    for (const child of stopped) this.#outbox.put(new OutboxItem({ kind, lease: child }, key, undefined, IGNORED, false))
+    this.#outbox.put(new OutboxItem({ kind, lease }, key, op, completion, false))
   }
 
-  async #writeUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined): Promise<Outcome> {
+  async #writeUnlessRefused(command: Command, key: number, op: Operation | undefined, signal: AbortSignal | undefined): Promise<Outcome> {
     await unlessAborted(this.#readToEnd(), signal)
+    const proposal: Proposal = { command, key, op }
     const refused = answered(this.#state(), proposal) ?? refusal(this.#state(), proposal)
-    return refused ?? this.write(proposal)
+    return refused ?? this.write(command, key, op)
   }
 
   /** A cheap guess whether the command will be refused. A wrong `false` is harmless: the log decides then. */
@@ -146,7 +147,7 @@ export class Proposals {
   }
 
   async #renewRest({ ttls, logged }: PartlyRenewed, key: number, signal: AbortSignal | undefined): Promise<Outcome> {
-    const outcome = await unlessAborted(this.write({ command: { kind: 'renew', leases: logged }, key }), signal)
+    const outcome = await unlessAborted(this.write({ kind: 'renew', leases: logged }, key), signal)
     if (outcome.kind !== 'renewed') return outcome
     const written = outcome.ttls.values()
     return {
@@ -157,19 +158,12 @@ export class Proposals {
   }
 }
 
-/** Copies the command: the caller may change its objects while the proposal waits, and the bytes that are written must be what is applied. */
-function proposalOf(command: Command, key: number, op: Operation | undefined): Proposal {
-  const own = copyOf(command)
-  return op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }
-}
-
 /** Without the fields that builds before rules version 3 cannot read. Nothing depends on them there. */
-function withoutLearning(proposal: Proposal): Proposal {
-  const { command } = proposal
-  if (command.kind === 'renew' && command.ttl !== undefined) return { ...proposal, command: { kind: 'renew', leases: command.leases } }
-  if (command.kind !== 'release' || command.ran === undefined) return proposal
+function withoutLearning(command: Command): Command {
+  if (command.kind === 'renew' && command.ttl !== undefined) return { kind: 'renew', leases: command.leases }
+  if (command.kind !== 'release' || command.ran === undefined) return command
   const { ran: _, ...plain } = command
-  return { ...proposal, command: plain }
+  return plain
 }
 
 function notToBeWritten(command: Command, { rules }: State): string | undefined {

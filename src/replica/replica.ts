@@ -20,7 +20,7 @@ import { backupBytes } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
 import { ListReader } from './lists.ts'
 import { LogTicker } from './log-ticker.ts'
-import { Outbox } from './outbox.ts'
+import { Outbox, OutboxItem } from './outbox.ts'
 import { Proposals } from './proposals.ts'
 import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST, within } from './retry.ts'
 import { RewindDetector } from './rewind-detector.ts'
@@ -64,6 +64,7 @@ export class Replica implements Lessor {
   readonly #lists: ListReader
   #tailing: Promise<void> | undefined
   #closed = false
+  #failed = false
 
   private constructor(store: Store, options: ReplicaOptions) {
     const { clock = systemClock, owned = false, timeout = 30_000, events = 100_000 } = options
@@ -97,7 +98,7 @@ export class Replica implements Lessor {
       clock,
       // Only a certain outcome settles it: while a `due` can still reach the log, its lease must not be renewed in memory.
       propose: (command, settled) =>
-        this.#outbox.put({ proposal: { command }, completion: { settle: settled, fail: () => settled(undefined) }, untilSettled: true }),
+        this.#outbox.put(new OutboxItem(command, 0, undefined, { settle: settled, fail: () => settled(undefined) }, true)),
       drain: () => this.#drain(),
       turn,
     })
@@ -273,11 +274,12 @@ export class Replica implements Lessor {
   }
 
   #write(command: Command): Promise<Outcome> {
-    return this.#proposals.write({ command })
+    return this.#proposals.write(command)
   }
 
   #mustBeOpen(): void {
-    if (this.#closing.signal.aborted) throw this.#closing.signal.reason
+    // Not `signal.aborted`, whose getter costs as much as a look-up of a lease.
+    if (this.#failed) throw this.#closing.signal.reason
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'this replica is closing')
   }
 
@@ -373,6 +375,7 @@ export class Replica implements Lessor {
     this.#ticker.stop()
     const { message } = (error ?? {}) as { message?: string }
     const reason = error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', `the replica stopped: ${message}`, { cause: error })
+    this.#failed = true
     this.#closing.abort(reason)
     this.#outbox.close(reason)
     this.#follower.wake()

@@ -17,7 +17,7 @@ export interface WatchSource {
 export async function* watchEvents(
   { follower, readToEnd, check, checkMoved }: WatchSource,
   prefix: string,
-  { after, types, signal }: WatchOptions,
+  { after, types, grouped = false, signal }: WatchOptions,
 ): AsyncGenerator<readonly Event[], void, void> {
   // The watcher has seen more than this replica: catch up first.
   if (after !== undefined && after > follower.state.revision)
@@ -38,7 +38,7 @@ export async function* watchEvents(
       yield [{ revision, type: 'resync', lease: 0, at: follower.state.wall }]
       continue
     }
-    for (const events of missed.revisions) {
+    for (const events of grouped && missed.revisions.length > 0 ? [missed.revisions.flat()] : missed.revisions) {
       yield events
       if (signal.aborted) return
     }

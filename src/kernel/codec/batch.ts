@@ -9,7 +9,7 @@
 import { apply } from '../apply.ts'
 import type { Command, Proposal } from '../command.ts'
 import { copyOf } from '../copy.ts'
-import { EVENT_TYPES } from '../event.ts'
+import { EVENT_TYPES, type EventType } from '../event.ts'
 import type { Outcome } from '../outcome.ts'
 import type { Effects } from '../rule/effects.ts'
 import { invalid, refuse } from '../rule/refuse.ts'
@@ -18,6 +18,7 @@ import { FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readProposal, writeProposal } from './encode.ts'
 
 export const WINDOW = 8_192
+const EVENT_NUMBERS = Object.fromEntries(EVENT_TYPES.map((type, number) => [type, number])) as Readonly<Record<EventType, number>>
 
 const MAGIC = 0x4c
 /** The format of a record that may be the first of a log: it names the rules version that the log begins with. */
@@ -38,20 +39,20 @@ export interface Header {
   readonly rules: number
 }
 
-export interface Batch extends Header {
-  readonly proposals: readonly Proposal[]
+export interface Batch<P extends Proposal = Proposal> extends Header {
+  readonly proposals: readonly P[]
 }
 
 /** A batch whose rules version defaults to RULES. Tests set `rules` to write a log as older builds did. */
 type WithDefaultRules<Of extends Header> = Omit<Of, 'rules'> & Partial<Pick<Of, 'rules'>>
 
 /** Encodes proposals as they come, so that no work is left when the log is ready for the next record. */
-export class BatchWriter {
+export class BatchWriter<P extends Proposal = Proposal> {
   #body = new Writer(4_096)
-  #proposals: Proposal[] = []
+  #proposals: P[] = []
 
-  get size(): number {
-    return this.#proposals.length
+  get proposals(): readonly P[] {
+    return this.#proposals
   }
 
   get bytes(): number {
@@ -59,7 +60,7 @@ export class BatchWriter {
   }
 
   /** Throws RangeError if the proposal cannot be encoded (see form.ts); then nothing of it was written. */
-  add(proposal: Proposal): void {
+  add(proposal: P): void {
     const start = this.#body.length
     try {
       writeProposal(this.#body, proposal)
@@ -71,7 +72,7 @@ export class BatchWriter {
   }
 
   /** Returns the record, and the batch that decoding it would give. The writer is empty again. */
-  take({ rules: founding = RULES, ...header }: WithDefaultRules<Header>): { readonly bytes: Uint8Array; readonly batch: Batch } {
+  take({ rules: founding = RULES, ...header }: WithDefaultRules<Header>): { readonly bytes: Uint8Array; readonly batch: Batch<P> } {
     const to = new Writer(this.#body.length + 64)
     to.byte(MAGIC)
     // Older builds read only FOLLOWING: no more records than necessary may be FOUNDING.
@@ -148,7 +149,7 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
     const outcome = proposal.op === undefined ? apply(state, proposal, effects) : applyOnce(state, proposal, effects)
     for (let i = before; i < effects.events.length; i++) {
       const event = effects.events[i]!
-      fold(state, EVENT_TYPES.indexOf(event.type), event.lease)
+      fold(state, EVENT_NUMBERS[event.type], event.lease)
       if (event.token !== undefined) fold(state, 0, event.token)
     }
     fold(state, initials(outcome.kind === 'refused' ? outcome.code : outcome.kind), outcome.revision)

@@ -206,9 +206,9 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   if (wants.length === 0 && claim === undefined && !allowedSomewhere(state, key, 'acquire', 'register'))
     return forbidden(state, 'open a lease')
   const rank = rankOf(state, command, wants)
-  const stealRequest = { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined }
   const steals = command.steal !== undefined
-  const protectedFrom = steals && state.rules < 2 ? cannotStealAll(state, stealRequest) : undefined
+  const stealRequest = steals ? { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined } : undefined
+  const protectedFrom = stealRequest !== undefined && state.rules < 2 ? cannotStealAll(state, stealRequest) : undefined
   if (protectedFrom !== undefined) return protectedFrom
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
     return invalid(state, `incarnation ${command.incarnation} was never given`)
@@ -258,7 +258,8 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     const refused = cannotWait(state, command, wants, rank, holding)
     if (refused !== undefined) return refused
   }
-  if (!steals || chosen !== undefined || state.rules < 2) return { wants, rank, parent, holding, claim, chosen, victims: undefined }
+  if (stealRequest === undefined || chosen !== undefined || state.rules < 2)
+    return { wants, rank, parent, holding, claim, chosen, victims: undefined }
   const victims = victimsOf(state, { ...stealRequest, parent })
   return 'kind' in victims ? victims : { wants, rank, parent, holding, claim, chosen, victims }
 }

@@ -227,7 +227,8 @@ function dropGrants(state: State, lease: LeaseState, freed: Freed): void {
   uncountForQuotas(state, lease)
   const { grants } = lease
   lease.grants = NO_GRANTS
-  for (const [i, grant] of grants.entries()) {
+  for (let i = 0; i < grants.length; i++) {
+    const grant = grants[i]!
     removeGrant(state, grant, freed)
     if (lease.rare?.pool !== undefined) returnMember(state, grant, i === grants.length - 1)
   }

@@ -97,7 +97,7 @@ export class ServerActivity {
     while (!signal.aborted && !lessor.signal.aborted) {
       try {
         if (this.#revision === 0) await this.#load()
-        for await (const events of lessor.watch('', { after: this.#revision, signal })) {
+        for await (const events of lessor.watch('', { after: this.#revision, grouped: true, signal })) {
           if (events[0]!.type === 'resync') await this.#load()
           else this.#apply(events)
         }
@@ -133,20 +133,21 @@ export class ServerActivity {
   }
 
   #apply(events: readonly Event[]): void {
-    for (const event of events) this.#applyEvent(event)
+    const wall = this.#options.clock.wall()
+    for (const event of events) this.#applyEvent(event, wall)
     this.#revision = events.at(-1)!.revision
     this.#readLevelsSoon()
     this.#noteChange()
   }
 
-  #applyEvent(event: Event): void {
+  #applyEvent(event: Event, wall: number): void {
     const { type, lease, holder = '', resource = '', cause = '', at } = event
     const { rates, waits } = this
     this.events.push(event.value !== undefined && event.value.length > MAX_VALUE ? { ...event, value: undefined } : event)
-    const wall = this.#options.clock.wall()
     switch (type) {
       case 'granted':
         rates.count('granted', wall)
+        if (waits.none) break
         waits.end(lease, resource, at, 'granted')
         // A waiter of a pool waits for the name of the pool, and is granted members of it.
         for (let slash = resource.lastIndexOf('/'); slash > 0; slash = resource.lastIndexOf('/', slash - 1))

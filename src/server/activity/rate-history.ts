@@ -101,7 +101,8 @@ export class RateHistory {
   readonly #minutes = new StepRing(MINUTE, MINUTES)
 
   count(name: CountedSeries, wall: number, count = 1): void {
-    for (const ring of [this.#seconds, this.#minutes]) ring.add(name, ring.placeAt(wall), count)
+    this.#seconds.add(name, this.#seconds.placeAt(wall), count)
+    this.#minutes.add(name, this.#minutes.placeAt(wall), count)
   }
 
   level(name: LevelSeries, wall: number, value: number): void {

@@ -40,6 +40,11 @@ export class Waits {
     for (const wait of waits.sort((a, b) => a.from - b.from)) this.begin(wait)
   }
 
+  /** Whether no place in a queue is followed: true most of the time, and then a grant ends no wait. */
+  get none(): boolean {
+    return this.#followed === 0
+  }
+
   begin(wait: Wait): void {
     if (this.#followed >= MAX_FOLLOWED) return
     const segment = segmentOf(wait.resource)

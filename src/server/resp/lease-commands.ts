@@ -185,7 +185,8 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
       const { batch, args } = session
       try {
         const count = batch.take(args.bytes(1))
-        if (typeof count === 'number') return session.reply(to => to.integer(count))
+        // With the first answer: a write of its own would wake the client for nothing.
+        if (typeof count === 'number') return session.replyWithNext(to => to.integer(count))
         const heard = count.catch(() => {
           session.closeAfterReplies()
           return undefined

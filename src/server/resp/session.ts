@@ -248,6 +248,12 @@ export class RespSession implements ByteLinkEnd {
     this.#replies.next(encode, this.#lookup.counter).settle(undefined)
   }
 
+  /** As `reply`, but written together with the next output, if answers to a batch are expected. */
+  replyWithNext(encode: (to: RespWriter) => void): void {
+    if (this.#batch?.hasPendingReplies !== true) return this.reply(encode)
+    this.#replies.next(encode, this.#lookup.counter).ready = true
+  }
+
   fail(error: unknown): void {
     this.#replies.next(writeNothing, this.#lookup.counter).fail(error)
   }

@@ -62,24 +62,36 @@ export class FileDatabase {
 
   /** A failure before the commit is `UNAVAILABLE`, a failed commit `UNKNOWN`. */
   write<T>(work: () => T, timeout = this.#timeout): Promise<T> {
-    return this.#retryWhileBusy(() => {
-      this.sql('begin immediate').run()
-      let result: T
-      try {
-        result = work()
-      } catch (error) {
-        this.#rollback()
-        throw fileError(error, this.path)
-      }
-      try {
-        this.sql('commit').run()
-      } catch (error) {
-        // The commit may already be in the write-ahead file, and take effect when that is recovered.
-        this.#rollback()
-        throw fileError(error, this.path, 'perhaps')
-      }
-      return result
-    }, timeout)
+    return this.#retryWhileBusy(() => this.#write(work), timeout)
+  }
+
+  /** As `write`, in one attempt; undefined if other processes keep the file locked. */
+  writeNow<T>(work: () => T): T | undefined {
+    try {
+      return this.#write(work)
+    } catch (error) {
+      if (isBusy(error)) return undefined
+      throw fileError(error, this.path)
+    }
+  }
+
+  #write<T>(work: () => T): T {
+    this.sql('begin immediate').run()
+    let result: T
+    try {
+      result = work()
+    } catch (error) {
+      this.#rollback()
+      throw fileError(error, this.path)
+    }
+    try {
+      this.sql('commit').run()
+    } catch (error) {
+      // The commit may already be in the write-ahead file, and take effect when that is recovered.
+      this.#rollback()
+      throw fileError(error, this.path, 'perhaps')
+    }
+    return result
   }
 
   /** Runs `look` in a read transaction, so that it sees one state of the file. */

@@ -15,6 +15,7 @@ import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { rechunk } from '../rechunk.ts'
+import { AppendChannel } from './append-channel.ts'
 import { ExitMutex, lockAtExit } from './exit-mutex.ts'
 import type { FileLog } from './log.ts'
 import type { FileSnapshot } from './snapshots.ts'
@@ -26,11 +27,14 @@ type Calls = Pick<
 type Arguments<C extends keyof Calls> = Parameters<Calls[C]>
 type Result<C extends keyof Calls> = Awaited<ReturnType<Calls[C]>>
 
-/** A call of the worker: its number, its name and its arguments. `wait` is a read that waits for a record; `cancel` ends the wait. */
+/**
+ * A call of the worker: its number, its name and its arguments. `wait` is a read that waits for a record; `cancel` ends the wait. `look` asks
+ * for a look at the append channel.
+ */
 export type WorkerRequest =
   | { [C in keyof Calls]: [id: number, call: C, ...Arguments<C>] }[keyof Calls]
   | [id: number, call: 'wait', after: Position]
-  | [id: number, call: 'cancel']
+  | [id: number, call: 'cancel' | 'look']
 
 export type WorkerAnswer =
   | [id: number, done: true, value: unknown]
@@ -45,6 +49,7 @@ interface PendingCall {
   readonly ifLost: ErrorCode
 }
 
+const NOTHING: readonly never[] = []
 /** Bytes in one row of a snapshot. */
 const CHUNK = 262_144
 
@@ -62,6 +67,8 @@ export class FileStore implements Store {
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #pending = new Map<number, PendingCall>()
   readonly #ended = new AbortController()
+  /** Of an owner. Other processes' appends must be polled for, and a worker that waits for ours cannot do that. */
+  readonly #channel: AppendChannel | undefined
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
   #opened = false
@@ -70,6 +77,7 @@ export class FileStore implements Store {
 
   constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
     this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
+    if (own) this.#channel = new AppendChannel()
     this.profile = {
       store: 'file',
       durable: true,
@@ -102,8 +110,18 @@ export class FileStore implements Store {
 
   async append(record: Uint8Array, after: Position): Promise<Appended> {
     this.#assertOpen()
-    const copy = record.slice() // to transfer: the caller may have to send the same bytes again
-    return this.#send('UNKNOWN', [copy.buffer], 'append', copy, after)
+    const id = this.#requests + 1
+    const answer = this.#channel?.append(id, record, after)
+    if (answer === undefined) {
+      const copy = record.slice() // to transfer: the caller may have to send the same bytes again
+      return this.#send('UNKNOWN', [copy.buffer], 'append', copy, after)
+    }
+    if (answer !== 'by message') return { kind: 'appended', position: answer, missed: NOTHING }
+    this.#requests = id
+    return new Promise((resolve, reject) => {
+      this.#expect(id, { resolve, reject, keepsAlive: true, ifLost: 'UNKNOWN' })
+      this.#post([id, 'look']) // it may have gone back to its event loop at that moment
+    })
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
@@ -114,13 +132,13 @@ export class FileStore implements Store {
     const cancel = () => {
       this.#pending.get(id)?.reject(wait.reason)
       this.#pending.delete(id)
-      this.#worker?.postMessage([id, 'cancel'] satisfies WorkerRequest)
+      this.#post([id, 'cancel'])
     }
     wait.addEventListener('abort', cancel)
     try {
       return await new Promise<Read>((resolve, reject) => {
         this.#pending.set(id, { resolve, reject, keepsAlive: false, ifLost: 'UNAVAILABLE' })
-        this.#worker!.postMessage([id, 'wait', after] satisfies WorkerRequest)
+        this.#post([id, 'wait', after])
       })
     } finally {
       wait.removeEventListener('abort', cancel)
@@ -179,7 +197,10 @@ export class FileStore implements Store {
   #start(): Worker {
     // The thread does not inherit how this process was started (`--input-type`, a loader).
     const mutex = new ExitMutex()
-    const worker = new Worker(workerFile(), { workerData: { ...this.#options, memory: mutex.memory }, execArgv: [] })
+    const worker = new Worker(workerFile(), {
+      workerData: { ...this.#options, mutex: mutex.memory, channel: this.#channel?.memory },
+      execArgv: [],
+    })
     worker.once('exit', lockAtExit(mutex))
     worker.unref()
     worker.on('message', ([id, done, value]: WorkerAnswer) => {
@@ -214,10 +235,19 @@ export class FileStore implements Store {
     return new Promise<Result<C>>((resolve, reject) => {
       if (!this.#worker) return reject(storeClosed())
       const id = ++this.#requests
-      this.#pending.set(id, { resolve, reject, keepsAlive: true, ifLost })
-      if (this.#keepAlive++ === 0) this.#worker.ref()
-      this.#worker.postMessage([id, call, ...args], transfer)
+      this.#expect(id, { resolve, reject, keepsAlive: true, ifLost })
+      this.#post([id, call, ...args], transfer)
     })
+  }
+
+  #expect(id: number, pending: PendingCall): void {
+    this.#pending.set(id, pending)
+    if (this.#keepAlive++ === 0) this.#worker?.ref()
+  }
+
+  #post(request: readonly [id: number, call: WorkerRequest[1], ...unknown[]], transfer: ArrayBuffer[] = []): void {
+    this.#worker?.postMessage(request, transfer)
+    this.#channel?.messageSent()
   }
 
   #settled(id: number): PendingCall | undefined {

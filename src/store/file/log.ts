@@ -91,18 +91,25 @@ export class FileLog {
   }
 
   async append(bytes: Uint8Array, after: Position): Promise<Appended> {
-    const answer = await this.#database.write((): Appended => {
-      const state = this.#database.state()
-      const rejected = this.#locate(after, state)
-      if (rejected) return rejected
-      const gap = state.head.index - after.index
-      const missed = gap === 0 || gap > MAX_RECORDS ? [] : this.#following(after, state.head.index)
-      const position = this.#put(bytes, state)
-      const complete = missed.length === gap && size(missed) <= MAX_BYTES
-      return complete ? { kind: 'appended', position, missed } : { kind: 'behind', position }
-    })
-    if (answer.kind === 'appended' || answer.kind === 'behind') this.#clock.soon(() => this.#afterAppend(answer.position))
+    const answer = await this.#database.write(() => this.#append(bytes, after))
+    if (answer.kind === 'appended' || answer.kind === 'behind') this.#clock.soon(() => this.afterAppend(answer.position))
     return answer
+  }
+
+  /** One attempt without a promise; undefined if other processes keep the file locked. The caller calls `afterAppend` once it has answered. */
+  appendNow(bytes: Uint8Array, after: Position): Appended | undefined {
+    return this.#database.writeNow(() => this.#append(bytes, after))
+  }
+
+  #append(bytes: Uint8Array, after: Position): Appended {
+    const state = this.#database.state()
+    const rejected = this.#locate(after, state)
+    if (rejected) return rejected
+    const gap = state.head.index - after.index
+    const missed = gap === 0 || gap > MAX_RECORDS ? [] : this.#following(after, state.head.index)
+    const position = this.#put(bytes, state)
+    const complete = missed.length === gap && size(missed) <= MAX_BYTES
+    return complete ? { kind: 'appended', position, missed } : { kind: 'behind', position }
   }
 
   read(after: Position): Promise<Read> {
@@ -218,7 +225,7 @@ export class FileLog {
   }
 
   /** Work that can wait until the answer has been sent. */
-  #afterAppend(head: Position): void {
+  afterAppend(head: Position): void {
     this.#headFile?.write(head)
     this.#nonce = this.#clock.bits()
   }

@@ -1,13 +1,14 @@
 /**
  * The worker thread of a file store: SQLite blocks while it syncs, and the main loop must not.
  *
- * Each request is answered by one message. A read that waits is answered when there is a record: at once after an append of this process,
+ * Each request is answered by one message, but for appends over the channel of an owner (append-channel.ts). A read that waits is answered when there is a record: at once after an append of this process,
  * and by polling after one of another process, often enough to see it within 50 ms.
  */
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock as clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import type { Position, Read } from '../../store.ts'
+import type { Appended, Position, Read } from '../../store.ts'
+import { AppendListener } from './append-channel.ts'
 import { type Engine, loadEngine } from './engine.ts'
 import { ExitMutex, locked } from './exit-mutex.ts'
 import type { WorkerAnswer, WorkerRequest } from './file.ts'
@@ -25,23 +26,80 @@ let polling = false
 let lastChange = clock.now()
 
 process.removeAllListeners('warning') // Node prints to stderr that its SQLite is experimental
-const { memory, ...options } = workerData as Omit<FileLogOptions, 'engine'> & { readonly memory: SharedArrayBuffer }
-const opening = load(new ExitMutex(memory)).then(engine => new FileLog({ ...options, engine }))
+interface WorkerData extends Omit<FileLogOptions, 'engine'> {
+  readonly mutex: SharedArrayBuffer
+  readonly channel: SharedArrayBuffer | undefined
+}
+const { mutex, channel, ...options } = workerData as WorkerData
+const listener = channel && new AppendListener(channel)
+/** Requests that are being carried out. While there are any, the event loop must go on. */
+let running = 0
+let willServe = false
+const opening = load(new ExitMutex(mutex)).then(engine => new FileLog({ ...options, engine }))
 opening.catch(() => {}) // the first request reports it
 let log: FileLog | undefined
 
 port.on('message', (request: WorkerRequest) => {
   const [id, call] = request
   if (call === 'cancel') waiting.delete(id)
-  else
-    perform(request).then(
+  else if (call !== 'look') carryOut(request)
+  serveSoon(call)
+})
+
+function carryOut(request: WorkerRequest): void {
+  const [id] = request
+  running++
+  perform(request)
+    .then(
       value => value !== LATER && answer(id, value),
       error => {
         waiting.delete(id)
         refuse(id, error)
       },
     )
-})
+    .finally(() => running--)
+}
+
+/** After an append or a look: the next request over the channel. After other messages: only if it was being served. */
+let serving = false
+function serveSoon(call: WorkerRequest[1]): void {
+  serving ||= call === 'append' || call === 'look'
+  if (listener === undefined || !serving || willServe) return
+  willServe = true
+  clock.soon(() => {
+    willServe = false
+    serve(listener)
+  })
+}
+
+/** Appends what comes over the channel, until a message or nothing comes. */
+function serve(listener: AppendListener): void {
+  while (log !== undefined && running === 0) {
+    const request = listener.next()
+    if (request === undefined) {
+      serving = false
+      return
+    }
+    const { call, record, after } = request
+    let appended: Appended | undefined
+    try {
+      appended = log.appendNow(record, after)
+    } catch (error) {
+      listener.answer(undefined)
+      refuse(call, error)
+      continue
+    }
+    if (appended?.kind === 'appended' && appended.missed.length === 0) {
+      if (!listener.answer(appended.position)) answer(call, appended)
+      log.afterAppend(appended.position)
+      continue
+    }
+    listener.answer(undefined)
+    if (appended === undefined) carryOut([call, 'append', record, after])
+    else answer(call, appended)
+  }
+  if (running > 0) serveSoon('look')
+}
 
 const LATER = Symbol('answered when there is a record')
 
@@ -74,6 +132,7 @@ function perform(request: WorkerRequest): Promise<unknown> {
     case 'close':
       return close(log)
     case 'cancel':
+    case 'look':
       return Promise.resolve()
   }
 }
@@ -137,7 +196,11 @@ function isAnswer(read: Read): boolean {
 
 async function keep(log: FileLog, id: number, at: Position, chunks: number): Promise<'kept' | 'older'> {
   const kept = await log.keepSnapshot(id, at, chunks)
-  log.tidy().catch(() => {}) // the next snapshot tries again
+  running++
+  log
+    .tidy()
+    .catch(() => {}) // the next snapshot tries again
+    .finally(() => running--)
   return kept
 }
 

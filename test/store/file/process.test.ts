@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict'
 import { type ChildProcess, fork, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, statSync } from 'node:fs'
@@ -8,6 +9,8 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { systemClock } from '../../../src/clock.ts'
 import { LeaseError } from '../../../src/errors.ts'
+import type { Command } from '../../../src/kernel/command.ts'
+import { Replica } from '../../../src/replica/replica.ts'
 import { loadEngine } from '../../../src/store/file/engine.ts'
 import { FileStore, type FileStoreOptions } from '../../../src/store/file/file.ts'
 import { type Position, START, type Store } from '../../../src/store.ts'
@@ -146,6 +149,28 @@ describe('several processes on one file', () => {
     await store.read(START)
     await child.ask('endTransaction')
     expect((await appending).index).toBe(1)
+  })
+
+  test('an owner answers renewals while an append waits for the disk', async () => {
+    await using folder = await Folder.make()
+    await using child = new Child()
+    await using replica = await Replica.open(new FileStore({ path: folder.path, own: { name: 'a' } }), { owned: true })
+    const acquire = (resource: string): Command => ({ kind: 'acquire', holder: 'a', ttl: 60_000, wants: [{ resource }] })
+    const granted = await replica.propose(acquire('one'))
+    assert(granted.kind === 'granted')
+    const renew = () => replica.propose({ kind: 'renew', leases: [granted.lease] })
+    await renew() // the first renewal is written
+    for (let i = 0; i < 20; i++) await replica.propose(acquire(`quick/${i}`)) // until appends take the short way
+    await child.ask('beginTransaction', folder.path)
+    let isGranted = false
+    const slow = replica.propose(acquire('two')).then(outcome => {
+      isGranted = true
+      return outcome
+    })
+    for (let i = 0; i < 50; i++) expect(await renew()).toMatchObject({ kind: 'renewed', ttls: [60_000] })
+    expect(isGranted).toBe(false)
+    await child.ask('endTransaction')
+    expect(await slow).toMatchObject({ kind: 'granted' })
   })
 
   test('an idle store does not keep its process alive; a pending append does until it is answered', async () => {
