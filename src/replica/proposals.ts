@@ -111,8 +111,8 @@ export class Proposals {
   }
 
   async #writeUnlessRefused(command: Command, key: number, op: Operation | undefined, signal: AbortSignal | undefined): Promise<Outcome> {
-    await unlessAborted(this.#readToEnd(), signal)
     const proposal: Proposal = { command, key, op }
+    await unlessAborted(this.#readToEnd(), signal)
     const refused = answered(this.#state(), proposal) ?? refusal(this.#state(), proposal)
     return refused ?? this.write(command, key, op)
   }
