@@ -92,7 +92,8 @@ export async function etcdLock(engine) {
 export function gatewayCaller(agent) {
   return (port, path, body) =>
     new Promise((resolve, reject) => {
-      const request = http.request({ host: '127.0.0.1', port, method: 'POST', path: `/v3${path}`, agent }, response => {
+      const headers = { 'content-type': 'application/json' } // antietcd insists
+      const request = http.request({ host: '127.0.0.1', port, method: 'POST', path: `/v3${path}`, agent, headers }, response => {
         const pieces = []
         response.on('data', piece => pieces.push(piece))
         response.on('error', reject)
@@ -138,7 +139,8 @@ export async function startAntietcd() {
   const cwd = folder('antietcd')
   const program = require.resolve('antietcd/antietcd-app.js')
   const args = [program, '--ip', '127.0.0.1', '--port', String(port), '--data', join(cwd, 'data.gz')]
-  const answers = async () => (await fetch(`${at(port)}/v3/maintenance/status`, { method: 'POST', body: '{}' })).ok
+  const headers = { 'content-type': 'application/json' }
+  const answers = async () => (await fetch(`${at(port)}/v3/maintenance/status`, { method: 'POST', body: '{}', headers })).ok
   const running = await start(find('node'), args, { cwd, answers })
   return { ...running, ports: [port], version: versionOf(require, 'antietcd') }
 }
