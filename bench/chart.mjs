@@ -10,7 +10,7 @@ const LONGEST = 300
 const BAR = 16
 const GAP = 6
 const TITLE = 24
-/** A limit is marked at this part of the longest bar. */
+/** A limit is marked at this part of the longest bar, if the value is not far beyond it. */
 const LIMIT_AT = 0.6
 
 const STYLE = `
@@ -90,8 +90,10 @@ function barLine({ name, failed, median, ratio, want, verdict, ours }, y, share)
 
 function limitOf(row) {
   const limit = row.want.atLeast ?? row.want.atMost
-  const share = limit > 0 ? Math.min(1, (row.median / limit) * LIMIT_AT) : row.median > 0 ? 1 : 0
-  const mark = LEFT + LONGEST * (limit > 0 ? LIMIT_AT : 0)
+  // A value far beyond the limit moves the mark to the left: the scale always begins at 0.
+  const scale = Math.max(limit / LIMIT_AT, row.median, Number.MIN_VALUE)
+  const share = row.median / scale
+  const mark = LEFT + Math.round((limit / scale) * LONGEST)
   const text = `${shown(row.median)} ${row.unit} (wanted ${shownWant(row.want)}: ${row.verdict})`
   return {
     height: TITLE + BAR + 2 * GAP,

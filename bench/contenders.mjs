@@ -71,6 +71,7 @@ export async function withContenders(names, options, work) {
   try {
     return await work(ours, others)
   } finally {
-    for (const each of [ours, ...others]) await each[Symbol.asyncDispose]().catch?.(() => {})
+    // A client that cannot say goodbye, because its server is gone, harms no other.
+    for (const each of [ours, ...others]) await each[Symbol.asyncDispose]().catch(() => {})
   }
 }

@@ -18,6 +18,14 @@ import { linesOf, oneLine, rowOf } from './row.mjs'
 // Peers end with this process, whatever ends it.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(130))
 
+// A client of a peer may fail outside of any call, for example when its server ends. The others are measured all the same.
+const strayError = error => {
+  process.exitCode = 1
+  console.error('an error outside of any measurement:', error)
+}
+process.on('uncaughtException', strayError)
+process.on('unhandledRejection', strayError)
+
 /** Runs a part, and returns its rows. An error of the part is a row, too. */
 async function measured(group, part, settings) {
   const began = performance.now()

@@ -82,7 +82,7 @@ export function shownSpread({ lowest, highest, rounds }) {
 
 /** What was wanted, as `≥ 3 ×` or `≤ 450`. */
 export function shownWant({ atLeast, atMost }, after = '') {
-  return atLeast === undefined ? `≤ ${shown(atMost)}${after}` : `≥ ${shown(atLeast)}${after}`
+  return atLeast === undefined ? `≤ ${atMost.toLocaleString('en')}${after}` : `≥ ${atLeast.toLocaleString('en')}${after}`
 }
 
 const NAME = 66

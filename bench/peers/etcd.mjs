@@ -13,10 +13,14 @@ const CONNECTIONS = 64
 export const base64 = text => Buffer.from(text).toString('base64')
 const at = port => `http://127.0.0.1:${port}`
 
-/** The current release where Go is installed, or Debian's. A quick run does not build. */
+/** The current release where Go can build it, or Debian's. A quick run does not build. */
 async function etcdProgram(quick) {
-  if (isBuilt('etcd', VERSION) || (!quick && lookUp('go') !== undefined))
-    return await goProgram('etcd', 'go.etcd.io/etcd/server/v3', VERSION)
+  try {
+    if (isBuilt('etcd', VERSION) || (!quick && lookUp('go') !== undefined))
+      return await goProgram('etcd', 'go.etcd.io/etcd/server/v3', VERSION)
+  } catch (error) {
+    console.error(error.message)
+  }
   return await debianProgram('etcd', ['etcd-server'])
 }
 
