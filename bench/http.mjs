@@ -81,7 +81,7 @@ export async function http(report, { rounds, forSeconds }) {
   )
 }
 
-if (process.argv[2] === 'bare') {
+if (process.argv[1] === self && process.argv[2] === 'bare') {
   const listener = createServer((request, response) => {
     let text = ''
     request.setEncoding('utf8')

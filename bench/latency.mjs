@@ -124,7 +124,7 @@ export async function limits(report, { rounds, forSeconds }) {
   }
 }
 
-if (process.argv[2] === 'echo') {
+if (process.argv[1] === self && process.argv[2] === 'echo') {
   const server = createServer(socket => {
     socket.setNoDelay()
     socket.on('data', bytes => socket.write(bytes))
@@ -133,7 +133,7 @@ if (process.argv[2] === 'echo') {
   server.listen(0, '127.0.0.1', () => process.send({ port: server.address().port }))
 }
 
-if (process.argv[2] === 'holder') {
+if (process.argv[1] === self && process.argv[2] === 'holder') {
   const [, , , url, resource, ttl] = process.argv
   const { lessor } = await connect(url)
   const { lease } = await lessor.propose({ ...acquireOf(resource, Number(ttl)), holder: `holder of ${resource}` })
