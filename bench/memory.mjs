@@ -14,9 +14,9 @@ async function fill(replica, count, from = 0) {
       ),
     )
     for (const [j, { lease }] of outcomes.entries()) ids[i + j] = lease
+    // The first renewal is written to the log and makes the term a long one. Until then it is 30 s at most, and filling may take longer.
+    await replica.propose({ kind: 'renew', leases: [...ids.subarray(i, i + outcomes.length)] })
   }
-  // The first renewal is written to the log and makes the term a long one.
-  for (let i = 0; i < count; i += 5_000) await replica.propose({ kind: 'renew', leases: [...ids.subarray(i, i + 5_000)] })
   return ids
 }
 
