@@ -55,6 +55,7 @@ export const peers = {
 
 /** Opens a contender, or returns one that says why it failed. */
 async function opened({ name, engine: kind, open }, options) {
+  if (!running.has(kind)) console.error(`starting ${name}`)
   try {
     return { ...(await open(await engine(kind, options))), name }
   } catch (error) {

@@ -54,4 +54,4 @@ export const groups = {
   },
 }
 
-export const settingsOf = quick => (quick ? { quick, rounds: 3, forSeconds: 0.3 } : { quick, rounds: 5, forSeconds: 1.5 })
+export const settingsOf = quick => (quick ? { quick, rounds: 3, forSeconds: 0.25 } : { quick, rounds: 5, forSeconds: 1.5 })
