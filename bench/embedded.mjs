@@ -89,7 +89,7 @@ export async function memoryPairs(report, { rounds, forSeconds }) {
       await tried('async-mutex', asyncMutex),
     ].map(peer => ({ measure: () => throughputOf(peer), ...peer }))
     const figures = await inRounds({ measure: () => throughputOf(lessorLock(replica)) }, peers, { rounds, measure: each => each.measure() })
-    report({ name: 'memory: acquire and release, 1,000 in flight', unit: 'pairs/s', want: atLeast(300_000), ...figures })
+    report({ name: 'memory: acquire and release, 1,000 in flight', unit: 'pairs/s', ...figures })
   })
 }
 
