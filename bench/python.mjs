@@ -52,7 +52,7 @@ export async function python(report, { quick }) {
   await using(startServer(), async server => {
     await pairs(report, python, server.url)
     // Two intervals of renewal, or a half of one.
-    const forSeconds = quick ? 8 : 30
+    const forSeconds = quick ? 6 : 30
     const { percent, messages, renewals } = JSON.parse(
       await run({}, python, here('./python.py'), 'renew', server.url, String(LEASES), String(forSeconds)),
     )

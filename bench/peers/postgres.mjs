@@ -15,7 +15,10 @@ export async function startPostgres() {
   const user = unprivileged()
   const cwd = folder('postgres', user)
   const data = join(cwd, 'data')
-  await promisify(execFile)(find('initdb'), ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'], { cwd, ...user })
+  await promisify(execFile)(find('initdb'), ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'], {
+    cwd,
+    ...user,
+  })
   const port = await freePort()
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`
   const answers = async () => {
