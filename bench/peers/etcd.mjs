@@ -3,7 +3,7 @@
 import http from 'node:http'
 import { join } from 'node:path'
 import { folder, freePort, start } from '../engine.mjs'
-import { debianProgram, find, goProgram, isBuilt, lookUp, npmPackages, printedVersion, versionOf } from './provide.mjs'
+import { debianProgram, goProgram, isBuilt, lookUp, npmPackages, printedVersion, versionOf } from './provide.mjs'
 
 const VERSION = '3.7.3'
 const DURABLE = 'its defaults: every write is synced on a majority'
@@ -145,7 +145,7 @@ export async function startAntietcd() {
   const args = [program, '--ip', '127.0.0.1', '--port', String(port), '--data', join(cwd, 'data.gz')]
   const headers = { 'content-type': 'application/json' }
   const answers = async () => (await fetch(`${at(port)}/v3/maintenance/status`, { method: 'POST', body: '{}', headers })).ok
-  const running = await start(find('node'), args, { cwd, answers })
+  const running = await start(process.execPath, args, { cwd, answers })
   return { ...running, ports: [port], version: versionOf(require, 'antietcd') }
 }
 

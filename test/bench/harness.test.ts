@@ -123,7 +123,9 @@ describe('rounds', () => {
     expect(rowOf({ name: 'n', unit: 'u', ...failed }).failed).toBe('bug')
   })
 
-  test('of real locks give real figures: a replica in memory beside async-mutex, which is installed if it is missing', async () => {
+  test('of real locks give real figures: a replica in memory beside async-mutex, which is installed if it is missing', {
+    timeout: 180_000,
+  }, async () => {
     const { asyncMutex, inMemory } = await bench('embedded')
     const { lessorLock } = await bench('leasehold')
     const replica = await inMemory()
