@@ -10,18 +10,15 @@ import { Client } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
 import { Agent } from '../dist/agent/index.js'
 import { connect } from '../dist/index.js'
+import { endsWithRun } from './engine.mjs'
+import { atMost, median } from './row.mjs'
 
 const LEASEHOLD = fileURLToPath(new URL('../dist/cli/leasehold.js', import.meta.url))
-const ROUNDS = 200
-const AGENTS = 500
 const CLAIMS = 5
-const QUIET = 30_000
 
-const median = times => times.sort((a, b) => a - b)[Math.floor(times.length / 2)]
-
-async function timed(work) {
+async function timed(rounds, work) {
   const times = []
-  for (let i = 0; i < ROUNDS; i++) {
+  for (let i = 0; i < rounds; i++) {
     const began = performance.now()
     await work(i)
     times.push(performance.now() - began)
@@ -36,47 +33,52 @@ function cpuOf(pid) {
   return (Number(user) + Number(system)) * 10
 }
 
-export async function agents(report) {
+export async function agents(report, { quick }) {
+  const [rounds, count, quietFor] = quick ? [50, 50, 4_000] : [200, 500, 30_000]
   const place = mkdtempSync(join(tmpdir(), 'leasehold-bench-'))
-  const server = spawn(process.execPath, [LEASEHOLD, 'serve', '--store', `file:${join(place, 'leases.db')}`, '--listen', '127.0.0.1:0'], {
-    stdio: ['ignore', 'pipe', 'ignore'],
-  })
+  const args = [LEASEHOLD, 'serve', '--store', `file:${join(place, 'leases.db')}`, '--listen', '127.0.0.1:0']
+  const server = endsWithRun(spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] }))
   try {
     let printed = ''
     while (!/127\.0\.0\.1:(\d+)/.test(printed)) printed += (await once(server.stdout, 'data'))[0]
     const url = `leasehold://127.0.0.1:${/127\.0\.0\.1:(\d+)/.exec(printed)[1]}`
     const leases = await connect(url)
-    const acquire = await timed(async i => void (await leases.acquire(`bench/lease-${i}`)))
+    const acquire = await timed(rounds, async i => void (await leases.acquire(`bench/lease-${i}`)))
     const client = new Client({ name: 'bench', version: '1.0.0' })
-    const args = [LEASEHOLD, 'mcp', '--store', url, '--agent', 'bench', '--no-workspace']
-    await client.connect(new StdioClientTransport({ command: process.execPath, args, stderr: 'ignore' }))
+    const mcp = [LEASEHOLD, 'mcp', '--store', url, '--agent', 'bench', '--no-workspace']
+    await client.connect(new StdioClientTransport({ command: process.execPath, args: mcp, stderr: 'ignore' }))
     const call = (name, given) => client.callTool({ name, arguments: given })
     await call('whoami', {})
-    const empty = await timed(() => call('whoami', {}))
-    const claim = await timed(async () => {
+    const empty = await timed(rounds, () => call('whoami', {}))
+    const claim = await timed(rounds, async () => {
       await call('claim', { names: ['bench/claim'], purpose: 'measure' })
     })
     const fresh = []
-    for (let i = 0; i < ROUNDS; i++) {
+    for (let i = 0; i < rounds; i++) {
       const began = performance.now()
       await call('claim', { names: [`bench/fresh-${i}`], purpose: 'measure' })
       fresh.push(performance.now() - began)
       await call('release', {})
     }
     const added = median(fresh) - acquire
-    report('a lease, acquired through the library', acquire, 'ms')
-    report('an MCP call that claims nothing', empty, 'ms')
-    report('the same claim again through MCP', claim, 'ms')
-    report('a new claim through MCP, beyond the time of a lease', added, 'ms', { target: 'under 5 ms' })
+    report({ name: 'a lease, acquired through the library', unit: 'ms', value: acquire })
+    report({ name: 'an MCP call that claims nothing', unit: 'ms', value: empty })
+    report({ name: 'the same claim again through MCP', unit: 'ms', value: claim })
+    report({ name: 'a new claim through MCP, beyond the time of a lease', unit: 'ms', value: added, want: atMost(5) })
     await client.close()
 
-    const quiet = await Promise.all(Array.from({ length: AGENTS }, (_, i) => Agent.begin(leases, { name: `agent-${i}` })))
+    const quiet = await Promise.all(Array.from({ length: count }, (_, i) => Agent.begin(leases, { name: `agent-${i}` })))
     for (const [i, agent] of quiet.entries()) for (let c = 0; c < CLAIMS; c++) await agent.claim([`quiet/${i}/${c}`], { purpose: 'quiet' })
-    await sleep(5_000)
+    await sleep(quick ? 500 : 5_000)
     const before = cpuOf(server.pid)
-    await sleep(QUIET)
-    const share = (100 * (cpuOf(server.pid) - before)) / QUIET
-    report(`the server, with ${AGENTS} quiet agents of ${CLAIMS} claims each`, share, '% of a core', { target: 'under 5 %' })
+    await sleep(quietFor)
+    const share = (100 * (cpuOf(server.pid) - before)) / quietFor
+    report({
+      name: `the server, with ${count} quiet agents of ${CLAIMS} claims each: of one core`,
+      unit: '%',
+      value: share,
+      want: atMost(5),
+    })
     for (const agent of quiet) agent.detach()
     await leases.close()
   } finally {

@@ -4,9 +4,12 @@ import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { connect } from 'node:net'
-import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { scratch, throughput } from './measure.mjs'
+import { endsWithRun } from './engine.mjs'
+import { startServer } from './leasehold.mjs'
+import { throughput, using } from './measure.mjs'
+import { inRounds } from './rounds.mjs'
+import { atLeast } from './row.mjs'
 
 const CONNECTIONS = 64
 const self = fileURLToPath(import.meta.url)
@@ -15,23 +18,26 @@ const self = fileURLToPath(import.meta.url)
 function lane(port) {
   const socket = connect(port, '127.0.0.1').setNoDelay()
   socket.setEncoding('latin1')
-  let answered = () => {}
+  let [answered, failed] = [() => {}, () => {}]
   socket.on('data', text => answered(text))
+  socket.on('error', error => failed(error))
   return {
     ask(method, path, body = '') {
       const head = `${method} ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`
       socket.write(head + body)
-      return new Promise(resolve => (answered = resolve))
+      return new Promise((resolve, reject) => ([answered, failed] = [resolve, reject]))
     },
     close: () => socket.destroy(),
   }
 }
 
-async function measured(port, each) {
+async function measured(port, each, forSeconds) {
   const lanes = Array.from({ length: CONNECTIONS }, () => lane(port))
-  const result = await throughput((i, n) => each(lanes[i], i, n), { inFlight: CONNECTIONS })
-  for (const { close } of lanes) close()
-  return result
+  try {
+    return await throughput((i, n) => each(lanes[i], i, n), { inFlight: CONNECTIONS, forSeconds, warmUp: 0 })
+  } finally {
+    for (const { close } of lanes) close()
+  }
 }
 
 async function acquire(from, i, n) {
@@ -44,8 +50,8 @@ async function acquire(from, i, n) {
   return answer
 }
 
-async function child(program, ...args) {
-  const running = fork(program, args)
+async function bareListener() {
+  const running = endsWithRun(fork(self, ['bare']))
   const [{ port }] = await once(running, 'message')
   return {
     port,
@@ -57,31 +63,25 @@ async function child(program, ...args) {
   }
 }
 
-export async function http(report) {
-  const bare = await child(self, 'bare')
-  const listener = await measured(bare.port, acquire)
-  await bare[Symbol.asyncDispose]()
-  report('a bare Node listener, the same JSON both ways', listener, 'requests/s')
-  const server = await child(fileURLToPath(new URL('./server-child.mjs', import.meta.url)), join(scratch, 'http.db'))
-  try {
-    const acquired = await measured(server.port, acquire)
-    report(`acquire, ${CONNECTIONS} connections, durable`, acquired, 'leases/s', {
-      target: 'at least 8,000',
-      ratio: acquired / listener,
-      against: 'bare',
-    })
-    const leases = []
-    const renewed = await measured(server.port, async (from, i) => {
-      leases[i] ??= /"lease":(\d+)/.exec(await acquire(from, i, 'renewed'))[1]
-      await from.ask('POST', `/v1/leases/${leases[i]}/renew`)
-    })
-    report(`renew one, ${CONNECTIONS} connections`, renewed, 'renewals/s', { ratio: renewed / listener, against: 'bare' })
-  } finally {
-    await server[Symbol.asyncDispose]()
-  }
+export async function http(report, { rounds, forSeconds }) {
+  await using(bareListener(), bare =>
+    using(startServer(), async server => {
+      const peer = { name: 'a bare node:http listener, the same JSON', port: bare.port, each: acquire }
+      const measure = ({ port, each }) => measured(port, each, forSeconds)
+      const acquired = await inRounds({ port: server.port, each: acquire }, [{ ...peer, want: atLeast(0.6) }], { rounds, measure })
+      report({ name: 'HTTP: acquire, 64 connections, each durable', unit: 'requests/s', ...acquired })
+      const leases = []
+      const renew = async (from, i) => {
+        leases[i] ??= /"lease":(\d+)/.exec(await acquire(from, i, 'renewed'))[1]
+        await from.ask('POST', `/v1/leases/${leases[i]}/renew`)
+      }
+      const renewed = await inRounds({ port: server.port, each: renew }, [peer], { rounds, measure })
+      report({ name: 'HTTP: renew one lease, 64 connections', unit: 'requests/s', ...renewed })
+    }),
+  )
 }
 
-if (process.argv[2] === 'bare') {
+if (process.argv[1] === self && process.argv[2] === 'bare') {
   const listener = createServer((request, response) => {
     let text = ''
     request.setEncoding('utf8')

@@ -1,11 +1,18 @@
 // Measuring for the benchmarks: throughput, rates, percentiles, and a folder for the files of the run.
 
-import { mkdtempSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** Files of this run; removed at its end. */
-export const scratch = mkdtempSync(join(tmpdir(), 'leasehold-bench-'))
+let made
+
+/** The folder for the files of this run, which is removed at its end. Processes that write no file get none. */
+export function scratch() {
+  if (made !== undefined) return made
+  made = mkdtempSync(join(tmpdir(), 'leasehold-bench-'))
+  process.once('exit', () => rmSync(made, { recursive: true, force: true }))
+  return made
+}
 
 export function seconds() {
   const [s, ns] = process.hrtime()

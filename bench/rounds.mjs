@@ -1,0 +1,74 @@
+// Rounds in turns: peer, ours, next peer, ours, … A disk or a neighbour on the same machine may be ten times slower a minute later, so each peer is compared with
+// our rounds next to its own. A peer that fails is reported as not measured and leaves; the others go on.
+import { median, oneLine } from './row.mjs'
+
+/** No single measurement takes this many ms. One that does is stuck. */
+const STUCK = 90_000
+
+/**
+ * Measures `ours` and each of `peers` in `rounds` rounds, and returns the figures of a row: `rounds`, `peers`, and `failed` if ours failed.
+ *
+ * A contender has a `name`, and optionally `about`, `want` and `failed` (why it did not even start). `measure(contender)` returns the figure of one round.
+ */
+export async function inRounds(ours, peers, { rounds, measure, warmUp = measure, stuckAfter = STUCK }) {
+  const mine = []
+  const others = peers.map(({ name, about, want, failed }) => ({ name, about, want, failed, rounds: [], beside: [] }))
+  const tried = async (contender, work) => {
+    const [value, failed] = await bounded(() => work(contender), stuckAfter).then(
+      result => [result, undefined],
+      error => [undefined, oneLine(error?.message ?? error)],
+    )
+    return { value, failed }
+  }
+  if (ours.failed !== undefined) return { failed: oneLine(ours.failed), rounds: [], peers: others }
+  const first = await tried(ours, warmUp)
+  if (first.failed !== undefined) return { failed: first.failed, rounds: [], peers: others }
+  for (const [i, peer] of peers.entries()) {
+    if (peer.failed === undefined) others[i].failed = (await tried(peer, warmUp)).failed
+  }
+  for (let round = 0; round < rounds; round++) {
+    for (const [i, other] of others.entries()) {
+      if (other.failed !== undefined) continue
+      const theirs = await tried(peers[i], measure)
+      other.failed = theirs.failed
+      const beside = await tried(ours, measure)
+      if (beside.failed !== undefined) return { failed: beside.failed, rounds: [], peers: others }
+      mine.push(beside.value)
+      if (theirs.failed !== undefined) continue
+      other.rounds.push(theirs.value)
+      other.beside.push(beside.value)
+    }
+    // Without any peer, ours is measured alone.
+    if (others.every(({ failed }) => failed !== undefined)) {
+      const alone = await tried(ours, measure)
+      if (alone.failed !== undefined) return { failed: alone.failed, rounds: [], peers: others }
+      mine.push(alone.value)
+    }
+  }
+  return { rounds: mine, peers: others }
+}
+
+async function bounded(work, ms) {
+  let timer
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no result after ${ms / 1_000} s`)), ms)
+  })
+  try {
+    return await Promise.race([work(), late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** The median time of `each(i)` in µs, one at a time. `after(i, answer)` is not counted. */
+export async function microseconds(each, { forSeconds, after = () => {} }) {
+  const took = []
+  const end = performance.now() + forSeconds * 1_000
+  for (let i = 0; performance.now() < end || took.length === 0; i++) {
+    const began = performance.now()
+    const answer = await each(i)
+    took.push((performance.now() - began) * 1_000)
+    await after(i, answer)
+  }
+  return median(took)
+}
