@@ -153,6 +153,9 @@ class Play {
   readonly #indexes: readonly MatchIndex[]
   /** For each waiter, the number of what it needs: of equal needs that do not fit, one is tried. */
   readonly #needs: readonly number[]
+  /** By needs: the turn of service in which they were found not to fit. */
+  readonly #refused: Int32Array
+  #turn = 0
   /** Of the running leases, then of the queue. */
   readonly #draws: readonly Draw[]
   readonly #running: number
@@ -172,6 +175,7 @@ class Play {
     this.#matches = indexMatches(this.#queue, units.length)
     this.#indexes = [...new Set(this.#matches)]
     this.#needs = numberNeeds(queue)
+    this.#refused = new Int32Array(queue.length)
     this.#draws = [
       ...running.map(({ duration, age, atMost }) => drawing(duration, age, atMost, random)),
       ...this.#queue.map(({ duration, atMost }) => drawing(duration, 0, atMost, random)),
@@ -188,10 +192,9 @@ class Play {
     this.#pace = pace
     this.#begin()
     const waiting = [...this.#queue.keys()]
-    const last = waiting.length - 1
     let mayServe = true
     for (let now = 0; ; ) {
-      if (mayServe && this.#serve(waiting, now).has(last)) return now
+      if (mayServe && this.#serve(waiting, now)) return now
       const ended = this.#ends.take()
       if (ended === undefined || this.#ends.at(ended) === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
       now = this.#ends.at(ended)
@@ -206,24 +209,24 @@ class Play {
     }
   }
 
-  /** Serves those that fit. Returns the waiters that were. */
-  #serve(waiting: number[], now: number): ReadonlySet<number> {
-    const served = new Set<number>()
-    const refused = new Set<number>()
+  /** Serves those that fit, and returns whether the last one was. */
+  #serve(waiting: number[], now: number): boolean {
+    const turn = ++this.#turn
     for (let at = 0; at < waiting.length && this.#freeMembers.size > 0; ) {
       const which = waiting[at]!
-      const takes = refused.has(this.#needs[which]!) ? undefined : this.#place(which)
+      const needs = this.#needs[which]!
+      const takes = this.#refused[needs] === turn ? undefined : this.#place(which)
       if (takes === undefined) {
-        if (!this.#overtaking) break
-        refused.add(this.#needs[which]!)
+        if (!this.#overtaking) return false
+        this.#refused[needs] = turn
         at++
-        continue
+      } else {
+        if (which === this.#queue.length - 1) return true
+        waiting.splice(at, 1)
+        this.#use(this.#running + which, now, takes)
       }
-      served.add(which)
-      waiting.splice(at, 1)
-      this.#use(this.#running + which, now, takes)
     }
-    return served
+    return false
   }
 
   #begin(): void {

@@ -10,7 +10,16 @@ import { serviceOrder } from '../kernel/rule/pool/turn.ts'
 import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { emptyPool } from '../kernel/state/pools.ts'
-import { type Grant, type LeaseState, LIVE, type PoolAccount, type PoolMember, type PoolState, type Resource, type State } from '../kernel/state.ts'
+import {
+  type Grant,
+  type LeaseState,
+  LIVE,
+  type PoolAccount,
+  type PoolMember,
+  type PoolState,
+  type Resource,
+  type State,
+} from '../kernel/state.ts'
 import type { PoolAccountView, PoolGrantView, PoolMemberView, PoolRules, PoolSummary, PoolView, PoolWaiterView } from '../lessor.ts'
 import { MAX_POOL_PAGE, type PoolPage } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
