@@ -125,7 +125,10 @@ export interface PoolPage {
   readonly limit?: number
   /** Returns waiters from this position on. @default 0 */
   readonly skip?: number
-  /** Instead of a page: this waiter and what explains its place, that is the first waiters and a sample of the others before it. */
+  /**
+   * Instead of a page: this waiter and what explains its place, that is the first waiters and a sample of the others before it. In a long fair queue the positions
+   * of that sample are approximate.
+   */
   readonly lease?: number
 }
 

@@ -42,6 +42,13 @@ const DRAWS: Readonly<Record<string, Draw>> = {
   },
   'a class for every ten jobs': (i, _, random) => ({ ms: pareto(2 * SECOND, 0.7, random), class: `job/${Math.floor(i / 10)}` }),
   'classes that say nothing': (_, __, random) => ({ ms: exponential(600 * SECOND, random), class: `job/${Math.floor(20 * random())}` }),
+  // Against a learner that counts the past without forgetting: it is wrong about the present each time the work changes.
+  'regimes of 100 jobs': (i, _, random) => ({ ms: exponential(Math.floor(i / 100) % 2 === 0 ? 10 * SECOND : HOUR, random) }),
+  'regimes that get longer': (i, _, random) => ({ ms: exponential(Math.floor(Math.log2(i + 1)) % 2 === 0 ? 10 * SECOND : HOUR, random) }),
+  '10 s and 1 h in turns': i => ({ ms: i % 2 === 0 ? 10 * SECOND : HOUR }),
+  'a saw from 10 s to 1 h': i => ({ ms: 10 * SECOND * 360 ** ((i % 50) / 50) }),
+  'heavy tail that drifts': (i, count, random) => ({ ms: pareto(SECOND * 1_000 ** (i / count), 0.8, random) }),
+  '30 s, and each hundredth 12 h': i => ({ ms: i % 100 === 99 ? 12 * HOUR : 30 * SECOND }),
   'all zero': () => ({ ms: 0 }),
   'all 300 days': () => ({ ms: 300 * DAY }),
   'zero or 300 days': (_, __, random) => ({ ms: random() < 0.99 ? 0 : 300 * DAY }),
@@ -50,6 +57,9 @@ const DRAWS: Readonly<Record<string, Draw>> = {
 const PLAIN = { created: 0, start: 0, class: 'job', user: '', gpus: 1, failed: false } as const
 
 export const SYNTHETIC: readonly string[] = Object.keys(DRAWS)
+
+/** The name of a trace that depends on what the learner decides. */
+export const ADVERSARY = 'just after the first renewal'
 
 /** Made while the learner watches: each job ends just after the renewal at half of the first term that the learner would give it. */
 export function adversarialTrace(count: number, seed: number, c: number): Trace {
@@ -67,7 +77,7 @@ export function adversarialTrace(count: number, seed: number, c: number): Trace 
     past.add(ms, dies)
     return { ...PLAIN, ms, dies }
   })
-  return { name: 'just after the first renewal', jobs, timed: false }
+  return { name: ADVERSARY, jobs, timed: false }
 }
 
 /** Makes a trace by its name. `dying`: the share of the jobs whose holders die at the end. */

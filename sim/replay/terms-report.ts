@@ -1,7 +1,7 @@
 /** The part `terms` of the replay: what learned terms cost on traces, and on made-up ones (`worst`), relative to the best fixed ttl. */
 import { inWords } from '../../src/duration.ts'
 import type { Progress, Report } from './report.ts'
-import { SYNTHETIC, syntheticTrace } from './synthetic.ts'
+import { ADVERSARY, adversarialTrace, SYNTHETIC, syntheticTrace } from './synthetic.ts'
 import {
   bestExpected,
   bestFixed,
@@ -109,13 +109,14 @@ const DEFAULT = 30_000
 /** `counts`: how many jobs each trace has. */
 export function reportWorst(counts: readonly number[], costs: readonly number[], seed: number, progress: Progress): Report {
   const rows: WorstRow[] = []
-  for (const trace of SYNTHETIC) {
+  const names = [...SYNTHETIC, ADVERSARY]
+  for (const trace of names) {
     progress(`terms of made-up traces: ${trace}`)
     for (const jobs of counts) for (const c of costs) rows.push(worstRow(trace, jobs, c, seed))
   }
   return {
     head: ['TRACE', ...counts.flatMap(jobs => costs.map(c => `${jobs} JOBS, c = ${c} s`)), 'MOST EXCESS'],
-    rows: SYNTHETIC.map(trace => {
+    rows: names.map(trace => {
       const own = rows.filter(row => row.trace === trace)
       return [trace, ...own.map(({ ratio }) => ratio.toFixed(2)), `${Math.max(...own.map(({ excess }) => excess)).toFixed(1)} jobs`]
     }),
@@ -126,7 +127,7 @@ export function reportWorst(counts: readonly number[], costs: readonly number[],
 }
 
 function worstRow(name: string, jobs: number, c: number, seed: number): WorstRow {
-  const trace = syntheticTrace(name, jobs, seed)
+  const trace = name === ADVERSARY ? adversarialTrace(jobs, seed, c) : syntheticTrace(name, jobs, seed)
   const learned = expectedLearnedCost(trace, c, DYING)
   const fixed = bestExpected(trace, c, DYING).cost
   const job = expectedFixedCost(trace, c, DYING, DEFAULT) / jobs

@@ -4,6 +4,8 @@
  */
 import { classOf } from '../../src/holder/learned-terms.ts'
 import { levelsOf } from '../../src/kernel/rule/learn.ts'
+import { sameTermUntil } from '../../src/learn/growth.ts'
+import { RecentLeases } from '../../src/learn/recent.ts'
 import { Sketch } from '../../src/learn/sketch.ts'
 import { planTerm, type TermPlan } from '../../src/learn/term.ts'
 import { sketchViews } from '../../src/replica/sketch-view.ts'
@@ -101,14 +103,19 @@ interface Known {
   readonly levels: (name: string) => readonly Sketch[]
 }
 
-/** A decision is made again when its class has grown by a tenth, or all work by a quarter. */
+/** A decision is made again when its class has grown by a tenth or by this many, or all work by a quarter. */
+const GROWN = 200
+
 function termsLearnedFrom(c: number, known: Known): TermSource {
   const plans = new Map<string, { readonly plan: TermPlan; readonly ended: number; readonly all: number }>()
+  const recents = new RecentLeases()
   const planOf = (job: Job): TermPlan => {
     const [ended, all] = [known.ended(job.class), known.ended('')]
     const kept = plans.get(job.class)
-    if (kept !== undefined && ended < kept.ended * 1.1 + 1 && all < kept.all * 1.25 + 1) return kept.plan
-    const plan = planTerm(known.levels(job.class), { renewalCost: c * 1_000, min: MIN, max: MAX, fallback: DEFAULT })
+    if (kept !== undefined && ended < Math.min(kept.ended * 1.1 + 1, kept.ended + GROWN) && all < kept.all * 1.25 + 1) return kept.plan
+    const levels = known.levels(job.class)
+    const recent = recents.of(levels)
+    const plan = planTerm(levels, { renewalCost: c * 1_000, min: MIN, max: MAX, fallback: DEFAULT, ...(recent && { recent }) })
     plans.set(job.class, { plan, ended, all })
     return plan
   }
@@ -123,13 +130,18 @@ export function expectedLearnedCost({ jobs }: Trace, c: number, dying: number): 
   const sketches = new Map<string, Sketch>()
   const terms = termsLearnedFrom(c, {
     ended: name => sketches.get(name)?.ended ?? 0,
-    levels: name => levelsOf(name).flatMap(level => sketches.get(level) ?? []),
+    // Copies, as a reader of the log gets: these go on counting.
+    levels: name => levelsOf(name).flatMap(level => (sketches.has(level) ? Sketch.from(sketches.get(level)!.toJSON()) : [])),
   })
   let cost = 0
   for (const job of jobs) {
     let [age, term] = [0, terms.first(job)]
-    for (; age + term / 2 < job.ms; cost += c) {
-      age += term / 2
+    while (age + term / 2 < job.ms) {
+      // A job of months with terms of milliseconds has too many renewals to walk through: all with the same term are counted at once.
+      const half = term / 2
+      const renewals = Math.max(1, Math.ceil((Math.min(job.ms, sameTermUntil(age)) - age) / half) - 1)
+      cost += renewals * c
+      age += renewals * half
       term = terms.next(job, age, term)
     }
     cost += (dying * (age + term - job.ms)) / 1_000

@@ -6,6 +6,7 @@ import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import { expectedDuration } from '../learn/expectation.ts'
+import { RecentLeases } from '../learn/recent.ts'
 import { Sketch } from '../learn/sketch.ts'
 import { explainTerm, planTerm, type TermOptions, type TermPlan } from '../learn/term.ts'
 import type { Operations } from './operations.ts'
@@ -56,6 +57,7 @@ export class LearnedTerms {
   readonly #operations: Operations
   readonly #fallback: number
   readonly #kept = new Map<string, Kept>()
+  readonly #recent = new RecentLeases()
 
   constructor(operations: Operations, fallback: number) {
     this.#operations = operations
@@ -92,7 +94,8 @@ export class LearnedTerms {
       lessor.read({ kind: 'policies' }),
     ])
     const levels = views.map(view => Sketch.from(view))
-    const terms: TermOptions = { renewalCost, fallback: this.#fallback, ...boundsOf(names, policies) }
+    const recent = this.#recent.of(levels)
+    const terms: TermOptions = { renewalCost, fallback: this.#fallback, ...boundsOf(names, policies), ...(recent && { recent }) }
     const plan = planTerm(levels, terms)
     return { class: name, plan, expect: expectedDuration(views), explanation: explainTerm(plan, terms) }
   }

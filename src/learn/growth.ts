@@ -52,6 +52,16 @@ export class Growth {
   }
 }
 
+/** The age up to which a plan gives the same term as at this age. */
+export function sameTermUntil(age: number): number {
+  return AGES[placeOf(age) + 1] ?? Number.POSITIVE_INFINITY
+}
+
+/** The age since which a plan gives the same term as at this age. */
+export function sameTermSince(age: number): number {
+  return AGES[placeOf(age)]!
+}
+
 /** The last of AGES that is not above `age`. */
 function placeOf(age: number): number {
   const bin = binOf(age)

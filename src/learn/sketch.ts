@@ -71,6 +71,22 @@ export class Sketch {
     this.#durations.died += theirs.died
   }
 
+  /** What was counted since an earlier reading of the same sketch. */
+  since(earlier: Sketch): Sketch {
+    const sketch = new Sketch(this.class)
+    const [mine, theirs, rest] = [this.#durations, earlier.#durations, sketch.#durations]
+    for (let place = 0; place < FOLDS * BINS; place++) {
+      const count = (mine.counts[place] ?? 0) - (theirs.counts[place] ?? 0)
+      if (count <= 0) continue
+      rest.counts[place] = count
+      rest.sums[place] = Math.max(0, (mine.sums[place] ?? 0) - (theirs.sums[place] ?? 0))
+      rest.squares[place] = Math.max(0, (mine.squares[place] ?? 0) - (theirs.squares[place] ?? 0))
+      rest.ended += count
+    }
+    rest.died = Math.min(rest.ended, Math.max(0, mine.died - theirs.died))
+    return sketch
+  }
+
   count(bin: number, fold: Fold): number {
     return inFold(this.#durations.counts, bin, fold)
   }

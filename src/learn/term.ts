@@ -5,7 +5,7 @@
  * of the past, charged for the other half. With too little past the default is used, which grows with age as the prior says, and never below it.
  */
 import { inWords } from '../duration.ts'
-import { Growth, type TermCosts, termsBetween } from './growth.ts'
+import { Growth, sameTermSince, sameTermUntil, type TermCosts, termsBetween } from './growth.ts'
 import { hazardOf } from './hazard.ts'
 import type { Fold, Sketch, Typical } from './sketch.ts'
 
@@ -17,6 +17,8 @@ export interface TermOptions {
   readonly max: number
   /** The term without a past, in ms. */
   readonly fallback: number
+  /** The last leases only, if they are known: work may have changed. */
+  readonly recent?: Sketch
 }
 
 /** What was decided, and the numbers it was decided by. */
@@ -38,6 +40,8 @@ export interface TermPlan {
   readonly fixedCost: number
   /** The best single term, in ms. */
   readonly fixed: number
+  /** It was learned from the last leases only. */
+  readonly isRecent?: boolean
 }
 
 /** Leases that must have ended before anything is decided by them. */
@@ -54,6 +58,8 @@ const DEATHS = { share: 0.1, weight: 20 } as const
 const EDGE = 0.9
 /** The best single term of a class must be better for it than that of the level above by this factor. */
 const OWN_EDGE = 0.97
+/** A plan that was learned from the last leases only must be better for them than one from the whole past by this factor. */
+const RECENT_EDGE = 0.9
 /** How many numbers of renewals above and below the usual one `exactTerms` looks at. */
 const NEAR = 20
 /** Renewals after which a plan is not followed any further: it renews far too often. */
@@ -61,6 +67,17 @@ const MAX_STEPS = 50_000
 
 /** `levels` go from all work to the class itself; levels that nothing is known of may be left out. */
 export function planTerm(levels: readonly Sketch[], options: TermOptions): TermPlan {
+  const plan = planFrom(levels, options)
+  const { recent } = options
+  if (recent === undefined || plan.kind === 'cold' || recent.ended > plan.ended / 2) return plan
+  const later = planFrom([recent], options)
+  const { renewalCost } = options
+  const whole = costOf(recent.typical(undefined), plan.first, plan.at, { renewalCost, dies: plan.dies })
+  const last = recent.ended * Math.min(later.cost, later.fixedCost)
+  return later.kind !== 'cold' && last < whole * RECENT_EDGE ? { ...later, dies: plan.dies, isRecent: true } : plan
+}
+
+function planFrom(levels: readonly Sketch[], options: TermOptions): TermPlan {
   const { renewalCost, min, max } = options
   const fallback = clamp(options.fallback, min, max)
   const known = levels.findLast(({ ended }) => ended >= MANY) ?? levels.findLast(({ ended }) => ended >= ENOUGH)
@@ -80,10 +97,16 @@ export function planTerm(levels: readonly Sketch[], options: TermOptions): TermP
   const grown =
     ended < MANY
       ? Number.POSITIVE_INFINITY
-      : crossValidated(known, fold => growingCosts(new Growth(terms, hazardOf(levels, fold), costs), costs))
+      : crossValidated(known, fold => {
+          const half = new Growth(terms, hazardOf(levels, fold), costs)
+          return past => costOf(past, half.at(0, 0), growing(half, 0), costs)
+        })
   const judged = { fixed: single.term, cost: grown / ended, fixedCost: single.cost / ended }
-  if (grown > single.cost * EDGE)
-    return { kind: 'fixed', first: single.term, at: fixedWhileKnown(single.term, plan, known), ...facts, ...judged }
+  if (grown > single.cost * EDGE) {
+    const isHeldBack = ended < MANY && single.term * FINE > trusted.most
+    const at = isHeldBack ? growingWithAge(single.term, plan) : fixedWhileKnown(single.term, plan, known)
+    return { kind: 'fixed', first: single.term, at, ...facts, ...judged }
+  }
   return { kind: 'growing', first: plan.at(0, 0), at: growing(plan, 0), ...facts, ...judged }
 }
 
@@ -91,10 +114,15 @@ function growing(growth: Growth, least: number): TermPlan['at'] {
   return (age, present) => growth.at(age, Math.max(present, least))
 }
 
+/** With few leases, terms longer than the first ones may not be trusted yet. A lease that has run for long may have one of twice its age. */
+function growingWithAge(first: number, growth: Growth): TermPlan['at'] {
+  return (age, present) => Math.max(present, Math.min(growth.at(age, Math.max(present, first)), Math.round(2 * sameTermSince(age))))
+}
+
 /** One term up to the longest duration that is known. A lease that is older is unlike all before it, and its term grows. */
 function fixedWhileKnown(fixed: number, growth: Growth, sketch: Sketch): TermPlan['at'] {
-  const longest = sketch.quantile(1) ?? 0
-  return (age, present) => (age <= longest ? Math.max(present, fixed) : growth.at(age, Math.max(present, fixed)))
+  const longest = sameTermUntil(sketch.quantile(1) ?? 0)
+  return (age, present) => (age < longest ? Math.max(present, fixed) : growth.at(age, Math.max(present, fixed)))
 }
 
 /**
@@ -174,28 +202,31 @@ function fixedCost(past: readonly Typical[], term: number, { renewalCost, dies }
   return cost
 }
 
-function growingCosts(growth: Growth, { renewalCost, dies }: TermCosts): (past: readonly Typical[]) => number {
-  return past => {
-    let cost = 0
-    let age = 0
-    let renewals = 0
-    let term = growth.at(0, 0)
-    for (const { ms, count } of past) {
-      for (; age + term / 2 < ms; renewals++) {
-        if (renewals > MAX_STEPS) return Number.POSITIVE_INFINITY
-        age += term / 2
-        term = growth.at(age, term)
-      }
-      cost += count * (renewals * renewalCost + dies * (age + term - ms))
+/** What these leases would have cost in all with terms that may grow. They are listed shortest first, so all are followed in one walk. */
+function costOf(past: readonly Typical[], first: number, at: TermPlan['at'], { renewalCost, dies }: TermCosts): number {
+  let cost = 0
+  let age = 0
+  let renewals = 0
+  let term = first
+  for (const { ms, count } of past) {
+    for (; age + term / 2 < ms; renewals++) {
+      if (renewals > MAX_STEPS) return Number.POSITIVE_INFINITY
+      age += term / 2
+      term = at(age, term)
     }
-    return cost
+    cost += count * (renewals * renewalCost + dies * (age + term - ms))
   }
+  return cost
 }
 
 /** One sentence that says why, with the numbers. */
 export function explainTerm(plan: TermPlan, { renewalCost, min, max }: TermOptions): string {
   const { kind, first, ended, died, fixed, cost, fixedCost } = plan
-  const past = `${ended} lease${ended === 1 ? '' : 's'} of ${plan.class === '' ? 'all work' : plan.class} ended before, ${died} of them by a lapse`
+  const work = plan.class === '' ? 'all work' : plan.class
+  const past =
+    plan.isRecent === true
+      ? `the last ${ended} leases of ${work} differ from those before, ${died} of them ended by a lapse`
+      : `${ended} lease${ended === 1 ? '' : 's'} of ${work} ended before, ${died} of them by a lapse`
   const bounds = `a policy allows ${inWords(min)} to ${inWords(max)}`
   if (kind === 'cold')
     return `The first term is the default, ${inWords(first)}, and grows with age: only ${past}, and it takes ${ENOUGH} to learn from them; ${bounds}.`

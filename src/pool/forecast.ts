@@ -150,32 +150,40 @@ class Play {
   readonly #queue: readonly ForecastRequest[]
   /** For each waiter, which members match. Waiters with equal conditions share one. */
   readonly #matches: readonly MatchIndex[]
-  readonly #indexes: ReadonlySet<MatchIndex>
+  readonly #indexes: readonly MatchIndex[]
+  /** For each waiter, the number of what it needs: of equal needs that do not fit, one is tried. */
+  readonly #needs: readonly number[]
+  /** By needs: the turn of service in which they were found not to fit. */
+  readonly #refused: Int32Array
+  #turn = 0
   /** Of the running leases, then of the queue. */
   readonly #draws: readonly Draw[]
-  readonly #running: readonly ForecastUse[]
-  readonly #freeAtFirst: readonly number[]
+  readonly #running: number
+  readonly #freeAtFirst: Float64Array
   #pace = 1
-  #free: number[] = []
+  readonly #free: Float64Array
   /** The members with free units: in a busy pool, there are few. */
-  #freeMembers = new Set<number>()
-  #takes: (readonly Taken[])[] = []
+  readonly #freeMembers = new Set<number>()
+  readonly #takes: (readonly Taken[])[]
   readonly #ends: Ends
 
   constructor({ units, running, overtaking }: ForecastInput, queue: readonly ForecastRequest[], random: () => number) {
     this.#units = units
     this.#overtaking = overtaking
-    this.#running = running
+    this.#running = running.length
     this.#queue = queue
     this.#matches = indexMatches(this.#queue, units.length)
-    this.#indexes = new Set(this.#matches)
+    this.#indexes = [...new Set(this.#matches)]
+    this.#needs = numberNeeds(queue)
+    this.#refused = new Int32Array(queue.length)
     this.#draws = [
       ...running.map(({ duration, age, atMost }) => drawing(duration, age, atMost, random)),
       ...this.#queue.map(({ duration, atMost }) => drawing(duration, 0, atMost, random)),
     ]
-    const free = [...units]
-    for (const { takes } of running) for (const { member, units } of takes) free[member]! -= units
-    this.#freeAtFirst = free
+    this.#freeAtFirst = Float64Array.from(units)
+    for (const { takes } of running) for (const { member, units } of takes) this.#freeAtFirst[member]! -= units
+    this.#free = new Float64Array(units.length)
+    this.#takes = running.map(({ takes }) => takes)
     this.#ends = new Ends(this.#draws.length)
   }
 
@@ -183,21 +191,10 @@ class Play {
   start(pace: number): number {
     this.#pace = pace
     this.#begin()
-    const waiting = this.#queue.map((_, at) => at)
+    const waiting = [...this.#queue.keys()]
     let mayServe = true
     for (let now = 0; ; ) {
-      for (let at = 0; mayServe && at < waiting.length; ) {
-        const which = waiting[at]!
-        const takes = this.#place(which)
-        if (takes === undefined) {
-          if (!this.#overtaking) break
-          at++
-          continue
-        }
-        if (which === this.#queue.length - 1) return now
-        waiting.splice(at, 1)
-        this.#use(this.#running.length + which, now, takes)
-      }
+      if (mayServe && this.#serve(waiting, now)) return now
       const ended = this.#ends.take()
       if (ended === undefined || this.#ends.at(ended) === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
       now = this.#ends.at(ended)
@@ -212,13 +209,32 @@ class Play {
     }
   }
 
+  /** Serves those that fit, and returns whether the last one was. */
+  #serve(waiting: number[], now: number): boolean {
+    const turn = ++this.#turn
+    for (let at = 0; at < waiting.length && this.#freeMembers.size > 0; ) {
+      const which = waiting[at]!
+      const needs = this.#needs[which]!
+      const takes = this.#refused[needs] === turn ? undefined : this.#place(which)
+      if (takes === undefined) {
+        if (!this.#overtaking) return false
+        this.#refused[needs] = turn
+        at++
+      } else {
+        if (which === this.#queue.length - 1) return true
+        waiting.splice(at, 1)
+        this.#use(this.#running + which, now, takes)
+      }
+    }
+    return false
+  }
+
   #begin(): void {
-    this.#free = [...this.#freeAtFirst]
+    this.#free.set(this.#freeAtFirst)
     this.#freeMembers.clear()
     for (const index of this.#indexes) index.free = 0
     for (let member = 0; member < this.#free.length; member++) if (this.#free[member]! > 0) this.#list(member)
-    this.#takes = this.#running.map(({ takes }) => takes)
-    this.#ends.begin(this.#running.length, use => this.#draws[use]!(this.#pace))
+    this.#ends.begin(this.#running, use => this.#draws[use]!(this.#pace))
   }
 
   #list(member: number): void {
@@ -283,6 +299,20 @@ interface MatchIndex {
   readonly matches: Uint8Array
   /** How many of the members that match have free units. */
   free: number
+}
+
+/** Equal needs get equal numbers. */
+function numberNeeds(queue: readonly ForecastRequest[]): readonly number[] {
+  const numbers = new Map<readonly number[], Map<string, number>>()
+  let next = 0
+  return queue.map(({ matching, count, each, total, groups }) => {
+    if (groups !== undefined) return next++
+    const known = numbers.get(matching) ?? new Map<string, number>()
+    numbers.set(matching, known)
+    const needs = `${count},${each},${total}`
+    if (!known.has(needs)) known.set(needs, next++)
+    return known.get(needs)!
+  })
 }
 
 function indexMatches(queue: readonly ForecastRequest[], members: number): readonly MatchIndex[] {

@@ -1,14 +1,25 @@
 /** The views that readers get of pools. */
+import type { PoolRequest } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import { CLASS_LABEL } from '../kernel/rule/learn.ts'
 import { capacityOf, rule } from '../kernel/rule/policy.ts'
-import { accountName, shareHalfLife, usageOf } from '../kernel/rule/pool/account.ts'
+import { accountRules, shareHalfLife, usageOf } from '../kernel/rule/pool/account.ts'
 import { isPossible } from '../kernel/rule/pool/choice.ts'
+import { ShareStanding } from '../kernel/rule/pool/order.ts'
 import { serviceOrder } from '../kernel/rule/pool/turn.ts'
 import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { emptyPool } from '../kernel/state/pools.ts'
-import { type Grant, type LeaseState, LIVE, type PoolAccount, type PoolMember, type PoolState, type State } from '../kernel/state.ts'
+import {
+  type Grant,
+  type LeaseState,
+  LIVE,
+  type PoolAccount,
+  type PoolMember,
+  type PoolState,
+  type Resource,
+  type State,
+} from '../kernel/state.ts'
 import type { PoolAccountView, PoolGrantView, PoolMemberView, PoolRules, PoolSummary, PoolView, PoolWaiterView } from '../lessor.ts'
 import { MAX_POOL_PAGE, type PoolPage } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
@@ -33,9 +44,11 @@ export function poolSummaries(state: State): readonly PoolSummary[] {
   return summaries.sort((a, b) => (a.pool < b.pool ? -1 : 1))
 }
 
-/** Waiters before an asked one that its explanation plays one by one, and how many stand for those between. */
+/** Waiters before an asked one that its explanation plays one by one, and about how many stand for those between. */
 const FIRST = 128
 const SAMPLE = 64
+/** A fair queue is put in order up to here. Beyond, its sample is in the order of arrival. */
+const MOST_SORTED = 512
 
 export function poolView(state: State, name: string, page: PoolPage = {}): PoolView {
   const pool = state.pools.get(name) ?? emptyPool(name)
@@ -93,12 +106,24 @@ function placesOf(state: State, pool: PoolState, { limit = MAX_POOL_PAGE, skip =
 }
 
 function placesBefore(state: State, pool: PoolState, waiter: LeaseState): PlacedWaiter[] {
-  const order = serviceOrder(state, pool, 0, waiter)
-  const last = order === pool.queue ? positionInPool(state, waiter) : order.length - 1
+  const isFair = rule(state, pool.name, 'queue') === 'fair'
+  const standing = isFair ? new ShareStanding(state, pool, waiter) : undefined
+  const last = standing?.position ?? positionInPool(state, waiter)
+  const isSorted = standing === undefined || last <= MOST_SORTED
+  const order = serviceOrder(state, pool, isSorted ? last : FIRST)
   const places: PlacedWaiter[] = []
   for (let at = 0; at < Math.min(FIRST, last); at++) places.push([order[at]!, at])
-  const step = Math.max(1, Math.floor((last - FIRST) / SAMPLE))
-  for (let at = FIRST; at < last; at += step) places.push([order[at]!, at])
+  if (isSorted) {
+    const step = Math.max(1, Math.floor((last - FIRST) / SAMPLE))
+    for (let at = FIRST; at < last; at += step) places.push([order[at]!, at])
+  } else {
+    const first = new Set(order)
+    const step = Math.max(1, Math.floor(pool.queue.length / SAMPLE))
+    const sample: LeaseState[] = []
+    for (let at = 0; at < pool.queue.length; at += step)
+      if (!first.has(pool.queue[at]!) && standing.isAfter(pool.queue[at]!)) sample.push(pool.queue[at]!)
+    for (const [i, other] of sample.entries()) places.push([other, FIRST + Math.floor((i * (last - FIRST)) / sample.length)])
+  }
   return [...places, [waiter, last]]
 }
 
@@ -107,8 +132,7 @@ function reservations(state: State, pool: PoolState): readonly PoolWaiterView[] 
   // They stand before all other waiters but those that steal or take over, and are few.
   const ahead = [...pool.reserved].sort((a, b) => begin(a) - begin(b) || a.id - b.id)
   if (ahead.length === 0) return []
-  const order = serviceOrder(state, pool, Number.POSITIVE_INFINITY)
-  return ahead.map(lease => waiterView(state, pool, lease, order === pool.queue ? positionInPool(state, lease) : order.indexOf(lease)))
+  return ahead.map(lease => waiterView(state, pool, lease, positionInPool(state, lease)))
 }
 
 function accountsOf(pool: PoolState, queue: readonly PoolWaiterView[], { lease }: PoolPage): readonly PoolAccount[] {
@@ -140,7 +164,8 @@ function memberView(state: State, { name, resource, labels, entry, capacity }: P
 
 /** Members that have left the pool and are still held by leases that took them from it. */
 function draining(state: State, pool: PoolState): PoolMemberView[] {
-  const left = new Set([...pool.holders].flatMap(({ grants }) => grants.flatMap(({ resource }) => (resource.member ? [] : [resource]))))
+  const left = new Set<Resource>()
+  for (const { grants } of pool.holders) for (const { resource } of grants) if (resource.member === undefined) left.add(resource)
   return [...left].sort(byName).map(({ name, used, grants, queue }) => ({
     member: name.slice(name.lastIndexOf('/') + 1),
     resource: name,
@@ -183,23 +208,12 @@ function poolGrantView(state: State, { lease, token, units, shared }: Grant): Po
 
 function waiterView(state: State, pool: PoolState, lease: LeaseState, position: number): PoolWaiterView {
   const { pool: claim, rank, priority, maxLife } = lease.rare!
-  const { count, units, total, match, near, account, expect, preemptible, from } = claim!
   return {
     lease: lease.id,
     holder: lease.holder.name,
     incarnation: lease.holder.incarnation,
-    account,
-    request: {
-      pool: pool.name,
-      ...(total > 0 ? { total } : { count }),
-      ...(units > 0 && { units }),
-      ...(match.length > 0 && { match: copyOf(match) }),
-      ...(near !== '' && { near }),
-      account,
-      ...(expect > 0 && { expect }),
-      ...(preemptible && { preemptible }),
-      ...(pool.reserved.has(lease) && { from: Math.max(1, from - state.elapsed) }),
-    },
+    account: claim!.account,
+    request: requestView(state, pool, lease),
     position,
     priority,
     rank,
@@ -210,24 +224,32 @@ function waiterView(state: State, pool: PoolState, lease: LeaseState, position: 
   }
 }
 
+/** What it asked for, without what it left out. */
+function requestView(state: State, pool: PoolState, lease: LeaseState): PoolRequest {
+  const { count, units, total, match, near, account, expect, preemptible, from } = lease.rare!.pool!
+  const request: { -readonly [K in keyof PoolRequest]: PoolRequest[K] } = { pool: pool.name, account }
+  if (total > 0) request.total = total
+  else request.count = count
+  if (units > 0) request.units = units
+  if (match.length > 0) request.match = copyOf(match)
+  if (near !== '') request.near = near
+  if (expect > 0) request.expect = expect
+  if (preemptible) request.preemptible = true
+  if (pool.reserved.has(lease)) request.from = Math.max(1, from - state.elapsed)
+  return request
+}
+
 function workClass({ rare }: LeaseState): string {
   return rare?.labels.find(([label]) => label === CLASS_LABEL)?.[1] ?? ''
 }
 
 function accountView(state: State, pool: PoolState): (account: PoolAccount) => PoolAccountView {
   const halfLife = shareHalfLife(state, pool)
+  const rulesOf = accountRules(state, pool)
   return account => {
     const { name, held, leases, waiting } = account
-    const at = accountName(pool, name)
-    return {
-      account: name,
-      usage: usageOf(state, pool, account, halfLife),
-      weight: rule(state, at, 'shareWeight'),
-      held,
-      leases,
-      waiting: waiting.length,
-      quota: rule(state, at, 'quotaUnits'),
-      borrow: rule(state, at, 'quotaBorrow'),
-    }
+    const { shareWeight: weight, quotaUnits: quota, quotaBorrow: borrow } = rulesOf(name)
+    const usage = usageOf(state, pool, account, halfLife)
+    return { account: name, usage, weight, held, leases, waiting: waiting.length, quota, borrow }
   }
 }

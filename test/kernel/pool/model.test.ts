@@ -5,6 +5,7 @@ import { apply } from '../../../src/kernel/apply.ts'
 import type { Command, PolicyRules } from '../../../src/kernel/command.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
 import { serviceOrder } from '../../../src/kernel/rule/pool/turn.ts'
+import { positionInPool } from '../../../src/kernel/rule/pool/waiters.ts'
 import { timerId } from '../../../src/kernel/state/timers.ts'
 import { CAP, createState, FROZEN, type LeaseState, PREEMPT, type State, TERM, WAITING } from '../../../src/kernel/state.ts'
 import { type Ask, type ModelRules, PoolModel } from '../../support/kernel/pool-model.ts'
@@ -91,6 +92,8 @@ class Both {
     const pool = this.state.pools.get(POOL)
     const order = pool === undefined ? [] : serviceOrder(this.state, pool, Number.POSITIVE_INFINITY).map(({ id }) => id)
     expect(order, what).toEqual(this.model.queue())
+    const positions = order.map(id => positionInPool(this.state, this.state.leases.get(id)!))
+    expect(positions, what).toEqual([...order.keys()])
     for (const { rare } of this.leases()) {
       if (rare!.pool!.yields) this.tried.yields++
       if (rare!.pool!.borrows) this.tried.borrows++

@@ -1,4 +1,5 @@
 /** The accounts of a pool: what each user or team holds, has used and may hold. */
+import type { PolicyRules } from '../../command.ts'
 import { accountOf, dropAccountIfIdle } from '../../state/pools.ts'
 import type { PoolAccount, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
@@ -38,6 +39,23 @@ export function shareOf(state: State, pool: PoolState, account: PoolAccount, hal
 export function quotaOf(state: State, pool: PoolState, { name, held }: Pick<PoolAccount, 'name' | 'held'>): AccountQuota {
   const at = accountName(pool, name)
   return { held, quota: rule(state, at, 'quotaUnits'), borrow: rule(state, at, 'quotaBorrow') }
+}
+
+/** The rules for one account of a pool. */
+export type AccountRules = Required<Pick<PolicyRules, 'shareWeight' | 'quotaUnits' | 'quotaBorrow'>>
+
+/** Reads the rules of many accounts: those that all accounts share are looked up once. */
+export function accountRules(state: State, pool: PoolState): (account: string) => AccountRules {
+  const rulesAt = (name: string): AccountRules => ({
+    shareWeight: rule(state, name, 'shareWeight'),
+    quotaUnits: rule(state, name, 'quotaUnits'),
+    quotaBorrow: rule(state, name, 'quotaBorrow'),
+  })
+  const shared = rulesAt(`${pool.name}/accounts`)
+  return account => {
+    const name = accountName(pool, account)
+    return account.includes('/') || state.policies.has(name) ? rulesAt(name) : shared
+  }
 }
 
 /** What a grant of so many units adds to the usage of its account. */

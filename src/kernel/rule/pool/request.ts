@@ -65,11 +65,23 @@ function badCondition({ label, test, values = [] }: PoolCondition): string | und
 /** The request with its defaults. */
 export function claimOf(state: State, { pool: request, holder }: Acquire): PoolClaim {
   const { pool, count, units = 0, total = 0, match = [], near = '', account = holder, expect = 0, preemptible = false, from } = request!
+  // Without spreads, and in the same order as a claim that is read from a snapshot: views read the claims of all holders, and objects of one layout are fast.
   return {
-    ...{ pool, count: total > 0 ? 0 : (count ?? 1), units, total, near, account, expect, preemptible },
+    pool,
+    count: total > 0 ? 0 : (count ?? 1),
+    units,
+    total,
     match: match.map(({ label, test, values = [] }) => ({ label, test, values: copyOf(values) })),
+    near,
+    account,
+    expect,
     from: from === undefined ? 0 : state.elapsed + from,
-    ...{ start: 0, yields: false, borrows: false, notice: 0, shape: undefined },
+    start: 0,
+    preemptible,
+    yields: false,
+    borrows: false,
+    notice: 0,
+    shape: undefined,
   }
 }
 

@@ -61,16 +61,14 @@ export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank
   return true
 }
 
-/** Waiters in the order in which they would be served if each of them fitted: the first `count` of them, and all up to `wanted` if that waits. */
-export function serviceOrder(state: State, pool: PoolState, count: number, wanted?: LeaseState): readonly LeaseState[] {
+/** The first `count` waiters in the order in which they would be served if each of them fitted, or more. */
+export function serviceOrder(state: State, pool: PoolState, count: number): readonly LeaseState[] {
   const order = inOrder(state, pool)
   if (order === pool.queue) return pool.queue
   const first: LeaseState[] = []
-  let isFound = wanted === undefined
   for (const waiter of order) {
-    if (isFound && first.length >= count) break
+    if (first.length >= count) break
     first.push(waiter)
-    isFound ||= waiter === wanted
   }
   return first
 }

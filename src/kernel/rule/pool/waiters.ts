@@ -9,7 +9,7 @@ import { rule } from '../policy.ts'
 import { isPossible, shapeKey } from './choice.ts'
 import { matches } from './condition.ts'
 import { markPool } from './member.ts'
-import { inOrder, isPlanned } from './order.ts'
+import { isPlanned, ShareStanding } from './order.ts'
 import { isReserved } from './reservation.ts'
 
 /** Whether the lease waits for members of a pool. (A lease that is transferred while it holds members waits for these by name.) */
@@ -53,14 +53,8 @@ export function leavePool(state: State, lease: LeaseState): void {
 
 export function positionInPool(state: State, lease: LeaseState): number {
   const pool = state.pools.get(lease.rare!.pool!.pool)!
-  const order = inOrder(state, pool)
-  if (order === pool.queue) return place(pool.queue, lease.rare!.rank, lease.id)
-  let position = 0
-  for (const waiter of order) {
-    if (waiter === lease) break
-    position++
-  }
-  return position
+  if (rule(state, pool.name, 'queue') === 'fair') return new ShareStanding(state, pool, lease).position
+  return place(pool.queue, lease.rare!.rank, lease.id)
 }
 
 /** A waiter has come. */
