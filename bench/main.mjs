@@ -12,6 +12,7 @@ import { http } from './http.mjs'
 import { kubernetes } from './kubernetes.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
+import { page } from './page.mjs'
 import { pools } from './pools.mjs'
 import { python } from './python.mjs'
 import { registry } from './registry.mjs'
@@ -29,6 +30,7 @@ const groups = {
   'registry-server': registryServer,
   server,
   http,
+  page,
   pools,
   python,
   agents,

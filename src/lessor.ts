@@ -44,6 +44,16 @@ export interface Lessor extends AsyncDisposable {
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
 
   /**
+   * Reads one page of a list of leases or resources, filtered and in order, for tables of very many rows. The order may be a few seconds old where the list is
+   * long; what is said about each item is not. Optional: a replica has it.
+   */
+  page?<K extends 'leases' | 'resources'>(
+    query: Extract<Query, { readonly kind: K }>,
+    page: ListPage,
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<PageView<K>>
+
+  /**
    * Delivers the events of resources and entries under `prefix`, one array per revision. An array with a single event of type `resync` reports a gap:
    * read the state again, then continue from the revision of that event. Ends when `options.signal` fires.
    */
@@ -115,6 +125,40 @@ export interface Listing {
    * nothing else is even looked at. A lease is under them if all that it names is. @default everything
    */
   readonly within?: readonly string[]
+}
+
+/** The columns that a page of a list can be sorted by. `waiters` of a lease: the names it waits for. */
+export const LIST_COLUMNS = ['name', 'holder', 'since', 'remaining', 'waiters', 'token'] as const
+
+/** States of resources, then those of leases. */
+export const LIST_STATES = ['held', 'waited', 'frozen', 'live', 'waiting', 'suspect'] as const
+
+/** The most items in one page of a list. */
+export const MAX_LIST_PAGE = 1_000
+
+/** Which items of a list are returned, and in which order. */
+export interface ListPage {
+  /** A column, with a minus to begin with the largest. */
+  readonly sort: `${'' | '-'}${(typeof LIST_COLUMNS)[number]}`
+  /** @default 0 */
+  readonly offset?: number
+  /** Up to `MAX_LIST_PAGE`. @default 100 */
+  readonly limit?: number
+  /** Only items whose name or holder contains this text, in any case. */
+  readonly text?: string
+  /** Only items of exactly this holder. */
+  readonly holder?: string
+  readonly state?: (typeof LIST_STATES)[number]
+  /** Only leases with this label: its key, and its value unless any will do. */
+  readonly label?: readonly [key: string, value?: string]
+  /** Only leases that begin a tree: with others below them, or sessions, which hold nothing themselves. @default false */
+  readonly roots?: boolean
+}
+
+/** One page of a list. */
+export interface PageView<K extends 'leases' | 'resources'> extends View<K> {
+  /** How many items match, on all pages. */
+  readonly total: number
 }
 
 /** Which waiters of a pool are returned: a queue may be long. */
@@ -250,6 +294,8 @@ export interface LeaseView {
   readonly children: readonly number[]
   /** The holder was asked to give the lease back. */
   readonly recalled: boolean
+  /** For how many ms the lease may be held in all, renewals or not. Left out: without a limit. */
+  readonly maxLife?: number
 }
 
 export interface EntryView {
@@ -269,6 +315,8 @@ export interface EntryView {
   readonly generation: number
   /** A registration that has come and gone too often. */
   readonly suppressed: boolean
+  /** Of a registration that has lapsed lately: its penalty for that, above which penalty it is suppressed, and at which it is free again. */
+  readonly flap?: { readonly penalty: number; readonly suppress: number; readonly reuse: number }
   /** About how many ms its lease has left unless it is renewed, for display only. */
   readonly remaining: number
 }

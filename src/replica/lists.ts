@@ -27,6 +27,11 @@ export interface ListReaderOptions {
   readonly stride?: number
 }
 
+export interface FindOptions<T> {
+  readonly signal?: AbortSignal | undefined
+  readonly test?: (item: T) => boolean
+}
+
 export class ListReader {
   readonly #clock: Clock
   readonly #state: () => State
@@ -61,9 +66,23 @@ export class ListReader {
     return { revision: state.revision, value: found.sort(byKey) }
   }
 
-  async #resources({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'resources'>, signal?: AbortSignal): Promise<View> {
+  async #resources(query: QueryOf<'resources'>, signal?: AbortSignal): Promise<View> {
+    const { limit = Number.POSITIVE_INFINITY } = query
+    const { names, full } = await this.findResources(query, { signal })
+    const state = this.#state()
+    const listed = names.slice(0, limit).sort()
+    const value = listed.map(name => resourceView(state, name, state.resources.get(name), this.#remaining))
+    return { revision: state.revision, value, ...((full || names.length > limit) && { more: true }) }
+  }
+
+  /** The names of the resources of a query that pass `test`. Pools that are waited for come last. Resolves in the turn of the last stride. */
+  async findResources(
+    { prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'resources'>,
+    { signal, test = () => true }: FindOptions<string>,
+  ): Promise<{ readonly names: readonly string[]; readonly full: boolean }> {
     const roots = commonPrefixes([prefix], within)
-    const wanted = underAny(roots)
+    const under = underAny(roots)
+    const wanted = (name: string) => under(name) && test(name)
     const walk = await this.#walked(
       signal,
       state => new ListWalk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
@@ -72,15 +91,25 @@ export class ListReader {
     const there = walk.found.filter(resource => state.resources.get(resource.name) === resource)
     // The waiters of a pool wait for its name.
     const waited = [...state.pools.values()].filter(({ name, queue }) => queue.length > 0 && !state.resources.has(name) && wanted(name))
-    const names = [...there, ...waited].map(({ name }) => name)
-    const listed = names.slice(0, limit).sort()
-    const value = listed.map(name => resourceView(state, name, state.resources.get(name), this.#remaining))
-    return { revision: state.revision, value, ...((walk.full || names.length > limit) && { more: true }) }
+    return { names: [...there, ...waited].map(({ name }) => name), full: walk.full }
   }
 
   async #leases(query: QueryOf<'leases'>, signal?: AbortSignal): Promise<View> {
     const { limit = Number.POSITIVE_INFINITY } = query
-    const wanted = leaseFilter(query)
+    const { leases, full } = await this.findLeases(query, { signal })
+    const state = this.#state()
+    const value = leases.slice(0, limit).map(lease => leaseView(state, lease, this.#remaining))
+    return { revision: state.revision, value, ...((full || leases.length > limit) && { more: true }) }
+  }
+
+  /** The leases of a query that pass `test`. Resolves in the turn of the last stride. */
+  async findLeases(
+    query: QueryOf<'leases'>,
+    { signal, test = () => true }: FindOptions<LeaseState>,
+  ): Promise<{ readonly leases: readonly LeaseState[]; readonly full: boolean }> {
+    const { limit = Number.POSITIVE_INFINITY } = query
+    const asked = leaseFilter(query)
+    const wanted = (lease: LeaseState) => asked(lease) && test(lease)
     const named = new Set<number>()
     const walk = await this.#walked(
       signal,
@@ -96,8 +125,7 @@ export class ListReader {
       }
     const there = [...found].filter(lease => findLease(state, lease.id) === lease && wanted(lease))
     if (named.size > 0) there.sort((a, b) => a.id - b.id)
-    const value = there.slice(0, limit).map(lease => leaseView(state, lease, this.#remaining))
-    return { revision: state.revision, value, ...((walk.full || there.length > limit) && { more: true }) }
+    return { leases: there, full: walk.full }
   }
 
   /** Resolves in the turn of the last stride. `named` collects the leases that events have named since the first stride. */
@@ -168,7 +196,7 @@ function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'l
   return state.madeWith.has(own.key) || (own.claims.length > 0 && state.madeWith.has(UNCLAIMED))
 }
 
-function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'leases'>): (lease: LeaseState) => boolean {
+export function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'leases'>): (lease: LeaseState) => boolean {
   const under = prefix === '' ? undefined : underAny([prefix])
   const readable = within === undefined ? undefined : underAny(within)
   const claimable = underAny(own?.claims ?? [])

@@ -76,6 +76,17 @@ export function Left({ remaining, at, ttl }: LeftProps): VNode {
   )
 }
 
+/** How long a lease may still be held at most, renewals or not. The cap counts from the grant. */
+export function CapLeft({ since, maxLife }: { readonly since: number; readonly maxLife: number }): VNode {
+  second.value // draw again every second
+  const left = since + maxLife - serverNow()
+  return (
+    <span title={`at most ${duration(maxLife)} in all, until ${exactTime(since + maxLife)}`}>
+      {left > 0 ? `${calmDuration(left)} at most` : 'the cap is reached'}
+    </span>
+  )
+}
+
 /** Rules of policies that are lengths of time in ms. */
 const TIMED_RULES = /^(ttlMin|ttlMax|lockDelay|grace|maxLife|maxHold|aging|flapHalfLife|preserveMost|shareHalfLife|minHold|preemptNotice)$/
 

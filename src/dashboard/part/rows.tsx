@@ -53,9 +53,8 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
   const pages = useRef(new Map<number, LoadedPage<R>>())
   const asked = useRef(new Set<number>())
   const [, redraw] = useReducer((n: number) => n + 1, 0)
-  const [state, setState] = useState<{ total: number | undefined; more: boolean; error: string | undefined; query: string }>({
+  const [state, setState] = useState<{ total: number | undefined; error: string | undefined; query: string }>({
     total: undefined,
-    more: false,
     error: undefined,
     query,
   })
@@ -76,7 +75,7 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
       if (asking.current !== query) return
       pages.current.set(page, { rows: answer.rows, at: midway(sent) })
       dropFar(pages.current, Math.floor(shown.current.first / PAGE))
-      setState({ total: answer.total, more: answer.more === true, error: undefined, query })
+      setState({ total: answer.total, error: undefined, query })
       redraw(0)
     } catch (error) {
       if (end?.aborted || asking.current !== query) return
@@ -173,7 +172,6 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
     <>
       <p class="total" role="status">
         {state.total === undefined ? 'Reading…' : `${count(total)} ${label}`}
-        {state.more ? ', and more than the server sorts: use a narrower prefix' : ''}
         {state.error === undefined ? '' : `. ${state.error}`}
       </p>
       {state.total === 0 && state.query === query ? empty : null}

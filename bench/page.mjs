@@ -1,0 +1,123 @@
+// Benchmark of the page in a real browser: 100,000 rows, 1,000 events a second, and what the history of the last day costs the server.
+
+import { percentile } from './measure.mjs'
+import { DROPPED, frames, openPage, pageHeap, pageServer } from './page-browser.mjs'
+import { historyCpu, historyMemory } from './page-history.mjs'
+
+const ROWS = 100_000
+const EVENTS = 1_000
+const TIMES = 7
+
+/** Ms from an action in the page until `shown` is true in a frame, as a person sees it. The best and the worst of several, and their median. */
+async function interaction(page, actions) {
+  const took = []
+  for (const { act, shown } of actions) {
+    took.push(
+      await page.evaluate(`new Promise(resolve => {
+        const began = performance.now()
+        const look = () => ((${shown}) ? resolve(performance.now() - began) : requestAnimationFrame(look))
+        ;(${act})
+        look()
+      })`),
+    )
+    // The next one begins with a page that has come to rest.
+    await page.waitForTimeout(300)
+  }
+  return took.sort((a, b) => a - b)
+}
+
+const firstRow = `document.querySelector('.sizer .row')?.textContent ?? ''`
+const total = `document.querySelector('.total')?.textContent ?? ''`
+const go = hash => `location.hash = ${JSON.stringify(hash)}`
+const sortBy = title => `[...document.querySelectorAll('button.sort')].find(one => one.textContent.startsWith('${title}')).click()`
+const typeInto = (id, text) =>
+  `(() => { const box = document.querySelector('#${id}'); box.value = ${JSON.stringify(text)}; box.dispatchEvent(new Event('input', { bubbles: true })) })()`
+
+function reportInteraction(report, name, took) {
+  report(`${name}, median`, percentile(took, 0.5), 'ms', { target: 'under 100' })
+  report(`${name}, worst of ${took.length}`, took.at(-1), 'ms')
+}
+
+async function longTables(report) {
+  const server = await pageServer()
+  const { page, [Symbol.asyncDispose]: close } = await openPage(`${server.url}/#/policies`)
+  try {
+    await server.ask('fill', ROWS)
+    await page.waitForTimeout(1_000)
+    await server.ask('figures')
+    const rows = [`#/resources`, `#/leases`].flatMap(view => [
+      { act: go(view), shown: `(${total}).startsWith('100,000') && (${firstRow}) !== ''` },
+      { act: go('#/policies'), shown: `document.querySelector('.sizer') === null` },
+    ])
+    const opened = (
+      await interaction(
+        page,
+        Array(3)
+          .fill(rows)
+          .flat()
+          .filter((_, i) => i % 2 === 0 || true),
+      )
+    ).filter((_, i, all) => i >= all.length / 2)
+    reportInteraction(report, `${ROWS.toLocaleString('en')} rows: first list`, opened)
+    await interaction(page, [{ act: go('#/resources'), shown: `(${firstRow}).includes('jobs/000000')` }])
+    const sorts = Array.from({ length: TIMES }, (_, i) => ({
+      act: `window.before = ${firstRow}; ${sortBy(['Holder', 'Time left', 'Token', 'Held for', 'Resource', 'Waiting', 'Holder'][i % 7])}`,
+      shown: `(${firstRow}) !== '' && (${firstRow}) !== window.before`,
+    }))
+    reportInteraction(
+      report,
+      'sort',
+      await interaction(
+        page,
+        sorts.filter((_, i) => i !== 5),
+      ),
+    )
+    const filters = Array.from({ length: TIMES }, (_, i) => ({
+      act: typeInto('filter-text', `jobs/0${i}12`),
+      shown: `(${firstRow}).includes('jobs/0${i}12')`,
+    }))
+    reportInteraction(report, 'filter by text', await interaction(page, filters))
+    await interaction(page, [{ act: typeInto('filter-text', ''), shown: `(${total}).startsWith('100,000')` }])
+    await interaction(page, [{ act: go('#/resources?sort=name'), shown: `(${firstRow}).includes('jobs/000000')` }])
+    const scrolls = Array.from({ length: TIMES }, (_, i) => {
+      const row = 9_000 + i * 13_000
+      return {
+        act: `(() => { const box = document.querySelector('.rows'); box.scrollTop = ${row} * document.querySelector('.sizer').clientHeight / ${ROWS} })()`,
+        shown: `[...document.querySelectorAll('.sizer .row')].some(one => one.textContent.includes('jobs/${String(row).padStart(6, '0')}'))`,
+      }
+    })
+    reportInteraction(report, 'scroll to another place', await interaction(page, scrolls))
+    const { longest } = await server.ask('figures')
+    report('longest turn of the server meanwhile', longest, 'ms')
+  } finally {
+    await close()
+    await server[Symbol.asyncDispose]()
+  }
+}
+
+async function manyEvents(report) {
+  const server = await pageServer()
+  const { page, [Symbol.asyncDispose]: close } = await openPage(`${server.url}/#/now`)
+  try {
+    await server.ask('load', EVENTS)
+    for (const view of ['now', 'events', 'resources']) {
+      await page.evaluate(go(`#/${view}`))
+      await page.waitForTimeout(2_000)
+      const gaps = await frames(page, 8)
+      const dropped = gaps.filter(gap => gap > DROPPED).length
+      report(`${EVENTS.toLocaleString('en')} events/s, ${view}: frames dropped`, (100 * dropped) / gaps.length, '%', { target: 'none' })
+      report(`${EVENTS.toLocaleString('en')} events/s, ${view}: longest frame`, gaps.at(-1), 'ms')
+    }
+    report('heap of the page', (await pageHeap(page)) / 1e6, 'MB')
+  } finally {
+    await close()
+    await server[Symbol.asyncDispose]()
+  }
+}
+
+export async function page(report) {
+  await longTables(report)
+  await manyEvents(report)
+  await historyCpu(report, EVENTS)
+  historyMemory(report)
+}
