@@ -16,7 +16,7 @@ async function interaction(page, actions) {
       await page.evaluate(`new Promise(resolve => {
         const began = performance.now()
         const look = () => ((${shown}) ? resolve(performance.now() - began) : requestAnimationFrame(look))
-        ;(${act})
+        ${act}
         look()
       })`),
     )
@@ -45,19 +45,14 @@ async function longTables(report) {
     await server.ask('fill', ROWS)
     await page.waitForTimeout(1_000)
     await server.ask('figures')
-    const rows = [`#/resources`, `#/leases`].flatMap(view => [
-      { act: go(view), shown: `(${total}).startsWith('100,000') && (${firstRow}) !== ''` },
-      { act: go('#/policies'), shown: `document.querySelector('.sizer') === null` },
-    ])
-    const opened = (
-      await interaction(
-        page,
-        Array(3)
-          .fill(rows)
-          .flat()
-          .filter((_, i) => i % 2 === 0 || true),
-      )
-    ).filter((_, i, all) => i >= all.length / 2)
+    const opened = []
+    for (const view of ['#/resources', '#/leases', '#/resources', '#/leases', '#/resources', '#/leases']) {
+      opened.push(...(await interaction(page, [{ act: go(view), shown: `(${total}).startsWith('100,000') && (${firstRow}) !== ''` }])))
+      await interaction(page, [{ act: go('#/policies'), shown: `document.querySelector('.sizer') === null` }])
+      // Long enough for the server to forget the order: each is a first list.
+      if (opened.length === 2) await page.waitForTimeout(16_000)
+    }
+    opened.sort((a, b) => a - b)
     reportInteraction(report, `${ROWS.toLocaleString('en')} rows: first list`, opened)
     await interaction(page, [{ act: go('#/resources'), shown: `(${firstRow}).includes('jobs/000000')` }])
     const sorts = Array.from({ length: TIMES }, (_, i) => ({

@@ -6,16 +6,24 @@
  */
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
+import { commonPrefixes, underAny } from '../kernel/name.ts'
 import { findLease } from '../kernel/state/leases.ts'
-import { FROZEN, type LeaseState, type State } from '../kernel/state.ts'
+import { FROZEN, type LeaseState, type Resource, type State } from '../kernel/state.ts'
 import { LIST_COLUMNS, type ListPage, MAX_LIST_PAGE, type PageView, type Query } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
-import { type ListReader, leaseFilter } from './lists.ts'
+import { canBeSeen, type ListReader, ListWalk, leaseFilter } from './lists.ts'
 import { PartialOrder } from './partial-order.ts'
 import { leaseView, type Remaining, resourceView } from './view.ts'
 
-type PagedQuery = Extract<Query, { readonly kind: 'leases' | 'resources' }>
+type QueryOf<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
+type PagedQuery = QueryOf<'leases' | 'resources'>
 type Column = (typeof LIST_COLUMNS)[number]
+/** A resource, or the name of a pool that is waited for. */
+type Named = Pick<Resource, 'name'> & Partial<Pick<Resource, 'grants' | 'queue'>>
+/** The values of a column. */
+type Keys = string[] | Float64Array
+
+const TEXTS: ReadonlySet<Column> = new Set(['name', 'holder'])
 
 /** Making orders takes at most this share of the time: that of a long list is used for longer. */
 const SHARE = 0.1
@@ -38,7 +46,7 @@ export interface ListPagesOptions {
 
 /** Items as they were found, and their order. */
 interface OrderedItems {
-  readonly items: readonly (LeaseState | string)[]
+  readonly items: readonly (LeaseState | Named)[]
   readonly order: PartialOrder
   readonly state: State
   readonly revision: number
@@ -86,8 +94,8 @@ export class ListPages {
     const state = this.#state()
     const value = places.flatMap((place): PageView<PagedQuery['kind']>['value'][number][] => {
       const item = items[place]!
-      if (typeof item !== 'string') return findLease(state, item.id) === item ? [leaseView(state, item, this.#remaining)] : []
-      const view = resourceView(state, item, state.resources.get(item), this.#remaining)
+      if ('id' in item) return findLease(state, item.id) === item ? [leaseView(state, item, this.#remaining)] : []
+      const view = resourceView(state, item.name, state.resources.get(item.name), this.#remaining)
       return view.grants.length + view.queue.length === 0 ? [] : [view]
     })
     return { revision: state.revision, total: items.length, value: value as PageView<PagedQuery['kind']>['value'] }
@@ -127,10 +135,7 @@ export class ListPages {
   async #make(query: PagedQuery, filter: ListPage, column: Column, signal?: AbortSignal): Promise<OrderedItems> {
     const madeAt = this.#clock.now()
     const { revision } = this.#state()
-    const items =
-      query.kind === 'leases'
-        ? (await this.#lists.findLeases(query, { signal, test: leaseTest(query, filter) })).leases
-        : (await this.#lists.findResources(query, { signal, test: name => this.#isWanted(name, filter) })).names
+    const items = query.kind === 'leases' ? await this.#leases(query, filter, signal) : await this.#resources(query, filter, signal)
     const state = this.#state()
     const keys = await this.#inTurns(this.#keysOf(state, items, column), signal)
     const compare = comparison(items, keys, filter.sort.startsWith('-') ? -1 : 1)
@@ -139,21 +144,41 @@ export class ListPages {
     return { items, order, state, revision, madeAt, took: this.#clock.now() - madeAt, usedAt: madeAt }
   }
 
+  async #leases(query: QueryOf<'leases'>, filter: ListPage, signal?: AbortSignal): Promise<readonly LeaseState[]> {
+    const wanted = leaseTest(leaseFilter(query), filter)
+    const begin = (state: State) => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, Number.POSITIVE_INFINITY)
+    return (await this.#lists.walked(signal, begin)).found
+  }
+
+  async #resources({ prefix, within = [''] }: QueryOf<'resources'>, filter: ListPage, signal?: AbortSignal): Promise<readonly Named[]> {
+    const roots = commonPrefixes([prefix], within)
+    const under = underAny(roots)
+    const passes = resourceTest(filter)
+    const wanted = (named: Named) => under(named.name) && passes(named)
+    const begin = (state: State) =>
+      new ListWalk<Named>(roots.length === 0 ? [] : state.resources.values(), wanted, Number.POSITIVE_INFINITY)
+    const { found } = await this.#lists.walked(signal, begin)
+    const { pools, resources } = this.#state()
+    // The waiters of a pool wait for its name.
+    for (const { name, queue } of pools.values()) if (queue.length > 0 && !resources.has(name) && wanted({ name })) found.push({ name })
+    return found
+  }
+
   /** The values of the column, by place. Yields after each stride. */
-  *#keysOf(state: State, items: OrderedItems['items'], column: Column): Generator<void, readonly (string | number)[], void> {
-    const keys: (string | number)[] = []
-    for (const item of items) {
-      if (keys.length % STRIDE === STRIDE - 1) yield
-      keys.push(typeof item === 'string' ? this.#ofResource(state, item, column) : this.#ofLease(item, column))
+  *#keysOf(state: State, items: OrderedItems['items'], column: Column): Generator<void, Keys, void> {
+    const keys: Keys = TEXTS.has(column) ? new Array<string>(items.length) : new Float64Array(items.length)
+    for (let i = 0; i < items.length; i++) {
+      if (i % STRIDE === STRIDE - 1) yield
+      const item = items[i]!
+      keys[i] = 'id' in item ? this.#ofLease(item, column) : this.#ofResource(state, item, column)
     }
     return keys
   }
 
-  #ofResource(state: State, name: string, column: Column): string | number {
+  #ofResource(state: State, { name, grants, queue }: Named, column: Column): string | number {
     if (column === 'name') return name
-    const resource = state.resources.get(name)
-    if (column === 'waiters') return (resource?.queue.length ?? 0) + (state.pools.get(name)?.queue.length ?? 0)
-    const grant = resource?.grants[0]
+    if (column === 'waiters') return (queue?.length ?? 0) + (state.pools.get(name)?.queue.length ?? 0)
+    const grant = grants?.[0]
     if (column === 'holder') return grant?.lease.holder.name ?? ''
     if (grant === undefined) return 0
     return column === 'token' ? grant.token : column === 'since' ? grant.lease.since : this.#remaining(grant.lease)
@@ -166,15 +191,9 @@ export class ListPages {
     if (column === 'remaining') return this.#remaining(lease)
     if (column === 'token') return grants[0]?.token ?? 0
     if (column === 'waiters') return rare?.wants.length ?? 0
+    if (grants[0] !== undefined) return grants[0].resource.name
     const [entry = ''] = rare?.entries ?? []
-    return grants[0]?.resource.name ?? rare?.wants[0]?.resource ?? rare?.pool?.pool ?? entry
-  }
-
-  #isWanted(name: string, { text = '', holder, state: wanted }: ListPage): boolean {
-    const grants = this.#state().resources.get(name)?.grants ?? []
-    if (holder !== undefined && !grants.some(({ lease }) => lease.holder.name === holder)) return false
-    if (wanted !== undefined && stateOf(grants[0]?.lease) !== wanted) return false
-    return text === '' || contains(name, text) || grants.some(({ lease }) => contains(lease.holder.name, text))
+    return rare?.wants[0]?.resource ?? rare?.pool?.pool ?? entry
   }
 
   async #inTurns<T>(steps: Generator<void, T, void>, signal?: AbortSignal): Promise<T> {
@@ -197,18 +216,28 @@ function stateOf(lease: LeaseState | undefined): string {
   return lease === undefined ? 'waited' : statusOf(lease) === 'frozen' ? 'frozen' : 'held'
 }
 
-function contains(name: string, text: string): boolean {
-  return name.toLowerCase().includes(text.toLowerCase())
+function contains(name: string, lower: string): boolean {
+  return name.toLowerCase().includes(lower)
 }
 
-function leaseTest(query: Extract<PagedQuery, { readonly kind: 'leases' }>, page: ListPage): (lease: LeaseState) => boolean {
+function resourceTest({ text = '', holder, state }: ListPage): (named: Named) => boolean {
+  if (text === '' && holder === undefined && state === undefined) return () => true
+  const lower = text.toLowerCase()
+  return ({ name, grants = [] }) =>
+    (holder === undefined || grants.some(({ lease }) => lease.holder.name === holder)) &&
+    (state === undefined || stateOf(grants[0]?.lease) === state) &&
+    (text === '' || contains(name, lower) || grants.some(({ lease }) => contains(lease.holder.name, lower)))
+}
+
+function leaseTest(listed: (lease: LeaseState) => boolean, page: ListPage): (lease: LeaseState) => boolean {
   const { text = '', holder, state, label, roots = false } = page
-  const listed = leaseFilter(query)
+  const lower = text.toLowerCase()
   return lease =>
+    listed(lease) &&
     (holder === undefined || lease.holder.name === holder) &&
     (state === undefined || statusOf(lease) === state) &&
     (label === undefined || hasLabel(lease, label)) &&
-    (text === '' || contains(lease.holder.name, text) || namesOf(lease).some(name => contains(name, text))) &&
+    (text === '' || contains(lease.holder.name, lower) || namesOf(lease).some(name => contains(name, lower))) &&
     (!roots || isRoot(lease, listed))
 }
 
@@ -234,13 +263,12 @@ function isRegistration(key: string): boolean {
 }
 
 /** Compares two places by their keys. Equal keys: by name, or by id. */
-function comparison(items: OrderedItems['items'], keys: readonly (string | number)[], sign: 1 | -1): (a: number, b: number) => number {
+function comparison(items: OrderedItems['items'], keys: Keys, sign: 1 | -1): (a: number, b: number) => number {
   return (a, b) => {
     const left = keys[a]!
     const right = keys[b]!
     if (left !== right) return left < right ? -sign : sign
     const item = items[a]!
-    if (typeof item === 'string') return item < items[b]! ? -1 : 1
-    return item.id - (items[b] as LeaseState).id
+    return 'id' in item ? item.id - (items[b] as LeaseState).id : item.name < (items[b] as Named).name ? -1 : 1
   }
 }

@@ -27,11 +27,6 @@ export interface ListReaderOptions {
   readonly stride?: number
 }
 
-export interface FindOptions<T> {
-  readonly signal?: AbortSignal | undefined
-  readonly test?: (item: T) => boolean
-}
-
 export class ListReader {
   readonly #clock: Clock
   readonly #state: () => State
@@ -66,24 +61,10 @@ export class ListReader {
     return { revision: state.revision, value: found.sort(byKey) }
   }
 
-  async #resources(query: QueryOf<'resources'>, signal?: AbortSignal): Promise<View> {
-    const { limit = Number.POSITIVE_INFINITY } = query
-    const { names, full } = await this.findResources(query, { signal })
-    const state = this.#state()
-    const listed = names.slice(0, limit).sort()
-    const value = listed.map(name => resourceView(state, name, state.resources.get(name), this.#remaining))
-    return { revision: state.revision, value, ...((full || names.length > limit) && { more: true }) }
-  }
-
-  /** The names of the resources of a query that pass `test`. Pools that are waited for come last. Resolves in the turn of the last stride. */
-  async findResources(
-    { prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'resources'>,
-    { signal, test = () => true }: FindOptions<string>,
-  ): Promise<{ readonly names: readonly string[]; readonly full: boolean }> {
+  async #resources({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'resources'>, signal?: AbortSignal): Promise<View> {
     const roots = commonPrefixes([prefix], within)
-    const under = underAny(roots)
-    const wanted = (name: string) => under(name) && test(name)
-    const walk = await this.#walked(
+    const wanted = underAny(roots)
+    const walk = await this.walked(
       signal,
       state => new ListWalk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
     )
@@ -91,27 +72,17 @@ export class ListReader {
     const there = walk.found.filter(resource => state.resources.get(resource.name) === resource)
     // The waiters of a pool wait for its name.
     const waited = [...state.pools.values()].filter(({ name, queue }) => queue.length > 0 && !state.resources.has(name) && wanted(name))
-    return { names: [...there, ...waited].map(({ name }) => name), full: walk.full }
+    const names = [...there, ...waited].map(({ name }) => name)
+    const listed = names.slice(0, limit).sort()
+    const value = listed.map(name => resourceView(state, name, state.resources.get(name), this.#remaining))
+    return { revision: state.revision, value, ...((walk.full || names.length > limit) && { more: true }) }
   }
 
   async #leases(query: QueryOf<'leases'>, signal?: AbortSignal): Promise<View> {
     const { limit = Number.POSITIVE_INFINITY } = query
-    const { leases, full } = await this.findLeases(query, { signal })
-    const state = this.#state()
-    const value = leases.slice(0, limit).map(lease => leaseView(state, lease, this.#remaining))
-    return { revision: state.revision, value, ...((full || leases.length > limit) && { more: true }) }
-  }
-
-  /** The leases of a query that pass `test`. Resolves in the turn of the last stride. */
-  async findLeases(
-    query: QueryOf<'leases'>,
-    { signal, test = () => true }: FindOptions<LeaseState>,
-  ): Promise<{ readonly leases: readonly LeaseState[]; readonly full: boolean }> {
-    const { limit = Number.POSITIVE_INFINITY } = query
-    const asked = leaseFilter(query)
-    const wanted = (lease: LeaseState) => asked(lease) && test(lease)
+    const wanted = leaseFilter(query)
     const named = new Set<number>()
-    const walk = await this.#walked(
+    const walk = await this.walked(
       signal,
       state => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit),
       named,
@@ -125,11 +96,12 @@ export class ListReader {
       }
     const there = [...found].filter(lease => findLease(state, lease.id) === lease && wanted(lease))
     if (named.size > 0) there.sort((a, b) => a.id - b.id)
-    return { leases: there, full: walk.full }
+    const value = there.slice(0, limit).map(lease => leaseView(state, lease, this.#remaining))
+    return { revision: state.revision, value, ...((walk.full || there.length > limit) && { more: true }) }
   }
 
   /** Resolves in the turn of the last stride. `named` collects the leases that events have named since the first stride. */
-  async #walked<T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T>, named?: Set<number>): Promise<ListWalk<T>> {
+  async walked<T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T>, named?: Set<number>): Promise<ListWalk<T>> {
     const short = begin(this.#state())
     // Less than a whole stride: a client may ask for any number of lists in one turn.
     if (short.stride(this.#stride / 10)) return short
@@ -159,7 +131,7 @@ export class ListReader {
 }
 
 /** A walk over items, and what it has found so far. */
-class ListWalk<T> {
+export class ListWalk<T> {
   readonly found: T[] = []
   /** There are more matches than the limit; the walk ended there. */
   full = false
@@ -190,7 +162,7 @@ class ListWalk<T> {
 }
 
 /** False: the list must be empty, and no lease need be looked at. */
-function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'leases'>): boolean {
+export function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'leases'>): boolean {
   if (commonPrefixes([prefix], within).length > 0) return true
   if (own === undefined) return false
   return state.madeWith.has(own.key) || (own.claims.length > 0 && state.madeWith.has(UNCLAIMED))

@@ -32,7 +32,8 @@ test('every page, in whatever order pages are read, has what a full sort has the
         const compare = byKey(keys)
         const sorted = keys.map((_, i) => i).sort(compare)
         const order = new PartialOrder({ length: keys.length, compare, random: pseudoRandom(seed) })
-        for (const { from, length } of pages) expect(drain(order.range(from, from + length)).value).toEqual(sorted.slice(from, from + length))
+        for (const { from, length } of pages)
+          expect(drain(order.range(from, from + length)).value).toEqual(sorted.slice(from, from + length))
       },
     ),
     { numRuns: 60 },

@@ -49,6 +49,7 @@ interface LeftProps {
 export function Left({ remaining, at, ttl }: LeftProps): VNode {
   const text = useRef<HTMLElement>(null)
   const bar = useRef<HTMLElement>(null)
+  const drawn = useRef('')
   useEffect(
     () =>
       everyStep(now => {
@@ -58,9 +59,12 @@ export function Left({ remaining, at, ttl }: LeftProps): VNode {
           if (text.current.textContent !== shown) text.current.textContent = shown
         }
         if (bar.current === null || ttl === undefined || ttl <= 0) return
-        const share = Math.min(1, left / ttl)
-        bar.current.style.transform = `scaleX(${share.toFixed(4)})`
-        bar.current.dataset.low = String(share < 0.25)
+        const share = Math.min(1, left / ttl).toFixed(3)
+        // A long bar moves by less than a pixel in a step: leave it alone.
+        if (share === drawn.current) return
+        drawn.current = share
+        bar.current.style.transform = `scaleX(${share})`
+        bar.current.dataset.low = String(Number(share) < 0.25)
       }),
     [remaining, at, ttl],
   )
