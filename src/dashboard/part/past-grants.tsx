@@ -15,7 +15,7 @@ export function PastGrants({ past, holder: title }: PastGrantsProps): VNode | nu
   if (past.length === 0) return null
   return (
     <div class="scroll">
-      <table class="plain">
+      <table class="plain past">
         <thead>
           <tr>
             <th>{title}</th>

@@ -72,7 +72,7 @@ function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at
         </h2>
         <span class="faint">
           session <LeaseLink lease={lease} />
-          {parent === 0 ? '' : ', a sub-agent'}, since <Ago at={since} />
+          {parent === 0 ? '' : ', a sub-agent'}, for <Ago at={since} bare />
           {mayEnd('revoke', session) ? (
             <button type="button" class="link" onClick={() => (planned.value = revokeLease(lease, holder, session.children.length))}>
               end it

@@ -26,7 +26,7 @@ export function Elections(): VNode {
     <>
       <header class="title">
         <h1>Elections</h1>
-        <span class="faint">{data.resources.length === 1 ? '1 office' : `${data.resources.length} offices`}</span>
+        <span class="faint">{data.resources.length === 1 ? '1 election' : `${data.resources.length} elections`}</span>
       </header>
       {data.resources.length === 0 ? <Empty lines={LINES}>No election is held. These lines hold one:</Empty> : null}
       {data.resources.map(office => (
@@ -64,8 +64,8 @@ function OfficeCard({ office: { resource, grants, queue }, at }: { readonly offi
           <p>No leader.</p>
         ) : (
           <p>
-            <Holder name={leader.holder} /> {leader.status === 'live' ? 'leads' : <Tag kind={leader.status} />} since{' '}
-            <Ago at={leader.since} />, term <Exact value={leader.token} what="token" />
+            <Holder name={leader.holder} /> {leader.status === 'live' ? 'has led' : <Tag kind={leader.status} />} for{' '}
+            <Ago at={leader.since} bare />, term <Exact value={leader.token} what="token" />
           </p>
         )}
         {leader === undefined ? null : <Left remaining={leader.remaining} at={at} />}

@@ -101,7 +101,7 @@ function Holding({
               </div>
               <div class="by">
                 <span>
-                  lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, since <Ago at={since} />
+                  lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, for <Ago at={since} bare />
                 </span>
                 {lease === first.data?.lease && (first.data.labels.purpose ?? '') !== '' ? (
                   <span class="purpose">

@@ -65,6 +65,14 @@ function Tree({ leases, more, at }: { readonly leases: readonly ListedLease[]; r
   )
 }
 
+/** How many leases end with this one, as far as they are shown, itself included. */
+function countOf({ children }: ListedLease, byId: ReadonlyMap<number, ListedLease>): number {
+  return children.reduce((sum, child) => {
+    const lease = byId.get(child)
+    return lease === undefined ? sum : sum + countOf(lease, byId)
+  }, 1)
+}
+
 interface NodeProps {
   readonly lease: ListedLease
   readonly byId: ReadonlyMap<number, ListedLease>
@@ -106,7 +114,7 @@ function Node({ lease: view, byId, at }: NodeProps): VNode {
         <Left remaining={remaining} ttl={ttl} at={at} />
         {status !== 'frozen' && mayEnd('revoke', view) ? (
           <button type="button" class="link" onClick={() => (planned.value = revokeLease(lease, holder, children.length))}>
-            {children.length > 0 ? `end ${children.length + 1}` : 'end'}
+            {below.length > 0 ? `end all ${count(countOf(view, byId))}` : 'end'}
           </button>
         ) : (
           <span />
