@@ -33,6 +33,8 @@ const LONGEST = 5_000
 const KEPT = 15_000
 /** Items of all orders that are kept, about 20 bytes each. The last one is kept whatever its length. */
 const MAX_KEPT = 400_000
+/** Orders that are kept: a client may ask for any number of different ones. */
+const MAX_ORDERS = 32
 /** Items whose columns are read in one turn of the event loop. */
 const STRIDE = 8_192
 const DEFAULT_LIMIT = 100
@@ -115,12 +117,12 @@ export class ListPages {
     ordered.usedAt = this.#clock.now()
     this.#kept.delete(key)
     this.#kept.set(key, ordered)
-    let items = 0
-    for (const { length } of [...this.#kept.values()].map(({ items: kept }) => kept)) items += length
-    for (const [oldest, { items: forgotten }] of this.#kept) {
-      if (items <= MAX_KEPT || oldest === key) break
+    let total = 0
+    for (const { items } of this.#kept.values()) total += items.length
+    for (const [oldest, { items }] of this.#kept) {
+      if ((total <= MAX_KEPT && this.#kept.size <= MAX_ORDERS) || oldest === key) break
       this.#kept.delete(oldest)
-      items -= forgotten.length
+      total -= items.length
     }
     this.#cancelSweep ??= this.#clock.after(KEPT, () => this.#sweep())
   }

@@ -66,7 +66,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     const { page } = tab
     await page.locator('.tree', { hasText: 'user-29' }).waitFor()
     expect(await page.locator('.tree').count()).toBe(25)
-    expect(await page.locator('.tree').first().getByRole('button').allInnerTexts()).toEqual(['end all 3', 'end all 2', 'end'])
+    expect(await page.locator('.tree').first().locator('button.link').allInnerTexts()).toEqual(['end all 3', 'end all 2', 'end'])
     await page.getByRole('button', { name: 'Older' }).click()
     await page.locator('.tree', { hasText: 'user-0' }).first().waitFor()
     await expect.poll(() => page.locator('.tree').count()).toBe(5)

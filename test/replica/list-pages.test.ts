@@ -139,6 +139,21 @@ describe('a page of a list', () => {
     expect(names(await pages.read(resources, { sort: 'name', limit: 1 }))).toEqual(['jobs/!'])
   })
 
+  test('is made again after 32 others, so that many different filters take no more memory than a few', async () => {
+    const { seen, pages } = pagesOf(many(6_000), { stride: 1_000 })
+    const cost = async (text: string) => {
+      const { turns } = seen
+      await pages.read(resources, { sort: 'name', text })
+      return seen.turns - turns
+    }
+    const whole = await cost('jobs')
+    expect(await cost('jobs')).toBe(0)
+    for (let i = 0; i < 31; i++) await cost(`text ${i}`)
+    expect(await cost('jobs')).toBe(0)
+    for (let i = 0; i < 32; i++) await cost(`other ${i}`)
+    expect(await cost('jobs')).toBeGreaterThanOrEqual(whole - 2)
+  })
+
   test('of a short list is never old', async () => {
     const world = many(10)
     const { pages } = pagesOf(world)
