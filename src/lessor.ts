@@ -127,11 +127,13 @@ export interface Listing {
   readonly within?: readonly string[]
 }
 
-/** The columns that a page of a list can be sorted by. `waiters` of a lease: the names it waits for. */
-export const LIST_COLUMNS = ['name', 'holder', 'since', 'remaining', 'waiters', 'token'] as const
+/** What a page of a list can be sorted by. `waiters` of a lease: the names it waits for. */
+export type ListColumn = 'name' | 'holder' | 'since' | 'remaining' | 'waiters' | 'token'
+export const LIST_COLUMNS: readonly ListColumn[] = ['name', 'holder', 'since', 'remaining', 'waiters', 'token']
 
 /** States of resources, then those of leases. */
-export const LIST_STATES = ['held', 'waited', 'frozen', 'live', 'waiting', 'suspect'] as const
+export type ListState = 'held' | 'waited' | 'frozen' | 'live' | 'waiting' | 'suspect'
+export const LIST_STATES: readonly ListState[] = ['held', 'waited', 'frozen', 'live', 'waiting', 'suspect']
 
 /** The most items in one page of a list. */
 export const MAX_LIST_PAGE = 1_000
@@ -139,7 +141,7 @@ export const MAX_LIST_PAGE = 1_000
 /** Which items of a list are returned, and in which order. */
 export interface ListPage {
   /** A column, with a minus to begin with the largest. */
-  readonly sort: `${'' | '-'}${(typeof LIST_COLUMNS)[number]}`
+  readonly sort: ListColumn | `-${ListColumn}`
   /** @default 0 */
   readonly offset?: number
   /** Up to `MAX_LIST_PAGE`. @default 100 */
@@ -148,7 +150,7 @@ export interface ListPage {
   readonly text?: string
   /** Only items of exactly this holder. */
   readonly holder?: string
-  readonly state?: (typeof LIST_STATES)[number]
+  readonly state?: ListState
   /** Only leases with this label: its key, and its value unless any will do. */
   readonly label?: readonly [key: string, value?: string]
   /** Only leases that begin a tree: with others below them, or sessions, which hold nothing themselves. @default false */

@@ -9,7 +9,7 @@ import { LeaseError } from '../errors.ts'
 import { commonPrefixes, underAny } from '../kernel/name.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../kernel/state.ts'
-import { LIST_COLUMNS, type ListPage, MAX_LIST_PAGE, type PageView, type Query } from '../lessor.ts'
+import { LIST_COLUMNS, type ListColumn, type ListPage, MAX_LIST_PAGE, type PageView, type Query } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 import { canBeSeen, type ListReader, ListWalk, leaseFilter } from './lists.ts'
 import { PartialOrder } from './partial-order.ts'
@@ -17,13 +17,12 @@ import { leaseView, type Remaining, resourceView } from './view.ts'
 
 type QueryOf<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
 type PagedQuery = QueryOf<'leases' | 'resources'>
-type Column = (typeof LIST_COLUMNS)[number]
 /** A resource, or the name of a pool that is waited for. */
 type Named = Pick<Resource, 'name'> & Partial<Pick<Resource, 'grants' | 'queue'>>
 /** The values of a column. */
 type Keys = string[] | Float64Array
 
-const TEXTS: ReadonlySet<Column> = new Set(['name', 'holder'])
+const TEXTS: ReadonlySet<ListColumn> = new Set(['name', 'holder'])
 
 /** Making orders takes at most this share of the time: that of a long list is used for longer. */
 const SHARE = 0.1
@@ -103,7 +102,7 @@ export class ListPages {
     return { revision: state.revision, total: items.length, value: value as PageView<PagedQuery['kind']>['value'] }
   }
 
-  #fresh(key: string, column: Column): OrderedItems | undefined {
+  #fresh(key: string, column: ListColumn): OrderedItems | undefined {
     const kept = this.#kept.get(key)
     const state = this.#state()
     if (kept?.state !== state) return undefined
@@ -134,7 +133,7 @@ export class ListPages {
     if (this.#kept.size > 0) this.#cancelSweep = this.#clock.after(KEPT, () => this.#sweep())
   }
 
-  async #make(query: PagedQuery, filter: ListPage, column: Column, signal?: AbortSignal): Promise<OrderedItems> {
+  async #make(query: PagedQuery, filter: ListPage, column: ListColumn, signal?: AbortSignal): Promise<OrderedItems> {
     const madeAt = this.#clock.now()
     const { revision } = this.#state()
     const items = query.kind === 'leases' ? await this.#leases(query, filter, signal) : await this.#resources(query, filter, signal)
@@ -167,7 +166,7 @@ export class ListPages {
   }
 
   /** The values of the column, by place. Yields after each stride. */
-  *#keysOf(state: State, items: OrderedItems['items'], column: Column): Generator<void, Keys, void> {
+  *#keysOf(state: State, items: OrderedItems['items'], column: ListColumn): Generator<void, Keys, void> {
     const keys: Keys = TEXTS.has(column) ? new Array<string>(items.length) : new Float64Array(items.length)
     for (let i = 0; i < items.length; i++) {
       if (i % STRIDE === STRIDE - 1) yield
@@ -177,7 +176,7 @@ export class ListPages {
     return keys
   }
 
-  #ofResource(state: State, { name, grants, queue }: Named, column: Column): string | number {
+  #ofResource(state: State, { name, grants, queue }: Named, column: ListColumn): string | number {
     if (column === 'name') return name
     if (column === 'waiters') return (queue?.length ?? 0) + (state.pools.get(name)?.queue.length ?? 0)
     const grant = grants?.[0]
@@ -186,7 +185,7 @@ export class ListPages {
     return column === 'token' ? grant.token : column === 'since' ? grant.lease.since : this.#remaining(grant.lease)
   }
 
-  #ofLease(lease: LeaseState, column: Column): string | number {
+  #ofLease(lease: LeaseState, column: ListColumn): string | number {
     const { grants, rare, holder, since } = lease
     if (column === 'holder') return holder.name
     if (column === 'since') return since
@@ -208,7 +207,7 @@ export class ListPages {
   }
 }
 
-function columnOf({ sort }: ListPage): Column {
+function columnOf({ sort }: ListPage): ListColumn {
   const column = LIST_COLUMNS.find(name => name === sort.replace('-', ''))
   if (column === undefined) throw new LeaseError('INVALID', `a list cannot be sorted by ${sort}: use one of ${LIST_COLUMNS.join(', ')}`)
   return column

@@ -3,7 +3,7 @@
  * they are cut short: a page needs four names of a lease, not a thousand.
  */
 import type { Clock } from '../../clock.ts'
-import type { GrantView, LeaseView, LIST_STATES, ListPage, ResourceView } from '../../lessor.ts'
+import type { GrantView, LeaseView, ListPage, ListState, ResourceView } from '../../lessor.ts'
 import type { Caller } from '../access-control.ts'
 import type { GuardedLessor } from '../guarded-lessor.ts'
 
@@ -20,7 +20,7 @@ export interface RowRequest {
   /** `KEY=VALUE`, or `KEY` for any value. */
   readonly label?: string
   /** `held`, `waited` and `frozen` are states of resources, the others of leases. */
-  readonly state?: (typeof LIST_STATES)[number]
+  readonly state?: ListState
   readonly sort?: ListPage['sort']
   readonly offset?: number
   readonly limit?: number
