@@ -254,11 +254,12 @@ test('a preview allows exactly what the server then allows', async () => {
     const { json } = await as(by)('POST', '/v1/leases', { resources: [name], holder: by })
     return { name, lease: json.lease as number }
   }
-  const actions = {
-    release: ({ lease }: { lease: number }) => ['DELETE', `/v1/leases/${lease}`, undefined, { lease }],
-    revoke: ({ lease }: { lease: number }) => ['POST', '/v1/revoke', { lease }, { lease }],
-    break: ({ name }: { name: string }) => ['POST', '/v1/break', { resource: name }, { resource: name }],
-  } as const
+  type Request = readonly [method: string, path: string, body: object | undefined, about: object]
+  const actions: Readonly<Record<string, (taken: { readonly lease: number; readonly name: string }) => Request>> = {
+    release: ({ lease }) => ['DELETE', `/v1/leases/${lease}`, undefined, { lease }],
+    revoke: ({ lease }) => ['POST', '/v1/revoke', { lease }, { lease }],
+    break: ({ name }) => ['POST', '/v1/break', { resource: name }, { resource: name }],
+  }
   for (const owner of ['acquire', 'admin'])
     for (const verb of verbs)
       for (const [action, requestOf] of Object.entries(actions)) {
