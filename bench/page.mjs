@@ -16,7 +16,7 @@ async function interaction(page, actions) {
       await page.evaluate(`new Promise(resolve => {
         const began = performance.now()
         const look = () => ((${shown}) ? resolve(performance.now() - began) : requestAnimationFrame(look))
-        ${act}
+        ;{ ${act} }
         look()
       })`),
     )
@@ -43,7 +43,8 @@ export async function longTables(report) {
   const { page, [Symbol.asyncDispose]: close } = await openPage(`${server.url}/#/policies`)
   try {
     await server.ask('fill', ROWS)
-    await page.waitForTimeout(1_000)
+    // The page has received an event for each lease. It is measured when it has come to rest.
+    await page.waitForTimeout(6_000)
     await server.ask('figures')
     // Each has an order of its own, so the server has none of them yet.
     const views = ['resources', 'leases', 'resources?state=held', 'leases?state=live', 'resources?sort=-name', 'leases?sort=holder']
