@@ -20,6 +20,7 @@ import type { LeaseError } from './errors.ts'
 import type { Command, Operation, PolicyRules, PoolRequest, Scope } from './kernel/command.ts'
 import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
+import type { ListPage } from './lessor/list-page.ts'
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
@@ -125,36 +126,6 @@ export interface Listing {
    * nothing else is even looked at. A lease is under them if all that it names is. @default everything
    */
   readonly within?: readonly string[]
-}
-
-/** What a page of a list can be sorted by. `waiters` of a lease: the names it waits for. */
-export type ListColumn = 'name' | 'holder' | 'since' | 'remaining' | 'waiters' | 'token'
-export const LIST_COLUMNS: readonly ListColumn[] = ['name', 'holder', 'since', 'remaining', 'waiters', 'token']
-
-/** States of resources, then those of leases. */
-export type ListState = 'held' | 'waited' | 'frozen' | 'live' | 'waiting' | 'suspect'
-export const LIST_STATES: readonly ListState[] = ['held', 'waited', 'frozen', 'live', 'waiting', 'suspect']
-
-/** The most items in one page of a list. */
-export const MAX_LIST_PAGE = 1_000
-
-/** Which items of a list are returned, and in which order. */
-export interface ListPage {
-  /** A column, with a minus to begin with the largest. */
-  readonly sort: ListColumn | `-${ListColumn}`
-  /** @default 0 */
-  readonly offset?: number
-  /** Up to `MAX_LIST_PAGE`. @default 100 */
-  readonly limit?: number
-  /** Only items whose name or holder contains this text, in any case. */
-  readonly text?: string
-  /** Only items of exactly this holder. */
-  readonly holder?: string
-  readonly state?: ListState
-  /** Only leases with this label: its key, and its value unless any will do. */
-  readonly label?: readonly [key: string, value?: string]
-  /** Only leases that begin a tree: with others below them, or sessions, which hold nothing themselves. @default false */
-  readonly roots?: boolean
 }
 
 /** One page of a list. */

@@ -13,7 +13,8 @@ import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { complete } from '../lessor/complete.ts'
-import type { Completion, Lessor, ListPage, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { ListPage } from '../lessor/list-page.ts'
+import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile } from '../store.ts'
 
 export interface RelocatingLessorOptions {

@@ -50,10 +50,7 @@ export type {
   LeaseStatus,
   LeaseView,
   Lessor,
-  ListColumn,
   Listing,
-  ListPage,
-  ListState,
   OwnLeases,
   PageView,
   PastGrant,
@@ -78,3 +75,4 @@ export type {
   WaiterView,
   WatchOptions,
 } from '../lessor.ts'
+export type { ListColumn, ListPage, ListState } from './list-page.ts'

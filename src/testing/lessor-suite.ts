@@ -16,7 +16,8 @@ import { type ErrorCode, LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation, PolicyRules, Scope } from '../kernel/command.ts'
 import type { Event, EventType } from '../kernel/event.ts'
 import { type Done, GONE, type Granted, type Outcome, type Queued, type RefusalCode, type Refused } from '../kernel/outcome.ts'
-import type { Lessor, ListPage, ProposeOptions, Query, WatchOptions } from '../lessor.ts'
+import type { ListPage } from '../lessor/list-page.ts'
+import type { Lessor, ProposeOptions, Query, WatchOptions } from '../lessor.ts'
 import type { SuiteCase } from './store-suite.ts'
 
 /** One fresh, empty log. */

@@ -6,7 +6,8 @@
  */
 import { type Clock, pause } from '../../clock.ts'
 import type { Event } from '../../kernel/event.ts'
-import { type Lessor, MAX_LIST_PAGE } from '../../lessor.ts'
+import { MAX_LIST_PAGE } from '../../lessor/list-page.ts'
+import type { Lessor } from '../../lessor.ts'
 import type { ServerLog } from '../listener.ts'
 import { Catalog } from '../registry/catalog.ts'
 import { ActivityFile, type SavedActivity } from './activity-file.ts'

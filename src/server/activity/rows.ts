@@ -3,7 +3,8 @@
  * they are cut short: a page needs four names of a lease, not a thousand.
  */
 import type { Clock } from '../../clock.ts'
-import type { GrantView, LeaseView, ListPage, ListState, ResourceView } from '../../lessor.ts'
+import type { ListPage, ListState } from '../../lessor/list-page.ts'
+import type { GrantView, LeaseView, ResourceView } from '../../lessor.ts'
 import type { Caller } from '../access-control.ts'
 import type { GuardedLessor } from '../guarded-lessor.ts'
 
