@@ -9,6 +9,7 @@ import { kubernetes } from './kubernetes.mjs'
 import { handOver, limits, takeover } from './latency.mjs'
 import { memory } from './memory.mjs'
 import { redisBenchmark, renewals } from './native.mjs'
+import { page } from './page.mjs'
 import { pools } from './pools.mjs'
 import { python } from './python.mjs'
 import { registry } from './registry.mjs'
@@ -47,6 +48,10 @@ export const groups = {
   registry: {
     title: 'The registry',
     parts: { 'registry-cache': registry, 'registry-server': registryServer },
+  },
+  page: {
+    title: 'The page in a browser, and what its history costs',
+    parts: { page },
   },
   faces: {
     title: 'Other clients: Redis, etcd, Kubernetes, Python, agents',

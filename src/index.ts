@@ -23,6 +23,7 @@ export type { Outcome } from './kernel/outcome.ts'
 export type { TermPlan } from './learn/term.ts'
 export { type Jeopardy, type JeopardyCallback, Lease, type RenewalStrategy, type TransferOptions } from './lease.ts'
 export { Leases } from './leases.ts'
+export type { ListColumn, ListPage, ListState } from './lessor/list-page.ts'
 export type {
   EntryView,
   GrantView,
@@ -31,6 +32,7 @@ export type {
   Lessor,
   Listing,
   OwnLeases,
+  PageView,
   PastGrant,
   PoolAccountView,
   PoolGrantView,

@@ -20,6 +20,7 @@ import type { LeaseError } from './errors.ts'
 import type { Command, Operation, PolicyRules, PoolRequest, Scope } from './kernel/command.ts'
 import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
+import type { ListPage } from './lessor/list-page.ts'
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
@@ -42,6 +43,16 @@ export interface Lessor extends AsyncDisposable {
 
   /** Reads a view of the state. */
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
+
+  /**
+   * Reads one page of a list of leases or resources, filtered and in order, for tables of very many rows. The order may be a few seconds old where the list is
+   * long; what is said about each item is not. Optional: a replica has it.
+   */
+  page?<K extends 'leases' | 'resources'>(
+    query: Extract<Query, { readonly kind: K }>,
+    page: ListPage,
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<PageView<K>>
 
   /**
    * Delivers the events of resources and entries under `prefix`, one array per revision. An array with a single event of type `resync` reports a gap:
@@ -117,6 +128,12 @@ export interface Listing {
    * nothing else is even looked at. A lease is under them if all that it names is. @default everything
    */
   readonly within?: readonly string[]
+}
+
+/** One page of a list. */
+export interface PageView<K extends 'leases' | 'resources'> extends View<K> {
+  /** How many items match, on all pages. */
+  readonly total: number
 }
 
 /** Which waiters of a pool are returned: a queue may be long. */
@@ -255,6 +272,8 @@ export interface LeaseView {
   readonly children: readonly number[]
   /** The holder was asked to give the lease back. */
   readonly recalled: boolean
+  /** For how many ms the lease may be held in all, renewals or not. Left out: without a limit. */
+  readonly maxLife?: number
 }
 
 export interface EntryView {
@@ -274,6 +293,8 @@ export interface EntryView {
   readonly generation: number
   /** A registration that has come and gone too often. */
   readonly suppressed: boolean
+  /** Of a registration that has lapsed lately: its penalty for that, above which penalty it is suppressed, and at which it is free again. */
+  readonly flap?: { readonly penalty: number; readonly suppress: number; readonly reuse: number }
   /** About how many ms its lease has left unless it is renewed, for display only. */
   readonly remaining: number
 }

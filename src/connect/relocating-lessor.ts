@@ -13,7 +13,8 @@ import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { complete } from '../lessor/complete.ts'
-import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { ListPage } from '../lessor/list-page.ts'
+import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile } from '../store.ts'
 
 export interface RelocatingLessorOptions {
@@ -132,14 +133,30 @@ export class RelocatingLessor implements Lessor {
     return outcome
   }
 
-  async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
+    return this.#readThere(here => here.read<K>(query, options), options.signal)
+  }
+
+  page<K extends 'leases' | 'resources'>(
+    query: Extract<Query, { readonly kind: K }>,
+    page: ListPage,
+    options: { readonly signal?: AbortSignal } = {},
+  ): Promise<PageView<K>> {
+    return this.#readThere(here => {
+      if (here.page === undefined)
+        throw new LeaseError('UNSUPPORTED', 'lists cannot be sorted there: read the whole list, and sort it yourself')
+      return here.page<K>(query, page, options)
+    }, options.signal)
+  }
+
+  async #readThere<T>(read: (here: Lessor) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
     const end = this.#clock.now() + TIMEOUT
     for (;;) {
       const here = this.#here
       try {
-        return await here.read<K>(query, options)
+        return await read(here)
       } catch (error) {
-        if (isMovedError(error)) await this.#follow(error, here, end, options.signal)
+        if (isMovedError(error)) await this.#follow(error, here, end, signal)
         else if (this.#home === undefined || this.#here === here || (error as LeaseError).code !== 'UNAVAILABLE') throw error
       }
     }

@@ -1,6 +1,7 @@
 /** What operators do from the page. Each action says first what it will do, asks once, and then sends one request; the server logs it in its audit log. */
 import { signal } from '@preact/signals'
-import type { InstanceAnswer } from './answers.ts'
+import { ACTION_VERBS, type OperatorAction } from '../wire/http/action-verb.ts'
+import type { InstanceAnswer, LeaseAnswer } from './answers.ts'
 import { parseTime, pathOf } from './format.ts'
 import { parseRules } from './policy-text.ts'
 import { may, send } from './server.ts'
@@ -221,8 +222,14 @@ export function removePolicy(prefix: string): PlannedAction {
   }
 }
 
-/** Whether the key may act on all of these names of a lease. Whether a lease is its own, which it may release with `acquire`, only the server knows: the preview says so. */
-export function mayEnd(verb: 'revoke' | 'release', names: readonly string[]): boolean {
-  const allowed = (name: string) => may(verb, name) || (verb === 'release' && may('acquire', name))
-  return names.length === 0 ? allowed('') : names.every(allowed)
+/** Whether the key may do this to all of these names. The server decides: the page only leaves out what would be refused. */
+export function mayAct(action: OperatorAction, ...names: readonly string[]): boolean {
+  return names.every(name => may(ACTION_VERBS[action], name))
+}
+
+/** Whether the key may end a lease. A lease without names needs the right on everything. */
+export function mayEnd(action: 'release' | 'revoke', lease: Pick<LeaseAnswer, 'grants' | 'wants' | 'entries' | 'own'>): boolean {
+  if (lease.own === true) return true
+  const names = [...[...lease.grants, ...lease.wants].map(({ resource }) => resource), ...lease.entries.map(({ key }) => key)]
+  return mayAct(action, ...(names.length === 0 ? [''] : names))
 }

@@ -16,6 +16,7 @@ export type ActivityAnswer = Static<typeof activity.Activity>
 export type EventsAnswer = Static<typeof activity.Events>
 export type EpisodesAnswer = Static<typeof activity.Episodes>
 export type StripsAnswer = Static<typeof activity.Strips>
+export type TreesAnswer = Static<typeof activity.Trees>
 export type PreviewAnswer = Static<typeof activity.Preview>
 
 export interface RowsAnswer<R> extends Omit<Static<typeof activity.Rows>, 'rows'> {
@@ -52,6 +53,7 @@ export interface ShownLease {
   readonly parent: number
   readonly children: number
   readonly recalled: boolean
+  readonly maxLife?: number
 }
 
 export type ResourceAnswer = Static<typeof schema.Resource>

@@ -1,8 +1,8 @@
 /** Time on the page: the server's wall clock, and one timer that moves every visible countdown and age. */
 import { signal } from '@preact/signals'
 
-/** How often countdowns move, in ms. */
-const STEP = 100
+/** How often countdowns move, in ms. They show tenths of a second: with this step they are never more than 75 ms off. */
+const STEP = 50
 
 /** The server's wall time minus the browser's, in ms. */
 let offset = 0
@@ -22,9 +22,12 @@ export const second = signal(0)
 
 const moving = new Set<(now: number) => void>()
 
-/** Calls `move` with `performance.now()` at once, and then several times a second while the page is visible. Returns a function that ends this. */
+/**
+ * Calls `move` at once, and then several times a second while the page is visible, with `performance.now()` as it will be in the middle of the step. Returns a
+ * function that ends this.
+ */
 export function everyStep(move: (now: number) => void): () => void {
-  move(performance.now())
+  move(performance.now() + STEP / 2)
   moving.add(move)
   return () => moving.delete(move)
 }
@@ -32,7 +35,7 @@ export function everyStep(move: (now: number) => void): () => void {
 let steps = 0
 setInterval(() => {
   if (document.hidden) return
-  const now = performance.now()
+  const now = performance.now() + STEP / 2
   for (const move of moving) move(now)
   if (++steps % (1_000 / STEP) === 0) second.value++
 }, STEP)

@@ -52,6 +52,7 @@ export type {
   Lessor,
   Listing,
   OwnLeases,
+  PageView,
   PastGrant,
   PoolAccountView,
   PoolGrantView,
@@ -74,3 +75,4 @@ export type {
   WaiterView,
   WatchOptions,
 } from '../lessor.ts'
+export type { ListColumn, ListPage, ListState } from './list-page.ts'

@@ -64,7 +64,7 @@ export class ListReader {
   async #resources({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'resources'>, signal?: AbortSignal): Promise<View> {
     const roots = commonPrefixes([prefix], within)
     const wanted = underAny(roots)
-    const walk = await this.#walked(
+    const walk = await this.walked(
       signal,
       state => new ListWalk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
     )
@@ -82,7 +82,7 @@ export class ListReader {
     const { limit = Number.POSITIVE_INFINITY } = query
     const wanted = leaseFilter(query)
     const named = new Set<number>()
-    const walk = await this.#walked(
+    const walk = await this.walked(
       signal,
       state => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit),
       named,
@@ -101,7 +101,7 @@ export class ListReader {
   }
 
   /** Resolves in the turn of the last stride. `named` collects the leases that events have named since the first stride. */
-  async #walked<T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T>, named?: Set<number>): Promise<ListWalk<T>> {
+  async walked<T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T>, named?: Set<number>): Promise<ListWalk<T>> {
     const short = begin(this.#state())
     // Less than a whole stride: a client may ask for any number of lists in one turn.
     if (short.stride(this.#stride / 10)) return short
@@ -131,7 +131,7 @@ export class ListReader {
 }
 
 /** A walk over items, and what it has found so far. */
-class ListWalk<T> {
+export class ListWalk<T> {
   readonly found: T[] = []
   /** There are more matches than the limit; the walk ended there. */
   full = false
@@ -162,13 +162,13 @@ class ListWalk<T> {
 }
 
 /** False: the list must be empty, and no lease need be looked at. */
-function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'leases'>): boolean {
+export function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'leases'>): boolean {
   if (commonPrefixes([prefix], within).length > 0) return true
   if (own === undefined) return false
   return state.madeWith.has(own.key) || (own.claims.length > 0 && state.madeWith.has(UNCLAIMED))
 }
 
-function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'leases'>): (lease: LeaseState) => boolean {
+export function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'leases'>): (lease: LeaseState) => boolean {
   const under = prefix === '' ? undefined : underAny([prefix])
   const readable = within === undefined ? undefined : underAny(within)
   const claimable = underAny(own?.claims ?? [])

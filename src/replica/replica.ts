@@ -14,10 +14,12 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { movedAway } from '../kernel/rule/move.ts'
 import type { State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
-import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { ListPage } from '../lessor/list-page.ts'
+import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile, Store } from '../store.ts'
 import { backupBytes } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
+import { ListPages } from './list-pages.ts'
 import { ListReader } from './lists.ts'
 import { LogTicker } from './log-ticker.ts'
 import { Outbox, OutboxItem } from './outbox.ts'
@@ -27,7 +29,7 @@ import { RewindDetector } from './rewind-detector.ts'
 import { beginRun } from './run.ts'
 import { Snapshotter } from './snapshotter.ts'
 import { Timekeeper } from './timekeeper.ts'
-import { view } from './view.ts'
+import { type Remaining, view } from './view.ts'
 import { watchEvents } from './watch.ts'
 
 export type { Survivor } from './follower.ts'
@@ -62,6 +64,7 @@ export class Replica implements Lessor {
   readonly #ticker: LogTicker
   readonly #rewinds: RewindDetector
   readonly #lists: ListReader
+  readonly #pages: ListPages
   #tailing: Promise<void> | undefined
   #closed = false
   #failed = false
@@ -109,12 +112,9 @@ export class Replica implements Lessor {
     })
     this.#ticker = new LogTicker({ clock, state, turn, propose: command => this.#write(command) })
     this.#rewinds = new RewindDetector({ follower: this.#follower, owned, readToEnd, propose: command => this.#write(command) })
-    this.#lists = new ListReader({
-      clock,
-      state,
-      remaining: lease => this.#timekeeper.remaining(lease),
-      named: (after, each) => this.#follower.named(after, each),
-    })
+    const remaining: Remaining = lease => this.#timekeeper.remaining(lease)
+    this.#lists = new ListReader({ clock, state, remaining, named: (after, each) => this.#follower.named(after, each) })
+    this.#pages = new ListPages({ clock, state, remaining, lists: this.#lists })
   }
 
   /** Reads the log and begins to take part. The replica owns the store from then on, and disposes of it. */
@@ -322,6 +322,18 @@ export class Replica implements Lessor {
     // Checked afterwards: a long list shows the state of its last turn.
     if (query.kind !== 'summary') this.#mustBeHere(this.#state.moved)
     return answer
+  }
+
+  async page<K extends 'leases' | 'resources'>(
+    query: Extract<Query, { readonly kind: K }>,
+    page: ListPage,
+    { signal }: { readonly signal?: AbortSignal } = {},
+  ): Promise<PageView<K>> {
+    signal?.throwIfAborted()
+    this.#mustBeOpen()
+    const answer = await this.#pages.read(query, page, signal)
+    this.#mustBeHere(this.#state.moved)
+    return answer as PageView<K>
   }
 
   #answer(query: Query, signal: AbortSignal | undefined): View | Promise<View> {

@@ -1,5 +1,6 @@
 /** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
+import { flapOf } from '../kernel/rule/flap.ts'
 import { capacityOf } from '../kernel/rule/policy.ts'
 import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
@@ -116,6 +117,7 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
     parent: rare?.parent?.id ?? 0,
     children: [...(rare?.children ?? [])].map(child => child.id),
     recalled: rare?.recalled ?? false,
+    ...(rare !== undefined && rare.maxLife > 0 && { maxLife: rare.maxLife }),
   }
 }
 
@@ -143,7 +145,8 @@ export function entryView(state: State, entry: Attached | FreeEntry, remaining: 
   }
   const { lease, generation } = entry
   const { name, incarnation } = lease.holder
-  const more = { generation, suppressed: state.suppressed.has(key), remaining: remaining(lease) }
+  const flap = flapOf(state, key)
+  const more = { generation, suppressed: state.suppressed.has(key), ...(flap && { flap }), remaining: remaining(lease) }
   return { key, value, lease: lease.id, holder: name, incarnation, status: statusOf(lease), ...written, ...more }
 }
 

@@ -12,7 +12,8 @@ import { badText, NAME_BYTES } from '../kernel/name.ts'
 import type { Granted, Outcome, Queued, Refused } from '../kernel/outcome.ts'
 import { complete } from '../lessor/complete.ts'
 import { holdersOf } from '../lessor/holders-of.ts'
-import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { ListPage } from '../lessor/list-page.ts'
+import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type AuditRecord, type ForeignLeases } from './audit.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
@@ -238,6 +239,21 @@ export class GuardedLessor implements AsyncDisposable {
         },
       )
     return view
+  }
+
+  /** One page of the leases or resources that the caller may see. Throws `UNSUPPORTED` if the lessor cannot sort lists. */
+  async page<K extends 'leases' | 'resources'>(
+    caller: Caller,
+    query: Extract<Query, { readonly kind: K }>,
+    page: ListPage,
+    signal?: AbortSignal,
+  ): Promise<PageView<K>> {
+    this.access.admit(caller)
+    this.#countRequest(caller)
+    if (this.lessor.page === undefined)
+      throw new LeaseError('UNSUPPORTED', 'this server cannot sort lists: read the whole list, and sort it yourself')
+    const found = await this.lessor.page<K>(this.access.narrow(caller, query), page, signal === undefined ? {} : { signal })
+    return { ...found, ...this.access.filter<K>(caller, query, found) }
   }
 
   /** Throws `FORBIDDEN` if the caller may watch nothing under the prefix. */

@@ -16,6 +16,7 @@ import { type ErrorCode, LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation, PolicyRules, Scope } from '../kernel/command.ts'
 import type { Event, EventType } from '../kernel/event.ts'
 import { type Done, GONE, type Granted, type Outcome, type Queued, type RefusalCode, type Refused } from '../kernel/outcome.ts'
+import type { ListPage } from '../lessor/list-page.ts'
 import type { Lessor, ProposeOptions, Query, WatchOptions } from '../lessor.ts'
 import type { SuiteCase } from './store-suite.ts'
 
@@ -726,6 +727,24 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
       value.map(({ key }) => key),
       ['a/1/e'],
     )
+  },
+
+  'a page of a list, where a lessor has them, is its part of the list in the order asked for': async log => {
+    const lessor = await log.open()
+    if (lessor.page === undefined) return
+    for (const [i, name] of ['b/2', 'a/1', 'c', 'b/1', 'a/2'].entries())
+      granted(await lessor.propose(acquire(i % 2 === 0 ? 'ann' : 'bob', [name])))
+    const asked = async (page: ListPage, within?: readonly string[]) => {
+      const { total, value } = await lessor.page!<'resources'>({ kind: 'resources', prefix: '', ...(within && { within }) }, page)
+      return [total, value.map(({ resource }) => resource).join()]
+    }
+    assert.deepEqual(await asked({ sort: 'name' }), [5, 'a/1,a/2,b/1,b/2,c'])
+    assert.deepEqual(await asked({ sort: '-token', offset: 1, limit: 2 }), [5, 'b/1,c'])
+    assert.deepEqual(await asked({ sort: '-name', holder: 'bob' }), [2, 'b/1,a/1'])
+    assert.deepEqual(await asked({ sort: 'holder', text: 'B/' }), [2, 'b/2,b/1'])
+    assert.deepEqual(await asked({ sort: 'name', offset: 9 }, ['a', 'c']), [3, ''])
+    assert.deepEqual(await asked({ sort: 'name' }, []), [0, ''])
+    await rejectsWith('INVALID', lessor.page({ kind: 'leases' }, { sort: 'colour' as 'name' }))
   },
 
   'every query has an answer on an empty log and on one in use': async log => {

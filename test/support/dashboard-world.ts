@@ -223,6 +223,7 @@ async function claims(here: World): Promise<void> {
         paths.map(path => `repo/github.com~acme~app/${path}`),
         {
           ttl: 60_000,
+          maxLife: 14_400_000,
           parent,
           ...more,
           labels: [

@@ -49,6 +49,7 @@ interface LeftProps {
 export function Left({ remaining, at, ttl }: LeftProps): VNode {
   const text = useRef<HTMLElement>(null)
   const bar = useRef<HTMLElement>(null)
+  const drawn = useRef('')
   useEffect(
     () =>
       everyStep(now => {
@@ -58,9 +59,12 @@ export function Left({ remaining, at, ttl }: LeftProps): VNode {
           if (text.current.textContent !== shown) text.current.textContent = shown
         }
         if (bar.current === null || ttl === undefined || ttl <= 0) return
-        const share = Math.min(1, left / ttl)
-        bar.current.style.transform = `scaleX(${share.toFixed(4)})`
-        bar.current.dataset.low = String(share < 0.25)
+        const share = Math.min(1, left / ttl).toFixed(3)
+        // A long bar moves by less than a pixel in a step: leave it alone.
+        if (share === drawn.current) return
+        drawn.current = share
+        bar.current.style.transform = `scaleX(${share})`
+        bar.current.dataset.low = String(Number(share) < 0.25)
       }),
     [remaining, at, ttl],
   )
@@ -72,6 +76,17 @@ export function Left({ remaining, at, ttl }: LeftProps): VNode {
           <span ref={bar} />
         </span>
       )}
+    </span>
+  )
+}
+
+/** How long a lease may still be held at most, renewals or not. The cap counts from the grant. */
+export function CapLeft({ since, maxLife }: { readonly since: number; readonly maxLife: number }): VNode {
+  second.value // draw again every second
+  const left = since + maxLife - serverNow()
+  return (
+    <span title={`at most ${duration(maxLife)} in all, until ${exactTime(since + maxLife)}`}>
+      {left > 0 ? `${calmDuration(left)} at most` : 'the cap is reached'}
     </span>
   )
 }

@@ -23,6 +23,23 @@ interface PlotProps {
 
 const HEIGHT = 120
 
+/** Plots that have new values. One is drawn in each frame: all of them together would take longer than a frame lasts. */
+const undrawn = new Set<() => void>()
+
+function drawSoon(draw: () => void): () => void {
+  undrawn.add(draw)
+  if (undrawn.size === 1) requestAnimationFrame(drawNext)
+  return () => undrawn.delete(draw)
+}
+
+function drawNext(): void {
+  const [draw] = undrawn
+  if (draw === undefined) return
+  undrawn.delete(draw)
+  draw()
+  if (undrawn.size > 0) requestAnimationFrame(drawNext)
+}
+
 export function Plot({ label, from, step, series }: PlotProps): VNode {
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | undefined>(undefined)
@@ -76,7 +93,7 @@ export function Plot({ label, from, step, series }: PlotProps): VNode {
       plot.current = undefined
     }
   }, [colours, names])
-  useEffect(() => plot.current?.setData(data))
+  useEffect(() => drawSoon(() => plot.current?.setData(data)), [from, step, ...series.map(({ values }) => values)])
   const last = series.map(({ label: name, values }) => `${name} ${values.findLast(value => value !== null) ?? 'unknown'}`).join(', ')
   return (
     <figure class="plot">

@@ -53,9 +53,8 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
   const pages = useRef(new Map<number, LoadedPage<R>>())
   const asked = useRef(new Set<number>())
   const [, redraw] = useReducer((n: number) => n + 1, 0)
-  const [state, setState] = useState<{ total: number | undefined; more: boolean; error: string | undefined; query: string }>({
+  const [state, setState] = useState<{ total: number | undefined; error: string | undefined; query: string }>({
     total: undefined,
-    more: false,
     error: undefined,
     query,
   })
@@ -63,6 +62,7 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
   const [active, setActive] = useState(-1)
   const shown = useRef(view)
   shown.current = view
+  const loaded = useRef<string | undefined>(undefined)
   const asking = useRef(query)
   asking.current = query
 
@@ -74,9 +74,15 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
       const answer = await get<RowsAnswer<R>>(`/v1/rows?of=${of}&${query}&offset=${page * PAGE}&limit=${PAGE}`, end)
       // Another query has replaced this one meanwhile.
       if (asking.current !== query) return
+      // The rows of the query before stay until there are others: a table that is empty for a moment flickers.
+      if (loaded.current !== query) {
+        pages.current.clear()
+        loaded.current = query
+        if (box.current !== null) box.current.scrollTop = 0
+      }
       pages.current.set(page, { rows: answer.rows, at: midway(sent) })
       dropFar(pages.current, Math.floor(shown.current.first / PAGE))
-      setState({ total: answer.total, more: answer.more === true, error: undefined, query })
+      setState({ total: answer.total, error: undefined, query })
       redraw(0)
     } catch (error) {
       if (end?.aborted || asking.current !== query) return
@@ -89,16 +95,14 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
   const { value: era } = epoch
   useEffect(() => {
     asked.current = new Set()
-    let first = true
     setActive(-1)
-    if (box.current !== null) box.current.scrollTop = 0
     return repeat(
       EVERY,
       () => true,
       async end => {
-        if (first) pages.current.clear()
-        first = false
-        await Promise.all(pagesOf(shown.current).map(page => load(page, end)))
+        // A new query begins at its first row.
+        const visible = loaded.current === query ? pagesOf(shown.current) : [0]
+        await Promise.all(visible.map(page => load(page, end)))
       },
     )
   }, [of, query, era])
@@ -131,7 +135,7 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
     }
   }, [])
 
-  const total = state.query === query ? (state.total ?? 0) : 0
+  const total = state.total ?? 0
   const from = Math.max(0, view.first - MARGIN)
   const to = Math.min(total, view.first + view.visible + MARGIN)
 
@@ -173,7 +177,6 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
     <>
       <p class="total" role="status">
         {state.total === undefined ? 'Reading…' : `${count(total)} ${label}`}
-        {state.more ? ', and more than the server sorts: use a narrower prefix' : ''}
         {state.error === undefined ? '' : `. ${state.error}`}
       </p>
       {state.total === 0 && state.query === query ? empty : null}
@@ -187,6 +190,7 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
         aria-activedescendant={active >= from && active < to ? `${id}-${active}` : ''}
         tabIndex={0}
         onKeyDown={keyed}
+        aria-busy={state.query !== query}
         hidden={state.total === 0 && state.query === query}
       >
         {/* biome-ignore lint/a11y/useSemanticElements: as above */}

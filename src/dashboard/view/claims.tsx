@@ -1,12 +1,11 @@
-/** What coding agents have claimed, with the clocks that each claim depends on: alive, active, and what the agent expected. */
+/** What coding agents have claimed, with the clocks that each claim depends on: alive, active, the cap, and what the agent expected. */
 import type { VNode } from 'preact'
-import { planned, recallResource, revokeLease } from '../action.ts'
+import { mayAct, mayEnd, planned, recallResource, revokeLease } from '../action.ts'
 import type { LeaseAnswer, LeasesAnswer, RowsAnswer, ShownLease } from '../answers.ts'
 import { second, serverNow } from '../clock.ts'
 import { calmDuration, duration, visible } from '../format.ts'
-import { Ago, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, CapLeft, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
-import { may } from '../server.ts'
 
 const LINES = [
   'leasehold mcp --agent planner          # in the settings of your coding agent',
@@ -63,7 +62,7 @@ function activeMark({ entries, holder }: LeaseAnswer): { readonly at: number; re
 }
 
 function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at: number }): VNode {
-  const { holder, lease, labels, ttl, remaining, since, parent } = session
+  const { holder, lease, labels, ttl, remaining, since, parent, maxLife } = session
   const mark = activeMark(session)
   return (
     <>
@@ -73,8 +72,8 @@ function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at
         </h2>
         <span class="faint">
           session <LeaseLink lease={lease} />
-          {parent === 0 ? '' : ', a sub-agent'}, since <Ago at={since} />
-          {may('revoke', `agents/${holder}`) ? (
+          {parent === 0 ? '' : ', a sub-agent'}, for <Ago at={since} bare />
+          {mayEnd('revoke', session) ? (
             <button type="button" class="link" onClick={() => (planned.value = revokeLease(lease, holder, session.children.length))}>
               end it
             </button>
@@ -105,6 +104,14 @@ function AgentHead({ session, at }: { readonly session: LeaseAnswer; readonly at
             )}
           </dd>
         </div>
+        {maxLife === undefined ? null : (
+          <div>
+            <dt>cap</dt>
+            <dd>
+              <CapLeft since={since} maxLife={maxLife} />
+            </dd>
+          </div>
+        )}
       </dl>
     </>
   )
@@ -134,7 +141,12 @@ function ClaimRows({ rows, at }: { readonly rows: readonly ShownLease[]; readonl
               </span>
             )}
             <Expected row={row} />
-            {row.resources[0] !== undefined && may('acquire', row.resources[0]) ? (
+            {row.maxLife === undefined || row.status === 'waiting' ? null : (
+              <span class="faint">
+                cap: <CapLeft since={row.since} maxLife={row.maxLife} />
+              </span>
+            )}
+            {row.resources[0] !== undefined && mayAct('recall', row.resources[0]) ? (
               <button type="button" class="link" onClick={() => (planned.value = recallResource(row.resources[0]!))}>
                 ask for it
               </button>

@@ -1,13 +1,13 @@
 /** Elections: who leads since when, who stands by, and the past terms. */
 import type { VNode } from 'preact'
-import { breakResource, planned } from '../action.ts'
+import { breakResource, mayAct, planned } from '../action.ts'
 import type { HistoryAnswer, ResourcesAnswer } from '../answers.ts'
 import { pathOf, visible } from '../format.ts'
-import { Ago, Empty, Exact, Holder, Left, Length, Tag, Text, Waiting } from '../part/basics.tsx'
+import { Ago, Empty, Exact, Holder, Left, Tag, Text, Waiting } from '../part/basics.tsx'
+import { PastGrants } from '../part/past-grants.tsx'
 import { Timeline } from '../part/timeline.tsx'
 import { useReading } from '../query.ts'
 import { href } from '../route.ts'
-import { may } from '../server.ts'
 
 const LINES = [
   "leasehold elect scheduler -- sh -c 'echo leading; sleep 60'",
@@ -26,7 +26,7 @@ export function Elections(): VNode {
     <>
       <header class="title">
         <h1>Elections</h1>
-        <span class="faint">{data.resources.length === 1 ? '1 office' : `${data.resources.length} offices`}</span>
+        <span class="faint">{data.resources.length === 1 ? '1 election' : `${data.resources.length} elections`}</span>
       </header>
       {data.resources.length === 0 ? <Empty lines={LINES}>No election is held. These lines hold one:</Empty> : null}
       {data.resources.map(office => (
@@ -53,7 +53,7 @@ function OfficeCard({ office: { resource, grants, queue }, at }: { readonly offi
             <Text>{title}</Text>
           </a>
         </h2>
-        {leader !== undefined && may('break', resource) ? (
+        {leader !== undefined && mayAct('break', resource) ? (
           <button type="button" class="link" onClick={() => (planned.value = breakResource(resource))}>
             end the term
           </button>
@@ -64,8 +64,8 @@ function OfficeCard({ office: { resource, grants, queue }, at }: { readonly offi
           <p>No leader.</p>
         ) : (
           <p>
-            <Holder name={leader.holder} /> {leader.status === 'live' ? 'leads' : <Tag kind={leader.status} />} since{' '}
-            <Ago at={leader.since} />, term <Exact value={leader.token} what="token" />
+            <Holder name={leader.holder} /> {leader.status === 'live' ? 'has led' : <Tag kind={leader.status} />} for{' '}
+            <Ago at={leader.since} bare />, term <Exact value={leader.token} what="token" />
           </p>
         )}
         {leader === undefined ? null : <Left remaining={leader.remaining} at={at} />}
@@ -88,42 +88,8 @@ function OfficeCard({ office: { resource, grants, queue }, at }: { readonly offi
       />
       {past.length === 0 ? null : (
         <details>
-          <summary>{past.length} past terms</summary>
-          <table class="plain">
-            <thead>
-              <tr>
-                <th>Leader</th>
-                <th>Led</th>
-                <th>Until</th>
-                <th>Cause</th>
-                <th class="end">Term</th>
-              </tr>
-            </thead>
-            <tbody>
-              {[...past]
-                .reverse()
-                .slice(0, 20)
-                .map(({ token, holder, since, until, cause }) => (
-                  <tr key={token}>
-                    <td>
-                      <Holder name={holder} />
-                    </td>
-                    <td>
-                      <Length ms={until - since} />
-                    </td>
-                    <td>
-                      <Ago at={until} />
-                    </td>
-                    <td>
-                      <Tag kind={cause} />
-                    </td>
-                    <td class="end">
-                      <Exact value={token} what="token" />
-                    </td>
-                  </tr>
-                ))}
-            </tbody>
-          </table>
+          <summary>{past.length === 1 ? '1 past term' : `${past.length} past terms`}</summary>
+          <PastGrants past={past} holder="Leader" />
         </details>
       )}
     </section>

@@ -159,7 +159,7 @@ function EventLine({ event: { type, at, holder, resource, key, value, token, cau
           </span>
         )}
         {value === undefined || value === '' ? null : <span class="faint clip">{visible(value.slice(0, 160))}</span>}
-        {cause === undefined ? null : <span class="faint">{visible(cause)}</span>}
+        {cause === undefined || cause === type ? null : <span class="faint">{visible(cause)}</span>}
         {by === undefined ? null : (
           <span class="faint">
             by <Text>{by}</Text>

@@ -3,8 +3,8 @@ import type { VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { route, setParams } from '../route.ts'
 
-/** Ms after a key was pressed until the filter is applied. */
-const DELAY = 120
+/** Ms after a key was pressed until the filter is applied: short, because an answer is expected at once. */
+const DELAY = 30
 
 interface FilterProps {
   readonly name: string

@@ -6,6 +6,7 @@ import { visible } from '../format.ts'
 import {
   Ago,
   Button,
+  CapLeft,
   Card,
   Empty,
   Exact,
@@ -34,8 +35,7 @@ export function Lease({ name }: { readonly name: string }): VNode {
         <Waiting error={error} />
       </>
     )
-  const { lease, holder, status, ttl, since, remaining, grants, wants, entries, labels, parent, children, recalled } = data
-  const names = [...grants, ...wants].map(({ resource }) => resource)
+  const { lease, holder, status, ttl, since, remaining, grants, wants, entries, labels, parent, children, recalled, maxLife } = data
   const ended = status === 'frozen'
   return (
     <>
@@ -46,13 +46,13 @@ export function Lease({ name }: { readonly name: string }): VNode {
         <Tag kind={status} />
         {recalled ? <Tag kind="recalled" /> : null}
         <div class="actions">
-          {!ended && mayEnd('release', names) ? (
+          {!ended && mayEnd('release', data) ? (
             <Button onClick={() => (planned.value = releaseLease(lease, holder))}>Release</Button>
           ) : null}
-          {!ended && mayEnd('release', names) && grants.length > 0 ? (
+          {!ended && mayEnd('release', data) && grants.length > 0 ? (
             <Button onClick={() => (planned.value = extendLease(lease, holder))}>Extend</Button>
           ) : null}
-          {!ended && mayEnd('revoke', names) ? (
+          {!ended && mayEnd('revoke', data) ? (
             <Button kind="danger" onClick={() => (planned.value = revokeLease(lease, holder, children.length))}>
               {children.length > 0 ? 'Revoke with all below' : 'Revoke'}
             </Button>
@@ -138,6 +138,12 @@ export function Lease({ name }: { readonly name: string }): VNode {
                   <Ago at={since} />
                 </dd>
               </div>
+              {maxLife === undefined ? null : (
+                <div>
+                  <dt>cap</dt>
+                  <dd>{status === 'waiting' ? <Length ms={maxLife} /> : <CapLeft since={since} maxLife={maxLife} />}</dd>
+                </div>
+              )}
               <div>
                 <dt>ends with</dt>
                 <dd>{parent === 0 ? 'no other lease' : <LeaseLink lease={parent} />}</dd>

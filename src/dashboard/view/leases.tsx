@@ -1,11 +1,10 @@
 /** Every lease: held, waiting, suspect or frozen, with its labels and its place in a tree. */
 import type { VNode } from 'preact'
-import { planned, revokeHolder } from '../action.ts'
+import { mayAct, planned, revokeHolder } from '../action.ts'
 import type { ShownLease } from '../answers.ts'
 import { Ago, Button, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text } from '../part/basics.tsx'
 import { type Column, Rows } from '../part/rows.tsx'
 import { href, route } from '../route.ts'
-import { may } from '../server.ts'
 import { Filters, filterQuery } from './filters.tsx'
 import { FIRST_LINES } from './now.tsx'
 
@@ -61,7 +60,7 @@ export function Leases(): VNode {
     <div class="table-view">
       <header class="title">
         <h1>Leases</h1>
-        {holder !== '' && may('revoke', '') ? (
+        {holder !== '' && mayAct('revoke', '') ? (
           <Button kind="danger" onClick={() => (planned.value = revokeHolder(holder))}>
             Revoke all of {holder}
           </Button>

@@ -1,11 +1,11 @@
 /** The rules of each prefix. */
 import type { VNode } from 'preact'
-import { planned, removePolicy, setPolicy } from '../action.ts'
+import { mayAct, planned, removePolicy, setPolicy } from '../action.ts'
 import type { PoliciesAnswer } from '../answers.ts'
 import { Button, Empty, RuleValue, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href } from '../route.ts'
-import { account, may } from '../server.ts'
+import { account } from '../server.ts'
 
 const LINES = ['leasehold policy set jobs capacity=3', 'leasehold policy set db ttlMax=5m maxHold=1h', 'leasehold policy ls']
 
@@ -13,7 +13,7 @@ export function Policies(): VNode {
   const { data, error } = useReading<PoliciesAnswer>('/v1/policies', { every: 10_000, about: ({ type }) => type === 'policy' })
   if (data === undefined) return <Waiting error={error} />
   const scope = account.value?.allow.find(({ verb }) => verb === 'policy' || verb === 'admin')
-  const maySet = may('policy', '') || scope !== undefined
+  const maySet = mayAct('policy', '') || scope !== undefined
   return (
     <>
       <header class="title">
@@ -59,7 +59,7 @@ export function Policies(): VNode {
                       ))}
                     </td>
                     <td class="end">
-                      {may('policy', prefix) ? (
+                      {mayAct('policy', prefix) ? (
                         <>
                           <button type="button" class="link" onClick={() => (planned.value = setPolicy(prefix, rules))}>
                             change

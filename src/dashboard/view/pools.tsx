@@ -1,13 +1,12 @@
 /** Pools: one square for each member, filled by its holders; real use, use without a lease, the queue with estimates, and reservations on an axis of time. */
 import type { VNode } from 'preact'
 import type { Event } from '../../wire/http/client.ts'
-import { extendLease, planned, revokeLease } from '../action.ts'
+import { extendLease, mayAct, planned, revokeLease } from '../action.ts'
 import type { MemberReport, PoolAnswerView, PoolExplanation, PoolsAnswer, PoolWaiter, ShownMember } from '../answers.ts'
 import { count, duration, HUES, hueOf, pathOf, visible } from '../format.ts'
 import { Ago, Card, Empty, Holder, LabelFacts, LeaseLink, Length, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
 import { href, route, setParams } from '../route.ts'
-import { may } from '../server.ts'
 
 const LINES = [
   'leasehold pool offer gpus --discover nvidia        # on each host',
@@ -213,12 +212,12 @@ function MemberCard({ member, pool }: { readonly member: ShownMember; readonly p
                 {expect > 0 ? `, expects ${duration(expect)}` : ''} {preemptible ? <Tag kind="preemptible" /> : null}
                 {yields ? <Tag kind="yields" /> : null} {borrows ? <Tag kind="borrows" /> : null}{' '}
                 {recalled ? <Tag kind="recalled" /> : null}
-                {may('release', pool) ? (
+                {mayAct('release', pool) ? (
                   <button type="button" class="link" onClick={() => (planned.value = extendLease(lease, holder))}>
                     extend
                   </button>
                 ) : null}
-                {may('revoke', pool) ? (
+                {mayAct('revoke', pool) ? (
                   <button type="button" class="link" onClick={() => (planned.value = revokeLease(lease, holder, 0))}>
                     revoke
                   </button>

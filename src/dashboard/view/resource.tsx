@@ -1,15 +1,15 @@
 /** One resource: its holders and how the earlier ones ended, its queue and why each waiter waits, its fence, its policy, and what an operator can do. */
 import type { VNode } from 'preact'
 import type { Event } from '../../wire/http/client.ts'
-import { breakResource, planned, recallResource, releaseLease, setPolicy } from '../action.ts'
+import { breakResource, mayAct, planned, recallResource, releaseLease, setPolicy } from '../action.ts'
 import type { EpisodesAnswer, EventsAnswer, HistoryAnswer, LeaseAnswer, PastHolder, PoliciesAnswer, ResourceAnswer } from '../answers.ts'
 import { serverNow } from '../clock.ts'
 import { duration, isUnder, pathOf } from '../format.ts'
 import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Length, RuleValue, Tag, Text, Waiting } from '../part/basics.tsx'
 import { CopyAs } from '../part/copy.tsx'
+import { PastGrants } from '../part/past-grants.tsx'
 import { type Span, Timeline } from '../part/timeline.tsx'
 import { useReading } from '../query.ts'
-import { may } from '../server.ts'
 import { EventLines } from './events.tsx'
 
 export function Resource({ name }: { readonly name: string }): VNode {
@@ -41,7 +41,7 @@ export function Resource({ name }: { readonly name: string }): VNode {
             ) : (
               <>
                 <Timeline label="Holders over time" spans={spansOf(data, past, own)} />
-                <PastHolders past={past} />
+                <PastGrants past={past} holder="Holder" />
               </>
             )}
           </Card>
@@ -66,8 +66,8 @@ function Actions({ resource: { resource, grants } }: { readonly resource: Resour
   const held = grants.some(({ status }) => status !== 'frozen')
   return (
     <div class="actions">
-      {held && may('acquire', resource) ? <Button onClick={() => (planned.value = recallResource(resource))}>Ask for it</Button> : null}
-      {held && may('break', resource) ? (
+      {held && mayAct('recall', resource) ? <Button onClick={() => (planned.value = recallResource(resource))}>Ask for it</Button> : null}
+      {held && mayAct('break', resource) ? (
         <Button kind="danger" onClick={() => (planned.value = breakResource(resource))}>
           Break
         </Button>
@@ -101,14 +101,14 @@ function Holding({
               </div>
               <div class="by">
                 <span>
-                  lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, since <Ago at={since} />
+                  lease <LeaseLink lease={lease} />, token <Exact value={token} what="token" />, for <Ago at={since} bare />
                 </span>
                 {lease === first.data?.lease && (first.data.labels.purpose ?? '') !== '' ? (
                   <span class="purpose">
                     <Text>{first.data.labels.purpose!}</Text>
                   </span>
                 ) : null}
-                {status !== 'frozen' && may('admin', resource) ? (
+                {status !== 'frozen' && mayAct('release', resource) ? (
                   <button type="button" class="link" onClick={() => (planned.value = releaseLease(lease, holder))}>
                     release
                   </button>
@@ -155,53 +155,6 @@ function spansOf({ grants }: ResourceAnswer, past: readonly PastHolder[], events
     if (status === 'frozen' && from !== undefined) spans.push({ from, key: `frozen ${lease}` })
   }
   return spans.sort((a, b) => a.from - b.from)
-}
-
-function PastHolders({ past }: { readonly past: readonly PastHolder[] }): VNode | null {
-  if (past.length === 0) return null
-  return (
-    <table class="plain">
-      <thead>
-        <tr>
-          <th>Holder</th>
-          <th>Held</th>
-          <th>Ended</th>
-          <th>Cause</th>
-          <th class="end">Token</th>
-        </tr>
-      </thead>
-      <tbody>
-        {[...past]
-          .reverse()
-          .slice(0, 20)
-          .map(({ lease, token, holder, since, until, cause, by }) => (
-            <tr key={`${lease} ${token}`}>
-              <td>
-                <Holder name={holder} />
-              </td>
-              <td>
-                <Length ms={until - since} />
-              </td>
-              <td>
-                <Ago at={until} />
-              </td>
-              <td>
-                <Tag kind={cause} />
-                {by === undefined ? null : (
-                  <span class="faint">
-                    {' '}
-                    by <Text>{by}</Text>
-                  </span>
-                )}
-              </td>
-              <td class="end">
-                <Exact value={token} what="token" />
-              </td>
-            </tr>
-          ))}
-      </tbody>
-    </table>
-  )
 }
 
 interface QueueProps {
@@ -341,7 +294,7 @@ function Rules({ name, resource: { capacity }, policies }: RulesProps): VNode {
     <Card
       title="Policy in force"
       aside={
-        may('policy', name) ? (
+        mayAct('policy', name) ? (
           <button
             type="button"
             class="link"

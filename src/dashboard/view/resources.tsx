@@ -1,11 +1,11 @@
 /** Every resource that is held or waited for: filtered and sorted by the server, any number of them. */
 import type { VNode } from 'preact'
-import { planned, revokePrefix } from '../action.ts'
+import { mayAct, planned, revokePrefix } from '../action.ts'
 import type { ShownResource } from '../answers.ts'
 import { Ago, Button, Empty, Exact, Holder, Left, ResourceName, Tag, Text } from '../part/basics.tsx'
 import { type Column, Rows } from '../part/rows.tsx'
 import { href, route } from '../route.ts'
-import { hasKey, may } from '../server.ts'
+import { hasKey } from '../server.ts'
 import { Filters, filterQuery } from './filters.tsx'
 import { FIRST_LINES } from './now.tsx'
 
@@ -62,7 +62,7 @@ export function Resources(): VNode {
     <div class="table-view">
       <header class="title">
         <h1>Resources</h1>
-        {prefix !== '' && may('revoke', prefix) ? (
+        {prefix !== '' && mayAct('revoke', prefix) ? (
           <Button kind="danger" onClick={() => (planned.value = revokePrefix(prefix))}>
             Revoke all under {prefix}
           </Button>

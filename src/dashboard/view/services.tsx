@@ -136,6 +136,11 @@ function OneService({ service }: { readonly service: string }): VNode {
                         <Text>{one.reason}</Text>
                       </span>
                     )}
+                    {beat?.flap === undefined ? null : (
+                      <span class="second" title={`suppressed above ${beat.flap.suppress}, listed again at ${beat.flap.reuse}`}>
+                        flap penalty {count(beat.flap.penalty)}
+                      </span>
+                    )}
                   </td>
                   <td>
                     <Strip changes={strips.data?.instances.find(({ instance }) => instance === one.instance)?.changes ?? []} />
@@ -280,9 +285,8 @@ function OneInstance({ service, instance }: { readonly service: string; readonly
                 {lease.data === undefined ? '·' : <Left remaining={lease.data.remaining} ttl={lease.data.ttl} at={lease.at} />}
               </Fact>
               <Fact name="flapping">
-                {registration?.suppressed === true
-                  ? 'suppressed: it came and went too often'
-                  : `${changes.filter(({ status }) => status === 'gone').length} times gone in what the server remembers`}
+                <FlapPenalty registration={registration} />
+                <span class="second">{timesGone(changes)}</span>
               </Fact>
               <Fact name="check">
                 {data.check === undefined ? (
@@ -349,6 +353,25 @@ function OneInstance({ service, instance }: { readonly service: string; readonly
       </div>
     </>
   )
+}
+
+/** The penalty of a registration for its lapses, and what it means. */
+function FlapPenalty({ registration }: { readonly registration: EntriesAnswer['entries'][number] | undefined }): VNode {
+  const { flap, suppressed = false } = registration ?? {}
+  if (flap === undefined) return <>no penalty</>
+  return (
+    <>
+      penalty <b>{count(flap.penalty)}</b>
+      {suppressed ? `: suppressed, and listed again at ${count(flap.reuse)}` : `: it is suppressed above ${count(flap.suppress)}`}
+    </>
+  )
+}
+
+function timesGone(changes: StripsAnswer['instances'][number]['changes']): string {
+  const times = changes.filter(({ status }) => status === 'gone').length
+  return times === 0
+    ? 'never gone in what the server remembers'
+    : `${times === 1 ? 'once' : `${times} times`} gone in what the server remembers`
 }
 
 function tags(words: readonly string[]): ComponentChildren {

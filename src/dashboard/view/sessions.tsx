@@ -1,16 +1,14 @@
 /** Sessions and the leases below them: what ends with what. */
 import type { VNode } from 'preact'
 import { mayEnd, planned, revokeLease } from '../action.ts'
-import type { LeaseAnswer, LeasesAnswer } from '../answers.ts'
-import { visible } from '../format.ts'
-import { Ago, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
+import type { LeaseAnswer, TreesAnswer } from '../answers.ts'
+import { count, visible } from '../format.ts'
+import { Ago, Button, Empty, Holder, LeaseLink, Left, ResourceName, Tag, Text, Waiting } from '../part/basics.tsx'
 import { useReading } from '../query.ts'
+import { route, setParams } from '../route.ts'
 
-/** Leases that are read to find the trees among them. */
-const READ = 2_000
-/** Trees that are shown, and leases of one tree. */
-const SHOWN_TREES = 100
-const SHOWN_LEASES = 200
+/** Trees on one page. */
+const PAGE = 25
 
 const LINES = [
   "await using session = await leases.session({ ttl: '20m', labels: { user: 'ann' } })",
@@ -18,55 +16,70 @@ const LINES = [
   'session.touch()                          // activity renews it',
 ]
 
-type ListedLease = LeasesAnswer['leases'][number]
+type ListedLease = TreesAnswer['trees'][number]['leases'][number]
 
 export function Sessions(): VNode {
-  const { data, at, error } = useReading<LeasesAnswer>(`/v1/leases?limit=${READ}`, { every: 2_000 })
+  const page = Math.max(0, Math.floor(Number(route.value.params.get('page') ?? 0)) || 0)
+  const { data, at, error } = useReading<TreesAnswer>(`/v1/trees?offset=${page * PAGE}&limit=${PAGE}`, { every: 2_000 })
   if (data === undefined) return <Waiting error={error} />
-  const byId = new Map(data.leases.map(lease => [lease.lease, lease]))
-  const roots = data.leases.filter(({ lease, parent, children, grants, wants, status }) => {
-    if (parent !== 0 && byId.has(parent)) return false
-    // A session holds no resource itself.
-    return (
-      children.length > 0 ||
-      parent !== 0 ||
-      (status !== 'frozen' && grants.length + wants.length === 0 && !isRegistration(byId.get(lease)!))
-    )
-  })
+  const { total, trees } = data
+  const last = Math.max(0, Math.ceil(total / PAGE) - 1)
   return (
     <>
       <header class="title">
         <h1>Sessions and trees</h1>
         <span class="faint">A lease ends with everything below it, in one revision.</span>
       </header>
-      {data.more === true ? <p class="notice">There are more than {READ} leases. Only trees among the first ones are shown.</p> : null}
-      {roots.length === 0 ? <Empty lines={LINES}>No lease has others below it. A session does:</Empty> : null}
-      {roots.slice(0, SHOWN_TREES).map(root => (
-        <section class="card tree" key={root.lease} aria-label={`Tree of ${visible(root.holder)}`}>
-          <ul>
-            <Node lease={root} byId={byId} at={at} left={{ count: SHOWN_LEASES }} />
-          </ul>
-        </section>
+      {total === 0 ? <Empty lines={LINES}>No lease has others below it. A session does:</Empty> : null}
+      {total > 0 && trees.length === 0 ? <Empty>There are fewer trees now.</Empty> : null}
+      {trees.map(({ leases, more }) => (
+        <Tree key={leases[0]!.lease} leases={leases} more={more === true} at={at} />
       ))}
-      {roots.length > SHOWN_TREES ? <p class="note">and {roots.length - SHOWN_TREES} more</p> : null}
+      {last > 0 || page > 0 ? (
+        <nav class="pager" aria-label="Pages">
+          <Button disabled={page === 0} onClick={() => setParams({ page: page > 1 ? String(page - 1) : '' })}>
+            Newer
+          </Button>
+          <span class="faint">
+            {count(page * PAGE + Math.min(1, trees.length))} to {count(page * PAGE + trees.length)} of {count(total)}
+          </span>
+          <Button disabled={page >= last} onClick={() => setParams({ page: String(page + 1) })}>
+            Older
+          </Button>
+        </nav>
+      ) : null}
     </>
   )
 }
 
-function isRegistration({ entries }: ListedLease): boolean {
-  return entries.some(({ key }) => /^(services|pool|board)\//.test(key))
+function Tree({ leases, more, at }: { readonly leases: readonly ListedLease[]; readonly more: boolean; readonly at: number }): VNode {
+  const [root] = leases
+  const byId = new Map(leases.map(lease => [lease.lease, lease]))
+  return (
+    <section class="card tree" aria-label={`Tree of ${visible(root!.holder)}`}>
+      <ul>
+        <Node lease={root!} byId={byId} at={at} />
+      </ul>
+      {more ? <p class="note">The tree has more leases than the {count(leases.length)} that are shown.</p> : null}
+    </section>
+  )
+}
+
+/** How many leases end with this one, as far as they are shown, itself included. */
+function countOf({ children }: ListedLease, byId: ReadonlyMap<number, ListedLease>): number {
+  return children.reduce((sum, child) => {
+    const lease = byId.get(child)
+    return lease === undefined ? sum : sum + countOf(lease, byId)
+  }, 1)
 }
 
 interface NodeProps {
   readonly lease: ListedLease
   readonly byId: ReadonlyMap<number, ListedLease>
   readonly at: number
-  /** How many more leases of this tree may be shown. */
-  readonly left: { count: number }
 }
 
-function Node({ lease: view, byId, at, left }: NodeProps): VNode | null {
-  if (left.count-- <= 0) return null
+function Node({ lease: view, byId, at }: NodeProps): VNode {
   const { lease, holder, status, ttl, remaining, since, grants, wants, entries, labels, children } = view as LeaseAnswer
   const below = children.map(child => byId.get(child)).filter(found => found !== undefined)
   const names = [...grants, ...wants].map(({ resource }) => resource)
@@ -99,9 +112,9 @@ function Node({ lease: view, byId, at, left }: NodeProps): VNode | null {
           <Ago at={since} bare />
         </span>
         <Left remaining={remaining} ttl={ttl} at={at} />
-        {status !== 'frozen' && mayEnd('revoke', names) ? (
+        {status !== 'frozen' && mayEnd('revoke', view) ? (
           <button type="button" class="link" onClick={() => (planned.value = revokeLease(lease, holder, children.length))}>
-            {children.length > 0 ? `end ${children.length + 1}` : 'end'}
+            {below.length > 0 ? `end all ${count(countOf(view, byId))}` : 'end'}
           </button>
         ) : (
           <span />
@@ -110,7 +123,7 @@ function Node({ lease: view, byId, at, left }: NodeProps): VNode | null {
       {below.length === 0 ? null : (
         <ul>
           {below.map(child => (
-            <Node key={child.lease} lease={child} byId={byId} at={at} left={left} />
+            <Node key={child.lease} lease={child} byId={byId} at={at} />
           ))}
         </ul>
       )}

@@ -37,6 +37,16 @@ function current(state: State, key: string, { penalty, at }: Flap): number {
   return decayed(penalty, state.elapsed - at, rule(state, key, 'flapHalfLife'))
 }
 
+/** The present penalty of a key and what it is compared with, for readers. Undefined if it has none. */
+export function flapOf(
+  state: State,
+  key: string,
+): { readonly penalty: number; readonly suppress: number; readonly reuse: number } | undefined {
+  const flap = state.flaps.get(key)
+  if (flap === undefined) return undefined
+  return { penalty: current(state, key, flap), suppress: rule(state, key, 'flapSuppress'), reuse: rule(state, key, 'flapReuse') }
+}
+
 /** Adds the penalty of a lapse. */
 export function charge(state: State, key: string): void {
   const penalty = rule(state, key, 'flapPenalty')

@@ -6,6 +6,7 @@
  */
 import { type Clock, pause } from '../../clock.ts'
 import type { Event } from '../../kernel/event.ts'
+import { MAX_LIST_PAGE } from '../../lessor/list-page.ts'
 import type { Lessor } from '../../lessor.ts'
 import type { ServerLog } from '../listener.ts'
 import { Catalog } from '../registry/catalog.ts'
@@ -108,10 +109,18 @@ export class ServerActivity {
     }
   }
 
+  /** Reads who waits. In pages: a list of a hundred thousand waiters in one turn would delay renewals. */
   async #load(): Promise<void> {
     const { lessor, closing: signal } = this.#options
-    const { revision, value } = await lessor.read({ kind: 'leases', limit: MAX_LOADED }, { signal })
-    this.waits.load(value.filter(({ status }) => status === 'waiting'))
+    const { revision } = await lessor.read({ kind: 'summary' }, { signal })
+    this.waits.clear()
+    for (let offset = 0, total = 1; offset < total && offset < MAX_LOADED; offset += MAX_LIST_PAGE) {
+      const page = await lessor.page?.({ kind: 'leases' }, { sort: 'since', state: 'waiting', offset, limit: MAX_LIST_PAGE }, { signal })
+      for (const lease of page?.value ?? [])
+        for (const { resource } of lease.wants) this.waits.begin({ resource, lease: lease.lease, holder: lease.holder, from: lease.since })
+      total = page?.total ?? 0
+    }
+    // The pages are newer. Events between this revision and theirs are applied again, which changes nothing.
     this.#revision = revision
     this.#readLevelsSoon()
   }

@@ -2,7 +2,7 @@
 import { LeaseError } from '../../errors.ts'
 import type { Verb } from '../../kernel/command.ts'
 import type { LeaseView } from '../../lessor.ts'
-import type { PREVIEWED } from '../../wire/http/activity-schema.ts'
+import { ACTION_VERBS, type OperatorAction } from '../../wire/http/action-verb.ts'
 import type { Caller } from '../access-control.ts'
 import type { GuardedLessor } from '../guarded-lessor.ts'
 
@@ -12,7 +12,7 @@ const MAX_LEASES = 2_000
 const MAX_SHOWN = 50
 
 export interface PreviewedAction {
-  readonly action: (typeof PREVIEWED)[number]
+  readonly action: OperatorAction
   readonly lease?: number
   readonly holder?: string
   readonly prefix?: string
@@ -29,23 +29,13 @@ export interface ActionPreview {
   readonly next: readonly { readonly resource: string; readonly lease: number; readonly holder: string }[]
 }
 
-/** The right that the action needs for every name it touches. A key may always release its own lease. */
-const VERBS: Readonly<Record<PreviewedAction['action'], Verb>> = {
-  release: 'release',
-  revoke: 'revoke',
-  break: 'break',
-  recall: 'acquire',
-  transfer: 'release',
-  policy: 'policy',
-}
-
 export async function preview(guarded: GuardedLessor, caller: Caller, action: PreviewedAction): Promise<ActionPreview> {
   const { access } = guarded
   if (action.action === 'policy') {
     const { prefix = '' } = action
     access.requireUnder(caller, 'read', prefix)
     return {
-      ...permission(access.may(caller, 'policy', prefix), caller, 'policy', prefix),
+      ...permission(access.may(caller, ACTION_VERBS.policy, prefix), caller, ACTION_VERBS.policy, prefix),
       says: `sets rules for ${prefix === '' ? 'all names' : `all names under ${prefix}`}; it never shortens a term that was acknowledged`,
       ends: [],
       endsTotal: 0,
@@ -53,13 +43,11 @@ export async function preview(guarded: GuardedLessor, caller: Caller, action: Pr
     }
   }
   const targets = await targetsOf(guarded, caller, action)
-  const ending = action.action === 'recall' ? [] : await withDescendants(guarded, caller, targets)
-  const verb = VERBS[action.action]
-  const forbidden = (action.action === 'recall' ? [] : ending).flatMap(lease => {
-    if (action.action === 'release' && caller.key !== 0 && lease.key === caller.key) return []
-    return namesOf(lease).filter(name => !access.may(caller, verb, name))
-  })
-  if (action.action === 'recall' && !access.may(caller, verb, action.resource!)) forbidden.push(action.resource!)
+  const verb = ACTION_VERBS[action.action]
+  const trees = action.action === 'recall' ? [] : await treesOf(guarded, caller, targets)
+  const forbidden = trees.flatMap(tree => namesBeyond(guarded, caller, action, tree))
+  if (action.resource !== undefined && !access.may(caller, verb, action.resource)) forbidden.push(action.resource)
+  const ending = [...new Map(trees.flat().map(lease => [lease.lease, lease])).values()]
   const next = action.action === 'transfer' ? [] : await nextHolders(guarded, caller, ending)
   return {
     ...permission(forbidden.length === 0, caller, verb, forbidden[0] ?? ''),
@@ -107,16 +95,31 @@ async function leasesOf(guarded: GuardedLessor, caller: Caller, ids: Iterable<nu
   return views.flatMap(({ value }) => (value === undefined ? [] : [value]))
 }
 
-/** A lease ends with everything below it. */
-async function withDescendants(guarded: GuardedLessor, caller: Caller, targets: readonly LeaseView[]): Promise<LeaseView[]> {
-  const found = new Map(targets.map(lease => [lease.lease, lease]))
-  let level: readonly LeaseView[] = targets
-  while (level.length > 0 && found.size < MAX_LEASES) {
-    const children = new Set(level.flatMap(lease => lease.children).filter(child => !found.has(child)))
-    level = await leasesOf(guarded, caller, [...children].slice(0, MAX_LEASES - found.size))
-    for (const lease of level) found.set(lease.lease, lease)
+/** A lease ends with everything below it: each target, followed by what ends with it. */
+async function treesOf(guarded: GuardedLessor, caller: Caller, targets: readonly LeaseView[]): Promise<LeaseView[][]> {
+  const trees: LeaseView[][] = []
+  let looked = 0
+  for (const target of targets) {
+    const tree = [target]
+    for (let level: readonly LeaseView[] = tree; level.length > 0 && looked < MAX_LEASES; looked += level.length) {
+      const children = level.flatMap(lease => lease.children).slice(0, MAX_LEASES - looked)
+      level = await leasesOf(guarded, caller, children)
+      tree.push(...level)
+    }
+    trees.push(tree)
   }
-  return [...found.values()]
+  return trees
+}
+
+/** The names of a tree that the caller has no right on. A key may end its own lease with all below it; a lease without names needs the right on everything. */
+function namesBeyond({ access }: GuardedLessor, caller: Caller, { action }: PreviewedAction, tree: readonly LeaseView[]): string[] {
+  const [root] = tree
+  if (caller.key !== 0 && root!.key === caller.key) return []
+  const verb = ACTION_VERBS[action]
+  // Breaking asks for what is held, not for entries.
+  const names = (lease: LeaseView) => namesOf(action === 'break' ? { ...lease, entries: [] } : lease)
+  if (names(root!).length === 0 && !access.may(caller, verb, '')) return ['']
+  return tree.flatMap(names).filter(name => !access.may(caller, verb, name))
 }
 
 /** Who is first in the queues of what ends, and does not end with it. */

@@ -1,5 +1,4 @@
 /** Who waits now, since when, and who waited before. Places in queues are followed by events. */
-import type { LeaseView } from '../../lessor.ts'
 import { Newest } from './newest.ts'
 
 /** Places that are followed at most. Beyond it, new ones are not: a page would show no more of them. */
@@ -29,15 +28,11 @@ export class Waits {
   readonly #counts = new Map<string, number>()
   #followed = 0
 
-  /** Starts again with what the state says. */
-  load(leases: readonly LeaseView[]): void {
+  /** Forgets who waits now. */
+  clear(): void {
     this.#waiting.clear()
     this.#counts.clear()
     this.#followed = 0
-    const waits = leases.flatMap(({ lease, holder, since, wants }) =>
-      wants.map(({ resource }) => ({ resource, lease, holder, from: since })),
-    )
-    for (const wait of waits.sort((a, b) => a.from - b.from)) this.begin(wait)
   }
 
   /** Whether no place in a queue is followed: true most of the time, and then a grant ends no wait. */

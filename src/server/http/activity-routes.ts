@@ -7,9 +7,11 @@ import { Reading, type Static } from '../../wire/http/schema.ts'
 import { type LeaseLoss, ServerActivity } from '../activity/activity.ts'
 import { preview } from '../activity/preview.ts'
 import { MINUTES, SECONDS } from '../activity/rate-history.ts'
-import { type RowRequest, RowTables } from '../activity/rows.ts'
+import { type RowRequest, rowPage } from '../activity/rows.ts'
+import { treePage } from '../activity/trees.ts'
 import { StoreWatch } from '../store-watch.ts'
 import { HttpFailure } from './failure.ts'
+import { leaseJson } from './lease-routes.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
 import { defined, readOptions } from './route-operations.ts'
@@ -19,6 +21,7 @@ const MAX_WAITS = 20
 const MAX_LOSSES_SHOWN = 50
 const MAX_EPISODES = 50
 const DEFAULT_LIMIT = 200
+const DEFAULT_TREES = 25
 
 function activityOf({ guarded, clock, log, closing }: RouteContext): ServerActivity {
   return ServerActivity.of(guarded, { lessor: guarded.lessor, clock, log, closing })
@@ -209,10 +212,24 @@ export const activityRoutes: readonly Route[] = [
     query: schema.RowQuery,
     response: schema.Rows,
     handle: async context => {
-      const { guarded, caller, clock, query, request } = context
+      const { query, request } = context
       if (query.prefix !== undefined) mustBePrefix(query.prefix)
-      const page = await RowTables.of(guarded, clock).page(caller, query as RowRequest, request.gone())
+      const page = await rowPage(context, query as RowRequest, request.gone())
       return json(200, page, page.revision)
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/v1/trees',
+    summary: 'Trees of leases, the newest first: what ends with what.',
+    query: schema.TreeQuery,
+    response: schema.Trees,
+    handle: async context => {
+      const { guarded, caller, query, request } = context
+      const { offset = 0, limit = DEFAULT_TREES } = query
+      const { trees, total, revision } = await treePage(guarded, caller, { offset, limit }, request.gone())
+      const shown = trees.map(({ leases, more }) => ({ leases: leases.map(lease => leaseJson(context, lease)), ...(more && { more }) }))
+      return json(200, { total, offset, trees: shown, revision }, revision)
     },
   }),
   route({

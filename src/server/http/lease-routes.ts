@@ -1,5 +1,5 @@
 /** Routes of leases: acquire, renew, release, read. */
-import { type Clock, inUtc } from '../../clock.ts'
+import { inUtc } from '../../clock.ts'
 import { parseDuration } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
 import type { Acquire, PoolRequest } from '../../kernel/command.ts'
@@ -159,8 +159,13 @@ async function release(context: RouteContext<unknown, { readonly resource?: stri
   return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
 }
 
-function toJson(clock: Clock, { key: _, labels, grants, ...lease }: LeaseView): object {
-  return { ...withExpiry(clock, lease), grants: grants.map(grant => withExpiry(clock, grant)), labels: Object.fromEntries(labels) }
+export function leaseJson({ clock, caller }: Pick<RouteContext, 'clock' | 'caller'>, { key, labels, grants, ...lease }: LeaseView): object {
+  return {
+    ...withExpiry(clock, lease),
+    grants: grants.map(grant => withExpiry(clock, grant)),
+    labels: Object.fromEntries(labels),
+    ...(key !== 0 && key === caller.key && { own: true }),
+  }
 }
 
 export const leaseRoutes: readonly Route[] = [
@@ -212,7 +217,7 @@ export const leaseRoutes: readonly Route[] = [
         readOptions(context),
       )
       if (value === undefined) throw leaseGone(context.id, revision)
-      return json(200, { ...toJson(context.clock, value), revision }, revision)
+      return json(200, { ...leaseJson(context, value), revision }, revision)
     },
   }),
   route({
@@ -228,7 +233,7 @@ export const leaseRoutes: readonly Route[] = [
       const view = await context.guarded.read<'leases'>(context.caller, query, listOptions(context))
       return list(
         'leases',
-        view.value.map(lease => toJson(context.clock, lease)),
+        view.value.map(lease => leaseJson(context, lease)),
         view,
       )
     },

@@ -1,7 +1,13 @@
 /** The JSON of what happened lately: rates, losses, waits, events, and rows of tables. All wall times are in ms, for people. */
 import Type from 'typebox'
+import { LIST_COLUMNS, LIST_STATES, MAX_LIST_PAGE } from '../../lessor/list-page.ts'
+import { ACTION_VERBS, type OperatorAction } from './action-verb.ts'
 import { duration, leaseId as id, name, text, whole } from './command-schema.ts'
+import { Leases } from './schema.ts'
 import { answer, at, bag, closed, optional, revision, status, yes } from './schema-parts.ts'
+
+/** The most trees in one answer. */
+const MAX_TREES = 50
 
 export const Whoami = answer({
   key: whole('The number of the key; 0: none.'),
@@ -104,19 +110,16 @@ export const Strips = answer({
   ),
 })
 
-export const ROW_SORTS = ['name', 'holder', 'since', 'remaining', 'waiters', 'token'] as const
-export const ROW_STATES = ['held', 'waited', 'frozen', 'live', 'waiting', 'suspect'] as const
-
 export const RowQuery = closed({
   of: Type.Enum(['resources', 'leases']),
   prefix: optional(text('Names under this prefix.')),
   text: optional(text('Rows whose name or holder contains this text, in any case.')),
   holder: optional(text('Of exactly this holder.')),
   label: optional(text('Leases with this label: KEY=VALUE, or KEY for any value.', 1_024)),
-  state: optional(Type.Enum([...ROW_STATES])),
-  sort: optional(Type.Enum(ROW_SORTS.flatMap(sort => [sort, `-${sort}` as const]))),
+  state: optional(Type.Enum([...LIST_STATES])),
+  sort: optional(Type.Enum(LIST_COLUMNS.flatMap(sort => [sort, `-${sort}` as const]))),
   offset: optional(whole('')),
-  limit: optional(Type.Integer({ minimum: 1, maximum: 1_000 })),
+  limit: optional(Type.Integer({ minimum: 1, maximum: MAX_LIST_PAGE })),
 })
 
 export const Rows = answer({
@@ -126,13 +129,24 @@ export const Rows = answer({
   rows: Type.Array(bag('A resource or a lease in short.')),
   revision,
   at,
-  more: optional(yes('There are more leases or resources than the server sorts: use a narrower prefix.')),
 })
 
-export const PREVIEWED = ['release', 'revoke', 'break', 'recall', 'transfer', 'policy'] as const
+export const TreeQuery = closed({
+  offset: optional(whole('')),
+  limit: optional(Type.Integer({ minimum: 1, maximum: MAX_TREES })),
+})
+
+export const Trees = answer({
+  total: whole('Trees in all.'),
+  offset: whole(),
+  trees: Type.Array(answer({ leases: Leases.properties.leases, more: optional(yes('The tree has more leases.')) }), {
+    description: 'The newest first. Each has its root first, and a lease before those below it.',
+  }),
+  revision,
+})
 
 export const PreviewRequest = closed({
-  action: Type.Enum([...PREVIEWED]),
+  action: Type.Enum(Object.keys(ACTION_VERBS) as OperatorAction[]),
   lease: optional(id),
   holder: optional(text('Revoke all leases of this holder.')),
   prefix: optional(text('Revoke all leases with names under this prefix, or set rules for it.')),

@@ -253,6 +253,8 @@ const lease = {
   parent: whole(),
   children: Type.Array(id),
   recalled: Type.Boolean(),
+  maxLife: optional(whole('For how many ms it may be held in all, renewals or not. Missing: without a limit.')),
+  own: optional(yes('It belongs to the key of this request.')),
 }
 const entry = {
   key: name,
@@ -266,6 +268,13 @@ const entry = {
   version: whole('How often it was written since.'),
   generation: whole('The generation of a registration; 0 when none was given.'),
   suppressed: yes('The registration has come and gone too often.'),
+  flap: optional(
+    answer({
+      penalty: whole('For lapses; it halves with time.'),
+      suppress: whole('Above this the registration is suppressed.'),
+      reuse: whole('At this it is free again.'),
+    }),
+  ),
   remaining: Type.Number({ description: 'About how many ms its lease has left without a renewal, for people.' }),
 }
 const more = optional(yes('There are more items than the limit.'))

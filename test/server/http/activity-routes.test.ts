@@ -201,6 +201,88 @@ test('a key sees only what it may read, and a preview says what it may not do', 
   expect((await place.ask('GET', '/v1/whoami')).status).toBe(401)
 })
 
+test('trees come whole, newest first, in pages, and only as far as a key may read them', async () => {
+  const place = await serving()
+  for (let i = 0; i < 3; i++) {
+    const session = await acquire(place, `user-${i}`, [])
+    const step = await acquire(place, `user-${i}`, [`steps/${i}`], { parent: session.lease })
+    await acquire(place, 'helper', [`steps/${i}/part`], { parent: step.lease })
+    await place.clock.advance(1_000)
+  }
+  await acquire(place, 'alone', ['jobs/x'])
+  const { json } = await place.ask('GET', '/v1/trees?limit=2')
+  const holders = json.trees.map(({ leases }: { leases: { holder: string }[] }) => leases.map(({ holder }) => holder))
+  expect([json.total, holders]).toEqual([
+    3,
+    [
+      ['user-2', 'user-2', 'helper'],
+      ['user-1', 'user-1', 'helper'],
+    ],
+  ])
+  expect((await place.ask('GET', '/v1/trees?offset=2')).json.trees).toHaveLength(1)
+  expect((await place.ask('GET', '/v1/trees?limit=100000')).status).toBe(400)
+  const few = await place.key('few', [{ verb: 'read', prefix: 'steps/1' }])
+  const seen = await place.ask('GET', '/v1/trees', undefined, { authorization: `Bearer ${few}` })
+  expect([seen.json.total, seen.text.includes('steps/1/part'), seen.text.includes('steps/2')]).toEqual([1, true, false])
+})
+
+test('a tree of more leases than are shown says so', async () => {
+  const place = await serving()
+  const session = await acquire(place, 'user', [])
+  for (let i = 0; i < 200; i++) await acquire(place, 'user', [`steps/${i}`], { parent: session.lease })
+  const { json } = await place.ask('GET', '/v1/trees')
+  expect([json.trees[0].leases.length, json.trees[0].more]).toEqual([200, true])
+})
+
+test('a preview allows exactly what the server then allows', async () => {
+  const place = await serving()
+  const verbs = ['acquire', 'release', 'revoke', 'break', 'admin'] as const
+  const keys = new Map<string, string>()
+  for (const verb of verbs)
+    keys.set(
+      verb,
+      await place.key(verb, [
+        { verb, prefix: 'a' },
+        { verb: 'read', prefix: '' },
+      ]),
+    )
+  const as = (verb: string) => (method: string, path: string, body?: unknown) =>
+    place.ask(method, path, body, { authorization: `Bearer ${keys.get(verb)}` })
+  let made = 0
+  const take = async (by: string) => {
+    const name = `a/${made++}`
+    const { json } = await as(by)('POST', '/v1/leases', { resources: [name], holder: by })
+    return { name, lease: json.lease as number }
+  }
+  type Request = readonly [method: string, path: string, body: object | undefined, about: object]
+  const actions: Readonly<Record<string, (taken: { readonly lease: number; readonly name: string }) => Request>> = {
+    release: ({ lease }) => ['DELETE', `/v1/leases/${lease}`, undefined, { lease }],
+    revoke: ({ lease }) => ['POST', '/v1/revoke', { lease }, { lease }],
+    break: ({ name }) => ['POST', '/v1/break', { resource: name }, { resource: name }],
+  }
+  for (const owner of ['acquire', 'admin'])
+    for (const verb of verbs)
+      for (const [action, requestOf] of Object.entries(actions)) {
+        const [method, path, body, about] = requestOf(await take(owner))
+        const said = (await as(verb)('POST', '/v1/preview', { action, ...about })).json
+        const done = (await as(verb)(method, path, body)).status
+        expect([owner, verb, action, done < 300]).toEqual([owner, verb, action, said.allowed])
+      }
+})
+
+test('a lease says that it belongs to the key that asks, and for how long it may be held in all', async () => {
+  const place = await serving()
+  const mine = await place.key('mine', [{ verb: 'admin', prefix: '' }])
+  const other = await place.key('other', [{ verb: 'admin', prefix: '' }])
+  const as = (key: string) => (method: string, path: string, body?: unknown) =>
+    place.ask(method, path, body, { authorization: `Bearer ${key}` })
+  const { json } = await as(mine)('POST', '/v1/leases', { resources: ['x'], holder: 'a', maxLife: '4h' })
+  expect((await as(mine)('GET', `/v1/leases/${json.lease}`)).json).toMatchObject({ own: true, maxLife: 14_400_000 })
+  const seen = (await as(other)('GET', `/v1/leases/${json.lease}`)).json
+  expect([seen.own, seen.maxLife]).toEqual([undefined, 14_400_000])
+  expect((await as(other)('GET', '/v1/rows?of=leases')).json.rows).toMatchObject([{ maxLife: 14_400_000 }])
+})
+
 test('without keys, every caller may do everything', async () => {
   const place = await serving()
   expect((await place.ask('GET', '/v1/whoami')).json).toEqual({

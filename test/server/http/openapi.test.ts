@@ -185,6 +185,7 @@ test('every route answers as documented, field by field, and every documented re
   await api.ask(200, 'GET', '/v1/strips/s')
   await api.ask(200, 'GET', '/v1/rows?of=leases&sort=-since&limit=5')
   await api.ask(200, 'GET', '/v1/rows?of=resources&prefix=api')
+  await api.ask(200, 'GET', '/v1/trees?limit=5')
   await api.ask(200, 'POST', '/v1/preview', { action: 'break', resource: 'api/d' })
 
   await api.ask(200, 'GET', '/v1/about')

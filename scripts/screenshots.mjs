@@ -1,0 +1,41 @@
+// `npm run screenshots`: makes the pictures of the page in docs/images/ again, from the world that the tests of its views fill, in a real browser.
+
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buildStale, install, projectsFor, root } from './build.mjs'
+import { smallPng } from './small-png.mjs'
+
+/** Pictures by the screenshot that each is made of. */
+const PICTURES = { now: 'now-light', resource: 'resource-light', pools: 'pool-dark', agents: 'claims-light' }
+/** Bytes. They are part of every clone and of the package. */
+const MAX_BYTES = 120_000
+
+function make(folder) {
+  const vitest = join(root, 'node_modules/vitest/vitest.mjs')
+  const { status } = spawnSync(process.execPath, [vitest, 'run', 'test/dashboard/views.test.ts'], {
+    cwd: root,
+    stdio: 'inherit',
+    env: { ...process.env, LEASEHOLD_SCREENSHOTS: folder },
+  })
+  if (status !== 0) return false
+  for (const [name, taken] of Object.entries(PICTURES)) {
+    const picture = join('docs/images', `dashboard-${name}.png`)
+    const bytes = smallPng(readFileSync(join(folder, `${taken}.png`)))
+    writeFileSync(join(root, picture), bytes)
+    console.log(`${picture}: ${Math.round(bytes.length / 1_000)} kB`)
+    if (bytes.length > MAX_BYTES) {
+      console.error(`${picture} is larger than ${MAX_BYTES / 1_000} kB`)
+      return false
+    }
+  }
+  return true
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'leasehold-screenshots-'))
+try {
+  process.exitCode = install() && buildStale(projectsFor('dist/')) && make(folder) ? 0 : 1
+} finally {
+  rmSync(folder, { recursive: true, force: true })
+}

@@ -1,0 +1,112 @@
+/** Details of the dashboard's views that depend on what the server tells about a lease or an instance. */
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { launch, openTab } from '../support/dashboard-browser.ts'
+import { acquire, granted } from '../support/dashboard-world.ts'
+import { describeWith } from '../support/engine.ts'
+import { world } from '../support/http-world.ts'
+
+describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard', () => {
+  let browser: Browser
+  beforeAll(async () => {
+    browser = await launch()
+  }, 60_000)
+  afterAll(() => browser?.close())
+
+  test('shows until when a claim lasts at most, and how long the agent expected to need it', async () => {
+    await using here = await world()
+    const session = await granted(here, acquire('planner', ['agents/planner'], { ttl: 3_600_000, labels: [['kind', 'agent']] }))
+    const labels = [
+      ['kind', 'claim'],
+      ['expect', '600000'],
+    ] as const
+    await granted(here, acquire('planner', ['repo/a.ts'], { ttl: 3_600_000, maxLife: 14_400_000, parent: session, labels }))
+    await here.clock.advance(60_000)
+    await using tab = await openTab(browser, `${here.url}/#/claims`)
+    const claim = tab.page.locator('.agent li', { hasText: 'repo/a.ts' })
+    await expect.poll(() => claim.innerText()).toMatch(/1 min( \d s)? of the 10 min it expected/)
+    await expect.poll(() => claim.innerText()).toMatch(/cap: 3 h (58|59) min at most/)
+  })
+
+  test('shows the penalty of an instance that came and went, and that it is suppressed', async () => {
+    await using here = await world()
+    await using tab = await openTab(browser, `${here.url}/#/services/search/flaky-1`)
+    const lapse = async () => {
+      await here.ask('PUT', '/v1/services/search/flaky-1', { address: '10.0.2.1:80', ttl: '2s', grace: '0s' })
+      await here.clock.advance(6_000)
+    }
+    await lapse()
+    await here.ask('PUT', '/v1/services/search/flaky-1', { address: '10.0.2.1:80', ttl: '1h' })
+    const penalty = async () => {
+      const { json } = await here.ask('GET', '/v1/entries?prefix=services/search/flaky-1')
+      return json.entries[0].flap as { penalty: number; suppress: number; reuse: number }
+    }
+    const once = await penalty()
+    expect(once.penalty).toBeGreaterThan(0)
+    const fact = tab.page.locator('.facts div', { hasText: 'flapping' })
+    await expect.poll(() => fact.innerText()).toContain(`suppressed above ${once.suppress.toLocaleString('en-US')}`)
+    for (let i = 0; i < 4; i++) {
+      await here.ask('DELETE', '/v1/services/search/flaky-1')
+      await lapse()
+    }
+    await here.ask('PUT', '/v1/services/search/flaky-1', { address: '10.0.2.1:80', ttl: '1h' })
+    expect((await penalty()).penalty).toBeGreaterThan(once.suppress)
+    await expect.poll(() => fact.innerText()).toContain(`suppressed, and listed again at ${once.reuse.toLocaleString('en-US')}`)
+  })
+
+  test('shows every tree of leases, in pages, and how many leases end with each', async () => {
+    await using here = await world()
+    for (let i = 0; i < 30; i++) {
+      const session = await granted(here, acquire(`user-${i}`, []))
+      const step = await granted(here, acquire(`user-${i}`, [`steps/${i}`], { parent: session }))
+      await granted(here, acquire(`user-${i}`, [`steps/${i}/part`], { parent: step }))
+      await here.clock.advance(10)
+    }
+    await using tab = await openTab(browser, `${here.url}/#/sessions`)
+    const { page } = tab
+    await page.locator('.tree', { hasText: 'user-29' }).waitFor()
+    expect(await page.locator('.tree').count()).toBe(25)
+    expect(await page.locator('.tree').first().locator('button.link').allInnerTexts()).toEqual(['end all 3', 'end all 2', 'end'])
+    await page.getByRole('button', { name: 'Older' }).click()
+    await page.locator('.tree', { hasText: 'user-0' }).first().waitFor()
+    await expect.poll(() => page.locator('.tree').count()).toBe(5)
+    expect(page.url()).toContain('page=1')
+    expect(await page.getByRole('button', { name: 'Older' }).isDisabled()).toBe(true)
+  })
+
+  test('offers to release a lease to its own key and to administrators, and to no other key', async () => {
+    await using here = await world()
+    const keys = new Map<string, string>()
+    for (const [name, verb] of [
+      ['mine', 'acquire'],
+      ['other', 'acquire'],
+      ['root', 'admin'],
+    ] as const)
+      keys.set(
+        name,
+        await here.key(name, [
+          { verb, prefix: '' },
+          { verb: 'read', prefix: '' },
+          { verb: 'watch', prefix: '' },
+        ]),
+      )
+    const { json } = await here.ask(
+      'POST',
+      '/v1/leases',
+      { resources: ['db/main'], holder: 'ann' },
+      { authorization: `Bearer ${keys.get('mine')}` },
+    )
+    for (const [name, offered] of [
+      ['mine', true],
+      ['other', false],
+      ['root', true],
+    ] as const) {
+      await using tab = await openTab(browser, `${here.url}/#/lease/${json.lease}`)
+      await tab.page.locator('#key').fill(keys.get(name)!)
+      await tab.page.locator('#key-form button').click()
+      await tab.page.locator('h1', { hasText: String(json.lease) }).waitFor()
+      await tab.page.locator('.facts', { hasText: 'holder' }).waitFor()
+      expect([name, (await tab.page.getByRole('button', { name: 'Release' }).count()) > 0]).toEqual([name, offered])
+    }
+  })
+})
