@@ -427,7 +427,12 @@ export interface PastGrant {
   readonly until: number
   readonly cause: string
   readonly by?: string
+  /** The revision that ended it. 0: the log itself has forgotten the grant, and only its run was kept. */
   readonly revision: number
+  /** Of a command that `leasehold run` has run: its exit code (128 + the signal that ended it), for how many ms it ran, and its name. For display only. */
+  readonly exit?: number
+  readonly ran?: number
+  readonly command?: string
 }
 
 /** How long the leases of a class of work were held, and how many lapsed: a histogram. */

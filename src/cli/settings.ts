@@ -12,7 +12,8 @@ import { defaultUrl } from '../connect/url.ts'
 import { LeaseError } from '../errors.ts'
 import { badName } from '../kernel/name.ts'
 import { filePathOf } from '../store/file/url.ts'
-import { CommandFailure, configurationError, EXIT, usageError } from './exit.ts'
+import { addressAdvice } from './address-advice.ts'
+import { CommandFailure, configurationError, EXIT, failureOf, usageError } from './exit.ts'
 
 type Environment = Readonly<Record<string, string | undefined>>
 
@@ -61,11 +62,13 @@ export function settingsOf(flags: Flags, env: Environment = process.env): Settin
 }
 
 /** Runs `work`, which opens the configured store. A mistake in its URL is reported with the place where the URL was set. */
-export async function attributeErrors<T>({ urlSource }: Settings, work: () => T | Promise<T>): Promise<T> {
+export async function attributeErrors<T>(settings: Settings, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    throw asConfigurationError(error, urlSource)
+    const next = addressAdvice(error, settings)
+    const attributed = asConfigurationError(error, settings.urlSource)
+    throw next === undefined ? attributed : new CommandFailure({ ...failureOf(attributed), next }, { cause: error })
   }
 }
 

@@ -8,11 +8,13 @@
  * grace is longer than a third of the ttl. Its writes are safe only where its token (LEASEHOLD_TOKEN) is checked. Processes that the command leaves
  * running when it ends by itself are no longer under the lease.
  */
+import { basename } from 'node:path'
 import { type Clock, pause, whenAborted } from '../../clock.ts'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Lease } from '../../lease.ts'
 import type { AcquireOptions, Leases } from '../../leases.ts'
+import { keepRun } from '../../lessor/kept-runs.ts'
 import { accessDenialAdvice, EXIT, usageError } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type WaitingLineOptions, waitingLine } from '../waiting-line.ts'
@@ -20,6 +22,10 @@ import { Child } from './child.ts'
 import type { SignalForwarder } from './signal-forwarder.ts'
 
 export const ON_LOST = ['kill', 'term', 'ignore'] as const
+
+/** Ms that the exit code may take on its way into the history. */
+const KEEP_PATIENCE = 2_000
+const MAX_COMMAND = 128
 
 /** Ms between two attempts to acquire while the lessor is unreachable. */
 const RETRY_PAUSE = 1_000
@@ -62,6 +68,15 @@ export interface LeasedProcessEnd {
   readonly lost: boolean
 }
 
+/** How the command itself ended, for the history. */
+interface CommandEnd extends LeasedProcessEnd {
+  /** Its own exit code, whatever `leasehold` exits with. */
+  readonly exit: number
+  /** Ms that it ran. */
+  readonly ran: number
+  readonly overdue: boolean
+}
+
 export class LeasedProcess {
   readonly #options: LeasedProcessOptions
   readonly #clock: Clock
@@ -101,10 +116,31 @@ export class LeasedProcess {
     } finally {
       line.end()
     }
+    let end: CommandEnd | undefined
     try {
-      return await this.#runUnder(lease, request)
+      end = await this.#runUnder(lease, request)
+      return end
     } finally {
       await lease.release().catch(error => out.note((error as Error).message, { resource }))
+      if (end !== undefined) await this.#keepRun(lease, end)
+    }
+  }
+
+  /** After the release, which others wait for. The command has ended with its own code, whether or not its run can be kept. */
+  async #keepRun({ id, tokens, holder }: Lease, { exit, ran, lost, overdue }: CommandEnd): Promise<void> {
+    const { leases, command, out } = this.#options
+    const until = Math.round(this.#clock.wall())
+    const since = Math.max(0, until - ran)
+    const cause = lost ? 'lost' : overdue ? 'overdue' : 'released'
+    const run = { lease: id, holder, since, until, cause, exit, ran, command: basename(command[0]!).slice(0, MAX_COMMAND) }
+    const patience = new AbortController()
+    const cancel = this.#clock.after(KEEP_PATIENCE, () => patience.abort(new LeaseError('UNAVAILABLE', 'no answer')))
+    try {
+      await keepRun(leases.lessor, tokens, run, { signal: patience.signal })
+    } catch (error) {
+      out.note(`the exit code could not be written into the history: ${(error as Error).message}`, { exit })
+    } finally {
+      cancel()
     }
   }
 
@@ -143,7 +179,7 @@ export class LeasedProcess {
     }
   }
 
-  async #runUnder(lease: Lease, { name: resource, env: more, onRecalled }: LeaseRequest): Promise<LeasedProcessEnd> {
+  async #runUnder(lease: Lease, { name: resource, env: more, onRecalled }: LeaseRequest): Promise<CommandEnd> {
     const { command, url, onLost, grace, out, signals, maxTime } = this.#options
     this.#lost = false
     this.#isOverdue = false
@@ -158,6 +194,7 @@ export class LeasedProcess {
       ...(await more?.(lease)),
     }
     const guard = onLost === 'ignore' ? undefined : { kill: onLost === 'kill', grace }
+    const started = this.#clock.now()
     const child = await Child.start({ command, env, clock: this.#clock, ...(guard !== undefined && { guard }) })
     this.#child = child
     signals.forwardTo(name => void child.forward(name))
@@ -176,9 +213,10 @@ export class LeasedProcess {
     try {
       const code = await child.ended
       await this.#stopping
-      if (this.#isOverdue) return { code: EXIT.overdue, lost: false }
-      if (!this.#lost) return { code, lost: false }
-      return { code: onLost === 'ignore' ? code : EXIT.lost, lost: true }
+      const how = { exit: code, ran: Math.round(this.#clock.now() - started), overdue: this.#isOverdue }
+      if (this.#isOverdue) return { ...how, code: EXIT.overdue, lost: false }
+      if (!this.#lost) return { ...how, code, lost: false }
+      return { ...how, code: onLost === 'ignore' ? code : EXIT.lost, lost: true }
     } finally {
       ended.abort()
       cancelLimit()

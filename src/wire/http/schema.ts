@@ -294,7 +294,13 @@ export const Leases = answer({ leases: Type.Array(answer(lease)), revision, more
 export const History = answer({
   resource: name,
   history: Type.Array(
-    answer({ lease: id, holder: name, token: whole(), since: at, until: at, cause: Type.String(), by: optional(name), revision }),
+    answer({
+      ...{ lease: id, holder: name, token: whole(), since: at, until: at, cause: Type.String(), by: optional(name) },
+      revision: whole('The revision that ended it. 0: the log has forgotten the grant, and only its run was kept.'),
+      exit: optional(whole('Of a command that leasehold run has run: its exit code, 128 + the signal that ended it.')),
+      ran: optional(whole('For how many ms that command ran.')),
+      command: optional(Type.String({ description: 'The name of that command.' })),
+    }),
   ),
   revision,
 })
