@@ -79,6 +79,12 @@ const CONFLICTS: readonly OptionConflict[] = [
   })),
   {
     commands: ['serve'],
+    without: ['--socket-mode', '--socket'],
+    message: '--socket-mode without --socket: there is no socket',
+    next: 'Add --socket PATH.',
+  },
+  {
+    commands: ['serve'],
     without: ['--tls-ca', '--tls-cert'],
     message: '--tls-ca without --tls-cert: without TLS the server cannot ask for client certificates',
     next: 'Add --tls-cert and --tls-key.',

@@ -101,11 +101,14 @@ async function entriesOf(
 ): Promise<Command> {
   const read = (key: string) =>
     lessor.read({ kind: 'entries', prefix: key, limit: 1 }, options).then(({ value }) => value.find(entry => entry.key === key))
-  const policies = lessor.read<'policies'>({ kind: 'policies' }, options)
+  const [{ value: policies }, ...known] = await Promise.all([
+    lessor.read<'policies'>({ kind: 'policies' }, options),
+    ...names.map(name => read(numbersKey(name))),
+  ])
   const parts = await Promise.all(
-    names.map(async name => {
-      const entry = await read(numbersKey(name))
-      const keepFor = keptFor((await policies).value, name)
+    names.map(async (name, i) => {
+      const entry = known[i]
+      const keepFor = keptFor(policies, name)
       const { first, next } = numbersOf(entry?.value) ?? { first: 0, next: 0 }
       const value = JSON.stringify({ token: tokens[name], ...run })
       // Runs in slots that come round again are overwritten. Others are removed when they are too old.

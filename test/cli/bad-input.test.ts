@@ -157,7 +157,6 @@ describeWith([programs.openssl], 'an address that is wrong', () => {
       [ls(`leasehold://${another}`), 69, /./, /Another program may answer at 127.*7420/],
       [ls(`leasehold://${none}`), 69, 'cannot be reached', `Start one there: leasehold serve --listen ${none}, or correct the address.`],
       [ls(`http://${none}`), 69, 'ECONNREFUSED', `Start one there: leasehold serve --listen ${none}, or correct the address.`],
-      [ls(`leasehold://${here.file('no.sock')}`), 64, 'not the address of a server', /./],
       [ls(`leasehold:///no/such.sock`), 69, 'cannot be reached', /Start the server with --socket \/no\/such.sock/],
       [ls(`http://${plain}/page`), 1, 'no such path', `Write: --store http://${plain}`],
       [ls(`redis://${plain}`), 69, 'this is Leasehold', `Write: --store leasehold://${plain}`],

@@ -116,14 +116,25 @@ export class LeasedProcess {
     } finally {
       line.end()
     }
-    let end: CommandEnd | undefined
+    const release = async () => {
+      try {
+        await lease.release()
+        return true
+      } catch (error) {
+        out.note((error as Error).message, { resource })
+        return false
+      }
+    }
+    let end: CommandEnd
     try {
       end = await this.#runUnder(lease, request)
-      return end
-    } finally {
-      await lease.release().catch(error => out.note((error as Error).message, { resource }))
-      if (end !== undefined) await this.#keepRun(lease, end)
+    } catch (error) {
+      await release()
+      throw error
     }
+    if (out.json) out.note('ended', { resource, lease: lease.id, exit: end.exit, ran: end.ran, lost: end.lost })
+    if ((await release()) && !leases.lessor.signal.aborted) await this.#keepRun(lease, end)
+    return { code: end.code, lost: end.lost }
   }
 
   /** After the release, which others wait for. The command has ended with its own code, whether or not its run can be kept. */
@@ -134,11 +145,14 @@ export class LeasedProcess {
     const cause = lost ? 'lost' : overdue ? 'overdue' : 'released'
     const run = { lease: id, holder, since, until, cause, exit, ran, command: basename(command[0]!).slice(0, MAX_COMMAND) }
     const patience = new AbortController()
-    const cancel = this.#clock.after(KEEP_PATIENCE, () => patience.abort(new LeaseError('UNAVAILABLE', 'no answer')))
+    const cancel = this.#clock.after(lost ? KEEP_PATIENCE / 4 : KEEP_PATIENCE, () =>
+      patience.abort(new LeaseError('UNAVAILABLE', 'no answer')),
+    )
     try {
       await keepRun(leases.lessor, tokens, run, { signal: patience.signal })
     } catch (error) {
-      out.note(`the exit code could not be written into the history: ${(error as Error).message}`, { exit })
+      // Of a lost lease the user has been told already, and the store may be gone with it.
+      if (!lost) out.note(`the exit code could not be written into the history: ${(error as Error).message}`, { exit })
     } finally {
       cancel()
     }

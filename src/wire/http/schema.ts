@@ -21,7 +21,19 @@ export const Acquire = closed({
   resources: optional(
     Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any is given. Empty, or left out, with pool.' }),
   ),
-  ttl: optional(duration("How long it lasts unless renewed; '30s' when left out.")),
+  ttl: optional(
+    Type.Union([
+      duration("How long it lasts unless renewed; '30s' when left out."),
+      closed({
+        wish: duration('As long as this, or as near to it as policies allow.'),
+        min: optional(duration('A shorter one is of no use.')),
+        max: optional(duration('A longer one is not wanted.')),
+      }),
+    ]),
+  ),
+  reuse: optional(
+    yes('If the holder, with the same incarnation, has a lease on exactly these resources, renew it and answer with it instead of HELD.'),
+  ),
   wait: optional(duration('How long to wait in the queue while others hold it; left out: not at all.')),
   units: optional(whole('Units of each resource; 1 when left out.')),
   mode: optional(Type.Enum(['exclusive', 'shared'])),
@@ -279,6 +291,7 @@ export const Granted = answer({
   token: optional(whole('The fencing token of the first resource.')),
   tokens: Type.Record(Type.String(), whole()),
   waited: yes('Renew once before you trust it.'),
+  reused: optional(yes('The holder had this lease already (reuse).')),
   revision,
 })
 export const Renewed = answer({ renewed: Type.Array(answer({ lease: id, ttl: whole() })), gone: Type.Array(id), revision })
