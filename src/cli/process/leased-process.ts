@@ -133,11 +133,14 @@ export class LeasedProcess {
       throw error
     }
     if (out.json) out.note('ended', { resource, lease: lease.id, exit: end.exit, ran: end.ran, lost: end.lost })
-    if ((await release()) && !leases.lessor.signal.aborted) await this.#keepRun(lease, end)
+    // At the same time: on a store, both become one append. A lost lease has other things to tell first.
+    if (end.lost) {
+      if ((await release()) && !leases.lessor.signal.aborted) await this.#keepRun(lease, end)
+    } else await Promise.all([release(), this.#keepRun(lease, end)])
     return { code: end.code, lost: end.lost }
   }
 
-  /** After the release, which others wait for. The command has ended with its own code, whether or not its run can be kept. */
+  /** The command has ended with its own code, whether or not its run can be kept. */
   async #keepRun({ id, tokens, holder }: Lease, { exit, ran, lost, overdue }: CommandEnd): Promise<void> {
     const { leases, command, out } = this.#options
     const until = Math.round(this.#clock.wall())
