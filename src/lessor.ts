@@ -151,8 +151,8 @@ export type Query =
   | ({ readonly kind: 'pool'; readonly pool: string } & PoolPage)
   /** The pools that have members, waiters or holders. */
   | { readonly kind: 'pools' }
-  /** The last grants of a resource that have ended. */
-  | { readonly kind: 'history'; readonly resource: string }
+  /** The last grants of a resource that have ended, oldest first; with a `limit`, the newest so many. */
+  | { readonly kind: 'history'; readonly resource: string; readonly limit?: number }
   /** How long the leases of a class of work were held: one sketch for all work, and one for each level of the class that anything is known of. */
   | { readonly kind: 'durations'; readonly class: string }
   | { readonly kind: 'policies' }

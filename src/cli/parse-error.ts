@@ -152,10 +152,12 @@ function nearest(word: string, { commands }: Command): string | undefined {
   )
 }
 
-/** The text that is at most two changed letters away, and nearest. */
+/** The nearest text, at most one changed letter in three away. */
 export function nearestOf(word: string, known: readonly string[]): string | undefined {
   const [best] = known.map(name => ({ name, distance: lettersBetween(word, name) })).sort((a, b) => a.distance - b.distance)
-  return best !== undefined && best.distance <= Math.min(2, word.length - 1) ? best.name : undefined
+  return best !== undefined && best.distance <= Math.min(2, Math.max(1, Math.floor(word.length / 3)), word.length - 1)
+    ? best.name
+    : undefined
 }
 
 /** Letters that were added, left out, changed or swapped with the next. */

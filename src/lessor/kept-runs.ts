@@ -26,6 +26,8 @@ const REMOVED_WHEN_FULL = 64
 const ATTEMPTS = 4
 const LONGEST_KEY = 512
 const LONGEST_TEXT = 512
+/** A reader parses up to 1,000 of them in one turn of the event loop. A longer one was not written here. */
+const LONGEST_VALUE = 2_048
 
 /** A command that ran under a lease. */
 export interface KeptRun extends Pick<PastGrant, 'lease' | 'holder' | 'since' | 'until' | 'cause'> {
@@ -43,12 +45,12 @@ interface RunNumbers {
   readonly next: number
 }
 
-/** The kept runs of a resource, oldest first. `get` returns the value of an entry. Runs that ended before `since` (wall time) are left out. */
-export function keptRuns(get: (key: string) => string | undefined, resource: string, since: number): readonly PastGrant[] {
+/** The newest `most` runs of a resource, oldest first. `get` returns the value of an entry. Runs that ended before `since` (wall time) are left out. */
+export function keptRuns(get: (key: string) => string | undefined, resource: string, since: number, most: number): readonly PastGrant[] {
   const numbers = numbersOf(get(numbersKey(resource)))
   if (numbers === undefined) return []
   const runs: PastGrant[] = []
-  for (let i = Math.max(numbers.first, numbers.next - RUNS_PER_NAME); i < numbers.next; i++) {
+  for (let i = Math.max(numbers.first, numbers.next - Math.min(most, RUNS_PER_NAME)); i < numbers.next; i++) {
     const run = runOf(get(runKey(resource, i)))
     if (run !== undefined && run.until >= since) runs.push(run)
   }
@@ -184,8 +186,9 @@ function runOf(value: string | undefined): PastGrant | undefined {
 }
 
 function parsed(value: string | undefined): Readonly<Record<string, unknown>> {
+  if (value === undefined || value.length > LONGEST_VALUE) return {}
   try {
-    const found: unknown = JSON.parse(value ?? 'null')
+    const found: unknown = JSON.parse(value)
     return typeof found === 'object' && found !== null ? (found as Record<string, unknown>) : {}
   } catch {
     return {}

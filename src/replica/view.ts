@@ -48,7 +48,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'pools':
       return poolSummaries(state)
     case 'history':
-      return historyView(state, query.resource)
+      return historyView(state, query.resource, query.limit)
     case 'durations':
       return sketchViews(state, query.class)
     case 'policies':
@@ -58,12 +58,18 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
   }
 }
 
-function historyView(state: State, resource: string): readonly PastGrant[] {
-  const past = (state.history.get(resource) ?? []).map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
+function historyView(state: State, resource: string, limit = Number.POSITIVE_INFINITY): readonly PastGrant[] {
+  const most = Math.max(1, limit)
+  const known = newest(state.history.get(resource) ?? [], most)
+  const past = known.map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
   if (state.free.size === 0) return past
   const keptFor = rule(state, numbersKey(resource), 'maxLife')
-  const runs = keptRuns(key => state.free.get(key)?.value, resource, keptFor === 0 ? 0 : state.wall - keptFor)
-  return withRuns(past, runs)
+  const runs = keptRuns(key => state.free.get(key)?.value, resource, keptFor === 0 ? 0 : state.wall - keptFor, most)
+  return newest(withRuns(past, runs), most)
+}
+
+function newest<T>(items: readonly T[], most: number): readonly T[] {
+  return items.slice(Math.max(0, items.length - most))
 }
 
 function grantView({ lease, resource, token, units, shared }: Grant, remaining: Remaining): GrantView {

@@ -34,6 +34,15 @@ describe('kept runs', () => {
     expect(past[0]).toMatchObject({ holder: 'ann', ran: 5, command: 'sh', cause: 'released' })
     expect(past.map(({ token }) => token)).toEqual([...past.map(({ token }) => token)].sort((a, b) => a - b))
     expect(await here.history('jobs')).toEqual([])
+    const newest = async (limit: number) =>
+      (await here.replica.read({ kind: 'history', resource: 'jobs/a', limit })).value.map(({ exit }) => exit)
+    expect([await newest(1), await newest(3), await newest(10), (await newest(100)).length]).toEqual([
+      [19],
+      [17, 18, 19],
+      expect.arrayContaining([10, 19]),
+      20,
+    ])
+    expect(await newest(10)).toHaveLength(10)
   })
 
   test('the first run sets the policy, and a policy of an operator stays', async () => {

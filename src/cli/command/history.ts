@@ -25,8 +25,8 @@ export function history(program: Command): void {
       const most = limit === undefined ? Number.POSITIVE_INFINITY : parseInteger(limit, '--limit', 1)
       await invoke(self, async invocation => {
         const { read, out, clock } = invocation
-        const { value } = await read({ kind: 'history', resource: name })
-        const newest = value.filter(({ until }) => until >= clock.wall() - age).slice(-Math.min(most, value.length || 1))
+        const { value } = await read({ kind: 'history', resource: name, ...(limit !== undefined && { limit: most }) })
+        const newest = value.filter(({ until }) => until >= clock.wall() - age)
         if (out.json) {
           for (const past of newest) await out.data({ resource: name, ...past })
           return

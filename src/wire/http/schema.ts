@@ -153,7 +153,7 @@ export const Query = Type.Union([
   closed({ ...query('services'), service: optional(text('')) }),
   closed({ ...query('pool'), pool: name, ...poolPage, lease: optional(id) }),
   closed(query('pools')),
-  closed({ ...query('history'), resource: name }),
+  closed({ ...query('history'), resource: name, limit: optional(whole('The newest so many.')) }),
   closed({ ...query('durations'), class: text('') }),
   closed(query('policies')),
   closed(query('keys')),
@@ -181,6 +181,10 @@ const change = {
   after: optional(whole('With wait: the revision of the last answer, so that no change in between is missed. Left out: from now on.')),
 }
 export const Reading = closed({ consistent })
+export const HistoryReading = closed({
+  consistent,
+  limit: optional(Type.Integer({ minimum: 1, maximum: 1_000, description: 'The newest so many; 100 when left out.' })),
+})
 export const PoolReading = closed({ ...poolPage, consistent })
 export const WaitedReading = closed({ consistent, ...change })
 export const WaitedListing = closed({ prefix, consistent, limit, ...change })
