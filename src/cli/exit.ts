@@ -77,7 +77,7 @@ const ADVICE: Readonly<Record<LeaseError['code'], Advice>> = {
   HELD: {
     exit: EXIT.held,
     means: 'Nothing was run.',
-    next: 'Use --wait, or run: leasehold explain NAME',
+    next: 'To wait for it, leave out --no-wait. To see what would end it, run: leasehold explain NAME',
   },
   TIMEOUT: {
     exit: EXIT.held,

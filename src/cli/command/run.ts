@@ -10,7 +10,7 @@ import { CommandFailure, EXIT, failureOf, usageError } from '../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
 import { requireValidName } from '../name.ts'
 import { parseInteger } from '../option-values.ts'
-import { LeasedProcess, type LeaseRequest, ON_LOST } from '../process/leased-process.ts'
+import { LeasedProcess, type LeaseRequest, ON_LOST, requireCommand } from '../process/leased-process.ts'
 import { SignalForwarder } from '../process/signal-forwarder.ts'
 
 interface RunFlags {
@@ -133,6 +133,7 @@ function splitOperands(
   const [names, command] = [operands.slice(0, count), operands.slice(count)]
   if (names.length === 0) throw usageError('no resource was named', 'Write its name before --: leasehold run NAME -- CMD…')
   for (const name of names) requireValidName(name)
+  requireCommand(command)
   return { names, command }
 }
 

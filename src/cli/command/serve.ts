@@ -178,13 +178,15 @@ export async function serveUntilStopped(
   })
   await attribute([...TLS, 'dnsDomain', 'dnsPublic'], () => checkConflicts('serve', { ...options }))
   await attribute(TLS, () => checkTlsFiles(options))
-  const [{ serve }, { httpListener }, { auditTo, serverLog }, { limitsFrom }, { openRegistryListeners }] = await Promise.all([
+  const [{ serve, addressOf }, { httpListener }, { auditTo, serverLog }, { limitsFrom }, { openRegistryListeners }] = await Promise.all([
     import('../../server/serve.ts'),
     import('../../server/http/http-listener.ts'),
     import('../../server/log.ts'),
     import('../../server/limits.ts'),
     import('../../server/registry/listeners.ts'),
   ])
+  // Before a store is opened for it.
+  await attribute(['listen'], () => void (options.listen ?? []).map(addressOf))
   const [{ mcpRoute }, { hookRoute }] = await Promise.all([import('../../mcp/http-route.ts'), import('../../guard/hook-route.ts')])
   const { logLevel = 'info' } = options // the actions of operators are logged at this level
   await attribute(['logLevel'], () => {

@@ -68,6 +68,11 @@ export interface LeasedProcessEnd {
   readonly lost: boolean
 }
 
+/** Refuses an empty command. Before a store is opened, where the caller can. */
+export function requireCommand(command: readonly string[]): void {
+  if (command.length === 0) throw usageError('no command to run was given', 'Write it after --: leasehold run NAME -- CMD…')
+}
+
 /** How the command itself ended, for the history. */
 interface CommandEnd extends LeasedProcessEnd {
   /** Its own exit code, whatever `leasehold` exits with. */
@@ -86,7 +91,7 @@ export class LeasedProcess {
   #isOverdue = false
 
   constructor(options: LeasedProcessOptions) {
-    if (options.command.length === 0) throw usageError('no command to run was given', 'Write it after --: leasehold run NAME -- CMD…')
+    requireCommand(options.command)
     this.#options = options
     this.#clock = options.leases.clock
   }
