@@ -12,6 +12,7 @@ export type {
   Parent,
   QueuePlace,
   TryAcquireOptions,
+  TtlWish,
 } from './holder/acquire-options.ts'
 export type { BreakOptions, GoverningClient, RevokeOptions, RevokeTarget } from './holder/governing-client.ts'
 export type { LearnedTerm, LearnOptions } from './holder/learned-terms.ts'

@@ -173,8 +173,8 @@ export type Query =
   | ({ readonly kind: 'pool'; readonly pool: string } & PoolPage)
   /** The pools that have members, waiters or holders. */
   | { readonly kind: 'pools' }
-  /** The last grants of a resource that have ended. */
-  | { readonly kind: 'history'; readonly resource: string }
+  /** The last grants of a resource that have ended, oldest first; with a `limit`, the newest so many. */
+  | { readonly kind: 'history'; readonly resource: string; readonly limit?: number }
   /** How long the leases of a class of work were held: one sketch for all work, and one for each level of the class that anything is known of. */
   | { readonly kind: 'durations'; readonly class: string }
   | { readonly kind: 'policies' }
@@ -453,7 +453,12 @@ export interface PastGrant {
   readonly until: number
   readonly cause: string
   readonly by?: string
+  /** The revision that ended it. 0: the log itself has forgotten the grant, and only its run was kept. */
   readonly revision: number
+  /** Of a command that `leasehold run` has run: its exit code (128 + the signal that ended it), for how many ms it ran, and its name. For display only. */
+  readonly exit?: number
+  readonly ran?: number
+  readonly command?: string
 }
 
 /** How long the leases of a class of work were held, and how many lapsed: a histogram. */

@@ -45,7 +45,8 @@ export class AgentLog {
   }
 
   async history(resource: string): Promise<readonly PastGrant[]> {
-    return (await this.#read({ kind: 'history', resource })).value
+    // Kept runs prove nothing: keys that may register entries can write them.
+    return (await this.#read({ kind: 'history', resource })).value.filter(({ revision }) => revision > 0)
   }
 
   async entries(prefix: string, limit: number): Promise<readonly EntryView[]> {

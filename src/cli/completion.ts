@@ -45,24 +45,30 @@ function nextWords(commands: readonly CompletedCommand[], { words }: CompletedCo
  * A case for each command, by its words. Stops at --: what follows is a command of its own, completed by its name.
  */
 function bash(commands: readonly CompletedCommand[]): string {
+  return `# bash completion of leasehold. Made by: leasehold completion bash
+${bashFunction(commands)}complete -o bashdefault -F _leasehold_words leasehold
+`
+}
+
+/** The function that fills COMPREPLY. Its variables have names that are not special in zsh, which runs it too. */
+function bashFunction(commands: readonly CompletedCommand[]): string {
   const cases = commands.map(command => {
     const words = [...nextWords(commands, command), ...command.options.flatMap(({ names }) => names)]
-    return `    ${quoted(command.words.join(' '))}) words=${quoted(words.join(' '))} ;;`
+    return `    ${quoted(command.words.join(' '))}) offer=${quoted(words.join(' '))} ;;`
   })
   const choices = commands.flatMap(({ words, options }) =>
     options
       .filter(option => option.choices.length > 0)
       .flatMap(({ names, choices }) =>
-        names.map(name => `    ${quoted([...words, name].join(' '))}) words=${quoted(choices.join(' '))} ;;`),
+        names.map(name => `    ${quoted([...words, name].join(' '))}) offer=${quoted(choices.join(' '))} ;;`),
       ),
   )
   const valued = [
     ...new Set(commands.flatMap(({ options }) => options.filter(({ takesValue }) => takesValue).flatMap(({ names }) => names))),
   ]
   const groups = commands.filter(command => nextWords(commands, command).length > 0).map(({ words }) => quoted(words.join(' ')))
-  return `# bash completion of leasehold. Made by: leasehold completion bash
-_leasehold() {
-  local cur=\${COMP_WORDS[COMP_CWORD]} prev= path= words= i
+  return `_leasehold_words() {
+  local cur=\${COMP_WORDS[COMP_CWORD]} prev= called= offer= i
   [ "$COMP_CWORD" -gt 0 ] && prev=\${COMP_WORDS[COMP_CWORD-1]}
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -74,45 +80,47 @@ _leasehold() {
     ${valued.join('|')}) ((i++)) ;;
     -*) ;;
     *)
-      case $path in
-      ${groups.join('|')}) path="\${path:+$path }\${COMP_WORDS[i]}" ;;
+      case $called in
+      ${groups.join('|')}) called="\${called:+$called }\${COMP_WORDS[i]}" ;;
       esac
       ;;
     esac
   done
-  case "\${path:+$path }$prev" in
+  case "\${called:+$called }$prev" in
 ${choices.join('\n')}
   esac
-  if [ -z "$words" ]; then
+  if [ -z "$offer" ]; then
     case $prev in
     ${valued.join('|')}) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac
-    case $path in
+    case $called in
 ${cases.join('\n')}
     esac
   fi
-  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  COMPREPLY=($(compgen -W "$offer" -- "$cur"))
 }
-complete -o bashdefault -F _leasehold leasehold
 `
 }
 
-/** Zsh runs the completion of bash, with the words of both. */
+/** Zsh runs the function of bash. It loads this file when leasehold is completed for the first time, and expects the answer from it. */
 function zsh(commands: readonly CompletedCommand[]): string {
   return `#compdef leasehold
 # zsh completion of leasehold. Made by: leasehold completion zsh
 autoload -U +X bashcompinit && bashcompinit
-${bash(commands).split('\n').slice(1).join('\n')}`
+${bashFunction(commands)}complete -o bashdefault -F _leasehold_words leasehold
+if [ "$funcstack[1]" = _leasehold ]; then _bash_complete -o bashdefault -F _leasehold_words; fi
+`
 }
 
 function fish(commands: readonly CompletedCommand[]): string {
   const lines = commands.flatMap(command => {
     const { words, options } = command
     const next = nextWords(commands, command)
-    const here =
+    const called =
       words.length === 0
         ? '__fish_use_subcommand'
         : `__fish_seen_subcommand_from ${words[0]}${words.length > 1 ? `; and __fish_seen_subcommand_from ${words[1]}` : ''}`
+    const here = `not __leasehold_runs; and ${called}`
     const open = words.length === 0 ? here : `${here}; and not __fish_seen_subcommand_from ${next.join(' ')}`
     return [
       ...next.map(word => {
@@ -126,7 +134,18 @@ function fish(commands: readonly CompletedCommand[]): string {
       }),
     ]
   })
-  return `# fish completion of leasehold. Made by: leasehold completion fish\n${lines.join('\n')}\n`
+  return `# fish completion of leasehold. Made by: leasehold completion fish
+function __leasehold_runs
+  contains -- -- (commandline -opc)
+end
+function __leasehold_command
+  set -l words (commandline -opc) (commandline -ct)
+  set -l at (contains -i -- -- $words)
+  complete -C (string join ' ' -- $words[(math $at + 1)..-1])
+end
+complete -c leasehold -n __leasehold_runs -x -a '(__leasehold_command)'
+${lines.join('\n')}
+`
 }
 
 function quoted(text: string): string {

@@ -4,7 +4,7 @@
  */
 import { constants } from 'node:os'
 import { LeaseError } from '../errors.ts'
-import { withStoreFlags } from './hints.ts'
+import { helpCommand, withStoreFlags } from './hints.ts'
 import { clean, jsonLine, writeStderrLine } from './output.ts'
 
 export const EXIT = {
@@ -77,7 +77,7 @@ const ADVICE: Readonly<Record<LeaseError['code'], Advice>> = {
   HELD: {
     exit: EXIT.held,
     means: 'Nothing was run.',
-    next: 'Use --wait, or run: leasehold explain NAME',
+    next: 'To wait for it, leave out --no-wait. To see what would end it, run: leasehold explain NAME',
   },
   TIMEOUT: {
     exit: EXIT.held,
@@ -97,7 +97,7 @@ const ADVICE: Readonly<Record<LeaseError['code'], Advice>> = {
     means: 'The holders in this cycle wait for each other and could never continue.',
     next: 'Release one of those leases first.',
   },
-  INVALID: { exit: EXIT.usage, means: 'Nothing was done.', next: 'Run: leasehold help COMMAND' },
+  INVALID: { exit: EXIT.usage, means: 'Nothing was done.', next: 'For what it takes, run: leasehold help COMMAND' },
   LIMIT: {
     exit: EXIT.unavailable,
     means: 'Nothing was done.',
@@ -171,7 +171,8 @@ export function failureOf(error: unknown): Failure {
     const ofFile = facts.path !== undefined && FILE_ADVICE[String(facts.reason)]
     const advice = { ...ADVICE[code], ...ofFile, ...accessDenialAdvice(error), ...(facts.cause === 'late-answer' && LATE_ANSWER) }
     const { resource } = facts
-    return { code, message, facts, ...advice, next: typeof resource === 'string' ? advice.next.replace('NAME', resource) : advice.next }
+    const next = advice.next.replace('leasehold help COMMAND', helpCommand())
+    return { code, message, facts, ...advice, next: typeof resource === 'string' ? next.replace('NAME', resource) : next }
   }
   const { code: errno = '', message = String(error) } = (error ?? {}) as NodeJS.ErrnoException
   const means = 'Nothing else was done.'

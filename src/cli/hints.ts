@@ -5,13 +5,24 @@
 import { redactedUrl } from '../connect/url.ts'
 
 let flags = ''
+let running = ''
 
 /** Remembers the flags of the command that is running. */
 export function rememberFlags({ store, config }: { readonly store?: string | undefined; readonly config?: string | undefined }): void {
   flags = [
-    ...(store === undefined ? [] : [`--store ${quoted(redactedUrl(store))}`]),
-    ...(config === undefined ? [] : [`--config ${quoted(config)}`]),
+    ...(store === undefined ? [] : [`--store ${shellWord(redactedUrl(store))}`]),
+    ...(config === undefined ? [] : [`--config ${shellWord(config)}`]),
   ].join(' ')
+}
+
+/** Remembers which command is running, for messages that point to its help. */
+export function rememberCommand(words: readonly string[]): void {
+  running = words.join(' ')
+}
+
+/** The command whose help fits: `leasehold help run`. */
+export function helpCommand(): string {
+  return `leasehold help ${running}`.trim()
 }
 
 /** Puts the flags after the words that name the command, unless the suggestion names a store itself. */
@@ -23,6 +34,7 @@ export function withStoreFlags(text: string): string {
   )
 }
 
-function quoted(word: string): string {
+/** A word as a shell needs it. */
+export function shellWord(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`
 }

@@ -10,7 +10,10 @@ import { Output } from './output.ts'
 import { attributeErrors, type Flags, type Settings, settingsOf } from './settings.ts'
 
 const OPTIONS = {
-  store: ['--store <url>', 'the store or server to use (default: LEASEHOLD_URL, else leasehold.db in your state folder)'],
+  store: [
+    '--store <url>',
+    'the store or server to use (default: LEASEHOLD_URL, else that of this machine in /etc/leasehold/leasehold.json, else leasehold.db in your state folder)',
+  ],
   config: ['--config <file>', 'the configuration file (default: leasehold.json beside the data file, if it exists)'],
   holder: ['--holder <name>', 'the name under which this command holds leases (default: LEASEHOLD_HOLDER, else host:pid)'],
   json: ['--json', 'print JSON, one object per line (default: text)'],

@@ -52,12 +52,37 @@ const CONFLICTS: readonly OptionConflict[] = [
       `--grace is longer than --ttl: another holder could get the lease ${ttl} after the last renewal, while the command still has up to ${grace} to end`,
     next: 'Use a longer --ttl or a shorter --grace. With a grace of at most a third of the ttl the command ends in time.',
   },
+  {
+    commands: ['run'],
+    both: ['--class', '--class'],
+    when: ({ ttl }) => ttl !== 'auto',
+    message: '--class without --ttl auto: a ttl that is given is not learned',
+    next: 'Write: --ttl auto --class CLASS',
+  },
+  {
+    commands: ['explain'],
+    without: ['--class', '--term'],
+    message: '--class without --term: only terms are learned by class',
+    next: 'Write: leasehold explain --term NAME --class CLASS',
+  },
+  {
+    commands: ['mcp'],
+    both: ['--workspace', '--no-workspace'],
+    message: '--workspace and --no-workspace contradict each other',
+    next: 'Use one of them.',
+  },
   ...(['--tls-cert', '--tls-key'] as const).map((option, i, all) => ({
     commands: ['serve'],
     without: [option, all[1 - i]!] as const,
     message: '--tls-cert and --tls-key need each other',
     next: 'Use both, or neither.',
   })),
+  {
+    commands: ['serve'],
+    without: ['--socket-mode', '--socket'],
+    message: '--socket-mode without --socket: there is no socket',
+    next: 'Add --socket PATH.',
+  },
   {
     commands: ['serve'],
     without: ['--tls-ca', '--tls-cert'],

@@ -3,10 +3,12 @@ import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { COMMANDS } from './command-list.ts'
 import { EXAMPLES } from './examples.ts'
-import { CommandFailure, EXIT, Interrupted, reportError, usageError } from './exit.ts'
+import { CommandFailure, EXIT, Interrupted, reportError } from './exit.ts'
+import { rememberCommand } from './hints.ts'
 import { addGlobalOptions } from './invocation.ts'
 import { rejectConflicts } from './option-conflicts.ts'
 import { closeGoneTerminals, onStdoutError, writeStderrLine } from './output.ts'
+import { parseError, rejectForgottenValues, wordsOf } from './parse-error.ts'
 
 /** `names`: the commands to load. @default all of them */
 export async function program(names: readonly string[] = Object.keys(COMMANDS)): Promise<Command> {
@@ -17,6 +19,7 @@ export async function program(names: readonly string[] = Object.keys(COMMANDS)):
     .enablePositionalOptions()
     .helpCommand('help [command]', 'show what a command does and its options')
     .showSuggestionAfterError()
+    .hook('preAction', (_, command) => rememberCommand(wordsOf(command)))
   for (const add of await Promise.all(names.map(name => COMMANDS[name]!()))) add(root)
   for (const command of subcommands(root)) rejectConflicts(command)
   for (const command of subcommands(root)) addExamples(command)
@@ -46,7 +49,10 @@ export async function main(argv: readonly string[]): Promise<void> {
   try {
     if (argv.length === 0) writeStderrLine(root.helpInformation().trimEnd())
     if (argv.length === 0) process.exitCode = EXIT.usage
-    else await root.parseAsync(deepHelp(argv), { from: 'user' })
+    else {
+      rejectForgottenValues(argv, root)
+      await root.parseAsync(deepHelp(argv), { from: 'user' })
+    }
   } catch (error) {
     if (error instanceof CommanderError) {
       if (error.exitCode !== 0) process.exitCode = reportError(parseError(error, argv, root), { json })
@@ -62,32 +68,6 @@ export async function main(argv: readonly string[]): Promise<void> {
 function deepHelp(argv: readonly string[]): readonly string[] {
   const [word, ...names] = argv
   return word === 'help' && names.length > 1 ? [...names, '--help'] : argv
-}
-
-/** By the code of Commander's error. */
-const HINTS: Readonly<Record<string, string>> = {
-  'commander.unknownOption': ' Options of the command that is run come after --.',
-  'commander.missingArgument': ' The command to run, if it takes one, comes after --: leasehold run NAME -- CMD…',
-}
-
-function parseError({ message, code }: CommanderError, argv: readonly string[], root: Command): Error {
-  if (code === 'commander.help') return missingSubcommand(argv, root)
-  const hint = HINTS[code] ?? ''
-  // Commander puts its suggestion on a second line.
-  return usageError(message.replace(/^error: /, '').replaceAll('\n', ' '), `Run: leasehold help, or leasehold help COMMAND.${hint}`)
-}
-
-/** For a command that needs a subcommand, and for help about a command that does not exist. */
-function missingSubcommand(argv: readonly string[], root: Command): Error {
-  const [first, second] = argv.filter(word => !word.startsWith('-'))
-  if (first === 'help' && second !== undefined) return usageError(`unknown command: ${second}`, 'Run: leasehold help')
-  const group = root.commands.find(command => argv.includes(command.name()))
-  if (group === undefined) return usageError('no command was given', 'Run: leasehold help')
-  const names = group.commands.map(command => command.name())
-  return usageError(
-    `${group.name()} needs a subcommand`,
-    `Use one of: ${names.map(name => `leasehold ${group.name()} ${name}`).join(', ')}. For details run: leasehold help ${group.name()}`,
-  )
 }
 
 function outputError(error: NodeJS.ErrnoException): CommandFailure {

@@ -1,5 +1,6 @@
 /**
- * The settings of a command. Each comes from a flag, else the environment, else the configuration file, else the default.
+ * The settings of a command. Each comes from a flag, else the environment, else the configuration file, else the default. The default store is the
+ * one of the machine (src/connect/machine-store.ts), else a file of the user.
  *
  * The configuration file is the one that `--config` names, else `leasehold.json` beside the data file. A file that was only found there must belong
  * to the user or to root and be writable by no other user, because its content decides what a server does. Paths in it are relative to its folder.
@@ -8,11 +9,13 @@
  */
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
-import { defaultUrl } from '../connect/url.ts'
+import { machineFile, machineStore } from '../connect/machine-store.ts'
+import { userUrl } from '../connect/url.ts'
 import { LeaseError } from '../errors.ts'
 import { badName } from '../kernel/name.ts'
 import { filePathOf } from '../store/file/url.ts'
-import { CommandFailure, configurationError, EXIT, usageError } from './exit.ts'
+import { addressAdvice } from './address-advice.ts'
+import { CommandFailure, configurationError, EXIT, failureOf, usageError } from './exit.ts'
 
 type Environment = Readonly<Record<string, string | undefined>>
 
@@ -43,15 +46,23 @@ export function settingsOf(flags: Flags, env: Environment = process.env): Settin
   const given = flags.store ?? nonEmpty(LEASEHOLD_URL)
   const sourceOf = (flag: string | undefined, name: string): SettingSource => (flag === undefined ? `the environment (${name})` : undefined)
   const url = given === undefined ? undefined : absoluteUrl(given, process.cwd(), sourceOf(flags.store, 'LEASEHOLD_URL'))
-  const file = flags.config ?? configBeside(url ?? defaultUrl(env))
+  const file = flags.config ?? configBeside(url ?? userUrl(env))
   const config = file === undefined ? {} : read(file, flags.config !== undefined)
   const inFile = (name: string) => `${file} ("${name}")`
-  const urlSource = url !== undefined ? sourceOf(flags.store, 'LEASEHOLD_URL') : config.store !== undefined ? inFile('store') : undefined
+  const machine = url === undefined && config.store === undefined ? machineUrl(env) : undefined
+  const urlSource =
+    url !== undefined
+      ? sourceOf(flags.store, 'LEASEHOLD_URL')
+      : config.store !== undefined
+        ? inFile('store')
+        : machine !== undefined
+          ? machineFile(env)
+          : undefined
   const holder = flags.holder ?? nonEmpty(LEASEHOLD_HOLDER)
   if (holder !== undefined) requireValidHolder(holder, sourceOf(flags.holder, 'LEASEHOLD_HOLDER'))
   else if (config.holder !== undefined) requireValidHolder(config.holder, inFile('holder'))
   return {
-    url: url ?? (config.store === undefined ? defaultUrl(env) : absoluteUrl(config.store, dirname(resolve(file!)), urlSource)),
+    url: url ?? (config.store === undefined ? (machine ?? userUrl(env)) : absoluteUrl(config.store, dirname(resolve(file!)), urlSource)),
     urlSource,
     holder: holder ?? config.holder,
     apiKey: nonEmpty(LEASEHOLD_API_KEY) ?? config.apiKey,
@@ -60,12 +71,24 @@ export function settingsOf(flags: Flags, env: Environment = process.env): Settin
   }
 }
 
+/** The store that all users of this machine share, if there is one. */
+function machineUrl(env: Environment): string | undefined {
+  try {
+    return machineStore(env)
+  } catch (error) {
+    if (error instanceof LeaseError) throw configurationError(error.message, 'Name a store with --store or LEASEHOLD_URL meanwhile.', error)
+    throw error
+  }
+}
+
 /** Runs `work`, which opens the configured store. A mistake in its URL is reported with the place where the URL was set. */
-export async function attributeErrors<T>({ urlSource }: Settings, work: () => T | Promise<T>): Promise<T> {
+export async function attributeErrors<T>(settings: Settings, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    throw asConfigurationError(error, urlSource)
+    const next = addressAdvice(error, settings)
+    const attributed = asConfigurationError(error, settings.urlSource)
+    throw next === undefined ? attributed : new CommandFailure({ ...failureOf(attributed), next }, { cause: error })
   }
 }
 

@@ -21,18 +21,31 @@ export async function storeOf(url: string, { clock = systemClock, own }: StoreOp
 }
 
 function unknownUrl(url: string, scheme: string | undefined): LeaseError {
-  const meant = /^(\[[\da-f:.]+\]|[\w.-]+):\d{1,5}\/?$/i.test(url)
-    ? `leasehold://${url}`
-    : scheme === undefined && url !== ''
-      ? `file:${url}`
-      : ''
-  const hint = meant === '' ? '' : `; did you mean ${meant}?`
+  const meant = meantUrl(url, scheme)
+  const hint = meant === undefined ? '' : `; did you mean ${redactedUrl(meant)}?`
   const known = [...STORES.map(module => module.url), 'leasehold://HOST'].join(' or ')
   return new LeaseError(
     'INVALID',
     `${url === '' ? 'an empty string' : redactedUrl(url)} is not a URL of a store or server: use ${known}${hint}`,
-    {
-      facts: { url: redactedUrl(url) },
-    },
+    { facts: { url: redactedUrl(url), ...(meant !== undefined && { meant: redactedUrl(meant) }) } },
   )
+}
+
+/** Schemes that other programs use, and common slips, with what they are called here. */
+const OTHER_SCHEMES: Readonly<Record<string, string>> = {
+  ...{ htp: 'http:', htttp: 'http:', ttp: 'http:', htps: 'https:', httsp: 'https:', leashold: 'leasehold:', leasholds: 'leaseholds:' },
+  ...{ lease: 'leasehold:', tcp: 'leasehold:', resp: 'leasehold:', grpc: 'leasehold:', tls: 'leaseholds:' },
+  ...{ pg: 'postgres:', psql: 'postgres:', postgress: 'postgres:', pgsql: 'postgres:', valkey: 'redis:', etcd3: 'etcd:', etcds: 'etcd:' },
+  ...{ sqlite: 'file:', sqlite3: 'file:', flie: 'file:', fiel: 'file:', path: 'file:', mem: 'memory:', ram: 'memory:' },
+}
+
+/** The URL that was probably meant. */
+function meantUrl(url: string, scheme: string | undefined): string | undefined {
+  const rest = url.slice(url.indexOf(':') + 1)
+  if (/^(\[[\da-f:.]+\]|[\w.-]+):\d{1,5}\/?$/i.test(url)) return `leasehold://${url}`
+  if (scheme === undefined) return url === '' ? undefined : `file:${url}`
+  // A unix socket: the path follows the empty host.
+  if (scheme === 'unix') return `leasehold://${rest.replace(/^\/*/, '/')}`
+  const known = Object.hasOwn(OTHER_SCHEMES, scheme) ? OTHER_SCHEMES[scheme] : undefined
+  return known === undefined ? undefined : known === 'memory:' ? known : `${known}${rest}`
 }

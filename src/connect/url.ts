@@ -1,13 +1,19 @@
 /** URLs of stores and servers: their scheme, the default URL, and how messages show them. */
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
+import { machineStore } from './machine-store.ts'
 
 export function schemeOf(url: string): string | undefined {
   return /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase()
 }
 
-/** `file:` with a path in the user's state folder, so that programs of one user share leases without any setting. */
+/** The store of this machine, if an administrator has named one; else the user's own. */
 export function defaultUrl(env: Readonly<Record<string, string | undefined>> = process.env): string {
+  return machineStore(env) ?? userUrl(env)
+}
+
+/** `file:` with a path in the user's state folder, so that programs of one user share leases without any setting. */
+export function userUrl(env: Readonly<Record<string, string | undefined>> = process.env): string {
   const { XDG_STATE_HOME: state } = env
   // The XDG specification says to ignore a relative path.
   return `file:${join(state !== undefined && isAbsolute(state) ? state : join(homedir(), '.local', 'state'), 'leasehold', 'leasehold.db')}`

@@ -3,6 +3,7 @@ import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { PoolRequest } from '../kernel/command.ts'
 import { Lease, type RenewalStrategy } from '../lease.ts'
+import type { TtlRange } from '../lessor/ttl-range.ts'
 import { checkOptionNames, kindOf, noOption } from '../options.ts'
 import type { LearnOptions } from './learned-terms.ts'
 
@@ -11,6 +12,15 @@ export type Mode = 'exclusive' | 'shared'
 
 /** A lease, its number, or an object that has one: a session, a term of an election, a registration. */
 export type Parent = Lease | number | { readonly lease: Lease | number }
+
+/** A ttl that is adjusted to what policies allow, instead of refused. */
+export interface TtlWish {
+  readonly wish: Duration
+  /** A shorter one is of no use. @default any */
+  readonly min?: Duration
+  /** A longer one is not wanted. @default any */
+  readonly max?: Duration
+}
 
 /** The place of a waiter in its queue. */
 export interface QueuePlace {
@@ -29,9 +39,10 @@ export interface AcquireOptions {
   /**
    * How long the lease lasts without a renewal. It is renewed until it is released, so this is the time others wait after a crash.
    * `'auto'`: decided by how long such leases were held before, and longer for leases that have run long (docs/learned-terms.md).
+   * `{ wish, min, max }`: the wish, or the nearest ttl between `min` and `max` that policies allow. `lease.ttl` says which.
    * @default '30s', or `ttl` of `connect`
    */
-  readonly ttl?: Duration | 'auto'
+  readonly ttl?: Duration | 'auto' | TtlWish
   /**
    * What `ttl: 'auto'` learns from. With another ttl nothing is decided, but how long the lease is held is counted for its class.
    * @default the name of the resource up to its last slash
@@ -275,4 +286,14 @@ export function checkNoWait(options: object, call: string): void {
 
 export function maxHoldOf({ maxHold }: Pick<AcquireOptions, 'maxHold'>): number {
   return maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(maxHold, 'maxHold')
+}
+
+/** The limits of a wish in ms. */
+export function ttlRangeOf(wished: TtlWish): TtlRange {
+  checkOptionNames('ttl', wished, ['wish', 'min', 'max'])
+  const wish = milliseconds(wished.wish, 'ttl.wish')
+  const min = wished.min === undefined ? 0 : milliseconds(wished.min, 'ttl.min')
+  const max = wished.max === undefined ? Number.POSITIVE_INFINITY : milliseconds(wished.max, 'ttl.max')
+  if (min > wish || wish > max) throw new LeaseError('INVALID', 'ttl must have min ≤ wish ≤ max', { facts: { option: 'ttl' } })
+  return { wish, min, max }
 }

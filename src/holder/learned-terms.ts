@@ -4,11 +4,11 @@
  */
 import { type Duration, inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import type { PolicyRules } from '../kernel/command.ts'
 import { expectedDuration } from '../learn/expectation.ts'
 import { RecentLeases } from '../learn/recent.ts'
 import { Sketch } from '../learn/sketch.ts'
 import { explainTerm, planTerm, type TermOptions, type TermPlan } from '../learn/term.ts'
+import { allowedTtls } from '../lessor/ttl-range.ts'
 import type { Operations } from './operations.ts'
 
 /** Options of `ttl: 'auto'` and `expect: 'auto'`. */
@@ -46,7 +46,6 @@ const FRESH = 30_000
 /** An acquire waits this long for what is known, and goes on without it. */
 const TIMEOUT = 1_000
 const MAX_KEPT = 256
-const DEFAULT_BOUNDS = { min: 100, max: 86_400_000 } as const
 
 interface Kept {
   readonly at: number
@@ -120,17 +119,10 @@ export function classOf(names: readonly string[], options: LearnOptions, labels:
   return chosen.length === 0 ? prefix : `${prefix}/${chosen.join(',').replaceAll('/', '_')}`.slice(0, 256)
 }
 
-/** The ttls that policies allow for all of the names: each rule is taken from the longest prefix that has it. */
-function boundsOf(
-  names: readonly string[],
-  policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[],
-): { readonly min: number; readonly max: number } {
-  const rule = (name: string, key: 'ttlMin' | 'ttlMax') =>
-    policies
-      .filter(({ prefix, rules }) => rules[key] !== undefined && (prefix === '' || name === prefix || name.startsWith(`${prefix}/`)))
-      .sort((a, b) => b.prefix.length - a.prefix.length)[0]?.rules[key]
-  const min = Math.max(...names.map(name => rule(name, 'ttlMin') ?? DEFAULT_BOUNDS.min))
-  return { min, max: Math.max(min, Math.min(...names.map(name => rule(name, 'ttlMax') ?? DEFAULT_BOUNDS.max))) }
+/** The ttls that policies allow for all of the names. */
+function boundsOf(names: readonly string[], policies: Parameters<typeof allowedTtls>[1]): ReturnType<typeof allowedTtls> {
+  const { min, max } = allowedTtls(names, policies)
+  return { min, max: Math.max(min, max) }
 }
 
 /** For people: what such a lease will probably take. */

@@ -33,6 +33,7 @@ import {
   waitOf,
 } from './acquire-options.ts'
 import { Acquirer, timedOut } from './acquirer.ts'
+import { withFittingTtl } from './fitting-ttl.ts'
 import { GoverningClient } from './governing-client.ts'
 import type { HeldLease } from './held-lease.ts'
 import { HeldLeases } from './held-leases.ts'
@@ -287,6 +288,8 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
     options.signal?.throwIfAborted()
     this.#mustBeOpen()
     const { ttl, learn } = options
+    if (typeof ttl === 'object' && ttl !== null)
+      return withFittingTtl(this.lessor, names, ttl, fitting => this.#send(names, { ...options, ttl: fitting }, limit))
     if (ttl !== 'auto' && learn === undefined) return this.#acquirer.obtain(names, options as DecidedOptions, limit)
     return this.#sendLearned(names, options, limit)
   }

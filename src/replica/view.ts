@@ -1,12 +1,13 @@
 /** The views that readers get of the state: single items, and the summary. Lists are in lists.ts. */
 import { copyOf } from '../kernel/copy.ts'
 import { flapOf } from '../kernel/rule/flap.ts'
-import { capacityOf } from '../kernel/rule/policy.ts'
+import { capacityOf, rule } from '../kernel/rule/policy.ts'
 import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
 import type { FreeEntry } from '../kernel/state/free-entries.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import type { Attached, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
+import { keptRuns, numbersKey, withRuns } from '../lessor/kept-runs.ts'
 import type { EntryView, GrantView, LeaseView, PastGrant, Query, ResourceView, ServiceView, View, WaiterView } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 import { poolSummaries, poolView } from './pool-view.ts'
@@ -48,7 +49,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'pools':
       return poolSummaries(state)
     case 'history':
-      return (state.history.get(query.resource) ?? []).map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
+      return historyView(state, query.resource, query.limit)
     case 'durations':
       return sketchViews(state, query.class)
     case 'policies':
@@ -56,6 +57,20 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'keys':
       return [...state.keys.values()].map(key => copyOf(key))
   }
+}
+
+function historyView(state: State, resource: string, limit = Number.POSITIVE_INFINITY): readonly PastGrant[] {
+  const most = Math.max(1, limit)
+  const known = newest(state.history.get(resource) ?? [], most)
+  const past = known.map(({ by, ...past }): PastGrant => (by === '' ? past : { ...past, by }))
+  if (state.free.size === 0) return past
+  const keptFor = rule(state, numbersKey(resource), 'maxLife')
+  const runs = keptRuns(key => state.free.get(key)?.value, resource, keptFor === 0 ? 0 : state.wall - keptFor, most)
+  return newest(withRuns(past, runs), most)
+}
+
+function newest<T>(items: readonly T[], most: number): readonly T[] {
+  return items.slice(Math.max(0, items.length - most))
 }
 
 function grantView({ lease, resource, token, units, shared }: Grant, remaining: Remaining): GrantView {

@@ -30,6 +30,8 @@ export interface PortOptions {
   readonly context: ListenerContext
   readonly listen: readonly { readonly host: string; readonly port: number }[]
   readonly socket?: string
+  /** Who may connect to the socket, as the mode of a file. @default 0o600, the user who runs the server */
+  readonly socketMode?: number
   readonly tls?: TlsFiles
   readonly http?: Listener
 }
@@ -42,6 +44,11 @@ const KEEP_ALIVE = 60_000
 const HANG_UP_TIMEOUT = 5_000
 /** On stop: how long to wait for everything, including requests in progress and clients that do not read, in ms. Then all connections are destroyed. */
 const STOP_TIMEOUT = 10_000
+
+interface SocketAddress {
+  readonly path: string
+  readonly mode: number
+}
 
 export class Port {
   readonly addresses: string[] = []
@@ -79,7 +86,7 @@ export class Port {
       if (options.socket !== undefined) {
         await takeSocketPath(options.socket)
         port.#socketPath = options.socket
-        await port.#listen({ path: options.socket })
+        await port.#listen({ path: options.socket, mode: options.socketMode ?? 0o600 })
       }
       return port
     } catch (error) {
@@ -92,7 +99,7 @@ export class Port {
     return this.#sockets.size
   }
 
-  async #listen(address: { readonly host: string; readonly port: number } | { readonly path: string }): Promise<void> {
+  async #listen(address: { readonly host: string; readonly port: number } | SocketAddress): Promise<void> {
     const secure = this.#tls !== undefined && 'port' in address
     const server = secure
       ? createTlsServer({ ...(await this.#certificates()), allowHalfOpen: true, handshakeTimeout: this.#context.limits.headerTime })
@@ -113,11 +120,11 @@ export class Port {
       server.on('connection', (socket: Socket) => this.#beginHandshake(socket))
     }
     server.maxConnections = this.#context.limits.connections + MAX_REFUSED
-    const umask = 'path' in address ? process.umask(0o177) : undefined
+    const umask = 'path' in address ? process.umask(0o777 & ~address.mode) : undefined
     try {
       await new Promise<void>((resolve, reject) => {
         server.once('error', reject)
-        server.listen({ ...address, backlog: 4_096 }, () => {
+        server.listen({ ...('path' in address ? { path: address.path } : address), backlog: 4_096 }, () => {
           server.off('error', reject)
           resolve()
         })

@@ -22,8 +22,10 @@ export interface ServeOptions {
   readonly lessor: Lessor
   /** `host:port`, `[::1]:port`, or a port alone for loopback. Port 0 picks a free one. @default '127.0.0.1:7420', or none if there is a `socket` */
   readonly listen?: string | readonly string[]
-  /** Path of a unix socket that only this user can open. @default none */
+  /** Path of a unix socket. @default none */
   readonly socket?: string
+  /** Who may connect to the socket, as the mode of a file. @default 0o600, the user who runs the server */
+  readonly socketMode?: number
   readonly tls?: TlsFiles
   /** A proxy in front of this server terminates TLS, so a non-loopback address may be served without it. @default false */
   readonly behindProxy?: boolean
@@ -93,6 +95,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
       context,
       listen,
       ...(socket !== undefined && { socket }),
+      ...(options.socketMode !== undefined && { socketMode: options.socketMode }),
       ...(tls && { tls }),
       ...(options.http && { http: options.http }),
     })

@@ -1,18 +1,20 @@
 /** Completions are tried in the shells themselves; the scripts come from the built program. */
 import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { completedCommands, completionScript, SHELLS } from '../../src/cli/completion.ts'
 import { EXAMPLES } from '../../src/cli/examples.ts'
 import { program } from '../../src/cli/program.ts'
 import { Place } from '../support/cli.ts'
+import { describeWith, programs } from '../support/engine.ts'
 
 const SLOW = 120_000
 
 /** The answers of bash for words of which the last is completed. */
 function completed(script: string, words: readonly string[]): readonly string[] {
   const line = words.map(word => `'${word}'`).join(' ')
-  const test = `source '${script}'; COMP_WORDS=(${line}); COMP_CWORD=${words.length - 1}; _leasehold; printf '%s\\n' "\${COMPREPLY[@]}"`
+  const test = `source '${script}'; COMP_WORDS=(${line}); COMP_CWORD=${words.length - 1}; _leasehold_words; printf '%s\\n' "\${COMPREPLY[@]}"`
   const { stdout, stderr, status } = spawnSync('bash', ['--norc', '-c', test], { encoding: 'utf8' })
   expect({ stderr, status }).toEqual({ stderr: '', status: 0 })
   return stdout.split('\n').filter(Boolean)
@@ -35,11 +37,62 @@ test('bash completes commands, subcommands, options and their choices, and the c
   expect(completed(script, ['leasehold', 'ls', '--nothing'])).toEqual([])
 })
 
-test.each(SHELLS)('the script for %s is one that this shell can read, where it is installed', async shell => {
-  const script = completionScript(shell, completedCommands(await program()))
-  const { error, status, stderr } = spawnSync(shell, ['-n'], { input: script, encoding: 'utf8' })
-  if (error === undefined) expect({ stderr, status }).toEqual({ stderr: '', status: 0 })
-  for (const [name] of Object.entries(EXAMPLES)) expect(script).toContain(name.split(' ').at(-1))
+test('the scripts know every command', async () => {
+  for (const shell of SHELLS) {
+    const script = completionScript(shell, completedCommands(await program()))
+    for (const [name] of Object.entries(EXAMPLES)) expect(script, shell).toContain(name.split(' ').at(-1))
+  }
+})
+
+/** What is typed, what must be offered, and whether that is all. */
+const TYPED: readonly (readonly [line: string, offered: readonly string[], all?: boolean])[] = [
+  ['leasehold ru', ['run'], true],
+  ['leasehold ', ['run', 'serve', 'policy', 'completion']],
+  ['leasehold policy ', ['get', 'set', 'unset']],
+  ['leasehold --store memory: policy s', ['set'], true],
+  ['leasehold run jobs/nightly --max', ['--max-time'], true],
+  ['leasehold run x --on-lost ', ['kill', 'term', 'ignore'], true],
+  ['leasehold run x -- bas', ['bash']],
+  ['leasehold ls --nothing', [], true],
+]
+
+function checkOffers(offersFor: (line: string) => readonly string[]): void {
+  for (const [line, expected, all = false] of TYPED) {
+    const offers = offersFor(line)
+    if (all) expect([...offers].sort(), line).toEqual([...expected].sort())
+    else expect(offers, line).toEqual(expect.arrayContaining([...expected]))
+  }
+}
+
+describeWith([programs.fish], 'fish', () => {
+  test('completes commands, subcommands, options and their choices, and the command after --', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    const script = here.file('leasehold.fish')
+    writeFileSync(script, completionScript('fish', completedCommands(await program())))
+    const env = { ...process.env, HOME: here.path, XDG_CONFIG_HOME: here.path, XDG_DATA_HOME: here.path }
+    checkOffers(line => {
+      const { stdout, stderr, status } = spawnSync('fish', ['--no-config', '-c', `source ${script}; complete -C '${line}'`], {
+        encoding: 'utf8',
+        env,
+        cwd: here.path,
+      })
+      expect({ stderr, status }, line).toEqual({ stderr: '', status: 0 })
+      return stdout.split('\n').flatMap(found => (found === '' ? [] : [found.split('\t')[0]!]))
+    })
+  })
+})
+
+describeWith([programs.zsh], 'zsh', () => {
+  test('completes commands, subcommands, options and their choices, and the command after --', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    writeFileSync(here.file('_leasehold'), completionScript('zsh', completedCommands(await program())))
+    const capture = fileURLToPath(new URL('../support/zsh-completions.zsh', import.meta.url))
+    checkOffers(line => {
+      const { stdout, status } = spawnSync('zsh', ['-f', capture, here.path, line], { encoding: 'utf8', cwd: here.path, timeout: 60_000 })
+      expect({ status }, `${line}: ${stdout}`).toEqual({ status: 0 })
+      return [...new Set(stdout.split(/\r?\n/).map(found => found.trim()))].filter(found => found !== '' && found !== '_leasehold')
+    })
+  })
 })
 
 test('another shell is refused with the shells that there are', () => {

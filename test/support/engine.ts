@@ -122,6 +122,9 @@ export const programs = {
   etcdctl: { program: 'etcdctl', packages: ['etcd-client'] },
   openssl: { program: 'openssl', packages: ['openssl'] },
   curl: { program: 'curl', packages: ['curl'] },
+  setpriv: { program: 'setpriv', packages: ['util-linux'] },
+  zsh: { program: 'zsh', packages: ['zsh'] },
+  fish: { program: 'fish', packages: ['fish'] },
   prometheus: { program: 'prometheus', packages: ['prometheus'] },
   promtool: { program: 'promtool', packages: ['prometheus'] },
 } as const satisfies Record<string, Needed>

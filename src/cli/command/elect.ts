@@ -43,7 +43,7 @@ export function elect(program: Command): void {
       const acquireOptions = {
         ttl: parseDuration(options.ttl, '--ttl'),
         renew: 'continuous' as const,
-        ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority') }),
+        ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority', -1_000, 1_000) }),
       }
       const processOptions = { command, onLost: options.onLost, grace: parseDuration(options.grace, '--grace') }
       const signals = new SignalForwarder()

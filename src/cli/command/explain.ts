@@ -70,8 +70,9 @@ function free({ resource, history, now }: ExplainedFacts): string[] {
   return [`${resource.resource} is free. ${lastHolder}`]
 }
 
-function ended({ cause, by }: PastGrant): string {
-  return by === undefined ? cause : `${cause} by ${by}`
+function ended({ cause, by, exit, ran = 0 }: PastGrant): string {
+  const how = by === undefined ? cause : `${cause} by ${by}`
+  return exit === undefined ? how : `${how}, with exit code ${exit} after ${inWords(ran)}`
 }
 
 function heldBy(

@@ -2,16 +2,16 @@
 import type { Command } from 'commander'
 import { parseDuration } from '../../duration.ts'
 import type { PolicyRules } from '../../kernel/command.ts'
+import { policyRules } from '../../kernel/command-table.ts'
 import { normalPrefix } from '../../kernel/name.ts'
 import { usageError } from '../exit.ts'
 import { addGlobalOptions, invoke } from '../invocation.ts'
 import { requireValidPrefix } from '../name.ts'
+import { nearestOf } from '../parse-error.ts'
 import { change } from './operate.ts'
 
-const DURATIONS: readonly string[] = [
-  ...['ttlMin', 'ttlMax', 'lockDelay', 'grace', 'maxLife', 'maxHold', 'aging'],
-  ...['flapHalfLife', 'preserveMost'],
-]
+const RULES = Object.keys(policyRules.fields)
+const DURATIONS = Object.entries(policyRules.fields).flatMap(([name, { type }]) => (type.surface === 'duration' ? [name] : []))
 
 export function policy(program: Command): void {
   const group = program.command('policy').summary('show or change the rules for names under a prefix (get, set, unset)')
@@ -68,6 +68,14 @@ function parse(word: string): readonly [name: string, value: unknown] {
   const at = word.indexOf('=')
   if (at < 1) throw usageError(`${word} is not a rule`, 'Write rule=value, for example ttlMax=1h.')
   const [name, text] = [word.slice(0, at), word.slice(at + 1)]
+  if (!RULES.includes(name)) {
+    const meant = RULES.find(rule => rule.toLowerCase() === name.toLowerCase().replaceAll(/[-_]/g, '')) ?? nearestOf(name, RULES)
+    const hint = meant === undefined ? '' : `. Did you mean ${meant}?`
+    throw usageError(
+      `there is no rule ${name}${hint}`,
+      meant === undefined ? `The rules are: ${RULES.join(', ')}.` : `Write: ${meant}=${text}`,
+    )
+  }
   if (text === '') return [name, undefined]
   if (DURATIONS.includes(name)) return [name, text === '0' ? 0 : parseDuration(text, name)]
   return [name, /^\d{1,15}$/.test(text) ? Number(text) : text]

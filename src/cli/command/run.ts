@@ -8,8 +8,9 @@ import type { Leases } from '../../leases.ts'
 import type { SlotOptions } from '../../recipe/slots.ts'
 import { CommandFailure, EXIT, failureOf, usageError } from '../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
+import { requireValidName } from '../name.ts'
 import { parseInteger } from '../option-values.ts'
-import { LeasedProcess, type LeaseRequest, ON_LOST } from '../process/leased-process.ts'
+import { LeasedProcess, type LeaseRequest, ON_LOST, requireCommand } from '../process/leased-process.ts'
 import { SignalForwarder } from '../process/signal-forwarder.ts'
 
 interface RunFlags {
@@ -64,8 +65,8 @@ export function run(program: Command): void {
         ...(wait === 0 && { ifAvailable: true }),
         ...(wait > 0 && wait < Number.POSITIVE_INFINITY && { wait }),
         ...(options.shared === true && { mode: 'shared' as const }),
-        ...(options.units !== undefined && { units: parseInteger(options.units, '--units') }),
-        ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority') }),
+        ...(options.units !== undefined && { units: parseInteger(options.units, '--units', 1) }),
+        ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority', -1_000, 1_000) }),
       }
       const range = options.slots === undefined ? undefined : rangeOf(options.slots)
       if (range !== undefined && names.length > 1)
@@ -131,6 +132,8 @@ function splitOperands(
   const count = end === -1 ? 1 : operands.length - (argv.length - end - 1)
   const [names, command] = [operands.slice(0, count), operands.slice(count)]
   if (names.length === 0) throw usageError('no resource was named', 'Write its name before --: leasehold run NAME -- CMD…')
+  for (const name of names) requireValidName(name)
+  requireCommand(command)
   return { names, command }
 }
 

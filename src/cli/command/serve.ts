@@ -39,6 +39,7 @@ export interface ServeSettings extends RegistryOptions {
   readonly tlsCert?: string
   readonly tlsKey?: string
   readonly tlsCa?: string
+  readonly socketMode?: string
   readonly behindProxy?: boolean
   readonly host?: readonly string[]
   readonly shared?: boolean
@@ -52,7 +53,7 @@ export interface ServeSettings extends RegistryOptions {
 }
 
 const LISTS = ['listen', 'host', 'checkAllow', 'moveTo', 'face']
-const STRINGS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel', 'dns', 'dnsDomain', 'udp']
+const STRINGS = ['socket', 'socketMode', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel', 'dns', 'dnsDomain', 'udp']
 const BOOLEANS = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
 const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
 const OBJECTS = ['limits', 'checkCommands']
@@ -71,7 +72,8 @@ export function serve(program: Command): void {
       'Serves a store over HTTP and RESP on one port, with a web page at /. A server owns its data file: commands that open the file connect to the server instead. INT or TERM stop it.',
     )
     .option('--listen <address>', 'host:port, or a port of 127.0.0.1; may be repeated (default: 127.0.0.1:7420)', collect)
-    .option('--socket <path>', 'a unix socket, for this user only')
+    .option('--socket <path>', 'a unix socket')
+    .option('--socket-mode <mode>', 'who may use the socket: 0600 this user, 0660 its group too, 0666 all users (default: 0600)')
     .option('--tls-cert <file>', 'TLS certificate (PEM); HUP reads it again')
     .option('--tls-key <file>', 'private key of the certificate (PEM)')
     .option('--tls-ca <file>', 'accept only clients with a certificate of this authority (except /healthz and /readyz)')
@@ -111,6 +113,12 @@ export function errorAttribution({ settings: { file } }: CommandInput, options: 
       throw asConfigurationError(error, fromFile ? `${file} ("serve": ${given.join(', ')})` : undefined)
     }
   }
+}
+
+function socketModeOf(text: string): number {
+  if (!/^0?6[06][06]$/.test(text))
+    throw usageError(`--socket-mode is 0600, 0660 or 0666, not ${text}`, 'Write, for example: --socket-mode 0660')
+  return Number.parseInt(text, 8)
 }
 
 const TLS = ['tlsCert', 'tlsKey', 'tlsCa'] as const
@@ -170,13 +178,15 @@ export async function serveUntilStopped(
   })
   await attribute([...TLS, 'dnsDomain', 'dnsPublic'], () => checkConflicts('serve', { ...options }))
   await attribute(TLS, () => checkTlsFiles(options))
-  const [{ serve }, { httpListener }, { auditTo, serverLog }, { limitsFrom }, { openRegistryListeners }] = await Promise.all([
+  const [{ serve, addressOf }, { httpListener }, { auditTo, serverLog }, { limitsFrom }, { openRegistryListeners }] = await Promise.all([
     import('../../server/serve.ts'),
     import('../../server/http/http-listener.ts'),
     import('../../server/log.ts'),
     import('../../server/limits.ts'),
     import('../../server/registry/listeners.ts'),
   ])
+  // Before a store is opened for it.
+  await attribute(['listen'], () => void (options.listen ?? []).map(addressOf))
   const [{ mcpRoute }, { hookRoute }] = await Promise.all([import('../../mcp/http-route.ts'), import('../../guard/hook-route.ts')])
   const { logLevel = 'info' } = options // the actions of operators are logged at this level
   await attribute(['logLevel'], () => {
@@ -224,6 +234,7 @@ export async function serveUntilStopped(
       }),
       faces,
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
+      ...(options.socketMode !== undefined && { socketMode: await attribute(['socketMode'], () => socketModeOf(options.socketMode!)) }),
       ...(options.tlsCert !== undefined && {
         tls: { cert: options.tlsCert, key: options.tlsKey!, ...(options.tlsCa !== undefined && { ca: options.tlsCa }) },
       }),

@@ -8,11 +8,13 @@
  * grace is longer than a third of the ttl. Its writes are safe only where its token (LEASEHOLD_TOKEN) is checked. Processes that the command leaves
  * running when it ends by itself are no longer under the lease.
  */
+import { basename } from 'node:path'
 import { type Clock, pause, whenAborted } from '../../clock.ts'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Lease } from '../../lease.ts'
 import type { AcquireOptions, Leases } from '../../leases.ts'
+import { keepRun } from '../../lessor/kept-runs.ts'
 import { accessDenialAdvice, EXIT, usageError } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type WaitingLineOptions, waitingLine } from '../waiting-line.ts'
@@ -20,6 +22,10 @@ import { Child } from './child.ts'
 import type { SignalForwarder } from './signal-forwarder.ts'
 
 export const ON_LOST = ['kill', 'term', 'ignore'] as const
+
+/** Ms that the exit code may take on its way into the history. */
+const KEEP_PATIENCE = 2_000
+const MAX_COMMAND = 128
 
 /** Ms between two attempts to acquire while the lessor is unreachable. */
 const RETRY_PAUSE = 1_000
@@ -62,6 +68,20 @@ export interface LeasedProcessEnd {
   readonly lost: boolean
 }
 
+/** Refuses an empty command. Before a store is opened, where the caller can. */
+export function requireCommand(command: readonly string[]): void {
+  if (command.length === 0) throw usageError('no command to run was given', 'Write it after --: leasehold run NAME -- CMD…')
+}
+
+/** How the command itself ended, for the history. */
+interface CommandEnd extends LeasedProcessEnd {
+  /** Its own exit code, whatever `leasehold` exits with. */
+  readonly exit: number
+  /** Ms that it ran. */
+  readonly ran: number
+  readonly overdue: boolean
+}
+
 export class LeasedProcess {
   readonly #options: LeasedProcessOptions
   readonly #clock: Clock
@@ -71,7 +91,7 @@ export class LeasedProcess {
   #isOverdue = false
 
   constructor(options: LeasedProcessOptions) {
-    if (options.command.length === 0) throw usageError('no command to run was given', 'Write it after --: leasehold run NAME -- CMD…')
+    requireCommand(options.command)
     this.#options = options
     this.#clock = options.leases.clock
   }
@@ -101,10 +121,48 @@ export class LeasedProcess {
     } finally {
       line.end()
     }
+    const release = async () => {
+      try {
+        await lease.release()
+        return true
+      } catch (error) {
+        out.note((error as Error).message, { resource })
+        return false
+      }
+    }
+    let end: CommandEnd
     try {
-      return await this.#runUnder(lease, request)
+      end = await this.#runUnder(lease, request)
+    } catch (error) {
+      await release()
+      throw error
+    }
+    if (out.json) out.note('ended', { resource, lease: lease.id, exit: end.exit, ran: end.ran, lost: end.lost })
+    // At the same time: on a store, both become one append. A lost lease has other things to tell first.
+    if (end.lost) {
+      if ((await release()) && !leases.lessor.signal.aborted) await this.#keepRun(lease, end)
+    } else await Promise.all([release(), this.#keepRun(lease, end)])
+    return { code: end.code, lost: end.lost }
+  }
+
+  /** The command has ended with its own code, whether or not its run can be kept. */
+  async #keepRun({ id, tokens, holder }: Lease, { exit, ran, lost, overdue }: CommandEnd): Promise<void> {
+    const { leases, command, out } = this.#options
+    const until = Math.round(this.#clock.wall())
+    const since = Math.max(0, until - ran)
+    const cause = lost ? 'lost' : overdue ? 'overdue' : 'released'
+    const run = { lease: id, holder, since, until, cause, exit, ran, command: basename(command[0]!).slice(0, MAX_COMMAND) }
+    const patience = new AbortController()
+    const cancel = this.#clock.after(lost ? KEEP_PATIENCE / 4 : KEEP_PATIENCE, () =>
+      patience.abort(new LeaseError('UNAVAILABLE', 'no answer')),
+    )
+    try {
+      await keepRun(leases.lessor, tokens, run, { signal: patience.signal })
+    } catch (error) {
+      // Of a lost lease the user has been told already, and the store may be gone with it.
+      if (!lost) out.note(`the exit code could not be written into the history: ${(error as Error).message}`, { exit })
     } finally {
-      await lease.release().catch(error => out.note((error as Error).message, { resource }))
+      cancel()
     }
   }
 
@@ -143,7 +201,7 @@ export class LeasedProcess {
     }
   }
 
-  async #runUnder(lease: Lease, { name: resource, env: more, onRecalled }: LeaseRequest): Promise<LeasedProcessEnd> {
+  async #runUnder(lease: Lease, { name: resource, env: more, onRecalled }: LeaseRequest): Promise<CommandEnd> {
     const { command, url, onLost, grace, out, signals, maxTime } = this.#options
     this.#lost = false
     this.#isOverdue = false
@@ -158,6 +216,7 @@ export class LeasedProcess {
       ...(await more?.(lease)),
     }
     const guard = onLost === 'ignore' ? undefined : { kill: onLost === 'kill', grace }
+    const started = this.#clock.now()
     const child = await Child.start({ command, env, clock: this.#clock, ...(guard !== undefined && { guard }) })
     this.#child = child
     signals.forwardTo(name => void child.forward(name))
@@ -176,9 +235,10 @@ export class LeasedProcess {
     try {
       const code = await child.ended
       await this.#stopping
-      if (this.#isOverdue) return { code: EXIT.overdue, lost: false }
-      if (!this.#lost) return { code, lost: false }
-      return { code: onLost === 'ignore' ? code : EXIT.lost, lost: true }
+      const how = { exit: code, ran: Math.round(this.#clock.now() - started), overdue: this.#isOverdue }
+      if (this.#isOverdue) return { ...how, code: EXIT.overdue, lost: false }
+      if (!this.#lost) return { ...how, code, lost: false }
+      return { ...how, code: onLost === 'ignore' ? code : EXIT.lost, lost: true }
     } finally {
       ended.abort()
       cancelLimit()

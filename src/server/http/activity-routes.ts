@@ -32,9 +32,12 @@ function readable({ guarded: { access }, caller }: RouteContext): (name: string)
   return name => access.may(caller, 'read', name)
 }
 
+/** What the log itself knows of a resource. Kept runs are not read: there may be many, for each of many losses. */
+const LOG_HISTORY = 8
+
 /** The loss, and for how long the lease was held, if the history of the resource still has it. */
 async function withHeld({ guarded }: RouteContext, loss: LeaseLoss): Promise<object> {
-  const { value } = await guarded.lessor.read<'history'>({ kind: 'history', resource: loss.resource })
+  const { value } = await guarded.lessor.read<'history'>({ kind: 'history', resource: loss.resource, limit: LOG_HISTORY })
   const past = value.find(({ lease, token }) => lease === loss.lease && token === loss.token)
   return { ...loss, ...(past !== undefined && { held: Math.max(0, past.until - past.since) }) }
 }

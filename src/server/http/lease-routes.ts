@@ -6,6 +6,7 @@ import type { Acquire, PoolRequest } from '../../kernel/command.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import { MAX_RENEWALS } from '../../kernel/rule/renew.ts'
 import { expectedDuration } from '../../learn/expectation.ts'
+import { allowedTtls, fittingTtl, noFittingTtl, type TtlRange } from '../../lessor/ttl-range.ts'
 import type { LeaseView } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { expectOutcome, HttpFailure, refusalResponse } from './failure.ts'
@@ -29,12 +30,26 @@ const AUTO = 'auto'
 const ID_BYTES = 32
 
 function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
-  const { resources = [], holder, ttl = DEFAULT_TTL, units, mode, labels, op: _, wait: __, grace, maxLife, pool, ...rest } = body
+  const {
+    resources = [],
+    holder,
+    ttl = DEFAULT_TTL,
+    units,
+    mode,
+    labels,
+    op: _,
+    wait: __,
+    reuse: ___,
+    grace,
+    maxLife,
+    pool,
+    ...rest
+  } = body
   const shared = mode === 'shared'
   return {
     kind: 'acquire',
     holder,
-    ttl: parseDuration(ttl, 'ttl'),
+    ttl: typeof ttl === 'object' ? ttlRangeOf(ttl).wish : parseDuration(ttl, 'ttl'),
     wants: resources.map(resource => ({ resource, ...(units !== undefined && { units }), ...(shared && { shared }) })),
     ...rest, // from JSON, so no field is undefined
     ...(labels !== undefined && { labels: Object.entries(labels) }),
@@ -42,6 +57,71 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
     ...(maxLife !== undefined && { maxLife: parseDuration(maxLife, 'maxLife') }),
     ...(pool !== undefined && { pool: poolRequestOf(pool) }),
   } as Acquire
+}
+
+/** The limits of `ttl: { wish, min, max }`, in ms. */
+function ttlRangeOf({
+  wish,
+  min,
+  max,
+}: {
+  readonly wish: number | string
+  readonly min?: number | string
+  readonly max?: number | string
+}): TtlRange {
+  const range = {
+    wish: parseDuration(wish, 'ttl.wish'),
+    min: optionalMs(min, 'ttl.min') ?? 0,
+    max: optionalMs(max, 'ttl.max') ?? Number.POSITIVE_INFINITY,
+  }
+  if (range.min > range.wish || range.wish > range.max) throw new HttpFailure('INVALID', 'ttl must have min ≤ wish ≤ max')
+  return range
+}
+
+/** Replaces the wish by the nearest ttl that policies allow. A policy that changes in the same moment is noticed by the kernel, which refuses. */
+async function withFittingTtl({ guarded, body }: RouteContext<schema.Static<typeof schema.Acquire>>, command: Acquire): Promise<Acquire> {
+  if (typeof body.ttl !== 'object') return command
+  const range = ttlRangeOf(body.ttl)
+  const names = command.pool === undefined ? command.wants.map(({ resource }) => resource) : [command.pool.pool]
+  const { value: policies } = await guarded.lessor.read<'policies'>({ kind: 'policies' })
+  const allowed = allowedTtls(names, policies)
+  const ttl = fittingTtl(range, allowed)
+  if (ttl === undefined) throw new HttpFailure('INVALID', noFittingTtl(names, range, allowed))
+  return { ...command, ttl }
+}
+
+/**
+ * `reuse`: the lease that this holder has on exactly these resources, renewed. For clients that keep nothing between two requests. The incarnation
+ * tells two processes of one name apart, so it must be given: without it, two workers with the same name would share a lease.
+ */
+async function reused(context: RouteContext<schema.Static<typeof schema.Acquire>>, command: Acquire): Promise<HttpResponse | undefined> {
+  const { guarded, caller, body, clock } = context
+  const { incarnation, wants } = command
+  if (incarnation === undefined || wants.length === 0 || command.any !== undefined || command.pool !== undefined)
+    throw new HttpFailure('INVALID', 'reuse needs resources and the incarnation of the first answer, and neither any nor pool')
+  const { value: first } = await guarded.read<'resource'>(caller, { kind: 'resource', resource: wants[0]!.resource })
+  const own = first.grants.find(({ holder, incarnation: of, status }) => holder === body.holder && of === incarnation && status === 'live')
+  if (own === undefined) return undefined
+  const { value: lease } = await guarded.read<'lease'>(caller, { kind: 'lease', lease: own.lease })
+  const grants = new Map(lease?.grants.map(grant => [grant.resource, grant]))
+  const same = wants.every(({ resource, units = 1, shared = false }) => {
+    const grant = grants.get(resource)
+    return grant !== undefined && grant.shared === shared && grant.units === units
+  })
+  if (lease === undefined || !same || grants.size !== new Set(wants.map(({ resource }) => resource)).size) return undefined
+  const { ttls, revision } = expectOutcome(await propose(context, { kind: 'renew', leases: [lease.lease] }, undefined), 'renewed')
+  if (ttls[0] === GONE) return undefined
+  const ttl = ttls[0]!
+  return json(
+    201,
+    {
+      ...{ lease: lease.lease, holder: lease.holder, incarnation, ttl, expiresAt: inUtc(clock.wall() + ttl) },
+      token: grants.get(wants[0]!.resource)!.token,
+      tokens: Object.fromEntries(lease.grants.map(({ resource, token }) => [resource, token])),
+      ...{ waited: false, reused: true, revision },
+    },
+    revision,
+  )
 }
 
 /** Durations may be texts. */
@@ -65,7 +145,9 @@ async function withExpectation(
 
 async function acquire(context: RouteContext<schema.Static<typeof schema.Acquire>>): Promise<HttpResponse> {
   const { guarded, caller, body, clock, request } = context
-  const command = commandOf(body)
+  const command = await withFittingTtl(context, commandOf(body))
+  const own = body.reuse === true ? await reused(context, command) : undefined
+  if (own !== undefined) return own
   const wait = optionalMs(body.wait, 'wait') ?? 0
   const signal = wait > 0 ? request.gone() : undefined
   // `wait` is not part of the operation: a repeated request has less time left.

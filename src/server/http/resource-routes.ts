@@ -18,6 +18,9 @@ function author({ caller }: RouteContext, by: string | undefined): { readonly by
   return by !== undefined ? { by } : caller.key === 0 ? {} : { by: caller.name }
 }
 
+/** Past holders of a resource in one answer, unless the request says otherwise. */
+const DEFAULT_HISTORY = 100
+
 export const resourceRoutes: readonly Route[] = [
   route({
     method: 'GET',
@@ -54,10 +57,11 @@ export const resourceRoutes: readonly Route[] = [
     method: 'GET',
     path: '/v1/history/{name}',
     summary: 'The last holders of a resource, and how each lease ended.',
-    query: schema.Reading,
+    query: schema.HistoryReading,
     response: schema.History,
     handle: async context => {
-      const query = { kind: 'history', resource: mustBeName(context.name) } as const
+      const { limit = DEFAULT_HISTORY } = context.query
+      const query = { kind: 'history', resource: mustBeName(context.name), limit } as const
       const { revision, value } = await context.guarded.read<'history'>(context.caller, query, readOptions(context))
       return json(200, { resource: context.name, history: value, revision }, revision)
     },

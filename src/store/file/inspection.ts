@@ -138,7 +138,7 @@ export function readHeader(path: string, acknowledged: () => number): void {
   const application = header.readUInt32BE(68)
   if (length < HEADER || header.toString('latin1', 0, MAGIC.length) !== MAGIC) {
     if (application === APPLICATION) throw damaged(path, 'its header is not that of a database')
-    throw foreign(path, 'no database', acknowledged())
+    throw foreign(path, 'a file of another kind', acknowledged())
   }
   // A log without an application id comes from a crash during its creation: it has no tables yet, or has them in the write-ahead file.
   if (application !== APPLICATION && (application !== 0 || pages(header) > 1))

@@ -44,7 +44,13 @@ export function recognize(path: string, found: Described, acknowledged: number):
 
 /** A file that was ours, as the files beside it show, is damaged. Any other file is reported as foreign. */
 export function foreign(path: string, what: string, acknowledged: number): LeaseError {
-  if (acknowledged > 0) return damaged(path, `it is ${what}, although ${acknowledged} records were acknowledged`)
+  if (acknowledged > 0)
+    // It may be the only copy of what another program wrote, so nothing is said of moving it.
+    return new LeaseError(
+      'UNAVAILABLE',
+      `${path} was replaced: it is ${what}, although ${acknowledged} records were acknowledged in a Leasehold file of that name. It was left as it is. Restore the last backup into a new file`,
+      { facts: { path, reason: 'damaged' } },
+    )
   return new LeaseError('INVALID', `${path} is not a Leasehold file, but ${what}: choose another file`, {
     facts: { path, reason: 'foreign' },
   })

@@ -21,7 +21,19 @@ export const Acquire = closed({
   resources: optional(
     Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any is given. Empty, or left out, with pool.' }),
   ),
-  ttl: optional(duration("How long it lasts unless renewed; '30s' when left out.")),
+  ttl: optional(
+    Type.Union([
+      duration("How long it lasts unless renewed; '30s' when left out."),
+      closed({
+        wish: duration('As long as this, or as near to it as policies allow.'),
+        min: optional(duration('A shorter one is of no use.')),
+        max: optional(duration('A longer one is not wanted.')),
+      }),
+    ]),
+  ),
+  reuse: optional(
+    yes('If the holder, with the same incarnation, has a lease on exactly these resources, renew it and answer with it instead of HELD.'),
+  ),
   wait: optional(duration('How long to wait in the queue while others hold it; left out: not at all.')),
   units: optional(whole('Units of each resource; 1 when left out.')),
   mode: optional(Type.Enum(['exclusive', 'shared'])),
@@ -141,7 +153,7 @@ export const Query = Type.Union([
   closed({ ...query('services'), service: optional(text('')) }),
   closed({ ...query('pool'), pool: name, ...poolPage, lease: optional(id) }),
   closed(query('pools')),
-  closed({ ...query('history'), resource: name }),
+  closed({ ...query('history'), resource: name, limit: optional(whole('The newest so many.')) }),
   closed({ ...query('durations'), class: text('') }),
   closed(query('policies')),
   closed(query('keys')),
@@ -169,6 +181,10 @@ const change = {
   after: optional(whole('With wait: the revision of the last answer, so that no change in between is missed. Left out: from now on.')),
 }
 export const Reading = closed({ consistent })
+export const HistoryReading = closed({
+  consistent,
+  limit: optional(Type.Integer({ minimum: 1, maximum: 1_000, description: 'The newest so many; 100 when left out.' })),
+})
 export const PoolReading = closed({ ...poolPage, consistent })
 export const WaitedReading = closed({ consistent, ...change })
 export const WaitedListing = closed({ prefix, consistent, limit, ...change })
@@ -288,6 +304,7 @@ export const Granted = answer({
   token: optional(whole('The fencing token of the first resource.')),
   tokens: Type.Record(Type.String(), whole()),
   waited: yes('Renew once before you trust it.'),
+  reused: optional(yes('The holder had this lease already (reuse).')),
   revision,
 })
 export const Renewed = answer({ renewed: Type.Array(answer({ lease: id, ttl: whole() })), gone: Type.Array(id), revision })
@@ -303,7 +320,13 @@ export const Leases = answer({ leases: Type.Array(answer(lease)), revision, more
 export const History = answer({
   resource: name,
   history: Type.Array(
-    answer({ lease: id, holder: name, token: whole(), since: at, until: at, cause: Type.String(), by: optional(name), revision }),
+    answer({
+      ...{ lease: id, holder: name, token: whole(), since: at, until: at, cause: Type.String(), by: optional(name) },
+      revision: whole('The revision that ended it. 0: the log has forgotten the grant, and only its run was kept.'),
+      exit: optional(whole('Of a command that leasehold run has run: its exit code, 128 + the signal that ended it.')),
+      ran: optional(whole('For how many ms that command ran.')),
+      command: optional(Type.String({ description: 'The name of that command.' })),
+    }),
   ),
   revision,
 })

@@ -111,7 +111,7 @@ export class ServerConnections {
       )
       this.#firstResult = error => {
         last = error
-        if (error !== undefined && error.code === 'UNAVAILABLE') return
+        if (error !== undefined && error.code === 'UNAVAILABLE' && !(this.#options.dials.length === 1 && isWrongAddress(error))) return
         this.#firstResult = undefined
         cancel()
         if (error === undefined) resolve()
@@ -277,4 +277,9 @@ export class ServerConnections {
     this.#cancelTimer?.()
     for (const connection of [this.#second, this.#former, this.#current]) connection?.close(error)
   }
+}
+
+/** Another attempt would end the same way: the port speaks TLS or does not, shows a certificate that is not trusted, or belongs to another program. */
+function isWrongAddress({ message, facts }: LeaseError): boolean {
+  return facts.certificate !== undefined || /requires TLS|does not speak TLS|does not answer as a Leasehold server/.test(message)
 }

@@ -157,7 +157,7 @@ describe('run', () => {
       expect(stdout).toBe('')
       expect(stderr.trimEnd().split('\n').length).toBeGreaterThanOrEqual(3)
     }
-    expect((await here.run(['rnu', 'a', '--', 'true'])).stderr).toMatch(/^leasehold: unknown command 'rnu' \(Did you mean run\?\)\n/)
+    expect((await here.run(['rnu', 'a', '--', 'true'])).stderr).toMatch(/^leasehold: there is no command rnu\. Did you mean run\?\n/)
   })
 })
 

@@ -1,0 +1,39 @@
+/** A wish for a ttl with its limits, and how it is fitted to what policies allow: pure functions, the same for the library and the server. */
+import type { PolicyRules } from '../kernel/command.ts'
+
+/** In ms. */
+export interface TtlRange {
+  readonly wish: number
+  readonly min: number
+  readonly max: number
+}
+
+type Bounds = Pick<TtlRange, 'min' | 'max'>
+
+const DEFAULT_BOUNDS: Bounds = { min: 100, max: 86_400_000 }
+
+/** The ttls that policies allow for all of the names: each rule is taken from the longest prefix that has it. */
+export function allowedTtls(
+  names: readonly string[],
+  policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[],
+): Bounds {
+  const rule = (name: string, key: 'ttlMin' | 'ttlMax') =>
+    policies
+      .filter(({ prefix, rules }) => rules[key] !== undefined && (prefix === '' || name === prefix || name.startsWith(`${prefix}/`)))
+      .sort((a, b) => b.prefix.length - a.prefix.length)[0]?.rules[key]
+  const of = names.length === 0 ? [''] : names
+  const min = Math.max(...of.map(name => rule(name, 'ttlMin') ?? DEFAULT_BOUNDS.min))
+  return { min, max: Math.min(...of.map(name => rule(name, 'ttlMax') ?? DEFAULT_BOUNDS.max)) }
+}
+
+/** The ttl nearest to the wish that both allow; undefined: there is none. */
+export function fittingTtl({ wish, min, max }: TtlRange, allowed: Bounds): number | undefined {
+  const [low, high] = [Math.max(min, allowed.min), Math.min(max, allowed.max)]
+  return low > high ? undefined : Math.min(high, Math.max(low, wish))
+}
+
+/** Says why no ttl fits. */
+export function noFittingTtl(names: readonly string[], { min, max }: TtlRange, allowed: Bounds): string {
+  const asked = max === Number.POSITIVE_INFINITY ? `at least ${min} ms` : `${min} to ${max} ms`
+  return `no ttl fits: ${asked} were asked for, and policies allow ${allowed.min} to ${allowed.max} ms for ${names.join(', ')}`
+}

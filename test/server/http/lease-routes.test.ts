@@ -1,0 +1,81 @@
+/** Wishes for a ttl, and leases that a client without a memory gets back, over HTTP. */
+import { describe, expect, test } from 'vitest'
+import { world } from '../../support/http-world.ts'
+
+describe('ttl: { wish, min, max }', () => {
+  test('is adjusted to what policies allow instead of refused', async () => {
+    await using here = await world()
+    await here.ask('PUT', '/v1/policies/jobs', { ttlMin: '2s', ttlMax: '20s' })
+    const ttlOf = async (resource: string, ttl: unknown) => {
+      const { status, json } = await here.ask('POST', '/v1/leases', { resources: [resource], holder: 'ann', ttl })
+      return status === 201 ? json.ttl : [status, json.error.code, json.error.message]
+    }
+    expect(await ttlOf('jobs/a', { wish: '10s' })).toBe(10_000)
+    expect(await ttlOf('jobs/b', { wish: '1m' })).toBe(20_000)
+    expect(await ttlOf('jobs/c', { wish: 500 })).toBe(2_000)
+    expect(await ttlOf('jobs/d', { wish: '1m', min: '10s', max: '2m' })).toBe(20_000)
+    expect(await ttlOf('jobs/e', '1m')).toEqual([400, 'INVALID', expect.stringContaining('outside 2000 to 20000 ms')])
+    expect(await ttlOf('jobs/e', { wish: '1m', min: '30s' })).toEqual([400, 'INVALID', expect.stringContaining('no ttl fits')])
+    expect(await ttlOf('jobs/e', { wish: '1m', max: '30s' })).toEqual([400, 'INVALID', expect.stringContaining('min ≤ wish ≤ max')])
+    expect(await ttlOf('jobs/e', { min: '30s' })).toEqual([400, 'INVALID', expect.anything()])
+    expect(await ttlOf('jobs/e', { wish: '1s', most: 1 })).toEqual([400, 'INVALID', expect.anything()])
+  })
+})
+
+describe('reuse', () => {
+  const acquire = { resources: ['a', 'b'], holder: 'ann', ttl: '10s' }
+
+  test('the same holder and incarnation gets the lease that it has, renewed, with the same tokens', async () => {
+    await using here = await world()
+    const first = await here.ask('POST', '/v1/leases', acquire)
+    const again = { ...acquire, incarnation: first.json.incarnation, reuse: true }
+    await here.clock.advance(8_000)
+    const second = await here.ask('POST', '/v1/leases', again)
+    expect([second.status, second.json]).toEqual([
+      201,
+      expect.objectContaining({ lease: first.json.lease, tokens: first.json.tokens, token: first.json.token, reused: true, waited: false }),
+    ])
+    await here.clock.advance(8_000)
+    expect((await here.ask('GET', `/v1/leases/${first.json.lease}`)).status).toBe(200)
+  })
+
+  test('another incarnation, other resources, another mode and a request without reuse are refused as before', async () => {
+    await using here = await world()
+    const { incarnation } = (await here.ask('POST', '/v1/leases', acquire)).json
+    const refused = async (more: object) => {
+      const { status, json } = await here.ask('POST', '/v1/leases', { ...acquire, incarnation, reuse: true, ...more })
+      return [status, json.error?.code]
+    }
+    expect(await refused({ incarnation: incarnation + 1 })).toEqual([409, 'HELD'])
+    expect(await refused({ holder: 'bob' })).toEqual([409, 'HELD'])
+    expect(await refused({ resources: ['a'] })).toEqual([409, 'HELD'])
+    expect(await refused({ resources: ['a', 'b', 'c'] })).toEqual([409, 'HELD'])
+    expect(await refused({ mode: 'shared' })).toEqual([409, 'HELD'])
+    expect(await refused({ reuse: false })).toEqual([409, 'HELD'])
+    expect(await refused({ incarnation: undefined })).toEqual([400, 'INVALID'])
+    expect(await refused({ resources: [] })).toEqual([400, 'INVALID'])
+  })
+
+  test('a lease that has ended is not reused, and a key does not get the lease of another key', async () => {
+    await using here = await world()
+    const keys = [
+      await here.key('one', [
+        { verb: 'acquire', prefix: '' },
+        { verb: 'read', prefix: '' },
+      ]),
+      await here.key('two', [
+        { verb: 'acquire', prefix: '' },
+        { verb: 'read', prefix: '' },
+      ]),
+    ]
+    const as = (key: string) => ({ Authorization: `Bearer ${key}` })
+    const first = await here.ask('POST', '/v1/leases', acquire, as(keys[0]!))
+    const again = { ...acquire, incarnation: first.json.incarnation, reuse: true }
+    const foreign = await here.ask('POST', '/v1/leases', again, as(keys[1]!))
+    expect([foreign.status, foreign.json.error.code]).toEqual([409, 'HELD'])
+    await here.ask('DELETE', `/v1/leases/${first.json.lease}`, undefined, as(keys[0]!))
+    const anew = await here.ask('POST', '/v1/leases', again, as(keys[0]!))
+    expect([anew.status, anew.json.reused]).toEqual([201, undefined])
+    expect(anew.json.token).toBeGreaterThan(first.json.token)
+  })
+})
