@@ -43,7 +43,10 @@ export class RespFailure extends Error {
   }
 }
 
-/** A command that a face adds to RESP. The commands of one connection run one after another. */
+/**
+ * A command that a face adds to RESP. Commands of one connection that name the same key are carried out one after another, in the order in which they were sent;
+ * others overlap, and all are answered in that order.
+ */
 export interface RespFaceCommand {
   /** In upper case. */
   readonly name: string
@@ -53,6 +56,10 @@ export interface RespFaceCommand {
   readonly changes?: true
   /** Which arguments are keys, as Redis counts them: the first, the last, and the step. */
   readonly names?: readonly [first: number, last: number, step: number]
+  /** It waits for other clients: the commands of its connection that follow wait for it. */
+  readonly waits?: true
+  /** The keys that it names. @default none: it depends on no other command */
+  keys?(args: readonly string[]): readonly string[]
   run(args: readonly string[], caller: FaceCaller): Promise<RespReply>
 }
 

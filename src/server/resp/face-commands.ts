@@ -18,19 +18,46 @@ export function unknownCommand(name: string): string {
   return `${said}: this is Leasehold. Use LEASE.ACQUIRE, or start the server with --face redis for clients of Redis locks`
 }
 
-export function faceCommand({ run, ...command }: RespFaceCommand): SessionCommand {
+export function faceCommand({ run, keys, waits, ...command }: RespFaceCommand): SessionCommand {
   return {
     ...command,
     run(session) {
       const { args, host, caller } = session
       const { guarded, clock } = host.context
-      const words = Array.from({ length: args.count - 1 }, (_, i) => text(session, i + 1, 'an argument'))
+      const words: string[] = []
+      for (let i = 1; i < args.count; i++) words.push(text(session, i, 'an argument'))
       const asked = { lessor: callerLessor(guarded, caller), holder: session.holder, clock, signal: session.queue }
-      session.replyBlocking(
-        answerOf(() => run(words, asked)),
-        writeReply,
-      )
+      const work = () => answerOf(() => run(words, asked))
+      const reply = KeyOrder.of(session).begin(keys?.(words) ?? [], work)
+      if (waits) session.replyBlocking(reply, writeReply)
+      else session.replyLater(reply, writeReply)
     },
+  }
+}
+
+/** The commands of one connection that are under way, by the keys that they name: the next command that names one of these keys waits for them. */
+class KeyOrder {
+  static readonly #bySession = new WeakMap<object, KeyOrder>()
+  readonly #last = new Map<string, Promise<unknown>>()
+
+  static of(session: object): KeyOrder {
+    const known = KeyOrder.#bySession.get(session)
+    if (known !== undefined) return known
+    const order = new KeyOrder()
+    KeyOrder.#bySession.set(session, order)
+    return order
+  }
+
+  /** Begins the work at once, or as soon as the commands before it that name one of its keys are done, also if they failed. */
+  begin<T>(keys: readonly string[], work: () => Promise<T>): Promise<T> {
+    const earlier = keys.flatMap(key => this.#last.get(key) ?? [])
+    const done = earlier.length === 0 ? work() : Promise.allSettled(earlier).then(work)
+    for (const key of keys) this.#last.set(key, done)
+    const forget = () => {
+      for (const key of keys) if (this.#last.get(key) === done) this.#last.delete(key)
+    }
+    if (keys.length > 0) done.then(forget, forget)
+    return done
   }
 }
 
