@@ -38,7 +38,7 @@ export class FaceHandler {
     const asked: HttpFaceRequest = {
       method: request.method,
       path,
-      query: new URLSearchParams(query),
+      query: query === '' ? NO_QUERY : new URLSearchParams(query),
       header: header => request.header(header),
       hasBody: request.hasBody,
       secure: request.secure === true,
@@ -46,12 +46,18 @@ export class FaceHandler {
     }
     try {
       const caller = identify(http.secret === undefined ? bearerSecret(request) : await http.secret(asked))
+      let gone: AbortSignal | undefined
+      const { peerAddress } = request
       return await http.answer(asked, {
         lessor: callerLessor(guarded, caller),
-        holder: caller.key === 0 ? (request.peerAddress ?? 'local') : caller.name,
-        address: request.peerAddress,
+        holder: caller.key === 0 ? (peerAddress ?? 'local') : caller.name,
+        address: peerAddress,
         clock,
-        signal: request.gone(),
+        // Most requests never wait for anything, and listening costs more than their answer.
+        get signal() {
+          gone ??= request.gone()
+          return gone
+        },
       })
     } catch (error) {
       const failed = failureResponse(error)
@@ -65,6 +71,8 @@ export class FaceHandler {
 }
 
 const EMPTY = new Uint8Array(0)
+/** Shared: faces only read it. */
+const NO_QUERY = new URLSearchParams()
 
 async function bytesOf(request: HttpRequest, most: number): Promise<Uint8Array> {
   if (!request.hasBody) return EMPTY
