@@ -5,11 +5,13 @@
  * the log or the connection. Credentials are those of the protocol: the server knows which key they are, and gives the face a lessor that may do what the
  * key may do. A face is off unless the operator names it.
  *
- * Names of a face are under one prefix (`redis/KEY`), so that everything else sees them: the page, history, explain, fences, and holders with another client.
+ * Names of a face are under one prefix (`redis/KEY`), so that everything else sees them: the page, history, explain, fences, and holders with another client. The
+ * operator may map them to others (resource-names.ts).
  */
 import type { Clock } from '../clock.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
+import type { ResourceNames } from './resource-names.ts'
 
 export const FACE_NAMES = ['redis', 'kubernetes', 'consul', 'eureka', 'etcd'] as const
 export type FaceName = (typeof FACE_NAMES)[number]
@@ -25,6 +27,8 @@ export interface FaceCaller {
   /** The network address of the client, where it is known. */
   readonly address?: string | undefined
   readonly clock: Clock
+  /** Which resources the names of faces stand for. Entries keep the names of their face. */
+  readonly names: ResourceNames
   /** Fires when the client has gone. */
   readonly signal: AbortSignal
 }

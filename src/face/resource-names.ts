@@ -37,15 +37,15 @@ export class ResourceNames {
     return name
   }
 
-  /** The prefixes of the resources that names under `prefix` may stand for, with the prefix of the names that each is for. */
-  under(prefix: string): readonly { readonly names: string; readonly resources: string }[] {
-    const found = [{ names: prefix, resources: this.resource(prefix) }]
-    for (const { from } of this.#rules)
-      if (from.startsWith(`${prefix}/`) && !found.some(({ names }) => names === from))
-        found.push({ names: from, resources: this.resource(from) })
-    return found
+  /** The prefixes of the resources that names under `prefix` stand for. */
+  under(prefix: string): readonly string[] {
+    const inner = this.#rules.filter(({ from }) => from.startsWith(`${prefix}/`))
+    return [...new Set([prefix, ...inner.map(({ from }) => from)].map(name => this.resource(name)))]
   }
 }
+
+/** No map. */
+export const SAME_NAMES = new ResourceNames()
 
 function ruleOf(given: string, target: string): MapRule {
   const [from, to] = [given.replace(/\/$/, ''), target.replace(/\/$/, '')]

@@ -3,7 +3,7 @@
  *
  * In Kubernetes a Lease is data. Its holder is a text in it, and every client decides by its own clock when that text is too old. Here the object is data
  * as well: the free entry `kubernetes/NAMESPACE/NAME`, whose revision is the resourceVersion. In addition, the holder that it names holds the resource of the
- * same name by a lease of Leasehold, with the identity as its holder and `leaseDurationSeconds` as its ttl. So page, history, tokens and fences see it, and an
+ * same name, or the one that a map names for it, by a lease of Leasehold, with the identity as its holder and `leaseDurationSeconds` as its ttl. So page, history, tokens and fences see it, and an
  * elector and every other client exclude each other. The lease carries the entry `kubernetes/NAMESPACE/NAME/holder`, which tells it from leases of other
  * clients for this resource.
  *
@@ -182,7 +182,7 @@ export class LeaseObjects {
       kind: 'acquire',
       holder,
       ttl,
-      wants: [{ resource: keyOf(name) }],
+      wants: [{ resource: this.#resource(name) }],
       entries: [{ key: holderKey(name), value: '' }],
     })
     if (outcome.kind === 'granted') {
@@ -194,8 +194,12 @@ export class LeaseObjects {
     if (outcome.code === 'HELD') await this.#showHolder(name, before, lease, outcome)
     if (outcome.code !== 'HELD') throw refusalOf(name.name, outcome)
     const { holder: present } = outcome.facts
-    const why = typeof present === 'string' ? `${keyOf(name)} is held by ${present}, and its term is not over` : outcome.message
+    const why = typeof present === 'string' ? `${this.#resource(name)} is held by ${present}, and its term is not over` : outcome.message
     throw before.lease === undefined ? alreadyExists(name.name) : conflict(name.name, why)
+  }
+
+  #resource(name: ObjectName): string {
+    return this.#caller.names.resource(keyOf(name))
   }
 
   /** False: the lease has ended. */

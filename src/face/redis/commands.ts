@@ -2,13 +2,12 @@
  * The Redis commands that lock clients send. Locks have a term: a key without one is refused, and so is everything that is not a lock.
  */
 import { type Face, type RespFaceCommand, RespFailure, type RespReply } from '../face.ts'
-import { ResourceNames } from '../resource-names.ts'
 import { inSeconds, left, mustBeFew, OK, SIGNAL, setOptions, shownValue, syntaxError, whole } from './arguments.ts'
 import { Locks } from './locks.ts'
 import { scriptCommands } from './script-commands.ts'
 
-export function redisFace(names = new ResourceNames()): Face {
-  return { name: 'redis', commands: [...KEY_COMMANDS.map(command => onLocks(command, names)), ...scriptCommands(names)] }
+export function redisFace(): Face {
+  return { name: 'redis', commands: [...KEY_COMMANDS.map(onLocks), ...scriptCommands()] }
 }
 
 /** A command on the locks of its caller. Its keys are its first argument, or all of them. */
@@ -17,12 +16,12 @@ interface KeyCommand extends Omit<RespFaceCommand, 'run' | 'keys'> {
   run(args: readonly string[], locks: Locks): Promise<RespReply>
 }
 
-function onLocks({ run, ...command }: KeyCommand, names: ResourceNames): RespFaceCommand {
+function onLocks({ run, ...command }: KeyCommand): RespFaceCommand {
   const [, last] = command.names
   return {
     ...command,
     keys: args => (last === 1 ? args.slice(0, 1) : args),
-    run: async (args, caller) => run(args, new Locks(caller, names)),
+    run: async (args, caller) => run(args, new Locks(caller)),
   }
 }
 

@@ -10,7 +10,6 @@ import { badName } from '../../kernel/name.ts'
 import { GONE, type Outcome } from '../../kernel/outcome.ts'
 import type { FaceCaller } from '../face.ts'
 import { RespFailure } from '../face.ts'
-import type { ResourceNames } from '../resource-names.ts'
 
 const PREFIX = 'redis/'
 /** The first term that a grant gets, whatever was asked: a longer one begins with a renewal. */
@@ -30,17 +29,15 @@ export interface HeldKey {
 
 export class Locks {
   readonly #caller: FaceCaller
-  readonly #names: ResourceNames
 
-  constructor(caller: FaceCaller, names: ResourceNames) {
+  constructor(caller: FaceCaller) {
     this.#caller = caller
-    this.#names = names
   }
 
   /** The resource of a key. */
   #resource(key: string): string {
     const name = PREFIX + key
-    const resource = this.#names.resource(name)
+    const resource = this.#caller.names.resource(name)
     const bad = badName(name) ?? badName(resource)
     if (bad !== undefined) throw new RespFailure('ERR', `the key "${key.slice(0, 64)}" cannot be the name of a lease: ${PREFIX}KEY ${bad}`)
     return resource

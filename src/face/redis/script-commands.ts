@@ -1,7 +1,6 @@
 /** EVAL, EVALSHA and SCRIPT: scripts of lock clients. */
 import { createHash } from 'node:crypto'
 import { type FaceCaller, type RespFaceCommand, RespFailure, type RespReply } from '../face.ts'
-import type { ResourceNames } from '../resource-names.ts'
 import { mustBeFew, OK, SIGNAL, whole } from './arguments.ts'
 import { type HeldKey, Locks } from './locks.ts'
 import { LuaError } from './lua.ts'
@@ -15,14 +14,14 @@ const MAX_RUNS = 8
 /** Keys that a script may use without naming them. */
 const MAX_UNNAMED = 8
 
-export function scriptCommands(names: ResourceNames): readonly RespFaceCommand[] {
+export function scriptCommands(): readonly RespFaceCommand[] {
   const scripts = new Scripts()
   const run = (script: LockScript, [many, ...rest]: readonly string[], caller: FaceCaller) => {
     const n = whole(many)
     if (n < 0 || n > rest.length) throw new RespFailure('ERR', "Number of keys can't be greater than number of args")
     const keys = rest.slice(0, n)
     mustBeFew(keys)
-    return runScript(script, keys, rest.slice(n), new Locks(caller, names))
+    return runScript(script, keys, rest.slice(n), new Locks(caller))
   }
   const keysOf = ([, many, ...rest]: readonly string[]) => rest.slice(0, Math.max(0, Math.min(Number(many) || 0, rest.length)))
   return [

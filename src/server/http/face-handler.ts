@@ -1,5 +1,6 @@
 /** Requests to the HTTP part of faces: finds the face of a path, gives it a lessor of the caller, and lets it word every failure itself. */
 import type { Face, FaceName, HttpFace, HttpFaceRequest } from '../../face/face.ts'
+import { SAME_NAMES } from '../../face/resource-names.ts'
 import type { Caller } from '../access-control.ts'
 import { callerLessor } from '../caller-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
@@ -33,7 +34,7 @@ export class FaceHandler {
     { path, query }: { readonly path: string; readonly query: string },
     identify: (secret: string | undefined) => Caller,
   ): Promise<HttpResponse> {
-    const { guarded, clock, limits } = this.#context
+    const { guarded, clock, limits, faceNames: names = SAME_NAMES } = this.#context
     let read: Promise<Uint8Array> | undefined
     const asked: HttpFaceRequest = {
       method: request.method,
@@ -53,6 +54,7 @@ export class FaceHandler {
         holder: caller.key === 0 ? (peerAddress ?? 'local') : caller.name,
         address: peerAddress,
         clock,
+        names,
         // Most requests never wait for anything, and listening costs more than their answer.
         get signal() {
           gone ??= request.gone()

@@ -1,6 +1,7 @@
 /** The commands of faces on RESP: a face gets the words of a command and a lessor of its caller, and gives back an answer, which is written here. */
 import { LeaseError } from '../../errors.ts'
 import { type RespFaceCommand, RespFailure, type RespReply } from '../../face/face.ts'
+import { SAME_NAMES } from '../../face/resource-names.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { callerLessor } from '../caller-lessor.ts'
 import { text } from './command.ts'
@@ -23,10 +24,10 @@ export function faceCommand({ run, keys, waits, ...command }: RespFaceCommand): 
     ...command,
     run(session) {
       const { args, host, caller } = session
-      const { guarded, clock } = host.context
+      const { guarded, clock, faceNames: names = SAME_NAMES } = host.context
       const words: string[] = []
       for (let i = 1; i < args.count; i++) words.push(text(session, i, 'an argument'))
-      const asked = { lessor: callerLessor(guarded, caller), holder: session.holder, clock, signal: session.queue }
+      const asked = { lessor: callerLessor(guarded, caller), holder: session.holder, clock, names, signal: session.queue }
       const work = () => answerOf(() => run(words, asked))
       const reply = KeyOrder.of(session).begin(keys?.(words) ?? [], work)
       if (waits) session.replyBlocking(reply, writeReply)

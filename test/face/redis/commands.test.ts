@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { systemClock } from '../../../src/clock.ts'
 import type { FaceCaller } from '../../../src/face/face.ts'
 import { redisFace } from '../../../src/face/redis/commands.ts'
+import { SAME_NAMES } from '../../../src/face/resource-names.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { random } from '../../support/kernel/stream.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
@@ -227,6 +228,7 @@ test('a server that has not yet applied what another answered looks at the end o
     },
     holder: 'ann',
     clock: systemClock,
+    names: SAME_NAMES,
     signal: new AbortController().signal,
   })
   const run = (isBehind: boolean, name: string, ...args: readonly string[]) =>
