@@ -49,7 +49,7 @@ export class FaceHandler {
       const caller = identify(http.secret === undefined ? bearerSecret(request) : await http.secret(asked))
       let gone: AbortSignal | undefined
       const { peerAddress } = request
-      return await http.answer(asked, {
+      const answer = await http.answer(asked, {
         lessor: callerLessor(guarded, caller),
         holder: caller.key === 0 ? (peerAddress ?? 'local') : caller.name,
         address: peerAddress,
@@ -61,6 +61,8 @@ export class FaceHandler {
           return gone
         },
       })
+      // A face words its failures itself. They are counted by their status: codes are ours, and several share one.
+      return answer.status < 400 ? answer : { ...answer, code: `HTTP_${answer.status}` }
     } catch (error) {
       const failed = failureResponse(error)
       if (isInternalError(error))

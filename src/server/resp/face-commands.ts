@@ -65,13 +65,23 @@ class KeyOrder {
 /** A failure of the face, or one that Redis has a code for, is an answer. */
 async function answerOf(run: () => Promise<RespReply>): Promise<RespReply> {
   try {
-    return await run()
+    const reply = await run()
+    return typeof reply === 'object' && reply !== null && 'error' in reply ? failed(reply.error) : reply
   } catch (error) {
-    if (error instanceof RespFailure) return { error }
+    if (error instanceof RespFailure) return failed(error)
     const code = error instanceof LeaseError ? CODES[error.code] : undefined
     if (code === undefined) throw error
-    return { error: new RespFailure(code, (error as LeaseError).message) }
+    return failed(new RespFailure(code, (error as LeaseError).message))
   }
+}
+
+/** The codes that are counted. A script may name any other, and metrics must not have labels without bound. */
+const COUNTED: ReadonlySet<string> = new Set(['ERR', 'NOSCRIPT', 'NOAUTH', 'NOPERM'])
+
+/** In the form of a refusal, which is counted by its code. */
+function failed(error: RespFailure): RespReply {
+  const counted = { error, kind: 'refused', code: COUNTED.has(error.code) ? error.code : 'ERR' }
+  return counted
 }
 
 const CODES: Readonly<Record<string, string>> = { UNAUTHENTICATED: 'NOAUTH', FORBIDDEN: 'NOPERM', INVALID: 'ERR' }
