@@ -33,7 +33,7 @@ function outcomeOf(command: Command, revision: number): Outcome {
     case 'renew':
       return { kind: 'renewed', revision, ttls: command.leases.map(() => command.ttl ?? 30_000) }
     case 'transaction':
-      return { kind: 'transacted', revision, succeeded: revision % 3 > 0 }
+      return { kind: 'transacted', revision, succeeded: (command.compare ?? []).length === 0 || revision % 3 > 0 }
     default:
       return { kind: 'done', revision }
   }
