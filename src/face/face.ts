@@ -5,11 +5,13 @@
  * the log or the connection. Credentials are those of the protocol: the server knows which key they are, and gives the face a lessor that may do what the
  * key may do. A face is off unless the operator names it.
  *
- * Names of a face are under one prefix (`redis/KEY`), so that everything else sees them: the page, history, explain, fences, and holders with another client.
+ * Names of a face are under one prefix (`redis/KEY`), so that everything else sees them: the page, history, explain, fences, and holders with another client. The
+ * operator may map them to others (resource-names.ts).
  */
 import type { Clock } from '../clock.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
+import type { ResourceNames } from './resource-names.ts'
 
 export const FACE_NAMES = ['redis', 'kubernetes', 'consul', 'eureka', 'etcd'] as const
 export type FaceName = (typeof FACE_NAMES)[number]
@@ -25,6 +27,8 @@ export interface FaceCaller {
   /** The network address of the client, where it is known. */
   readonly address?: string | undefined
   readonly clock: Clock
+  /** Which resources the names of faces stand for. Entries keep the names of their face. */
+  readonly names: ResourceNames
   /** Fires when the client has gone. */
   readonly signal: AbortSignal
 }
@@ -43,7 +47,10 @@ export class RespFailure extends Error {
   }
 }
 
-/** A command that a face adds to RESP. The commands of one connection run one after another. */
+/**
+ * A command that a face adds to RESP. Commands of one connection that name the same key are carried out one after another, in the order in which they were sent;
+ * others overlap, and all are answered in that order.
+ */
 export interface RespFaceCommand {
   /** In upper case. */
   readonly name: string
@@ -53,6 +60,10 @@ export interface RespFaceCommand {
   readonly changes?: true
   /** Which arguments are keys, as Redis counts them: the first, the last, and the step. */
   readonly names?: readonly [first: number, last: number, step: number]
+  /** It waits for other clients: the commands of its connection that follow wait for it. */
+  readonly waits?: true
+  /** The keys that it names. @default none: it depends on no other command */
+  keys?(args: readonly string[]): readonly string[]
   run(args: readonly string[], caller: FaceCaller): Promise<RespReply>
 }
 

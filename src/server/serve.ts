@@ -8,6 +8,7 @@ import { isIP } from 'node:net'
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Face } from '../face/face.ts'
+import type { ResourceNames } from '../face/resource-names.ts'
 import type { Lessor } from '../lessor.ts'
 import { setFaceRules } from './face-rules.ts'
 import { type AuditRecord, GuardedLessor } from './guarded-lessor.ts'
@@ -43,6 +44,8 @@ export interface ServeOptions {
   readonly failedAppend?: () => FailedAppend | undefined
   /** Other people's protocols to answer (docs/faces.md). @default none */
   readonly faces?: readonly Face[]
+  /** Which resources the names of faces stand for. @default those of the same name */
+  readonly faceNames?: ResourceNames
   /** The HTTP wire. @default none: HTTP connections are answered with 501 and closed */
   readonly http?: Listener
 }
@@ -90,6 +93,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
       closing: closing.signal,
       connections: () => port.connections,
       faces: options.faces ?? [],
+      faceNames: options.faceNames,
     }
     const port = await Port.open({
       context,

@@ -1,5 +1,6 @@
 /** The HTTP part of a face without a server: over a log in memory with a manual clock, with a lessor that the test may let fail. */
 import type { Face, FaceCaller, FaceLessor, HttpFaceRequest } from '../../src/face/face.ts'
+import { SAME_NAMES } from '../../src/face/resource-names.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { setFaceRules } from '../../src/server/face-rules.ts'
 import { failureResponse } from '../../src/server/http/failure.ts'
@@ -26,7 +27,7 @@ export interface FaceWorld extends AsyncDisposable {
   ask(method: string, target: string, body?: unknown, options?: AskOptions): Promise<FaceReply>
 }
 
-export async function faceWorld(face: Face): Promise<FaceWorld> {
+export async function faceWorld(face: Face, names = SAME_NAMES): Promise<FaceWorld> {
   const clock = new ManualClock()
   const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
   await setFaceRules(lessor, [face])
@@ -50,7 +51,7 @@ export async function faceWorld(face: Face): Promise<FaceWorld> {
         secure: false,
         body: async () => bytes,
       }
-      const caller: FaceCaller = { lessor: used, holder: 'client', address: '10.1.1.1', clock, signal }
+      const caller: FaceCaller = { lessor: used, holder: 'client', address: '10.1.1.1', clock, names, signal }
       const answered = await Promise.resolve(face.http!.answer(request, caller)).catch((error: unknown) => {
         const { status, code, body: said } = failureResponse(error)
         // An internal error is a mistake of the face.

@@ -82,6 +82,12 @@ export async function goClients(program: string, ...modules: readonly string[]):
   return join(folder, 'clients')
 }
 
+/** The folder of a Go module as the proxy ships it, such as `github.com/bsm/redislock@v0.9.4`: with its tests. It is read-only. */
+export async function goModule(module: string): Promise<string> {
+  const { stdout } = await run(GO, ['mod', 'download', '-json', module], { timeout: TIMEOUT, env: ENVIRONMENT })
+  return (JSON.parse(stdout) as { readonly Dir: string }).Dir
+}
+
 /** A Rust program, built with the crates that its manifest and its lock file name. */
 export async function rustClients(program: string, manifest: string, lock: string): Promise<string> {
   const folder = await installed('rust', [program, manifest, lock], async place => {

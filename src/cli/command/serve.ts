@@ -17,6 +17,7 @@ import { storeOf } from '../../connect/store-of.ts'
 import { redactedUrl } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
 import { FACE_NAMES } from '../../face/face.ts'
+import { parseNameMap, ResourceNames } from '../../face/resource-names.ts'
 import type { Lessor } from '../../lessor.ts'
 import { readPrivately } from '../../private-file.ts'
 import { Replica } from '../../replica/replica.ts'
@@ -46,13 +47,14 @@ export interface ServeSettings extends RegistryOptions {
   readonly nextPort?: boolean
   readonly logLevel?: string
   readonly face?: readonly string[]
+  readonly faceMap?: readonly string[]
   /** In the configuration file only: stores to which a key with `admin` may move the leases. */
   readonly moveTo?: readonly string[]
   /** In the configuration file only: limits by name. */
   readonly limits?: Readonly<Record<string, unknown>>
 }
 
-const LISTS = ['listen', 'host', 'checkAllow', 'moveTo', 'face']
+const LISTS = ['listen', 'host', 'checkAllow', 'moveTo', 'face', 'faceMap']
 const STRINGS = ['socket', 'socketMode', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel', 'dns', 'dnsDomain', 'udp']
 const BOOLEANS = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
 const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
@@ -83,6 +85,11 @@ export function serve(program: Command): void {
     .option('--next-port', 'if the port is in use, take the next free one')
     .option('--log-level <level>', `${LEVELS.join(', ')} (default: info)`)
     .option('--face <names>', `answer clients of other servers too: ${FACE_NAMES.join(', ')}; may be repeated`, collect)
+    .option(
+      '--face-map <rules>',
+      'names of those clients that stand for other resources, for example redis/jobs=jobs; may be repeated',
+      collect,
+    )
     .option('--dns <address>', 'answer DNS queries for services at this address, over UDP and TCP')
     .option('--dns-domain <name>', 'the domain of those names (default: leasehold)')
     .option('--dns-public', 'allow DNS queries from other machines, although DNS has no keys')
@@ -197,6 +204,7 @@ export async function serveUntilStopped(
   const log = serverLog({ level: logLevel as (typeof LEVELS)[number], to: process.stderr })
   const limits = await attribute(['limits'], () => limitsFrom(options.limits))
   const faces = await attribute(['face'], async () => (await import('../../face/faces.ts')).loadFaces(options.face ?? []))
+  const faceNames = await attribute(['faceMap'], () => new ResourceNames(parseNameMap(options.faceMap ?? [])))
   const stop = listenForStop()
   const startedInTerminal = [0, 1, 2].some(fd => isatty(fd))
   const letExit = keepAlive(systemClock)
@@ -233,6 +241,7 @@ export async function serveUntilStopped(
         ...(owned && path !== undefined && { activityFile: `${path}.activity` }),
       }),
       faces,
+      faceNames,
       ...(options.socket !== undefined && { socket: resolve(options.socket) }),
       ...(options.socketMode !== undefined && { socketMode: await attribute(['socketMode'], () => socketModeOf(options.socketMode!)) }),
       ...(options.tlsCert !== undefined && {

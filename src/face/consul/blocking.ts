@@ -2,6 +2,7 @@
 import type { Event, EventType } from '../../kernel/event.ts'
 import type { FaceCaller, HttpFaceRequest } from '../face.ts'
 import { TextFailure } from '../text-failure.ts'
+import { watchAny } from '../watch-any.ts'
 import { goDuration } from './protocol.ts'
 
 const DEFAULT_WAIT = 300_000
@@ -14,12 +15,12 @@ const CHANGES: readonly EventType[] = [
 ]
 
 /**
- * Waits as the request asks. Returns the revision that the read must include. `prefix` is watched, and `concerns` says which of its events count.
+ * Waits as the request asks. Returns the revision that the read must include. `prefixes` are watched, and `concerns` says which of its events count.
  */
 export async function whenChanged(
   { query }: HttpFaceRequest,
   { lessor, clock, signal }: FaceCaller,
-  prefix: string,
+  prefixes: string | readonly string[],
   concerns: (event: Event) => boolean = () => true,
 ): Promise<{ readonly atLeast?: number }> {
   const index = indexOf(query.get('index'))
@@ -34,7 +35,7 @@ export async function whenChanged(
   const cancel = clock.after(Math.min(wait, MAX_WAIT), leave)
   signal.addEventListener('abort', leave)
   try {
-    for await (const events of lessor.watch(prefix, { after: index, types: CHANGES, signal: over.signal }))
+    for await (const events of watchAny(lessor, [prefixes].flat(), { after: index, types: CHANGES, signal: over.signal }))
       if (events.some(event => event.type === 'resync' || concerns(event))) return { atLeast: events[0]!.revision }
     return {}
   } finally {

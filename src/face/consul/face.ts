@@ -6,6 +6,7 @@ import { CATALOG_ENDPOINTS } from './catalog.ts'
 import { keyValueAnswer } from './kv.ts'
 import { type ConsulAnswer, type ConsulEndpoint, checkParameters, decodedPath, failureResponse } from './protocol.ts'
 import { MAX_LOCK_TTL, Sessions } from './sessions.ts'
+import { keyTransaction } from './txn.ts'
 
 /** Keys that there may be, and the bytes of all keys and values together, unless a policy for `consul` says otherwise. */
 const FREE_ENTRIES = 100_000
@@ -28,8 +29,13 @@ const SESSION_ENDPOINTS: readonly ConsulEndpoint[] = [
 ]
 
 function consulHttp(): HttpFace {
-  const endpoints: readonly ConsulEndpoint[] = [...SESSION_ENDPOINTS, ...agentEndpoints(new AgentIndex(), VERSION), ...CATALOG_ENDPOINTS]
-  const paths = ['/v1/kv/', ...new Set(endpoints.map(({ path }) => path.split('/').slice(0, 3).join('/').concat('/')))]
+  const endpoints: readonly ConsulEndpoint[] = [
+    ...SESSION_ENDPOINTS,
+    { method: 'PUT', path: '/v1/txn', answer: keyTransaction },
+    ...agentEndpoints(new AgentIndex(), VERSION),
+    ...CATALOG_ENDPOINTS,
+  ]
+  const paths = ['/v1/kv/', '/v1/txn', ...new Set(endpoints.map(({ path }) => path.split('/').slice(0, 3).join('/').concat('/')))]
   return {
     paths,
     secret: secretOf,

@@ -1,6 +1,6 @@
 /**
- * The key-value store and its locks. A key KEY is the entry `consul/KEY`, and a session that acquires it holds the resource `consul/KEY`: so holders with any
- * other client exclude it, and are excluded.
+ * The key-value store and its locks. A key KEY is the entry `consul/KEY`, and a session that acquires it holds the resource `consul/KEY`, or the one that a map
+ * names for it: so holders with any other client exclude it, and are excluded.
  *
  * An acquire has two steps: the resource is granted, then the value is written with the lease that holds it. A release has them in reverse: the value is
  * written, then the resource given back. Whatever ends between them, a crash, the session or the patience of the client, leaves the key either held
@@ -8,7 +8,7 @@
  */
 import type { Acquire, Comparison, EntryChange } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
-import { badName } from '../../kernel/name.ts'
+import { badName, under } from '../../kernel/name.ts'
 import type { EntryView, GrantView } from '../../lessor.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
@@ -52,6 +52,11 @@ export class KeyValues {
     this.#caller = caller
   }
 
+  /** The resource of an entry. */
+  #resource(name: string): string {
+    return this.#caller.names.resource(name)
+  }
+
   // Reads
 
   async get(request: HttpFaceRequest, key: string): Promise<HttpFaceResponse> {
@@ -59,7 +64,8 @@ export class KeyValues {
     if (query.has('keys')) return this.#keys(request, key)
     if (query.has('recurse')) return this.#recurse(request, key)
     const name = nameOf(key)
-    const at = await whenChanged(request, this.#caller, name, event => event.key === name || event.resource === name)
+    const resource = this.#resource(name)
+    const at = await whenChanged(request, this.#caller, [name, resource], event => event.key === name || event.resource === resource)
     const { pair, grant, revision } = await this.#read(key, at)
     if (query.has('raw')) {
       if (pair === undefined) return answer(revision, '', { status: 404 })
@@ -75,15 +81,17 @@ export class KeyValues {
   async #recurse(request: HttpFaceRequest, prefix: string): Promise<HttpFaceResponse> {
     const { entries, revision } = await this.#under(request, prefix)
     if (entries.length === 0) return answer(revision, '', { status: 404 })
-    const { lessor, signal } = this.#caller
+    const { lessor, names, signal } = this.#caller
     // After the entries: a key that was acquired in between shows no session yet, and its change comes after the index of this answer.
     const pairs = entries.map(pairOf)
     const holders = new Map<string, GrantView>()
     if (pairs.some(({ locks }) => locks > 0)) {
-      const { value: resources } = await lessor.read<'resources'>({ kind: 'resources', prefix: folderOf(prefix) }, { signal })
-      for (const { resource, grants } of resources) if (grants[0] !== undefined) holders.set(resource, grants[0])
+      for (const folder of names.under(folderOf(prefix))) {
+        const { value: resources } = await lessor.read<'resources'>({ kind: 'resources', prefix: folder }, { signal })
+        for (const { resource, grants } of resources) if (grants[0] !== undefined) holders.set(resource, grants[0])
+      }
     }
-    const shown = pairs.map(pair => shownPair(pair, sessionShown(pair, holders.get(`${ROOT}/${pair.key}`))))
+    const shown = pairs.map(pair => shownPair(pair, sessionShown(pair, holders.get(this.#resource(`${ROOT}/${pair.key}`)))))
     return answer(revision, `[${shown.join()}]`)
   }
 
@@ -105,7 +113,15 @@ export class KeyValues {
     const start = `${ROOT}/${prefix}`
     const folder = folderOf(prefix)
     const concerns = (name: string | undefined) => name?.startsWith(start) === true && !name.startsWith(HIDDEN)
-    const at = await whenChanged(request, this.#caller, folder, (event: Event) => concerns(event.key) || concerns(event.resource))
+    const resources = this.#caller.names.under(folder)
+    // A resource that is mapped does not tell which key it is for: a query that is answered too early is asked again.
+    const isMapped = (name: string | undefined) => name !== undefined && !under(folder, name)
+    const at = await whenChanged(
+      request,
+      this.#caller,
+      [folder, ...resources],
+      (event: Event) => concerns(event.key) || concerns(event.resource) || isMapped(event.resource),
+    )
     return this.#list(start, folder, at)
   }
 
@@ -124,7 +140,8 @@ export class KeyValues {
       { consistent: true, ...at, signal },
     )
     const entry = value.find(found => found.key === name)
-    const { value: resource } = await lessor.read<'resource'>({ kind: 'resource', resource: name }, { atLeast: revision, signal })
+    const query = { kind: 'resource', resource: this.#resource(name) } as const
+    const { value: resource } = await lessor.read<'resource'>(query, { atLeast: revision, signal })
     return { key, name, pair: entry && pairOf(entry), grant: resource.grants[0], revision }
   }
 
@@ -193,7 +210,7 @@ export class KeyValues {
   async #take({ name }: KeyState, { lease: parent, holder, incarnation, ttl, lockDelay }: ConsulSession): Promise<number | undefined> {
     const { lessor } = this.#caller
     const term = Math.min(MAX_LOCK_TTL, ttl + lockDelay)
-    const command: Acquire = { kind: 'acquire', holder, incarnation, ttl: term, parent, wants: [{ resource: name }] }
+    const command: Acquire = { kind: 'acquire', holder, incarnation, ttl: term, parent, wants: [{ resource: this.#resource(name) }] }
     const outcome = await lessor.propose(command)
     if (outcome.kind === 'refused' && outcome.code === 'HELD') return undefined
     if (outcome.kind === 'refused' && outcome.code === 'GONE') throw invalidSession()
@@ -272,7 +289,7 @@ export class KeyValues {
     for (const entry of entries) {
       const pair = pairOf(entry)
       if (pair.locks === 0) continue
-      const { value: resource } = await lessor.read<'resource'>({ kind: 'resource', resource: entry.key }, { signal })
+      const { value: resource } = await lessor.read<'resource'>({ kind: 'resource', resource: this.#resource(entry.key) }, { signal })
       await this.#endLock({ key: pair.key, name: entry.key, pair, grant: resource.grants[0], revision: 0 })
     }
     return TRUE

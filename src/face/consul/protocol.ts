@@ -100,19 +100,23 @@ export function goText(ms: number): string {
   return `${hours > 0 ? `${hours}h` : ''}${hours > 0 || minutes > 0 ? `${minutes}m` : ''}${seconds}s`
 }
 
-/** The JSON object of a body; undefined if there is none. Field names are in lower case: Consul accepts any case. */
+/** The JSON object of a body; empty if there is none. Field names are in lower case: Consul accepts any case. */
 export async function bodyFields(request: HttpFaceRequest): Promise<Readonly<Record<string, unknown>>> {
+  return lowerCased((await bodyJson(request)) ?? {}, 'the body')
+}
+
+/** The JSON of a body, which is not nested too deeply. Null: there is none. */
+export async function bodyJson(request: HttpFaceRequest): Promise<unknown> {
   const bytes = await request.body()
-  if (bytes.length === 0) return {}
+  if (bytes.length === 0) return null
   let read: unknown
   try {
     read = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch (error) {
     throw new TextFailure(400, `Request decode failed: ${(error as Error).message.slice(0, 200)}`)
   }
-  if (read === null) return {}
   if (depthOf(read) > MAX_DEPTH) throw new TextFailure(400, `Request decode failed: more than ${MAX_DEPTH} levels`)
-  return lowerCased(read, 'the body')
+  return read
 }
 
 function depthOf(value: unknown, depth = 0): number {

@@ -1,10 +1,11 @@
 /**
- * The lock and election services. The lock NAME is our resource `etcd/NAME`, so it excludes every other holder of that name, whatever client it uses. It is held
+ * The lock and election services. The lock NAME is our resource `etcd/NAME`, or the one that a map names for it, so it excludes every other holder of that name, whatever client it uses. It is held
  * by a child of the client's lease: it ends with that lease, and keepalive renews both. The key that etcd's clients get for it, `NAME/LEASE`, is an entry
  * on the child, so it is there as long as the lock is held.
  */
 import type { EntryView, LeaseView } from '../../lessor.ts'
 import type { FaceCaller } from '../face.ts'
+import { watchAny } from '../watch-any.ts'
 import { EtcdFailure, failureOf, failureOfError } from './failure.ts'
 import { keyJson, recordOf } from './key-view.ts'
 import type { RevisedBody } from './keys.ts'
@@ -76,7 +77,8 @@ export async function* observeLines(
   try {
     const first = await electedEntry(caller, name)
     yield line(first)
-    for await (const _ of caller.lessor.watch(nameOf(name), { after: first.revision, signal: caller.signal }))
+    const watched = [nameOf(name), resourceOf(caller, name)]
+    for await (const _ of watchAny(caller.lessor, watched, { after: first.revision, signal: caller.signal }))
       yield line(await electedEntry(caller, name))
   } catch (error) {
     if (!caller.signal.aborted) yield `${JSON.stringify(failureOfError(error).item)}\n`
@@ -86,6 +88,10 @@ export async function* observeLines(
 function leaderOf(message: Message): { readonly key: string; readonly rev: number } {
   const named = message.message('leader') ?? new Message({})
   return { key: named.bytes('key'), rev: named.int('rev') }
+}
+
+function resourceOf({ names }: FaceCaller, name: string): string {
+  return names.resource(nameOf(name))
 }
 
 function noLease(): EtcdFailure {
@@ -107,9 +113,9 @@ async function electedEntry(
   name: string,
 ): Promise<{ readonly revision: number; readonly entry: EntryView | undefined }> {
   const { lessor, signal } = caller
-  const resource = nameOf(name)
-  const { revision, value: entries } = await lessor.read<'entries'>({ kind: 'entries', prefix: resource }, { consistent: true, signal })
-  const { value: held } = await lessor.read<'resource'>({ kind: 'resource', resource }, { atLeast: revision, signal })
+  const { revision, value: entries } = await lessor.read<'entries'>({ kind: 'entries', prefix: nameOf(name) }, { consistent: true, signal })
+  const query = { kind: 'resource', resource: resourceOf(caller, name) } as const
+  const { value: held } = await lessor.read<'resource'>(query, { atLeast: revision, signal })
   return { revision, entry: entries.find(({ lease }) => held.grants.some(grant => grant.lease === lease)) }
 }
 
@@ -126,7 +132,7 @@ async function hold(caller: FaceCaller, name: string, given: number, value: stri
   const lease = given === 0 ? (await newLease(caller, OWN_LEASE)).lease : given
   const parent = await findLease(caller, lease)
   if (parent === undefined) throw noLease()
-  const resource = nameOf(name)
+  const resource = resourceOf(caller, name)
   const key = `${name}/${lease.toString(16)}`
   const known = await childHolding(caller, parent, resource)
   if (known !== undefined) return { key, lease, revision: (await entryOf(caller, key)).revision }
@@ -201,7 +207,7 @@ async function giveBack(caller: FaceCaller, key: string, isMeant: (entry: EntryV
   const { lessor } = caller
   const { revision, entry } = await entryOf(caller, key)
   if (entry === undefined || !isMeant(entry)) return revision
-  const resource = nameOf(key.slice(0, Math.max(0, key.lastIndexOf('/'))))
+  const resource = resourceOf(caller, key.slice(0, Math.max(0, key.lastIndexOf('/'))))
   const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: entry.lease }, { atLeast: revision, signal: caller.signal })
   const isLock = lease?.grants.some(grant => grant.resource === resource) === true
   const outcome = await lessor.propose(

@@ -77,7 +77,8 @@ function documentForm(request: HttpFaceRequest): AnswerForm {
 /** The decoded segments of a path. */
 function segments(path: string): readonly string[] {
   try {
-    return path.split('/').map(decodeURIComponent)
+    const parts = path.split('/')
+    return path.includes('%') ? parts.map(decodeURIComponent) : parts
   } catch {
     throw noSuchPath()
   }

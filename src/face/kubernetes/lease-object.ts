@@ -100,6 +100,10 @@ const OWNER: Readonly<Record<string, 'string' | 'boolean'>> = {
   blockOwnerDeletion: 'boolean',
 }
 
+const PARTS: ReadonlySet<string> = new Set(['kind', 'apiVersion', 'metadata', 'spec'])
+const META_FIELDS = new Map(Object.entries(META))
+const SPEC_FIELDS = new Map(Object.entries(SPEC))
+
 /** A Lease that was read, and the fields that it has and a Lease does not. */
 export interface ReadLease {
   readonly lease: KubeLease
@@ -113,9 +117,9 @@ export function readLease(value: unknown): ReadLease {
   if (kind !== 'Lease' || apiVersion !== API_VERSION)
     throw badRequest(`the object is ${describe(apiVersion)} ${describe(kind)}, and must be ${API_VERSION} Lease`)
   const unknown: string[] = []
-  for (const name of Object.keys(object)) if (!['kind', 'apiVersion', 'metadata', 'spec'].includes(name)) unknown.push(name)
-  const metadata = readFields(object.metadata ?? {}, 'metadata', META, unknown) as KubeMeta
-  const spec = readFields(object.spec ?? {}, 'spec', SPEC, unknown) as KubeLeaseSpec
+  for (const name of Object.keys(object)) if (!PARTS.has(name)) unknown.push(name)
+  const metadata = readFields(object.metadata ?? {}, 'metadata', META_FIELDS, unknown) as KubeMeta
+  const spec = readFields(object.spec ?? {}, 'spec', SPEC_FIELDS, unknown) as KubeLeaseSpec
   return { lease: { kind: 'Lease', apiVersion: API_VERSION, metadata, spec }, unknown }
 }
 
@@ -128,14 +132,15 @@ function asObject(value: unknown, what: string): JsonObject {
   return value as JsonObject
 }
 
-function readFields(value: unknown, where: string, known: Readonly<Record<string, FieldCheck>>, unknown: string[]): JsonObject {
+function readFields(value: unknown, where: string, known: ReadonlyMap<string, FieldCheck>, unknown: string[]): JsonObject {
   const read: JsonObject = {}
   const object = asObject(value, where)
-  for (const name of Object.keys(object)) if (!Object.hasOwn(known, name)) unknown.push(`${where}.${name.slice(0, 64)}`)
+  for (const name of Object.keys(object)) if (!known.has(name)) unknown.push(`${where}.${name.slice(0, 64)}`)
   // In the order of the table: equal objects become equal texts.
-  for (const [name, check] of Object.entries(known)) {
-    const value = Object.hasOwn(object, name) ? object[name] : undefined
-    if (check !== 'ignored' && value !== null && value !== undefined) read[name] = readField(value, `${where}.${name}`, check, unknown)
+  for (const [name, check] of known) {
+    if (check === 'ignored' || !Object.hasOwn(object, name)) continue
+    const value = object[name]
+    if (value !== null && value !== undefined) read[name] = readField(value, `${where}.${name}`, check, unknown)
   }
   return read
 }
@@ -252,6 +257,12 @@ export function checkLease({ metadata, spec }: KubeLease): void {
 }
 
 const MAX_INT32 = 2 ** 31 - 1
+
+/** Whether two Leases that were read have the same spec: all its fields are texts and numbers. */
+export function isSameSpec({ spec: a }: KubeLease, { spec: b }: KubeLease): boolean {
+  for (const name of SPEC_FIELDS.keys()) if (a[name as keyof KubeLeaseSpec] !== b[name as keyof KubeLeaseSpec]) return false
+  return true
+}
 
 /** How the write of a value changed its object. */
 export type WriteMark = '+' | '=' | '-'

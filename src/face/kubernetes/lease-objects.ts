@@ -3,7 +3,7 @@
  *
  * In Kubernetes a Lease is data. Its holder is a text in it, and every client decides by its own clock when that text is too old. Here the object is data
  * as well: the free entry `kubernetes/NAMESPACE/NAME`, whose revision is the resourceVersion. In addition, the holder that it names holds the resource of the
- * same name by a lease of Leasehold, with the identity as its holder and `leaseDurationSeconds` as its ttl. So page, history, tokens and fences see it, and an
+ * same name, or the one that a map names for it, by a lease of Leasehold, with the identity as its holder and `leaseDurationSeconds` as its ttl. So page, history, tokens and fences see it, and an
  * elector and every other client exclude each other. The lease carries the entry `kubernetes/NAMESPACE/NAME/holder`, which tells it from leases of other
  * clients for this resource.
  *
@@ -28,11 +28,21 @@
  * data like any other: electors then see who holds, and watchers get an event. Deleting an object does not end the lease of its holder, which may still
  * believe in it: the holder may create the object again, and others must wait until the term is over.
  */
-import type { Command, Comparison } from '../../kernel/command.ts'
+import type { Command, Comparison, Renew } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Refused } from '../../kernel/outcome.ts'
-import type { EntryView } from '../../lessor.ts'
+import type { EntryView, ReadOptions } from '../../lessor.ts'
 import type { FaceCaller } from '../face.ts'
-import { type KubeLease, keyOf, nameOf, type ObjectName, PREFIX, storedLease, storedValue, type WriteMark } from './lease-object.ts'
+import {
+  isSameSpec,
+  type KubeLease,
+  keyOf,
+  nameOf,
+  type ObjectName,
+  PREFIX,
+  storedLease,
+  storedValue,
+  type WriteMark,
+} from './lease-object.ts'
 import { alreadyExists, conflict, invalid, MODIFIED, refusalOf } from './status.ts'
 import { microTime } from './time-text.ts'
 
@@ -73,10 +83,8 @@ export class LeaseObjects {
 
   /** Reads one object. Without `consistent`, what this server has applied so far: enough if a transaction compares it afterwards. */
   async find(name: ObjectName, { consistent = true, atLeast = 0 } = {}): Promise<FoundLease> {
-    const { lessor, signal } = this.#caller
     const key = keyOf(name)
-    const options = consistent ? { consistent, signal } : { atLeast, signal }
-    const { value } = await lessor.read<'entries'>({ kind: 'entries', prefix: key }, options)
+    const { value } = await this.#caller.lessor.read<'entries'>({ kind: 'entries', prefix: key }, this.#asNewAs(consistent, atLeast))
     const entry = value.find(each => each.key === key)
     const holder = value.find(each => each.key === holderKey(name) && each.lease !== 0)
     return {
@@ -88,13 +96,16 @@ export class LeaseObjects {
 
   /** All objects of a namespace, or of all, by name. */
   async list(namespace: string | undefined, { consistent = true, atLeast = 0 } = {}): Promise<FoundLeases> {
-    const { lessor, signal } = this.#caller
     const prefix = namespace === undefined ? PREFIX : `${PREFIX}/${namespace}`
-    const { revision, value } = await lessor.read<'entries'>(
-      { kind: 'entries', prefix },
-      consistent ? { consistent, signal } : { atLeast, signal },
-    )
+    const { revision, value } = await this.#caller.lessor.read<'entries'>({ kind: 'entries', prefix }, this.#asNewAs(consistent, atLeast))
     return { revision, items: value.flatMap(entry => objectOf(entry).lease ?? []) }
+  }
+
+  #asNewAs(consistent: boolean, atLeast: number): ReadOptions {
+    // What is there already needs no wait, so nothing that ends a wait.
+    if (!consistent && atLeast === 0) return {}
+    const { signal } = this.#caller
+    return consistent ? { consistent, signal } : { atLeast, signal }
   }
 
   async create(name: ObjectName, before: FoundLease, lease: KubeLease): Promise<KubeLease> {
@@ -123,7 +134,7 @@ export class LeaseObjects {
   async #write(name: ObjectName, before: FoundLease, lease: KubeLease, mark: WriteMark): Promise<KubeLease> {
     const value = storedValue(mark, lease)
     const { holderIdentity = '' } = lease.spec
-    const claims = holderIdentity !== '' && JSON.stringify(lease.spec) !== JSON.stringify(before.lease?.spec)
+    const claims = holderIdentity !== '' && !(before.lease !== undefined && isSameSpec(lease, before.lease))
     if (claims) {
       const { clock } = this.#caller
       const since = clock.now()
@@ -171,7 +182,7 @@ export class LeaseObjects {
       kind: 'acquire',
       holder,
       ttl,
-      wants: [{ resource: keyOf(name) }],
+      wants: [{ resource: this.#resource(name) }],
       entries: [{ key: holderKey(name), value: '' }],
     })
     if (outcome.kind === 'granted') {
@@ -183,15 +194,19 @@ export class LeaseObjects {
     if (outcome.code === 'HELD') await this.#showHolder(name, before, lease, outcome)
     if (outcome.code !== 'HELD') throw refusalOf(name.name, outcome)
     const { holder: present } = outcome.facts
-    const why = typeof present === 'string' ? `${keyOf(name)} is held by ${present}, and its term is not over` : outcome.message
+    const why = typeof present === 'string' ? `${this.#resource(name)} is held by ${present}, and its term is not over` : outcome.message
     throw before.lease === undefined ? alreadyExists(name.name) : conflict(name.name, why)
+  }
+
+  #resource(name: ObjectName): string {
+    return this.#caller.names.resource(keyOf(name))
   }
 
   /** False: the lease has ended. */
   async #renew(name: ObjectName, lease: number, ttl: number): Promise<boolean> {
-    const outcome = await this.#propose({ kind: 'renew', leases: [lease], ttl })
-    if (outcome.kind !== 'renewed') throw outcome.kind === 'refused' ? refusalOf(name.name, outcome) : conflict(name.name, MODIFIED)
-    const [term = GONE] = outcome.ttls
+    // A renewal that changes no ttl may be kept in memory, and nearly none changes it.
+    let term = await this.#term(name, { kind: 'renew', leases: [lease] })
+    if (term !== GONE && term < ttl) term = await this.#term(name, { kind: 'renew', leases: [lease], ttl })
     if (term === GONE) return false
     if (term < ttl)
       throw invalid(name.name, [
@@ -202,6 +217,13 @@ export class LeaseObjects {
         },
       ])
     return true
+  }
+
+  /** The term that a renewal began, or GONE. */
+  async #term(name: ObjectName, command: Renew): Promise<number> {
+    const outcome = await this.#propose(command)
+    if (outcome.kind !== 'renewed') throw outcome.kind === 'refused' ? refusalOf(name.name, outcome) : conflict(name.name, MODIFIED)
+    return outcome.ttls[0] ?? GONE
   }
 
   /** Writes the present holder into the object, if it is another than the object names. Whether that succeeds is not important: it is repeated. */

@@ -6,6 +6,7 @@ import {
   checkLease,
   isNamespace,
   isObjectName,
+  isSameSpec,
   type KubeLease,
   keyOf,
   type ObjectName,
@@ -272,8 +273,7 @@ class LeaseRoutes {
     Object.assign(lease.metadata, { ...name, uid, creationTimestamp, generateName, deletionTimestamp, deletionGracePeriodSeconds })
     lease.metadata.resourceVersion = old.metadata.resourceVersion!
     const canonical = checked(lease)
-    // As in Kubernetes: a write that changes nothing is no write.
-    if (storedValue('=', canonical) === storedValue('=', old) || this.#isDryRun) return canonical
+    if (this.#isDryRun || isSameLease(canonical, old)) return canonical
     const finalized = deletionTimestamp !== undefined && (canonical.metadata.finalizers ?? []).length === 0
     return finalized ? this.#objects.remove(name, before) : this.#objects.replace(name, before, canonical)
   }
@@ -438,6 +438,11 @@ function mustBeNamed({ metadata }: KubeLease, { namespace, name }: ObjectName): 
     throw badRequest(`the name of the object (${metadata.name!.slice(0, 64)}) does not match the name on the URL (${name})`)
   if ((metadata.namespace ?? '') !== '' && metadata.namespace !== namespace)
     throw badRequest('the namespace of the provided object does not match the namespace sent on the request')
+}
+
+/** As in Kubernetes: a write that changes nothing is no write. Most change the spec, which is the shorter part. */
+function isSameLease(a: KubeLease, b: KubeLease): boolean {
+  return isSameSpec(a, b) && storedValue('=', a) === storedValue('=', b)
 }
 
 function mustBeVersion({ lease }: FoundLease, { name }: ObjectName, asked: string): void {

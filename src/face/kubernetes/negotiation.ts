@@ -25,9 +25,23 @@ const VIEWS: Readonly<Record<string, AnswerForm['as']>> = {
   PartialObjectMetadataList: 'PartialObjectMetadata',
 }
 
+/** Forms by their header: clients have few, and send the same one with every request. */
+const FORMS = new Map<string, AnswerForm>()
+const MAX_FORMS = 64
+
 /** The first form of the header that there is. Throws `NotAcceptable` if there is none. */
 export function answerForm(accept: string | undefined, { views = true } = {}): AnswerForm {
   if (accept === undefined || accept === '') return AS_JSON
+  if (!views) return readForm(accept, views)
+  const known = FORMS.get(accept)
+  if (known !== undefined) return known
+  const form = readForm(accept, views)
+  if (FORMS.size >= MAX_FORMS) FORMS.clear()
+  if (accept.length < 256) FORMS.set(accept, form)
+  return form
+}
+
+function readForm(accept: string, views: boolean): AnswerForm {
   for (const range of accept.slice(0, 2_048).split(',')) {
     const [type = '', ...parameters] = range.split(';').map(part => part.trim())
     const parameter = (name: string) => parameters.find(each => each.startsWith(`${name}=`))?.slice(name.length + 1)

@@ -1,5 +1,6 @@
 /**
- * Locks as Redis clients see them, on leases: the key KEY is the resource `redis/KEY`, and its value is an entry of the same name on the lease that holds it.
+ * Locks as Redis clients see them, on leases: the key KEY is the resource `redis/KEY`, or the one that a map names for it, and its value is the entry `redis/KEY`
+ * on the lease that holds it.
  *
  * A value is written once, with its lease, and ends with it. So a client that compares a value and then ends or renews the lease that carried it cannot hit
  * another lock, whatever happened in between.
@@ -26,13 +27,6 @@ export interface HeldKey {
   readonly keys: number
 }
 
-export function resourceOf(key: string): string {
-  const name = PREFIX + key
-  const bad = badName(name)
-  if (bad !== undefined) throw new RespFailure('ERR', `the key "${key.slice(0, 64)}" cannot be the name of a lease: ${PREFIX}KEY ${bad}`)
-  return name
-}
-
 export class Locks {
   readonly #caller: FaceCaller
 
@@ -40,28 +34,48 @@ export class Locks {
     this.#caller = caller
   }
 
-  async find(key: string): Promise<HeldKey | undefined> {
-    const resource = resourceOf(key)
+  /** The resource of a key. */
+  #resource(key: string): string {
+    const name = PREFIX + key
+    const resource = this.#caller.names.resource(name)
+    const bad = badName(name) ?? badName(resource)
+    if (bad !== undefined) throw new RespFailure('ERR', `the key "${key.slice(0, 64)}" cannot be the name of a lease: ${PREFIX}KEY ${bad}`)
+    return resource
+  }
+
+  /** The lock as this server has applied it, or `consistent`: as it is at the end of the log. */
+  async find(key: string, consistent: boolean): Promise<HeldKey | undefined> {
+    const resource = this.#resource(key)
     const { lessor, signal } = this.#caller
-    const { value: view } = await lessor.read<'resource'>({ kind: 'resource', resource }, { consistent: true, signal })
+    const { value: view } = await lessor.read<'resource'>({ kind: 'resource', resource }, consistent ? { consistent, signal } : {})
     const [grant] = view.grants
     if (grant === undefined) return undefined
-    const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: grant.lease }, { atLeast: 0, signal })
-    const ended = { lease: grant.lease, value: undefined, holder: grant.holder, ttl: 0, remaining: grant.remaining, keys: 1 }
-    if (lease === undefined) return ended
-    const value = lease.entries.find(entry => entry.key === resource)?.value
-    return { ...ended, value, ttl: lease.ttl, keys: lease.grants.length }
+    const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: grant.lease })
+    const { holder, remaining } = grant
+    if (lease === undefined) return { lease: grant.lease, value: undefined, holder, ttl: 0, remaining, keys: 1 }
+    const value = lease.entries.find(entry => entry.key === PREFIX + key)?.value
+    return { lease: grant.lease, value, holder, ttl: lease.ttl, remaining, keys: lease.grants.length }
+  }
+
+  /**
+   * Changes a lock that is as wanted. False: there is none. What this server has applied is enough for a change, which is refused if the lock has ended since;
+   * only the end of the log says that a key is not as wanted.
+   */
+  async change(key: string, isWanted: (lock: HeldKey) => boolean, change: (lock: HeldKey) => Promise<boolean>): Promise<boolean> {
+    const applied = await this.find(key, false)
+    if (applied?.value !== undefined && isWanted(applied) && (await change(applied))) return true
+    const lock = await this.find(key, true)
+    return lock !== undefined && isWanted(lock) && change(lock)
   }
 
   /** Takes all of the keys or none. False: one of them is held. */
   async take(keys: readonly string[], value: string, ms: number): Promise<boolean> {
-    const names = keys.map(resourceOf)
     const acquire: Acquire = {
       kind: 'acquire',
       holder: this.#caller.holder,
       ttl: ms,
-      wants: names.map(resource => ({ resource })),
-      entries: names.map(key => ({ key, value })),
+      wants: keys.map(key => ({ resource: this.#resource(key) })),
+      entries: keys.map(key => ({ key: PREFIX + key, value })),
     }
     const outcome = await this.#propose(acquire)
     if (outcome.kind === 'refused' && outcome.code === 'HELD') return false
@@ -76,10 +90,10 @@ export class Locks {
     const { lease } = lock
     if (keys.length >= lock.keys) return this.#release({ kind: 'release', lease })
     let ended = false
-    for (const resource of keys.map(resourceOf)) {
-      if (!(await this.#release({ kind: 'release', lease, resource }))) continue
+    for (const key of keys) {
+      if (!(await this.#release({ kind: 'release', lease, resource: this.#resource(key) }))) continue
       ended = true
-      await this.#propose({ kind: 'delete', key: resource, lease })
+      await this.#propose({ kind: 'delete', key: PREFIX + key, lease })
     }
     return ended
   }
@@ -92,17 +106,18 @@ export class Locks {
   }
 
   /**
-   * Starts the term of the lock again. A lease keeps the ttl that it was taken with: less is granted as that, which is safe; more is refused, because the
-   * client would rely on the lock after it has ended. False: the lock had ended before.
+   * Starts the term of the lock again. Less than it was taken for is granted as that, which is safe. More makes the lease longer; what policies do not allow is
+   * refused, because the client would rely on the lock after it has ended. False: the lock had ended before.
    */
   async extend(key: string, lock: HeldKey, ms: number): Promise<boolean> {
     if (lock.value === undefined) throw notOurs(key, lock)
-    if (ms > lock.ttl)
+    const ttl = await this.#renew(lock.lease, ms > lock.ttl ? ms : undefined)
+    if (ttl !== GONE && ttl < ms)
       throw new RespFailure(
         'ERR',
-        `${key} was taken for ${lock.ttl} ms, and cannot be extended to ${ms} ms: take it for longer, or extend it more often`,
+        `${key} cannot be extended to ${ms} ms, only to ${ttl} ms: extend it more often, or see leasehold policy`,
       )
-    return this.#renew(lock.lease)
+    return ttl !== GONE
   }
 
   /**
@@ -111,9 +126,9 @@ export class Locks {
    */
   async replace(key: string, lock: HeldKey, value: string, ms: number): Promise<boolean> {
     if (lock.value === undefined) throw notOurs(key, lock)
-    const resource = resourceOf(key)
+    const resource = this.#resource(key)
     const { lessor, holder, signal } = this.#caller
-    const entries = [{ key: resource, value }]
+    const entries = [{ key: PREFIX + key, value }]
     const outcome = await this.#propose({ kind: 'acquire', holder, ttl: ms, wants: [{ resource }], entries, wait: true })
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw failureOf(outcome)
     const { lease } = outcome
@@ -124,12 +139,12 @@ export class Locks {
       return false
     }
     // A lease that waited is not relied on before it was renewed once.
-    return this.#renew(lease)
+    return (await this.#renew(lease)) !== GONE
   }
 
   /** Resolves when the key is free, or with false after `ms`; 0 waits as long as the client is there. */
   async whenFree(key: string, ms: number): Promise<boolean> {
-    const resource = resourceOf(key)
+    const resource = this.#resource(key)
     const { lessor, clock, signal } = this.#caller
     const stop = new AbortController()
     const leave = () => stop.abort()
@@ -139,7 +154,7 @@ export class Locks {
       const { revision, value } = await lessor.read<'resource'>({ kind: 'resource', resource }, { consistent: true, signal })
       if (value.grants.length === 0) return true
       for await (const _ of lessor.watch(resource, { after: revision, signal: stop.signal }))
-        if ((await this.find(key)) === undefined) return true
+        if ((await this.find(key, true)) === undefined) return true
       return false
     } finally {
       cancel()
@@ -148,10 +163,11 @@ export class Locks {
     }
   }
 
-  async #renew(lease: number): Promise<boolean> {
-    const outcome = await this.#propose({ kind: 'renew', leases: [lease] })
+  /** The term that begins now, or GONE. */
+  async #renew(lease: number, ttl?: number): Promise<number> {
+    const outcome = await this.#propose({ kind: 'renew', leases: [lease], ...(ttl !== undefined && { ttl }) })
     if (outcome.kind !== 'renewed') throw failureOf(outcome)
-    return outcome.ttls[0] !== GONE
+    return outcome.ttls[0]!
   }
 
   #propose(command: Parameters<FaceCaller['lessor']['propose']>[0]): Promise<Outcome> {

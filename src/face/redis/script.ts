@@ -1,6 +1,6 @@
 /**
- * Runs a lock script. What it does decides, not how it is written: the script is run as Lua, its reads are answered from the present locks, and its writes are
- * collected and carried out together at its end. If another client was faster, the script is run again on what is there now.
+ * Runs a lock script. What it does decides, not how it is written: the script is run as Lua, its reads are answered from locks that were looked up
+ * before, and its writes are collected and carried out together at its end. If another client was faster, the script is run again on what is there now.
  */
 import { type Block, type Expression, LuaError, type LuaStatement, parseLua } from './lua.ts'
 
@@ -9,7 +9,7 @@ export type LuaValue = string | number | boolean | undefined | LuaTable | { read
 
 /** The commands that a script may call. */
 export interface ScriptCommands {
-  call(name: string, args: readonly string[]): Promise<LuaValue>
+  call(name: string, args: readonly string[]): LuaValue
 }
 
 /** A lock script takes a few dozen steps. */
@@ -29,12 +29,12 @@ export class LockScript {
     this.#block = parseLua(source)
   }
 
-  async run(keys: readonly string[], args: readonly string[], commands: ScriptCommands): Promise<LuaValue> {
+  run(keys: readonly string[], args: readonly string[], commands: ScriptCommands): LuaValue {
     const run = new ScriptRun(commands)
     const scope = new ScriptScope(undefined)
     scope.declare('KEYS', [...keys])
     scope.declare('ARGV', [...args])
-    const returned = await run.block(this.#block, scope)
+    const returned = run.block(this.#block, scope)
     return returned?.[RETURN]
   }
 }
@@ -71,10 +71,10 @@ class ScriptRun {
     this.#commands = commands
   }
 
-  async block(block: Block, outer: ScriptScope): Promise<Returned | undefined> {
+  block(block: Block, outer: ScriptScope): Returned | undefined {
     const scope = new ScriptScope(outer)
     for (const statement of block) {
-      const returned = await this.#statement(statement, scope)
+      const returned = this.#statement(statement, scope)
       if (returned !== undefined) return returned
     }
     return undefined
@@ -84,46 +84,46 @@ class ScriptRun {
     if (++this.#steps > MAX_STEPS) throw new LuaError(`it takes more than ${MAX_STEPS} steps`)
   }
 
-  async #statement(statement: LuaStatement, scope: ScriptScope): Promise<Returned | undefined> {
+  #statement(statement: LuaStatement, scope: ScriptScope): Returned | undefined {
     this.#step()
     switch (statement.kind) {
       case 'local':
       case 'assign': {
-        const values = await this.#all(statement.values, scope)
+        const values = this.#all(statement.values, scope)
         for (const [i, name] of statement.names.entries())
           if (statement.kind === 'local') scope.declare(name, values[i])
           else scope.set(name, values[i])
         return undefined
       }
       case 'set': {
-        const [table, at, value] = await this.#all([statement.table, statement.at, statement.value], scope)
+        const [table, at, value] = this.#all([statement.table, statement.at, statement.value], scope)
         if (!Array.isArray(table) || typeof at !== 'number' || at < 1 || at > table.length + 1) throw new LuaError('a table is a list here')
         table[at - 1] = value
         return undefined
       }
       case 'if':
         for (const { when, body } of statement.branches)
-          if (when === undefined || truth(await this.value(when, scope))) return this.block(body, scope)
+          if (when === undefined || truth(this.value(when, scope))) return this.block(body, scope)
         return undefined
       case 'each': {
-        const list = await this.value(statement.of, scope)
+        const list = this.value(statement.of, scope)
         if (!Array.isArray(list)) throw new LuaError('ipairs goes over a list')
         for (const [i, item] of list.entries()) {
           this.#step()
           const inner = new ScriptScope(scope)
           for (const [n, name] of statement.names.entries()) inner.declare(name, n === 0 ? i + 1 : item)
-          const returned = await this.block(statement.body, inner)
+          const returned = this.block(statement.body, inner)
           if (returned !== undefined) return returned
         }
         return undefined
       }
       case 'count': {
-        const [from, to] = (await this.#all([statement.from, statement.to], scope)).map(number)
+        const [from, to] = this.#all([statement.from, statement.to], scope).map(number)
         for (let i = from!; i <= to!; i++) {
           this.#step()
           const inner = new ScriptScope(scope)
           inner.declare(statement.name, i)
-          const returned = await this.block(statement.body, inner)
+          const returned = this.block(statement.body, inner)
           if (returned !== undefined) return returned
         }
         return undefined
@@ -131,18 +131,18 @@ class ScriptRun {
       case 'do':
         return this.block(statement.body, scope)
       case 'return':
-        return { [RETURN]: statement.value === undefined ? undefined : await this.value(statement.value, scope) }
+        return { [RETURN]: statement.value === undefined ? undefined : this.value(statement.value, scope) }
       case 'call':
-        await this.value(statement.call, scope)
+        this.value(statement.call, scope)
         return undefined
     }
   }
 
   /** The last of several may be a call that gives several values. */
-  async #all(expressions: readonly Expression[], scope: ScriptScope): Promise<LuaValue[]> {
+  #all(expressions: readonly Expression[], scope: ScriptScope): LuaValue[] {
     const values: LuaValue[] = []
     for (const [i, expression] of expressions.entries()) {
-      const value = await this.value(expression, scope)
+      const value = this.value(expression, scope)
       const isSpread = expression.kind === 'call' && /^(table\.)?unpack$/.test(expression.name)
       if (isSpread && i === expressions.length - 1 && Array.isArray(value)) values.push(...value)
       else values.push(value)
@@ -150,7 +150,7 @@ class ScriptRun {
     return values
   }
 
-  async value(expression: Expression, scope: ScriptScope): Promise<LuaValue> {
+  value(expression: Expression, scope: ScriptScope): LuaValue {
     this.#step()
     switch (expression.kind) {
       case 'value':
@@ -158,7 +158,7 @@ class ScriptRun {
       case 'name':
         return scope.get(expression.name)
       case 'index': {
-        const [of, at] = await this.#all([expression.of, expression.at], scope)
+        const [of, at] = this.#all([expression.of, expression.at], scope)
         if (Array.isArray(of)) return typeof at === 'number' ? of[at - 1] : undefined
         if (typeof of === 'object' && 'status' in of && at === 'ok') return of.status
         throw new LuaError(`only a list has a place ${String(at)}`)
@@ -166,7 +166,7 @@ class ScriptRun {
       case 'table':
         return this.#all(expression.items, scope)
       case 'unary': {
-        const of = await this.value(expression.of, scope)
+        const of = this.value(expression.of, scope)
         if (expression.operator === 'not') return !truth(of)
         if (expression.operator === '-') return -number(of)
         if (Array.isArray(of) || typeof of === 'string') return of.length
@@ -175,15 +175,15 @@ class ScriptRun {
       case 'binary':
         return this.#binary(expression, scope)
       case 'call':
-        return this.#call(expression.name, await this.#all(expression.args, scope))
+        return this.#call(expression.name, this.#all(expression.args, scope))
     }
   }
 
-  async #binary({ operator, left, right }: Extract<Expression, { readonly kind: 'binary' }>, scope: ScriptScope): Promise<LuaValue> {
-    const a = await this.value(left, scope)
+  #binary({ operator, left, right }: Extract<Expression, { readonly kind: 'binary' }>, scope: ScriptScope): LuaValue {
+    const a = this.value(left, scope)
     if (operator === 'and') return truth(a) ? this.value(right, scope) : a
     if (operator === 'or') return truth(a) ? a : this.value(right, scope)
-    const b = await this.value(right, scope)
+    const b = this.value(right, scope)
     switch (operator) {
       case '==':
         return a === b
@@ -212,7 +212,7 @@ class ScriptRun {
     }
   }
 
-  async #call(name: string, args: readonly LuaValue[]): Promise<LuaValue> {
+  #call(name: string, args: readonly LuaValue[]): LuaValue {
     switch (name) {
       case 'redis.call':
       case 'redis.pcall': {

@@ -1,5 +1,6 @@
 /** Requests to the HTTP part of faces: finds the face of a path, gives it a lessor of the caller, and lets it word every failure itself. */
 import type { Face, FaceName, HttpFace, HttpFaceRequest } from '../../face/face.ts'
+import { SAME_NAMES } from '../../face/resource-names.ts'
 import type { Caller } from '../access-control.ts'
 import { callerLessor } from '../caller-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
@@ -33,12 +34,12 @@ export class FaceHandler {
     { path, query }: { readonly path: string; readonly query: string },
     identify: (secret: string | undefined) => Caller,
   ): Promise<HttpResponse> {
-    const { guarded, clock, limits } = this.#context
+    const { guarded, clock, limits, faceNames: names = SAME_NAMES } = this.#context
     let read: Promise<Uint8Array> | undefined
     const asked: HttpFaceRequest = {
       method: request.method,
       path,
-      query: new URLSearchParams(query),
+      query: query === '' ? NO_QUERY : new URLSearchParams(query),
       header: header => request.header(header),
       hasBody: request.hasBody,
       secure: request.secure === true,
@@ -46,13 +47,22 @@ export class FaceHandler {
     }
     try {
       const caller = identify(http.secret === undefined ? bearerSecret(request) : await http.secret(asked))
-      return await http.answer(asked, {
+      let gone: AbortSignal | undefined
+      const { peerAddress } = request
+      const answer = await http.answer(asked, {
         lessor: callerLessor(guarded, caller),
-        holder: caller.key === 0 ? (request.peerAddress ?? 'local') : caller.name,
-        address: request.peerAddress,
+        holder: caller.key === 0 ? (peerAddress ?? 'local') : caller.name,
+        address: peerAddress,
         clock,
-        signal: request.gone(),
+        names,
+        // Most requests never wait for anything, and listening costs more than their answer.
+        get signal() {
+          gone ??= request.gone()
+          return gone
+        },
       })
+      // A face words its failures itself. They are counted by their status: codes are ours, and several share one.
+      return answer.status < 400 ? answer : { ...answer, code: `HTTP_${answer.status}` }
     } catch (error) {
       const failed = failureResponse(error)
       if (isInternalError(error))
@@ -65,6 +75,8 @@ export class FaceHandler {
 }
 
 const EMPTY = new Uint8Array(0)
+/** Shared: faces only read it. */
+const NO_QUERY = new URLSearchParams()
 
 async function bytesOf(request: HttpRequest, most: number): Promise<Uint8Array> {
   if (!request.hasBody) return EMPTY

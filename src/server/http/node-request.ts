@@ -15,6 +15,9 @@ const SMALL_BODY = 16 << 10
 /** Headers that must be unique. If one is sent twice, a proxy in front of this server may have used the other value. */
 const UNIQUE_HEADERS: ReadonlySet<string> = new Set(['host', 'authorization', 'content-type', 'content-encoding', 'origin'])
 
+/** Made once: every response ends with it, and an error with its stack costs as much as the answer to a short request. */
+const DISCONNECTED = new HttpFailure('UNAVAILABLE', 'the client has disconnected')
+
 /** Bytes of unfinished bodies over all connections: thousands of them must not exhaust the memory. */
 export interface BodyTotals {
   unfinished: number
@@ -134,7 +137,7 @@ export class NodeHttpRequest implements HttpRequest {
       socket.off('end', onEnd)
       response.off('close', onGone)
       cancelProbe()
-      gone.abort(new HttpFailure('UNAVAILABLE', 'the client has disconnected'))
+      gone.abort(DISCONNECTED)
     }
     const probe = (next: number) => {
       // A response that is being sent finds out by itself.

@@ -1,20 +1,15 @@
 /** Real clients of Consul, unmodified, on the real wire. */
-import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
-import { goClients, nodeClients, orSkip, output, python, pythonClients } from '../../support/foreign-clients.ts'
+import { nodeClients, orSkip, output, python, pythonClients } from '../../support/foreign-clients.ts'
+import { consulProgram } from '../../support/go-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
-const GO = ['github.com/hashicorp/consul/api@v1.32.1']
 const NODE = ['consul@2.0.1']
 const PYTHON = ['python-consul2==0.1.5']
 const LONG = { timeout: 300_000 }
-
-function goProgram(): Promise<string> {
-  return goClients(readFileSync(new URL('clients.go', import.meta.url), 'utf8'), ...GO)
-}
 
 const world = () => place({ faces: [consulFace()], http: httpListener() })
 
@@ -24,7 +19,7 @@ async function lines(program: string, command: string, port: number, ...args: re
 
 describe("Consul's Go client", () => {
   test('Lock takes, refuses, waits, hands over and learns that it was lost', LONG, async context => {
-    const program = await orSkip('Go api', goProgram(), context)
+    const program = await orSkip('Go api', consulProgram(), context)
     await using here = await world()
     expect(await lines(program, 'lock', here.port)).toEqual([
       'locked true',
@@ -41,13 +36,13 @@ describe("Consul's Go client", () => {
   })
 
   test('Semaphore never lets more inside than it has slots, and leaves nothing', LONG, async context => {
-    const program = await orSkip('Go api', goProgram(), context)
+    const program = await orSkip('Go api', consulProgram(), context)
     await using here = await world()
     expect(await lines(program, 'semaphore', here.port)).toEqual(['total 5 within the limit true', 'destroy: <nil>', 'left: 0'])
   })
 
   test('sessions are made, shown, renewed, listed and destroyed, and delete their keys', LONG, async context => {
-    const program = await orSkip('Go api', goProgram(), context)
+    const program = await orSkip('Go api', consulProgram(), context)
     await using here = await world()
     expect(await lines(program, 'sessions', here.port)).toEqual([
       'true mine 20s delete 1s',
@@ -63,7 +58,7 @@ describe("Consul's Go client", () => {
   })
 
   test('keys are written, compared, waited for, listed and deleted', LONG, async context => {
-    const program = await orSkip('Go api', goProgram(), context)
+    const program = await orSkip('Go api', consulProgram(), context)
     await using here = await world()
     expect(await lines(program, 'keys', here.port)).toEqual([
       '[0 255 1] true true',
@@ -76,7 +71,7 @@ describe("Consul's Go client", () => {
   })
 
   test('services are registered, checked, discovered, maintained and deregistered', LONG, async context => {
-    const program = await orSkip('Go api', goProgram(), context)
+    const program = await orSkip('Go api', consulProgram(), context)
     await using here = await world()
     expect(await lines(program, 'services', here.port)).toEqual([
       'passing 1',
@@ -193,7 +188,7 @@ print(c.health.service('api')[1], c.status.leader() != '')
 test('a Go Lock, npm consul and the library never hold one name together', LONG, async context => {
   const [program, require] = await orSkip(
     'Go api and npm consul beside the library',
-    Promise.all([goProgram(), nodeClients(...NODE)]),
+    Promise.all([consulProgram(), nodeClients(...NODE)]),
     context,
   )
   await using here = await world()

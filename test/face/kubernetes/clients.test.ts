@@ -5,23 +5,17 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
-import { goClients, orSkip, output, pythonClients, rustClients } from '../../support/foreign-clients.ts'
+import { orSkip, output, pythonClients, rustClients } from '../../support/foreign-clients.ts'
+import { kubernetesProgram } from '../../support/go-clients.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
-const GO = [
-  'k8s.io/client-go@v0.37.2',
-  'k8s.io/kubectl@v0.37.2',
-  'sigs.k8s.io/controller-runtime@v0.25.2',
-  'k8s.io/component-base@v0.37.2',
-  'k8s.io/api@v0.37.2',
-]
 const PYTHON = ['kubernetes==37.0.2']
 /** How long a client may take for its next line, on a busy machine. */
 const PATIENCE = 90_000
 /** The first build of the Go clients takes minutes. */
 const LONG = { timeout: 1_500_000 }
 
-const program = () => goClients(readFileSync(new URL('clients.go', import.meta.url), 'utf8'), ...GO)
+const program = kubernetesProgram
 
 const open: AsyncDisposable[] = []
 afterEach(async () => {

@@ -5,6 +5,7 @@
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { kubernetesFace } from '../../../src/face/kubernetes/kubernetes-face.ts'
+import { SAME_NAMES } from '../../../src/face/resource-names.ts'
 import type { Command } from '../../../src/kernel/command.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
 import { Replica } from '../../../src/replica/replica.ts'
@@ -114,6 +115,7 @@ class Actor {
         },
         holder: this.name,
         clock,
+        names: SAME_NAMES,
         signal: new AbortController().signal,
       },
     )

@@ -7,6 +7,7 @@ import { expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
 import type { HttpFaceRequest, HttpFaceResponse } from '../../../src/face/face.ts'
 import { kubernetesFace } from '../../../src/face/kubernetes/kubernetes-face.ts'
+import { SAME_NAMES } from '../../../src/face/resource-names.ts'
 import { kubernetesPlace, leaseOf, type RecordedRequest } from '../../support/kubernetes-place.ts'
 import { Dice, SEED } from '../../support/resp-mutation.ts'
 
@@ -158,6 +159,7 @@ test('mutated requests of real clients are answered in the words of Kubernetes, 
         lessor: here.lessor,
         holder: 'stranger',
         clock: here.clock,
+        names: SAME_NAMES,
         signal: stop.signal,
       })
       expect(wrongWith(answer), said()).toBeUndefined()

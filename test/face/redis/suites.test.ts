@@ -1,0 +1,106 @@
+/**
+ * The clients' own suites, as the registries ship them, against this face. Each list is complete: a test that begins to pass or to fail changes it. docs/faces.md
+ * says why those that are left out cannot pass.
+ */
+import { execFile } from 'node:child_process'
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import { expect, test } from 'vitest'
+import { redisFace } from '../../../src/face/redis/commands.ts'
+import { goModule, nodeClients, orSkip } from '../../support/foreign-clients.ts'
+import { place } from '../../support/resp-place.ts'
+
+const run = promisify(execFile)
+const LONG = { timeout: 600_000 }
+
+/** What a program printed, whether it failed or not. */
+async function printed(command: string, args: readonly string[], cwd: string, env: Readonly<Record<string, string>>): Promise<string> {
+  const options = { cwd, timeout: 300_000, maxBuffer: 16 << 20, env: { ...process.env, ...env } }
+  return (await run(command, [...args], options).catch((error: { readonly stdout: string; readonly stderr: string }) => error)).stdout
+}
+
+test("bsm/redislock's tests", LONG, async context => {
+  const module = await orSkip("bsm/redislock's tests", goModule('github.com/bsm/redislock@v0.9.4'), context)
+  await using here = await place({ faces: [redisFace()] })
+  // They take locks for 5 ms.
+  await here.lessor.propose({ kind: 'policy', prefix: 'redis', rules: { ttlMin: 1 } })
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-redislock-'))
+  try {
+    for (const file of readdirSync(module).filter(name => /\.(go|mod|sum)$/.test(name)))
+      copyFileSync(join(module, file), join(folder, file))
+    // The tests name the address of a Redis: this names ours.
+    writeFileSync(
+      join(folder, 'address_test.go'),
+      'package redislock_test\n\nimport "os"\n\nfunc init() {\n\tredisOpts.Addr = os.Getenv("ADDRESS")\n\tredisOpts.DB = 0\n}\n',
+    )
+    const text = await printed('go', ['test', '-v', '-run', '^Test', './...'], folder, {
+      ADDRESS: `127.0.0.1:${here.port}`,
+      GOFLAGS: '-mod=mod',
+    })
+    const results = (word: string) => [...text.matchAll(new RegExp(`^--- ${word}: (\\w+)`, 'gm'))].map(([, name]) => name!).sort()
+    expect(results('PASS'), text.slice(-4_000)).toEqual([
+      'TestClient',
+      'TestExponentialBackoff',
+      'TestLimitRetry',
+      'TestLinearBackoff',
+      'TestLock_Refresh_expired',
+      'TestLock_Release_expired',
+      'TestLock_Release_not_held',
+      'TestNoRetry',
+      'TestObtain',
+      'TestObtain_concurrent',
+      'TestObtain_metadata',
+      'TestObtain_retry_failure',
+      'TestObtain_retry_success',
+    ])
+    expect(results('FAIL')).toEqual(['TestLock_Refresh', 'TestLock_Release_not_own', 'TestObtain_custom_token'])
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
+
+/** Sends the clients of redlock's tests to our port, and answers the one command by which they make a key that is no lock. */
+const PRELOAD = `
+const net = require('node:net')
+const connect = net.Socket.prototype.connect
+net.Socket.prototype.connect = function (...args) {
+  const [options] = Array.isArray(args[0]) ? args[0] : args
+  if (options && options.port === 6379) options.port = Number(process.env.PORT)
+  return connect.apply(this, args)
+}
+for (const client of [require('redis').RedisClient, require('ioredis')]) client.prototype.sadd = (key, value, done) => done(null, 1)
+`
+
+test("redlock's tests", LONG, async context => {
+  const require = await orSkip(
+    "redlock's tests",
+    nodeClients('redlock@4.2.0', 'ioredis@4.28.5', 'redis@3.1.2', 'mocha@8.4.0', 'chai@4.5.0'),
+    context,
+  )
+  await using here = await place({ faces: [redisFace()] })
+  const suite = join(dirname(require.resolve('redlock')), 'test.js')
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-redlock-'))
+  try {
+    mkdirSync(folder, { recursive: true })
+    const root = dirname(require.resolve('mocha/package.json'))
+    const preload = join(dirname(dirname(root)), `preload-${process.pid}.cjs`)
+    writeFileSync(preload, PRELOAD)
+    const args = [join(root, 'bin/_mocha'), '--require', preload, '--reporter', 'json', '--exit', '--grep', 'single-server', suite]
+    const text = await printed(process.execPath, args, folder, { PORT: String(here.port) })
+    rmSync(preload)
+    const report = JSON.parse(text.slice(text.indexOf('{\n'))) as {
+      readonly passes: readonly { readonly fullTitle: string }[]
+      readonly failures: readonly { readonly fullTitle: string; readonly err: { readonly message: string } }[]
+    }
+    const left = report.failures.map(({ fullTitle, err }) => `${fullTitle}: ${err.message}`)
+    expect(
+      report.failures.map(({ fullTitle }) => fullTitle.replace(/^Redlock: single-server: \S+ (\(.*?\) )?/, '')),
+      left.join('\n'),
+    ).toEqual(Array(3).fill('emits a clientError event when a client error occurs'))
+    expect(report.passes.length).toBeGreaterThan(100)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
