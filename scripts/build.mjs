@@ -5,6 +5,7 @@ import { spawnSync } from 'node:child_process'
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { leaveOutUnloadable } from './packed-files.mjs'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
 
@@ -85,6 +86,7 @@ function build(projects) {
     if (project.bundle !== undefined) {
       if (!run(process.execPath, [join(root, 'scripts/bundle.mjs')])) return false
       chmodSync(join(root, project.bundle.entry), 0o755) // as npm does when it installs the package
+      leaveOutUnloadable(root)
     }
     console.error(`built ${project.name} in ${((performance.now() - began) / 1_000).toFixed(1)} s`)
     return true
