@@ -10,6 +10,7 @@ import { faceRedis } from './face-redis.mjs'
 import { holder } from './holder.mjs'
 import { http } from './http.mjs'
 import { kubernetes } from './kubernetes.mjs'
+import { library } from './library.mjs'
 import { scratch } from './measure.mjs'
 import { memory } from './memory.mjs'
 import { pools } from './pools.mjs'
@@ -33,6 +34,7 @@ const groups = {
   python,
   agents,
   kubernetes,
+  library,
   'face-redis': faceRedis,
   'face-etcd': faceEtcd,
 }

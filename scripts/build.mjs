@@ -16,7 +16,7 @@ const PACKAGE = {
   config: 'tsconfig.build.json',
   sources: { src: 'dist' },
   /** Made by scripts/bundle.mjs, of all of src/. */
-  bundle: { entry: 'dist/cli/leasehold.js', parts: 'dist/cli/bundle/' },
+  bundle: { entry: 'dist/cli/leasehold.js', parts: ['dist/cli/bundle/', 'dist/library/'] },
 }
 /** The simulator, with its own copy of the package's code, into which it plants mistakes, and the conformance suite of clients. Neither is published. */
 const SIMULATOR = {
@@ -71,7 +71,10 @@ function isStale(project) {
 function isBundleStale({ bundle, sources }) {
   if (bundle === undefined) return false
   const entry = join(root, bundle.entry)
-  const files = [join(root, 'scripts/bundle.mjs'), ...Object.keys(sources).flatMap(folder => filesBelow(join(root, folder)))]
+  const files = [
+    ...['scripts/bundle.mjs', 'package.json'].map(file => join(root, file)),
+    ...Object.keys(sources).flatMap(folder => filesBelow(join(root, folder))),
+  ]
   return !existsSync(entry) || files.some(file => statSync(file).mtimeMs > statSync(entry).mtimeMs)
 }
 
@@ -128,7 +131,8 @@ function outputs({ sources, out, copied = [] }) {
 function orphans(project) {
   const { bundle } = project
   const expected = new Set(outputs(project).map(([, output]) => output))
-  const isBundle = file => bundle !== undefined && (file === join(root, bundle.entry) || file.startsWith(join(root, bundle.parts)))
+  const isBundle = file =>
+    bundle !== undefined && (file === join(root, bundle.entry) || bundle.parts.some(parts => file.startsWith(join(root, parts))))
   return Object.values(project.sources)
     .flatMap(folder => filesBelow(join(root, folder)))
     .filter(

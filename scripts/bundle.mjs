@@ -1,14 +1,17 @@
-// Bundles the command line: `dist/cli/leasehold.js` and its parts in `dist/cli/bundle/`, from what the compiler made of `src/cli/main.ts`.
-// A started process must be quick (a hook runs on every edit, `leasehold run` in every cron job), and Node takes longer to find and load two hundred
-// small modules than to run them. The library is not bundled.
+// Bundles what the compiler made. A started process must be quick (a hook runs on every edit, `leasehold run` in every cron job), and so must the import of
+// the library: Node takes longer to find and load two hundred small modules than to run them.
 //
-// The packages that only the command line and the server use are in the bundle, so that users of the library do not install them. Their licences are in
-// `dist/cli/bundle/LICENSES.txt`. Optional packages, which users install themselves, stay outside.
+// - `dist/cli/leasehold.js` and its parts in `dist/cli/bundle/`: the command line and the server. The packages that only they use are inside, so that users of
+//   the library do not install them. Their licences are in `dist/cli/bundle/LICENSES.txt`.
+// - `dist/library/`: every entry of the package, with common parts, and the files that are started by their address (workers, a child process).
+//
+// Optional packages, which users install themselves, stay outside.
 
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
+import { exportTargets, staticImports } from './packed-files.mjs'
 
 const GUARD = /^(cli\/guard-process|guard\/(hook-answer|hook-event|patch-paths|host-process|token-file)|agent\/repository)\.js$/
 /** What `run`, `elect` and the commands that look at leases need on a file or a server, in one part. */
@@ -19,18 +22,23 @@ const OTHER_STORES = /^(store\/(postgres|redis|etcd)\/(?!module\.js$)|testing\/)
 /** Which package a module belongs to, by its path. */
 const PACKAGE = /^(.*\/node_modules\/((?:@[^/]+\/)?[^/]+))\//
 
-async function bundleCommandLine(dist) {
+/** Files that are started by their address, and the modules that start them. */
+const STARTED = {
+  'store/file/worker.js': 'store/file/file.js',
+  'connect/heartbeat-worker.js': 'connect/heartbeat-thread.js',
+  'cli/certify/writer.js': 'cli/certify/fault.js',
+}
+
+/** Bundles `input` into `dist`. `into` is the folder of the parts. Returns the folders of the packages that are inside, by name. */
+async function bundle(dist, input, { into, platform, output }) {
   const inDist = id => relative(dist, id).split(sep).join('/')
   const { optionalDependencies, peerDependencies } = JSON.parse(readFileSync(join(dist, '../package.json'), 'utf8'))
   const optional = Object.keys({ ...optionalDependencies, ...peerDependencies })
   const isOptional = id => optional.some(name => id === name || id.startsWith(`${name}/`))
-  /** Folders of the packages in the bundle, by name. */
   const packages = new Map()
-  const folder = join(dist, 'cli', 'bundle')
-  rmSync(folder, { recursive: true, force: true })
-  const bundle = await rolldown({
-    input: { leasehold: join(dist, 'cli', 'main.js') },
-    platform: 'node',
+  const bundled = await rolldown({
+    input,
+    platform,
     // A package in the bundle may need an optional one for itself: then that is in the bundle as well.
     external: (id, importer) => id.startsWith('node:') || (isOptional(id) && !PACKAGE.test(importer ?? '')),
     // Our own modules are kept whole. Packages leave out what is not used.
@@ -41,13 +49,14 @@ async function bundleCommandLine(dist) {
     },
     plugins: [
       {
-        // A module that looks for files beside itself (workers, the page, package.json) finds them where the compiler put it.
+        // A module that looks for files beside itself finds them where the compiler put them (the page, package.json), or where they were bundled (workers).
         name: 'module-addresses',
-        transform: (code, id) =>
-          !PACKAGE.test(id) &&
-          code.includes('import.meta.url') && id !== join(dist, 'cli', 'main.js')
-            ? { code: code.replaceAll('import.meta.url', `new URL(${JSON.stringify(`../../${inDist(id)}`)}, import.meta.url).href`) }
-            : null,
+        transform: (code, id) => {
+          if (PACKAGE.test(id) || !code.includes('import.meta.url') || inDist(id) === 'cli/main.js') return null
+          const address = Object.values(STARTED).includes(inDist(id)) ? `library/${inDist(id)}` : inDist(id)
+          const up = relative(into, '.').split(sep).join('/')
+          return { code: code.replaceAll('import.meta.url', `new URL(${JSON.stringify(`${up}/${address}`)}, import.meta.url).href`) }
+        },
       },
       {
         name: 'packages',
@@ -58,22 +67,66 @@ async function bundleCommandLine(dist) {
       },
     ],
   })
-  await bundle.write({
-    dir: join(dist, 'cli'),
-    format: 'esm',
-    comments: false,
-    entryFileNames: '[name].js',
-    chunkFileNames: 'bundle/[name].js',
-    codeSplitting: {
-      groups: [
-        { name: 'guard', priority: 2, test: id => GUARD.test(inDist(id)) },
-        { name: 'core', priority: 1, test: id => CORE.test(inDist(id)) && !OTHER_STORES.test(inDist(id)) && inDist(id) !== 'cli/main.js' },
-        { name: 'core', priority: 1, test: /\/node_modules\/commander\// },
-      ],
+  await bundled.write({ format: 'esm', comments: false, ...output(inDist) })
+  await bundled.close()
+  return packages
+}
+
+async function bundleCommandLine(dist) {
+  rmSync(join(dist, 'cli/bundle'), { recursive: true, force: true })
+  const packages = await bundle(
+    dist,
+    { leasehold: join(dist, 'cli', 'main.js') },
+    {
+      into: 'cli/bundle',
+      platform: 'node',
+      output: inDist => ({
+        dir: join(dist, 'cli'),
+        entryFileNames: '[name].js',
+        chunkFileNames: 'bundle/[name].js',
+        codeSplitting: {
+          groups: [
+            { name: 'guard', priority: 2, test: id => GUARD.test(inDist(id)) },
+            { name: 'core', priority: 1, test: id => isCore(inDist(id)) },
+          ],
+        },
+      }),
     },
+  )
+  writeFileSync(join(dist, 'cli/bundle/LICENSES.txt'), licences(packages))
+}
+
+function isCore(path) {
+  return path.includes('node_modules/commander/') || (CORE.test(path) && !OTHER_STORES.test(path) && path !== 'cli/main.js')
+}
+
+async function bundleLibrary(dist) {
+  rmSync(join(dist, 'library'), { recursive: true, force: true })
+  const manifest = JSON.parse(readFileSync(join(dist, '../package.json'), 'utf8'))
+  const entries = exportTargets(join(dist, '..'), manifest, ['types']).map(path => relative('dist', path).replace(/\.d\.ts$/, ''))
+  const web = staticImports(dist, 'wire/http/client.js')
+  const core = staticImports(dist, 'index.js')
+  const replica = staticImports(dist, 'replica/replica.js')
+  const files = [...entries, ...Object.keys(STARTED).map(path => path.replace(/\.js$/, ''))]
+  const packages = await bundle(dist, Object.fromEntries(files.map(path => [path, join(dist, `${path}.js`)])), {
+    into: 'library/part',
+    platform: 'neutral', // `leasehold/http` runs in browsers
+    output: inDist => ({
+      dir: join(dist, 'library'),
+      entryFileNames: '[name].js',
+      chunkFileNames: 'part/[name].js',
+      // What `import 'leasehold'` loads is two files, one of them for browsers too, and what a replica needs in addition another.
+      codeSplitting: {
+        groups: [
+          { name: 'web', priority: 3, test: id => web.has(inDist(id)) },
+          { name: 'core', priority: 2, test: id => core.has(inDist(id)) },
+          { name: 'replica', priority: 1, test: id => replica.has(inDist(id)) },
+        ],
+      },
+    }),
   })
-  await bundle.close()
-  writeFileSync(join(folder, 'LICENSES.txt'), licences(packages))
+  if (packages.size > 0)
+    throw new Error(`the library uses ${[...packages.keys()].join(', ')}: make it an optional peer dependency, or do without`)
 }
 
 /** The name, version and licence of each package in the bundle, as the licences require. */
@@ -87,4 +140,5 @@ function licences(packages) {
   return `The command line and the server contain these packages.\n\n${texts.join(`\n${'-'.repeat(80)}\n\n`)}`
 }
 
-await bundleCommandLine(fileURLToPath(new URL('../dist', import.meta.url)))
+const dist = fileURLToPath(new URL('../dist', import.meta.url))
+await Promise.all([bundleCommandLine(dist), bundleLibrary(dist)])

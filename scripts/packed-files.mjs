@@ -12,16 +12,31 @@ const DYNAMIC = /\bimport\(\s*['"]([^'"\n]+)['"]\s*\)/g
 const STARTED = /(?<!new URL\()['"](\.\.?\/[^'"\n]+\.js)['"],\s*(?:import\.meta\.url|new URL\(['"]([^'"\n]+)['"],\s*import\.meta\.url\))/g
 const COMMENTS = /\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm
 
-/** Every target of `exports`; a pattern stands for each file that it matches. */
-export function exportTargets(root, { exports }) {
-  const targets = Object.values(exports).flatMap(target => (typeof target === 'string' ? [target] : Object.values(target)))
+/** The targets of `exports` under these conditions; a pattern stands for each file that it matches. */
+export function exportTargets(root, { exports }, conditions = ['types', 'default']) {
+  const targets = Object.values(exports).flatMap(target =>
+    typeof target === 'string' ? [] : conditions.map(condition => target[condition]),
+  )
   return targets.flatMap(target => {
     const [before, after] = target.split('*')
-    if (after === undefined) return [join(target)]
+    if (after === undefined) return [target]
     return readdirSync(join(root, before))
-      .map(name => join(`${before}${name}${after}`))
+      .map(name => `${before}${name}${after}`)
       .filter(path => existsSync(join(root, path)))
   })
+}
+
+/** The modules that the import of `entry` loads at once, as paths from `folder`. */
+export function staticImports(folder, entry) {
+  const files = new Set()
+  const open = [entry]
+  for (let path = open.pop(); path !== undefined; path = open.pop()) {
+    if (files.has(path)) continue
+    files.add(path)
+    for (const [, from, bare] of readFileSync(join(folder, path), 'utf8').replace(COMMENTS, '').matchAll(STATIC))
+      if ((from ?? bare).startsWith('.')) open.push(join(dirname(path), from ?? bare))
+  }
+  return files
 }
 
 /** Paths from the root of the package, and the packages that they import. Throws if one imports a file that does not exist. */
@@ -29,7 +44,7 @@ export function loadableFiles(root) {
   const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
   const files = new Set()
   const packages = new Set()
-  const open = [...exportTargets(root, manifest), ...Object.values(manifest.bin)]
+  const open = [...exportTargets(root, manifest), ...Object.values(manifest.bin)].map(path => join(path))
   const add = (from, base, name) => {
     const path = join(dirname(base), from.endsWith('.d.ts') ? name.replace(/\.(js|ts)$/, '.d.ts') : name)
     if (!existsSync(join(root, path))) throw new Error(`${from} imports ${name}, which does not exist`)
