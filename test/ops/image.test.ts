@@ -33,7 +33,9 @@ interface Service {
 }
 
 async function compose(context: { skip(why: string): never }): Promise<Readonly<Record<string, Service>>> {
-  const yaml = (await orSkip('compose.yaml', nodeClients('yaml@2.9.1'), context))('yaml') as { parse(text: string, options: object): unknown }
+  const yaml = (await orSkip('compose.yaml', nodeClients('yaml@2.9.1'), context))('yaml') as {
+    parse(text: string, options: object): unknown
+  }
   return (yaml.parse(composeFile, { merge: true }) as { readonly services: Record<string, Service> }).services
 }
 
@@ -77,8 +79,13 @@ describeEngine('postgres', 'the image', () => {
   beforeAll(async () => {
     if (!isRoot) return
     chmodSync(folder, 0o755) // the image's user must reach it
-    const node = await otherNode(nodeOf(dockerfile)).catch(error => void (missing = error))
-    if (node === undefined) return
+    let node: string
+    try {
+      node = await otherNode(nodeOf(dockerfile))
+    } catch (error) {
+      missing = error
+      return
+    }
     chmodSync(dirname(dirname(dirname(dirname(node)))), 0o755)
     const context = join(folder, 'context')
     await cp(CONTEXT, context, { recursive: true })
@@ -110,7 +117,9 @@ describeEngine('postgres', 'the image', () => {
     return here.spawn('setpriv', [...as, 'env', '-i', ...settings, ...words], { cwd: '/' })
   }
 
-  test('its entry point serves its store as its user, its health check passes, and fails when the server is gone', { timeout: TIMEOUT }, async context => {
+  test('its entry point serves its store as its user, its health check passes, and fails when the server is gone', {
+    timeout: TIMEOUT,
+  }, async context => {
     const image = built(context)
     await using here = new Place()
     const command = [...image.entrypoint, ...image.command].map(word => word.replace(':7420', ':0').replace(':7421', ':0'))
@@ -125,7 +134,9 @@ describeEngine('postgres', 'the image', () => {
     expect((await start(here, image, [...image.entrypoint, 'run', 'a', '--', 'true']).finished).code).toBe(0)
   })
 
-  test('three servers on one Postgres start as the compose file says, share leases, and go on without one of them', { timeout: TIMEOUT }, async context => {
+  test('three servers on one Postgres start as the compose file says, share leases, and go on without one of them', {
+    timeout: TIMEOUT,
+  }, async context => {
     const image = built(context)
     const services = await compose(context)
     await using here = new Place()
@@ -140,7 +151,9 @@ describeEngine('postgres', 'the image', () => {
     expect(created.code).toBe(0)
     expect((await createKey()).stdout).toBe('') // once
     const servers = ['leasehold-1', 'leasehold-2', 'leasehold-3'].map(name => {
-      const words = services[name]!.command.map(word => (word === '0.0.0.0:7420' ? '0.0.0.0:0' : word === '0.0.0.0:7421' ? '127.0.0.1:0' : word))
+      const words = services[name]!.command.map(word =>
+        word === '0.0.0.0:7420' ? '0.0.0.0:0' : word === '0.0.0.0:7421' ? '127.0.0.1:0' : word,
+      )
       return start(here, image, [...image.entrypoint, ...words], inCompose(services[name]!))
     })
     const ports = await Promise.all(servers.map(async server => (await server.printed(/http:\/\/127\.0\.0\.1:(\d+)\/\n/))[1]!))
@@ -149,9 +162,14 @@ describeEngine('postgres', 'the image', () => {
     const env = { LEASEHOLD_API_KEY: created.stdout.trim() }
     const at = (i: number) => `leasehold://127.0.0.1:${ports[i]}`
     const all = `leasehold://${ports.map(port => `127.0.0.1:${port}`).join(',')}`
-    const holder = here.start(['run', 'jobs/nightly', '--store', all, '--ttl', '30s', '--', 'sh', '-c', 'echo held; read line; echo "$line"'], { env })
+    const holder = here.start(
+      ['run', 'jobs/nightly', '--store', all, '--ttl', '30s', '--', 'sh', '-c', 'echo held; read line; echo "$line"'],
+      { env },
+    )
     await holder.printed(/held/)
-    const others = await Promise.all([0, 1, 2].map(i => here.run(['run', 'jobs/nightly', '--no-wait', '--store', at(i), '--', 'true'], { env })))
+    const others = await Promise.all(
+      [0, 1, 2].map(i => here.run(['run', 'jobs/nightly', '--no-wait', '--store', at(i), '--', 'true'], { env })),
+    )
     expect(others.map(({ code }) => code)).toEqual([75, 75, 75])
     expect((await here.run(['ls', '--store', at(0)])).code).toBe(77) // a key is required
     servers[0]!.process.kill('SIGKILL')

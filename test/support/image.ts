@@ -56,7 +56,7 @@ export async function buildImage(context: string, folder: string, node: string):
   const clean = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(npm_|LEASEHOLD_|NODE_)/i.test(name)))
   const stages = new Map<string, string>()
   let image = { root: '', base: '', env: {} as Record<string, string>, user: { uid: 0, gid: 0 } }
-  let last: Pick<Image, 'entrypoint' | 'command' | 'healthcheck'> = { entrypoint: [], command: [], healthcheck: [] }
+  const last = { entrypoint: [] as string[], command: [] as string[], healthcheck: [] as string[] }
   let cwd = '/'
   const list = (text: string) => JSON.parse(text) as string[]
   const steps: Readonly<Record<string, (rest: string) => void | Promise<void>>> = {
@@ -82,7 +82,11 @@ export async function buildImage(context: string, folder: string, node: string):
       cpSync(join(context, found[0]!), target)
     },
     RUN: async rest => {
-      await run('/bin/sh', ['-ec', inImage(image, rest)], { cwd: inImage(image, cwd), env: { ...clean, ...image.env, PATH: path }, timeout: TIMEOUT })
+      await run('/bin/sh', ['-ec', inImage(image, rest)], {
+        cwd: inImage(image, cwd),
+        env: { ...clean, ...image.env, PATH: path },
+        timeout: TIMEOUT,
+      })
     },
     ENV: rest => {
       for (const [, name, value] of rest.matchAll(/(\w+)=(\S+)/g)) image.env[name!] = inImage(image, value!.replace('$PATH', path))
@@ -91,9 +95,15 @@ export async function buildImage(context: string, folder: string, node: string):
       const [uid, gid] = rest.split(':').map(Number)
       image.user = { uid: uid!, gid: gid! }
     },
-    ENTRYPOINT: rest => void (last = { ...last, entrypoint: list(rest) }),
-    CMD: rest => void (last = { ...last, command: list(rest) }),
-    HEALTHCHECK: rest => void (last = { ...last, healthcheck: list(/ CMD (\[.*\])$/.exec(rest)![1]!) }),
+    ENTRYPOINT: rest => {
+      last.entrypoint = list(rest)
+    },
+    CMD: rest => {
+      last.command = list(rest)
+    },
+    HEALTHCHECK: rest => {
+      last.healthcheck = list(/ CMD (\[.*\])$/.exec(rest)![1]!)
+    },
     LABEL: () => {},
     VOLUME: () => {},
     EXPOSE: () => {},
