@@ -53,7 +53,9 @@ export function inImage({ root }: Pick<Image, 'root'>, text: string): string {
 /** Carries out the Dockerfile of `context`. `folder` gets one root for each stage. `node` is the binary of the base. */
 export async function buildImage(context: string, folder: string, node: string): Promise<Image> {
   const path = `${dirname(node)}:${process.env.PATH}`
-  const clean = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(npm_|LEASEHOLD_|NODE_(OPTIONS|ENV|PATH)$)/i.test(name)))
+  const clean = Object.fromEntries(
+    Object.entries(process.env).filter(([name]) => !/^(npm_|LEASEHOLD_|NODE_(OPTIONS|ENV|PATH)$)/i.test(name)),
+  )
   const stages = new Map<string, string>()
   let image = { root: '', base: '', env: {} as Record<string, string>, user: { uid: 0, gid: 0 } }
   const last = { entrypoint: [] as string[], command: [] as string[], healthcheck: [] as string[] }

@@ -248,7 +248,9 @@ export async function serveUntilStopped(
       // Checked here: a misspelt option would be dropped in silence.
     } satisfies Partial<ServeOptions>
     const addresses = options.listen ?? (options.socket === undefined ? ['127.0.0.1:7420'] : [])
-    await using server = await attribute(['listen', 'probe'], () => listen(serve, { ...listening, listen: addresses }, options.nextPort === true))
+    await using server = await attribute(['listen', 'probe'], () =>
+      listen(serve, { ...listening, listen: addresses }, options.nextPort === true),
+    )
     const reload = () => {
       // The terminal was closed, so the user could neither see nor stop the server any more.
       if (startedInTerminal && !hasTerminal()) return stop.now()
@@ -356,7 +358,8 @@ async function printAddresses(
 ): Promise<void> {
   const scheme = tlsCert === undefined ? 'http' : 'https'
   const pages = addresses.filter(found => !found.startsWith('/')).map(address => `${scheme}://${reachable(address)}/`)
-  if (out.json) return out.data({ serving: where, listening: addresses, page: pages[0], ...(probeAddress !== undefined && { probe: probeAddress }) })
+  if (out.json)
+    return out.data({ serving: where, listening: addresses, page: pages[0], ...(probeAddress !== undefined && { probe: probeAddress }) })
   out.note(`serving ${where} on ${addresses.join(', ')}. To stop it, press Ctrl-C or send TERM`)
   if (probeAddress !== undefined) out.note(`probes: http://${probeAddress}/healthz and /readyz`)
   for (const listener of registryListeners) out.note(listener)
