@@ -41,7 +41,7 @@ export class ProbePort implements AsyncDisposable {
     )
     server.maxConnections = MAX_CONNECTIONS
     server.maxHeadersCount = 50
-    server.on('connection', socket => socket.setTimeout(2 * REQUEST_TIMEOUT, () => socket.destroy()))
+    server.timeout = 2 * REQUEST_TIMEOUT // of a connection on which nothing happens
     await new Promise<void>((resolve, reject) => {
       server.once('error', error => reject(failure(error, `${listen.host}:${listen.port}`)))
       server.listen(listen, resolve)
