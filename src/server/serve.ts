@@ -83,8 +83,6 @@ export async function serve(options: ServeOptions): Promise<Server> {
   const closing = new AbortController()
   let probe: ProbePort | undefined
   try {
-    // First, so that an orchestrator sees a server that is starting, and not one that is gone.
-    if (probeAt !== undefined) probe = await ProbePort.open(probeAt, { guarded, clock, closing: closing.signal })
     for (const { host } of listen) requireProtection(host, { keys: guarded.access.hasKeys, tls: tls !== undefined, behindProxy })
     if (listen.some(({ host }) => !isLoopback(host))) guarded.access.expose()
     await setFaceRules(lessor, options.faces ?? [])
@@ -105,6 +103,13 @@ export async function serve(options: ServeOptions): Promise<Server> {
       ...(tls && { tls }),
       ...(options.http && { http: options.http }),
     })
+    try {
+      // After the server's own port: what is ready can be reached.
+      if (probeAt !== undefined) probe = await ProbePort.open(probeAt, context)
+    } catch (error) {
+      await port.close(() => {})
+      throw error
+    }
     let closed: Promise<void> | undefined
     const stop = async () => {
       storeWatch[Symbol.dispose]()
@@ -127,7 +132,6 @@ export async function serve(options: ServeOptions): Promise<Server> {
     }
   } catch (error) {
     storeWatch[Symbol.dispose]()
-    await probe?.[Symbol.asyncDispose]()
     await guarded[Symbol.asyncDispose]()
     throw error
   }
