@@ -6,6 +6,7 @@ import { faceEtcd } from './face-etcd.mjs'
 import { faceRedis } from './face-redis.mjs'
 import { http } from './http.mjs'
 import { kubernetes } from './kubernetes.mjs'
+import { library } from './library.mjs'
 import { handOver, limits, takeover } from './latency.mjs'
 import { memory } from './memory.mjs'
 import { redisBenchmark, renewals } from './native.mjs'
@@ -35,7 +36,7 @@ export const groups = {
   },
   embedded: {
     title: 'Inside one process',
-    parts: { 'memory-pairs': memoryPairs, 'file-pairs': filePairs, request: requests, garbage, reopen },
+    parts: { 'memory-pairs': memoryPairs, 'file-pairs': filePairs, request: requests, garbage, reopen, library },
   },
   stores: {
     title: 'On a shared engine, beside its own locks',

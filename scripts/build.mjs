@@ -5,6 +5,7 @@ import { spawnSync } from 'node:child_process'
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { leaveOutUnloadable } from './packed-files.mjs'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
 
@@ -15,7 +16,7 @@ const PACKAGE = {
   config: 'tsconfig.build.json',
   sources: { src: 'dist' },
   /** Made by scripts/bundle.mjs, of all of src/. */
-  bundle: { entry: 'dist/cli/leasehold.js', parts: 'dist/cli/bundle/' },
+  bundle: { entry: 'dist/cli/leasehold.js', parts: ['dist/cli/bundle/', 'dist/library/'] },
 }
 /** The simulator, with its own copy of the package's code, into which it plants mistakes, and the conformance suite of clients. Neither is published. */
 const SIMULATOR = {
@@ -70,7 +71,10 @@ function isStale(project) {
 function isBundleStale({ bundle, sources }) {
   if (bundle === undefined) return false
   const entry = join(root, bundle.entry)
-  const files = [join(root, 'scripts/bundle.mjs'), ...Object.keys(sources).flatMap(folder => filesBelow(join(root, folder)))]
+  const files = [
+    ...['scripts/bundle.mjs', 'package.json'].map(file => join(root, file)),
+    ...Object.keys(sources).flatMap(folder => filesBelow(join(root, folder))),
+  ]
   return !existsSync(entry) || files.some(file => statSync(file).mtimeMs > statSync(entry).mtimeMs)
 }
 
@@ -85,6 +89,7 @@ function build(projects) {
     if (project.bundle !== undefined) {
       if (!run(process.execPath, [join(root, 'scripts/bundle.mjs')])) return false
       chmodSync(join(root, project.bundle.entry), 0o755) // as npm does when it installs the package
+      leaveOutUnloadable(root)
     }
     console.error(`built ${project.name} in ${((performance.now() - began) / 1_000).toFixed(1)} s`)
     return true
@@ -126,7 +131,8 @@ function outputs({ sources, out, copied = [] }) {
 function orphans(project) {
   const { bundle } = project
   const expected = new Set(outputs(project).map(([, output]) => output))
-  const isBundle = file => bundle !== undefined && (file === join(root, bundle.entry) || file.startsWith(join(root, bundle.parts)))
+  const isBundle = file =>
+    bundle !== undefined && (file === join(root, bundle.entry) || bundle.parts.some(parts => file.startsWith(join(root, parts))))
   return Object.values(project.sources)
     .flatMap(folder => filesBelow(join(root, folder)))
     .filter(

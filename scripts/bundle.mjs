@@ -1,11 +1,17 @@
-// Bundles the command line: `dist/cli/leasehold.js` and its parts in `dist/cli/bundle/`, from what the compiler made of `src/cli/main.ts`.
-// A started process must be quick (a hook runs on every edit, `leasehold run` in every cron job), and Node takes longer to find and load two hundred
-// small modules than to run them. Packages stay outside of the bundle. The library is not bundled.
+// Bundles what the compiler made. A started process must be quick (a hook runs on every edit, `leasehold run` in every cron job), and so must the import of
+// the library: Node takes longer to find and load two hundred small modules than to run them.
+//
+// - `dist/cli/leasehold.js` and its parts in `dist/cli/bundle/`: the command line and the server. The packages that only they use are inside, so that users of
+//   the library do not install them. Their licences are in `dist/cli/bundle/LICENSES.txt`.
+// - `dist/library/`: every entry of the package, with common parts, and the files that are started by their address (workers, a child process).
+//
+// Optional packages, which users install themselves, stay outside.
 
-import { rmSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
+import { exportTargets, staticImports } from './packed-files.mjs'
 
 const GUARD = /^(cli\/guard-process|guard\/(hook-answer|hook-event|patch-paths|host-process|token-file)|agent\/repository)\.js$/
 /** What `run`, `elect` and the commands that look at leases need on a file or a server, in one part. */
@@ -13,54 +19,126 @@ const CORE =
   /^((kernel|holder|replica|connect|recipe|registry|learn|lessor|wire\/resp)\/|store\/(?!.*\/(certification|driver|gateway))|[a-z-]+\.js$|cli\/(process\/|[a-z-]+\.js$))/
 const OTHER_STORES = /^(store\/(postgres|redis|etcd)\/(?!module\.js$)|testing\/)/
 
-/** The thread of a file store, in one file: it starts in every command on a file. */
-const FILE_WORKER = 'cli/bundle/file-worker.js'
+/** Which package a module belongs to, by its path. */
+const PACKAGE = /^(.*\/node_modules\/((?:@[^/]+\/)?[^/]+))\//
 
-async function bundleCommandLine(dist) {
+/** Files that are started by their address, and the modules that start them. */
+const STARTED = {
+  'store/file/worker.js': 'store/file/file.js',
+  'connect/heartbeat-worker.js': 'connect/heartbeat-thread.js',
+  'cli/certify/writer.js': 'cli/certify/fault.js',
+}
+
+/** Bundles `input` into `dist`. `into` is the folder of the parts. Returns the folders of the packages that are inside, by name. */
+async function bundle(dist, input, { into, platform, output }) {
   const inDist = id => relative(dist, id).split(sep).join('/')
-  const folder = join(dist, 'cli', 'bundle')
-  rmSync(folder, { recursive: true, force: true })
-  const options = {
-    platform: 'node',
-    external: id => !id.startsWith('.') && !id.startsWith(dist),
-    treeshake: false,
+  const { optionalDependencies, peerDependencies } = JSON.parse(readFileSync(join(dist, '../package.json'), 'utf8'))
+  const optional = Object.keys({ ...optionalDependencies, ...peerDependencies })
+  const isOptional = id => optional.some(name => id === name || id.startsWith(`${name}/`))
+  const packages = new Map()
+  const bundled = await rolldown({
+    input,
+    platform,
+    // A package in the bundle may need an optional one for itself: then that is in the bundle as well.
+    external: (id, importer) => id.startsWith('node:') || (isOptional(id) && !PACKAGE.test(importer ?? '')),
+    // Our own modules are kept whole. Packages leave out what is not used.
+    treeshake: { moduleSideEffects: id => !PACKAGE.test(id) || !id.includes('/typebox/') },
     // Some modules are loaded late by one command and at once by another. That is known.
     onLog: (level, { code, message }) => {
       if (code !== 'INEFFECTIVE_DYNAMIC_IMPORT') console.error(`${level}: ${message}`)
     },
     plugins: [
       {
-        // A module that looks for files beside itself (workers, the page, package.json) finds them where the compiler put it.
+        // A module that looks for files beside itself finds them where the compiler put them (the page, package.json), or where they were bundled (workers).
         name: 'module-addresses',
         transform: (code, id) => {
-          if (!code.includes('import.meta.url') || id === join(dist, 'cli', 'main.js')) return null
-          const own = inDist(id) === 'store/file/file.js' ? code.replace("'./worker.js'", JSON.stringify(`../../${FILE_WORKER}`)) : code
-          if (inDist(id) === 'store/file/file.js' && own === code) throw new Error('the file store names its worker in another way now')
-          return { code: own.replaceAll('import.meta.url', `new URL(${JSON.stringify(`../../${inDist(id)}`)}, import.meta.url).href`) }
+          if (PACKAGE.test(id) || !code.includes('import.meta.url') || inDist(id) === 'cli/main.js') return null
+          const address = Object.values(STARTED).includes(inDist(id)) ? `library/${inDist(id)}` : inDist(id)
+          const up = relative(into, '.').split(sep).join('/')
+          return { code: code.replaceAll('import.meta.url', `new URL(${JSON.stringify(`${up}/${address}`)}, import.meta.url).href`) }
+        },
+      },
+      {
+        name: 'packages',
+        moduleParsed: ({ id }) => {
+          const [, path, name] = PACKAGE.exec(id) ?? []
+          if (name !== undefined) packages.set(name, path)
         },
       },
     ],
-  }
-  const worker = await rolldown({ ...options, input: join(dist, 'store', 'file', 'worker.js') })
-  await worker.write({ file: join(dist, FILE_WORKER), format: 'esm', comments: false, codeSplitting: false })
-  await worker.close()
-  const bundle = await rolldown({ ...options, input: { leasehold: join(dist, 'cli', 'main.js') } })
-  await bundle.write({
-    dir: join(dist, 'cli'),
-    format: 'esm',
-    comments: false,
-    // Names stay as they are, for stack traces. Without spaces there is a third less to read and to parse at each start.
-    minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
-    entryFileNames: '[name].js',
-    chunkFileNames: 'bundle/[name].js',
-    codeSplitting: {
-      groups: [
-        { name: 'guard', priority: 2, test: id => GUARD.test(inDist(id)) },
-        { name: 'core', priority: 1, test: id => CORE.test(inDist(id)) && !OTHER_STORES.test(inDist(id)) && inDist(id) !== 'cli/main.js' },
-      ],
-    },
   })
-  await bundle.close()
+  await bundled.write({ format: 'esm', comments: false, ...output(inDist) })
+  await bundled.close()
+  return packages
 }
 
-await bundleCommandLine(fileURLToPath(new URL('../dist', import.meta.url)))
+async function bundleCommandLine(dist) {
+  rmSync(join(dist, 'cli/bundle'), { recursive: true, force: true })
+  const packages = await bundle(
+    dist,
+    { leasehold: join(dist, 'cli', 'main.js') },
+    {
+      into: 'cli/bundle',
+      platform: 'node',
+      output: inDist => ({
+        dir: join(dist, 'cli'),
+        entryFileNames: '[name].js',
+        chunkFileNames: 'bundle/[name].js',
+        codeSplitting: {
+          groups: [
+            { name: 'guard', priority: 2, test: id => GUARD.test(inDist(id)) },
+            { name: 'core', priority: 1, test: id => isCore(inDist(id)) },
+          ],
+        },
+      }),
+    },
+  )
+  writeFileSync(join(dist, 'cli/bundle/LICENSES.txt'), licences(packages))
+}
+
+function isCore(path) {
+  return path.includes('node_modules/commander/') || (CORE.test(path) && !OTHER_STORES.test(path) && path !== 'cli/main.js')
+}
+
+async function bundleLibrary(dist) {
+  rmSync(join(dist, 'library'), { recursive: true, force: true })
+  const manifest = JSON.parse(readFileSync(join(dist, '../package.json'), 'utf8'))
+  const entries = exportTargets(join(dist, '..'), manifest, ['types']).map(path => relative('dist', path).replace(/\.d\.ts$/, ''))
+  const web = staticImports(dist, 'wire/http/client.js')
+  const core = staticImports(dist, 'index.js')
+  const replica = staticImports(dist, 'replica/replica.js')
+  const files = [...entries, ...Object.keys(STARTED).map(path => path.replace(/\.js$/, ''))]
+  const packages = await bundle(dist, Object.fromEntries(files.map(path => [path, join(dist, `${path}.js`)])), {
+    into: 'library/part',
+    platform: 'neutral', // `leasehold/http` runs in browsers
+    output: inDist => ({
+      dir: join(dist, 'library'),
+      entryFileNames: '[name].js',
+      chunkFileNames: 'part/[name].js',
+      // What `import 'leasehold'` loads is two files, one of them for browsers too, and what a replica needs in addition another.
+      codeSplitting: {
+        groups: [
+          { name: 'web', priority: 3, test: id => web.has(inDist(id)) },
+          { name: 'core', priority: 2, test: id => core.has(inDist(id)) },
+          { name: 'replica', priority: 1, test: id => replica.has(inDist(id)) },
+        ],
+      },
+    }),
+  })
+  if (packages.size > 0)
+    throw new Error(`the library uses ${[...packages.keys()].join(', ')}: make it an optional peer dependency, or do without`)
+}
+
+/** The name, version and licence of each package in the bundle, as the licences require. */
+function licences(packages) {
+  const texts = [...packages].sort().map(([name, path]) => {
+    const { version, license } = JSON.parse(readFileSync(join(path, 'package.json'), 'utf8'))
+    const file = readdirSync(path).find(entry => /^licen[cs]e/i.test(entry))
+    if (file === undefined) throw new Error(`${name} has no licence in ${path}: the bundle must not contain it`)
+    return `${name} ${version} (${license})\n\n${readFileSync(join(path, file), 'utf8').trim()}\n`
+  })
+  return `The command line and the server contain these packages.\n\n${texts.join(`\n${'-'.repeat(80)}\n\n`)}`
+}
+
+const dist = fileURLToPath(new URL('../dist', import.meta.url))
+await Promise.all([bundleCommandLine(dist), bundleLibrary(dist)])

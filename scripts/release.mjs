@@ -1,7 +1,7 @@
 // `node scripts/release.mjs VERSION [--date YYYY-MM-DD] [--publish]`: makes a release, or without --publish shows what it would do and packs it.
 //
 // 1. The version must be higher than the present one, the work tree clean, and CHANGELOG.md must say something under Unreleased.
-// 2. Writes the version to package.json and package-lock.json, and the heading of the release to CHANGELOG.md.
+// 2. Writes the version to package.json, package-lock.json, the chart and the manifests, and the heading of the release to CHANGELOG.md.
 // 3. Records the log of the release (test/support/released), which every later version must read, and packs it.
 // 4. With --publish: commits and tags. The push of the tag starts the workflow that runs the tests and publishes with provenance
 //    (`npm publish --provenance`): a laptop cannot prove where a package was built.
@@ -51,15 +51,19 @@ function release(argv) {
   const [version] = argv.filter((word, i) => !word.startsWith('--') && argv[i - 1] !== '--date')
   const date = argv.includes('--date') ? argv[argv.indexOf('--date') + 1] : new Date().toISOString().slice(0, 10)
   const publish = argv.includes('--publish')
-  const paths = ['package.json', 'package-lock.json', 'CHANGELOG.md'].map(file => join(root, file))
+  // The chart and the manifests name the version of the image.
+  const deployed = ['ops/helm/leasehold/Chart.yaml', 'ops/kubernetes/leasehold.yaml'].filter(file => existsSync(join(root, file)))
+  const paths = ['package.json', 'package-lock.json', 'CHANGELOG.md', ...deployed].map(file => join(root, file))
   const before = paths.map(path => readFileSync(path, 'utf8'))
+  const present = JSON.parse(before[0]).version
   const texts = releaseTexts({ version, date, packageText: before[0], lockText: before[1], changelog: before[2] })
   if (publish && run('git', ['status', '--porcelain']) !== '') throw new Error('the work tree is not clean: commit or remove what is there')
   const log = join(root, 'test/support/released', `${version}.json`)
   const hadLog = existsSync(log)
   let kept = false
   try {
-    for (const [i, text] of [texts.packageText, texts.lockText, texts.changelog].entries()) writeFileSync(paths[i], text)
+    const after = [texts.packageText, texts.lockText, texts.changelog, ...before.slice(3).map(text => text.replaceAll(present, version))]
+    for (const [i, text] of after.entries()) writeFileSync(paths[i], text)
     if (!hadLog) run('npx', ['vitest', 'run', 'test/kernel/released-logs.test.ts'], { LEASEHOLD_RECORD: version })
     const [packed] = JSON.parse(run('npm', ['pack', '--json', '--ignore-scripts', ...(publish ? [] : ['--dry-run'])]))
     console.log(`leasehold ${version}, ${packed.files.length} files, ${Math.round(packed.size / 1_024)} KiB packed\n\n${texts.notes}\n`)

@@ -5,6 +5,7 @@
  * and the wall clock. Not promised: that code which never looks at `signal` or `assertHeld` stops in time, or that work already sent
  * elsewhere is undone. Work that writes long after it asked needs a resource that checks tokens (recipe/fence).
  */
+/// <reference lib="esnext.disposable" preserve="true" />
 import { LeaseError } from './errors.ts'
 import type { HeldLease, JeopardyCallback } from './holder/held-lease.ts'
 import { checkOptionNames } from './options.ts'

@@ -16,6 +16,7 @@
  * Refusals are outcomes; failures are thrown as `LeaseError`: `UNAVAILABLE` when certainly nothing was done, `UNKNOWN` when that is uncertain,
  * `DIVERGED` when the log has lost records. An aborted call throws the reason of its signal.
  */
+/// <reference lib="esnext.disposable" preserve="true" />
 import type { LeaseError } from './errors.ts'
 import type { Command, Operation, PolicyRules, PoolRequest, Scope } from './kernel/command.ts'
 import type { Event, EventType } from './kernel/event.ts'

@@ -17,6 +17,8 @@
  * - that acknowledged records survive a crash or a failover. The `profile` states what a store guarantees of this.
  */
 
+/// <reference lib="esnext.disposable" preserve="true" />
+
 /** What a store throws, see `Store`. */
 export { type ErrorCode, LeaseError } from './errors.ts'
 

@@ -9,9 +9,9 @@ import type { Server as HttpServer } from 'node:http'
 import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket, type Server as TlsServer } from 'node:tls'
 import { afterReading } from '../clock.ts'
-import { LeaseError } from '../errors.ts'
 import { hasClientCertificate, socketsWithoutCertificate } from './client-certificate.ts'
 import { Connections } from './connections.ts'
+import { listenError } from './listen-error.ts'
 import type { Listener, ListenerContext } from './listener.ts'
 import { closeConnection, refuseHttp, refuseOverLimit, refuseWithoutCertificate, refuseWithoutTls } from './refuse-connection.ts'
 import { isHttp2, refuseGrpc } from './refuse-grpc.ts'
@@ -250,18 +250,4 @@ export class Port {
 
 function endpointsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`
-}
-
-function listenError(cause: unknown, address: string): unknown {
-  const { code } = cause as { code?: string }
-  if (code === 'EADDRINUSE')
-    return new LeaseError('UNAVAILABLE', `${address} is in use by another process: stop it, or listen on another address`, {
-      cause,
-      facts: { inUse: address },
-    })
-  if (code === 'EACCES')
-    return new LeaseError('FORBIDDEN', `this user may not listen on ${address}: use a port above 1023, or another path`, { cause })
-  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
-    return new LeaseError('INVALID', `${address} is not an address of this machine: listen on another address`, { cause })
-  return cause
 }

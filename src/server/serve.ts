@@ -15,6 +15,7 @@ import { type AuditRecord, GuardedLessor } from './guarded-lessor.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import type { Listener, ListenerContext, ServerLog } from './listener.ts'
 import { Port, type TlsFiles } from './port.ts'
+import { ProbePort } from './probe-port.ts'
 import { type FailedAppend, StoreWatch } from './store-watch.ts'
 
 export type { Listener, ListenerContext, ServerLog } from './listener.ts'
@@ -28,6 +29,8 @@ export interface ServeOptions {
   /** Who may connect to the socket, as the mode of a file. @default 0o600, the user who runs the server */
   readonly socketMode?: number
   readonly tls?: TlsFiles
+  /** Address of a port that answers `/healthz` and `/readyz` in plain HTTP, without keys and certificates, and nothing else. @default none */
+  readonly probe?: string
   /** A proxy in front of this server terminates TLS, so a non-loopback address may be served without it. @default false */
   readonly behindProxy?: boolean
   /** The operator's secret. Its caller acts for the store itself, like a process that opens the store. @default '' (no operator) */
@@ -53,6 +56,8 @@ export interface ServeOptions {
 export interface Server extends AsyncDisposable {
   /** The addresses it listens on: `127.0.0.1:7420`, `[::1]:7420`, `/path/of/socket`. */
   readonly addresses: readonly string[]
+  /** The address of the port for probes, if there is one. */
+  readonly probeAddress?: string
   readonly guarded: GuardedLessor
   /** The number of open connections. */
   readonly connections: number
@@ -69,6 +74,7 @@ const SILENT: ServerLog = { debug() {}, info() {}, warn() {}, error() {} }
 export async function serve(options: ServeOptions): Promise<Server> {
   const { lessor, socket, tls, behindProxy = false, limits = DEFAULT_LIMITS, log = SILENT, clock = systemClock } = options
   const { operator, audit, moveTo, figures = () => ({}) } = options
+  const probeAt = options.probe === undefined ? undefined : addressOf(options.probe)
   const listen = [options.listen ?? (socket === undefined ? `127.0.0.1:${DEFAULT_PORT}` : [])].flat().map(addressOf)
   const guarded = await GuardedLessor.open({
     lessor,
@@ -80,6 +86,7 @@ export async function serve(options: ServeOptions): Promise<Server> {
   })
   const storeWatch = new StoreWatch(guarded, { clock, log, ...(options.failedAppend && { failedAppend: options.failedAppend }) })
   const closing = new AbortController()
+  let probe: ProbePort | undefined
   try {
     for (const { host } of listen) requireProtection(host, { keys: guarded.access.hasKeys, tls: tls !== undefined, behindProxy })
     if (listen.some(({ host }) => !isLoopback(host))) guarded.access.expose()
@@ -103,15 +110,25 @@ export async function serve(options: ServeOptions): Promise<Server> {
       ...(tls && { tls }),
       ...(options.http && { http: options.http }),
     })
+    try {
+      // After the server's own port: what is ready can be reached.
+      if (probeAt !== undefined) probe = await ProbePort.open(probeAt, context)
+    } catch (error) {
+      await port.close(() => {})
+      throw error
+    }
     let closed: Promise<void> | undefined
     const stop = async () => {
       storeWatch[Symbol.dispose]()
       await port.close(() => closing.abort(new LeaseError('UNAVAILABLE', 'this server is stopping: use another server, or retry later')))
+      // Last: while requests in progress are answered, the process lives and is not ready.
+      await probe?.[Symbol.asyncDispose]()
       await guarded[Symbol.asyncDispose]()
     }
     const close = () => (closed ??= stop())
     return {
       addresses: port.addresses,
+      ...(probe !== undefined && { probeAddress: probe.address }),
       guarded,
       get connections() {
         return port.connections

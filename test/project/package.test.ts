@@ -38,9 +38,11 @@ test('the package contains the build and the documents: no tests, no sources, no
   const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
   const paths = files.map(file => file.path)
   const allowed =
-    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/(recipes\/)?[a-z-]+\.md|docs\/images\/[a-z-]+\.(png|svg)|ops\/[a-z/-]+\.(yml|json)|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
+    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/(recipes\/)?[a-z-]+\.md|docs\/images\/[a-z-]+\.(png|svg)|ops\/[a-zA-Z/@._-]+\.(yml|yaml|json|service|timer|tpl|txt)|ops\/docker\/(Dockerfile|\.dockerignore)|dist\/cli\/bundle\/LICENSES\.txt|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
   expect(paths.filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
   expect(paths).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'SECURITY.md']))
+  // The parts of the server and the command line are in its bundle, and nothing else loads them.
+  expect(paths.filter(path => /^dist\/(server|face|mcp|guard|demo|cli\/command)\//.test(path))).toEqual([])
   // Links of the installed README.md work.
   const linked = readFileSync(`${root}/README.md`, 'utf8').matchAll(/\]\((?!https?:)([^)#]+)/g)
   expect([...linked].map(([, path]) => path!).filter(path => !paths.includes(path))).toEqual([])
@@ -70,6 +72,11 @@ test('no dependency of a user needs an install script', async () => {
   expect(database.prepare('select 1 as one').get()).toEqual({ one: 1 })
   database.close()
   expect(existsSync(`${root}/node_modules/@photostructure/sqlite/build`)).toBe(false)
+})
+
+test('users of the library install no package for the server or the command line', () => {
+  expect(manifest.dependencies ?? {}).toEqual({})
+  expect(Object.keys(manifest.optionalDependencies ?? {})).toEqual(['@photostructure/sqlite'])
 })
 
 test('every driver is an optional peer dependency', () => {

@@ -127,6 +127,7 @@ export const programs = {
   fish: { program: 'fish', packages: ['fish'] },
   prometheus: { program: 'prometheus', packages: ['prometheus'] },
   promtool: { program: 'promtool', packages: ['prometheus'] },
+  'systemd-analyze': { program: 'systemd-analyze', packages: ['systemd'] },
 } as const satisfies Record<string, Needed>
 
 /** As `describeEngine`, for tests that need other programs as well. */

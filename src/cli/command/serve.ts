@@ -4,6 +4,7 @@
  * A user who may open the data file may do everything with it, also while a server owns it. So the server keeps a secret beside the file, readable by
  * its user only. Commands that the file refers to the server present that secret (connect.ts).
  */
+import { X509Certificate } from 'node:crypto'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { createSecureContext } from 'node:tls'
@@ -41,6 +42,7 @@ export interface ServeSettings extends RegistryOptions {
   readonly tlsKey?: string
   readonly tlsCa?: string
   readonly socketMode?: string
+  readonly probe?: string
   readonly behindProxy?: boolean
   readonly host?: readonly string[]
   readonly shared?: boolean
@@ -55,7 +57,7 @@ export interface ServeSettings extends RegistryOptions {
 }
 
 const LISTS = ['listen', 'host', 'checkAllow', 'moveTo', 'face', 'faceMap']
-const STRINGS = ['socket', 'socketMode', 'tlsCert', 'tlsKey', 'tlsCa', 'logLevel', 'dns', 'dnsDomain', 'udp']
+const STRINGS = ['socket', 'socketMode', 'tlsCert', 'tlsKey', 'tlsCa', 'probe', 'logLevel', 'dns', 'dnsDomain', 'udp']
 const BOOLEANS = ['behindProxy', 'shared', 'nextPort', 'dnsPublic', 'commandChecks']
 const PATHS = ['socket', 'tlsCert', 'tlsKey', 'tlsCa']
 const OBJECTS = ['limits', 'checkCommands']
@@ -79,6 +81,7 @@ export function serve(program: Command): void {
     .option('--tls-cert <file>', 'TLS certificate (PEM); HUP reads it again')
     .option('--tls-key <file>', 'private key of the certificate (PEM)')
     .option('--tls-ca <file>', 'accept only clients with a certificate of this authority (except /healthz and /readyz)')
+    .option('--probe <address>', 'answer /healthz and /readyz here too, in plain HTTP, without keys and certificates, and nothing else')
     .option('--behind-proxy', 'a proxy in front of this server terminates TLS')
     .option('--host <name>', 'a host name of this server, in addition to the loopback names; may be repeated', collect)
     .option('--shared', 'share the data file with other processes (default: own it)')
@@ -146,6 +149,11 @@ function checkTlsFiles({ tlsCert, tlsKey, tlsCa }: ServeSettings): void {
     const files = [tlsCert, tlsKey, tlsCa].filter(file => file !== undefined).join(', ')
     throw usageError(`${files}: ${(error as Error).message}`, 'Use a certificate and its key in PEM format, without a passphrase.')
   }
+}
+
+/** Until when the certificate is valid, for the log. Clients are refused after that. */
+function validity({ tlsCert }: ServeSettings): { readonly validTo?: string } {
+  return tlsCert === undefined ? {} : { validTo: new X509Certificate(readFileSync(tlsCert)).validTo }
 }
 
 /** The options under "serve" in the configuration file, with its paths resolved from its folder. */
@@ -225,11 +233,17 @@ export async function serveUntilStopped(
     const { store, replica, owned, url } = await attributeErrors(settings, () => openFollowingMoves(settings.url, options.shared !== true))
     if (url !== settings.url)
       log.warn(
-        { to: redactedUrl(url) },
+        { store: 'moved', to: redactedUrl(url) },
         `the leases of ${redactedUrl(settings.url)} have moved to ${redactedUrl(url)}, which is served instead`,
       )
     // When the leases move to another store, the server follows them.
-    await using lessor = new RelocatingLessor(replica, { open: there => openInPlace(there) })
+    await using lessor = new RelocatingLessor(replica, {
+      open: async there => {
+        const opened = await openInPlace(there)
+        log.warn({ store: 'moved', to: redactedUrl(there) }, `the leases have moved to ${redactedUrl(there)}, which is served from now on`)
+        return opened
+      },
+    })
     const path = filePathOf(url)
     const operator = owned && path !== undefined ? operatorBeside(path) : undefined
     const listening = {
@@ -247,18 +261,23 @@ export async function serveUntilStopped(
       ...(options.tlsCert !== undefined && {
         tls: { cert: options.tlsCert, key: options.tlsKey!, ...(options.tlsCa !== undefined && { ca: options.tlsCa }) },
       }),
+      ...(options.probe !== undefined && { probe: options.probe }),
       ...(options.behindProxy === true && { behindProxy: true }),
       ...(operator !== undefined && { operator }),
       ...(options.moveTo !== undefined && { moveTo: options.moveTo }),
       // Checked here: a misspelt option would be dropped in silence.
     } satisfies Partial<ServeOptions>
     const addresses = options.listen ?? (options.socket === undefined ? ['127.0.0.1:7420'] : [])
-    await using server = await attribute(['listen'], () => listen(serve, { ...listening, listen: addresses }, options.nextPort === true))
+    await using server = await attribute(['listen', 'probe'], () =>
+      listen(serve, { ...listening, listen: addresses }, options.nextPort === true),
+    )
     const reload = () => {
       // The terminal was closed, so the user could neither see nor stop the server any more.
       if (startedInTerminal && !hasTerminal()) return stop.now()
+      if (options.tlsCert === undefined) return log.info({}, 'HUP: this server has no certificates to read again')
       server
         .reload()
+        .then(() => log.info({ tls: 'reloaded', ...validity(options) }, 'the certificates were read again'))
         .catch(error => log.error({ error: String(error) }, 'the certificates could not be read again; the old ones stay in use'))
     }
     process.on('SIGHUP', reload)
@@ -353,14 +372,16 @@ function reachable(address: string): string {
 async function printAddresses(
   where: string,
   out: CommandInput['out'],
-  { addresses }: Server,
+  { addresses, probeAddress }: Server,
   { tlsCert }: ServeSettings,
   registryListeners: readonly string[],
 ): Promise<void> {
   const scheme = tlsCert === undefined ? 'http' : 'https'
   const pages = addresses.filter(found => !found.startsWith('/')).map(address => `${scheme}://${reachable(address)}/`)
-  if (out.json) return out.data({ serving: where, listening: addresses, page: pages[0] })
+  if (out.json)
+    return out.data({ serving: where, listening: addresses, page: pages[0], ...(probeAddress !== undefined && { probe: probeAddress }) })
   out.note(`serving ${where} on ${addresses.join(', ')}. To stop it, press Ctrl-C or send TERM`)
+  if (probeAddress !== undefined) out.note(`probes: http://${probeAddress}/healthz and /readyz`)
   for (const listener of registryListeners) out.note(listener)
   for (const page of pages) await out.text(page)
 }

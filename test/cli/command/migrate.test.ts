@@ -120,6 +120,7 @@ test('a server that is started on the old file afterwards serves the new store',
   await first.printed(/http:\/\//)
   const [moved] = await here.json('migrate', from, to)
   expect(moved).toMatchObject({ to })
+  await first.printed(/"store":"moved","to":"file:\S+to\.db".*which is served from now on/)
   first.process.kill('SIGTERM')
   await first.finished
   const second = serve()
