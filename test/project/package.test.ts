@@ -38,7 +38,7 @@ test('the package contains the build and the documents: no tests, no sources, no
   const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
   const paths = files.map(file => file.path)
   const allowed =
-    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/(recipes\/)?[a-z-]+\.md|docs\/images\/[a-z-]+\.(png|svg)|ops\/[a-z/-]+\.(yml|json)|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
+    /^(package\.json|LICENSE|[A-Z]+\.md|docs\/([a-z]+\/)?([a-z-]+|README)\.md|examples\/[a-z/-]+\.(mjs|md|json)|docs\/images\/[a-z-]+\.(png|svg)|ops\/[a-z/-]+\.(yml|json)|dist\/(?!sim\/)[^.][^:]*\.(js|d\.ts|css|html|svg|json))$/
   expect(paths.filter(path => !allowed.test(path) || /\.test\./.test(path))).toEqual([])
   expect(paths).toEqual(expect.arrayContaining(['package.json', 'LICENSE', 'README.md', 'CHANGELOG.md', 'SECURITY.md']))
   // Links of the installed README.md work.
