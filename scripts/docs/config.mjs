@@ -27,7 +27,8 @@ export default {
   title: 'Leasehold',
   description: 'Leases for programs that must agree on who may do what, and for how long.',
   lang: 'en',
-  markdown: { anchor: { slugify } },
+  // Headings such as `GET /v1/leases/{id}` end with braces, which are no attributes.
+  markdown: { anchor: { slugify }, attrs: { disable: true } },
   head: [['meta', { name: 'referrer', content: 'no-referrer' }]],
   themeConfig: {
     search: { provider: 'local' },

@@ -2,7 +2,6 @@
 // written from the built program and from its doc comments, so that a page cannot say what the program does not do. `npm run docs:reference` writes them, and a
 // test fails when the committed pages differ.
 
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { root } from '../build.mjs'
@@ -312,17 +311,4 @@ async function settings() {
 function documented(file, name) {
   const { source, declarations } = parse(join(root, file))
   return members(declarations.get(name)).map(member => ({ name: member.key.name, text: comment(source, member) }))
-}
-
-/** The committed pages that differ from what the program says. */
-export async function staleReferencePages() {
-  return [...(await referencePages())].filter(([path, text]) => readOrEmpty(join(root, path)) !== text).map(([path]) => path)
-}
-
-function readOrEmpty(path) {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch {
-    return ''
-  }
 }

@@ -39,14 +39,7 @@ function patternOf(output: string): RegExp {
   const lines = output
     .trimEnd()
     .split('\n')
-    .map(line =>
-      line.trim() === '…'
-        ? '[^]*'
-        : line
-            .split('…')
-            .map(escaped)
-            .join('.*'),
-    )
+    .map(line => (line.trim() === '…' ? '[\\s\\S]*' : line.split('…').map(escaped).join('.*')))
   return new RegExp(lines.join('\\n(?:.*\\n)*?'))
 }
 
