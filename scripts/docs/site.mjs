@@ -23,7 +23,7 @@ export async function buildSite(folder) {
 }
 
 /** Where a file of the repository is in the site. Files that are no pages are below `files/`. */
-export function placeInSite(path) {
+function placeInSite(path) {
   if (path === INDEX) return 'index.md'
   if (ROOT_PAGES.includes(path)) return path
   if (path.startsWith('docs/')) return path.slice('docs/'.length)
@@ -74,7 +74,7 @@ function withSiteLinks(text, path, others) {
 }
 
 /** The sections of the first page: each heading, and the pages that its list links to. */
-export function sectionsOf(text) {
+function sectionsOf(text) {
   return [...text.matchAll(/^## (.*)\n([\s\S]*?)(?=^## |$(?![\s\S]))/gm)].map(([, title, body]) => ({
     title,
     pages: [...body.matchAll(/^- \[([^\]]+)\]\(([^)]+)\)/gm)].map(([, name, link]) => ({ name, link: pageLink(link) })),
