@@ -11,8 +11,14 @@ function read(path: string): string {
   return readFileSync(join(root, path), 'utf8')
 }
 
+function subfolders(folder: string): string[] {
+  return readdirSync(join(root, folder), { withFileTypes: true })
+    .filter(entry => entry.isDirectory())
+    .map(({ name }) => join(folder, name))
+}
+
 /** Every page of the repository, by its path from the root. */
-const pages = ['.', 'docs', 'docs/recipes', 'examples', 'bench', 'spec']
+const pages = ['.', 'docs', ...subfolders('docs'), 'examples', 'bench', 'spec']
   .filter(folder => existsSync(join(root, folder)))
   .flatMap(folder => readdirSync(join(root, folder)).map(file => join(folder, file)))
   .filter(path => path.endsWith('.md'))
@@ -153,4 +159,11 @@ test.each([
 ])('the number in “%s” of docs/registry.md is the one in %s', (words, file, constant) => {
   expect(read('docs/registry.md')).toContain(words)
   expect(read(file)).toMatch(constant)
+})
+
+test('every alert rule has a runbook and a row in docs/operate/metrics.md', () => {
+  const alerts = matches(read('ops/prometheus/alerts.yml'), /- alert: (\w+)/g)
+  expect(alerts.length).toBeGreaterThan(8)
+  expect(matches(read('docs/runbooks.md'), /^## (\w+)$/gm)).toEqual(expect.arrayContaining(alerts))
+  expect(matches(read('docs/operate/metrics.md'), /^\| \[(\w+)\]/gm)).toEqual(expect.arrayContaining(alerts))
 })

@@ -65,3 +65,21 @@ test('package.json has the two commands for a fresh clone', () => {
   expect(new Set(snippet('npm start').match(/^npm (\w+)/gm))).toEqual(new Set(['npm start', 'npm test']))
   expect(Object.keys(scripts)).toEqual(expect.arrayContaining(['start', 'test']))
 })
+
+test('README.md says why first, then shows, compares, limits and promises', () => {
+  const text = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
+  const headings = [...text.matchAll(/^## (.*)$/gm)].map(([, heading]) => heading)
+  const order = [
+    'Why',
+    'Five lines, no server',
+    'The same from the shell',
+    'See it',
+    'Which store',
+    'Compared with others',
+    'What is promised',
+    'Links',
+  ]
+  expect(headings).toEqual(order)
+  for (const other of ['redlock', 'Redisson', 'etcd', 'Consul', 'ZooKeeper', 'client-go', 'ShedLock', 'proper-lockfile'])
+    expect(text.split('## Compared with others')[1]).toMatch(new RegExp(`^\\| ${other}`, 'm'))
+})

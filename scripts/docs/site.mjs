@@ -1,0 +1,87 @@
+// Builds the site: copies the pages into a folder, with links that fit there, and runs VitePress on it.
+
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join, posix, relative } from 'node:path'
+import { build } from 'vitepress'
+import { root } from '../build.mjs'
+import { apiPages } from './api.mjs'
+
+/** Pages that are not in docs/, because a Git host looks for them in the root. They are read from the site too. */
+const ROOT_PAGES = ['SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'CODE_OF_CONDUCT.md']
+/** The first page, which lists all others. */
+const INDEX = 'docs/README.md'
+
+/** Builds the site below `folder` and returns where its HTML is. */
+export async function buildSite(folder) {
+  const pages = join(folder, 'pages')
+  const html = join(folder, 'html')
+  rmSync(pages, { recursive: true, force: true })
+  rmSync(html, { recursive: true, force: true })
+  const staged = stage(pages)
+  await build(pages, { outDir: html, logLevel: 'warn' })
+  return { html, pages: staged }
+}
+
+/** Where a file of the repository is in the site. Files that are no pages are below `files/`. */
+function placeInSite(path) {
+  if (path === INDEX) return 'index.md'
+  if (ROOT_PAGES.includes(path)) return path
+  if (path.startsWith('docs/')) return path.slice('docs/'.length)
+  return path === 'README.md' ? 'index.md' : `files/${path}`
+}
+
+function stage(folder) {
+  const docs = readdirSync(join(root, 'docs'), { recursive: true, withFileTypes: true })
+    .filter(file => file.isFile())
+    .map(file => relative(root, join(file.parentPath, file.name)))
+  const files = [...docs, ...ROOT_PAGES]
+  const others = new Set()
+  for (const path of files) {
+    const target = join(folder, placeInSite(path))
+    mkdirSync(dirname(target), { recursive: true })
+    if (!path.endsWith('.md')) cpSync(join(root, path), target)
+    else writeFileSync(target, withSiteLinks(readFileSync(join(root, path), 'utf8'), path, others))
+  }
+  // The folder `public` is copied to the site as it is.
+  for (const path of others) cpSync(join(root, path), join(folder, 'public/files', path), { recursive: true })
+  const api = apiPages()
+  for (const [path, text] of api) {
+    mkdirSync(dirname(join(folder, path)), { recursive: true })
+    writeFileSync(join(folder, path), text.replaceAll('README.md', 'index.md'))
+  }
+  mkdirSync(join(folder, '.vitepress'), { recursive: true })
+  const config = { sections: sectionsOf(readFileSync(join(root, INDEX), 'utf8')), api: [...api.keys()] }
+  writeFileSync(join(folder, '.vitepress/sections.json'), JSON.stringify(config))
+  cpSync(new URL('config.mjs', import.meta.url), join(folder, '.vitepress/config.mjs'))
+  return files.filter(path => path.endsWith('.md')).length + api.size
+}
+
+/** Changes the links of a page to where their targets are in the site. Adds files that are linked and are no pages to `others`. */
+function withSiteLinks(text, path, others) {
+  return text.replace(/(\]\()([^)\s]+)(\))/g, (whole, before, link, after) => {
+    if (/^([a-z]+:|#)/i.test(link)) return whole
+    const [file, anchor] = link.split('#')
+    const target = posix.normalize(posix.join(posix.dirname(path), file))
+    if (!existsSync(join(root, target))) return whole // the build reports it
+    const place = placeInSite(target)
+    if (place.startsWith('files/')) {
+      others.add(target.replace(/\/$/, ''))
+      return `${before}/${place}${after}`
+    }
+    const moved = posix.relative(posix.dirname(placeInSite(path)), place)
+    return `${before}${moved.startsWith('.') ? moved : `./${moved}`}${anchor === undefined ? '' : `#${anchor}`}${after}`
+  })
+}
+
+/** The sections of the first page: each heading, and the pages that its list links to. */
+function sectionsOf(text) {
+  return [...text.matchAll(/^## (.*)\n([\s\S]*?)(?=^## |$(?![\s\S]))/gm)].map(([, title, body]) => ({
+    title,
+    pages: [...body.matchAll(/^- \[([^\]]+)\]\(([^)]+)\)/gm)].map(([, name, link]) => ({ name, link: pageLink(link) })),
+  }))
+}
+
+function pageLink(link) {
+  const place = placeInSite(posix.normalize(posix.join('docs', link)))
+  return `/${place.replace(/\.md$/, '').replace(/(^|\/)index$/, '$1')}`
+}
