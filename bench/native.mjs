@@ -38,7 +38,7 @@ export async function redisBenchmark(report, { quick, rounds }) {
     const compare = async (name, want, count, ours, theirs, how) => {
       const figures = await inRounds(
         { name, port: server.port, words: ours, count },
-        [{ name: `Redis, ${theirs[0]}`, about, want, port: redis.port, words: theirs, count }],
+        [{ name: `Redis, ${theirs[0] === 'SET' ? 'SET NX PX' : theirs[0]}`, about, want, port: redis.port, words: theirs, count }],
         // The server is still being compiled.
         { rounds, measure: asking, warmUp: contender => asking({ ...contender, count: 2.5 * count }) },
       )

@@ -9,7 +9,7 @@ import { Agent, request } from 'node:http'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { folder, freePort, start } from './engine.mjs'
+import { endsWithRun, folder, freePort, start } from './engine.mjs'
 import { percentile, seconds } from './measure.mjs'
 import { atMost } from './row.mjs'
 
@@ -105,6 +105,7 @@ function keepAlive(ask, count) {
         seen.batches++
         underWay.delete(one)
       })
+      one.catch(() => {}) // reported by the function that stops it
       underWay.add(one)
       if (underWay.size >= 32) await Promise.race(underWay)
     }
@@ -148,7 +149,8 @@ async function lists(report, ask, instances) {
 
 /** How long after an instance fell silent or left a watching client learns of it. */
 async function ends(report, ask, port) {
-  const watcher = fork(fileURLToPath(new URL('./registry-watcher.mjs', import.meta.url)), [`leasehold://127.0.0.1:${port}`, 'mortal'])
+  const program = fileURLToPath(new URL('./registry-watcher.mjs', import.meta.url))
+  const watcher = endsWithRun(fork(program, [`leasehold://127.0.0.1:${port}`, 'mortal']))
   const gone = once(watcher, 'exit')
   try {
     const [{ ready }] = await once(watcher, 'message')
@@ -192,11 +194,11 @@ async function many(report, { quick }) {
   const said = instances.toLocaleString('en')
   const port = await freePort()
   const server = await serve('registry', port)
+  // Instances that are registered send heartbeats while the others register.
+  let registered = 0
+  const kept = keepAlive(server.ask, () => Math.floor(registered / BATCH) * BATCH)
   try {
     let began = seconds()
-    // Instances that are registered send heartbeats while the others register.
-    let registered = 0
-    const kept = keepAlive(server.ask, () => Math.floor(registered / BATCH) * BATCH)
     await inLanes(instances, 64, async i => {
       await register(server.ask, i)
       registered++
@@ -216,6 +218,7 @@ async function many(report, { quick }) {
     await ends(report, server.ask, port)
     await kept.stop()
   } finally {
+    await kept.stop().catch(() => {})
     await server[Symbol.asyncDispose]()
   }
 }

@@ -8,11 +8,18 @@ const STUCK = 90_000
 /**
  * Measures `ours` and each of `peers` in `rounds` rounds, and returns the figures of a row: `rounds`, `peers`, and `failed` if ours failed.
  *
+ * A peer whose round takes longer than `slowAfter` ms is not asked for another one: with many requests in flight, a slow server needs seconds to answer each of them once.
+ *
  * A contender has a `name`, and optionally `about`, `want` and `failed` (why it did not even start). `measure(contender)` returns the figure of one round.
  */
-export async function inRounds(ours, peers, { rounds, measure, warmUp = measure, stuckAfter = STUCK }) {
+export async function inRounds(
+  ours,
+  peers,
+  { rounds, measure, warmUp = measure, stuckAfter = STUCK, slowAfter = Number.POSITIVE_INFINITY, now = () => performance.now() },
+) {
   const mine = []
   const others = peers.map(({ name, about, want, failed }) => ({ name, about, want, failed, rounds: [], beside: [] }))
+  const slow = new Set()
   const tried = async (contender, work) => {
     const [value, failed] = await bounded(() => work(contender), stuckAfter).then(
       result => [result, undefined],
@@ -28,8 +35,10 @@ export async function inRounds(ours, peers, { rounds, measure, warmUp = measure,
   }
   for (let round = 0; round < rounds; round++) {
     for (const [i, other] of others.entries()) {
-      if (other.failed !== undefined) continue
+      if (other.failed !== undefined || slow.has(other)) continue
+      const began = now()
       const theirs = await tried(peers[i], measure)
+      if (now() - began > slowAfter) slow.add(other)
       other.failed = theirs.failed
       const beside = await tried(ours, measure)
       if (beside.failed !== undefined) return { failed: beside.failed, rounds: [], peers: others }

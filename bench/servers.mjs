@@ -23,9 +23,13 @@ export async function inFlight(report, { quick, rounds, forSeconds }) {
     const figures = await inRounds(ours, wanting(others, wants), {
       rounds,
       measure: contender => throughput(pairOf(contender), { inFlight: IN_FLIGHT, forSeconds, warmUp: 0 }),
-      // A new server is still being compiled.
+      slowAfter: 8_000 * forSeconds,
+      // A new server of ours is still being compiled. Peers open their connections.
       warmUp: contender =>
-        throughput(pairOf(contender), { inFlight: IN_FLIGHT, forSeconds: contender === ours ? 3 * forSeconds : forSeconds, warmUp: 0 }),
+        throughput(pairOf(contender), {
+          ...(contender === ours ? { inFlight: IN_FLIGHT, forSeconds: 3 * forSeconds } : { inFlight: 16, forSeconds }),
+          warmUp: 0,
+        }),
     })
     report({ name: 'acquire and release, 256 in flight', unit: 'pairs/s', about: ours.about, ...figures })
   })

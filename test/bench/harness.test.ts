@@ -116,6 +116,18 @@ describe('rounds', () => {
     expect(row.peers[3].ratio).toBe(1)
   })
 
+  test('ask a slow peer once, and the others in every round', async () => {
+    let time = 0
+    const measure = async ({ name }: { name: string }) => {
+      time += name === 'slow' ? 5_000 : 100
+      return 1
+    }
+    const peers = [{ name: 'slow' }, { name: 'fast' }]
+    const figures = await inRounds({ name: 'ours' }, peers, { rounds: 3, measure, slowAfter: 2_000, now: () => time })
+    expect(figures.peers.map((peer: { rounds: number[] }) => peer.rounds.length)).toEqual([1, 3])
+    expect(rowOf({ name: 'n', unit: 'u', ...figures }).peers[0].ratio).toBe(1)
+  })
+
   test('measure ours alone if there is no peer, and report that ours failed', async () => {
     const alone = await inRounds({ name: 'ours' }, [], { rounds: 3, measure: async () => 7 })
     expect(alone.rounds).toEqual([7, 7, 7])
