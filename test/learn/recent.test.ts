@@ -23,22 +23,22 @@ class Counting {
 describe('the last leases', () => {
   test('are those that ended between two readings, once there are fifty', () => {
     const [past, recent] = [new Counting().add(500, 36_000_000), new RecentLeases()]
-    expect(recent.of([past.read()])).toBeUndefined()
-    expect(recent.of([past.add(49, 10_000).read()])).toBeUndefined()
-    const last = recent.of([past.add(1, 10_000).read()])!
-    expect([last.class, last.ended, last.quantile(1)]).toEqual(['jobs', 50, 10_000])
+    expect(recent.of([past.read()])).toEqual([])
+    expect(recent.of([past.add(49, 10_000).read()])).toEqual([])
+    const [last] = recent.of([past.add(1, 10_000).read()])
+    expect([last!.class, last!.ended, last!.quantile(1)]).toEqual(['jobs', 50, 10_000])
   })
 
   test('are at most two windows, however long the process reads', () => {
     const [past, recent] = [new Counting(), new RecentLeases()]
     for (let i = 0; i < 40; i++) recent.of([past.add(25, 10_000).read()])
-    expect(recent.of([past.read()])!.ended).toBeLessThanOrEqual(100)
+    expect(recent.of([past.read()])[0]!.ended).toBeLessThanOrEqual(100)
   })
 
   test('are unknown after a log that counts less than before', () => {
     const [past, recent] = [new Counting().add(500, 10_000), new RecentLeases()]
     recent.of([past.read()])
-    expect(recent.of([new Counting().add(100, 10_000).read()])).toBeUndefined()
+    expect(recent.of([new Counting().add(100, 10_000).read()])).toEqual([])
   })
 })
 
@@ -47,7 +47,7 @@ describe('a plan', () => {
     const [past, recent] = [new Counting().add(500, 36_000_000), new RecentLeases()]
     recent.of([past.read()])
     const levels = [past.add(60, 10_000).read()]
-    const last = recent.of(levels)!
+    const last = recent.of(levels)
     const [before, after] = [planTerm(levels, OPTIONS), planTerm(levels, { ...OPTIONS, recent: last })]
     expect([before.isRecent, after.isRecent]).toEqual([undefined, true])
     expect(after.first).toBeLessThan(before.first / 2)
@@ -58,12 +58,23 @@ describe('a plan', () => {
     const [past, recent] = [new Counting().add(500, 60_000), new RecentLeases()]
     recent.of([past.read()])
     const levels = [past.add(60, 60_000).read()]
-    expect(planTerm(levels, { ...OPTIONS, recent: recent.of(levels)! }).isRecent).toBeUndefined()
+    expect(planTerm(levels, { ...OPTIONS, recent: recent.of(levels) }).isRecent).toBeUndefined()
+  })
+
+  test('of a class is not changed by the last leases of other classes', () => {
+    const [all, own] = [new Sketch(''), new Counting().add(30, 36_000_000).read()]
+    for (let i = 0; i < 400; i++) all.add(36_000_000)
+    const others = new Sketch('')
+    for (let i = 0; i < 60; i++) others.add(10_000)
+    const levels = [all, own]
+    expect(planTerm(levels, { ...OPTIONS, recent: [others] })).toMatchObject({ class: 'jobs', first: planTerm(levels, OPTIONS).first })
   })
 
   test('of few leases that ran for hours begins with a short term, and gives terms of at most twice the age', () => {
     const levels = [new Counting().add(8, 36_000_000).read()]
-    const { first, at } = planTerm(levels, { ...OPTIONS, renewalCost: 10_000 })
+    const plan = planTerm(levels, { ...OPTIONS, renewalCost: 10_000 })
+    const { first, at } = plan
+    expect(explainTerm(plan, OPTIONS)).toMatch(/and longer for a lease that has run for long.*it takes 20 of them/)
     expect(first).toBeLessThanOrEqual(30_000 * 1.2 ** 8)
     expect(at(600_000, first)).toBeGreaterThan(first)
     for (const age of [60_000, 600_000, 3_600_000]) expect(at(age, first)).toBeLessThanOrEqual(Math.max(first, 2 * age))
