@@ -119,4 +119,5 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a lease is preempted before it was held for minHold': { profile: 'pool', seed: 1 },
   'an account holds more than its quota and what it may borrow': { profile: 'pool', seed: 4 },
   'a grant takes members that are reserved for the time after': { profile: 'pool', seed: 1 },
+  'accounts that hold the same take members from each other in turns': { profile: 'pool', seed: 14 },
 }

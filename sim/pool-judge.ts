@@ -8,7 +8,6 @@
  * - no member is free while a waiter whose turn it is fits, and the head of a backfill queue waits for no lease that overtook it and was not told (L1);
  * - each notice has a reason that cannot hold in the other direction, so that preemption does not go round in circles, and no more leases are told than are
  *   needed (S14);
- * - members that are borrowed are asked back for the head, where preemption is allowed (L1);
  * - no waiter stays at the head while others are granted on and on (L1).
  */
 import type { Command, PolicyRules } from '../src/kernel/command.ts'
@@ -58,10 +57,7 @@ export class PoolJudge {
     }
     if (state.quiet !== undefined || state.moved !== undefined) return
     this.#judgeIdleness(scene)
-    if (kind === 'tick') {
-      this.#judgePromise(scene)
-      this.#judgeLoan(scene)
-    }
+    if (kind === 'tick') this.#judgePromise(scene)
     this.#judgeStarvation(scene, granted)
   }
 
@@ -165,24 +161,6 @@ export class PoolJudge {
       this.#verdict.violate('L1', `${head.id} waits for ${others.map(({ id }) => id)}, which overtook it and were not told`)
   }
 
-  /** A lease that borrows, and that alone stands in the way of a head within its quota, was told. */
-  #judgeLoan({ state, rules, head, free, holders, usable, heldBy, rulesOf }: PoolScene): void {
-    if (rules.preempt !== 'marked' || rules.queue === 'fair' || head === undefined || state.pools.get(POOL)!.reserved.size > 0) return
-    const { count, account } = head.rare!.pool!
-    const ending = holders.filter(({ status, rare }) => status === FROZEN || rare!.pool!.notice !== 0)
-    const soon = free + usable(ending)
-    if (soon >= count) return
-    const owes = holders.find(lease => {
-      const { pool: claim, priority } = lease.rare!
-      const isDue = claim!.borrows && claim!.account !== account && priority <= head.rare!.priority
-      if (!isDue || ending.includes(lease) || state.elapsed - claim!.start < (rules.minHold ?? 0)) return false
-      const leaving = ending.filter(({ rare }) => rare!.pool!.account === claim!.account)
-      const keeps = heldBy(claim!.account) - leaving.reduce((sum, { grants }) => sum + grants.length, 0)
-      return keeps > (rulesOf(claim!.account).quotaUnits ?? 0) && soon + usable([lease]) >= count
-    })
-    if (owes !== undefined) this.#verdict.violate('L1', `${head.id} waits within its quota for ${owes.id}, which borrows and was not told`)
-  }
-
   #judgeStarvation({ state, rules, head }: PoolScene, granted: ReadonlyMap<number, unknown>): void {
     // In a queue of best effort a large request may wait for ever, and by its share another waiter is next.
     if (head === undefined || rules.queue === 'fit') return this.forget()
@@ -233,10 +211,13 @@ class PoolScene {
     return this.state.entries.get(`pool/${resource}`)?.lease.status === LIVE && !this.state.resources.get(resource)?.queue.length
   }
 
-  rulesOf = (account: string): PolicyRules => this.state.policies.get(`${POOL}/accounts/${account}`) ?? {}
+  rulesOf(account: string): PolicyRules {
+    return this.state.policies.get(`${POOL}/accounts/${account}`) ?? {}
+  }
 
-  heldBy = (account: string): number =>
-    this.holders.reduce((sum, { rare, grants }) => sum + (rare!.pool!.account === account ? grants.length : 0), 0)
+  heldBy(account: string): number {
+    return this.holders.reduce((sum, { rare, grants }) => sum + (rare!.pool!.account === account ? grants.length : 0), 0)
+  }
 
   /** Members that would be free for others once these leases have ended. */
   usable = (leases: readonly LeaseState[]): number =>

@@ -115,7 +115,7 @@ function termsLearnedFrom(c: number, known: Known): TermSource {
     if (kept !== undefined && ended < Math.min(kept.ended * 1.1 + 1, kept.ended + GROWN) && all < kept.all * 1.25 + 1) return kept.plan
     const levels = known.levels(job.class)
     const recent = recents.of(levels)
-    const plan = planTerm(levels, { renewalCost: c * 1_000, min: MIN, max: MAX, fallback: DEFAULT, ...(recent && { recent }) })
+    const plan = planTerm(levels, { renewalCost: c * 1_000, min: MIN, max: MAX, fallback: DEFAULT, recent })
     plans.set(job.class, { plan, ended, all })
     return plan
   }

@@ -94,7 +94,7 @@ export class LearnedTerms {
     ])
     const levels = views.map(view => Sketch.from(view))
     const recent = this.#recent.of(levels)
-    const terms: TermOptions = { renewalCost, fallback: this.#fallback, ...boundsOf(names, policies), ...(recent && { recent }) }
+    const terms: TermOptions = { renewalCost, fallback: this.#fallback, ...boundsOf(names, policies), recent }
     const plan = planTerm(levels, terms)
     return { class: name, plan, expect: expectedDuration(views), explanation: explainTerm(plan, terms) }
   }

@@ -18,10 +18,9 @@ interface Readings {
 export class RecentLeases {
   readonly #readings = new Map<string, Readings>()
 
-  /** The last leases of the lowest level of which enough have ended since it was first read. `levels` go from all work to the class itself. */
-  of(levels: readonly Sketch[]): Sketch | undefined {
-    const recent = levels.map(level => this.#recent(level))
-    return recent.findLast(sketch => sketch !== undefined && sketch.ended >= WINDOW)
+  /** The last leases of each level of which enough have ended since it was first read. `levels` go from all work to the class itself. */
+  of(levels: readonly Sketch[]): readonly Sketch[] {
+    return levels.flatMap(level => this.#recent(level) ?? []).filter(({ ended }) => ended >= WINDOW)
   }
 
   #recent(sketch: Sketch): Sketch | undefined {

@@ -17,8 +17,8 @@ export interface TermOptions {
   readonly max: number
   /** The term without a past, in ms. */
   readonly fallback: number
-  /** The last leases only, if they are known: work may have changed. */
-  readonly recent?: Sketch
+  /** The last leases of classes, where they are known: work may have changed. Those of the class that decides are used. */
+  readonly recent?: readonly Sketch[]
 }
 
 /** What was decided, and the numbers it was decided by. */
@@ -68,13 +68,13 @@ const MAX_STEPS = 50_000
 /** `levels` go from all work to the class itself; levels that nothing is known of may be left out. */
 export function planTerm(levels: readonly Sketch[], options: TermOptions): TermPlan {
   const plan = planFrom(levels, options)
-  const { recent } = options
+  const recent = options.recent?.find(sketch => sketch.class === plan.class)
   if (recent === undefined || plan.kind === 'cold' || recent.ended > plan.ended / 2) return plan
   const later = planFrom([recent], options)
   const { renewalCost } = options
   const whole = costOf(recent.typical(undefined), plan.first, plan.at, { renewalCost, dies: plan.dies })
   const last = recent.ended * Math.min(later.cost, later.fixedCost)
-  return later.kind !== 'cold' && last < whole * RECENT_EDGE ? { ...later, dies: plan.dies, isRecent: true } : plan
+  return later.kind !== 'cold' && last < whole * RECENT_EDGE ? { ...later, isRecent: true } : plan
 }
 
 function planFrom(levels: readonly Sketch[], options: TermOptions): TermPlan {
@@ -219,6 +219,9 @@ function costOf(past: readonly Typical[], first: number, at: TermPlan['at'], { r
   return cost
 }
 
+const MINUTE = 60_000
+const HOUR = 3_600_000
+
 /** One sentence that says why, with the numbers. */
 export function explainTerm(plan: TermPlan, { renewalCost, min, max }: TermOptions): string {
   const { kind, first, ended, died, fixed, cost, fixedCost } = plan
@@ -231,8 +234,13 @@ export function explainTerm(plan: TermPlan, { renewalCost, min, max }: TermOptio
   if (kind === 'cold')
     return `The first term is the default, ${inWords(first)}, and grows with age: only ${past}, and it takes ${ENOUGH} to learn from them; ${bounds}.`
   const price = `a renewal counts as ${inWords(renewalCost)} of idle time`
-  if (kind === 'fixed')
-    return `Every term is ${inWords(first)}: ${past}, ${price}, and terms that grow with age would cost ${inWords(cost)} a lease instead of ${inWords(fixedCost)}; ${bounds}.`
-  const later = [60_000, 3_600_000].map(age => `${inWords(plan.at(age, first))} at the age of ${inWords(age)}`).join(' and ')
+  if (kind === 'fixed') {
+    const older = plan.at(HOUR, first) > first ? ', and longer for a lease that has run for long' : ''
+    const why = Number.isFinite(cost)
+      ? `terms that grow with age would cost ${inWords(cost)} a lease instead of ${inWords(fixedCost)}`
+      : `it takes ${MANY} of them to learn how terms should grow with age`
+    return `Every term is ${inWords(first)}${older}: ${past}, ${price}, and ${why}; ${bounds}.`
+  }
+  const later = [MINUTE, HOUR].map(age => `${inWords(plan.at(age, first))} at the age of ${inWords(age)}`).join(' and ')
   return `The first term is ${inWords(first)}, then ${later}: ${past}, ${price}, and this is expected to cost ${inWords(cost)} a lease instead of ${inWords(fixedCost)} with the best single term, ${inWords(fixed)}; ${bounds}.`
 }

@@ -30,6 +30,18 @@ describe('learned terms cost at most 1.05 times the best fixed ttl, and what 10 
   })
 })
 
+test.each([
+  ['falling from 10 h to 10 s', 10],
+  ['growing from 10 s to 10 h', 0.1],
+  ['all 300 days', 1],
+] as const)(
+  'on 1,000 jobs that change or are absurdly long, learned terms cost at most 1.05 times the best ttl: %s, c = %d s',
+  (name, c) => {
+    const trace = syntheticTrace(name, 1_000, 7)
+    expect(expectedLearnedCost(trace, c, DYING)).toBeLessThanOrEqual(1.05 * bestExpected(trace, c, DYING).cost)
+  },
+)
+
 test('an adversary that knows the rule makes each job end just after a renewal, and learned terms cost less than three times the best ttl', () => {
   const trace = adversarialTrace(100, 7, 1)
   const ratio = expectedLearnedCost(trace, 1, DYING) / bestExpected(trace, 1, DYING).cost
