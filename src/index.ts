@@ -24,7 +24,7 @@ export type { Outcome } from './kernel/outcome.ts'
 export type { TermPlan } from './learn/term.ts'
 export { type Jeopardy, type JeopardyCallback, Lease, type RenewalStrategy, type TransferOptions } from './lease.ts'
 export { Leases } from './leases.ts'
-export type { ListColumn, ListPage, ListState } from './lessor/list-page.ts'
+export type { ListColumn, ListPart, ListState } from './lessor/list-part.ts'
 export type {
   EntryView,
   GrantView,

@@ -21,7 +21,7 @@ import type { LeaseError } from './errors.ts'
 import type { Command, Operation, PolicyRules, PoolRequest, Scope } from './kernel/command.ts'
 import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
-import type { ListPage } from './lessor/list-page.ts'
+import type { ListPart } from './lessor/list-part.ts'
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
@@ -51,7 +51,7 @@ export interface Lessor extends AsyncDisposable {
    */
   page?<K extends 'leases' | 'resources'>(
     query: Extract<Query, { readonly kind: K }>,
-    page: ListPage,
+    page: ListPart,
     options?: { readonly signal?: AbortSignal },
   ): Promise<PageView<K>>
 

@@ -13,7 +13,7 @@ import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { complete } from '../lessor/complete.ts'
-import type { ListPage } from '../lessor/list-page.ts'
+import type { ListPart } from '../lessor/list-part.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile } from '../store.ts'
 
@@ -139,7 +139,7 @@ export class RelocatingLessor implements Lessor {
 
   page<K extends 'leases' | 'resources'>(
     query: Extract<Query, { readonly kind: K }>,
-    page: ListPage,
+    page: ListPart,
     options: { readonly signal?: AbortSignal } = {},
   ): Promise<PageView<K>> {
     return this.#readThere(here => {

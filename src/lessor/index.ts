@@ -75,4 +75,4 @@ export type {
   WaiterView,
   WatchOptions,
 } from '../lessor.ts'
-export type { ListColumn, ListPage, ListState } from './list-page.ts'
+export type { ListColumn, ListPart, ListState } from './list-part.ts'

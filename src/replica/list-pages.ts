@@ -9,14 +9,13 @@ import { LeaseError } from '../errors.ts'
 import { commonPrefixes, underAny } from '../kernel/name.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../kernel/state.ts'
-import { LIST_COLUMNS, type ListColumn, type ListPage, MAX_LIST_PAGE } from '../lessor/list-page.ts'
-import type { PageView, Query } from '../lessor.ts'
+import { LIST_COLUMNS, type ListColumn, type ListPart, MAX_LIST_PAGE } from '../lessor/list-part.ts'
+import type { Lessor, PageView } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
-import { canBeSeen, type ListReader, ListWalk, leaseFilter } from './lists.ts'
+import { canBeSeen, type ListReader, ListWalk, leaseFilter, type QueryOf } from './lists.ts'
 import { PartialOrder } from './partial-order.ts'
 import { leaseView, type Remaining, resourceView } from './view.ts'
 
-type QueryOf<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
 type PagedQuery = QueryOf<'leases' | 'resources'>
 /** A resource, or the name of a pool that is waited for. */
 type Named = Pick<Resource, 'name'> & Partial<Pick<Resource, 'grants' | 'queue'>>
@@ -44,6 +43,8 @@ export interface ListPagesOptions {
   readonly state: () => State
   readonly remaining: Remaining
   readonly lists: ListReader
+  /** Throws if the state must not be shown, because the replica is closed or its leases are elsewhere. @default it may */
+  readonly check?: () => void
 }
 
 /** Items as they were found, and their order. */
@@ -62,21 +63,32 @@ export class ListPages {
   readonly #state: () => State
   readonly #remaining: Remaining
   readonly #lists: ListReader
+  readonly #check: () => void
   /** By query and filters. The one that was used last is the last. */
   readonly #kept = new Map<string, OrderedItems>()
   /** The page that was asked for last. */
   #last: Promise<unknown> = Promise.resolve()
   #cancelSweep: (() => void) | undefined
 
-  constructor({ clock, state, remaining, lists }: ListPagesOptions) {
+  constructor({ clock, state, remaining, lists, check = () => {} }: ListPagesOptions) {
     this.#clock = clock
     this.#state = state
     this.#remaining = remaining
     this.#lists = lists
+    this.#check = check
   }
 
+  /** As the page of a lessor. */
+  readonly page = (async (query, part, { signal } = {}) => {
+    signal?.throwIfAborted()
+    this.#check()
+    const answer = await this.read(query, part, signal)
+    this.#check()
+    return answer
+  }) as NonNullable<Lessor['page']>
+
   /** One at a time: any number of clients may ask, and each long list takes memory while it is put in order. */
-  read(query: PagedQuery, page: ListPage, signal?: AbortSignal): Promise<PageView<PagedQuery['kind']>> {
+  read(query: PagedQuery, page: ListPart, signal?: AbortSignal): Promise<PageView<PagedQuery['kind']>> {
     const answer = this.#last.then(() => {
       signal?.throwIfAborted()
       return this.#read(query, page, signal)
@@ -85,7 +97,7 @@ export class ListPages {
     return answer
   }
 
-  async #read(query: PagedQuery, page: ListPage, signal?: AbortSignal): Promise<PageView<PagedQuery['kind']>> {
+  async #read(query: PagedQuery, page: ListPart, signal?: AbortSignal): Promise<PageView<PagedQuery['kind']>> {
     const { offset = 0, limit = DEFAULT_LIMIT, ...filter } = page
     const column = columnOf(page)
     const key = JSON.stringify([query, filter])
@@ -134,7 +146,7 @@ export class ListPages {
     if (this.#kept.size > 0) this.#cancelSweep = this.#clock.after(KEPT, () => this.#sweep())
   }
 
-  async #make(query: PagedQuery, filter: ListPage, column: ListColumn, signal?: AbortSignal): Promise<OrderedItems> {
+  async #make(query: PagedQuery, filter: ListPart, column: ListColumn, signal?: AbortSignal): Promise<OrderedItems> {
     const madeAt = this.#clock.now()
     const { revision } = this.#state()
     const items = query.kind === 'leases' ? await this.#leases(query, filter, signal) : await this.#resources(query, filter, signal)
@@ -146,13 +158,13 @@ export class ListPages {
     return { items, order, state, revision, madeAt, took: this.#clock.now() - madeAt, usedAt: madeAt }
   }
 
-  async #leases(query: QueryOf<'leases'>, filter: ListPage, signal?: AbortSignal): Promise<readonly LeaseState[]> {
+  async #leases(query: QueryOf<'leases'>, filter: ListPart, signal?: AbortSignal): Promise<readonly LeaseState[]> {
     const wanted = leaseTest(leaseFilter(query), filter)
     const begin = (state: State) => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, Number.POSITIVE_INFINITY)
     return (await this.#lists.walked(signal, begin)).found
   }
 
-  async #resources({ prefix, within = [''] }: QueryOf<'resources'>, filter: ListPage, signal?: AbortSignal): Promise<readonly Named[]> {
+  async #resources({ prefix, within = [''] }: QueryOf<'resources'>, filter: ListPart, signal?: AbortSignal): Promise<readonly Named[]> {
     const roots = commonPrefixes([prefix], within)
     const under = underAny(roots)
     const passes = resourceTest(filter)
@@ -208,7 +220,7 @@ export class ListPages {
   }
 }
 
-function columnOf({ sort }: ListPage): ListColumn {
+function columnOf({ sort }: ListPart): ListColumn {
   const column = LIST_COLUMNS.find(name => name === sort.replace('-', ''))
   if (column === undefined) throw new LeaseError('INVALID', `a list cannot be sorted by ${sort}: use one of ${LIST_COLUMNS.join(', ')}`)
   return column
@@ -222,7 +234,7 @@ function contains(name: string, lower: string): boolean {
   return name.toLowerCase().includes(lower)
 }
 
-function resourceTest({ text = '', holder, state }: ListPage): (named: Named) => boolean {
+function resourceTest({ text = '', holder, state }: ListPart): (named: Named) => boolean {
   if (text === '' && holder === undefined && state === undefined) return () => true
   const lower = text.toLowerCase()
   return ({ name, grants = [] }) =>
@@ -231,7 +243,7 @@ function resourceTest({ text = '', holder, state }: ListPage): (named: Named) =>
     (text === '' || contains(name, lower) || grants.some(({ lease }) => contains(lease.holder.name, lower)))
 }
 
-function leaseTest(listed: (lease: LeaseState) => boolean, page: ListPage): (lease: LeaseState) => boolean {
+function leaseTest(listed: (lease: LeaseState) => boolean, page: ListPart): (lease: LeaseState) => boolean {
   const { text = '', holder, state, label, roots = false } = page
   const lower = text.toLowerCase()
   return lease =>
@@ -243,7 +255,7 @@ function leaseTest(listed: (lease: LeaseState) => boolean, page: ListPage): (lea
     (!roots || isRoot(lease, listed))
 }
 
-function hasLabel({ rare }: LeaseState, [key, value]: NonNullable<ListPage['label']>): boolean {
+function hasLabel({ rare }: LeaseState, [key, value]: NonNullable<ListPart['label']>): boolean {
   return rare?.labels.some(([name, given]) => name === key && (value === undefined || given === value)) ?? false
 }
 

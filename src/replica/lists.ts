@@ -14,7 +14,7 @@ import type { LeaseState, State } from '../kernel/state.ts'
 import type { Query, View } from '../lessor.ts'
 import { entryView, leaseView, type Remaining, resourceView } from './view.ts'
 
-type QueryOf<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
+export type QueryOf<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
 type Listed = QueryOf<'leases'> | QueryOf<'resources'> | QueryOf<'entries'>
 
 export interface ListReaderOptions {

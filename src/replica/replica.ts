@@ -14,8 +14,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import { movedAway } from '../kernel/rule/move.ts'
 import type { State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
-import type { ListPage } from '../lessor/list-page.ts'
-import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile, Store } from '../store.ts'
 import { backupBytes } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
@@ -64,7 +63,7 @@ export class Replica implements Lessor {
   readonly #ticker: LogTicker
   readonly #rewinds: RewindDetector
   readonly #lists: ListReader
-  readonly #pages: ListPages
+  readonly page: NonNullable<Lessor['page']>
   #tailing: Promise<void> | undefined
   #closed = false
   #failed = false
@@ -114,7 +113,7 @@ export class Replica implements Lessor {
     this.#rewinds = new RewindDetector({ follower: this.#follower, owned, readToEnd, propose: command => this.#write(command) })
     const remaining: Remaining = lease => this.#timekeeper.remaining(lease)
     this.#lists = new ListReader({ clock, state, remaining, named: (after, each) => this.#follower.named(after, each) })
-    this.#pages = new ListPages({ clock, state, remaining, lists: this.#lists })
+    this.page = new ListPages({ clock, state, remaining, lists: this.#lists, check: () => this.#mustBeReadable() }).page
   }
 
   /** Reads the log and begins to take part. The replica owns the store from then on, and disposes of it. */
@@ -324,21 +323,14 @@ export class Replica implements Lessor {
     return answer
   }
 
-  async page<K extends 'leases' | 'resources'>(
-    query: Extract<Query, { readonly kind: K }>,
-    page: ListPage,
-    { signal }: { readonly signal?: AbortSignal } = {},
-  ): Promise<PageView<K>> {
-    signal?.throwIfAborted()
-    this.#mustBeOpen()
-    const answer = await this.#pages.read(query, page, signal)
-    this.#mustBeHere(this.#state.moved)
-    return answer as PageView<K>
-  }
-
   #answer(query: Query, signal: AbortSignal | undefined): View | Promise<View> {
     if (query.kind === 'leases' || query.kind === 'resources' || query.kind === 'entries') return this.#lists.read(query, signal)
     return view(this.#state, query, lease => this.#timekeeper.remaining(lease))
+  }
+
+  #mustBeReadable(): void {
+    this.#mustBeOpen()
+    this.#mustBeHere(this.#state.moved)
   }
 
   /** This log cannot speak for leases that have left it, or that are being moved. */

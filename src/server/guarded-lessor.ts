@@ -12,7 +12,7 @@ import { badText, NAME_BYTES } from '../kernel/name.ts'
 import type { Granted, Outcome, Queued, Refused } from '../kernel/outcome.ts'
 import { complete } from '../lessor/complete.ts'
 import { holdersOf } from '../lessor/holders-of.ts'
-import type { ListPage } from '../lessor/list-page.ts'
+import type { ListPart } from '../lessor/list-part.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type AuditRecord, type ForeignLeases } from './audit.ts'
@@ -245,7 +245,7 @@ export class GuardedLessor implements AsyncDisposable {
   async page<K extends 'leases' | 'resources'>(
     caller: Caller,
     query: Extract<Query, { readonly kind: K }>,
-    page: ListPage,
+    page: ListPart,
     signal?: AbortSignal,
   ): Promise<PageView<K>> {
     this.access.admit(caller)

@@ -16,7 +16,7 @@ import { type ErrorCode, LeaseError } from '../errors.ts'
 import type { Acquire, Command, Operation, PolicyRules, Scope } from '../kernel/command.ts'
 import type { Event, EventType } from '../kernel/event.ts'
 import { type Done, GONE, type Granted, type Outcome, type Queued, type RefusalCode, type Refused } from '../kernel/outcome.ts'
-import type { ListPage } from '../lessor/list-page.ts'
+import type { ListPart } from '../lessor/list-part.ts'
 import type { Lessor, ProposeOptions, Query, WatchOptions } from '../lessor.ts'
 import type { SuiteCase } from './store-suite.ts'
 
@@ -734,7 +734,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     if (lessor.page === undefined) return
     for (const [i, name] of ['b/2', 'a/1', 'c', 'b/1', 'a/2'].entries())
       granted(await lessor.propose(acquire(i % 2 === 0 ? 'ann' : 'bob', [name])))
-    const asked = async (page: ListPage, within?: readonly string[]) => {
+    const asked = async (page: ListPart, within?: readonly string[]) => {
       const { total, value } = await lessor.page!<'resources'>({ kind: 'resources', prefix: '', ...(within && { within }) }, page)
       return [total, value.map(({ resource }) => resource).join()]
     }

@@ -27,7 +27,7 @@ const rooms: readonly Room[] = [
     packages: 'drivers too',
   },
 
-  { room: 'lessor.ts', may: ['type:kernel/', 'type:store.ts', 'type:errors.ts'] },
+  { room: 'lessor.ts', may: ['type:lessor/list-part.ts', 'type:kernel/', 'type:store.ts', 'type:errors.ts'] },
   { room: 'lessor/', may: ['type:kernel/', 'type:lessor.ts'] },
   { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
@@ -104,7 +104,10 @@ const rooms: readonly Room[] = [
     ],
   },
 
-  { room: 'wire/', may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  {
+    room: 'wire/',
+    may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'lessor/list-part.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+  },
   // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
   {
     room: 'face/',
@@ -132,7 +135,7 @@ const rooms: readonly Room[] = [
     room: 'guard/',
     may: ['agent/', 'server/', 'leases.ts', 'lessor.ts', 'kernel/name.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
   },
-  { room: 'dashboard/', may: ['wire/http/client.ts', 'type:wire/http/', 'type:lessor.ts'] },
+  { room: 'dashboard/', may: ['wire/http/client.ts', 'wire/http/action-verb.ts', 'type:wire/http/', 'type:lessor.ts'] },
 
   // The demonstration: programs as users write them, on a lessor that can be taken away from each.
   { room: 'demo/', may: ['agent/', 'board/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },

@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
-import { LIST_COLUMNS, LIST_STATES, type ListColumn, type ListPage } from '../../src/lessor/list-page.ts'
+import { LIST_COLUMNS, LIST_STATES, type ListColumn, type ListPart } from '../../src/lessor/list-part.ts'
 import type { LeaseView, ResourceView } from '../../src/lessor.ts'
 import { ListPages } from '../../src/replica/list-pages.ts'
 import { ListReader } from '../../src/replica/lists.ts'
@@ -184,7 +184,7 @@ describe('a page of a list', () => {
     const next = pages.read(resources, { sort: '-name', limit: 1 })
     await expect(gone).rejects.toThrow('gone')
     expect(names(await next)).toEqual(['jobs/019999'])
-    await expect(pages.read(resources, { sort: 'color' } as unknown as ListPage)).rejects.toThrow(LeaseError)
+    await expect(pages.read(resources, { sort: 'color' } as unknown as ListPart)).rejects.toThrow(LeaseError)
   })
 
   test('has at most 1,000 items, however many were asked for', async () => {

@@ -6,7 +6,7 @@
  */
 import { type Clock, pause } from '../../clock.ts'
 import type { Event } from '../../kernel/event.ts'
-import { MAX_LIST_PAGE } from '../../lessor/list-page.ts'
+import { MAX_LIST_PAGE } from '../../lessor/list-part.ts'
 import type { Lessor } from '../../lessor.ts'
 import type { ServerLog } from '../listener.ts'
 import { Catalog } from '../registry/catalog.ts'

@@ -3,7 +3,7 @@
  * they are cut short: a page needs four names of a lease, not a thousand.
  */
 import type { Clock } from '../../clock.ts'
-import type { ListPage, ListState } from '../../lessor/list-page.ts'
+import type { ListPart, ListState } from '../../lessor/list-part.ts'
 import type { GrantView, LeaseView, ResourceView } from '../../lessor.ts'
 import type { Caller } from '../access-control.ts'
 import type { GuardedLessor } from '../guarded-lessor.ts'
@@ -22,7 +22,7 @@ export interface RowRequest {
   readonly label?: string
   /** `held`, `waited` and `frozen` are states of resources, the others of leases. */
   readonly state?: ListState
-  readonly sort?: ListPage['sort']
+  readonly sort?: ListPart['sort']
   readonly offset?: number
   readonly limit?: number
 }

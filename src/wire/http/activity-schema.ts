@@ -1,6 +1,6 @@
 /** The JSON of what happened lately: rates, losses, waits, events, and rows of tables. All wall times are in ms, for people. */
 import Type from 'typebox'
-import { LIST_COLUMNS, LIST_STATES, MAX_LIST_PAGE } from '../../lessor/list-page.ts'
+import { LIST_COLUMNS, LIST_STATES, MAX_LIST_PAGE } from '../../lessor/list-part.ts'
 import { ACTION_VERBS, type OperatorAction } from './action-verb.ts'
 import { duration, leaseId as id, name, text, whole } from './command-schema.ts'
 import { Leases } from './schema.ts'

@@ -12,7 +12,7 @@ export const LIST_STATES: readonly ListState[] = ['held', 'waited', 'frozen', 'l
 export const MAX_LIST_PAGE = 1_000
 
 /** Which items of a list are returned, and in which order. */
-export interface ListPage {
+export interface ListPart {
   /** A column, with a minus to begin with the largest. */
   readonly sort: ListColumn | `-${ListColumn}`
   /** @default 0 */
