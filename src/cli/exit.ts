@@ -4,7 +4,7 @@
  */
 import { constants } from 'node:os'
 import { LeaseError } from '../errors.ts'
-import { helpCommand, withStoreFlags } from './hints.ts'
+import { helpCommand, listCommand, withStoreFlags } from './hints.ts'
 import { clean, jsonLine, writeStderrLine } from './output.ts'
 
 export const EXIT = {
@@ -171,7 +171,7 @@ export function failureOf(error: unknown): Failure {
     const ofFile = facts.path !== undefined && FILE_ADVICE[String(facts.reason)]
     const advice = { ...ADVICE[code], ...ofFile, ...accessDenialAdvice(error), ...(facts.cause === 'late-answer' && LATE_ANSWER) }
     const { resource } = facts
-    const next = advice.next.replace('leasehold help COMMAND', helpCommand())
+    const next = code === 'NOT_FOUND' ? listCommand() : advice.next.replace('leasehold help COMMAND', helpCommand())
     return { code, message, facts, ...advice, next: typeof resource === 'string' ? next.replace('NAME', resource) : next }
   }
   const { code: errno = '', message = String(error) } = (error ?? {}) as NodeJS.ErrnoException

@@ -25,6 +25,17 @@ export function helpCommand(): string {
   return `leasehold help ${running}`.trim()
 }
 
+/** The command that lists what the running one could have named. */
+export function listCommand(): string {
+  const [group = ''] = running.split(' ')
+  const lists: Readonly<Record<string, string>> = {
+    policy: 'To see the policies, run: leasehold policy get',
+    key: 'To see the keys, run: leasehold key ls',
+    pool: 'To see the pools, run: leasehold pool ls',
+  }
+  return lists[group] ?? 'To see the present leases, run: leasehold ls'
+}
+
 /** Puts the flags after the words that name the command, unless the suggestion names a store itself. */
 export function withStoreFlags(text: string): string {
   if (flags === '') return text

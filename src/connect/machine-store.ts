@@ -12,15 +12,13 @@ const MACHINE_FILE = '/etc/leasehold/leasehold.json'
 /** A larger file was not written for this. */
 const MAX_BYTES = 65_536
 
-type Environment = Readonly<Record<string, string | undefined>>
-
 /** Where the machine's settings are. `LEASEHOLD_MACHINE_FILE` names another file; empty: none. */
-export function machineFile({ LEASEHOLD_MACHINE_FILE: other }: Environment = process.env): string | undefined {
+export function machineFile({ LEASEHOLD_MACHINE_FILE: other }: Readonly<NodeJS.ProcessEnv> = process.env): string | undefined {
   return other === undefined ? MACHINE_FILE : other === '' ? undefined : other
 }
 
 /** The store of the machine, if it has one. A file that cannot be trusted is an error: to ignore it would end the exclusion silently. */
-export function machineStore(env: Environment = process.env): string | undefined {
+export function machineStore(env: Readonly<NodeJS.ProcessEnv> = process.env): string | undefined {
   const path = machineFile(env)
   if (path === undefined) return undefined
   let file: number

@@ -31,7 +31,7 @@ function unknownUrl(url: string, scheme: string | undefined): LeaseError {
   )
 }
 
-/** Schemes that other programs use, and common slips, with what they are called here. */
+/** Schemes that other programs use, and frequent slips, with what they are called here. */
 const OTHER_SCHEMES: Readonly<Record<string, string>> = {
   ...{ htp: 'http:', htttp: 'http:', ttp: 'http:', htps: 'https:', httsp: 'https:', leashold: 'leasehold:', leasholds: 'leaseholds:' },
   ...{ lease: 'leasehold:', tcp: 'leasehold:', resp: 'leasehold:', grpc: 'leasehold:', tls: 'leaseholds:' },

@@ -8,15 +8,15 @@ export interface TtlRange {
   readonly max: number
 }
 
-type Bounds = Pick<TtlRange, 'min' | 'max'>
+type TtlBounds = Pick<TtlRange, 'min' | 'max'>
 
-const DEFAULT_BOUNDS: Bounds = { min: 100, max: 86_400_000 }
+const DEFAULT_BOUNDS: TtlBounds = { min: 100, max: 86_400_000 }
 
 /** The ttls that policies allow for all of the names: each rule is taken from the longest prefix that has it. */
 export function allowedTtls(
   names: readonly string[],
   policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[],
-): Bounds {
+): TtlBounds {
   const rule = (name: string, key: 'ttlMin' | 'ttlMax') =>
     policies
       .filter(({ prefix, rules }) => rules[key] !== undefined && (prefix === '' || name === prefix || name.startsWith(`${prefix}/`)))
@@ -27,13 +27,13 @@ export function allowedTtls(
 }
 
 /** The ttl nearest to the wish that both allow; undefined: there is none. */
-export function fittingTtl({ wish, min, max }: TtlRange, allowed: Bounds): number | undefined {
+export function fittingTtl({ wish, min, max }: TtlRange, allowed: TtlBounds): number | undefined {
   const [low, high] = [Math.max(min, allowed.min), Math.min(max, allowed.max)]
   return low > high ? undefined : Math.min(high, Math.max(low, wish))
 }
 
 /** Says why no ttl fits. */
-export function noFittingTtl(names: readonly string[], { min, max }: TtlRange, allowed: Bounds): string {
+export function noFittingTtl(names: readonly string[], { min, max }: TtlRange, allowed: TtlBounds): string {
   const asked = max === Number.POSITIVE_INFINITY ? `at least ${min} ms` : `${min} to ${max} ms`
   return `no ttl fits: ${asked} were asked for, and policies allow ${allowed.min} to ${allowed.max} ms for ${names.join(', ')}`
 }

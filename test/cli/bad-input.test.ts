@@ -83,6 +83,16 @@ test('a mistyped command or option is answered with the line to type instead', {
   expect(existsSync(here.file('leasehold')), 'nothing was opened').toBe(false)
 })
 
+test('what is not there is answered with the command that lists what is', { timeout: SLOW }, async () => {
+  await using here = new Place()
+  await checkAll(here, [
+    [['policy', 'unset', 'jobs'], 1, 'there is no policy for jobs', 'To see the policies, run: leasehold policy get'],
+    [['key', 'revoke', 'ci'], 1, 'there is no key ci', 'To see the keys, run: leasehold key ls'],
+    [['break', 'jobs/a'], 1, 'holds jobs/a', 'To see the present leases, run: leasehold ls'],
+    [['revoke', 'jobs'], 1, 'no lease matches', 'To see the present leases, run: leasehold ls'],
+  ])
+})
+
 test('options that contradict each other are refused, and nothing is run', { timeout: SLOW }, async () => {
   await using here = new Place()
   const run = (...options: string[]) => ['run', 'x', ...options, '--', 'sh', '-c', 'echo ran']

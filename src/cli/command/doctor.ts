@@ -40,7 +40,7 @@ async function examine({ leases, lessor, read, out, clock, signal }: Invocation,
   const between = clock.now() - began
   const names = [...new Set(after.resources.map(({ resource }) => resource))].slice(0, MAX_HISTORIES)
   const histories = await Promise.all(
-    names.map(async resource => ({ resource, past: (await lessor.read({ kind: 'history', resource })).value })),
+    names.map(async resource => ({ resource, past: (await lessor.read({ kind: 'history', resource, limit: 8 })).value })),
   )
   const found = diagnose({
     ...{ before, after, between, histories, measured, wall: clock.wall() },

@@ -46,8 +46,10 @@ describe('reuse', () => {
       const { status, json } = await here.ask('POST', '/v1/leases', { ...acquire, incarnation, reuse: true, ...more })
       return [status, json.error?.code]
     }
-    expect(await refused({ incarnation: incarnation + 1 })).toEqual([409, 'HELD'])
-    expect(await refused({ holder: 'bob' })).toEqual([409, 'HELD'])
+    const incarnationOf = async (holder: string, resource: string) =>
+      (await here.ask('POST', '/v1/leases', { resources: [resource], holder, ttl: '10s' })).json.incarnation
+    expect(await refused({ incarnation: await incarnationOf('ann', 'x') })).toEqual([409, 'HELD'])
+    expect(await refused({ holder: 'bob', incarnation: await incarnationOf('bob', 'y') })).toEqual([409, 'HELD'])
     expect(await refused({ resources: ['a'] })).toEqual([409, 'HELD'])
     expect(await refused({ resources: ['a', 'b', 'c'] })).toEqual([409, 'HELD'])
     expect(await refused({ mode: 'shared' })).toEqual([409, 'HELD'])
