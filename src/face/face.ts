@@ -11,13 +11,23 @@
 import type { Clock } from '../clock.ts'
 import type { PolicyRules } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
-import type { ResourceNames } from './resource-names.ts'
 
 export const FACE_NAMES = ['redis', 'kubernetes', 'consul', 'eureka', 'etcd'] as const
 export type FaceName = (typeof FACE_NAMES)[number]
 
 /** What a face may use of the lessor of its caller. */
 export type FaceLessor = Pick<Lessor, 'propose' | 'read' | 'watch'>
+
+/** Which resources the names of faces stand for (resource-names.ts). */
+export interface FaceNames {
+  /** The resource of a name. It may be no valid name: a map can make a short name too long. */
+  resource(name: string): string
+  /** The prefixes of the resources that names under `prefix` stand for. */
+  under(prefix: string): readonly string[]
+}
+
+/** Each name is the resource of the same name. */
+export const SAME_NAMES: FaceNames = { resource: name => name, under: prefix => [prefix] }
 
 /** One request of a client, with what the client may do. */
 export interface FaceCaller {
@@ -27,8 +37,8 @@ export interface FaceCaller {
   /** The network address of the client, where it is known. */
   readonly address?: string | undefined
   readonly clock: Clock
-  /** Which resources the names of faces stand for. Entries keep the names of their face. */
-  readonly names: ResourceNames
+  /** What is held is named by these. Entries keep the names of their face. */
+  readonly names: FaceNames
   /** Fires when the client has gone. */
   readonly signal: AbortSignal
 }

@@ -6,7 +6,7 @@
  */
 import { LeaseError } from '../errors.ts'
 import { badName, badPrefix } from '../kernel/name.ts'
-import { FACE_NAMES } from './face.ts'
+import { FACE_NAMES, type FaceNames } from './face.ts'
 
 /** Rules in a map. */
 const MAX_RULES = 256
@@ -17,7 +17,7 @@ interface MapRule {
   readonly to: string
 }
 
-export class ResourceNames {
+export class ResourceNames implements FaceNames {
   /** The longest first: it decides. */
   readonly #rules: readonly MapRule[]
 
@@ -28,7 +28,6 @@ export class ResourceNames {
     this.#rules = rules.sort((a, b) => b.from.length - a.from.length)
   }
 
-  /** The resource that `name` stands for. It may be no valid name: a map can make a short name too long. */
   resource(name: string): string {
     for (const { from, to } of this.#rules) {
       if (name === from) return to === '' ? name : to
@@ -37,15 +36,11 @@ export class ResourceNames {
     return name
   }
 
-  /** The prefixes of the resources that names under `prefix` stand for. */
   under(prefix: string): readonly string[] {
     const inner = this.#rules.filter(({ from }) => from.startsWith(`${prefix}/`))
     return [...new Set([prefix, ...inner.map(({ from }) => from)].map(name => this.resource(name)))]
   }
 }
-
-/** No map. */
-export const SAME_NAMES = new ResourceNames()
 
 function ruleOf(given: string, target: string): MapRule {
   const [from, to] = [given.replace(/\/$/, ''), target.replace(/\/$/, '')]

@@ -4,8 +4,7 @@
  */
 import type { Server as HttpServer } from 'node:http'
 import type { Clock } from '../clock.ts'
-import type { Face } from '../face/face.ts'
-import type { ResourceNames } from '../face/resource-names.ts'
+import type { Face, FaceNames } from '../face/face.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
 import type { Limits } from './limits.ts'
 
@@ -35,7 +34,7 @@ export interface ListenerContext {
   /** Other people's protocols that are switched on. @default none */
   readonly faces?: readonly Face[]
   /** Which resources their names stand for. @default those of the same name */
-  readonly faceNames?: ResourceNames | undefined
+  readonly faceNames?: FaceNames | undefined
 }
 
 /**

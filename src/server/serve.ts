@@ -7,8 +7,7 @@
 import { isIP } from 'node:net'
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Face } from '../face/face.ts'
-import type { ResourceNames } from '../face/resource-names.ts'
+import type { Face, FaceNames } from '../face/face.ts'
 import type { Lessor } from '../lessor.ts'
 import { setFaceRules } from './face-rules.ts'
 import { type AuditRecord, GuardedLessor } from './guarded-lessor.ts'
@@ -48,7 +47,7 @@ export interface ServeOptions {
   /** Other people's protocols to answer (docs/faces.md). @default none */
   readonly faces?: readonly Face[]
   /** Which resources the names of faces stand for. @default those of the same name */
-  readonly faceNames?: ResourceNames
+  readonly faceNames?: FaceNames
   /** The HTTP wire. @default none: HTTP connections are answered with 501 and closed */
   readonly http?: Listener
 }

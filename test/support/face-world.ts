@@ -1,6 +1,6 @@
 /** The HTTP part of a face without a server: over a log in memory with a manual clock, with a lessor that the test may let fail. */
 import type { Face, FaceCaller, FaceLessor, HttpFaceRequest } from '../../src/face/face.ts'
-import { SAME_NAMES } from '../../src/face/resource-names.ts'
+import { SAME_NAMES } from '../../src/face/face.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { setFaceRules } from '../../src/server/face-rules.ts'
 import { failureResponse } from '../../src/server/http/failure.ts'

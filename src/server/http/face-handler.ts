@@ -1,6 +1,5 @@
 /** Requests to the HTTP part of faces: finds the face of a path, gives it a lessor of the caller, and lets it word every failure itself. */
-import type { Face, FaceName, HttpFace, HttpFaceRequest } from '../../face/face.ts'
-import { SAME_NAMES } from '../../face/resource-names.ts'
+import { type Face, type FaceName, type HttpFace, type HttpFaceRequest, SAME_NAMES } from '../../face/face.ts'
 import type { Caller } from '../access-control.ts'
 import { callerLessor } from '../caller-lessor.ts'
 import type { ListenerContext } from '../listener.ts'

@@ -1,7 +1,6 @@
 /** The commands of faces on RESP: a face gets the words of a command and a lessor of its caller, and gives back an answer, which is written here. */
 import { LeaseError } from '../../errors.ts'
-import { type RespFaceCommand, RespFailure, type RespReply } from '../../face/face.ts'
-import { SAME_NAMES } from '../../face/resource-names.ts'
+import { type RespFaceCommand, RespFailure, type RespReply, SAME_NAMES } from '../../face/face.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { callerLessor } from '../caller-lessor.ts'
 import { text } from './command.ts'

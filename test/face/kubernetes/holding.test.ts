@@ -4,8 +4,8 @@
  */
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
+import { SAME_NAMES } from '../../../src/face/face.ts'
 import { kubernetesFace } from '../../../src/face/kubernetes/kubernetes-face.ts'
-import { SAME_NAMES } from '../../../src/face/resource-names.ts'
 import type { Command } from '../../../src/kernel/command.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
 import { Replica } from '../../../src/replica/replica.ts'
