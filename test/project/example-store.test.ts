@@ -11,7 +11,7 @@ import { storeSuite } from '../../src/testing/store-suite.ts'
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const run = promisify(execFile)
 
-/** An empty project with `leasehold` installed from its tarball. Nothing is fetched: dependencies are links into our own node_modules. */
+/** An empty project with `leasehold` installed from its tarball. Nothing is fetched: it has no dependency that the example needs. */
 async function installed(): Promise<Disposable & { readonly path: string }> {
   const path = mkdtempSync(join(tmpdir(), 'leasehold-installed-'))
   const { stdout } = await run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', path], { cwd: root })
