@@ -10,8 +10,8 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 
 const run = promisify(execFile)
-/** Top folders that the image has of its own. Their paths are moved below the root of the stage, wherever a step names them. */
-const OWN = /(?<![\w./-])\/(opt|var\/lib)\/leasehold\b/g
+/** Folders and files that the image has of its own. Their paths are moved below the root of the stage, wherever a step names them. */
+const OWN = /(?<![\w./-])\/(?:(?:opt|var\/lib)\/leasehold\b|tmp\/leasehold-keys\b)/g
 const TIMEOUT = 240_000
 
 export interface Image {
@@ -66,8 +66,9 @@ export async function buildImage(context: string, folder: string, node: string):
       const [, base, name] = /^(\S+)(?: AS (\w+))?$/.exec(rest)!
       image = { root: join(folder, `stage-${stages.size}`), base: base!, env: {}, user: { uid: 0, gid: 0 } }
       stages.set(name ?? `${stages.size}`, image.root)
-      mkdirSync(image.root)
+      mkdirSync(join(image.root, 'tmp'), { recursive: true })
       chmodSync(image.root, 0o755)
+      chmodSync(join(image.root, 'tmp'), 0o1777)
       cwd = '/'
     },
     WORKDIR: rest => {
