@@ -29,7 +29,10 @@ export default {
   lang: 'en',
   // Headings such as `GET /v1/leases/{id}` end with braces, which are no attributes.
   markdown: { anchor: { slugify }, attrs: { disable: true } },
-  head: [['meta', { name: 'referrer', content: 'no-referrer' }]],
+  head: [
+    ['meta', { name: 'referrer', content: 'no-referrer' }],
+    ['link', { rel: 'icon', href: '/icon.svg' }],
+  ],
   themeConfig: {
     search: { provider: 'local' },
     outline: [2, 3],

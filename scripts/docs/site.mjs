@@ -44,6 +44,7 @@ function stage(folder) {
   }
   // The folder `public` is copied to the site as it is.
   for (const path of others) cpSync(join(root, path), join(folder, 'public/files', path), { recursive: true })
+  cpSync(join(root, 'src/dashboard/page.svg'), join(folder, 'public/icon.svg'))
   const api = apiPages()
   for (const [path, text] of api) {
     mkdirSync(dirname(join(folder, path)), { recursive: true })
