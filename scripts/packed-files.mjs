@@ -10,7 +10,8 @@ const STATIC = /^\s*(?:import|export)\b[^'"`;]*?\bfrom\s*['"]([^'"\n]+)['"]|^\s*
 const DYNAMIC = /\bimport\(\s*['"]([^'"\n]+)['"]\s*\)/g
 /** `'./worker.js', import.meta.url`, and in the bundle `'./worker.js', new URL('../../store/file/file.js', import.meta.url)`. */
 const STARTED = /(?<!new URL\()['"](\.\.?\/[^'"\n]+\.js)['"],\s*(?:import\.meta\.url|new URL\(['"]([^'"\n]+)['"],\s*import\.meta\.url\))/g
-const COMMENTS = /\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm
+/** Only where a line begins: texts may contain the signs, too. */
+const COMMENTS = /^\s*\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm
 
 /** The targets of `exports` under these conditions; a pattern stands for each file that it matches. */
 export function exportTargets(root, { exports }, conditions = ['types', 'default']) {

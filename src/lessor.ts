@@ -45,10 +45,7 @@ export interface Lessor extends AsyncDisposable {
   /** Reads a view of the state. */
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
 
-  /**
-   * Reads one page of a list of leases or resources, filtered and in order, for tables of very many rows. The order may be a few seconds old where the list is
-   * long; what is said about each item is not. Optional: a replica has it.
-   */
+  /** Reads one page of a list of leases or resources, filtered and in order. The order of a long list may be seconds old, its items are not. Optional. */
   page?<K extends 'leases' | 'resources'>(
     query: Extract<Query, { readonly kind: K }>,
     page: ListPart,
@@ -143,10 +140,7 @@ export interface PoolPage {
   readonly limit?: number
   /** Returns waiters from this position on. @default 0 */
   readonly skip?: number
-  /**
-   * Instead of a page: this waiter and what explains its place, that is the first waiters and a sample of the others before it. In a long fair queue the positions
-   * of that sample are approximate.
-   */
+  /** Instead of a page: this waiter, the first ones, and a sample of the others before it, whose positions are approximate in a long fair queue. */
   readonly lease?: number
 }
 

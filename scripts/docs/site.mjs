@@ -1,6 +1,6 @@
 // Builds the site: copies the pages into a folder, with links that fit there, and runs VitePress on it.
 
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join, posix, relative } from 'node:path'
 import { build } from 'vitepress'
 import { root } from '../build.mjs'
@@ -22,12 +22,16 @@ export async function buildSite(folder) {
   return { html, pages: staged }
 }
 
+/** Files that a browser opens by their names. Others, such as `Dockerfile` and `leasehold.service`, are texts in the site. */
+const OPENED = /\.(md|mjs|js|ts|py|json|ya?ml|svg|png|txt|html|css)$/
+
 /** Where a file of the repository is in the site. Files that are no pages are below `files/`. */
 function placeInSite(path) {
   if (path === INDEX) return 'index.md'
   if (ROOT_PAGES.includes(path)) return path
   if (path.startsWith('docs/')) return path.slice('docs/'.length)
-  return path === 'README.md' ? 'index.md' : `files/${path}`
+  if (path === 'README.md') return 'index.md'
+  return `files/${path}${OPENED.test(path) || statSync(join(root, path)).isDirectory() ? '' : '.txt'}`
 }
 
 function stage(folder) {
@@ -43,7 +47,7 @@ function stage(folder) {
     else writeFileSync(target, withSiteLinks(readFileSync(join(root, path), 'utf8'), path, others))
   }
   // The folder `public` is copied to the site as it is.
-  for (const path of others) cpSync(join(root, path), join(folder, 'public/files', path), { recursive: true })
+  for (const path of others) cpSync(join(root, path), join(folder, 'public', placeInSite(path)), { recursive: true })
   cpSync(join(root, 'src/dashboard/page.svg'), join(folder, 'public/icon.svg'))
   const api = apiPages()
   for (const [path, text] of api) {

@@ -190,8 +190,6 @@ export class Replica implements Lessor {
     }
   }
 
-  // Following the log
-
   async #start(survivor: Survivor | undefined): Promise<void> {
     const { snapshot } = await this.#store.open()
     const { ended } = this.#store
@@ -277,7 +275,6 @@ export class Replica implements Lessor {
   }
 
   #mustBeOpen(): void {
-    // Not `signal.aborted`, whose getter costs as much as a look-up of a lease.
     if (this.#failed) throw this.#closing.signal.reason
     if (this.#closed) throw new LeaseError('UNAVAILABLE', 'this replica is closing')
   }

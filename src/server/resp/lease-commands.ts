@@ -186,7 +186,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
       try {
         const count = batch.take(args.bytes(1))
         // With the first answer: a write of its own would wake the client for nothing.
-        if (typeof count === 'number') return session.replyWithNext(to => to.integer(count))
+        if (typeof count === 'number') return session.reply(to => to.integer(count), { alone: false })
         const heard = count.catch(() => {
           session.closeAfterReplies()
           return undefined

@@ -243,15 +243,11 @@ export class RespSession implements ByteLinkEnd {
 
   // Replies
 
-  /** A reply that is known now. */
-  reply(encode: (to: RespWriter) => void): void {
-    this.#replies.next(encode, this.#lookup.counter).settle(undefined)
-  }
-
-  /** As `reply`, but written together with the next output, if answers to a batch are expected. */
-  replyWithNext(encode: (to: RespWriter) => void): void {
-    if (this.#batch?.hasPendingReplies !== true) return this.reply(encode)
-    this.#replies.next(encode, this.#lookup.counter).ready = true
+  /** A reply that is known now. With `alone: false` it is written together with the answers to a batch, if some are expected. */
+  reply(encode: (to: RespWriter) => void, { alone = true }: { readonly alone?: boolean } = {}): void {
+    const slot = this.#replies.next(encode, this.#lookup.counter)
+    if (alone || this.#batch?.hasPendingReplies !== true) slot.settle(undefined)
+    else slot.ready = true
   }
 
   fail(error: unknown): void {
@@ -346,8 +342,6 @@ export class RespSession implements ByteLinkEnd {
     this.#batch?.startReads()
     this.#pushes.wake()
   }
-
-  // Identity
 
   identify(secret: string): void {
     try {

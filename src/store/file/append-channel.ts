@@ -5,7 +5,7 @@
  * A message wakes an event loop on each side, which takes longer than a sync of a fast disk. The wait is bounded, so a slow disk never delays
  * renewals, which need no disk: after the bound the answer comes as a message, and the next appends do not wait at all.
  *
- * Memory: four words, then the request (number of the call, position, length), the position of the answer, and the bytes of the record.
+ * The memory: four words, then the request (number of the call, position, length), the position of the answer, and the bytes of the record.
  */
 import type { Position } from '../../store.ts'
 
@@ -32,7 +32,7 @@ const LONGEST_PARKED = 1_000
 const FIELDS = 64
 const BYTES = 128
 
-class Memory {
+class SharedLayout {
   readonly words: Int32Array
   /** The number of the call, the index and the length of the request; the index of the answer. */
   readonly numbers: Float64Array
@@ -50,7 +50,7 @@ class Memory {
 
 /** The caller's end. */
 export class AppendChannel {
-  readonly #memory = new Memory(new SharedArrayBuffer(BYTES + LONGEST_RECORD))
+  readonly #memory = new SharedLayout(new SharedArrayBuffer(BYTES + LONGEST_RECORD))
   #skip = 0
   #skipNext = FEWEST_SKIPPED
 
@@ -105,11 +105,11 @@ export interface AppendRequest {
 
 /** The worker's end. */
 export class AppendListener {
-  readonly #memory: Memory
+  readonly #memory: SharedLayout
   #messages = 0
 
   constructor(shared: SharedArrayBuffer) {
-    this.#memory = new Memory(shared)
+    this.#memory = new SharedLayout(shared)
   }
 
   /** Waits for the next request. Undefined if there is a message instead, or nothing for a while. */
