@@ -106,24 +106,30 @@ export interface AppendRequest {
 /** The worker's end. */
 export class AppendListener {
   readonly #memory: SharedLayout
-  #messages = 0
+  #received = 0
 
   constructor(shared: SharedArrayBuffer) {
     this.#memory = new SharedLayout(shared)
   }
 
+  /** Call this for every message that was received. */
+  messageReceived(): void {
+    this.#received = (this.#received + 1) | 0
+  }
+
   /** Waits for the next request. Undefined if there is a message instead, or nothing for a while. */
   next(): AppendRequest | undefined {
     const { words } = this.#memory
-    const bell = Atomics.load(words, BELL)
-    if (!this.#asked && Atomics.load(words, MESSAGES) === this.#messages) {
+    for (;;) {
+      const bell = Atomics.load(words, BELL)
+      if (this.#asked) return this.#request()
+      // More may have been received than the caller has counted yet.
+      if (((Atomics.load(words, MESSAGES) - this.#received) | 0) > 0) return undefined
       Atomics.store(words, PARKED, 1)
-      Atomics.wait(words, BELL, bell, LONGEST_PARKED)
+      const woken = Atomics.wait(words, BELL, bell, LONGEST_PARKED)
       Atomics.store(words, PARKED, 0)
+      if (woken === 'timed-out' && !this.#asked) return undefined
     }
-    if (this.#asked) return this.#request()
-    this.#messages = Atomics.load(words, MESSAGES)
-    return undefined
   }
 
   get #asked(): boolean {

@@ -32,8 +32,10 @@ interface WorkerData extends Omit<FileLogOptions, 'engine'> {
 }
 const { mutex, channel, ...options } = workerData as WorkerData
 const listener = channel && new AppendListener(channel)
-/** Requests that are being carried out. While there are any, the event loop must go on. */
+/** Requests that are being carried out, and what follows from them. While there are any, the event loop must go on. */
 let running = 0
+/** Whether the channel is served after the messages: since the last append by message, until a message or nothing has come. */
+let serving = false
 let willServe = false
 const opening = load(new ExitMutex(mutex)).then(engine => new FileLog({ ...options, engine }))
 opening.catch(() => {}) // the first request reports it
@@ -41,9 +43,11 @@ let log: FileLog | undefined
 
 port.on('message', (request: WorkerRequest) => {
   const [id, call] = request
+  listener?.messageReceived()
   if (call === 'cancel') waiting.delete(id)
   else if (call !== 'look') carryOut(request)
-  serveSoon(call)
+  serving ||= call === 'append' || call === 'look'
+  serveSoon()
 })
 
 function carryOut(request: WorkerRequest): void {
@@ -57,18 +61,21 @@ function carryOut(request: WorkerRequest): void {
         refuse(id, error)
       },
     )
-    .finally(() => running--)
+    .finally(finished)
 }
 
-/** After an append or a look: the next request over the channel. After other messages: only if it was being served. */
-let serving = false
-function serveSoon(call: WorkerRequest[1]): void {
-  serving ||= call === 'append' || call === 'look'
-  if (listener === undefined || !serving || willServe) return
+function finished(): void {
+  running--
+  serveSoon()
+}
+
+/** Serves the channel after the messages that have arrived. A read that waits needs the event loop, for polling. */
+function serveSoon(): void {
+  if (listener === undefined || !serving || willServe || running > 0 || waiting.size > 0) return
   willServe = true
   clock.soon(() => {
     willServe = false
-    serve(listener)
+    if (running === 0 && waiting.size === 0) serve(listener)
   })
 }
 
@@ -98,7 +105,6 @@ function serve(listener: AppendListener): void {
     if (appended === undefined) carryOut([call, 'append', record, after])
     else answer(call, appended)
   }
-  if (running > 0) serveSoon('look')
 }
 
 const LATER = Symbol('answered when there is a record')
@@ -200,7 +206,7 @@ async function keep(log: FileLog, id: number, at: Position, chunks: number): Pro
   log
     .tidy()
     .catch(() => {}) // the next snapshot tries again
-    .finally(() => running--)
+    .finally(finished)
   return kept
 }
 

@@ -24,6 +24,7 @@ const SERVING = `
       }
     }
     parentPort.on('message', message => {
+      listener.messageReceived()
       parentPort.postMessage(message)
       setImmediate(serve)
     })
