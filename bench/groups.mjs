@@ -44,15 +44,11 @@ export const groups = {
   },
   scale: {
     title: 'Many leases, connections and waiters',
-    parts: { memory, lapses, renewing, connections, watchers, pools },
+    parts: { memory, lapses, renewing, connections, watchers, pools, page },
   },
   registry: {
     title: 'The registry',
     parts: { 'registry-cache': registry, 'registry-server': registryServer },
-  },
-  page: {
-    title: 'The page in a browser, and what its history costs',
-    parts: { page },
   },
   faces: {
     title: 'Other clients: Redis, etcd, Kubernetes, Python, agents',

@@ -51,7 +51,7 @@ export async function library(report) {
   report({ name: 'the same as single modules, time', unit: 'ms', value: bundledFrom })
   report({ name: "import 'leasehold', memory", unit: 'MB', value: mb, want: atMost(12) })
 
-  const folder = join(scratch, 'package')
+  const folder = join(scratch(), 'package')
   mkdirSync(folder)
   const [{ filename, size, unpackedSize }] = JSON.parse(npm(root, 'pack', '--ignore-scripts', '--json', '--pack-destination', folder))
   writeFileSync(join(folder, 'package.json'), '{"private":true,"type":"module"}')
@@ -65,7 +65,7 @@ export async function library(report) {
   report({ name: 'the packed package', unit: 'MB', value: size / 1e6 })
   report({ name: 'the package, installed', unit: 'MB', value: unpackedSize / 1e6 })
   report({ name: 'with everything that npm installs', unit: 'MB', value: megabytes(join(folder, 'node_modules')) })
-  const without = join(scratch, 'without')
+  const without = join(scratch(), 'without')
   mkdirSync(without)
   writeFileSync(join(without, 'package.json'), '{"private":true}')
   npm(without, 'install', '--no-audit', '--no-fund', '--omit=optional', join(folder, filename))
