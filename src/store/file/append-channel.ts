@@ -23,9 +23,9 @@ const [NONE, ASKED, LATE, ANSWERED, BY_MESSAGE] = [0, 1, 2, 3, 4]
 /** Larger records take longer to write than a message to deliver. */
 const LONGEST_RECORD = 64 * 1_024
 /** How long a caller stands still for an answer, in ms. */
-const LONGEST_WAIT = 0.4
+const LONGEST_WAIT = 1
 /** After an answer that took longer, so many appends do not wait. Doubled each time, up to the second number. */
-const [FEWEST_SKIPPED, MOST_SKIPPED] = [4, 256]
+const [FEWEST_SKIPPED, MOST_SKIPPED] = [1, 256]
 /** The worker returns to its event loop if there was no append for so long, in ms. */
 const LONGEST_PARKED = 1_000
 

@@ -88,14 +88,13 @@ test('a request whose answer is late is answered by message, and the caller goes
   expect(await answered(line, 8)).toEqual({ index: 9, nonce: 8n })
 })
 
-test('after a late answer the next requests do not wait', async () => {
+test('after a late answer the next request does not wait', async () => {
   const line = await serving()
   const { call } = await line.append(1)
   const late = line.next()
   line.openGate()
   expect(await late).toEqual([call, 8])
-  const skipped = Array.from({ length: 4 }, (_, i) => line.channel.append(call + 1 + i, Uint8Array.of(0), { index: 9, nonce: 0n }))
-  expect(skipped).toEqual([undefined, undefined, undefined, undefined])
+  expect(line.channel.append(call + 1, Uint8Array.of(0), { index: 9, nonce: 0n })).toBeUndefined()
 })
 
 test('an answer that is more than a position comes by message', async () => {
