@@ -2,7 +2,7 @@
 // cache folder ~/.cache/leasehold or LEASEHOLD_CACHE. Nothing is added to this repository.
 import { execFile, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
@@ -121,11 +121,15 @@ export async function mavenFiles(name, files) {
   return await cached(name, async place => {
     say(`downloading ${name} (Maven)`)
     for (const [path, sha256] of files) {
-      const response = await fetch(`https://repo.maven.apache.org/maven2/${path}`, { signal: AbortSignal.timeout(120_000) })
-      if (!response.ok) throw new Error(`${path}: status ${response.status}`)
-      const bytes = Buffer.from(await response.arrayBuffer())
-      if (createHash('sha256').update(bytes).digest('hex') !== sha256) throw new Error(`${path} is not the file that was pinned`)
-      writeFileSync(join(place, path.slice(path.lastIndexOf('/') + 1)), bytes)
+      const [file, version, artifact, ...group] = path.split('/').reverse()
+      const classifier = file.slice(`${artifact}-${version}`.length, -'.jar'.length).replace('-', ':')
+      const coordinates = `${group.reverse().join('.')}:${artifact}:${version}:jar${classifier}`
+      const args = ['-q', '-B', 'dependency:copy', `-Dartifact=${coordinates}`, `-DoutputDirectory=${place}`]
+      await execute(find('mvn'), args, { cwd: place, timeout: INSTALL_LIMIT })
+      const found = createHash('sha256')
+        .update(readFileSync(join(place, file)))
+        .digest('hex')
+      if (found !== sha256) throw new Error(`${path} is not the file that was pinned`)
     }
   }).catch(error => {
     throw new Missing(`${name} cannot be downloaded: ${lastLine(error)}`)
