@@ -10,6 +10,7 @@
  */
 import type { Command, EntryChange, PolicyRules } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
+import { rule } from '../kernel/rule/policy.ts'
 import type { Lessor, PastGrant } from '../lessor.ts'
 
 /** The prefix of the entries, and of the policy that bounds them. */
@@ -156,12 +157,9 @@ async function removeOldest(lessor: Pick<Lessor, 'read' | 'propose'>, options: {
   return removed.kind !== 'refused'
 }
 
-/** How long runs are kept, as the longest prefix with that rule says. */
+/** How long runs are kept, in ms. */
 function keptFor(policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[], name: string): number {
-  const applying = policies.filter(
-    ({ prefix, rules }) => rules.maxLife !== undefined && `${numbersKey(name)}/`.startsWith(prefix === '' ? '' : `${prefix}/`),
-  )
-  const life = applying.sort((a, b) => b.prefix.length - a.prefix.length)[0]?.rules.maxLife ?? 0
+  const life = rule({ policies: new Map(policies.map(({ prefix, rules }) => [prefix, rules])) }, numbersKey(name), 'maxLife')
   return life === 0 ? Number.POSITIVE_INFINITY : life
 }
 

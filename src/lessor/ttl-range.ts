@@ -1,5 +1,6 @@
 /** A wish for a ttl with its limits, and how it is fitted to what policies allow: pure functions, the same for the library and the server. */
 import type { PolicyRules } from '../kernel/command.ts'
+import { rule } from '../kernel/rule/policy.ts'
 
 /** In ms. */
 export interface TtlRange {
@@ -10,20 +11,15 @@ export interface TtlRange {
 
 type TtlBounds = Pick<TtlRange, 'min' | 'max'>
 
-const DEFAULT_BOUNDS: TtlBounds = { min: 100, max: 86_400_000 }
-
-/** The ttls that policies allow for all of the names: each rule is taken from the longest prefix that has it. */
+/** The ttls that policies allow for all of the names. */
 export function allowedTtls(
   names: readonly string[],
   policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[],
 ): TtlBounds {
-  const rule = (name: string, key: 'ttlMin' | 'ttlMax') =>
-    policies
-      .filter(({ prefix, rules }) => rules[key] !== undefined && (prefix === '' || name === prefix || name.startsWith(`${prefix}/`)))
-      .sort((a, b) => b.prefix.length - a.prefix.length)[0]?.rules[key]
+  const state = { policies: new Map(policies.map(({ prefix, rules }) => [prefix, rules])) }
   const of = names.length === 0 ? [''] : names
-  const min = Math.max(...of.map(name => rule(name, 'ttlMin') ?? DEFAULT_BOUNDS.min))
-  return { min, max: Math.min(...of.map(name => rule(name, 'ttlMax') ?? DEFAULT_BOUNDS.max)) }
+  const min = Math.max(...of.map(name => rule(state, name, 'ttlMin')))
+  return { min, max: Math.min(...of.map(name => rule(state, name, 'ttlMax'))) }
 }
 
 /** The ttl nearest to the wish that both allow; undefined: there is none. */

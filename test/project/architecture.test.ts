@@ -28,7 +28,8 @@ const rooms: readonly Room[] = [
   },
 
   { room: 'lessor.ts', may: ['type:lessor/list-part.ts', 'type:kernel/', 'type:store.ts', 'type:errors.ts'] },
-  { room: 'lessor/', may: ['type:kernel/', 'type:lessor.ts'] },
+  // Which policy is in force for a name is a rule: readers of policies ask it, and do not decide it again.
+  { room: 'lessor/', may: ['type:kernel/', 'kernel/rule/policy.ts', 'type:lessor.ts'] },
   { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'duration.ts', 'clock.ts'] },
 
   // Terms from past durations: data and pure functions.

@@ -53,7 +53,7 @@ const DEFAULTS = {
 const SERVICE_DEFAULTS: PolicyRules = { flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 }
 
 /** The prefix that sets a rule for a name: the longest one, up to the empty prefix. Undefined: the default applies. */
-export function ruledBy(state: State, name: string, rule: keyof PolicyRules): string | undefined {
+export function ruledBy(state: Pick<State, 'policies'>, name: string, rule: keyof PolicyRules): string | undefined {
   if (state.policies.size === 0) return undefined
   for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) {
     const prefix = name.slice(0, end)
@@ -62,7 +62,7 @@ export function ruledBy(state: State, name: string, rule: keyof PolicyRules): st
   return state.policies.get('')?.[rule] === undefined ? undefined : ''
 }
 
-export function rule<K extends keyof PolicyRules>(state: State, name: string, key: K): Required<PolicyRules>[K] {
+export function rule<K extends keyof PolicyRules>(state: Pick<State, 'policies'>, name: string, key: K): Required<PolicyRules>[K] {
   const prefix = ruledBy(state, name, key)
   if (prefix === undefined) {
     const special = SERVICE_DEFAULTS[key]

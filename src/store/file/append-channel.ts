@@ -1,15 +1,15 @@
 /**
- * The short way of an append to the worker thread, on shared memory: while appends follow each other, the worker waits for the next one
- * outside its event loop, and the caller waits for the answer inside its own, for at most `LONGEST_WAIT`.
+ * Passes appends to the worker thread through shared memory. Between two appends the worker blocks in `Atomics.wait` instead of running its
+ * event loop. The caller blocks until the answer is there, for at most `LONGEST_WAIT` ms.
  *
- * A message wakes an event loop on each side, which takes longer than a sync of a fast disk. The wait is bounded, so a slow disk never delays
- * renewals, which need no disk: after the bound the answer comes as a message, and the next appends do not wait at all.
+ * A message wakes an event loop on each side, which takes longer than a sync of a fast disk. The wait is bounded, because renewals need no disk
+ * and must not wait for a slow one: an answer that is late comes as a message, and the next appends are sent as messages.
  *
  * The memory: four words, then the request (number of the call, position, length), the position of the answer, and the bytes of the record.
  */
 import type { Position } from '../../store.ts'
 
-/** Changes with every request and every message, so that a worker that is about to wait notices it. */
+/** Incremented with every request and every message. A worker that is about to block sees the change and does not block. */
 const BELL = 0
 /** Counts the messages to the worker. */
 const MESSAGES = 1
