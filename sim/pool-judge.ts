@@ -2,12 +2,15 @@
  * Judges pools, by what their disciplines promise and not by how the kernel keeps it:
  *
  * - a request is granted whole, and no member that is gone is held (S10, S8);
- * - no waiter overtakes, unless its discipline lets it; one that does yields, and no waiter within its quota waits behind one that borrows (S14);
+ * - no waiter overtakes, unless its discipline lets it; one that does yields, and takes no member from a head that is about to start; priorities age; no
+ *   waiter within its quota waits behind one that borrows, and in a fair queue with preemption none of an account that holds less waits behind one of an
+ *   account that holds more, and none goes before a reservation whose window has begun (S14);
  * - accounts hold no more than their quota and what they may borrow (S15);
  * - a grant leaves enough members for the reservation ahead (S14);
  * - no member is free while a waiter whose turn it is fits, and the head of a backfill queue waits for no lease that overtook it and was not told (L1);
  * - each notice has a reason that cannot hold in the other direction, so that preemption does not go round in circles, and no more leases are told than are
  *   needed (S14);
+ * - members that are borrowed are asked back for the head, where preemption is allowed (L1);
  * - no waiter stays at the head while others are granted on and on (L1).
  */
 import type { Command, PolicyRules } from '../src/kernel/command.ts'
@@ -41,7 +44,7 @@ export class PoolJudge {
 
   judge(state: State, { kind }: Command, events: readonly Event[]): void {
     if (state.pools.size === 0) return
-    const scene = new PoolScene(state)
+    const scene = new PoolScene(state, this.#verdict.rankOf)
     const granted = new Map<number, string[]>()
     for (const { type, lease, resource, key = '', cause } of events) {
       if (type === 'granted' && resource?.startsWith(`${POOL}/`)) granted.set(lease, [...(granted.get(lease) ?? []), resource])
@@ -53,11 +56,16 @@ export class PoolJudge {
     for (const [id, resources] of granted) {
       const lease = findLease(state, id)
       // The recipient of a transfer takes the holder's place, and none in the queue.
-      if (lease?.rare?.pool !== undefined && kind !== 'transfer') this.#judgeGrant(scene, lease, resources, told)
+      if (lease?.rare?.pool === undefined || kind === 'transfer') continue
+      this.#judgeGrant(scene, lease, resources, told)
+      if (scene.rankOf(lease) >= RESERVED) this.#judgeShare(scene, lease, granted)
     }
     if (state.quiet !== undefined || state.moved !== undefined) return
     this.#judgeIdleness(scene)
-    if (kind === 'tick') this.#judgePromise(scene)
+    if (kind === 'tick') {
+      this.#judgePromise(scene)
+      this.#judgeLoan(scene)
+    }
     this.#judgeStarvation(scene, granted)
   }
 
@@ -74,24 +82,39 @@ export class PoolJudge {
   }
 
   #judgeGrant(scene: PoolScene, lease: LeaseState, resources: readonly string[], told: ReadonlySet<number>): void {
-    const { violate, rankOf } = this.#verdict
+    const { violate } = this.#verdict
     const { id, rare } = lease
     const claim = rare!.pool!
     if (new Set(resources).size !== claim.count)
       violate('S10', `lease ${id} was granted ${resources}, and asked for ${claim.count} members`)
-    const rank = rankOf(id) ?? rare!.rank
     // The recipient of a transfer goes before all waiters and reservations.
-    if (rank < RESERVED) return
+    if (scene.rankOf(lease) < RESERVED) return
     this.#judgeWindow(scene, lease)
     const { head } = scene
     if (head === undefined) return
+    if (scene.rules.queue === 'fair' && head.rare!.pool!.from > 0 && claim.from === 0)
+      violate('S14', `${id} was granted members although the window of ${head.id} has begun`)
     if (claim.borrows) violate('S14', `${id} borrows members, and ${head.id} waits for its own`)
-    const overtakes = head.rare!.rank < rank || (head.rare!.rank === rank && head.id < id)
-    if (!overtakes || scene.rules.queue === 'fit' || scene.rules.queue === 'fair') return
+    if (!scene.standsBefore(head, lease) || scene.rules.queue === 'fit' || scene.rules.queue === 'fair') return
     if (scene.rules.queue === 'fifo' || !claim.yields)
       return violate('S14', `${id} was granted members before ${head.id}, which had waited longer`)
-    if (!claim.preemptible && !scene.endsBeforeStart(head, lease, told))
+    const { imminent, at } = scene.startOf(head, lease, told)
+    if (imminent) return violate('S14', `${id} took members from ${head.id}, which was about to start`)
+    const ends = claim.expect === 0 ? Number.POSITIVE_INFINITY : scene.state.elapsed + claim.expect
+    if (!claim.preemptible && !(ends <= at && at < Number.POSITIVE_INFINITY))
       violate('S14', `${id} overtook ${head.id}, and is not expected to end before that could have started`)
+  }
+
+  /** In a fair queue with preemption, no waiter is within its quota of an account that held less when the lease was granted. */
+  #judgeShare({ rules, within, heldBy }: PoolScene, { id, rare }: LeaseState, granted: ReadonlyMap<number, readonly string[]>): void {
+    const { account, from } = rare!.pool!
+    if (rules.queue !== 'fair' || rules.preempt !== 'marked' || from > 0) return
+    // At the most: it is not known in which order the grants of one command were made.
+    const grants = [...granted].reduce((sum, [, resources]) => sum + resources.length, 0)
+    const held = heldBy(account) - grants
+    const before = within.find(({ rare }) => rare!.pool!.account !== account && heldBy(rare!.pool!.account) < held)
+    if (before !== undefined)
+      this.#verdict.violate('S14', `${id} was granted members for ${account}, which held more than the account of ${before.id}`)
   }
 
   /** With one reservation ahead: enough members are left at its beginning. */
@@ -130,7 +153,7 @@ export class PoolJudge {
     const forIt = scene.holders.filter(({ rare }) => rare!.pool!.notice === waiter.id)
     if (forIt.length > asks!.count + SPARE_NOTICES)
       violate('S14', `${forIt.length} leases are preempted for ${waiter.id}, which asks for ${asks!.count} members`)
-    if (claim!.yields && standsBefore(waiter, victim!)) return
+    if (claim!.yields && scene.standsBefore(waiter, victim!)) return
     const { rules } = scene
     const held = scene.state.elapsed - claim!.start
     const isAbove = claim!.preemptible && priority > victim!.rare!.priority
@@ -151,14 +174,33 @@ export class PoolJudge {
   }
 
   /** Once the leases that overtook the head would make room for it, they were told. Judged when time passes, which has the kernel look again. */
-  #judgePromise({ state, rules, head, free, holders, usable }: PoolScene): void {
+  #judgePromise(scene: PoolScene): void {
+    const { state, rules, head, free, holders, usable } = scene
     if (rules.queue !== 'backfill' || head === undefined || state.pools.get(POOL)!.reserved.size > 0) return
     const { count } = head.rare!.pool!
     const ending = holders.filter(({ status, rare }) => status === FROZEN || rare!.pool!.notice !== 0)
-    const others = holders.filter(lease => !ending.includes(lease) && lease.rare!.pool!.yields && standsBefore(head, lease))
+    const others = holders.filter(lease => !ending.includes(lease) && lease.rare!.pool!.yields && scene.standsBefore(head, lease))
     const soon = free + usable(ending)
     if (soon < count && soon + usable(others) >= count)
       this.#verdict.violate('L1', `${head.id} waits for ${others.map(({ id }) => id)}, which overtook it and were not told`)
+  }
+
+  /** A lease that borrows, and that alone stands in the way of a head within its quota, was told. */
+  #judgeLoan({ state, rules, head, free, holders, usable, heldBy, rulesOf }: PoolScene): void {
+    if (rules.preempt !== 'marked' || rules.queue === 'fair' || head === undefined || state.pools.get(POOL)!.reserved.size > 0) return
+    const { count, account } = head.rare!.pool!
+    const ending = holders.filter(({ status, rare }) => status === FROZEN || rare!.pool!.notice !== 0)
+    const soon = free + usable(ending)
+    if (soon >= count) return
+    const owes = holders.find(lease => {
+      const { pool: claim, priority } = lease.rare!
+      const isDue = claim!.borrows && claim!.account !== account && priority <= head.rare!.priority
+      if (!isDue || ending.includes(lease) || state.elapsed - claim!.start < (rules.minHold ?? 0)) return false
+      const leaving = ending.filter(({ rare }) => rare!.pool!.account === claim!.account)
+      const keeps = heldBy(claim!.account) - leaving.reduce((sum, { grants }) => sum + grants.length, 0)
+      return keeps > (rulesOf(claim!.account).quotaUnits ?? 0) && soon + usable([lease]) >= count
+    })
+    if (owes !== undefined) this.#verdict.violate('L1', `${head.id} waits within its quota for ${owes.id}, which borrows and was not told`)
   }
 
   #judgeStarvation({ state, rules, head }: PoolScene, granted: ReadonlyMap<number, unknown>): void {
@@ -177,6 +219,7 @@ export class PoolJudge {
 
 /** The pool after a command, worked out from leases, entries and policies. */
 class PoolScene {
+  readonly #rankOf: PoolVerdict['rankOf']
   readonly state: State
   readonly rules: PolicyRules
   readonly members: readonly string[]
@@ -186,13 +229,14 @@ class PoolScene {
   /** Waiters that the present members could serve, within their quotas, by rank. */
   readonly within: readonly LeaseState[]
 
-  constructor(state: State) {
+  constructor(state: State, rankOf: PoolVerdict['rankOf']) {
     this.state = state
+    this.#rankOf = rankOf
     this.rules = { queue: 'fifo', ...state.policies.get(POOL) }
     this.members = [...state.entries.keys()].flatMap(key => (key.startsWith(`pool/${POOL}/`) ? [key.slice('pool/'.length)] : []))
     this.holders = [...state.leases.values()].filter(({ rare, grants }) => rare?.pool?.pool === POOL && grants.length > 0)
     this.free = this.members.filter(resource => this.#isOffered(resource) && !state.resources.get(resource)?.grants.length).length
-    const waiters = [...(state.pools.get(POOL)?.queue ?? [])].sort((a, b) => (standsBefore(a, b) ? -1 : 1))
+    const waiters = [...(state.pools.get(POOL)?.queue ?? [])].sort((a, b) => (this.standsBefore(a, b) ? -1 : 1))
     this.within = waiters.filter(({ rare }) => this.#isServable(rare!.pool!))
   }
 
@@ -211,35 +255,44 @@ class PoolScene {
     return this.state.entries.get(`pool/${resource}`)?.lease.status === LIVE && !this.state.resources.get(resource)?.queue.length
   }
 
-  rulesOf(account: string): PolicyRules {
-    return this.state.policies.get(`${POOL}/accounts/${account}`) ?? {}
-  }
+  rulesOf = (account: string): PolicyRules => this.state.policies.get(`${POOL}/accounts/${account}`) ?? {}
 
-  heldBy(account: string): number {
-    return this.holders.reduce((sum, { rare, grants }) => sum + (rare!.pool!.account === account ? grants.length : 0), 0)
-  }
+  heldBy = (account: string): number =>
+    this.holders.reduce((sum, { rare, grants }) => sum + (rare!.pool!.account === account ? grants.length : 0), 0)
 
   /** Members that would be free for others once these leases have ended. */
   usable = (leases: readonly LeaseState[]): number =>
     leases.reduce((sum, { grants }) => sum + grants.filter(({ resource }) => this.#isOffered(resource.name)).length, 0)
 
-  /** Whether `lease` expects to end before the head could have started without it. `told`: leases that were told after that was decided. */
-  endsBeforeStart(head: LeaseState, lease: LeaseState, told: ReadonlySet<number>): boolean {
+  /**
+   * When the head could have started without `lease`. `imminent`: as soon as those have stopped that end or yield anyway. `told`: leases that were told
+   * after that was decided.
+   */
+  startOf(head: LeaseState, lease: LeaseState, told: ReadonlySet<number>): { readonly imminent: boolean; readonly at: number } {
     const { elapsed } = this.state
-    const { expect } = lease.rare!.pool!
     const isSoon = (other: LeaseState) =>
       other === lease ||
-      (other.rare!.pool!.yields && standsBefore(head, other)) ||
+      (other.rare!.pool!.yields && this.standsBefore(head, other)) ||
       ((other.status === FROZEN || other.rare!.pool!.notice !== 0) && !told.has(other.id))
     let room = this.free + this.usable(this.holders.filter(isSoon))
     const { count } = head.rare!.pool!
-    if (expect === 0 || room >= count) return false
+    if (room >= count) return { imminent: true, at: elapsed }
     const ends = this.holders.filter(other => !isSoon(other)).map(other => ({ other, at: endOf(other, elapsed) }))
     for (const { other, at } of ends.sort((a, b) => a.at - b.at)) {
       room += this.usable([other])
-      if (room >= count) return at < Number.POSITIVE_INFINITY && elapsed + expect <= at
+      if (room >= count) return { imminent: false, at }
     }
-    return false
+    return { imminent: false, at: Number.POSITIVE_INFINITY }
+  }
+
+  /** By the ranks of their commands. */
+  standsBefore(one: LeaseState, other: LeaseState): boolean {
+    const [first, second] = [this.rankOf(one), this.rankOf(other)]
+    return first < second || (first === second && one.id < other.id)
+  }
+
+  rankOf({ id, rare }: LeaseState): number {
+    return this.#rankOf(id) ?? rare!.rank
   }
 }
 
@@ -247,8 +300,4 @@ function endOf({ rare }: LeaseState, now: number): number {
   const { start, expect } = rare!.pool!
   const lives = [expect, rare!.maxLife].filter(ms => ms > 0)
   return lives.length === 0 ? Number.POSITIVE_INFINITY : Math.max(now, start + Math.min(...lives))
-}
-
-function standsBefore(one: LeaseState, other: LeaseState): boolean {
-  return one.rare!.rank < other.rare!.rank || (one.rare!.rank === other.rare!.rank && one.id < other.id)
 }

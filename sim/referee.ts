@@ -81,6 +81,11 @@ export class Referee implements LogView {
     this.terms = new TermChecker(world, this)
   }
 
+  /** No lease is left, and the log grants again. */
+  get isCalm(): boolean {
+    return this.state.leases.size === 0 && !this.awaitsGeneration && this.state.quiet === undefined
+  }
+
   get state(): State {
     return this.#state
   }

@@ -324,7 +324,7 @@ export class Scene implements FaultyScene, OperatedScene {
       if (this.profile === 'moving') this.#bringBack(0)
       // The quiet time after a loss lasts the longest term. Then queued waiters are granted, and lapse in turn.
       const end = world.now + Math.max(LONGEST_TTL * 3, this.referee.state.longest) * (1 + RHO) + 8_000
-      while (world.now < end && (this.referee.state.leases.size > 0 || this.referee.awaitsGeneration)) await world.run(world.now + 500)
+      while (world.now < end && !this.referee.isCalm) await world.run(world.now + 500)
     }
     this.referee.checkWhole()
     this.referee.nothingIsLeft(`after ${shortLives ? 'frequent restarts' : 'a long calm'}`)

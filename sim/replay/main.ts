@@ -25,7 +25,7 @@ const OPTIONS = {
 /** What can be replayed. `worst` takes no trace: it makes up its own. */
 const POLICIES = ['all', 'terms', 'queue', 'fair', 'worst'] as const
 /** How many jobs the made-up traces have. */
-const WORST = [100, 1_000] as const
+const WORST = [100, 300] as const
 
 function refuse(why: string): never {
   process.stderr.write(`${why}\n`)

@@ -99,6 +99,8 @@ export interface WorstRow {
   readonly jobs: number
   readonly c: number
   readonly ratio: number
+  /** The same if each job also costs its grant, as much as a renewal: every policy pays that, also for work that ends at once. */
+  readonly granted: number
   /** What they cost more than 1.05 times the best fixed ttl, in jobs of the trace with the default ttl; 0: not more. */
   readonly excess: number
 }
@@ -115,10 +117,12 @@ export function reportWorst(counts: readonly number[], costs: readonly number[],
     for (const jobs of counts) for (const c of costs) rows.push(worstRow(trace, jobs, c, seed))
   }
   return {
-    head: ['TRACE', ...counts.flatMap(jobs => costs.map(c => `${jobs} JOBS, c = ${c} s`)), 'MOST EXCESS'],
+    head: ['TRACE', ...counts.flatMap(jobs => costs.map(c => `${jobs} JOBS, c = ${c} s`)), 'WITH GRANTS', 'MOST EXCESS'],
     rows: names.map(trace => {
       const own = rows.filter(row => row.trace === trace)
-      return [trace, ...own.map(({ ratio }) => ratio.toFixed(2)), `${Math.max(...own.map(({ excess }) => excess)).toFixed(1)} jobs`]
+      const most = (of: (row: WorstRow) => number) => Math.max(...own.map(of))
+      const cells = own.map(({ ratio }) => ratio.toFixed(2))
+      return [trace, ...cells, most(({ granted }) => granted).toFixed(2), `${most(({ excess }) => excess).toFixed(1)} jobs`]
     }),
     facts: rows,
     bars: [],
@@ -131,5 +135,6 @@ function worstRow(name: string, jobs: number, c: number, seed: number): WorstRow
   const learned = expectedLearnedCost(trace, c, DYING)
   const fixed = bestExpected(trace, c, DYING).cost
   const job = expectedFixedCost(trace, c, DYING, DEFAULT) / jobs
-  return { trace: name, jobs, c, ratio: learned / fixed, excess: Math.max(0, learned - 1.05 * fixed) / job }
+  const granted = (learned + c * jobs) / (fixed + c * jobs)
+  return { trace: name, jobs, c, ratio: learned / fixed, granted, excess: Math.max(0, learned - 1.05 * fixed) / job }
 }

@@ -9,6 +9,7 @@ import { Answers } from './state/answers.ts'
 import type { Durations } from './state/durations.ts'
 import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
+import { LeaseTable } from './state/lease-table.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
 
@@ -17,9 +18,10 @@ import { PrefixTree } from './state/prefix-tree.ts'
  *
  * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided.
  * Version 2 corrects mistakes of version 1. Version 3 has pools, learned terms, transactions and entries without a lease.
- * Version 4 serves a pool again when one of its members was relabelled or has shrunk.
+ * Version 4 serves a pool again when one of its members was relabelled or has shrunk. Version 5 corrects the order of fair queues with reservations and
+ * with waiters that cannot be served, and serves a pool again when a lease on a member that is gone has ended.
  */
-export const RULES = 4
+export const RULES = 5
 
 /** The highest origin of counters (see `beginLog`): the wall clock of the year 2128. */
 export const ORIGIN_LIMIT = 5e14
@@ -339,7 +341,8 @@ export interface State {
   moved: string | undefined
   /** Only while `moved` is empty: leases are being moved into this log, and its contents are not in force yet. */
   awaiting: boolean
-  leases: Map<number, LeaseState>
+  /** By their numbers after `origin`. */
+  leases: LeaseTable<LeaseState>
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
   /** The entries that hang on no lease. No key is both here and in `entries`. */
@@ -413,7 +416,7 @@ export function createState(wall = 0, rules = RULES): State {
     quietEpochs: 0,
     moved: undefined,
     awaiting: false,
-    leases: new Map(),
+    leases: new LeaseTable(),
     resources: new Map(),
     entries: new Map(),
     free: new FreeEntries(),
@@ -473,9 +476,9 @@ export function raiseCounters(state: State): void {
   state.nextToken = Math.max(state.nextToken, base + 1)
   if (base < state.nextLease) return
   state.nextLease = base + 1
-  // Small map keys again. A new map, because a snapshot that is being taken still iterates over the old one.
+  // Small numbers again. A new table, because a snapshot that is being taken still iterates over the old one.
   const { leases } = state
   state.origin = base
-  state.leases = new Map()
+  state.leases = new LeaseTable()
   for (const lease of leases.values()) state.leases.set(lease.id - base, lease)
 }

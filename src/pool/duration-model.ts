@@ -15,12 +15,13 @@ export interface DurationModel {
 }
 
 export function logLogistic(median: number, shape: number): DurationModel {
-  // A forecast draws tens of thousands of durations, and the general root is its most expensive step.
-  const root = shape === 1 ? (odds: number) => odds : shape === 2 ? Math.sqrt : (odds: number) => odds ** (1 / shape)
   return {
     remaining(age) {
       const survived = 1 + (age / median) ** shape
-      return chance => Math.max(0, median * root(survived / (1 - chance) - 1) - age)
+      // A forecast draws tens of thousands of durations, and the general root is its most expensive step.
+      if (shape === 1) return chance => Math.max(0, median * (survived / (1 - chance) - 1) - age)
+      if (shape === 2) return chance => Math.max(0, median * Math.sqrt(survived / (1 - chance) - 1) - age)
+      return chance => Math.max(0, median * (survived / (1 - chance) - 1) ** (1 / shape) - age)
     },
   }
 }

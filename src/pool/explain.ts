@@ -104,8 +104,10 @@ class PoolExplainer {
   readonly #members: readonly PoolMemberView[]
   /** By member, made when a condition or a group needs them. */
   readonly #labels: ReadonlyMap<string, string>[] = []
-  readonly #holders: ReadonlyMap<number, MemberHolder>
+  readonly #holders: readonly MemberHolder[]
+  /** In the order of the holders. */
   readonly #running: readonly ForecastUse[]
+  readonly #stated = new Map<number, DurationModel>()
   readonly #matching = new Map<string, readonly number[]>()
   readonly #requests: ForecastRequest[] = []
 
@@ -114,7 +116,7 @@ class PoolExplainer {
     this.#options = options
     this.#members = view.members.filter(({ status }) => status === 'live')
     this.#holders = holdersIn(this.#members)
-    this.#running = [...this.#holders.values()].map(holder => this.#use(holder))
+    this.#running = this.#holders.map(holder => this.#use(holder))
   }
 
   /** `place`: where the waiter is in the queue of the view, which may have gaps. */
@@ -142,7 +144,13 @@ class PoolExplainer {
   #durationOf(use: PoolUse): DurationModel {
     const { duration } = this.#options
     if (duration !== undefined) return duration(use)
-    return use.expect > 0 ? statedDuration(use.expect) : UNKNOWN_DURATION
+    if (use.expect === 0) return UNKNOWN_DURATION
+    let stated = this.#stated.get(use.expect)
+    if (stated === undefined) {
+      stated = statedDuration(use.expect)
+      this.#stated.set(use.expect, stated)
+    }
+    return stated
   }
 
   #labelsOf(member: number): ReadonlyMap<string, string> {
@@ -215,17 +223,26 @@ class PoolExplainer {
   }
 
   #blockers(matching: readonly number[]): readonly Blocker[] {
-    const usable = new Set(matching)
-    const found: Blocker[] = []
-    for (const { grant, takes } of this.#holders.values()) {
-      const members = takes.filter(({ member }) => usable.has(member)).map(({ member }) => this.#members[member]!.member)
-      if (members.length === 0) continue
-      const { lease, holder, account, held, status, recalled } = grant
-      const use = this.#use({ grant, takes })
-      const likelyEnd = Math.min(use.duration.remaining(use.age)(0.5), use.atMost ?? Number.POSITIVE_INFINITY)
-      found.push({ lease, holder, account, members, held, likelyEnd, frozen: status === 'frozen', recalled })
+    const usable = new Uint8Array(this.#members.length)
+    for (const member of matching) usable[member] = 1
+    const first: { readonly holder: MemberHolder; readonly likelyEnd: number }[] = []
+    for (const [i, holder] of this.#holders.entries()) {
+      if (!holder.takes.some(({ member }) => usable[member] === 1)) continue
+      const { duration, age, atMost = Number.POSITIVE_INFINITY } = this.#running[i]!
+      const likelyEnd = Math.min(duration.remaining(age)(0.5), atMost)
+      const isBefore = (other: { readonly holder: MemberHolder; readonly likelyEnd: number }) =>
+        likelyEnd < other.likelyEnd || (likelyEnd === other.likelyEnd && holder.grant.lease < other.holder.grant.lease)
+      // A few of perhaps thousands are wanted: they are kept in order, and the rest is not sorted.
+      if (first.length === MAX_BLOCKERS && !isBefore(first.at(-1)!)) continue
+      const place = first.findIndex(isBefore)
+      first.splice(place < 0 ? first.length : place, 0, { holder, likelyEnd })
+      if (first.length > MAX_BLOCKERS) first.pop()
     }
-    return found.sort((a, b) => a.likelyEnd - b.likelyEnd || a.lease - b.lease).slice(0, MAX_BLOCKERS)
+    return first.map(({ holder: { grant, takes }, likelyEnd }) => {
+      const members = takes.filter(({ member }) => usable[member] === 1).map(({ member }) => this.#members[member]!.member)
+      const { lease, holder, account, held, status, recalled } = grant
+      return { lease, holder, account, members, held, likelyEnd, frozen: status === 'frozen', recalled }
+    })
   }
 
   #reasons(waiter: PoolWaiterView, matching: readonly number[]): readonly WaitReason[] {
@@ -259,7 +276,7 @@ class PoolExplainer {
     )
     if (suspect.length > 0) add('suspect', `${membersText(suspect.length)} that match are not given out: their host has missed a renewal`)
     if (position > 0) {
-      const names = queue.slice(0, Math.min(position, 3)).map(({ holder }) => holder)
+      const names = queue.slice(0, Math.min(position, 3)).map(({ holder, account }) => whoText(holder, account))
       add('ahead', `${position} waiting before it: ${names.join(', ')}${position > 3 ? ' …' : ''}`)
     }
     if (rules.queue === 'fair' && own !== undefined) {
@@ -309,7 +326,7 @@ interface MemberHolder {
   readonly takes: { member: number; units: number }[]
 }
 
-function holdersIn(members: readonly PoolMemberView[]): ReadonlyMap<number, MemberHolder> {
+function holdersIn(members: readonly PoolMemberView[]): readonly MemberHolder[] {
   const holders = new Map<number, MemberHolder>()
   for (const [member, { grants, units: all }] of members.entries()) {
     for (const grant of grants) {
@@ -319,7 +336,7 @@ function holdersIn(members: readonly PoolMemberView[]): ReadonlyMap<number, Memb
       else known.takes.push({ member, units })
     }
   }
-  return holders
+  return [...holders.values()]
 }
 
 /** Requests that ask for less, or accept more. */
@@ -372,27 +389,33 @@ function leastUnits({ count = 1, units, total }: PoolRequest, members: readonly 
   return count * (smallest === Number.POSITIVE_INFINITY ? 1 : smallest)
 }
 
-/** `now`, `in about 12 min (80 %: 4 min to 1.1 h)`. */
+/** The holder, with its account unless the holder's name begins with it: `ann@a:4711`, `vision (ann@a:4711)`. */
+function whoText(holder: string, account: string): string {
+  return account === '' || holder.startsWith(account) ? holder : `${account} (${holder})`
+}
+
+/** `now`, `in about 12 min (80 %: 4 min to 1.1 h)`, or `in 60 min` where the time is known. */
 export function startText({ low, median, high }: StartForecast): string {
   if (high <= 0) return 'now'
   const later = (ms: number) => (ms === Number.POSITIVE_INFINITY ? 'never' : inWords(ms))
   if (median === Number.POSITIVE_INFINITY) return 'at an unknown time'
+  if (later(low) === later(high)) return `in ${later(median)}`
   const upTo = high === Number.POSITIVE_INFINITY ? `from ${later(low)} on` : `${later(low)} to ${later(high)}`
   return `in about ${later(median)} (80 %: ${upTo})`
 }
 
 function sentences(
   { pool, waiting }: PoolView,
-  { holder, position }: PoolWaiterView,
+  { holder, account, position }: PoolWaiterView,
   { reasons, blockers, start, alternatives }: Pick<WaitExplanation, 'reasons' | 'blockers' | 'start' | 'alternatives'>,
 ): readonly string[] {
-  const lines = [`${holder} is number ${position + 1} of ${waiting} waiting for ${pool}.`]
+  const lines = [`${whoText(holder, account)} is number ${position + 1} of ${waiting} waiting for ${pool}.`]
   for (const { text } of reasons) lines.push(`${text.charAt(0).toUpperCase()}${text.slice(1)}.`)
-  for (const { holder, members, held, likelyEnd, frozen, recalled } of blockers.slice(0, 3)) {
+  for (const { holder, account, members, held, likelyEnd, frozen, recalled } of blockers.slice(0, 3)) {
     const end = frozen
       ? 'has ended, but its holder may not have stopped yet'
       : `held for ${inWords(held)}, ${recalled ? 'recalled, ' : ''}ends in about ${inWords(likelyEnd)}`
-    lines.push(`${members.join(', ')}: ${holder}, ${end}.`)
+    lines.push(`${members.join(', ')}: ${whoText(holder, account)}, ${end}.`)
   }
   lines.push(start === undefined ? 'It cannot start with the present members.' : `It starts ${startText(start)}.`)
   for (const { change, start } of alternatives) lines.push(`With another request, ${change}: ${startText(start)}.`)

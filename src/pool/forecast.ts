@@ -81,14 +81,14 @@ export function forecastStart(input: ForecastInput, position: number, coverage =
   for (let at = 0; at < played; at++) queue.push(input.waiter(at))
   queue.push(input.waiter(position))
   const samples = Math.max(FEWEST_SAMPLES, Math.min(MOST_SAMPLES, Math.floor(DRAWS / (input.running.length + played + 1))))
-  const random = seeded(0x9e3779b9)
+  const random = new Random(0x9e3779b9)
   const play = new Play(input, queue, random)
   const restOfQueue = position > played ? workBetween(input, played, position, random) : (_pace: number) => 0
   const starts = new Float64Array(samples)
   const spread = (PACE_SPREAD * position) / (position + PACE_HALF)
   for (let sample = 0; sample < samples; sample++) {
     // The mean of three even draws is close enough to a normal distribution.
-    const pace = Math.exp(spread * 2 * (random() + random() + random() - 1.5))
+    const pace = Math.exp(spread * 2 * (random.next() + random.next() + random.next() - 1.5))
     starts[sample] = play.start(pace) + restOfQueue(pace)
   }
   starts.sort()
@@ -105,23 +105,25 @@ function quantile(sorted: Float64Array, share: number): number {
  * that the last one may use. Of work that runs longer than all this takes, only that time counts: a job of a month holds its own members for a month, and
  * not up the others.
  */
-function workBetween({ waiter, units }: ForecastInput, first: number, last: number, random: () => number): (pace: number) => number {
+function workBetween({ waiter, units }: ForecastInput, first: number, last: number, random: Random): (pace: number) => number {
   const capacity = waiter(last).matching.reduce((sum, member) => sum + units[member]!, 0)
   // A few of the waiters stand for all of them: each call has to be cheap.
   const step = Math.max(1, Math.floor((last - first) / 64))
-  const sampled: { readonly units: number; readonly draw: Draw }[] = []
+  const sampled: number[] = []
+  const draws = new Draws(random)
   for (let at = first; at < last; at += step) {
     const request = waiter(at)
-    sampled.push({ units: unitsOf(request, units), draw: drawing(request.duration, 0, request.atMost, random) })
+    sampled.push(unitsOf(request, units))
+    draws.add(request.duration, 0, request.atMost)
   }
   const scale = (last - first) / (sampled.length * Math.max(1, capacity))
   const drawn = new Float64Array(sampled.length)
   return pace => {
-    for (const [i, { draw }] of sampled.entries()) drawn[i] = draw(pace)
+    for (let i = 0; i < drawn.length; i++) drawn[i] = draws.draw(i, pace)
     let takes = Number.POSITIVE_INFINITY
     for (let round = 0; round < ROUNDS; round++) {
       let work = 0
-      for (const [i, { units }] of sampled.entries()) work += units * Math.min(drawn[i]!, takes)
+      for (let i = 0; i < drawn.length; i++) work += sampled[i]! * Math.min(drawn[i]!, takes)
       if (scale * work >= takes) break
       takes = scale * work
     }
@@ -134,12 +136,31 @@ function unitsOf({ total, count, each, matching }: ForecastRequest, units: reado
   return count * (each > 0 ? each : (units[matching[0] ?? -1] ?? 1))
 }
 
-/** How long work still takes, if it runs at this pace. */
-type Draw = (pace: number) => number
+/** Draws how long each of many pieces of work still takes. It is asked tens of thousands of times, so it looks up nothing. */
+class Draws {
+  readonly #remaining: ((chance: number) => number)[] = []
+  readonly #atMost: number[] = []
+  readonly #random: Random
 
-function drawing(duration: DurationModel, age: number, atMost: number | undefined, random: () => number): Draw {
-  const remaining = duration.remaining(age)
-  return atMost === undefined ? pace => pace * remaining(random()) : pace => Math.min(pace * remaining(random()), atMost)
+  constructor(random: Random) {
+    this.#random = random
+  }
+
+  get length(): number {
+    return this.#remaining.length
+  }
+
+  add(duration: DurationModel, age: number, atMost = Number.POSITIVE_INFINITY): void {
+    this.#remaining.push(duration.remaining(age))
+    this.#atMost.push(atMost)
+  }
+
+  /** How long one of them still takes, if it runs at this pace. */
+  draw(which: number, pace: number): number {
+    const drawn = pace * this.#remaining[which]!(this.#random.next())
+    const atMost = this.#atMost[which]!
+    return drawn < atMost ? drawn : atMost
+  }
 }
 
 /** Plays the queue up to one waiter. It is used for many courses of events, so it allocates little for each. */
@@ -156,8 +177,11 @@ class Play {
   /** By needs: the turn of service in which they were found not to fit. */
   readonly #refused: Int32Array
   #turn = 0
+  /** The waiters that have not started, from `#first` on. */
+  readonly #waiting: number[] = []
+  #first = 0
   /** Of the running leases, then of the queue. */
-  readonly #draws: readonly Draw[]
+  readonly #draws: Draws
   readonly #running: number
   readonly #freeAtFirst: Float64Array
   #pace = 1
@@ -167,7 +191,7 @@ class Play {
   readonly #takes: (readonly Taken[])[]
   readonly #ends: Ends
 
-  constructor({ units, running, overtaking }: ForecastInput, queue: readonly ForecastRequest[], random: () => number) {
+  constructor({ units, running, overtaking }: ForecastInput, queue: readonly ForecastRequest[], random: Random) {
     this.#units = units
     this.#overtaking = overtaking
     this.#running = running.length
@@ -176,10 +200,9 @@ class Play {
     this.#indexes = [...new Set(this.#matches)]
     this.#needs = numberNeeds(queue)
     this.#refused = new Int32Array(queue.length)
-    this.#draws = [
-      ...running.map(({ duration, age, atMost }) => drawing(duration, age, atMost, random)),
-      ...this.#queue.map(({ duration, atMost }) => drawing(duration, 0, atMost, random)),
-    ]
+    this.#draws = new Draws(random)
+    for (const { duration, age, atMost } of running) this.#draws.add(duration, age, atMost)
+    for (const { duration, atMost } of queue) this.#draws.add(duration, 0, atMost)
     this.#freeAtFirst = Float64Array.from(units)
     for (const { takes } of running) for (const { member, units } of takes) this.#freeAtFirst[member]! -= units
     this.#free = new Float64Array(units.length)
@@ -191,16 +214,15 @@ class Play {
   start(pace: number): number {
     this.#pace = pace
     this.#begin()
-    const waiting = [...this.#queue.keys()]
     let mayServe = true
     for (let now = 0; ; ) {
-      if (mayServe && this.#serve(waiting, now)) return now
+      if (mayServe && this.#serve(now)) return now
       const ended = this.#ends.take()
       if (ended === undefined || this.#ends.at(ended) === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
       now = this.#ends.at(ended)
       // The first waiter is tried again only when a member that it could use has become free.
       mayServe = this.#overtaking
-      const usable = this.#matches[waiting[0]!]!
+      const usable = this.#matches[this.#waiting[this.#first]!]!
       for (const { member, units } of this.#takes[ended]!) {
         this.#free[member]! += units
         if (this.#free[member]! > 0) this.#list(member)
@@ -210,9 +232,10 @@ class Play {
   }
 
   /** Serves those that fit, and returns whether the last one was. */
-  #serve(waiting: number[], now: number): boolean {
+  #serve(now: number): boolean {
+    const waiting = this.#waiting
     const turn = ++this.#turn
-    for (let at = 0; at < waiting.length && this.#freeMembers.size > 0; ) {
+    for (let at = this.#first; at < waiting.length && this.#freeMembers.size > 0; ) {
       const which = waiting[at]!
       const needs = this.#needs[which]!
       const takes = this.#refused[needs] === turn ? undefined : this.#place(which)
@@ -222,7 +245,8 @@ class Play {
         at++
       } else {
         if (which === this.#queue.length - 1) return true
-        waiting.splice(at, 1)
+        if (at === this.#first) at = ++this.#first
+        else waiting.splice(at, 1)
         this.#use(this.#running + which, now, takes)
       }
     }
@@ -230,11 +254,14 @@ class Play {
   }
 
   #begin(): void {
+    this.#first = 0
+    this.#waiting.length = this.#queue.length
+    for (let at = 0; at < this.#waiting.length; at++) this.#waiting[at] = at
     this.#free.set(this.#freeAtFirst)
     this.#freeMembers.clear()
     for (const index of this.#indexes) index.free = 0
     for (let member = 0; member < this.#free.length; member++) if (this.#free[member]! > 0) this.#list(member)
-    this.#ends.begin(this.#running, use => this.#draws[use]!(this.#pace))
+    this.#ends.begin(this.#running, this.#draws, this.#pace)
   }
 
   #list(member: number): void {
@@ -251,7 +278,7 @@ class Play {
       for (const index of this.#indexes) index.free -= index.matches[member]!
     }
     this.#takes[use] = takes
-    this.#ends.add(use, now + this.#draws[use]!(this.#pace))
+    this.#ends.add(use, now + this.#draws.draw(use, this.#pace))
   }
 
   /** The members that a request would get now. */
@@ -344,10 +371,10 @@ class Ends {
   }
 
   /** Starts over with the first `count` uses. */
-  begin(count: number, end: (use: number) => number): void {
+  begin(count: number, draws: Draws, pace: number): void {
     this.#size = count
     for (let use = 0; use < count; use++) {
-      this.#at[use] = end(use)
+      this.#at[use] = draws.draw(use, pace)
       this.#heap[use] = use
     }
     for (let place = (count >> 1) - 1; place >= 0; place--) this.#sink(place)
@@ -389,11 +416,18 @@ class Ends {
   }
 }
 
-/** Equal questions get equal answers: the numbers follow from the seed (mulberry32). Above 0, below 1. */
-function seeded(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
+/** Equal questions get equal answers: the numbers follow from the seed (mulberry32). */
+class Random {
+  #state: number
+
+  constructor(seed: number) {
+    this.#state = seed
+  }
+
+  /** Above 0, below 1. */
+  next(): number {
+    const state = (this.#state + 0x6d2b79f5) | 0
+    this.#state = state
     let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
     mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
     return (((mixed ^ (mixed >>> 14)) >>> 0) + 0.5) / 4_294_967_296

@@ -19,6 +19,7 @@ const GOLDEN = new Map([
   [2, '005bf82c03fcae0d 2823238438 1478330883'],
   [3, '4added4bdbe9dde2 3563587832 1489615540'],
   [4, '87e258d8b36b27cc 3563587832 1489615540'],
+  [5, 'd04d9e5fa9c64dc2 3268577277 1062691508'],
 ])
 
 function write(seed: number, length: number, rules: number): { state: State; entries: Uint8Array[] } {

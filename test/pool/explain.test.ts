@@ -186,4 +186,5 @@ test('a start is written for people', () => {
   expect(startText({ low: 0, median: 0, high: 0 })).toBe('now')
   expect(startText({ low: 240_000, median: 720_000, high: 3_960_000 })).toBe('in about 12 min (80 %: 4 min to 66 min)')
   expect(startText({ low: 60_000, median: 120_000, high: Number.POSITIVE_INFINITY })).toBe('in about 2 min (80 %: from 60 s on)')
+  expect(startText({ low: 3_600_000, median: 3_600_000, high: 3_600_100 })).toBe('in 60 min')
 })

@@ -5,7 +5,7 @@ import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { findLease, rareOf } from '../state/leases.ts'
-import { addEntry, NO_GRANTS, resourceOf, withGrant } from '../state/resources.ts'
+import { addEntry, listGrant, NO_GRANTS, resourceOf } from '../state/resources.ts'
 import { type Attached, FROZEN, type LeaseState, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
 import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
 import { readClaim, writeClaim } from './saved-claim.ts'
@@ -183,9 +183,7 @@ export function readLease(from: Reader, rules: number): SavedLease {
 export function link(state: State, lease: LeaseState, { grants, parent, entries }: LeaseRest, more: LeaseRest['entries'] = NONE): void {
   for (const { resource: name, units, shared, token } of grants) {
     const resource = resourceOf(state, name)
-    const grant = { lease, resource, units, shared, token }
-    lease.grants = withGrant(lease.grants, grant)
-    resource.grants = withGrant(resource.grants, grant)
+    listGrant({ lease, resource, units, shared, token })
     if (shared) resource.sharers++
     else resource.used += units
   }

@@ -8,7 +8,7 @@ import type { EventType } from '../event.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { dropLease, findLease, rareOf, touch } from '../state/leases.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
-import { dropEntry, dropFreeEntry, NO_GRANTS, placeOfGrant } from '../state/resources.ts'
+import { dropEntry, dropFreeEntry, NO_GRANTS, placeOfGrant, withoutGrant } from '../state/resources.ts'
 import {
   CAP,
   FROZEN,
@@ -78,8 +78,7 @@ function removeGrant(state: State, grant: Grant, freed: Freed): void {
   const { resource } = grant
   const at = placeOfGrant(resource.grants, grant.token)
   if (at < resource.pressed) resource.pressed--
-  if (resource.grants.length === 1) resource.grants = NO_GRANTS
-  else resource.grants.splice(at, 1)
+  resource.grants = withoutGrant(resource.grants, at)
   if (grant.shared) resource.sharers--
   else resource.used -= grant.units
   if (resource.member !== undefined) updateRoom(state, resource.member, resource)
@@ -257,7 +256,7 @@ export function releaseGrant(state: State, effects: Effects, lease: LeaseState, 
   emit(state, effects, frozen ? 'thawed' : 'released', lease, { resource: grant.resource.name, token: grant.token, cause: 'released' })
   if (!frozen) remember(state, grant, 'released', '')
   uncountForQuotas(state, lease)
-  lease.grants.splice(lease.grants.indexOf(grant), 1)
+  lease.grants = withoutGrant(lease.grants, lease.grants.indexOf(grant))
   countForQuotas(state, lease)
   removeGrant(state, grant, freed)
   if (lease.rare?.pool !== undefined) returnMember(state, grant, lease.grants.length === 0)

@@ -18,7 +18,7 @@ import { pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
-import { POOLS, RESHAPED_MEMBERS, versionRefusal } from './version.ts'
+import { POOLS, RESHAPED_MEMBERS, SERVABLE_SHARES, versionRefusal } from './version.ts'
 
 const MAX_KEYS = 10_000
 /** Leaves room above the counters that were seen; timer ids must stay safe integers. */
@@ -124,7 +124,7 @@ export function upgrade(state: State, effects: Effects, { rules }: Upgrade, key:
     rebuildPools(state)
     settle(state, effects, state.freed)
   }
-  if (rules === RESHAPED_MEMBERS && state.moved === undefined) {
+  if ((rules === RESHAPED_MEMBERS || rules === SERVABLE_SHARES) && state.moved === undefined) {
     // By name: the order of the table differs between replicas.
     for (const name of [...state.pools.keys()].sort()) markPool(state, state.pools.get(name)!)
     settle(state, effects, state.freed)

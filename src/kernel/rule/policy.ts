@@ -50,7 +50,7 @@ const DEFAULTS = {
 } as const satisfies Required<PolicyRules>
 
 /** The defaults under `services/`. docs/registry.md gives the reasons. */
-const SERVICE_DEFAULTS: PolicyRules = { flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 }
+const SERVICE_DEFAULTS: Required<PolicyRules> = { ...DEFAULTS, flapPenalty: 1_000, preserveShare: 85, sweepShare: 15 }
 
 /** The prefix that sets a rule for a name: the longest one, up to the empty prefix. Undefined: the default applies. */
 export function ruledBy(state: Pick<State, 'policies'>, name: string, rule: keyof PolicyRules): string | undefined {
@@ -64,10 +64,7 @@ export function ruledBy(state: Pick<State, 'policies'>, name: string, rule: keyo
 
 export function rule<K extends keyof PolicyRules>(state: Pick<State, 'policies'>, name: string, key: K): Required<PolicyRules>[K] {
   const prefix = ruledBy(state, name, key)
-  if (prefix === undefined) {
-    const special = SERVICE_DEFAULTS[key]
-    return special !== undefined && name.startsWith('services/') ? (special as Required<PolicyRules>[K]) : DEFAULTS[key]
-  }
+  if (prefix === undefined) return (name.startsWith('services/') ? SERVICE_DEFAULTS : DEFAULTS)[key]
   return state.policies.get(prefix)![key] as Required<PolicyRules>[K]
 }
 

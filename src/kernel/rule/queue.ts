@@ -3,7 +3,7 @@ import type { Want } from '../command.ts'
 import { touch } from '../state/leases.ts'
 import { blocks, place } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
-import { resourceOf, withGrant } from '../state/resources.ts'
+import { listGrant, resourceOf } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, emitForGrant, startTimer } from './effects.ts'
@@ -71,8 +71,7 @@ export function grant(state: State, effects: Effects, lease: LeaseState, wants: 
   for (const want of wants) {
     const resource = resourceOf(state, want.resource)
     const given = { lease, resource, units: want.shared ? 0 : want.units, shared: want.shared, token: state.nextToken++ }
-    resource.grants = withGrant(resource.grants, given)
-    lease.grants = withGrant(lease.grants, given)
+    listGrant(given)
     if (want.shared) resource.sharers++
     else resource.used += want.units
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)

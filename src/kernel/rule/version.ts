@@ -8,6 +8,12 @@ import { invalid } from './refuse.ts'
 export const POOLS = 3
 /** The rules version from which on a member that was relabelled or has shrunk has its pool served again. */
 export const RESHAPED_MEMBERS = 4
+/** The rules version from which on reservations go first in a fair queue too, and waiters that cannot be served do not count for their accounts there. */
+export const SERVABLE_SHARES = 5
+/** The rules version from which on units that an account gives back have its pool served again, also those of a member that is gone. */
+export const RETURNED_UNITS = 5
+/** The rules version from which on no waiter overtakes one of its own account that would be over its quota then. */
+export const OWN_QUOTA = 5
 
 const POOL_RULES: readonly (keyof PolicyRules)[] = [
   'shareHalfLife',

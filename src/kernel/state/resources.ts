@@ -7,10 +7,29 @@ import { memberOf } from './pools.ts'
 export const NO_GRANTS: Grant[] = []
 const NO_QUEUE: LeaseState[] = []
 
-/** Appends `grant`, in a new list if `grants` is empty. A list of one has no spare capacity. */
-export function withGrant(grants: Grant[], grant: Grant): Grant[] {
-  if (grants.length === 0) return [grant]
+/** Lists a grant with its lease and its resource. The usual lease has one grant, of a resource with one grant: these two share a list. */
+export function listGrant(grant: Grant): void {
+  const { lease, resource } = grant
+  if (lease.grants.length === 0 && resource.grants.length === 0) {
+    lease.grants = [grant]
+    resource.grants = lease.grants
+    return
+  }
+  lease.grants = withGrant(lease.grants, grant)
+  resource.grants = withGrant(resource.grants, grant)
+}
+
+/** A list of one may be shared, so it is replaced and not changed. */
+function withGrant(grants: Grant[], grant: Grant): Grant[] {
+  if (grants.length < 2) return [...grants, grant]
   grants.push(grant)
+  return grants
+}
+
+/** The list without the grant at `place`. Use it in place of the list. */
+export function withoutGrant(grants: Grant[], place: number): Grant[] {
+  if (grants.length < 2) return NO_GRANTS
+  grants.splice(place, 1)
   return grants
 }
 

@@ -104,6 +104,14 @@ test('a waiter is listed in the queue, and gets the GPU when its holder gives it
     const queue = await here.json('pool', 'queue', 'gpus')
     return queue.length > 0 ? queue : undefined
   })
+  const endless = await here.run(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
+  expect([endless.code, endless.stderr]).toEqual([
+    64,
+    expect.stringMatching(/was taken without --for: it lasts as long as its command runs/),
+  ])
+  expect((await here.run(['pool', 'queue', 'gpus', '--explain'])).stdout).toMatch(
+    /ben \(\S+\) is number 1 of 1[\s\S]*: ann \(\S+\), held for/,
+  )
   expect(waiter).toMatchObject({ account: 'ben', position: 0, possible: true, request: { count: 1, expect: 600_000 } })
   expect((await here.run(['pool', 'queue', 'gpus'])).stdout).toMatch(/1 +ben +1 member \(host=\S+\) +10 min/)
   const returned = await here.run(['pool', 'return', 'gpus/GPU-00000001'])
@@ -179,6 +187,10 @@ test.runIf(isLinux)(
     const adopting = here.start(['pool', 'adopt', 'gpus', '--pid', String(stranger.pid)])
     await adopting.printed(/took GPU-00000001\S* of gpus for process/)
     await eventually('it has a lease', async () => !/NO LEASE/.test((await here.run(['pool', 'ls', 'gpus'])).stdout))
+    await eventually('the time for which it is held counts', async () => {
+      const [, held] = /GPU-00000001.* \S+@\S+:\d+ +(\d\S* m?s)/.exec((await here.run(['pool', 'ls', 'gpus'])).stdout) ?? []
+      return held !== undefined && held !== '0 ms'
+    })
     const again = await here.run(['pool', 'adopt', 'gpus', '--pid', String(stranger.pid)])
     expect(again.code).toBe(75)
     stranger.process.kill('SIGKILL')
@@ -209,6 +221,7 @@ test('a host records who held its GPUs, also over a restart', { timeout: SLOW },
   await taker.printed(/up/)
   const busy = await eventually('it is recorded', async () => (await here.json('pool', 'usage', '--by', 'user', '--since', '7d'))[0])
   expect(busy).toMatchObject({ pool: 'gpus', by: 'user', held: expect.any(Number) })
+  expect((await here.run(['pool', 'usage'])).stdout).toMatch(/gpus +\S+ +0\.\d\d h/)
   host.process.kill('SIGTERM')
   expect((await host.finished).code).toBe(143)
   expect(JSON.parse(readFileSync(file, 'utf8'))).toHaveLength(1)

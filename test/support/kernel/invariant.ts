@@ -4,6 +4,7 @@ import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
 import { rule } from '../../../src/kernel/rule/policy.ts'
+import { findLease } from '../../../src/kernel/state/leases.ts'
 import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
 import { capacity as capacityOf, poolViolations } from './pool-invariant.ts'
 
@@ -29,8 +30,8 @@ export function violations(state: State): string[] {
 function* leases(state: State): Generator<string> {
   const tokens = new Set<number>()
   let last = 0
-  for (const [key, lease] of state.leases) {
-    if (key !== lease.id - state.origin) yield `lease ${lease.id} is kept under ${key}`
+  for (const lease of state.leases.values()) {
+    if (findLease(state, lease.id) !== lease) yield `lease ${lease.id} is not found by its number`
     if (lease.id <= last) yield `lease ${lease.id} stands after ${last}`
     last = lease.id
     if (lease.id >= state.nextLease) yield `lease ${lease.id} was never given`

@@ -212,6 +212,12 @@ export class PoolModel {
     return quotaUnits === 0 || after <= quotaUnits ? 'within' : after <= quotaUnits + quotaBorrow ? 'borrowed' : 'over'
   }
 
+  /** Whether the account would be within its quota with so many units more than it asks for here. */
+  #isWithin(ask: Ask, more: number): boolean {
+    const { quotaUnits = 0 } = this.#rules.accounts[ask.account] ?? {}
+    return quotaUnits === 0 || this.#held(ask.account) + this.#asked(ask) + more <= quotaUnits
+  }
+
   #waiting(): ModelLease[] {
     return this.leases.filter(({ status }) => status === 'waiting').sort((a, b) => a.rank - b.rank || a.id - b.id)
   }
@@ -221,10 +227,13 @@ export class PoolModel {
     if (this.#rules.queue !== 'fair') return left
     const shares = new Map(left.map(({ ask }) => [ask.account, this.#share(ask.account)]))
     const order: ModelLease[] = []
-    const key = ({ ask, rank, id }: ModelLease): number[] => {
+    const key = ({ ask, rank, id, begin }: ModelLease): number[] => {
       const { usage, held, weight } = shares.get(ask.account)!
       const [byUse, byHold] = [Math.floor(usage / weight), held / weight]
-      return this.#rules.preempt ? [byHold, byUse, rank, id] : [byUse, byHold, rank, id]
+      // Reservations come first, in the order of their windows.
+      const late = begin > 0 ? 0 : 1
+      if (late === 0) return [late, rank, id]
+      return this.#rules.preempt ? [late, byHold, byUse, rank, id] : [late, byUse, byHold, rank, id]
     }
     while (left.length > 0) {
       // Of each account only the first waiter is next.
@@ -232,6 +241,7 @@ export class PoolModel {
       const next = firsts.reduce((best, waiter) => (isLess(key(waiter), key(best)) ? waiter : best))
       order.push(next)
       left.splice(left.indexOf(next), 1)
+      if (this.#isPassedOver(next) || this.#standing(next.ask) !== 'within') continue
       const share = shares.get(next.ask.account)!
       const units = this.#asked(next.ask)
       shares.set(next.ask.account, { ...share, usage: share.usage + this.#penalty(units), held: share.held + units })
@@ -357,7 +367,7 @@ export class PoolModel {
       if (all.length === 0 || queue === 'fit') {
         const chosen = this.#isPlanned() && isListed(waiter) ? undefined : this.#offered(waiter)
         if (chosen !== undefined) return { next: { waiter, chosen, yields: false }, blocked: all }
-      } else {
+      } else if (!all.some(({ ask }) => ask.account === waiter.ask.account && !this.#isWithin(ask, this.#asked(waiter.ask)))) {
         const own = chooseApart(waiter)
         if (own !== undefined) return { next: { waiter, chosen: own, yields: false }, blocked: all }
         const chosen = queue === 'backfill' && this.#mayOvertake(waiter, all[0]!) ? this.#offered(waiter, true) : undefined

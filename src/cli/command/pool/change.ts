@@ -19,6 +19,12 @@ export function extend(group: Command): void {
       const by = parseDuration(duration, 'the duration')
       await invoke(self, async invocation => {
         const lease = await leaseOf(invocation, which)
+        const { value } = await invocation.read({ kind: 'lease', lease })
+        if (value !== undefined && value.maxLife === undefined)
+          throw usageError(
+            `lease ${lease} was taken without --for: it lasts as long as its command runs, and there is nothing to extend`,
+            'To set an end that can be extended, take with --for.',
+          )
         const { revision } = await change(invocation, { kind: 'extend', lease, by }).catch(error => {
           if (!LeaseError.is(error, 'HELD')) throw error
           const next = 'Give the members back when your time is over, or agree with the waiter.'

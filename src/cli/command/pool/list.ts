@@ -128,7 +128,8 @@ async function listMembers(invocation: Invocation, pool: string): Promise<void> 
   if (view.members.length === 0)
     return out.note(`the pool ${pool} has no members. To offer the GPUs of this host, run: leasehold pool offer ${pool} --discover nvidia`)
   const short = shortNames(view.members.map(({ member }) => member))
-  const rows = view.members.flatMap(member => memberRows(member, short, reports.get(member.member)))
+  const now = invocation.clock.wall()
+  const rows = view.members.flatMap(member => memberRows(member, short, reports.get(member.member), now))
   const free = view.members.filter(({ used, status }) => used === 0 && status === 'live').length
   const waiting = view.waiting - view.reservations.length
   const lines = [
@@ -153,15 +154,20 @@ export async function reportsOf({ lessor, signal }: Invocation, pool: string): P
   }
 }
 
-function memberRows(member: PoolMemberView, short: (name: string) => string, report: DeviceReport | undefined): TableRow[] {
+function memberRows(member: PoolMemberView, short: (name: string) => string, report: DeviceReport | undefined, now: number): TableRow[] {
   const { labels, grants, status, units, used } = member
   const first = [short(member.member), labels.model ?? '', labels.mem ?? '', labels.host ?? '']
   const state = status !== 'live' ? status : used === 0 ? 'free' : used < units ? `${used} of ${units}` : 'taken'
   if (grants.length === 0) return [[...first, state, '', '', '', useOf(report), '']]
   return grants.map((grant, i) => [
     ...(i === 0 ? [...first, state] : ['', '', '', '', '']),
-    ...[grant.account || grant.holder, inWords(grant.held), expected(grant), i === 0 ? useOf(report) : '', grant.lease],
+    ...[grant.account || grant.holder, inWords(heldFor(grant, now)), expected(grant), i === 0 ? useOf(report) : '', grant.lease],
   ])
+}
+
+/** In ms. The log measures how long an account holds a member. A lease that `adopt` made has no account, so its time is that of the clock of this host. */
+function heldFor({ account, held, since }: PoolGrantView, now: number): number {
+  return account === '' && held === 0 ? Math.max(0, now - since) : held
 }
 
 /** The end that the holder expects. Log times: the clocks of this host and the server need not agree. */

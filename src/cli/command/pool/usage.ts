@@ -64,7 +64,8 @@ function rowOf({ name, held, busy, unleased }: UsageTotal, all: number): TableRo
 
 /** One device for one hour, or two devices for half an hour. */
 function deviceHours(ms: number): string {
-  return `${(ms / 3_600_000).toFixed(1)} h`
+  const hours = ms / 3_600_000
+  return `${hours.toFixed(hours < 1 ? 2 : 1)} h`
 }
 
 async function usageOf(invocation: Invocation, pool: string, since: number, by: 'user' | 'host'): Promise<UsageAnswer> {

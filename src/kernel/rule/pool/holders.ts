@@ -1,7 +1,10 @@
 /** The leases that hold members of pools, and what their accounts hold. */
 import { accountOf, dropAccountIfIdle, dropPoolIfIdle, poolOf } from '../../state/pools.ts'
 import type { Grant, LeaseState, State } from '../../state.ts'
+import { RETURNED_UNITS } from '../version.ts'
 import { bringUpToDate, chargeGrant, quotaOf, refundGrant } from './account.ts'
+import { markPool } from './member.ts'
+import { isPlanned } from './order.ts'
 import { standingWith } from './quota.ts'
 
 /** The lease was granted members: its account uses them from now on. */
@@ -30,12 +33,14 @@ export function addHolder(state: State, lease: LeaseState): void {
 }
 
 /** The lease gives back one grant; with the last one it leaves the pool. Call after the grant was removed from the lease. */
-export function returnMember(state: State, { lease, units }: Grant, isLast: boolean): void {
+export function returnMember(state: State, { lease, resource, units }: Grant, isLast: boolean): void {
   const claim = lease.rare!.pool!
   const pool = state.pools.get(claim.pool)!
   const account = pool.accounts.get(claim.account)!
   refundGrant(state, pool, claim, units)
   account.held -= units
+  // A member that is there has its pool served when it becomes free. Of one that is gone, only the account is freed: another waiter may be within its quota.
+  if (state.rules >= RETURNED_UNITS && resource.member === undefined && isPlanned(state, pool)) markPool(state, pool)
   if (!isLast) return
   pool.holders.delete(lease)
   pool.noticed.delete(lease)

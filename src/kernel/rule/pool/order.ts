@@ -4,8 +4,12 @@ import { place, standsBefore } from '../../state/order.ts'
 import { hasUnitQuotas } from '../../state/quota-counts.ts'
 import type { LeaseState, PoolAccount, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
-import { preempts, shareHalfLife, shareOf } from './account.ts'
+import { SERVABLE_SHARES } from '../version.ts'
+import { preempts, quotaOf, shareHalfLife, shareOf } from './account.ts'
+import { isPossible } from './choice.ts'
 import { matches } from './condition.ts'
+import { type QuotaStanding, standingWith } from './quota.ts'
+import { isReserved } from './reservation.ts'
 import { compareShares, penaltyOf, type Share } from './share.ts'
 
 /** Whether the turns of the pool are planned (plan.ts): it has quotas of units, shares, backfill or preemption. */
@@ -28,6 +32,12 @@ export function askedUnits(pool: PoolState, { count, units, total, match, shape 
   return count * largest
 }
 
+/** Where the account of a request would stand with its quota, if the request were granted. */
+export function standingOf(state: State, pool: PoolState, claim: PoolClaim, units: number): QuotaStanding {
+  const account = pool.accounts.get(claim.account)
+  return standingWith(quotaOf(state, pool, account ?? { name: claim.account, held: 0 }), units)
+}
+
 /** The waiters in the order in which they would be served if each of them fitted. */
 export function inOrder(state: State, pool: PoolState): Iterable<LeaseState> {
   return rule(state, pool.name, 'queue') === 'fair' ? byShare(state, pool) : pool.queue
@@ -48,26 +58,84 @@ function hasNothing({ usage, held }: PoolAccount): boolean {
 }
 
 /**
+ * How a fair queue compares accounts. Since rules version 5:
+ *
+ * - Reservations stand before all other waiters, whatever their accounts have used, because the pool kept members free for them.
+ * - A waiter that cannot be served now (its window is ahead, the members do not suffice, its quota is used up) adds nothing to the share of its account.
+ *   Otherwise the next waiters of the account would be put back for a grant that did not happen.
+ */
+class FairQueue {
+  readonly state: State
+  readonly pool: PoolState
+  readonly preempts: boolean
+  readonly #halfLife: number
+  readonly #penalty: number
+  readonly #isServable: boolean
+  readonly #hasQuotas: boolean
+  /** How many reservations wait in all. Mostly none, and then no account has to be asked. */
+  readonly reserved: number
+
+  constructor(state: State, pool: PoolState) {
+    this.state = state
+    this.pool = pool
+    this.preempts = preempts(state, pool)
+    this.#halfLife = shareHalfLife(state, pool)
+    this.#penalty = rule(state, pool.name, 'sharePenalty')
+    this.#isServable = state.rules >= SERVABLE_SHARES
+    this.#hasQuotas = hasUnitQuotas(state)
+    this.reserved = this.#isServable ? reservationsIn(pool.queue) : 0
+  }
+
+  /** How many reservations wait for an account. They are its first waiters. */
+  reservations({ waiting }: PoolAccount): number {
+    return this.reserved === 0 ? 0 : reservationsIn(waiting)
+  }
+
+  /** The share of an account after its first waiters, which are reservations. */
+  shareOf(account: PoolAccount, reservations: number): Share {
+    let share = shareOf(this.state, this.pool, account, this.#halfLife)
+    for (let at = 0; at < reservations; at++) share = this.shareAfter(share, account.waiting[at]!)
+    return share
+  }
+
+  /** The share of an account after one of its waiters was served. It never stands better than before. */
+  shareAfter(share: Share, waiter: LeaseState): Share {
+    const claim = waiter.rare!.pool!
+    const units = askedUnits(this.pool, claim)
+    if (this.#isServable && !this.#mayBeServed(claim, units)) return { ...share }
+    const { usage, held, weight } = share
+    return { usage: usage + penaltyOf(units, this.#penalty, this.#halfLife), held: held + units, weight }
+  }
+
+  #mayBeServed(claim: PoolClaim, units: number): boolean {
+    const { state, pool } = this
+    if (isReserved(state, claim) || !isPossible(pool, claim)) return false
+    return !this.#hasQuotas || standingOf(state, pool, claim, units) === 'within'
+  }
+}
+
+/**
  * Each time the account comes first that holds or has used least, as if all waiters given before had been served.
  *
  * No account stands before those that have nothing and used nothing, and they come in the order of their first waiters, which is that of the queue. So only
  * one of them is compared at a time: in a queue of ten thousand newcomers, the first is found without looking at the rest.
  */
 function* byShare(state: State, pool: PoolState): Generator<LeaseState, void, void> {
-  const isPreempting = preempts(state, pool)
-  const halfLife = shareHalfLife(state, pool)
-  const penalty = rule(state, pool.name, 'sharePenalty')
+  const fair = new FairQueue(state, pool)
+  const { reserved } = fair
+  for (let at = 0; at < reserved; at++) yield pool.queue[at]!
   const heap = new Heap<AccountTurn>((one, other) => {
-    const order = compareShares(one.share, other.share, isPreempting)
+    const order = compareShares(one.share, other.share, fair.preempts)
     return order < 0 || (order === 0 && standsBefore(one.account.waiting[one.next]!, other.account.waiting[other.next]!))
   })
   let untouched = 0
   for (const account of pool.accounts.values()) {
-    if (account.waiting.length === 0) continue
-    if (hasNothing(account)) untouched++
-    else heap.add({ account, share: shareOf(state, pool, account, halfLife), next: 0 })
+    const next = fair.reservations(account)
+    if (next === account.waiting.length) continue
+    if (next === 0 && hasNothing(account)) untouched++
+    else heap.add({ account, share: fair.shareOf(account, next), next })
   }
-  let at = 0
+  let at = reserved
   const addUntouched = (): void => {
     for (; untouched > 0; at++) {
       const account = pool.accounts.get(pool.queue[at]!.rare!.pool!.account)!
@@ -85,15 +153,9 @@ function* byShare(state: State, pool: PoolState): Generator<LeaseState, void, vo
     yield waiter
     if (share === NOTHING) addUntouched()
     if (turn.next === account.waiting.length) continue
-    const known = share === NOTHING ? shareOf(state, pool, account, halfLife) : share
-    turn.share = shareAfter(known, askedUnits(pool, waiter.rare!.pool!), penalty, halfLife)
+    turn.share = fair.shareAfter(share === NOTHING ? fair.shareOf(account, 0) : share, waiter)
     heap.add(turn)
   }
-}
-
-/** The share of an account after one of its waiters was granted so many units. It never stands better than before. */
-function shareAfter({ usage, held, weight }: Share, units: number, penalty: number, halfLife: number): Share {
-  return { usage: usage + penaltyOf(units, penalty, halfLife), held: held + units, weight }
 }
 
 /**
@@ -102,41 +164,38 @@ function shareAfter({ usage, held, weight }: Share, units: number, penalty: numb
  * long queue are, not even that waiter is looked at.
  */
 export class ShareStanding {
-  readonly #state: State
-  readonly #pool: PoolState
+  readonly #fair: FairQueue
   readonly #waiter: LeaseState
-  readonly #isPreempting: boolean
-  readonly #halfLife: number
-  readonly #penalty: number
+  readonly #isReservation: boolean
   readonly #share: Share
   /** By account: how many of its waiters stand before this one. */
   readonly #before = new Map<PoolAccount, number>()
 
   constructor(state: State, pool: PoolState, waiter: LeaseState) {
-    this.#state = state
-    this.#pool = pool
+    this.#fair = new FairQueue(state, pool)
     this.#waiter = waiter
-    this.#isPreempting = preempts(state, pool)
-    this.#halfLife = shareHalfLife(state, pool)
-    this.#penalty = rule(state, pool.name, 'sharePenalty')
     const account = this.#accountOf(waiter)
-    const place = placeIn(account.waiting, waiter)
+    const { waiting } = account
+    const place = placeIn(waiting, waiter)
+    const reservations = this.#fair.reservations(account)
+    this.#isReservation = place < reservations
     this.#before.set(account, place)
-    let share = shareOf(state, pool, account, this.#halfLife)
-    for (let at = 0; at < place; at++) share = this.#next(share, account.waiting[at]!)
+    let share = this.#fair.shareOf(account, Math.min(place, reservations))
+    for (let at = reservations; at < place; at++) share = this.#fair.shareAfter(share, waiting[at]!)
     this.#share = share
   }
 
   /** How many waiters stand before it. */
   get position(): number {
-    const { accounts, queue } = this.#pool
+    const { accounts, queue } = this.#fair.pool
     const own = this.#accountOf(this.#waiter)
     const arrived = placeIn(queue, this.#waiter)
+    if (this.#isReservation) return arrived
     let position = this.#before.get(own)!
     let [single, counted] = [0, position]
     for (const account of accounts.values()) {
       if (account === own || account.waiting.length === 0) continue
-      if (account.waiting.length === 1 && hasNothing(account)) single++
+      if (account.waiting.length === 1 && hasNothing(account) && this.#fair.reservations(account) === 0) single++
       else {
         position += this.#countBefore(account)
         counted += placeIn(account.waiting, this.#waiter)
@@ -148,6 +207,7 @@ export class ShareStanding {
 
   /** Whether another waiter stands before it. */
   isAfter(other: LeaseState): boolean {
+    if (this.#isReservation) return standsBefore(other, this.#waiter)
     const account = this.#accountOf(other)
     return placeIn(account.waiting, other) < this.#countBefore(account)
   }
@@ -156,28 +216,31 @@ export class ShareStanding {
     const known = this.#before.get(account)
     if (known !== undefined) return known
     const { waiting } = account
-    let share = shareOf(this.#state, this.#pool, account, this.#halfLife)
-    let count = 0
+    let count = this.#fair.reservations(account)
+    let share = this.#fair.shareOf(account, count)
     for (; count < waiting.length; count++) {
       const order = this.#compare(share)
       if (order > 0 || (order === 0 && standsBefore(this.#waiter, waiting[count]!))) break
-      share = this.#next(share, waiting[count]!)
+      share = this.#fair.shareAfter(share, waiting[count]!)
     }
     this.#before.set(account, count)
     return count
   }
 
   #accountOf({ rare }: LeaseState): PoolAccount {
-    return this.#pool.accounts.get(rare!.pool!.account)!
+    return this.#fair.pool.accounts.get(rare!.pool!.account)!
   }
 
   #compare(share: Share): number {
-    return compareShares(share, this.#share, this.#isPreempting)
+    return compareShares(share, this.#share, this.#fair.preempts)
   }
+}
 
-  #next(share: Share, waiter: LeaseState): Share {
-    return shareAfter(share, askedUnits(this.#pool, waiter.rare!.pool!), this.#penalty, this.#halfLife)
-  }
+/** Waiters are in the order of their ranks, and reservations stand before all others. */
+function reservationsIn(waiting: readonly LeaseState[]): number {
+  let count = 0
+  while (count < waiting.length && waiting[count]!.rare!.pool!.from > 0) count++
+  return count
 }
 
 function placeIn(waiting: readonly LeaseState[], { rare, id }: LeaseState): number {

@@ -7,21 +7,23 @@
  * - on members that no blocked waiter before them could use, in every queue but `fifo`;
  * - in a `backfill` queue also on other members, if they will probably end before the first blocked waiter starts, or may be preempted. Their leases yield.
  *
+ * A waiter does not go past one of its own account that would be over its quota then.
+ *
  * Waiters that would borrow come after all waiters within their quotas, and take only members that no blocked waiter could use. A waiter that is over its
  * quota, or that the present members could never serve, is passed over and blocks no other.
  */
 import type { PolicyRules, PoolCondition } from '../../command.ts'
 import { standsBefore } from '../../state/order.ts'
+import { hasUnitQuotas } from '../../state/quota-counts.ts'
 import { FROZEN, type LeaseState, type PoolClaim, type PoolState, type State } from '../../state.ts'
 import { rule } from '../policy.ts'
 import type { WantedResource } from '../queue.ts'
-import { quotaOf } from './account.ts'
+import { OWN_QUOTA } from '../version.ts'
 import { BACKFILL_DEPTH, expectedEnd, expectedStart, mayOvertake } from './backfill.ts'
 import { type Candidate, choose, shapeKey } from './choice.ts'
 import { matches } from './condition.ts'
-import { askedUnits, inOrder } from './order.ts'
+import { askedUnits, inOrder, standingOf } from './order.ts'
 import { outlookOf } from './outlook.ts'
-import { standingWith } from './quota.ts'
 import { leavesWindows, offerMembers } from './reservation.ts'
 
 /** The most waiters in a `fit` queue that are found not to fit in one turn, and the most that are considered for preemption. */
@@ -88,11 +90,6 @@ export function planTurn(
   return { next: undefined, blocked: waiting }
 }
 
-export function standingOf(state: State, pool: PoolState, claim: PoolClaim, units: number): ReturnType<typeof standingWith> {
-  const account = pool.accounts.get(claim.account)
-  return standingWith(quotaOf(state, pool, account ?? { name: claim.account, held: 0 }), units)
-}
-
 /** How far a turn has gone, and what blocked waiters leave for others. */
 class Walk {
   readonly #state: State
@@ -130,7 +127,7 @@ class Walk {
       return chosen && { waiter, chosen, yields: false }
     }
     this.#tried++
-    if (this.#pool.free.length === 0) return undefined
+    if (this.#pool.free.length === 0 || this.#usesUpQuota(claim)) return undefined
     const apart = this.chooseApart(waiter)
     if (apart !== undefined) return { waiter, chosen: apart, yields: false }
     if (queue !== 'backfill' || this.#isTooLong(claim)) return undefined
@@ -152,6 +149,21 @@ class Walk {
     this.blocked.push(waiter)
     this.#avoid.push(claim.match)
     this.#apart = this.#apart.filter(({ labels }) => !matches(labels, claim.match))
+  }
+
+  /**
+   * Whether a blocked waiter of the same account would be over its quota if this request were granted. It would be delayed then, and a lease that yields to
+   * it would be preempted at once, only to overtake again.
+   */
+  #usesUpQuota(claim: PoolClaim): boolean {
+    if (this.#state.rules < OWN_QUOTA || !hasUnitQuotas(this.#state)) return false
+    const units = askedUnits(this.#pool, claim)
+    return this.blocked.some(({ rare }) => {
+      const before = rare!.pool!
+      return (
+        before.account === claim.account && standingOf(this.#state, this.#pool, before, units + askedUnits(this.#pool, before)) !== 'within'
+      )
+    })
   }
 
   #isTooLong(claim: PoolClaim): boolean {

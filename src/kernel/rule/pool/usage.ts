@@ -7,6 +7,7 @@
  *
  * computed in whole numbers. Usage decays in steps of a sixteenth of the half-life, at fixed points of log time. So it does not matter how often an account
  * is looked at: use that is brought up to date every second decays as much as use that is brought up to date once a day. Within a step, usage only grows.
+ * A step is a whole number of milliseconds, so the half-life is rounded down to a multiple of 16 ms.
  * The result is off by at most 4.5 %, for all accounts at the same points, and deterministic: products beyond 2^53 are rounded as IEEE 754 says, then capped.
  */
 
