@@ -1,7 +1,7 @@
 /**
  * The outbox of a replica: proposals that wait to be written to the log. One append is under way at a time; the next record carries all proposals that
- * arrived meanwhile. An append whose answer was lost is sent again, byte for byte, until its fate is certain. Callers get the truth within `timeout`:
- * `UNKNOWN` while the fate of their record is uncertain, `UNAVAILABLE` when it was not sent.
+ * arrived meanwhile. An append whose answer was lost is sent again, byte for byte, until its fate is certain or this replica had to load a snapshot.
+ * Callers get the truth within `timeout`: `UNKNOWN` while the fate of their record is uncertain, `UNAVAILABLE` when it was not sent.
  */
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
@@ -177,6 +177,7 @@ export class Outbox {
         }
         await pauseUnless(this.#clock, pause, this.#closing)
         if (this.#closing.aborted || flight.settled) return
+        if (this.#options.reloads() > flight.reloads) return this.#replace(flight)
         pause = Math.min(pause * 2, RETRY_LAST)
         this.stats.resent++
       }
@@ -226,9 +227,25 @@ export class Outbox {
     if (applied.kind === 'void') this.stats.voided++
     // An earlier copy may be among the skipped records, so old that its proposer was forgotten since.
     if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.#failSkipped(flight)
-    // Certainly not done, and too late to be done. The proposals go into a new record.
-    else for (const item of flight.batch.proposals) this.put(item)
+    // Certainly not done, and too late to be done.
+    else this.#putAgain(flight)
     return true
+  }
+
+  /**
+   * Settles a record that was made before this replica loaded a snapshot. No copy of it can be appended any more, because the log was trimmed at the
+   * position that it was to follow. It must not be sent after another position: its header states what this replica had applied, and if the log has lost
+   * some of that, the other replicas would stop with DIVERGED.
+   */
+  #replace(flight: InFlight): void {
+    if (flight.lost) this.#failSkipped(flight)
+    else this.#putAgain(flight)
+  }
+
+  /** The record is certainly not in the log: its proposals go into a new one. */
+  #putAgain(flight: InFlight): void {
+    flight.settled = true
+    for (const item of flight.batch.proposals) this.put(item)
   }
 
   /** The record was applied, if at all, among the records that a snapshot replaced: its outcomes are not known here. */

@@ -6,11 +6,12 @@
  * client that received nothing after the copy was made has nothing to present. Guaranteed: a log that only grew, or whose leases were moved, is never taken
  * for one that was put back. The signature prevents clients from claiming records that never existed: only a witness that this log signed begins a generation.
  */
-import { createHmac, timingSafeEqual } from 'node:crypto'
+import { timingSafeEqual } from 'node:crypto'
 import { Damaged, Reader, Writer } from '../kernel/codec/bytes.ts'
 import type { Lineage } from '../kernel/state/lineage.ts'
 import type { State } from '../kernel/state.ts'
 import type { Position } from '../store.ts'
+import { Hmac } from './hmac.ts'
 
 /** The position and the counters of a log. */
 export interface Witness {
@@ -77,8 +78,12 @@ export function readWitness(text: string, secret: string): (Witness & { readonly
   }
 }
 
+/** Of the log that signed last: a process has one log, or few. */
+let hmac = new Hmac('', LONGEST)
+
 function macOf(body: Uint8Array, secret: string): Buffer {
-  return createHmac('sha256', secret).update(body).digest().subarray(0, MAC_BYTES)
+  if (hmac.secret !== secret) hmac = new Hmac(secret, LONGEST)
+  return hmac.of(body).subarray(0, MAC_BYTES)
 }
 
 /** `lost`: the log does not contain what the client saw. The two differ at this record or before it. */

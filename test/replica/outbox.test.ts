@@ -372,6 +372,58 @@ test('a record among those that a snapshot made its proposer skip fails with UNK
   expect((await b.read({ kind: 'history', resource: 'a' })).value.map(({ holder }) => holder)).toEqual(['ann'])
 })
 
+describe('a record that was made before its replica loaded a snapshot', () => {
+  /** A replica whose last record, a copy that changed nothing, is lost. The log has grown since, and what the replica stands on was trimmed. */
+  async function leftBehind() {
+    const rig = new Rig()
+    const line = new Line()
+    const a = await rig.open({ line, timeout: 1e9 })
+    granted(await a.propose(acquire('ann', 'a', { ttl: 60_000 })))
+    await rig.inject(line.sent[0]!)
+    await a.read({ kind: 'leases' })
+    expect(a.index).toBe(2)
+    rig.log.loseTail(1)
+    await rig.clock.settle()
+    line.ways.read.push(1e9) // the answer that would tell it of the loss does not arrive
+    const b = await rig.open({ snapshotRecords: 10 })
+    const pour = async () => {
+      while (b.stats.snapshots < 2) {
+        await b.propose({ kind: 'renew', leases: [1] })
+        await rig.clock.settle()
+      }
+    }
+    return { rig, line, a, b, pour }
+  }
+
+  test('is not sent again with a header about lost records, which would stop the other replicas', async () => {
+    const { rig, pour, ...replicas } = await leftBehind()
+    await using a = replicas.a
+    await using b = replicas.b
+    await pour()
+    const answer = fate(a.propose(acquire('bob', 'b')))
+    await rig.clock.advance(30_000)
+    expect(a.stats.reloads).toBe(1)
+    expect(answer.value?.kind).toBe('granted')
+    await Promise.all([a, b].map(replica => replica.read({ kind: 'leases' })))
+    expect(b.signal.aborted).toBe(false)
+    expect(a.hash()).toBe(b.hash())
+  })
+
+  test('fails with UNKNOWN if an earlier copy may be in the log', async () => {
+    const { rig, line, pour, ...replicas } = await leftBehind()
+    await using a = replicas.a
+    await using b = replicas.b
+    line.faults.push('dropped')
+    const answer = fate(a.propose(acquire('bob', 'b')))
+    await until(() => line.sent.length === 2)
+    await pour()
+    await rig.clock.advance(30_000)
+    expect(a.stats.reloads).toBe(1)
+    expect(answer.error?.code).toBe('UNKNOWN')
+    expect(b.signal.aborted).toBe(false)
+  })
+})
+
 describe('refusals', () => {
   test('many refusals at once cost at most two reads, and nothing is written', async () => {
     const rig = new Rig()

@@ -20,8 +20,8 @@ const STATE = 3
 /** `LATE`: the caller does not wait any more. `BY_MESSAGE`: the answer comes as a message. */
 const [NONE, ASKED, LATE, ANSWERED, BY_MESSAGE] = [0, 1, 2, 3, 4]
 
-/** Larger records take longer to write than a message to deliver. */
-const LONGEST_RECORD = 64 * 1_024
+/** A larger record has the commands of many callers. It goes as a message, and the loop reads the next commands during the sync. */
+const LONGEST_RECORD = 4 * 1_024
 /** How long a caller stands still for an answer, in ms. */
 const LONGEST_WAIT = 1
 /** After an answer that took longer, so many appends do not wait. Doubled each time, up to the second number. */

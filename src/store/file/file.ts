@@ -9,16 +9,16 @@
  */
 import assert from 'node:assert/strict'
 import { resolve } from 'node:path'
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
 import { systemClock } from '../../clock.ts'
 import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { rechunk } from '../rechunk.ts'
 import { AppendChannel } from './append-channel.ts'
-import { ExitMutex, lockAtExit } from './exit-mutex.ts'
-import type { FileLog } from './log.ts'
+import type { FileLog, FileLogOptions } from './log.ts'
 import type { FileSnapshot } from './snapshots.ts'
+import { takeThread } from './worker-thread.ts'
 
 type Calls = Pick<
   FileLog,
@@ -26,6 +26,11 @@ type Calls = Pick<
 >
 type Arguments<C extends keyof Calls> = Parameters<Calls[C]>
 type Result<C extends keyof Calls> = Awaited<ReturnType<Calls[C]>>
+
+/** The first message to the worker. */
+export interface WorkerStart extends Omit<FileLogOptions, 'engine'> {
+  readonly channel: SharedArrayBuffer | undefined
+}
 
 /**
  * A call of the worker: its number, its name and its arguments. `wait` is a read that waits for a record; `cancel` ends the wait. `look` asks
@@ -195,14 +200,8 @@ export class FileStore implements Store {
   }
 
   #start(): Worker {
-    // The thread does not inherit how this process was started (`--input-type`, a loader).
-    const mutex = new ExitMutex()
-    const worker = new Worker(workerFile(), {
-      workerData: { ...this.#options, mutex: mutex.memory, channel: this.#channel?.memory },
-      execArgv: [],
-    })
-    worker.once('exit', lockAtExit(mutex))
-    worker.unref()
+    const worker = takeThread()
+    worker.postMessage({ ...this.#options, channel: this.#channel?.memory } satisfies WorkerStart)
     worker.on('message', ([id, done, value]: WorkerAnswer) => {
       const pending = this.#settled(id)
       if (!pending) return // cancelled
@@ -272,9 +271,4 @@ export class FileStore implements Store {
     if (this.#closing) throw storeClosed()
     if (!this.#opened) throw storeNotOpened()
   }
-}
-
-/** The compiled file beside this one. Node 20 does not run TypeScript on a thread, so from source it is the last build. */
-function workerFile(): URL {
-  return new URL(import.meta.url.endsWith('.ts') ? '../../../dist/store/file/worker.js' : './worker.js', import.meta.url)
 }

@@ -46,8 +46,11 @@ export interface Inspection {
   readonly timeout: number
 }
 
-/** Throws if a file with our header is damaged. Returns whether every page was checked, or only the header. */
-export async function inspect(inspection: Inspection): Promise<'whole' | 'header'> {
+/** Whether every page was checked, or only the header. */
+export type Inspected = 'whole' | 'header'
+
+/** Throws if a file with our header is damaged. */
+export async function inspect(inspection: Inspection): Promise<Inspected> {
   const { path } = inspection
   const [size, wal] = [sizeOf(path), sizeOf(`${path}-wal`)]
   if ((size ?? 0) === 0) {
@@ -55,28 +58,25 @@ export async function inspect(inspection: Inspection): Promise<'whole' | 'header
     return 'header'
   }
   if ((wal ?? 0) === 0) return 'header'
-  return (await whileUnused(inspection, folder => overLinks(inspection, folder, db => verify(inspection, db)))) ? 'whole' : 'header'
+  return whileUnused(inspection, folder => overLinks(inspection, folder, db => verify(inspection, db)))
 }
 
 /**
- * Runs `look` while no process has the file open, in a folder that exists as long as the work takes. False if processes have the file open:
+ * Runs `look` while no process has the file open, in a folder that exists as long as the work takes. `header` if processes have the file open:
  * they have inspected it. A process that is inspecting has the lock as well, but also a folder, and it may still refuse the file.
  */
-async function whileUnused({ path, engine, clock, timeout }: Inspection, look: (folder: string) => void): Promise<boolean> {
+async function whileUnused({ path, engine, clock, timeout }: Inspection, look: (folder: string) => Inspected): Promise<Inspected> {
   const began = clock.now()
   for (let unseen = 0; ; ) {
     const folder = mkdtempSync(`${path}${INSPECTING}`)
     try {
       if (sizeOf(`${path}-owner`) === undefined) {
-        if (isOpen(path)) return false
-        look(folder)
-        return true
+        return isOpen(path) ? 'header' : look(folder)
       }
       const lock = new FileLock(engine, `${path}-owner`, true)
       try {
         lock.take()
-        look(folder)
-        return true
+        return look(folder)
       } catch (error) {
         if (!isBusy(error)) throw error
       } finally {
@@ -87,7 +87,7 @@ async function whileUnused({ path, engine, clock, timeout }: Inspection, look: (
     }
     unseen = othersInspect(path) ? 0 : unseen + 1
     // A process in another container cannot be seen.
-    if (isOpen(path) || unseen === CERTAIN || clock.now() - began > timeout) return false
+    if (isOpen(path) || unseen === CERTAIN || clock.now() - began > timeout) return 'header'
     await pause(clock, 5)
   }
 }
@@ -149,12 +149,20 @@ function pages(header: Buffer): number {
   return header.readUInt32BE(28)
 }
 
-function overLinks({ path, engine }: Inspection, folder: string, look: (db: Database) => void): void {
+function overLinks({ path, engine }: Inspection, folder: string, look: (db: Database) => void): Inspected {
   const there = join(folder, 'log')
-  for (const side of ['', '-wal']) linkOrCopy(`${path}${side}`, `${there}${side}`)
+  linkOrCopy(path, there)
+  try {
+    linkOrCopy(`${path}-wal`, `${there}-wal`)
+  } catch (error) {
+    // The last process that had the log open has closed it since, and with that removed this file.
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return 'header'
+    throw error
+  }
   const db = new engine.DatabaseSync(there, { timeout: 0, readOnly: true })
   try {
     look(db)
+    return 'whole'
   } finally {
     db.close()
   }

@@ -11,8 +11,8 @@ import type { Appended, Position, Read } from '../../store.ts'
 import { AppendListener } from './append-channel.ts'
 import { type Engine, loadEngine } from './engine.ts'
 import { ExitMutex, locked } from './exit-mutex.ts'
-import type { WorkerAnswer, WorkerRequest } from './file.ts'
-import { FileLog, type FileLogOptions } from './log.ts'
+import type { WorkerAnswer, WorkerRequest, WorkerStart } from './file.ts'
+import { FileLog } from './log.ts'
 
 /** Poll intervals, in ms: while other processes append, and when the log has not changed for `IDLE_AFTER`. */
 const [POLL_BUSY, POLL_IDLE] = [8, 20]
@@ -26,29 +26,32 @@ let polling = false
 let lastChange = clock.now()
 
 process.removeAllListeners('warning') // Node prints to stderr that its SQLite is experimental
-interface WorkerData extends Omit<FileLogOptions, 'engine'> {
-  readonly mutex: SharedArrayBuffer
-  readonly channel: SharedArrayBuffer | undefined
-}
-const { mutex, channel, ...options } = workerData as WorkerData
-const listener = channel && new AppendListener(channel)
+const loading = load(new ExitMutex(workerData as SharedArrayBuffer))
+loading.catch(() => {}) // the first request reports it
+let listener: AppendListener | undefined
 /** Requests that are being carried out, and what follows from them. While there are any, the event loop must go on. */
 let running = 0
 /** Whether the channel is served after the messages: since the last append by message, until a message or nothing has come. */
 let serving = false
 let willServe = false
-const opening = load(new ExitMutex(mutex)).then(engine => new FileLog({ ...options, engine }))
-opening.catch(() => {}) // the first request reports it
+let opening: Promise<FileLog>
 let log: FileLog | undefined
 
-port.on('message', (request: WorkerRequest) => {
+port.once('message', ({ channel, ...options }: WorkerStart) => {
+  listener = channel && new AppendListener(channel)
+  opening = loading.then(engine => new FileLog({ ...options, engine }))
+  opening.catch(() => {}) // the first request reports it
+  port.on('message', receive)
+})
+
+function receive(request: WorkerRequest): void {
   const [id, call] = request
   listener?.messageReceived()
   if (call === 'cancel') waiting.delete(id)
   else if (call !== 'look') carryOut(request)
   serving ||= call === 'append' || call === 'look'
   serveSoon()
-})
+}
 
 function carryOut(request: WorkerRequest): void {
   const [id] = request
@@ -71,11 +74,12 @@ function finished(): void {
 
 /** Serves the channel after the messages that have arrived. A read that waits needs the event loop, for polling. */
 function serveSoon(): void {
-  if (listener === undefined || !serving || willServe || running > 0 || waiting.size > 0) return
+  const channel = listener
+  if (channel === undefined || !serving || willServe || running > 0 || waiting.size > 0) return
   willServe = true
   clock.soon(() => {
     willServe = false
-    if (running === 0 && waiting.size === 0) serve(listener)
+    if (running === 0 && waiting.size === 0) serve(channel)
   })
 }
 

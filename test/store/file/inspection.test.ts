@@ -6,15 +6,37 @@ import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
+import { systemClock } from '../../../src/clock.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import { Replica } from '../../../src/replica/replica.ts'
-import { loadEngine } from '../../../src/store/file/engine.ts'
+import { type DatabaseOptions, loadEngine } from '../../../src/store/file/engine.ts'
 import { fileError, isBusy } from '../../../src/store/file/errors.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
+import { inspect } from '../../../src/store/file/inspection.ts'
 import { START } from '../../../src/store.ts'
 import { Place } from '../../support/cli.ts'
 
 const { DatabaseSync } = await loadEngine()
+
+test('a log whose last process closes it during the inspection is opened', async () => {
+  using folder = new Folder()
+  const path = await folder.crashed('made', 3)
+  class Closing extends DatabaseSync {
+    constructor(file: string, options: DatabaseOptions) {
+      super(file, options)
+      // The inspection takes the lock, which it gets once the other process has closed the log.
+      if (file !== `${path}-owner` || !existsSync(`${path}-wal`)) return
+      const last = new DatabaseSync(path, { timeout: 0 })
+      last.exec('select 1 from state')
+      last.close()
+      expect(existsSync(`${path}-wal`)).toBe(false)
+    }
+  }
+  const inspection = { path, engine: { DatabaseSync: Closing }, clock: systemClock, acknowledged: 3, timeout: 1_000 }
+  expect(await inspect(inspection)).toBe('header')
+  await using store = new FileStore({ path })
+  expect((await store.open()).head.index).toBe(3)
+})
 
 describe('a rejected open leaves every file unchanged:', () => {
   test('an intact database with an outdated write-ahead file', async () => {

@@ -1,0 +1,42 @@
+/**
+ * Starts the worker thread of a file store. A thread takes about as long to start as a program to load, so a program that is going to open a file can start
+ * one ahead.
+ */
+import { Worker } from 'node:worker_threads'
+import { ExitMutex, lockAtExit } from './exit-mutex.ts'
+
+let ahead: Worker | undefined
+
+/** Starts the thread that the next store will use. It does not keep the process alive. */
+export function startThreadAhead(): void {
+  if (ahead !== undefined) return
+  const worker = startThread()
+  const forget = () => {
+    if (ahead === worker) ahead = undefined
+  }
+  // The store that needs a thread starts its own then, and reports what is wrong.
+  worker.once('error', forget)
+  worker.once('exit', forget)
+  ahead = worker
+}
+
+/** A thread that waits for its first message. */
+export function takeThread(): Worker {
+  const worker = ahead ?? startThread()
+  ahead = undefined
+  return worker
+}
+
+function startThread(): Worker {
+  const mutex = new ExitMutex()
+  // The thread does not inherit how this process was started (`--input-type`, a loader).
+  const worker = new Worker(workerFile(), { workerData: mutex.memory, execArgv: [] })
+  worker.once('exit', lockAtExit(mutex))
+  worker.unref()
+  return worker
+}
+
+/** The compiled file beside this one. Node 20 does not run TypeScript on a thread, so from source it is the last build. */
+function workerFile(): URL {
+  return new URL(import.meta.url.endsWith('.ts') ? '../../../dist/store/file/worker.js' : './worker.js', import.meta.url)
+}

@@ -1,0 +1,33 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { FileStore } from '../../../src/store/file/file.ts'
+import { startThreadAhead } from '../../../src/store/file/worker-thread.ts'
+
+test('the next store uses the thread that was started ahead, and the store after it starts its own', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-'))
+  let started = 0
+  const count = () => started++
+  process.on('worker', count)
+  try {
+    startThreadAhead()
+    startThreadAhead()
+    await using first = new FileStore({ path: join(folder, 'first.db') })
+    expect((await first.open()).head.index).toBe(0)
+    expect(started).toBe(1)
+    await using second = new FileStore({ path: join(folder, 'second.db') })
+    expect((await second.open()).head.index).toBe(0)
+    expect(started).toBe(2)
+  } finally {
+    process.off('worker', count)
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
+
+test('a thread that was started ahead and is not needed does not keep its process alive', () => {
+  const module = new URL('../../../dist/store/file/worker-thread.js', import.meta.url).href
+  const program = `import { startThreadAhead } from ${JSON.stringify(module)}; startThreadAhead(); console.log('done')`
+  expect(execFileSync(process.execPath, ['--input-type=module', '-e', program], { timeout: 60_000 }).toString()).toBe('done\n')
+})
