@@ -1,15 +1,49 @@
-/** The guarded lessor of a server as one caller sees it: agents that come by HTTP act with the key of their request. */
-import type { Lessor } from '../lessor.ts'
+/** The guarded lessor of a server as one caller sees it: agents and faces act with the key of their request. */
+import type { Command } from '../kernel/command.ts'
+import type { Event } from '../kernel/event.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Caller } from './access-control.ts'
-import type { GuardedLessor } from './guarded-lessor.ts'
+import { type GuardedLessor, NO_REQUEST_OPTIONS } from './guarded-lessor.ts'
 
 export function callerLessor(guarded: GuardedLessor, caller: Caller): Lessor {
-  return {
-    profile: guarded.lessor.profile,
-    signal: guarded.lessor.signal,
-    propose: (command, { op, signal } = {}) => guarded.propose(caller, command, { ...(op && { op }), ...(signal && { signal }) }),
-    read: (query, options) => guarded.read(caller, query, options),
-    watch: (prefix, options) => guarded.watch(caller, prefix, options),
-    async [Symbol.asyncDispose]() {}, // it belongs to the server
+  return new CallerLessor(guarded, caller)
+}
+
+/** A class and not an object of functions: one is made for every request of a face. */
+class CallerLessor implements Lessor {
+  readonly #guarded: GuardedLessor
+  readonly #caller: Caller
+
+  constructor(guarded: GuardedLessor, caller: Caller) {
+    this.#guarded = guarded
+    this.#caller = caller
   }
+
+  get profile(): Lessor['profile'] {
+    return this.#guarded.lessor.profile
+  }
+
+  get signal(): AbortSignal {
+    return this.#guarded.lessor.signal
+  }
+
+  propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+    // Without the key of the options: the caller's own is used.
+    const asked =
+      options === undefined
+        ? NO_REQUEST_OPTIONS
+        : { ...(options.op && { op: options.op }), ...(options.signal && { signal: options.signal }) }
+    return this.#guarded.propose(this.#caller, command, asked)
+  }
+
+  read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
+    return this.#guarded.read<K>(this.#caller, query, options)
+  }
+
+  watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
+    return this.#guarded.watch(this.#caller, prefix, options)
+  }
+
+  async [Symbol.asyncDispose]() {} // it belongs to the server
 }

@@ -69,13 +69,13 @@ export class Metrics {
     return this.#registry.metrics()
   }
 
-  #addGauge(name: string, help: string, read: () => number): void {
+  #addGauge(name: string, help: string, read: () => number | Promise<number>): void {
     new Gauge({
       name: `leasehold_${name}`,
       help,
       registers: [this.#registry],
-      collect() {
-        this.set(read())
+      async collect() {
+        this.set(await read())
       },
     })
   }
@@ -153,13 +153,13 @@ export class Metrics {
   }
 }
 
-/** Appends are counted where the log is written. This only formats the counts. */
-function oldestWait({ guarded, clock, log, closing }: ListenerContext): number {
-  const { waits } = ServerActivity.of(guarded, { lessor: guarded.lessor, clock, log, closing })
+async function oldestWait({ guarded, clock, log, closing }: ListenerContext): Promise<number> {
+  const { waits } = await ServerActivity.of(guarded, { lessor: guarded.lessor, clock, log, closing }).current()
   const [oldest] = waits.oldest(() => true, 1)
   return oldest === undefined ? 0 : Math.max(0, clock.wall() - oldest.from) / 1_000
 }
 
+/** Appends are counted where the log is written. This only formats the counts. */
 function commitHistogram(figures: ListenerContext['figures']) {
   const name = 'leasehold_commit_seconds'
   const get = async () => {

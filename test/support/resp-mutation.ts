@@ -56,6 +56,7 @@ export const CORPUS: readonly Buffer[] = [
     'x',
   ),
   command('LEASE.ACQUIRE', 'a', 'TTL', 100, 'WAIT', 5, 'SHARED', 'GRACE', 5, 'MAXLIFE', 1_000, 'ANY', 1, 'STEAL', 'RECALL'),
+  command('LEASE.ACQUIRE', 'a', 'TTL', 900_000, 'TTLMIN', 1, 'TTLMAX', '1h', 'QUEUE', 'HOLDER', 'h', 'INCARNATION', 1, 'REUSE'),
   command('LEASE.WATCH', '', 'AFTER', 0, 'TYPES', 'granted', 'released'),
   command('LEASE.POLICY', 'SET', 'jobs', '__proto__', '5'),
   command('HELLO', 3, 'AUTH', 'default', 'key', 'SETNAME', 'me'),

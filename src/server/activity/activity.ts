@@ -26,6 +26,13 @@ const MAX_LOADED = 100_000
 const LEVELS_AFTER = 250
 const SAVE_INTERVAL = 60_000
 const RETRY = 200
+/** The watch rests for this long after events, in ms: a busy server hands them over in a few groups a second, and not after each record. */
+const REST = 100
+/** After a group of so many events, or so many characters in their values, there is no rest: it may be a part of what is there. */
+const LARGE_GROUP = 128
+const LARGE_VALUES = 65_536
+/** A reader waits for so many groups at most: on a busy server there is always another one. */
+const MAX_GROUPS_AWAITED = 3
 
 /** A lease that ended against the will of its holder, for one of its resources. */
 export interface LeaseLoss {
@@ -63,6 +70,8 @@ export class ServerActivity {
   #revision = 0
   #levelsPending = false
   #changed = false
+  /** Ends the rest of the watch, while it rests. */
+  #endRest: (() => void) | undefined
 
   /** The activity of a server. `server` is the object that identifies it: its guarded lessor. The first call starts the observation. */
   static of(server: object, options: ActivityOptions): ServerActivity {
@@ -84,8 +93,18 @@ export class ServerActivity {
       if (saved !== undefined) this.since = Math.min(this.since, this.#restore(saved))
       closing.addEventListener('abort', () => this.#save(), { once: true })
     }
+    closing.addEventListener('abort', () => this.#endRest?.(), { once: true })
     void this.#follow()
     void this.#followInstances()
+  }
+
+  /** Resolves when the events are known that the lessor had when it was called. Call it before reading. */
+  async current(): Promise<this> {
+    for (let group = 0; group < MAX_GROUPS_AWAITED && this.#endRest !== undefined; group++) {
+      this.#endRest()
+      await new Promise<void>(resolve => this.#options.clock.soon(resolve))
+    }
+    return this
   }
 
   /** The last revision whose events are known. */
@@ -101,12 +120,26 @@ export class ServerActivity {
         for await (const events of lessor.watch('', { after: this.#revision, grouped: true, signal })) {
           if (events[0]!.type === 'resync') await this.#load()
           else this.#apply(events)
+          if (!isLarge(events)) await this.#rest()
         }
       } catch {
         // Keep what is known, and try again.
         await pause(clock, RETRY, signal).catch(() => {})
       }
     }
+  }
+
+  #rest(): Promise<void> {
+    const { clock, closing } = this.#options
+    if (closing.aborted) return Promise.resolve()
+    return new Promise(resolve => {
+      const cancel = clock.after(REST, () => this.#endRest?.())
+      this.#endRest = () => {
+        this.#endRest = undefined
+        cancel()
+        resolve()
+      }
+    })
   }
 
   /** Reads who waits. In pages: a list of a hundred thousand waiters in one turn would delay renewals. */
@@ -232,4 +265,11 @@ export class ServerActivity {
     }
     return since
   }
+}
+
+function isLarge(events: readonly Event[]): boolean {
+  if (events.length >= LARGE_GROUP) return true
+  let length = 0
+  for (const { value } of events) length += value?.length ?? 0
+  return length >= LARGE_VALUES
 }

@@ -23,8 +23,8 @@ const MAX_EPISODES = 50
 const DEFAULT_LIMIT = 200
 const DEFAULT_TREES = 25
 
-function activityOf({ guarded, clock, log, closing }: RouteContext): ServerActivity {
-  return ServerActivity.of(guarded, { lessor: guarded.lessor, clock, log, closing })
+function activityOf({ guarded, clock, log, closing }: RouteContext): Promise<ServerActivity> {
+  return ServerActivity.of(guarded, { lessor: guarded.lessor, clock, log, closing }).current()
 }
 
 /** Whether the caller may read a name. */
@@ -42,10 +42,11 @@ async function withHeld({ guarded }: RouteContext, loss: LeaseLoss): Promise<obj
   return { ...loss, ...(past !== undefined && { held: Math.max(0, past.until - past.since) }) }
 }
 
-function lossesOf(context: RouteContext, prefix: string, limit: number): LeaseLoss[] {
+async function lossesOf(context: RouteContext, prefix: string, limit: number): Promise<LeaseLoss[]> {
   const visible = readable(context)
   const found: LeaseLoss[] = []
-  for (const loss of activityOf(context).losses.backwards()) {
+  const { losses } = await activityOf(context)
+  for (const loss of losses.backwards()) {
     if (found.length === limit) break
     if (under(prefix, loss.resource) && visible(loss.resource)) found.push(loss)
   }
@@ -56,7 +57,7 @@ async function overview(context: RouteContext<unknown, Static<typeof Reading>>) 
   const { guarded, caller, clock, figures } = context
   const { access, lessor } = guarded
   access.admit(caller)
-  const activity = activityOf(context)
+  const activity = await activityOf(context)
   const visible = readable(context)
   const everything = access.may(caller, 'read', '')
   const now = clock.wall()
@@ -85,7 +86,7 @@ async function overview(context: RouteContext<unknown, Static<typeof Reading>>) 
         since: Math.max(activity.since, now - DAY),
         total: [...causes.values()].reduce((sum, count) => sum + count, 0),
         causes: [...causes].map(([cause, count]) => ({ cause, count })).sort((a, b) => b.count - a.count),
-        last: await Promise.all(lossesOf(context, '', MAX_LOSSES_SHOWN).map(loss => withHeld(context, loss))),
+        last: await Promise.all((await lossesOf(context, '', MAX_LOSSES_SHOWN)).map(loss => withHeld(context, loss))),
       },
       store: { up: store?.up ?? true, quiet: summary.quiet, ...(everything && store?.reason && { reason: store.reason }) },
     },
@@ -99,18 +100,17 @@ async function episodes(context: RouteContext<unknown, Static<typeof Reading>>) 
   const { value: now } = await guarded.read<'resource'>(caller, { kind: 'resource', resource }, readOptions(context))
   const { value: past } = await guarded.read<'history'>(caller, { kind: 'history', resource }, readOptions(context))
   const held: readonly (GrantView | PastGrant)[] = [...past, ...now.grants]
+  const { waits } = await activityOf(context)
   return json(200, {
     resource,
-    episodes: activityOf(context)
-      .waits.of(resource, MAX_EPISODES)
-      .map(({ lease, holder, from, until, ended }) => ({
-        waiter: { lease, holder },
-        from,
-        ...defined({ until, ended }),
-        behind: held
-          .filter(other => other.lease !== lease && other.since <= (until ?? Number.POSITIVE_INFINITY) && endOf(other) > from)
-          .map(other => ({ lease: other.lease, holder: other.holder, from: other.since, ...('until' in other && { until: other.until }) })),
-      })),
+    episodes: waits.of(resource, MAX_EPISODES).map(({ lease, holder, from, until, ended }) => ({
+      waiter: { lease, holder },
+      from,
+      ...defined({ until, ended }),
+      behind: held
+        .filter(other => other.lease !== lease && other.since <= (until ?? Number.POSITIVE_INFINITY) && endOf(other) > from)
+        .map(other => ({ lease: other.lease, holder: other.holder, from: other.since, ...('until' in other && { until: other.until }) })),
+    })),
   })
 }
 
@@ -143,14 +143,15 @@ export const activityRoutes: readonly Route[] = [
     summary: 'How much happened, second by second or minute by minute, for keys that may read everything.',
     query: schema.ActivityQuery,
     response: schema.Activity,
-    handle: context => {
+    handle: async context => {
       const { guarded, caller, clock, query } = context
       guarded.access.require(caller, 'read', '')
       const { step = '1s', last } = query
       const [unit, ms, most] = step === '1s' ? (['second', 1_000, SECONDS] as const) : (['minute', 60_000, MINUTES] as const)
       const steps = last === undefined ? most : Math.min(most, Math.max(1, Math.ceil(parseDuration(last, 'last') / ms)))
+      const { rates } = await activityOf(context)
       const now = clock.wall()
-      return json(200, { now, ...activityOf(context).rates.view(unit, now, steps) })
+      return json(200, { now, ...rates.view(unit, now, steps) })
     },
   }),
   route({
@@ -170,7 +171,7 @@ export const activityRoutes: readonly Route[] = [
     handle: async context => {
       const { prefix = '', limit = DEFAULT_LIMIT } = context.query
       context.guarded.access.admit(context.caller)
-      const losses = lossesOf(context, mustBePrefix(prefix), limit)
+      const losses = await lossesOf(context, mustBePrefix(prefix), limit)
       return json(200, { losses: await Promise.all(losses.map(loss => withHeld(context, loss))) })
     },
   }),
@@ -180,11 +181,11 @@ export const activityRoutes: readonly Route[] = [
     summary: 'The last events that the server still knows, oldest first. Continue with /v1/watch?after=REVISION.',
     query: schema.EventQuery,
     response: schema.Events,
-    handle: context => {
+    handle: async context => {
       const { guarded, caller, query } = context
       const { prefix = '', limit = DEFAULT_LIMIT } = query
       guarded.mayWatch(caller, mustBePrefix(prefix))
-      const { events, revision } = activityOf(context)
+      const { events, revision } = await activityOf(context)
       const visible = guarded.access.visibleEvents(caller, [...events])
       return json(200, { events: visible.filter(({ resource, key }) => under(prefix, resource ?? key ?? '')).slice(-limit), revision })
     },
@@ -202,10 +203,11 @@ export const activityRoutes: readonly Route[] = [
     path: '/v1/strips/{name}',
     summary: 'How the status of the instances of a service changed.',
     response: schema.Strips,
-    handle: context => {
+    handle: async context => {
       const service = mustBeName(context.name)
       context.guarded.access.require(context.caller, 'read', `services/${service}`)
-      return json(200, { service, instances: activityOf(context).strips.of(service) })
+      const { strips } = await activityOf(context)
+      return json(200, { service, instances: strips.of(service) })
     },
   }),
   route({

@@ -1,5 +1,15 @@
 /** Requests to the HTTP part of faces: finds the face of a path, gives it a lessor of the caller, and lets it word every failure itself. */
-import { type Face, type FaceName, type HttpFace, type HttpFaceRequest, SAME_NAMES } from '../../face/face.ts'
+import type { Clock } from '../../clock.ts'
+import {
+  type Face,
+  type FaceCaller,
+  type FaceLessor,
+  type FaceName,
+  type FaceNames,
+  type HttpFace,
+  type HttpFaceRequest,
+  SAME_NAMES,
+} from '../../face/face.ts'
 import type { Caller } from '../access-control.ts'
 import { callerLessor } from '../caller-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
@@ -33,33 +43,12 @@ export class FaceHandler {
     { path, query }: { readonly path: string; readonly query: string },
     identify: (secret: string | undefined) => Caller,
   ): Promise<HttpResponse> {
-    const { guarded, clock, limits, faceNames: names = SAME_NAMES } = this.#context
-    let read: Promise<Uint8Array> | undefined
-    const asked: HttpFaceRequest = {
-      method: request.method,
-      path,
-      query: query === '' ? NO_QUERY : new URLSearchParams(query),
-      header: header => request.header(header),
-      hasBody: request.hasBody,
-      secure: request.secure === true,
-      body: () => (read ??= bytesOf(request, limits.body)),
-    }
+    const { guarded, limits } = this.#context
+    const asked = new FaceRequest(request, path, query, limits.body)
     try {
-      const caller = identify(http.secret === undefined ? bearerSecret(request) : await http.secret(asked))
-      let gone: AbortSignal | undefined
-      const { peerAddress } = request
-      const answer = await http.answer(asked, {
-        lessor: callerLessor(guarded, caller),
-        holder: caller.key === 0 ? (peerAddress ?? 'local') : caller.name,
-        address: peerAddress,
-        clock,
-        names,
-        // Most requests never wait for anything, and listening costs more than their answer.
-        get signal() {
-          gone ??= request.gone()
-          return gone
-        },
-      })
+      const secret = http.secret === undefined ? bearerSecret(request) : http.secret(asked)
+      const caller = identify(secret instanceof Promise ? await secret : secret)
+      const answer = await http.answer(asked, new RequestCaller(this.#context, request, caller))
       // A face words its failures itself. They are counted by their status: codes are ours, and several share one.
       return answer.status < 400 ? answer : { ...answer, code: `HTTP_${answer.status}` }
     } catch (error) {
@@ -76,6 +65,69 @@ export class FaceHandler {
 const EMPTY = new Uint8Array(0)
 /** Shared: faces only read it. */
 const NO_QUERY = new URLSearchParams()
+
+/** The request as a face sees it. A class, because one is made for every request. */
+class FaceRequest implements HttpFaceRequest {
+  readonly path: string
+  readonly query: URLSearchParams
+  readonly #request: HttpRequest
+  readonly #maxBytes: number
+  #read: Promise<Uint8Array> | undefined
+
+  constructor(request: HttpRequest, path: string, query: string, maxBytes: number) {
+    this.#request = request
+    this.path = path
+    this.query = query === '' ? NO_QUERY : new URLSearchParams(query)
+    this.#maxBytes = maxBytes
+  }
+
+  get method(): string {
+    return this.#request.method
+  }
+
+  get hasBody(): boolean {
+    return this.#request.hasBody
+  }
+
+  get secure(): boolean {
+    return this.#request.secure === true
+  }
+
+  header(name: string): string | undefined {
+    return this.#request.header(name)
+  }
+
+  body(): Promise<Uint8Array> {
+    this.#read ??= bytesOf(this.#request, this.#maxBytes)
+    return this.#read
+  }
+}
+
+/** What the client of a request may do. */
+class RequestCaller implements FaceCaller {
+  readonly lessor: FaceLessor
+  readonly holder: string
+  readonly address: string | undefined
+  readonly clock: Clock
+  readonly names: FaceNames
+  readonly #request: HttpRequest
+  #gone: AbortSignal | undefined
+
+  constructor({ guarded, clock, faceNames = SAME_NAMES }: ListenerContext, request: HttpRequest, caller: Caller) {
+    this.lessor = callerLessor(guarded, caller)
+    this.address = request.peerAddress
+    this.holder = caller.key === 0 ? (this.address ?? 'local') : caller.name
+    this.clock = clock
+    this.names = faceNames
+    this.#request = request
+  }
+
+  // Most requests never wait for anything, and listening costs more than their answer.
+  get signal(): AbortSignal {
+    this.#gone ??= this.#request.gone()
+    return this.#gone
+  }
+}
 
 async function bytesOf(request: HttpRequest, most: number): Promise<Uint8Array> {
   if (!request.hasBody) return EMPTY

@@ -181,7 +181,8 @@ function targetOf(request: HttpRequest): {
   readonly query: string
   readonly target: string
 } {
-  const [, named, rest] = /^https?:\/\/([^/?#]*)(.*)$/i.exec(request.target) ?? []
+  // Nearly every target is a path.
+  const [, named, rest] = (request.target.startsWith('/') ? null : /^https?:\/\/([^/?#]*)(.*)$/i.exec(request.target)) ?? []
   const target = named === undefined ? request.target : rest === '' ? '/' : rest!
   if (!target.startsWith('/')) throw new HttpFailure('INVALID', 'the target of the request must be a path or an http URL')
   const mark = target.indexOf('?')

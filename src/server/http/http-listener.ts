@@ -78,7 +78,7 @@ async function serve(
   handle: (request: HttpRequest) => HttpResponse | Promise<HttpResponse>,
 ): Promise<void> {
   // A client may disconnect while it is answered. That needs no handling.
-  response.on('error', () => {})
+  response.on('error', ignore)
   const pipeline = Pipeline.of(request.socket)
   pipeline?.requestParsed()
   const httpResponse = await handle(new NodeHttpRequest(request, response, context, bodies))
@@ -97,6 +97,8 @@ async function serve(
     pipeline?.responseSent(bytes)
   }
 }
+
+function ignore(): void {}
 
 function certificateRequired(): HttpResponse {
   return failureResponse(

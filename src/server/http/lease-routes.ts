@@ -6,23 +6,15 @@ import type { Acquire, PoolRequest } from '../../kernel/command.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import { MAX_RENEWALS } from '../../kernel/rule/renew.ts'
 import { expectedDuration } from '../../learn/expectation.ts'
-import { allowedTtls, fittingTtl, noFittingTtl, type TtlRange } from '../../lessor/ttl-range.ts'
+import type { TtlRange } from '../../lessor/ttl-range.ts'
 import type { LeaseView } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
+import { checkedTtlRange, ownLease, withFittingTtl } from '../adjusted-acquire.ts'
+import { withExpiry } from '../expiry.ts'
 import { expectOutcome, HttpFailure, refusalResponse } from './failure.ts'
 import { mustBePrefix } from './parse.ts'
 import { type HttpResponse, json, type Route, type RouteContext, route } from './route.ts'
-import {
-  DEFAULT_LIST_LIMIT,
-  defined,
-  list,
-  listOptions,
-  operationOf,
-  optionalMs,
-  propose,
-  readOptions,
-  withExpiry,
-} from './route-operations.ts'
+import { DEFAULT_LIST_LIMIT, defined, list, listOptions, operationOf, optionalMs, propose, readOptions } from './route-operations.ts'
 
 const DEFAULT_TTL = 30_000
 const AUTO = 'auto'
@@ -69,55 +61,26 @@ function ttlRangeOf({
   readonly min?: number | string
   readonly max?: number | string
 }): TtlRange {
-  const range = {
+  return checkedTtlRange({
     wish: parseDuration(wish, 'ttl.wish'),
     min: optionalMs(min, 'ttl.min') ?? 0,
     max: optionalMs(max, 'ttl.max') ?? Number.POSITIVE_INFINITY,
-  }
-  if (range.min > range.wish || range.wish > range.max) throw new HttpFailure('INVALID', 'ttl must have min ≤ wish ≤ max')
-  return range
-}
-
-/** Replaces the wish by the nearest ttl that policies allow. A policy that changes in the same moment is noticed by the kernel, which refuses. */
-async function withFittingTtl({ guarded, body }: RouteContext<schema.Static<typeof schema.Acquire>>, command: Acquire): Promise<Acquire> {
-  if (typeof body.ttl !== 'object') return command
-  const range = ttlRangeOf(body.ttl)
-  const names = command.pool === undefined ? command.wants.map(({ resource }) => resource) : [command.pool.pool]
-  const { value: policies } = await guarded.lessor.read<'policies'>({ kind: 'policies' })
-  const allowed = allowedTtls(names, policies)
-  const ttl = fittingTtl(range, allowed)
-  if (ttl === undefined) throw new HttpFailure('INVALID', noFittingTtl(names, range, allowed))
-  return { ...command, ttl }
-}
-
-/**
- * `reuse`: the lease that this holder has on exactly these resources, renewed. For clients that keep nothing between two requests. The incarnation
- * tells two processes of one name apart, so it must be given: without it, two workers with the same name would share a lease.
- */
-async function reused(context: RouteContext<schema.Static<typeof schema.Acquire>>, command: Acquire): Promise<HttpResponse | undefined> {
-  const { guarded, caller, body, clock } = context
-  const { incarnation, wants } = command
-  if (incarnation === undefined || wants.length === 0 || command.any !== undefined || command.pool !== undefined)
-    throw new HttpFailure('INVALID', 'reuse needs resources and the incarnation of the first answer, and neither any nor pool')
-  const { value: first } = await guarded.read<'resource'>(caller, { kind: 'resource', resource: wants[0]!.resource })
-  const own = first.grants.find(({ holder, incarnation: of, status }) => holder === body.holder && of === incarnation && status === 'live')
-  if (own === undefined) return undefined
-  const { value: lease } = await guarded.read<'lease'>(caller, { kind: 'lease', lease: own.lease })
-  const grants = new Map(lease?.grants.map(grant => [grant.resource, grant]))
-  const same = wants.every(({ resource, units = 1, shared = false }) => {
-    const grant = grants.get(resource)
-    return grant !== undefined && grant.shared === shared && grant.units === units
   })
-  if (lease === undefined || !same || grants.size !== new Set(wants.map(({ resource }) => resource)).size) return undefined
-  const { ttls, revision } = expectOutcome(await propose(context, { kind: 'renew', leases: [lease.lease] }, undefined), 'renewed')
-  if (ttls[0] === GONE) return undefined
-  const ttl = ttls[0]!
+}
+
+/** Renews the lease that the holder has, and answers with it. */
+async function reused(
+  { guarded, caller, clock }: RouteContext<schema.Static<typeof schema.Acquire>>,
+  command: Acquire,
+): Promise<HttpResponse | undefined> {
+  const own = await ownLease(guarded, caller, command)
+  if (own === undefined) return undefined
+  const { lease, incarnation, ttl, resources, tokens, revision } = own
   return json(
     201,
     {
-      ...{ lease: lease.lease, holder: lease.holder, incarnation, ttl, expiresAt: inUtc(clock.wall() + ttl) },
-      token: grants.get(wants[0]!.resource)!.token,
-      tokens: Object.fromEntries(lease.grants.map(({ resource, token }) => [resource, token])),
+      ...{ lease, holder: command.holder, incarnation, ttl, expiresAt: inUtc(clock.wall() + ttl), token: tokens[0] },
+      tokens: Object.fromEntries(resources.map((resource, i) => [resource, tokens[i]])),
       ...{ waited: false, reused: true, revision },
     },
     revision,
@@ -145,7 +108,8 @@ async function withExpectation(
 
 async function acquire(context: RouteContext<schema.Static<typeof schema.Acquire>>): Promise<HttpResponse> {
   const { guarded, caller, body, clock, request } = context
-  const command = await withFittingTtl(context, commandOf(body))
+  const asked = commandOf(body)
+  const command = typeof body.ttl === 'object' ? await withFittingTtl(guarded, asked, ttlRangeOf(body.ttl)) : asked
   const own = body.reuse === true ? await reused(context, command) : undefined
   if (own !== undefined) return own
   const wait = optionalMs(body.wait, 'wait') ?? 0

@@ -89,22 +89,31 @@ export class NodeHttpRequest implements HttpRequest {
       if (Number(request.headers['content-length'] ?? 0) > maxBytes) return reject(tooLarge(maxBytes))
       const chunks: Buffer[] = []
       let bytes = 0
-      const settle = (then: () => void) => {
+      let settled = false
+      const fail = (error: HttpFailure) => {
+        settled = true
         request.off('data', onData)
         request.off('end', onEnd)
         request.off('close', onClose)
         bodies.unfinished -= bytes
-        then()
+        reject(error)
       }
       const onData = (chunk: Buffer) => {
         bytes += chunk.length
         bodies.unfinished += chunk.length
-        if (bytes > maxBytes) settle(() => reject(tooLarge(maxBytes)))
-        else if (bytes > SMALL_BODY && bodies.unfinished > unfinished) settle(() => reject(tooManyUnfinished(unfinished)))
+        if (bytes > maxBytes) fail(tooLarge(maxBytes))
+        else if (bytes > SMALL_BODY && bodies.unfinished > unfinished) fail(tooManyUnfinished(unfinished))
         else chunks.push(chunk)
       }
-      const onEnd = () => settle(() => resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks)))
-      const onClose = () => settle(() => reject(new HttpFailure('INVALID', 'the connection closed before the body was complete')))
+      // The listeners stay: a request that has ended calls none but the last one, and removing them costs more than reading a short body.
+      const onEnd = () => {
+        settled = true
+        bodies.unfinished -= bytes
+        resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks))
+      }
+      const onClose = () => {
+        if (!settled) fail(new HttpFailure('INVALID', 'the connection closed before the body was complete'))
+      }
       request.on('data', onData)
       request.on('end', onEnd)
       request.on('close', onClose)

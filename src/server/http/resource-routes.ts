@@ -2,11 +2,12 @@
 import type { Clock } from '../../clock.ts'
 import type { ResourceView } from '../../lessor.ts'
 import * as schema from '../../wire/http/schema.ts'
+import { withExpiry } from '../expiry.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'
 import { whenChanged } from './long-poll.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
-import { DEFAULT_LIST_LIMIT, defined, list, listOptions, optionalMs, propose, readOptions, withExpiry } from './route-operations.ts'
+import { DEFAULT_LIST_LIMIT, defined, list, listOptions, optionalMs, propose, readOptions } from './route-operations.ts'
 
 function toJson(clock: Clock, resource: ResourceView): object {
   const frozen = resource.grants.some(({ status }) => status === 'frozen')

@@ -1,5 +1,4 @@
 /** What routes of several groups share: proposing a command, read options, and lists. */
-import { type Clock, inUtc } from '../../clock.ts'
 import { parseDuration } from '../../duration.ts'
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Command, Operation } from '../../kernel/command.ts'
@@ -52,11 +51,6 @@ export function list(name: string, items: readonly object[], { revision, more }:
     body: jsonPieces(name, items, rest),
     heldBytes: items.length * ITEM_BYTES,
   }
-}
-
-/** Adds the wall time at which a lease ends unless it is renewed. For people: no decision depends on it. */
-export function withExpiry<T extends { readonly remaining: number }>(clock: Clock, lease: T): T & { readonly expiresAt: string } {
-  return { ...lease, expiresAt: inUtc(clock.wall() + lease.remaining) }
 }
 
 export function optionalMs(duration: string | number | undefined, name: string): number | undefined {

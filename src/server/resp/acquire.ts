@@ -5,12 +5,14 @@
 
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Acquire, Operation, Want, Widen } from '../../kernel/command.ts'
-import type { Outcome, Queued } from '../../kernel/outcome.ts'
+import type { Queued } from '../../kernel/outcome.ts'
+import type { TtlRange } from '../../lessor/ttl-range.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import type { Caller } from '../access-control.ts'
+import { checkedTtlRange, ownLease, withFittingTtl } from '../adjusted-acquire.ts'
 import { duration, invalid, opText, readOptions, text, type Words, whole } from './command.ts'
 import { optionWords } from './kernel-command.ts'
-import { writeDone, writeGrant, writeGrantOfAny, writeValue } from './replies.ts'
+import { type AcquireOutcome, writeDone, writeGrant, writeGrantOfAny, writeValue } from './replies.ts'
 import type { RespSession } from './session.ts'
 
 export function acquire(session: RespSession): void {
@@ -34,6 +36,7 @@ export function acquire(session: RespSession): void {
   const op = given.operation(command)
   // With ANY, the answer must say which.
   const write = command.any === undefined ? writeGrant : writeGrantOfAny
+  if (given.range !== undefined || given.reuse) return acquireAdjusted(session, given, command, op)
   if (wait > 0)
     return session.replyBlocking(guarded.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), write)
   if (!queue) return session.propose(command, write, op && { op })
@@ -50,7 +53,31 @@ export function grant(session: RespSession): void {
   readOptions(session, 3, given.forGrant())
   const command = given.command(ttl, [])
   const op = given.operation(command)
+  if (given.range !== undefined) return acquireAdjusted(session, given, command, op)
   session.propose(command, writeGrant, op && { op })
+}
+
+/**
+ * With `TTLMIN`, `TTLMAX` or `REUSE`, which read the state first. `op` was made from the words of the request and not from the adjusted ttl: a request that
+ * is repeated after a change of policies is still recognised.
+ */
+function acquireAdjusted(
+  session: RespSession,
+  { range, reuse, wait, queue }: AcquireWords,
+  asked: Acquire,
+  op: Operation | undefined,
+): void {
+  const { guarded } = session.host.context
+  const { caller, signal } = session
+  const place = { caller, signal: session.queue, command: asked }
+  const result = async () => {
+    const command = range === undefined ? asked : await withFittingTtl(guarded, asked, range)
+    const own = reuse ? await ownLease(guarded, caller, command) : undefined
+    if (own !== undefined) return { ...own, reused: true }
+    if (wait > 0) return guarded.acquire(caller, command, { wait, ...(op && { op }), signal })
+    return guarded.propose(caller, queue ? { ...command, wait: true } : command, op && { op })
+  }
+  session.replyBlocking(result(), (to, outcome) => answer(session, place, to, outcome))
 }
 
 /** The options of a new lease, as they are read. */
@@ -64,6 +91,11 @@ class AcquireWords {
   readonly #holding: number[] = []
   #holder: string | undefined
   #named: string | undefined
+  #ttlMin: number | undefined
+  #ttlMax: number | undefined
+  /** Set when the ttl is a wish. */
+  range: TtlRange | undefined
+  reuse = false
   wait = 0
   queue = false
 
@@ -93,6 +125,14 @@ class AcquireWords {
         entry.generation = whole(session, at, 'GENERATION')
         return 1
       },
+      TTLMIN: at => {
+        this.#ttlMin = duration(session, at, 'TTLMIN')
+        return 1
+      },
+      TTLMAX: at => {
+        this.#ttlMax = duration(session, at, 'TTLMAX')
+        return 1
+      },
       OP: at => {
         this.#named = opText(session, at)
         return 1
@@ -112,6 +152,10 @@ class AcquireWords {
       },
       QUEUE: () => {
         this.queue = true
+        return 0
+      },
+      REUSE: () => {
+        this.reuse = true
         return 0
       },
       UNITS: at => {
@@ -158,6 +202,8 @@ class AcquireWords {
     if (this.#labels.length > 0) this.#rest.labels = this.#labels
     if (this.#entries.length > 0) this.#rest.entries = this.#entries
     if (this.#holding.length > 0) this.#rest.holding = this.#holding
+    if (this.#ttlMin !== undefined || this.#ttlMax !== undefined)
+      this.range = checkedTtlRange({ wish: ttl, min: this.#ttlMin ?? 0, max: this.#ttlMax ?? Number.POSITIVE_INFINITY })
     return { kind: 'acquire', holder: this.#holder ?? this.#session.holder, ttl, wants, ...this.#rest }
   }
 
@@ -206,7 +252,7 @@ interface Place {
 }
 
 /** Answers, and follows a queued lease: its grant comes by push, and so does its end. */
-function answer(session: RespSession, place: Place, to: RespWriter, outcome: Outcome): void {
+function answer(session: RespSession, place: Place, to: RespWriter, outcome: AcquireOutcome): void {
   if (place.command.any === undefined) writeGrant(to, outcome)
   else writeGrantOfAny(to, outcome)
   if (outcome.kind === 'queued') follow(session, place, outcome)

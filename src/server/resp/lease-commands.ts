@@ -23,7 +23,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     name: 'LEASE.ACQUIRE',
     arity: -3,
     summary:
-      'resource [resource …] TTL ms [HOLDER h] [WAIT ms | QUEUE] [UNITS n] [UNITSOF resource n] [SHARED] [PRIORITY n] [PARENT id] [ANY k] [HOLDING id …] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [RECALL] [STEAL | FORCE] [OP id]',
+      'resource [resource …] TTL ms [TTLMIN ms] [TTLMAX ms] [HOLDER h] [WAIT ms | QUEUE] [UNITS n] [UNITSOF resource n] [SHARED] [PRIORITY n] [PARENT id] [ANY k] [HOLDING id …] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [REUSE] [RECALL] [STEAL | FORCE] [OP id]',
     verb: 'acquire',
     changes: true,
     names: [1, 1, 1],
@@ -34,7 +34,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     name: 'LEASE.GRANT',
     arity: -3,
     summary:
-      'TTL ms [HOLDER h] [PARENT id] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [OP id]: a lease on nothing',
+      'TTL ms [TTLMIN ms] [TTLMAX ms] [HOLDER h] [PARENT id] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [OP id]: a lease on nothing',
     // A lease on nothing needs no right. What it carries does.
     verb: 'register',
     changes: true,

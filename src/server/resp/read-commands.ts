@@ -2,6 +2,7 @@
 import { LeaseError } from '../../errors.ts'
 import { badName, badPrefix } from '../../kernel/name.ts'
 import type { Query } from '../../lessor.ts'
+import { withExpiry } from '../expiry.ts'
 import { MAX_LISTED } from '../guarded-lessor.ts'
 import { invalid, type RespCommand, readOptions, text, whole } from './command.ts'
 import { writeValue } from './replies.ts'
@@ -124,8 +125,22 @@ export function read<K extends Query['kind']>(
   const { guarded } = session.host.context
   session.replyBlocking(guarded.read<K>(session.caller, query, { consistent }), (to, { value, revision }) => {
     if (value === undefined) to.null()
-    else writeValue(to, Array.isArray(value) ? value : { ...value, revision })
+    else writeValue(to, Array.isArray(value) ? value : { ...shown(session, value), revision })
   })
+}
+
+interface Timed {
+  readonly remaining: number
+}
+
+/** Adds when a lease, or each grant of a resource, expires. */
+function shown({ host }: RespSession, value: object): object {
+  const { clock } = host.context
+  const { remaining, grants } = value as Partial<Timed> & { readonly grants?: readonly Timed[] }
+  return {
+    ...(remaining === undefined ? value : withExpiry(clock, value as Timed)),
+    ...(grants !== undefined && { grants: grants.map(grant => withExpiry(clock, grant)) }),
+  }
 }
 
 function list<K extends 'leases' | 'resources' | 'entries'>(
@@ -157,5 +172,10 @@ function list<K extends 'leases' | 'resources' | 'entries'>(
       )
     return view
   })
-  session.replyBlocking(view, (to, { value }) => writeValue(to, value))
+  session.replyBlocking(view, (to, { value }) =>
+    writeValue(
+      to,
+      value.map(item => shown(session, item)),
+    ),
+  )
 }

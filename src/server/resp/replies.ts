@@ -28,7 +28,8 @@ function writeUnexpected(to: RespWriter, outcome: Outcome): void {
   else to.error('UNKNOWN', `internal error: the outcome was ${outcome.kind}`)
 }
 
-type AcquireOutcome = Outcome | (Granted & { readonly waited: boolean })
+/** `reused`: the lease that the holder had already. */
+export type AcquireOutcome = Outcome | (Granted & { readonly waited?: boolean; readonly reused?: boolean })
 
 /** The tokens are named if there are several. */
 export function writeGrant(to: RespWriter, outcome: AcquireOutcome): void {
@@ -44,8 +45,9 @@ function writeAcquired(to: RespWriter, outcome: AcquireOutcome, named: boolean):
   if (outcome.kind === 'queued') return writeQueued(to, outcome)
   if (outcome.kind !== 'granted') return writeUnexpected(to, outcome)
   const waited = 'waited' in outcome && outcome.waited
+  const reused = 'reused' in outcome && outcome.reused
   const { tokens, resources } = outcome
-  to.map(4 + (named ? 1 : 0) + (waited ? 1 : 0))
+  to.map(4 + (named ? 1 : 0) + (waited || reused ? 1 : 0))
   to.raw('$5\r\nlease\r\n')
   to.integer(outcome.lease)
   to.raw('$5\r\ntoken\r\n')
@@ -61,6 +63,10 @@ function writeAcquired(to: RespWriter, outcome: AcquireOutcome, named: boolean):
       to.text(name)
       to.integer(tokens[i]!)
     }
+  }
+  if (reused) {
+    to.raw('$6\r\nreused\r\n')
+    to.integer(1)
   }
   // The client must renew once before it trusts the grant: it does not know when it was granted.
   if (!waited) return

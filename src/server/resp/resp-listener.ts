@@ -57,7 +57,8 @@ export class RespListener implements SessionHost {
   }
 
   scheduleFlush(session: RespSession): void {
-    if (this.#toFlush.push(session) === 1) this.context.clock.soon(() => this.#flush())
+    // After all promises that can settle now, and before the next turn: a reply does not wait for a look at the sockets.
+    if (this.#toFlush.push(session) === 1) process.nextTick(() => this.#flush())
   }
 
   #flush(): void {

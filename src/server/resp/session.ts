@@ -154,7 +154,7 @@ export class RespSession implements ByteLinkEnd {
     try {
       while (!this.#blocked && !this.#closing && this.#hasRoom()) {
         if (left-- === 0) {
-          // Serve other connections before the rest, at the end of this turn.
+          // Serve other connections before the rest, in the next turn.
           this.#pause()
           this.scheduleFlush()
           break
@@ -292,7 +292,7 @@ export class RespSession implements ByteLinkEnd {
     this.host.scheduleFlush(this)
   }
 
-  /** At the end of a turn: writes everything that is ready, at once. */
+  /** Writes everything that is ready, at once. */
   flush(to: RespWriter): void {
     this.#flushScheduled = false
     if (this.#closed) return
@@ -312,7 +312,7 @@ export class RespSession implements ByteLinkEnd {
       this.#slowClient.incomplete(this.host.context.clock.now())
       this.#link.end()
       this.host.sessionIdle(this)
-    } else if (this.#paused) this.resume()
+    } else if (this.#paused) this.host.context.clock.soon(() => this.resume())
     this.#pushes.wake()
   }
 

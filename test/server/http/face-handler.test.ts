@@ -16,10 +16,11 @@ function bytesFace(more: Partial<HttpFace> = {}): Face {
     rules: { freeEntries: 10 },
     http: {
       paths: ['/foreign/', '/foreign-version'],
-      async answer({ method, path, query, body }, { lessor, holder }) {
+      async answer(request, { lessor, holder }) {
+        const { method, path, query } = request
         if (path === '/foreign/fails') throw new LeaseError('INVALID', 'this path fails')
         if (path === '/foreign/breaks') throw new Error('a secret of the program')
-        const value = Buffer.from(await body()).toString('base64')
+        const value = Buffer.from(await request.body()).toString('base64')
         if (method !== 'PUT') return { status: 200, type: 'text/plain', body: `${path} ${query.get('wait')} ${holder} ${value}` }
         const outcome = await lessor.propose({ kind: 'transaction', success: [{ key: 'redis/bytes', value }] })
         if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message)

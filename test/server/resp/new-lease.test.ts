@@ -234,3 +234,15 @@ test('a client that keeps witnesses has one before the reply that it covers, and
   expect(await here.lessor.continues(String(second))).toBe(true)
   expect(second).toBe(here.lessor.witness)
 })
+
+test('a lease and the grants of a resource are shown with when they expire', async () => {
+  await using here = await place()
+  using client = await Client.open(here)
+  const lease = (await client.map('LEASE.ACQUIRE', 'jobs/a', 'TTL', 9_000)).get('lease') as number
+  const isLater = (shown: unknown) => expect(Date.parse((shown as Map<string, string>).get('expiresAt')!)).toBeGreaterThan(0)
+  isLater(await client.map('LEASE.INFO', lease))
+  isLater(((await client.map('LEASE.SHOW', 'jobs/a')).get('grants') as Reply[])[0])
+  isLater(((await client.ask('LEASE.LEASES', 'PREFIX', 'jobs')) as Reply[])[0])
+  const [listed] = (await client.ask('LEASE.LIST', 'jobs')) as [ReadonlyMap<string, Reply[]>]
+  isLater(listed.get('grants')![0])
+})

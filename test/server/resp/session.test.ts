@@ -2,6 +2,7 @@ import { connect } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Writer } from '../../../src/kernel/codec/bytes.ts'
+import type { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
@@ -104,6 +105,42 @@ describe('a connection', () => {
 
 const message = async (answer: Promise<unknown>) => ((await answer) as Error).message
 
+/** A listener for sessions on links that are no sockets. */
+function listenerOf(guarded: GuardedLessor): RespListener {
+  const log = { debug() {}, info() {}, warn() {}, error() {} }
+  const closing = new AbortController().signal
+  return new RespListener({ guarded, clock: systemClock, limits: DEFAULT_LIMITS, log, figures: () => ({}), closing, connections: () => 1 })
+}
+
+test('replies are written before the loop looks at sockets again, and a long pipeline leaves turns to other connections', async () => {
+  await using here = await place()
+  const listener = listenerOf(here.server.guarded)
+  let replies = 0
+  const session = listener.open('stranger', end => ({
+    write: bytes => {
+      replies += Buffer.from(bytes).toString().split('+PONG').length - 1
+    },
+    backlog: 0,
+    pause() {},
+    resume() {},
+    end: () => end.closed(),
+    destroy: () => end.closed(),
+  }))
+  const pipeline = Buffer.concat(Array.from({ length: 10_000 }, () => command('PING')))
+  session.data(pipeline)
+  const counts: number[] = []
+  await new Promise<void>(resolve => process.nextTick(resolve))
+  counts.push(replies)
+  for (let i = 0; i < 100 && replies < 10_000; i++) {
+    await turn()
+    counts.push(replies)
+  }
+  expect(counts[0]).toBeGreaterThan(0)
+  expect(replies).toBe(10_000)
+  expect(counts.length).toBeGreaterThanOrEqual(3)
+  for (const [i, count] of counts.entries()) expect(count - (counts[i - 1] ?? 0)).toBeLessThanOrEqual(4_096)
+})
+
 describe('before it has sent a required key, a connection', () => {
   async function locked() {
     const here = await place()
@@ -128,18 +165,7 @@ describe('before it has sent a required key, a connection', () => {
 
   test('cannot make the server buffer unread replies or further commands', async () => {
     await using here = await locked()
-    const { guarded } = here.server
-    const closing = new AbortController().signal
-    const log = { debug() {}, info() {}, warn() {}, error() {} }
-    const listener = new RespListener({
-      guarded,
-      clock: systemClock,
-      limits: DEFAULT_LIMITS,
-      log,
-      figures: () => ({}),
-      closing,
-      connections: () => 1,
-    })
+    const listener = listenerOf(here.server.guarded)
     let kept = 0
     const session = listener.open('stranger', end => ({
       write: bytes => {
