@@ -77,7 +77,7 @@ export interface RespFaceCommand {
   run(args: readonly string[], caller: FaceCaller): Promise<RespReply>
 }
 
-/** A request to the HTTP part of a face. */
+/** A request to the HTTP part of a face. `header` and `body` are methods: they are called on the request. */
 export interface HttpFaceRequest {
   readonly method: string
   /** The path as it was sent: a face decodes its segments itself. */

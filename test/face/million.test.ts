@@ -17,6 +17,7 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { CommandParser, ProtocolError } from '../../src/wire/resp/command-parser.ts'
 import { mutated as mutatedRequest, type RecordedRequest } from '../support/http-mutation.ts'
 import { instantLessor } from '../support/instant-lessor.ts'
+import { requestsIn } from '../support/recorded-face.ts'
 import { Dice, mutated } from '../support/resp-mutation.ts'
 
 const SEED = 20_261_116
@@ -32,7 +33,7 @@ function callerOf(dice: Dice): FaceCaller {
 
 function lines(file: string): readonly unknown[] {
   const text = readFileSync(new URL(file, import.meta.url), 'utf8')
-  return file.endsWith('.json') ? JSON.parse(text) : text.split('\n').flatMap(line => (line === '' ? [] : [JSON.parse(line)]))
+  return text.split('\n').flatMap(line => (line === '' ? [] : [JSON.parse(line)]))
 }
 
 /** A request as it was on the wire. */
@@ -51,8 +52,8 @@ const HTTP: readonly (readonly [Face, readonly RecordedRequest[]])[] = [
         [method, target, Buffer.from(body, 'base64').toString('latin1'), headers['content-type'] ?? headers.accept ?? ''] as const,
     ),
   ],
-  [consulFace(), lines('consul/requests.json') as readonly RecordedRequest[]],
-  [eurekaFace(), lines('eureka/requests.json') as readonly RecordedRequest[]],
+  [consulFace(), requestsIn(new URL('consul/recorded.jsonl', import.meta.url))],
+  [eurekaFace(), ['recorded', 'by-hand'].flatMap(file => requestsIn(new URL(`eureka/${file}.jsonl`, import.meta.url)))],
 ]
 
 test('the faces that speak HTTP are four, and one speaks RESP', () => {

@@ -1,6 +1,6 @@
 /**
  * One name, four worlds: a program with redlock, an elector of client-go, a lock of Consul's Go client and our library contend for it, each under the name that
- * its protocol gives it. A referee watches the log: no two hold it together.
+ * its protocol gives it; and `consul lock` in a shell, where the program is there. A referee watches the log: no two hold it together.
  */
 import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
@@ -12,14 +12,20 @@ import { redisFace } from '../../src/face/redis/commands.ts'
 import { ResourceNames } from '../../src/face/resource-names.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { nodeClients, orSkip, output } from '../support/foreign-clients.ts'
-import { consulProgram, kubernetesProgram } from '../support/go-clients.ts'
+import { consulProgram, installedConsul, kubernetesProgram } from '../support/go-clients.ts'
 import { place } from '../support/resp-place.ts'
 
 const ROUNDS = 4
 /** An elector is a process of its own, and tries again every 200 ms. */
 const ELECTIONS = 2
 const NAME = 'jobs/nightly'
-const NAMES = new ResourceNames({ 'redis/locks': 'jobs', 'kubernetes/team/nightly': NAME, 'consul/service/nightly/leader': NAME })
+const NAMES = new ResourceNames({
+  'redis/locks': 'jobs',
+  'kubernetes/team/nightly': NAME,
+  'consul/service/nightly/leader': NAME,
+  // The key that `consul lock shell/nightly` takes.
+  'consul/shell/nightly/.lock': NAME,
+})
 
 test('redlock, client-go, Consul and the library never hold one name together', { timeout: 1_500_000 }, async context => {
   const [require, elector, consul] = await orSkip(
@@ -85,9 +91,14 @@ test('redlock, client-go, Consul and the library never hold one name together', 
     }
   }
   const withConsul = () => output(consul, 'contend', `127.0.0.1:${here.port}`, 'service/nightly/leader', String(ROUNDS))
+  const shell = installedConsul()
+  const withShell = async () => {
+    for (let i = 0; shell !== undefined && i < ROUNDS; i++)
+      await output(shell, 'lock', `-http-addr=127.0.0.1:${here.port}`, 'shell/nightly', 'sleep 0.01')
+  }
   const others: Promise<unknown>[] = []
   try {
-    await Promise.all([withRedlock(), withElector(), withConsul(), withLibrary()])
+    await Promise.all([withRedlock(), withElector(), withConsul(), withShell(), withLibrary()])
     await Promise.all(others)
   } finally {
     client.disconnect()
@@ -96,6 +107,7 @@ test('redlock, client-go, Consul and the library never hold one name together', 
   }
   expect(together).toEqual([])
   const times = (pattern: RegExp) => holders.filter(holder => pattern.test(holder)).length
+  expect(times(/^Consul lock/)).toBe(shell === undefined ? 0 : ROUNDS)
   expect({ redlock: times(/^redlock$/), library: times(/^library/), consul: times(/^go/), electors: times(/^elector-/) }).toEqual({
     redlock: 2 * ROUNDS,
     library: 2 * ROUNDS,

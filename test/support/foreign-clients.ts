@@ -88,6 +88,24 @@ export async function goModule(module: string): Promise<string> {
   return (JSON.parse(stdout) as { readonly Dir: string }).Dir
 }
 
+/** The program of a Go module's own tests. `beside` are modules that its go.mod looks for in folders beside it, by the names of these. */
+export async function goTests(module: string, beside: Readonly<Record<string, string>> = {}): Promise<string> {
+  const folder = await installed('go-tests', [module, ...Object.values(beside)], async place => {
+    for (const [name, each] of Object.entries({ module, ...beside })) {
+      await run('cp', ['-R', await goModule(each), join(place, name)])
+      await run('chmod', ['-R', 'u+w', join(place, name)]) // modules are kept read-only
+    }
+    const options = {
+      cwd: join(place, 'module'),
+      timeout: BUILD_TIMEOUT,
+      maxBuffer: 16 << 20,
+      env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' },
+    }
+    await run(GO, ['test', '-c', '-o', join(place, 'tests'), '.'], options)
+  })
+  return join(folder, 'tests')
+}
+
 /** A Rust program, built with the crates that its manifest and its lock file name. */
 export async function rustClients(program: string, manifest: string, lock: string): Promise<string> {
   const folder = await installed('rust', [program, manifest, lock], async place => {

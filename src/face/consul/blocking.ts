@@ -2,7 +2,7 @@
 import type { Event, EventType } from '../../kernel/event.ts'
 import type { FaceCaller, HttpFaceRequest } from '../face.ts'
 import { TextFailure } from '../text-failure.ts'
-import { watchAny } from '../watch-any.ts'
+import { ENDED, watchAny } from '../watch-any.ts'
 import { goDuration } from './protocol.ts'
 
 const DEFAULT_WAIT = 300_000
@@ -19,19 +19,20 @@ const CHANGES: readonly EventType[] = [
  */
 export async function whenChanged(
   { query }: HttpFaceRequest,
-  { lessor, clock, signal }: FaceCaller,
+  caller: FaceCaller,
   prefixes: string | readonly string[],
   concerns: (event: Event) => boolean = () => true,
 ): Promise<{ readonly atLeast?: number }> {
   const index = indexOf(query.get('index'))
   if (index === 0) return {}
+  const { lessor, clock, signal } = caller
   const given = query.get('wait')
   const wait = given === null || given === '' ? DEFAULT_WAIT : goDuration(given)
   if (wait === undefined) throw new TextFailure(400, 'Invalid wait time')
   // The log was put back, or the index is of another server: what the client knows is not here.
   if (index > (await lessor.read<'summary'>({ kind: 'summary' }, { consistent: true, signal })).revision) return {}
   const over = new AbortController()
-  const leave = () => over.abort()
+  const leave = () => over.abort(ENDED)
   const cancel = clock.after(Math.min(wait, MAX_WAIT), leave)
   signal.addEventListener('abort', leave)
   try {
@@ -41,7 +42,7 @@ export async function whenChanged(
   } finally {
     cancel()
     signal.removeEventListener('abort', leave)
-    over.abort()
+    over.abort(ENDED)
   }
 }
 

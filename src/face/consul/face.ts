@@ -65,10 +65,10 @@ function answerOf(endpoints: readonly ConsulEndpoint[], request: HttpFaceRequest
 }
 
 /** `X-Consul-Token` or `Authorization: Bearer`: the secret of a key. The server refuses one in a URL. */
-function secretOf({ header }: HttpFaceRequest): string | undefined {
-  const token = header('x-consul-token')
+function secretOf(request: HttpFaceRequest): string | undefined {
+  const token = request.header('x-consul-token')
   if (token !== undefined) return token === '' ? undefined : token.slice(0, 512)
-  const authorization = header('authorization')
+  const authorization = request.header('authorization')
   if (authorization === undefined) return undefined
   return /^Bearer +([\x21-\x7e]{1,512})$/i.exec(authorization)?.[1] ?? ''
 }

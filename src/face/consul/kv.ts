@@ -132,23 +132,20 @@ export class KeyValues {
     return { revision, entries: entries.sort((a, b) => (a.key < b.key ? -1 : 1)) }
   }
 
+  // Without the signal of the client: these reads end soon, and to listen for its end costs as much as one of them.
   async #read(key: string, at: { readonly atLeast?: number } = {}): Promise<KeyState> {
-    const { lessor, signal } = this.#caller
+    const { lessor } = this.#caller
     const name = nameOf(key)
-    const { revision, value } = await lessor.read<'entries'>(
-      { kind: 'entries', prefix: name, limit: 1 },
-      { consistent: true, ...at, signal },
-    )
+    const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix: name, limit: 1 }, { consistent: true, ...at })
     const entry = value.find(found => found.key === name)
     const query = { kind: 'resource', resource: this.#resource(name) } as const
-    const { value: resource } = await lessor.read<'resource'>(query, { atLeast: revision, signal })
+    const { value: resource } = await lessor.read<'resource'>(query, { atLeast: revision })
     return { key, name, pair: entry && pairOf(entry), grant: resource.grants[0], revision }
   }
 
   /** The lease that the holder's lease is a child of; 0: none. */
   async #parentOf({ lease: id }: GrantView): Promise<number> {
-    const { lessor, signal } = this.#caller
-    const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: id }, { signal })
+    const { value: lease } = await this.#caller.lessor.read<'lease'>({ kind: 'lease', lease: id })
     return lease?.parent ?? 0
   }
 
@@ -163,13 +160,14 @@ export class KeyValues {
 
   // Writes
 
-  async put({ query, body }: HttpFaceRequest, key: string): Promise<HttpFaceResponse> {
+  async put(request: HttpFaceRequest, key: string): Promise<HttpFaceResponse> {
+    const { query } = request
     nameOf(key)
     const flags = flagsOf(query.get('flags'))
     const [acquire, release, cas] = [query.get('acquire'), query.get('release'), query.get('cas')]
     if ([acquire, release, cas].filter(given => given !== null).length > 1)
       throw new TextFailure(400, 'Conflicting flags: only one of acquire, release and cas')
-    const value = await body()
+    const value = await request.body()
     if (acquire !== null) return (await this.#acquire(key, { value, flags }, acquire)) ? TRUE : FALSE
     if (release !== null) return (await this.#release(key, { value, flags }, release)) ? TRUE : FALSE
     return (await this.#set(key, { value, flags }, casOf(cas))) ? TRUE : FALSE
@@ -195,29 +193,33 @@ export class KeyValues {
       const { pair, grant } = found
       const locks = (pair?.locks ?? 0) + (pair?.lock === grant?.lease && grant !== undefined ? 0 : 1)
       let lock = grant?.lease ?? 0
+      let renewed: Promise<unknown> | undefined
       if (grant !== undefined && (grant.status === 'frozen' || (await this.#parentOf(grant)) !== session.lease)) return false
       if (grant === undefined) {
         const granted = await this.#take(found, session)
         if (granted === undefined) return false
         lock = granted
+        // Before the value names the lease: a client that reads it may count with the whole term. The log has both in this order, in one write.
+        if (termOf(session) > FIRST_TERM) renewed = this.#caller.lessor.propose({ kind: 'renew', leases: [session.lease, lock] })
       }
-      if (await this.#write(found, { ...content, locks, session: id, lock }, session.behavior === 'delete' ? lock : 0)) return true
+      const [isWritten] = await Promise.all([
+        this.#write(found, { ...content, locks, session: id, lock }, session.behavior === 'delete' ? lock : 0),
+        renewed,
+      ])
+      if (isWritten) return true
       mayRetry(tries, key)
     }
   }
 
   /** Takes the resource. Returns the lease that holds it; undefined: another client was faster. */
-  async #take({ name }: KeyState, { lease: parent, holder, incarnation, ttl, lockDelay }: ConsulSession): Promise<number | undefined> {
-    const { lessor } = this.#caller
-    const term = Math.min(MAX_LOCK_TTL, ttl + lockDelay)
-    const command: Acquire = { kind: 'acquire', holder, incarnation, ttl: term, parent, wants: [{ resource: this.#resource(name) }] }
-    const outcome = await lessor.propose(command)
+  async #take({ name }: KeyState, session: ConsulSession): Promise<number | undefined> {
+    const { lease: parent, holder, incarnation } = session
+    const wants = [{ resource: this.#resource(name) }]
+    const command: Acquire = { kind: 'acquire', holder, incarnation, ttl: termOf(session), parent, wants }
+    const outcome = await this.#caller.lessor.propose(command)
     if (outcome.kind === 'refused' && outcome.code === 'HELD') return undefined
     if (outcome.kind === 'refused' && outcome.code === 'GONE') throw invalidSession()
-    const { lease } = expected(outcome, 'granted')
-    // Before the value names the lease: a client that reads it may count with the whole term.
-    if (term > FIRST_TERM) await lessor.propose({ kind: 'renew', leases: [parent, lease] })
-    return lease
+    return expected(outcome, 'granted').lease
   }
 
   async #release(key: string, content: Pick<PairContent, 'value' | 'flags'>, id: string): Promise<boolean> {
@@ -307,6 +309,11 @@ export class KeyValues {
     if (session === undefined) throw invalidSession(id)
     return session
   }
+}
+
+/** The term of a key that the session holds. */
+function termOf({ ttl, lockDelay }: ConsulSession): number {
+  return Math.min(MAX_LOCK_TTL, ttl + lockDelay)
 }
 
 function invalidSession(id = ''): TextFailure {

@@ -69,11 +69,13 @@ export function expected<K extends Outcome['kind']>(outcome: Outcome, kind: K): 
 }
 
 /** Refuses what would be answered wrongly if it were ignored. */
-export function checkParameters({ query, header }: HttpFaceRequest): void {
+export function checkParameters(request: HttpFaceRequest): void {
+  const { query } = request
+  if (query.size === 0 && request.header('x-consul-namespace') === undefined) return
   const dc = query.get('dc')
   if (dc !== null && dc !== '' && dc !== DATACENTER) throw new TextFailure(500, 'No path to datacenter')
   for (const name of ['ns', 'partition', 'peer', 'sg']) {
-    const value = query.get(name) ?? (name === 'ns' ? header('x-consul-namespace') : undefined)
+    const value = query.get(name) ?? (name === 'ns' ? request.header('x-consul-namespace') : undefined)
     if (value !== null && value !== undefined && value !== '' && value !== 'default')
       throw new TextFailure(400, `Invalid query parameter: "${name}" - there are no namespaces, partitions or peers here: leave it out`)
   }

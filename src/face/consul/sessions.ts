@@ -53,9 +53,8 @@ export class Sessions {
 
   async find(id: string, options: ReadOptions = { consistent: true }): Promise<ConsulSession | undefined> {
     if (!UUID.test(id)) return undefined
-    const { lessor, signal } = this.#caller
     const key = `${SESSIONS}/${id}`
-    const { value } = await lessor.read<'entries'>({ kind: 'entries', prefix: key, limit: 1 }, { ...options, signal })
+    const { value } = await this.#caller.lessor.read<'entries'>({ kind: 'entries', prefix: key, limit: 1 }, options)
     const entry = value.find(found => found.key === key)
     return entry === undefined ? undefined : sessionOf(entry)
   }

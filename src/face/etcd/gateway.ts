@@ -91,8 +91,11 @@ function isAuthenticate({ method, path }: Pick<HttpFaceRequest, 'method' | 'path
 }
 
 /** A key is the password of any user, and the token that a client gets for it. */
-async function secret(request: HttpFaceRequest): Promise<string | undefined> {
-  if (!isAuthenticate(request)) return request.header('authorization')?.replace(/^Bearer +/i, '')
+function secret(request: HttpFaceRequest): string | undefined | Promise<string | undefined> {
+  return isAuthenticate(request) ? password(request) : request.header('authorization')?.replace(/^Bearer +/i, '')
+}
+
+async function password(request: HttpFaceRequest): Promise<string | undefined> {
   try {
     return messageOf(await request.body()).text('password')
   } catch (error) {
@@ -131,7 +134,9 @@ async function answer(request: HttpFaceRequest, caller: FaceCaller, tracked: Tra
 }
 
 function headerOf(revision: number): object {
-  return { ...IDS, ...(revision > 0 && { revision: String(revision) }), ...RAFT_TERM }
+  const { cluster_id, member_id } = IDS
+  const { raft_term } = RAFT_TERM
+  return revision > 0 ? { cluster_id, member_id, revision: String(revision), raft_term } : { cluster_id, member_id, raft_term }
 }
 
 function plain(status: number, text: string): HttpFaceResponse {

@@ -35,12 +35,12 @@ export async function campaign(message: Message, caller: FaceCaller): Promise<Re
   return { revision, body: { leader: { name: base64(name), key: base64(key), rev: String(entry.created), lease: String(lease) } } }
 }
 
-export async function proclaim(message: Message, { lessor, ...caller }: FaceCaller): Promise<RevisedBody> {
+export async function proclaim(message: Message, caller: FaceCaller): Promise<RevisedBody> {
   const { key, rev } = leaderOf(message)
-  const { entry } = await entryOf({ lessor, ...caller }, key)
+  const { entry } = await entryOf(caller, key)
   const notLeader = () => new EtcdFailure('UNKNOWN', 'election: not leader')
   if (entry === undefined || entry.created !== rev) throw notLeader()
-  const outcome = await lessor.propose({
+  const outcome = await caller.lessor.propose({
     kind: 'transaction',
     compare: [{ key: entry.key, field: 'created', is: 'equal', number: rev }],
     success: [{ key: entry.key, value: textOf(message.bytes('value')), lease: entry.lease }],

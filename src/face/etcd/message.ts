@@ -4,6 +4,20 @@ import { EtcdFailure } from './failure.ts'
 /** Requests in one stream. */
 const MAX_MESSAGES = 128
 const MAX_DEPTH = 16
+/** Decimal digits, and a sign, that every safe integer may have. */
+const SAFE_DIGITS = 15
+
+/** Names of fields in the other spelling. They are names of this program, so there are few. */
+const CAMEL = new Map<string, string>()
+
+function camelOf(name: string): string {
+  let camel = CAMEL.get(name)
+  if (camel === undefined) {
+    camel = name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+    CAMEL.set(name, camel)
+  }
+  return camel
+}
 
 export class Message {
   readonly #fields: Readonly<Record<string, unknown>>
@@ -18,8 +32,8 @@ export class Message {
   #field(name: string): unknown {
     const fields = this.#fields
     if (Object.hasOwn(fields, name)) return fields[name] ?? undefined
-    const camel = name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
-    return Object.hasOwn(fields, camel) ? (fields[camel] ?? undefined) : undefined
+    const camel = camelOf(name)
+    return camel !== name && Object.hasOwn(fields, camel) ? (fields[camel] ?? undefined) : undefined
   }
 
   has(name: string): boolean {
@@ -31,7 +45,7 @@ export class Message {
     const value = this.#field(name)
     if (value === undefined) return ''
     if (typeof value !== 'string') throw malformed(`json: cannot unmarshal ${typeof value} into Go value of type []uint8`)
-    const text = value.replace(/[\r\n]/g, '')
+    const text = value.includes('\n') || value.includes('\r') ? value.replace(/[\r\n]/g, '') : value
     if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(text)) throw malformed('illegal base64 data')
     return Buffer.from(text, 'base64').toString('latin1')
   }
@@ -49,6 +63,8 @@ export class Message {
     if (value === undefined) return 0
     if (typeof value === 'number' ? !Number.isInteger(value) : typeof value !== 'string' || !/^-?(0|[1-9]\d{0,18})$/.test(value))
       throw malformed(`json: cannot unmarshal ${typeof value} into Go value of type int64`)
+    // Nearly all numbers are short enough to be exact.
+    if (typeof value === 'string' && value.length <= SAFE_DIGITS) return Number(value)
     const exact = BigInt(value as string | number)
     if (exact !== BigInt.asIntN(64, exact)) throw malformed('json: the number does not fit into int64')
     return Math.max(-Number.MAX_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, Number(exact)))
@@ -95,14 +111,14 @@ export function malformed(message: string): EtcdFailure {
 
 /** The one message of a body. An empty body is an empty message. */
 export function messageOf(body: Uint8Array): Message {
-  const text = Buffer.from(body).toString('utf8')
+  const text = textOf(body)
   endsOf(text)
   return new Message(parsed(text))
 }
 
 /** The messages of a stream: one after another, as clients write them. */
 export function messagesOf(body: Uint8Array): readonly Message[] {
-  const text = Buffer.from(body).toString('utf8')
+  const text = textOf(body)
   const messages: Message[] = []
   let start = 0
   for (const end of endsOf(text)) {
@@ -112,6 +128,10 @@ export function messagesOf(body: Uint8Array): readonly Message[] {
   const rest = text.slice(start)
   if (rest.trim() !== '') messages.push(new Message(parsed(rest)))
   return messages
+}
+
+function textOf({ buffer, byteOffset, byteLength }: Uint8Array): string {
+  return Buffer.from(buffer, byteOffset, byteLength).toString('utf8')
 }
 
 function parsed(text: string): unknown {

@@ -11,6 +11,9 @@ export const PREFIX = 'etcd'
 const DIRECTORY = `${PREFIX}/`
 /** A segment that is a name as it is. */
 const PLAIN = /^[\x20-\x24\x26-\x7e]+$/
+/** A key whose segments are all plain, and none of them `.` or `..`: nearly every key. */
+const PLAIN_KEY = /^(?!\.{1,2}(?:\/|$))[\x20-\x24\x26-\x2e\x30-\x7e]+(?:\/(?!\.{1,2}(?:\/|$))[\x20-\x24\x26-\x2e\x30-\x7e]+)*$/
+const ASCII = /^[\0-\x7f]*$/
 const BINARY_VALUE = 'base64:'
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
@@ -26,7 +29,7 @@ export function inSpan({ key, end }: KeySpan, tried: string): boolean {
 }
 
 export function nameOf(key: string): string {
-  const name = DIRECTORY + key.split('/').map(escaped).join('/')
+  const name = DIRECTORY + (PLAIN_KEY.test(key) ? key : key.split('/').map(escaped).join('/'))
   const bad = badName(name)
   if (bad !== undefined) throw new EtcdFailure('INVALID_ARGUMENT', `the key cannot be the name of an entry here: ${PREFIX}/KEY ${bad}`)
   return name
@@ -83,7 +86,7 @@ function commonStart(a: string, b: string): string {
 export function textOf(value: string): string {
   const text = utf8(value)
   const stored = text === undefined || text.startsWith(BINARY_VALUE) ? BINARY_VALUE + base64(value) : text
-  if (Buffer.byteLength(stored) > VALUE_BYTES)
+  if (stored.length * 3 > VALUE_BYTES && Buffer.byteLength(stored) > VALUE_BYTES)
     throw new EtcdFailure(
       'INVALID_ARGUMENT',
       'etcdserver: request is too large',
@@ -101,6 +104,7 @@ export function base64(bytes: string): string {
 }
 
 function utf8(bytes: string): string | undefined {
+  if (ASCII.test(bytes)) return bytes
   try {
     return strict.decode(Buffer.from(bytes, 'latin1'))
   } catch {

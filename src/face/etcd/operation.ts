@@ -116,8 +116,9 @@ export function txnOf(message: Message): TxnOperation {
     success: lists[1].map(operationOf),
     failure: lists[2].map(operationOf),
   }
-  writtenBy(txn.success)
-  writtenBy(txn.failure)
+  // One operation cannot collide with another.
+  if (txn.success.length > 1) writtenBy(txn.success)
+  if (txn.failure.length > 1) writtenBy(txn.failure)
   return txn
 }
 

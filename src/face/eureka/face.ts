@@ -44,8 +44,8 @@ export function eurekaFace(): Face {
 }
 
 /** Eureka servers have a user and a password: the password is the secret of a key. */
-function secretOf({ header }: HttpFaceRequest): string | undefined {
-  const authorization = header('authorization')
+function secretOf(request: HttpFaceRequest): string | undefined {
+  const authorization = request.header('authorization')
   if (authorization === undefined) return undefined
   const [, scheme = '', given = ''] = /^(Basic|Bearer) +([\x21-\x7e]{1,1024})$/i.exec(authorization) ?? []
   if (scheme.toLowerCase() === 'bearer') return given

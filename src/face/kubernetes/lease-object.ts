@@ -123,6 +123,16 @@ export function readLease(value: unknown): ReadLease {
   return { lease: { kind: 'Lease', apiVersion: API_VERSION, metadata, spec }, unknown }
 }
 
+/** A Lease whose fields were read, with its metadata in the order of the table: equal objects become equal texts. */
+export function inOrder({ metadata, ...lease }: KubeLease): KubeLease {
+  const ordered: JsonObject = {}
+  for (const name of META_FIELDS.keys()) {
+    const value = metadata[name as keyof KubeMeta]
+    if (value !== undefined) ordered[name] = value
+  }
+  return { ...lease, metadata: ordered }
+}
+
 function describe(value: unknown): string {
   return typeof value === 'string' ? JSON.stringify(value.slice(0, 64)) : 'of the wrong type'
 }

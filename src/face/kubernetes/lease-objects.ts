@@ -85,8 +85,12 @@ export class LeaseObjects {
   async find(name: ObjectName, { consistent = true, atLeast = 0 } = {}): Promise<FoundLease> {
     const key = keyOf(name)
     const { value } = await this.#caller.lessor.read<'entries'>({ kind: 'entries', prefix: key }, this.#asNewAs(consistent, atLeast))
-    const entry = value.find(each => each.key === key)
-    const holder = value.find(each => each.key === holderKey(name) && each.lease !== 0)
+    const heldBy = holderKey(name)
+    let entry: EntryView | undefined
+    let holder: EntryView | undefined
+    for (const each of value)
+      if (each.key === key) entry = each
+      else if (each.key === heldBy && each.lease !== 0) holder = each
     return {
       ...(entry !== undefined && objectOf(entry)),
       revision: entry?.revision ?? 0,

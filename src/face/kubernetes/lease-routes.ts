@@ -4,6 +4,7 @@ import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import {
   API_VERSION,
   checkLease,
+  inOrder,
   isNamespace,
   isObjectName,
   isSameSpec,
@@ -426,9 +427,9 @@ function revisionOf(text: string | null): number {
   return Number(text)
 }
 
-/** The object in its canonical form, checked. */
+/** The object in its canonical form, checked. Its fields were read before, and changed only by this server. */
 function checked(lease: KubeLease): KubeLease {
-  const canonical = readLease(lease).lease
+  const canonical = inOrder(lease)
   checkLease(canonical)
   return canonical
 }

@@ -1,10 +1,18 @@
 /** The protobuf messages of the Kubernetes API that concern Leases, and the envelope that every body is in: `k8s`, a zero byte, and the kind with the bytes. */
-import { decodeMessage, encodeMessage, type JsonObject, type MessageField, type MessageTable, ProtobufError } from './protobuf.ts'
+import {
+  decodeMessage,
+  encodeMessage,
+  type JsonObject,
+  type MessageField,
+  type MessageTable,
+  messageTable,
+  ProtobufError,
+} from './protobuf.ts'
 
 function table(
   ...fields: readonly (readonly [MessageField['number'], MessageField['name'], MessageField['type'], 'many'?])[]
 ): MessageTable {
-  return { fields: fields.map(([number, name, type, many]) => ({ number, name, type, ...(many && { many: true }) })) }
+  return messageTable(fields.map(([number, name, type, many]) => ({ number, name, type, ...(many && { many: true }) })))
 }
 
 const OWNER_REFERENCE = table(

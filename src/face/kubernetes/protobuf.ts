@@ -20,6 +20,14 @@ export interface MessageField {
 
 export interface MessageTable {
   readonly fields: readonly MessageField[]
+  /** The same fields by their numbers, for reading. */
+  readonly byNumber: readonly (MessageField | undefined)[]
+}
+
+export function messageTable(fields: readonly MessageField[]): MessageTable {
+  const byNumber: (MessageField | undefined)[] = []
+  for (const field of fields) byNumber[field.number] = field
+  return { fields, byNumber }
 }
 
 /** The bytes are not a message of this table. */
@@ -32,6 +40,10 @@ const FIXED64 = 1
 const BYTES = 2
 const FIXED32 = 5
 
+/** Bytes of a varint that a number holds exactly, whatever they are. */
+const EXACT_BYTES = 7
+
+/** Reads a part of some bytes. */
 class ByteReader {
   readonly #bytes: Buffer
   #at: number
@@ -59,30 +71,60 @@ class ByteReader {
     throw new ProtobufError('a number is longer than 10 bytes')
   }
 
-  /** The varints that fit, which are nearly all, without big integers. */
+  /** A whole number that JavaScript counts exactly: nearly all are short, and need no big integers. */
   small(): number {
-    const byte = this.#bytes[this.#at]
-    if (byte !== undefined && byte < 0x80 && this.#at < this.#end) {
-      this.#at++
-      return byte
+    let value = 0
+    let scale = 1
+    for (let at = this.#at; at < this.#end && at < this.#at + EXACT_BYTES; at++) {
+      const byte = this.#bytes[at]!
+      value += (byte & 0x7f) * scale
+      if (byte < 0x80) {
+        this.#at = at + 1
+        return value
+      }
+      scale *= 0x80
     }
-    const value = this.varint()
-    if (value > BigInt(Number.MAX_SAFE_INTEGER) || value < BigInt(Number.MIN_SAFE_INTEGER))
+    const long = this.varint()
+    if (long > BigInt(Number.MAX_SAFE_INTEGER) || long < BigInt(Number.MIN_SAFE_INTEGER))
       throw new ProtobufError('a number is out of range')
-    return Number(value)
+    return Number(long)
   }
 
-  chunk(): Buffer {
+  /** Passes over a length and as many bytes. Returns where they start. */
+  #pass(): number {
     const length = this.small()
     if (length < 0 || length > this.#end - this.#at) throw new ProtobufError('a field is longer than its message')
     const start = this.#at
     this.#at += length
+    return start
+  }
+
+  chunk(): Buffer {
+    const start = this.#pass()
     return this.#bytes.subarray(start, this.#at)
+  }
+
+  /** The bytes of a message in this one. */
+  message(): ByteReader {
+    const start = this.#pass()
+    return new ByteReader(this.#bytes, start, this.#at)
+  }
+
+  text(): string {
+    const start = this.#pass()
+    const end = this.#at
+    let at = start
+    while (at < end && this.#bytes[at]! < 0x80) at++
+    if (at === end) return this.#bytes.toString('latin1', start, end)
+    // Invalid UTF-8 is refused, not replaced: replacement would turn two names into one.
+    const bytes = this.#bytes.subarray(start, end)
+    if (!isUtf8(bytes)) throw new ProtobufError('a text is not UTF-8')
+    return bytes.toString('utf8')
   }
 
   skip(wire: number): void {
     if (wire === VARINT) this.varint()
-    else if (wire === BYTES) this.chunk()
+    else if (wire === BYTES) this.#pass()
     else {
       const length = wire === FIXED64 ? 8 : wire === FIXED32 ? 4 : Number.POSITIVE_INFINITY
       if (length > this.#end - this.#at) throw new ProtobufError(`a field has the wire type ${wire}`)
@@ -91,21 +133,18 @@ class ByteReader {
   }
 }
 
-function text(bytes: Buffer): string {
-  // Invalid UTF-8 is refused, not replaced: replacement would turn two names into one.
-  if (!isUtf8(bytes)) throw new ProtobufError('a text is not UTF-8')
-  return bytes.toString('utf8')
-}
-
 /** Reads a message. Fields that the table does not have are skipped, as protobuf asks. */
 export function decodeMessage(table: MessageTable, bytes: Buffer): JsonObject {
-  const reader = new ByteReader(bytes, 0, bytes.length)
+  return readMessage(table, new ByteReader(bytes, 0, bytes.length))
+}
+
+function readMessage(table: MessageTable, reader: ByteReader): JsonObject {
   const message: JsonObject = Object.create(null) as JsonObject
   while (!reader.done) {
     const tag = reader.small()
     const [number, wire] = [Math.floor(tag / 8), tag & 7]
     if (number < 1) throw new ProtobufError('a field has no number')
-    const field = table.fields.find(known => known.number === number)
+    const field = table.byNumber[number]
     const expected = field?.type === 'int' || field?.type === 'bool' ? VARINT : BYTES
     if (field === undefined || wire !== expected) {
       reader.skip(wire)
@@ -120,18 +159,14 @@ export function decodeMessage(table: MessageTable, bytes: Buffer): JsonObject {
   return message
 }
 
-const LABEL: MessageTable = {
-  fields: [
-    { number: 1, name: 'key', type: 'string' },
-    { number: 2, name: 'value', type: 'string' },
-  ],
-}
-const TIME: MessageTable = {
-  fields: [
-    { number: 1, name: 'seconds', type: 'int' },
-    { number: 2, name: 'nanos', type: 'int' },
-  ],
-}
+const LABEL = messageTable([
+  { number: 1, name: 'key', type: 'string' },
+  { number: 2, name: 'value', type: 'string' },
+])
+const TIME = messageTable([
+  { number: 1, name: 'seconds', type: 'int' },
+  { number: 2, name: 'nanos', type: 'int' },
+])
 
 function decodeField(type: MessageFieldType, reader: ByteReader): unknown {
   switch (type) {
@@ -142,20 +177,20 @@ function decodeField(type: MessageFieldType, reader: ByteReader): unknown {
     case 'bytes':
       return reader.chunk()
     case 'string':
-      return text(reader.chunk())
+      return reader.text()
     case 'labels': {
-      const { key = '', value = '' } = decodeMessage(LABEL, reader.chunk()) as { key?: string; value?: string }
+      const { key = '', value = '' } = readMessage(LABEL, reader.message()) as { key?: string; value?: string }
       const label: JsonObject = Object.create(null) as JsonObject
       label[key] = value
       return label
     }
     case 'time':
     case 'microtime': {
-      const { seconds = 0, nanos = 0 } = decodeMessage(TIME, reader.chunk()) as { seconds?: number; nanos?: number }
+      const { seconds = 0, nanos = 0 } = readMessage(TIME, reader.message()) as { seconds?: number; nanos?: number }
       return decodedTime(seconds, nanos, type)
     }
     default:
-      return decodeMessage(type, reader.chunk())
+      return readMessage(type, reader.message())
   }
 }
 
@@ -165,64 +200,126 @@ function decodedTime(seconds: number, nanos: number, type: 'time' | 'microtime')
   return seconds === FIRST_SECOND && nanos === 0 ? null : timeText(seconds, nanos, type)
 }
 
-/** Collects the bytes of a message. */
-class ByteWriter {
-  readonly #chunks: Uint8Array[] = []
-  #length = 0
+const FIRST_BYTES = 4 << 10
+/** A long list leaves no buffer of its length behind. */
+const MAX_KEPT_BYTES = 64 << 10
 
+/**
+ * Writes a message from its end to its beginning: the length of a part stands before it, and is known once the part is written. One buffer is used for all
+ * messages, and a message is copied out of it.
+ */
+class BackwardWriter {
+  #bytes = Buffer.allocUnsafe(FIRST_BYTES)
+  /** Where the written bytes begin. They end with the buffer. */
+  #at = FIRST_BYTES
+
+  /** Bytes that were written. */
   get length(): number {
-    return this.#length
+    return this.#bytes.length - this.#at
+  }
+
+  /** Makes room for so many bytes, and returns where they begin. */
+  #room(bytes: number): number {
+    if (bytes > this.#at) {
+      const { length } = this
+      const larger = Buffer.allocUnsafe(2 * (length + bytes))
+      this.#bytes.copy(larger, larger.length - length, this.#at)
+      this.#at = larger.length - length
+      this.#bytes = larger
+    }
+    this.#at -= bytes
+    return this.#at
   }
 
   varint(value: number): void {
-    if (value >= 0 && value < 0x80) return this.bytes(Uint8Array.of(value))
-    const bytes: number[] = []
+    if (value < 0) return this.#negative(value)
+    let bytes = 1
+    for (let rest = value; rest >= 0x80; rest = Math.floor(rest / 0x80)) bytes++
+    let at = this.#room(bytes)
+    let rest = value
+    for (; rest >= 0x80; rest = Math.floor(rest / 0x80)) this.#bytes[at++] = (rest % 0x80) | 0x80
+    this.#bytes[at] = rest
+  }
+
+  /** A negative number has all of its 64 bits. */
+  #negative(value: number): void {
     let rest = BigInt.asUintN(64, BigInt(value))
-    while (rest >= 0x80n) {
-      bytes.push(Number(rest & 0x7fn) | 0x80)
-      rest >>= 7n
-    }
-    bytes.push(Number(rest))
-    this.bytes(Uint8Array.from(bytes))
+    let at = this.#room(10)
+    for (; rest >= 0x80n; rest >>= 7n) this.#bytes[at++] = Number(rest & 0x7fn) | 0x80
+    this.#bytes[at] = Number(rest)
   }
 
   bytes(bytes: Uint8Array): void {
-    this.#chunks.push(bytes)
-    this.#length += bytes.length
+    this.#bytes.set(bytes, this.#room(bytes.length))
   }
 
-  field(number: number, bytes: Uint8Array): void {
+  text(text: string): void {
+    const bytes = Buffer.byteLength(text)
+    const at = this.#room(bytes)
+    this.#bytes.write(text, at, bytes, 'utf8')
+  }
+
+  /** What stands before a part that was written since the writer had `length` bytes. */
+  head(number: number, length: number): void {
+    this.varint(this.length - length)
     this.varint(number * 8 + BYTES)
-    this.varint(bytes.length)
-    this.bytes(bytes)
   }
 
-  done(): Buffer {
-    return Buffer.concat(this.#chunks, this.#length)
+  /** Returns what was written, and forgets it. */
+  take(): Buffer {
+    const taken = Buffer.from(this.#bytes.subarray(this.#at))
+    if (this.#bytes.length > MAX_KEPT_BYTES) this.#bytes = Buffer.allocUnsafe(FIRST_BYTES)
+    this.#at = this.#bytes.length
+    return taken
   }
 }
+
+const writer = new BackwardWriter()
 
 export function encodeMessage(table: MessageTable, message: Readonly<JsonObject>): Buffer {
-  const writer = new ByteWriter()
-  for (const field of table.fields) {
-    const value = message[field.name]
-    if (value === undefined || value === null) continue
-    if (field.type === 'labels')
-      for (const [key, label] of Object.entries(value as Record<string, string>))
-        writer.field(field.number, encodeMessage(LABEL, { key, value: label }))
-    else for (const item of field.many === true ? (value as readonly unknown[]) : [value]) encodeField(writer, field, item)
+  try {
+    writeMessage(table, message)
+  } catch (error) {
+    writer.take() // half a message must not be the end of the next
+    throw error
   }
-  return writer.done()
+  return writer.take()
 }
 
-function encodeField(writer: ByteWriter, { number, type }: MessageField, value: unknown): void {
+function writeMessage({ fields }: MessageTable, message: Readonly<JsonObject>): void {
+  for (let i = fields.length - 1; i >= 0; i--) {
+    const field = fields[i]!
+    const value = message[field.name]
+    if (value === undefined || value === null) continue
+    if (field.type === 'labels') {
+      for (const [key, label] of Object.entries(value as Record<string, string>).reverse())
+        writePart(LABEL, { key, value: label }, field.number)
+    } else if (field.many !== true) writeField(field, value)
+    else {
+      const items = value as readonly unknown[]
+      for (let item = items.length - 1; item >= 0; item--) writeField(field, items[item])
+    }
+  }
+}
+
+function writeField({ number, type }: MessageField, value: unknown): void {
   if (type === 'int' || type === 'bool') {
-    writer.varint(number * 8 + VARINT)
     writer.varint(Number(value))
-  } else if (type === 'bytes') writer.field(number, value as Uint8Array)
-  else if (type === 'string') writer.field(number, Buffer.from(value as string))
-  else if (type === 'time' || type === 'microtime') writer.field(number, encodeMessage(TIME, timeFields(value as string)))
-  else writer.field(number, encodeMessage(type as MessageTable, value as JsonObject))
+    return writer.varint(number * 8 + VARINT)
+  }
+  if (type === 'time' || type === 'microtime') return writePart(TIME, timeFields(value as string), number)
+  if (type !== 'bytes' && type !== 'string') return writePart(type as MessageTable, value as JsonObject, number)
+  const { length } = writer
+  if (type === 'bytes') writer.bytes(value as Uint8Array)
+  else writer.text(value as string)
+  writer.head(number, length)
+}
+
+/** A message as a field of another. */
+function writePart(table: MessageTable, message: Readonly<JsonObject>, number: number): void {
+  const { length } = writer
+  writeMessage(table, message)
+  writer.head(number, length)
 }
 
 function timeFields(iso: string): JsonObject {

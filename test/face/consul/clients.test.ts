@@ -1,17 +1,23 @@
 /** Real clients of Consul, unmodified, on the real wire. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { nodeClients, orSkip, output, python, pythonClients } from '../../support/foreign-clients.ts'
-import { consulProgram } from '../../support/go-clients.ts'
+import { consulProgram, installedConsul } from '../../support/go-clients.ts'
+import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
 const NODE = ['consul@2.0.1']
 const PYTHON = ['python-consul2==0.1.5']
 const LONG = { timeout: 300_000 }
 
-const world = () => place({ faces: [consulFace()], http: httpListener() })
+const RECORDED = new URL('recorded.jsonl', import.meta.url)
+
+const world = () => place({ faces: [recordedFace(consulFace(), RECORDED)], http: httpListener() })
 
 async function lines(program: string, command: string, port: number, ...args: readonly string[]): Promise<readonly string[]> {
   return (await output(program, command, `127.0.0.1:${port}`, ...args)).trimEnd().split('\n')
@@ -91,6 +97,30 @@ describe("Consul's Go client", () => {
     expect(value.map(({ key }) => key)).toEqual(['services/web/web-2', 'services/web/web-2/state'])
   })
 })
+
+// Consul's program must be built from its Go module, which takes minutes (`npm run bench -- face-consul` does it). So this test exists only where the program
+// does; Consul's Go client is tested everywhere.
+const program = installedConsul()
+if (program === undefined)
+  console.warn('NOT TESTED: `consul lock`, because there is no consul on the PATH or in the cache of the benchmark')
+else
+  test('consul lock runs its commands one after another, and says that one failed', LONG, async () => {
+    await using here = await world()
+    const folder = mkdtempSync(join(tmpdir(), 'leasehold-consul-'))
+    const log = join(folder, 'log')
+    const shell = () =>
+      output(program, 'lock', `-http-addr=127.0.0.1:${here.port}`, 'jobs/shell', `echo in >>${log}; sleep 0.05; echo out >>${log}`)
+    try {
+      await Promise.all([shell(), shell(), shell()])
+      expect(readFileSync(log, 'utf8')).toBe('in\nout\n'.repeat(3))
+      const failing = output(program, 'lock', '-child-exit-code', `-http-addr=127.0.0.1:${here.port}`, 'jobs/shell', 'exit 3')
+      await expect(failing).rejects.toMatchObject({ cause: { code: 2 } })
+      const { value } = await here.lessor.read({ kind: 'history', resource: 'consul/jobs/shell/.lock' })
+      expect(value.map(({ cause }) => cause)).toEqual(Array(4).fill('released'))
+    } finally {
+      rmSync(folder, { recursive: true, force: true })
+    }
+  })
 
 /** What the test uses of npm consul; it is the package itself. */
 interface NpmConsul {

@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { eurekaFace } from '../../../src/face/eureka/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { javaClients, nodeClients, orSkip } from '../../support/foreign-clients.ts'
+import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
 const LONG = { timeout: 420_000 }
@@ -12,7 +13,9 @@ const LONG = { timeout: 420_000 }
 const JAVA_PROGRAM = 'java'
 const JAVA = ['com.netflix.eureka:eureka-client:1.10.18']
 
-const world = () => place({ faces: [eurekaFace()], http: httpListener() })
+const RECORDED = new URL('recorded.jsonl', import.meta.url)
+
+const world = () => place({ faces: [recordedFace(eurekaFace(), RECORDED)], http: httpListener() })
 type Here = Awaited<ReturnType<typeof world>>
 
 /** Registers an instance as our own library does. */
@@ -47,6 +50,7 @@ describe('the Java client', () => {
       expect(await ask('JAVA-APP 1')).toMatch(/^JAVA-APP 1 java-1 \S+:8123 java-vip blue & green true$/)
       const { value } = await here.lessor.read({ kind: 'entries', prefix: 'services' })
       expect(value.map(({ key }) => key)).toEqual(['services/java-app/java-1', 'services/java-app/java-1/state'])
+      expect(await ask('requests')).toBe('404 204 200 200 OUT_OF_SERVICE 200 java-2 2 2 1 2 2 200 404')
       const lease = await register(here, 'a')
       expect(await ask('OURS 1')).toBe('OURS 1 a 10.0.0.9:90 ours red true')
       await here.lessor.propose({ kind: 'release', lease })

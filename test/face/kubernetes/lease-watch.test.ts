@@ -1,7 +1,7 @@
 /** Watches of Leases: what a client hears, from which version on, and when it must list again. */
 import { afterEach, expect, test } from 'vitest'
 import { decodeObject } from '../../../src/face/kubernetes/messages.ts'
-import { decodeMessage, type JsonObject, type MessageTable } from '../../../src/face/kubernetes/protobuf.ts'
+import { decodeMessage, type JsonObject, messageTable } from '../../../src/face/kubernetes/protobuf.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
 const LEASES = '/apis/coordination.k8s.io/v1/namespaces/team/leases'
@@ -116,12 +116,10 @@ test('a watch may be a stream of protobuf, or of tables', async () => {
   await here.clock.advance(1_100)
   const bytes = await binary.rest()
   expect(bytes.readUInt32BE(0)).toBe(bytes.length - 4)
-  const event: MessageTable = {
-    fields: [
-      { number: 1, name: 'type', type: 'string' },
-      { number: 2, name: 'object', type: { fields: [{ number: 1, name: 'raw', type: 'bytes' }] } },
-    ],
-  }
+  const event = messageTable([
+    { number: 1, name: 'type', type: 'string' },
+    { number: 2, name: 'object', type: messageTable([{ number: 1, name: 'raw', type: 'bytes' }]) },
+  ])
   const { type, object } = decodeMessage(event, bytes.subarray(4)) as { type: string; object: { raw: Buffer } }
   const { metadata, spec } = decodeObject(object.raw) as { metadata: JsonObject; spec: JsonObject }
   expect([type, { ...metadata }, { ...spec }]).toEqual(['ADDED', json.metadata, json.spec])
