@@ -1,9 +1,10 @@
-// `npm run screenshots`: makes the pictures of the page in docs/images/ again, from the world that the tests of its views fill, in a real browser.
+// `npm run screenshots [-- FOLDER]`: makes the pictures of the page in docs/images/ again, from the world that the tests of its views fill, in a real browser.
+// FOLDER keeps the pictures of every view: light, dark, and on a phone.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { buildStale, install, projectsFor, root } from './build.mjs'
 import { smallPng } from './small-png.mjs'
 
@@ -33,9 +34,10 @@ function make(folder) {
   return true
 }
 
-const folder = mkdtempSync(join(tmpdir(), 'leasehold-screenshots-'))
+const [kept] = process.argv.slice(2)
+const folder = kept === undefined ? mkdtempSync(join(tmpdir(), 'leasehold-screenshots-')) : resolve(kept)
 try {
   process.exitCode = install() && buildStale(projectsFor('dist/')) && make(folder) ? 0 : 1
 } finally {
-  rmSync(folder, { recursive: true, force: true })
+  if (kept === undefined) rmSync(folder, { recursive: true, force: true })
 }

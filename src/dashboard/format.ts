@@ -41,6 +41,23 @@ export function shortNumber(value: number): string {
   return text.length <= 7 ? text : `…${text.slice(-5)}`
 }
 
+const SIGNALS: Readonly<Record<number, string>> = {
+  1: 'HUP',
+  2: 'INT',
+  3: 'QUIT',
+  6: 'ABRT',
+  9: 'KILL',
+  11: 'SEGV',
+  13: 'PIPE',
+  15: 'TERM',
+}
+
+/** What an exit code says by the custom of shells: 137 is 128 + 9, ended by KILL. Empty for other codes. */
+export function signalOf(exit: number): string {
+  const signal = exit - 128
+  return signal < 1 || signal > 64 ? '' : `128 + ${signal}: ended by signal ${SIGNALS[signal] ?? signal}`
+}
+
 /** `12,345`. */
 export function count(value: number): string {
   return Math.round(value).toLocaleString('en-US')
@@ -57,6 +74,8 @@ export function hueOf(name: string): number {
 
 /** Makes characters visible that would hide or reverse the text around them. */
 export function visible(text: string): string {
+  // Most names are plain. This is a small part of the cost of the replacement, and many names are shown at once.
+  if (/^[\x20-\x7e]*$/.test(text)) return text
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, found => `\\u${found.codePointAt(0)!.toString(16).padStart(4, '0')}`)
 }
 

@@ -29,7 +29,12 @@ const PARENTS: Readonly<Record<string, string>> = { resource: 'resources', lease
 export function Frame({ children }: { readonly children: ComponentChildren }): VNode {
   const shown = PARENTS[route.value.view] ?? route.value.view
   // On a phone the views are one line that scrolls.
-  useEffect(() => document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [shown])
+  useEffect(() => {
+    const scroll = () => document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' })
+    scroll()
+    addEventListener('resize', scroll)
+    return () => removeEventListener('resize', scroll)
+  }, [shown])
   return (
     <>
       <a class="skip" href={`${location.hash}`} onClick={focusMain}>

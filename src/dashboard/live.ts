@@ -1,28 +1,32 @@
 /**
  * The events that the page has: the newest few thousand, in a list of bounded length. Events that arrive together are handed on once per animation frame, so
- * that a thousand a second cost sixty updates a second and no more.
+ * that a thousand a second cost sixty updates a second and no more. What people read changes less often still.
  */
 import { signal } from '@preact/signals'
 import type { Event } from '../wire/http/client.ts'
+import { paced } from './pace.ts'
 
 /** Events that are kept. */
 export const KEPT_EVENTS = 2_000
 /** How long events wait while the tab is hidden, when there are no animation frames, in ms. */
 const HIDDEN_DELAY = 1_000
+/** Ms between two changes of the shown revision. A change in every frame would make the browser lay the page out in every frame. */
+const REVISION_PACE = 250
 
+/** Up to twice as many as are kept, so that most batches are only appended. */
 let kept: Event[] = []
 let incoming: Event[] = []
 let planned = false
 const listeners = new Set<(events: readonly Event[]) => void>()
 
-/** Counts the batches. A component that reads it is drawn again when events have come. */
-export const batches = signal(0)
-/** The newest revision that the page knows. */
+let newest = 0
+/** The newest revision that the page knows, a moment late. */
 export const revision = signal(0)
+const showRevision = paced(REVISION_PACE, () => (revision.value = newest))
 
 /** The kept events, oldest first. */
 export function keptEvents(): readonly Event[] {
-  return kept
+  return kept.slice(-KEPT_EVENTS)
 }
 
 export function receive(events: readonly Event[]): void {
@@ -39,10 +43,11 @@ function handOn(): void {
   const events = incoming
   incoming = []
   if (events.length === 0) return
-  kept = kept.length + events.length > KEPT_EVENTS ? [...kept, ...events].slice(-KEPT_EVENTS) : [...kept, ...events]
+  for (const event of events) kept.push(event)
+  if (kept.length > 2 * KEPT_EVENTS) kept = kept.slice(-KEPT_EVENTS)
   for (const listener of listeners) listener(events)
-  revision.value = Math.max(revision.value, events.at(-1)!.revision)
-  batches.value++
+  newest = Math.max(newest, events.at(-1)!.revision)
+  showRevision.ask()
 }
 
 // A tab that was hidden hands on at once what has come meanwhile.
@@ -59,6 +64,7 @@ export function onEvents(listener: (events: readonly Event[]) => void): () => vo
 export function forgetEvents(): void {
   kept = []
   incoming = []
+  newest = 0
+  showRevision.end()
   revision.value = 0
-  batches.value++
 }

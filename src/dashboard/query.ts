@@ -1,5 +1,5 @@
 /** Reads of a view: at once, again soon after an event that concerns them, and every few seconds, because renewals cause no events. */
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import type { Event } from '../wire/http/client.ts'
 import { onEvents } from './live.ts'
 import { epoch, get, messageOf } from './server.ts'
@@ -30,7 +30,8 @@ export function useReading<T>(path: string | undefined, { every = 3_000, about }
   const concerns = useRef(about)
   concerns.current = about
   const { value: era } = epoch
-  useEffect(() => {
+  // A layout effect, because others run after the next frame: the reader would wait for it.
+  useLayoutEffect(() => {
     if (path === undefined) return
     return repeat(
       every,

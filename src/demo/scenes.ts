@@ -1,30 +1,36 @@
 /** The scenes of the demonstration. Each is one life of one program: it is run again when it ends, whether it ended well or crashed. */
 import { Agent } from '../agent/agent.ts'
-import { type Device, DeviceOffer } from '../board/index.ts'
+import { type Device, DeviceOffer, type HostProcesses } from '../board/index.ts'
+import { keepRun } from '../lessor/kept-runs.ts'
 import type { DemoWorld } from './world.ts'
 
 export type Scene = (world: DemoWorld) => Promise<void>
 
 const JOBS = [
-  ['jobs/nightly-report', 'write the report of the day'],
-  ['jobs/send-mail', 'send what is queued'],
-  ['jobs/thumbnails', 'resize new pictures'],
-  ['jobs/reindex', 'rebuild the search index'],
+  ['jobs/nightly-report', 'write the report of the day', 'report'],
+  ['jobs/send-mail', 'send what is queued', 'sendmail'],
+  ['jobs/thumbnails', 'resize new pictures', 'convert'],
+  ['jobs/reindex', 'rebuild the search index', 'reindex'],
 ] as const
 
-/** Five workers, four jobs: there is always one that waits. One in twelve dies at work. */
+/** Five workers, four jobs: there is always one that waits. One in twelve dies at work, one in eight fails. How each ended is kept, as by `leasehold run`. */
 export function workers(): Scene[] {
   return ['ada', 'bob', 'cyd', 'dee', 'eli'].map(name => async world => {
-    await using program = world.program(`worker-${name}`)
+    const holder = `worker-${name}`
+    await using program = world.program(holder)
     for (;;) {
-      const [job, purpose] = world.pick(JOBS)
+      const [job, purpose, command] = world.pick(JOBS)
       const lease = await program.leases.acquire(job, { ttl: '8s', labels: { purpose }, signal: world.signal })
+      const since = Math.round(world.clock.wall())
       await world.pause(world.between(1_500, 6_000))
       if (world.chance(1 / 12)) {
         program.crash()
         return await world.pause(12_000)
       }
       await lease.release()
+      const until = Math.round(world.clock.wall())
+      const ended = { since, until, cause: 'released', exit: world.chance(1 / 8) ? 1 : 0, ran: until - since, command }
+      await keepRun(program.leases.lessor, lease.tokens, { lease: lease.id, holder, ...ended })
       await world.pause(world.between(200, 2_500))
     }
   })
@@ -79,24 +85,34 @@ export function services(): Scene[] {
   )
 }
 
-/** Two hosts with four GPUs each, and three users who want more than there are. One GPU is used without a lease for a while. */
+/** The process that uses a GPU without a lease, for 40 s of every 90. No host has it: the demonstration starts no other programs. */
+const STRAY = { pid: 4_242, memory: 11, name: 'python' }
+const strayProcesses: HostProcesses = {
+  find: pid => (pid === STRAY.pid ? { pid, parent: 1, started: 0, uid: 1_000 } : undefined),
+  variable: () => undefined,
+  userName: () => 'dan',
+}
+
+/** Two hosts with four GPUs each, and three users who want more than there are. One GPU is used without a lease now and then. */
 export function gpuLab(): Scene[] {
   const hosts = ['lab-1', 'lab-2'].map(
     (host, h): Scene =>
       async world => {
         await using program = world.program(host)
+        const began = world.clock.now()
         const devices = (): Device[] =>
           Array.from({ length: 4 }, (_, i) => ({
             id: `${host}-gpu-${i}`,
             labels: { model: h === 0 ? 'a100' : 'h100', mem: h === 0 ? '40' : '80', host, index: String(i) },
             utilisation: world.between(0, 100),
             memoryUsed: world.between(2, 38),
-            ...(h === 1 && i === 3 && { processes: [{ pid: 4_242, memory: 11, name: 'python' }] }),
+            ...(h === 1 && i === 3 && { processes: (world.clock.now() - began) % 90_000 < 40_000 ? [STRAY] : [] }),
           }))
         const discover = async () => ({ devices: devices(), problems: [] })
         await using offer = await DeviceOffer.start(program.leases, 'gpus', {
           discover,
           host,
+          processes: strayProcesses,
           interval: '5s',
           ttl: '15s',
           signal: world.signal,

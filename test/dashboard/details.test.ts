@@ -1,6 +1,9 @@
 /** Details of the dashboard's views that depend on what the server tells about a lease or an instance. */
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Granted } from '../../src/kernel/outcome.ts'
+import { keepRun } from '../../src/lessor/kept-runs.ts'
+import { Place } from '../support/cli.ts'
 import { launch, openTab } from '../support/dashboard-browser.ts'
 import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
@@ -52,6 +55,61 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     await here.ask('PUT', '/v1/services/search/flaky-1', { address: '10.0.2.1:80', ttl: '1h' })
     expect((await penalty()).penalty).toBeGreaterThan(once.suppress)
     await expect.poll(() => fact.innerText()).toContain(`suppressed, and listed again at ${once.reuse.toLocaleString('en-US')}`)
+  })
+
+  test('shows how the commands of past holders ended, and says which have failed', async () => {
+    await using here = await world()
+    await using place = new Place()
+    const run = (...command: string[]) => place.run(['run', 'jobs/nightly', '--store', here.url, '--ttl', '1h', '--', ...command])
+    expect((await run('true')).code).toBe(0)
+    await using tab = await openTab(browser, `${here.url}/#/resource/jobs/nightly`)
+    const { page, errors } = tab
+    const rows = page.locator('.past tbody tr')
+    await rows.filter({ hasText: /exit 0\s*ran \d+(\.\d+)? m?s\s*true/ }).waitFor()
+    expect(await page.locator('.runs').innerText()).toBe('None of the last 1 runs failed.')
+    // The page learns of the exit code by the events of its entry, and does not wait for the next regular read.
+    expect((await run('sh', '-c', 'exit 3')).code).toBe(3)
+    const failed = rows.filter({ hasText: '✗ failed, exit 3' })
+    await failed.waitFor()
+    expect(await failed.innerText()).toMatch(/ran \d+(\.\d+)? m?s\s*sh/)
+    expect(await rows.first().innerText()).toBe(await failed.innerText())
+    await page.locator('.timeline li[data-failed=true]', { hasText: 'exit 3' }).waitFor()
+    expect((await run('sh', '-c', 'kill -9 $$')).code).toBe(137)
+    await rows.filter({ hasText: '✗ failed, exit 137' }).getByTitle('ended by signal KILL').waitFor()
+    await expect
+      .poll(() => page.locator('.runs').innerText())
+      .toMatch(/^2 of the last 3 runs failed, the last one \d+ m?s ago\. A run usually takes/)
+    expect(errors).toEqual([])
+  })
+
+  test('shows the newest runs of very many first, and more when asked', async () => {
+    await using here = await world()
+    for (let i = 0; i < 45; i++) {
+      const { lease, tokens } = (await here.lessor.propose(acquire(`ci-${i}`, ['jobs/often']))) as Granted
+      await here.clock.advance(1_000)
+      await here.lessor.propose({ kind: 'release', lease })
+      const until = here.clock.wall()
+      const run = {
+        lease,
+        holder: `ci-${i}`,
+        since: until - 1_000,
+        until,
+        cause: 'released',
+        exit: i % 9 === 0 ? 1 : 0,
+        ran: 1_000,
+        command: 'make',
+      }
+      expect(await keepRun(here.lessor, { 'jobs/often': tokens[0]! }, run)).toBe('kept')
+    }
+    await using tab = await openTab(browser, `${here.url}/#/resource/jobs/often`)
+    const rows = tab.page.locator('.past tbody tr')
+    await rows.filter({ hasText: 'ci-44' }).waitFor()
+    expect(await rows.count()).toBe(20)
+    expect(await tab.page.locator('.runs').innerText()).toContain('5 of the last 45 runs failed')
+    await tab.page.getByRole('button', { name: 'show 20 more of 45' }).click()
+    await tab.page.getByRole('button', { name: 'show 5 more of 45' }).click()
+    expect(await rows.count()).toBe(45)
+    expect(await rows.last().innerText()).toContain('✗ failed, exit 1')
   })
 
   test('shows every tree of leases, in pages, and how many leases end with each', async () => {

@@ -1,7 +1,7 @@
 /** How the dashboard writes values, and reads what an operator types. */
 import { describe, expect, test } from 'vitest'
 import { shellWord, snippetsFor } from '../../src/dashboard/copy-as.ts'
-import { calmDuration, duration, exactTime, hueOf, isUnder, parseTime, shortNumber, visible } from '../../src/dashboard/format.ts'
+import { calmDuration, duration, exactTime, hueOf, isUnder, parseTime, shortNumber, signalOf, visible } from '../../src/dashboard/format.ts'
 import { parseRules } from '../../src/dashboard/policy-text.ts'
 
 test.each([
@@ -59,6 +59,16 @@ test.each([
   ['', undefined],
 ])('the length of time %j is read as %j', (text, ms) => {
   expect(parseTime(text)).toBe(ms)
+})
+
+test('an exit code above 128 names the signal that it stands for', () => {
+  expect([137, 143, 192, 131].map(signalOf)).toEqual([
+    '128 + 9: ended by signal KILL',
+    '128 + 15: ended by signal TERM',
+    '128 + 64: ended by signal 64',
+    '128 + 3: ended by signal QUIT',
+  ])
+  expect([1, 75, 128, 193, 255].map(signalOf)).toEqual(['', '', '', '', ''])
 })
 
 test('rules are read one a line, numbers as numbers', () => {

@@ -206,6 +206,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
       ['pools', 'leasehold pool offer'],
       ['sessions', 'leases.session'],
       ['claims', 'leasehold mcp'],
+      ['events', 'leasehold run jobs/nightly'],
       ['policies', 'leasehold policy set'],
     ]) {
       await page.goto(`${here.url}/#/${view}`)

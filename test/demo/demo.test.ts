@@ -1,5 +1,6 @@
 /** The demonstration in virtual time: every part of it moves within two minutes, and it ends when it is told to. */
 import { expect, test } from 'vitest'
+import { parseReport, reportPrefix } from '../../src/board/report.ts'
 import { turn } from '../../src/clock.ts'
 import { runDemo } from '../../src/demo/demo.ts'
 import type { Event } from '../../src/kernel/event.ts'
@@ -19,12 +20,15 @@ test('within two minutes, jobs queue and lapse, leaders change, agents come and 
   const services = new Set<string>()
   let queued = 0
   let reserved = 0
+  let unleased = 0
   for (let seconds = 0; seconds < 120; seconds++) {
     await clock.advance(1_000)
     await turn()
     const { value } = await lessor.read({ kind: 'pool', pool: 'gpus' })
     queued = Math.max(queued, value.queue.length)
     reserved = Math.max(reserved, value.reservations.length)
+    const { value: reports } = await lessor.read({ kind: 'entries', prefix: reportPrefix('gpus') })
+    unleased += reports.filter(({ value: text }) => (parseReport(text)?.unleased ?? 0) > 0).length
     for (const { service } of (await lessor.read({ kind: 'services' })).value) services.add(service)
   }
   const of = (type: string, prefix: string) =>
@@ -37,6 +41,17 @@ test('within two minutes, jobs queue and lapse, leaders change, agents come and 
   expect(of('suspected', 'services/').length).toBeGreaterThan(0)
   expect(of('granted', 'gpus/').length).toBeGreaterThan(10)
   expect([queued > 0, reserved]).toEqual([true, 1])
+  // A process uses a GPU without a lease for some of the time.
+  expect(unleased).toBeGreaterThan(10)
+  expect(unleased).toBeLessThan(120)
+  const { value: past } = await lessor.read({ kind: 'history', resource: 'jobs/send-mail' })
+  expect(new Set(past.map(({ exit }) => exit))).toContain(0)
+  const runs = await Promise.all(
+    ['jobs/nightly-report', 'jobs/send-mail', 'jobs/thumbnails', 'jobs/reindex'].map(resource =>
+      lessor.read({ kind: 'history', resource }),
+    ),
+  )
+  expect(runs.flatMap(({ value }) => value).some(({ exit = 0 }) => exit !== 0)).toBe(true)
   expect(of('granted', 'repo/shop/').length).toBeGreaterThan(10)
   expect(of('granted', 'deploy/prod/').length).toBeGreaterThan(4)
   stop.abort()

@@ -2,6 +2,7 @@
 import { expect } from 'vitest'
 import type { Acquire, Command } from '../../src/kernel/command.ts'
 import type { Granted } from '../../src/kernel/outcome.ts'
+import { keepRun } from '../../src/lessor/kept-runs.ts'
 import type { World } from './http-world.ts'
 
 export const acquire = (holder: string, names: readonly string[], more: Partial<Acquire> = {}): Acquire => ({
@@ -74,12 +75,14 @@ export async function fillWorld(here: World): Promise<DashboardWorld> {
       await pass(here, 12_000) // frozen until its holder has stopped
     }
     await propose({ kind: 'release', lease })
+    await ran(here, 'migrate', i === 2 ? 3 : 0)
     const next = await here.ask('GET', '/v1/resources/db/main')
     const [grant] = next.json.grants as { lease: number }[]
     if (grant !== undefined) {
       await propose({ kind: 'renew', leases: [grant.lease] })
       await pass(here, 8_000)
       await propose({ kind: 'release', lease: grant.lease })
+      await ran(here, 'etl.py', 0)
     }
   }
   await election(here)
@@ -108,6 +111,13 @@ export async function fillWorld(here: World): Promise<DashboardWorld> {
   await pass(here, 4_000)
   await propose({ kind: 'renew', leases: gpus })
   return { main, session }
+}
+
+/** Notes how the command of the last holder of `db/main` ended, as `leasehold run` does. */
+async function ran(here: World, command: string, exit: number): Promise<void> {
+  const { value } = await here.lessor.read({ kind: 'history', resource: 'db/main', limit: 1 })
+  const { token, lease, holder, since, until, cause } = value[0]!
+  await keepRun(here.lessor, { 'db/main': token }, { lease, holder, since, until, cause, exit, command, ran: until - since })
 }
 
 async function election(here: World): Promise<void> {

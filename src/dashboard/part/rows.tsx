@@ -1,21 +1,23 @@
 /**
- * A table of any length. The server filters and sorts, the page asks for the rows around those that are visible, a hundred at a time, and draws only those.
+ * A table of any length. The server filters and sorts, the page asks for the rows around those that are visible, fifty at a time, and draws only those.
  * The visible rows are read again every second, because renewals cause no events.
  */
 import type { VNode } from 'preact'
-import { useEffect, useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks'
+import { useLayoutEffect, useReducer, useRef, useState } from 'preact/hooks'
 import type { RowsAnswer } from '../answers.ts'
 import { count } from '../format.ts'
 import { midway, repeat } from '../query.ts'
 import { go, route, setParams } from '../route.ts'
 import { epoch, get, messageOf } from '../server.ts'
+import { useVisibleLines } from './visible-lines.ts'
 
-const PAGE = 100
+const PAGE = 50
 /** Pages that are kept while they are out of sight. */
-const KEPT_PAGES = 8
+const KEPT_PAGES = 16
 /** Rows that are drawn above and below the visible ones. */
 const MARGIN = 6
 const EVERY = 1_000
+const HEIGHTS = { wide: 36, narrow: 62 }
 
 export interface Column<R> {
   readonly label: string
@@ -42,12 +44,6 @@ interface LoadedPage<R> {
   readonly at: number
 }
 
-const narrow = matchMedia('(max-width: 46rem)')
-
-function rowHeight(): number {
-  return narrow.matches ? 62 : 36
-}
-
 export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: RowsProps<R>): VNode {
   const box = useRef<HTMLDivElement>(null)
   const pages = useRef(new Map<number, LoadedPage<R>>())
@@ -58,7 +54,7 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
     error: undefined,
     query,
   })
-  const [view, setView] = useState({ first: 0, visible: 40, height: rowHeight() })
+  const view = useVisibleLines(box, HEIGHTS)
   const [active, setActive] = useState(-1)
   const shown = useRef(view)
   shown.current = view
@@ -93,7 +89,8 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
   }
 
   const { value: era } = epoch
-  useEffect(() => {
+  // Layout effects, because others run after the next frame: the reader would wait for it.
+  useLayoutEffect(() => {
     asked.current = new Set()
     setActive(-1)
     return repeat(
@@ -107,33 +104,9 @@ export function Rows<R>({ of, query, columns, keyOf, hrefOf, empty, label }: Row
     )
   }, [of, query, era])
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     for (const page of pagesOf(view)) if (!pages.current.has(page)) void load(page)
   }, [view.first, view.visible])
-
-  useLayoutEffect(() => {
-    const element = box.current
-    if (element === null) return
-    let frame = 0
-    const measure = () => {
-      frame = 0
-      const height = rowHeight()
-      const next = { first: Math.floor(element.scrollTop / height), visible: Math.ceil(element.clientHeight / height) + 1, height }
-      setView(last => (last.first === next.first && last.visible === next.visible && last.height === next.height ? last : next))
-    }
-    const scrolled = () => {
-      frame ||= requestAnimationFrame(measure)
-    }
-    measure()
-    const sized = new ResizeObserver(scrolled)
-    sized.observe(element)
-    element.addEventListener('scroll', scrolled, { passive: true })
-    return () => {
-      sized.disconnect()
-      element.removeEventListener('scroll', scrolled)
-      cancelAnimationFrame(frame)
-    }
-  }, [])
 
   const total = state.total ?? 0
   const from = Math.max(0, view.first - MARGIN)

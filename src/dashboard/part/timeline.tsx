@@ -11,6 +11,8 @@ export interface Span {
   readonly holder?: string | undefined
   /** How it ended. */
   readonly cause?: string | undefined
+  /** How the command that ran meanwhile has failed. */
+  readonly failed?: string
   readonly key: string
 }
 
@@ -30,7 +32,7 @@ export function Timeline({ spans, label }: { readonly spans: readonly Span[]; re
   return (
     <div class="timeline">
       <ol aria-label={label} style={{ height: `${Math.max(1, ...lanes.map(lane => lane + 1)) * 30}px` }}>
-        {spans.map(({ from, until, holder, cause, key }, i) => {
+        {spans.map(({ from, until, holder, cause, failed, key }, i) => {
           const width = Math.max(0.15, at(until ?? now) - at(from))
           const who = holder === undefined ? 'frozen' : visible(holder)
           const ended = until === undefined ? 'now' : `${cause === undefined ? '' : `${cause}, `}${exactTime(until)}`
@@ -39,10 +41,15 @@ export function Timeline({ spans, label }: { readonly spans: readonly Span[]; re
               key={key}
               class={holder === undefined ? 'frozen' : `hue-${hueOf(holder)}`}
               data-open={until === undefined}
-              title={`${who}: ${duration((until ?? now) - from)}, from ${exactTime(from)} to ${ended}`}
+              data-failed={failed !== undefined}
+              title={`${who}: ${duration((until ?? now) - from)}, from ${exactTime(from)} to ${ended}${failed === undefined ? '' : `, failed: ${failed}`}`}
               style={{ left: `${at(from)}%`, width: `${width}%`, top: `${lanes[i]! * 30}px` }}
             >
-              <span>{who}</span>
+              <span>
+                {failed === undefined ? '' : '✗ '}
+                {who}
+                {failed === undefined ? '' : `, ${failed}`}
+              </span>
             </li>
           )
         })}

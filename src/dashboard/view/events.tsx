@@ -2,16 +2,17 @@
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Event } from '../../wire/http/client.ts'
-import { count, exactTime, timeOfDay, visible } from '../format.ts'
-import { batches, KEPT_EVENTS, keptEvents } from '../live.ts'
-import { Empty, Exact, Holder, ResourceName, Text } from '../part/basics.tsx'
+import { count } from '../format.ts'
+import { KEPT_EVENTS, keptEvents, onEvents } from '../live.ts'
+import { paced } from '../pace.ts'
+import { Empty } from '../part/basics.tsx'
+import { EventTail } from '../part/event-lines.tsx'
 import { route, setParams } from '../route.ts'
 import { stream } from '../server.ts'
+import { FIRST_LINES } from './now.tsx'
 
-/** Lines that are drawn. The filter looks at all events that the page keeps. */
-const SHOWN = 100
 /** Ms between two drawings. */
-const PACE = 200
+const PACE = 250
 
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
   grants: ['granted', 'transferred', 'recovered', 'thawed'],
@@ -22,37 +23,40 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
   rules: ['policy', 'key', 'moved', 'relaxed', 'generation'],
 }
 
+/** Why the list stands still, and with which events. */
+interface Still {
+  readonly why: 'paused' | 'scrolled'
+  readonly events: readonly Event[]
+}
+
 export function Events(): VNode {
   const { params } = route.value
   const text = params.get('text') ?? ''
   const group = params.get('types') ?? ''
-  const [paused, setPaused] = useState<readonly Event[] | undefined>(undefined)
-  const events = paused ?? keptEvents()
-  const [, draw] = useState(0)
-  const drawn = useRef(0)
+  const [still, setStill] = useState<Still | undefined>(undefined)
+  const [live, setLive] = useState(keptEvents)
   useEffect(() => {
-    if (paused !== undefined) return
-    let timer: ReturnType<typeof setTimeout> | undefined
-    const stop = batches.subscribe(() => {
-      timer ??= setTimeout(
-        () => {
-          timer = undefined
-          drawn.current = performance.now()
-          draw(n => n + 1)
-        },
-        Math.max(0, drawn.current + PACE - performance.now()),
-      )
-    })
+    const draw = paced(PACE, () => setLive(keptEvents()))
+    const stop = onEvents(draw.ask)
+    draw.ask()
     return () => {
       stop()
-      clearTimeout(timer)
+      draw.end()
     }
-  }, [paused])
+  }, [])
+  const events = still?.events ?? live
+  const paused = still?.why === 'paused'
+  const pause = () => setStill(now => (now?.why === 'paused' ? undefined : { why: 'paused', events: now?.events ?? live }))
+  const toggle = useRef(pause)
+  toggle.current = pause
+  // A list that moves while it is read cannot be read: it stands still until its newest event is in sight again.
+  const onAway = (away: boolean) =>
+    setStill(now => (away ? (now ?? { why: 'scrolled', events: live }) : now?.why === 'scrolled' ? undefined : now))
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       if (event.key !== ' ' || /^(INPUT|SELECT|TEXTAREA|BUTTON)$/.test((event.target as HTMLElement).tagName)) return
       event.preventDefault()
-      setPaused(now => (now === undefined ? keptEvents() : undefined))
+      toggle.current()
     }
     addEventListener('keydown', pressed)
     return () => removeEventListener('keydown', pressed)
@@ -63,14 +67,8 @@ export function Events(): VNode {
       <header class="title">
         <h1>Events</h1>
         <div class="actions">
-          <button
-            type="button"
-            class="button plain"
-            id="pause"
-            aria-pressed={paused !== undefined}
-            onClick={() => setPaused(paused === undefined ? keptEvents() : undefined)}
-          >
-            {paused === undefined ? 'Pause' : 'Go on'}
+          <button type="button" class="button plain" id="pause" aria-pressed={paused} onClick={pause}>
+            {paused ? 'Go on' : 'Pause'}
           </button>
         </div>
       </header>
@@ -100,18 +98,22 @@ export function Events(): VNode {
         </label>
       </search>
       <p class="total" role="status">
-        {paused === undefined ? '' : 'Paused. '}
+        {still === undefined ? '' : paused ? 'Paused. ' : 'Stands still while you read. At its top it goes on. '}
         {count(found.length)} of the last {count(events.length)} events
-        {found.length > SHOWN ? `, the newest ${SHOWN} are shown` : ''}
         {events.length >= KEPT_EVENTS ? '. Older ones: leasehold watch --after REVISION' : ''}
       </p>
       {stream.value === 'denied' ? <Empty>This key may not watch events. It needs the scope watch.</Empty> : null}
-      <section class="card">
-        <EventLines
-          events={found.slice(-SHOWN).reverse()}
-          empty={text === '' && group === '' ? 'Nothing has happened yet. Try: leasehold run jobs/nightly -- sleep 5' : 'No event matches.'}
-        />
-      </section>
+      <EventTail
+        events={found}
+        onAway={onAway}
+        empty={
+          text === '' && group === '' ? (
+            <Empty lines={FIRST_LINES}>Nothing has happened yet. These lines make events:</Empty>
+          ) : (
+            <Empty>No event matches.</Empty>
+          )
+        }
+      />
     </>
   )
 }
@@ -126,49 +128,4 @@ function matching(events: readonly Event[], text: string, group: string): readon
     const { type, holder = '', resource = '', key = '', cause = '', by = '' } = event
     return [type, holder, resource, key, cause, by].some(part => part.toLowerCase().includes(wanted))
   })
-}
-
-/** Events as lines, in the order given. */
-export function EventLines({ events, empty }: { readonly events: readonly Event[]; readonly empty: string }): VNode {
-  if (events.length === 0) return <Empty>{empty}</Empty>
-  return (
-    <ol class="events">
-      {events.map(event => (
-        <EventLine key={`${event.revision} ${event.type} ${event.lease} ${event.resource ?? event.key ?? ''}`} event={event} />
-      ))}
-    </ol>
-  )
-}
-
-function EventLine({ event: { type, at, holder, resource, key, value, token, cause, by, revision } }: { readonly event: Event }): VNode {
-  return (
-    <li data-type={type}>
-      <time title={exactTime(at)}>{timeOfDay(at)}</time>
-      <span class="type">{type}</span>
-      <span class="about">
-        {resource === undefined ? null : <ResourceName name={resource} />}
-        {key === undefined ? null : (
-          <b>
-            <Text>{key}</Text>
-          </b>
-        )}
-        {holder === undefined || holder === '' ? null : <Holder name={holder} />}
-        {token === undefined ? null : (
-          <span class="faint">
-            token <Exact value={token} what="token" />
-          </span>
-        )}
-        {value === undefined || value === '' ? null : <span class="faint clip">{visible(value.slice(0, 160))}</span>}
-        {cause === undefined || cause === type ? null : <span class="faint">{visible(cause)}</span>}
-        {by === undefined ? null : (
-          <span class="faint">
-            by <Text>{by}</Text>
-          </span>
-        )}
-      </span>
-      <span class="faint rev">
-        <Exact value={revision} what="revision" />
-      </span>
-    </li>
-  )
 }

@@ -1,10 +1,11 @@
 /** The filters above a table of resources or leases. They are in the address, and the server applies them. */
 import type { VNode } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { paced } from '../pace.ts'
 import { route, setParams } from '../route.ts'
 
-/** Ms after a key was pressed until the filter is applied: short, because an answer is expected at once. */
-const DELAY = 30
+/** Ms between two filters while a reader types. The first key is applied at once: an answer is expected at once. */
+const PACE = 80
 
 interface FilterProps {
   readonly name: string
@@ -15,12 +16,30 @@ interface FilterProps {
 function TextFilter({ name, label, hint }: FilterProps): VNode {
   const given = route.value.params.get(name) ?? ''
   const [text, setText] = useState(given)
-  useEffect(() => setText(given), [given])
+  const latest = useRef(text)
+  const applied = useRef(text)
+  const apply = useMemo(
+    () =>
+      paced(PACE, () => {
+        applied.current = latest.current
+        setParams({ [name]: latest.current })
+      }),
+    [name],
+  )
+  useEffect(() => apply.end, [apply])
   useEffect(() => {
-    if (text === given) return
-    const timer = setTimeout(() => setParams({ [name]: text }), DELAY)
-    return () => clearTimeout(timer)
-  }, [text, given, name])
+    // What was typed stays, unless something else has changed the address, such as a link. Read it again: an effect may run after the next key was applied.
+    const now = route.peek().params.get(name) ?? ''
+    if (now === applied.current) return
+    applied.current = now
+    latest.current = now
+    setText(now)
+  }, [given, name])
+  const typed = (value: string) => {
+    latest.current = value
+    setText(value)
+    apply.ask()
+  }
   return (
     <label class="filter">
       <span>{label}</span>
@@ -29,7 +48,7 @@ function TextFilter({ name, label, hint }: FilterProps): VNode {
         type="search"
         value={text}
         placeholder={hint}
-        onInput={event => setText(event.currentTarget.value)}
+        onInput={event => typed(event.currentTarget.value)}
         autocomplete="off"
         spellcheck={false}
         maxLength={512}

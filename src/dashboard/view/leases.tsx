@@ -23,6 +23,7 @@ const COLUMNS: readonly Column<ShownLease>[] = [
         {wants.map(name => (
           <ResourceName key={name} name={name} />
         ))}
+        {resources.length + wants.length === 0 ? <span class="faint">no resource: a session or a registration</span> : null}
         {more > 0 ? <span class="faint"> +{more}</span> : null}
         {purpose === undefined || purpose === '' ? null : (
           <span class="purpose">

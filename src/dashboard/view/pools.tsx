@@ -14,6 +14,10 @@ const LINES = [
   'node examples/gpu-lab.mjs                          # two fake hosts, three users',
 ]
 
+/** Of so many pools the members are drawn in the list, and so many members of each. */
+const MOST_DRAWN = 12
+const MOST_SQUARES = 256
+
 export function Pools({ name }: { readonly name: string }): VNode {
   return name === '' ? <AllPools /> : <OnePool name={name} />
 }
@@ -28,7 +32,7 @@ function AllPools(): VNode {
       </header>
       {data.pools.length === 0 ? <Empty lines={LINES}>There is no pool. These lines make one:</Empty> : null}
       <div class="grid-of-cards wide-cards">
-        {data.pools.map(({ pool, members, units, used, waiting, reservations }) => (
+        {data.pools.map(({ pool, members, units, used, waiting, reservations }, place) => (
           <section class="card" key={pool} aria-label={visible(pool)}>
             <header>
               <h2>
@@ -41,6 +45,7 @@ function AllPools(): VNode {
             <div class="meter tall" role="img" aria-label={`${used} of ${units} units are held`}>
               <span style={{ width: `${units === 0 ? 0 : (100 * used) / units}%` }} />
             </div>
+            {place < MOST_DRAWN ? <PoolSquares pool={pool} /> : null}
             <p class="note">
               {count(used)} of {count(units)} units held, {count(waiting)} waiting, {count(reservations)} reserved
             </p>
@@ -51,8 +56,40 @@ function AllPools(): VNode {
   )
 }
 
+/** The members of a pool, each as a small square in the colour of its account. The page of the pool has their names. */
+function PoolSquares({ pool }: { readonly pool: string }): VNode | null {
+  const { data } = useReading<PoolAnswerView>(`/v1/pools/${pathOf(pool)}`, { every: 3_000, about: aboutPool(pool) })
+  if (data === undefined) return null
+  const hues = huesOf(data)
+  const unleased = unleasedOf(data)
+  return (
+    <>
+      <div class="minis" aria-hidden="true">
+        {data.members.slice(0, MOST_SQUARES).map(member => (
+          <i
+            key={member.resource}
+            class={`mini ${colourOf(member, hues)}`}
+            data-status={member.status}
+            data-unleased={(reportOf(member).unleased ?? 0) > 0}
+            title={titleOf(member)}
+          />
+        ))}
+      </div>
+      {unleased > 0 ? <Tag kind="unleased">{`${unleased} used without a lease`}</Tag> : null}
+    </>
+  )
+}
+
+function aboutPool(name: string): (event: Event) => boolean {
+  return event => event.resource?.startsWith(name) === true || event.key?.includes(`/${name}/`) === true
+}
+
+function unleasedOf({ members }: PoolAnswerView): number {
+  return members.filter(member => (reportOf(member).unleased ?? 0) > 0).length
+}
+
 function OnePool({ name }: { readonly name: string }): VNode {
-  const about = (event: Event) => event.resource?.startsWith(name) === true || event.key?.includes(`/${name}/`) === true
+  const about = aboutPool(name)
   const { data, error } = useReading<PoolAnswerView>(`/v1/pools/${pathOf(name)}`, { every: 2_000, about })
   const explained = useReading<PoolExplanation>(
     data !== undefined && data.queue.length > 0 ? `/v1/pools/${pathOf(name)}/explain?limit=20` : undefined,
@@ -64,7 +101,7 @@ function OnePool({ name }: { readonly name: string }): VNode {
   if (data === undefined) return <Waiting error={error} />
   const chosen = data.members.find(({ member }) => member === route.value.params.get('member'))
   const hues = huesOf(data)
-  const unleased = data.members.filter(member => (reportOf(member).unleased ?? 0) > 0).length
+  const unleased = unleasedOf(data)
   return (
     <>
       <header class="title">
@@ -119,22 +156,33 @@ interface MemberSquareProps {
   readonly hues: ReadonlyMap<string, number>
 }
 
-function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
-  const { member: name, grants, units, used, status } = member
+function colourOf({ grants: [first] }: ShownMember, hues: ReadonlyMap<string, number>): string {
+  return first === undefined ? 'free' : `hue-${hues.get(first.account) ?? hueOf(first.holder)}`
+}
+
+/** What a member is used for, in one line. */
+function titleOf(member: ShownMember): string {
+  const { member: name, grants, units, used } = member
   const { utilisation, unleased = 0 } = reportOf(member)
   const holders = grants.map(({ holder }) => visible(holder)).join(', ')
   const use = utilisation === undefined ? '' : `, ${Math.round(utilisation)} % in use`
   const wild = unleased > 0 ? `, ${unleased} processes without a lease` : ''
+  return `${visible(name)}: ${grants.length === 0 ? 'free' : `${used} of ${units} units, ${holders}`}${use}${wild}`
+}
+
+function MemberSquare({ member, chosen, hues }: MemberSquareProps): VNode {
+  const { member: name, grants, status } = member
+  const { utilisation, unleased = 0 } = reportOf(member)
   const [first] = grants
   return (
     <li>
       <button
         type="button"
-        class={`member ${first === undefined ? 'free' : `hue-${hues.get(first.account) ?? hueOf(first.holder)}`}`}
+        class={`member ${colourOf(member, hues)}`}
         data-status={status}
         data-unleased={unleased > 0}
         aria-pressed={chosen}
-        title={`${visible(name)}: ${grants.length === 0 ? 'free' : `${used} of ${units} units, ${holders}`}${use}${wild}`}
+        title={titleOf(member)}
         onClick={() => setParams({ member: chosen ? '' : name })}
       >
         <span class="member-name">{visible(name)}</span>
@@ -293,7 +341,7 @@ function startText({
 }): string {
   if (median === null) return 'never, as far as is known'
   if (low !== null && high !== null && high - low > 1_000) return `in ${duration(low)} to ${duration(high)}`
-  return `in about ${duration(median)}`
+  return median < 1_000 ? 'any moment now' : `in about ${duration(median)}`
 }
 
 function Reservations({ pool: { reservations } }: { readonly pool: PoolAnswerView }): VNode {

@@ -7,16 +7,23 @@ import { serverNow } from '../clock.ts'
 import { duration, isUnder, pathOf } from '../format.ts'
 import { Ago, Button, Card, Empty, Exact, Holder, LeaseLink, Left, Length, RuleValue, Tag, Text, Waiting } from '../part/basics.tsx'
 import { CopyAs } from '../part/copy.tsx'
-import { PastGrants } from '../part/past-grants.tsx'
+import { EventLines } from '../part/event-lines.tsx'
+import { isFailed, PastGrants, SHOWN_PAST } from '../part/past-grants.tsx'
 import { type Span, Timeline } from '../part/timeline.tsx'
 import { useReading } from '../query.ts'
-import { EventLines } from './events.tsx'
+
+/** Past holders that are read. With the runs of `leasehold run`, a server may know a thousand. */
+const MAX_PAST = 200
 
 export function Resource({ name }: { readonly name: string }): VNode {
   const about = (event: Event) => event.resource === name
   const path = pathOf(name)
   const { data, at, error } = useReading<ResourceAnswer>(`/v1/resources/${path}`, { every: 1_000, about })
-  const history = useReading<HistoryAnswer>(`/v1/history/${path}`, { every: 10_000, about })
+  const history = useReading<HistoryAnswer>(`/v1/history/${path}?limit=${MAX_PAST}`, {
+    every: 10_000,
+    // The exit code of a command is written after its lease has ended.
+    about: event => about(event) || event.key?.startsWith(`leasehold/runs/${name}/`) === true,
+  })
   const events = useReading<EventsAnswer>(`/v1/events?limit=500&prefix=${encodeURIComponent(name)}`, { every: 10_000, about })
   const episodes = useReading<EpisodesAnswer>(`/v1/episodes/${path}`, { every: 5_000, about })
   const policies = useReading<PoliciesAnswer>('/v1/policies', { every: 30_000, about: ({ type }) => type === 'policy' })
@@ -40,7 +47,7 @@ export function Resource({ name }: { readonly name: string }): VNode {
               <Empty>No holder is known.</Empty>
             ) : (
               <>
-                <Timeline label="Holders over time" spans={spansOf(data, past, own)} />
+                <Timeline label="Holders over time" spans={spansOf(data, past.slice(-SHOWN_PAST), own)} />
                 <PastGrants past={past} holder="Holder" />
               </>
             )}
@@ -54,7 +61,7 @@ export function Resource({ name }: { readonly name: string }): VNode {
             <CopyAs resource={name} />
           </Card>
           <Card title="Events">
-            <EventLines events={own.slice(-12).reverse()} empty="The server knows no event of this name." />
+            <EventLines resource={name} events={own.slice(-12).reverse()} empty="The server knows no event of this name." />
           </Card>
         </div>
       </div>
@@ -135,9 +142,10 @@ function Holding({
 
 /** Past grants, present ones, and the times when it was frozen, as far as the events that the server still knows say so. */
 function spansOf({ grants }: ResourceAnswer, past: readonly PastHolder[], events: readonly Event[]): Span[] {
-  const spans: Span[] = past.map(({ lease, token, holder, since, until, cause }) => ({
-    ...{ from: since, until, holder, cause },
-    key: `${lease} ${token}`,
+  const spans: Span[] = past.map(grant => ({
+    ...{ from: grant.since, until: grant.until, holder: grant.holder, cause: grant.cause },
+    ...(isFailed(grant) && { failed: `exit ${grant.exit}` }),
+    key: `${grant.lease} ${grant.token}`,
   }))
   for (const { lease, token, holder, since, status } of grants)
     if (status !== 'frozen') spans.push({ from: since, holder, key: `${lease} ${token}` })

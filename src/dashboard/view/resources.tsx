@@ -17,7 +17,7 @@ const COLUMNS: readonly Column<ShownResource>[] = [
     class: 'who-cell',
     cell: ({ holder, holders, purpose, status }) => (
       <>
-        {holder === undefined || holder === '' ? <span class="faint">free</span> : <Holder name={holder} />}
+        {holder === undefined || holder === '' ? <span class="faint">no holder</span> : <Holder name={holder} />}
         {holders > 1 ? <span class="faint"> +{holders - 1}</span> : null}
         {status === 'frozen' ? <Tag kind="frozen" /> : null}
         {purpose === undefined || purpose === '' ? null : (

@@ -95,6 +95,7 @@ function OneService({ service }: { readonly service: string }): VNode {
   })
   if (data === undefined) return <Waiting error={error} />
   const beats = new Map((entries.data?.entries ?? []).map(entry => [entry.key, entry]))
+  const span = spanOf((strips.data?.instances ?? []).map(({ changes }) => changes))
   return (
     <>
       <header class="title">
@@ -112,7 +113,7 @@ function OneService({ service }: { readonly service: string }): VNode {
             <tr>
               <th>Instance</th>
               <th>Health</th>
-              <th>Last hour</th>
+              <th>Last {calmDuration(Math.round(span / 60_000) * 60_000)}</th>
               <th>Address</th>
               <th>Capabilities</th>
               <th class="end">Load</th>
@@ -143,9 +144,9 @@ function OneService({ service }: { readonly service: string }): VNode {
                     )}
                   </td>
                   <td>
-                    <Strip changes={strips.data?.instances.find(({ instance }) => instance === one.instance)?.changes ?? []} />
+                    <Strip span={span} changes={strips.data?.instances.find(({ instance }) => instance === one.instance)?.changes ?? []} />
                   </td>
-                  <td>
+                  <td class="address">
                     <Address text={one.address} />
                   </td>
                   <td>
@@ -206,13 +207,23 @@ function Address({ text }: { readonly text: string }): VNode {
   )
 }
 
-const STRIP_SPAN = 3_600_000
+type Changes = StripsAnswer['instances'][number]['changes']
 
-/** The health of the last hour, from left to right. */
-function Strip({ changes }: { readonly changes: StripsAnswer['instances'][number]['changes'] }): VNode {
+/** Strips show the last hour, or less while the server knows less: at least this many ms. */
+const LONGEST_STRIP = 3_600_000
+const SHORTEST_STRIP = 300_000
+
+/** The span of time that the strips of these instances show, in ms. */
+function spanOf(all: readonly Changes[]): number {
+  const oldest = Math.min(...all.map(changes => changes[0]?.at ?? Number.POSITIVE_INFINITY))
+  return Math.min(LONGEST_STRIP, Math.max(SHORTEST_STRIP, serverNow() - oldest))
+}
+
+/** The health during the last `span` ms, from left to right. */
+function Strip({ changes, span = spanOf([changes]) }: { readonly changes: Changes; readonly span?: number }): VNode {
   second.value // the present grows
   const now = serverNow()
-  const begin = now - STRIP_SPAN
+  const begin = now - span
   const parts = changes.map(({ at, status }, i) => ({ from: Math.max(begin, at), until: changes[i + 1]?.at ?? now, status }))
   const shown = parts.filter(({ until }) => until > begin)
   const said = shown.map(({ from, status }) => `${status} since ${exactTime(from)}`).join('; ')
@@ -222,7 +233,7 @@ function Strip({ changes }: { readonly changes: StripsAnswer['instances'][number
         <span
           key={String(from)}
           data-status={status}
-          style={{ left: `${(100 * (from - begin)) / STRIP_SPAN}%`, width: `${Math.max(0.8, (100 * (until - from)) / STRIP_SPAN)}%` }}
+          style={{ left: `${(100 * (from - begin)) / span}%`, width: `${Math.max(0.8, (100 * (until - from)) / span)}%` }}
         />
       ))}
     </span>
