@@ -8,6 +8,8 @@ import pytest
 
 from leasehold.testing import World
 
+from .socket_server import SocketServer
+
 # For the processes that tests start.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(pathlib.Path(__file__).resolve().parents[1] / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -17,3 +19,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 @pytest.fixture
 def world() -> Iterator[World]:
     yield World()
+
+
+@pytest.fixture
+def server() -> Iterator[SocketServer]:
+    server = SocketServer()
+    yield server
+    server.close()

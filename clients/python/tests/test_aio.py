@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -13,13 +13,6 @@ import leasehold.aio
 from leasehold import LeaseError
 
 from .socket_server import SocketServer
-
-
-@pytest.fixture
-def server() -> Iterator[SocketServer]:
-    server = SocketServer()
-    yield server
-    server.close()
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -249,3 +249,11 @@ def test_wrong_options_are_refused_before_anything_is_sent(world: World, options
         world.connect().acquire("k", **options)  # type: ignore[arg-type]
     assert caught.value.code == "INVALID"
     assert asked(world, "LEASE.ACQUIRE") == []
+
+
+def test_a_lease_says_when_it_expires(world: World) -> None:
+    leases = world.connect()
+    lease = leases.acquire("k", ttl=10)
+    assert lease.expires_at == pytest.approx(world.clock.wall() + 9.9, abs=0.001)
+    lease.release()
+    assert lease.expires_at is None

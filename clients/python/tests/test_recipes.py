@@ -377,10 +377,11 @@ def start(flow: Flow[Any], results: list[Any]) -> None:
 
     def step(done: Future[Any] | None) -> None:
         try:
-            future = next(flow) if done is None else flow.send(done.result())
+            awaited = next(flow) if done is None else flow.send(done.result())
         except StopIteration as stop:
             results.append(stop.value)
         else:
+            future = awaited if isinstance(awaited, Future) else awaited.owner.do(awaited.begin)
             future.add_done_callback(step)
 
     step(None)
@@ -403,3 +404,24 @@ def test_a_member_that_is_offered_while_a_taker_waits_counts_from_then_on(world:
     ((held, members),) = taken
     assert held.resources == ("gpu/gpu-2",) and [member.member for member in members] == ["gpu-2"]
     assert first.held and a.pool("gpu").try_take(match={"model": "x"}) is None
+
+
+def renewals(world: World) -> int:
+    return sum(words[0] == "LEASE.RENEW" for words in world.server.commands)
+
+
+def test_a_registration_is_renewed_every_third_of_its_ttl_or_as_often_as_it_says(world: World) -> None:
+    leases = world.connect()
+    with leases.registry.register("planner", address="http://10.0.0.7:8080", ttl=30):
+        world.advance(8.9)
+        assert renewals(world) == 0
+        world.advance(1.2)
+        assert renewals(world) == 1
+    before = renewals(world)
+    with leases.registry.register("planner", address="http://10.0.0.7:8080", ttl=30, heartbeat="2s"):
+        world.advance(10)
+        assert renewals(world) - before in (5, 6)
+    for heartbeat in (0, 16, "x"):
+        with pytest.raises(LeaseError) as caught:
+            leases.registry.register("planner", address="http://10.0.0.7:8080", ttl=30, heartbeat=heartbeat)
+        assert caught.value.code == "INVALID"

@@ -99,3 +99,44 @@ def test_random_bytes_give_values_or_a_protocol_error_and_nothing_else() -> None
 
 def test_a_command_is_an_array_of_texts() -> None:
     assert command(["LEASE.RENEW", 12, "é"]) == b"*3\r\n$11\r\nLEASE.RENEW\r\n$2\r\n12\r\n$2\r\n\xc3\xa9\r\n"
+
+
+def outcome_of(pieces: list[bytes]) -> list[Any] | str:
+    decoder, out = Decoder(), []
+    try:
+        for piece in pieces:
+            out += decoder.feed(piece)
+    except ProtocolError:
+        return "no RESP"
+    return [(value.code, value.message) if isinstance(value, LeaseError) else value for value in out]
+
+
+def test_a_whole_answer_is_decoded_as_its_bytes_one_by_one_are() -> None:
+    dice = random.Random(7)
+    texts = ["", "a", "lease", "a\r\nb", "\r\n", "é", "-1", "$3", "x" * 300]
+    scalars: list[Any] = [0, 7, -1, 2**60, None, True, *texts]
+    for _ in range(400):
+        values: list[Any] = [
+            dice.choice(
+                [
+                    dice.choice(scalars),
+                    [dice.choice(scalars) for _ in range(dice.randrange(4))],
+                    {dice.choice(texts): dice.choice(scalars) for _ in range(dice.randrange(4))},
+                    {"nested": [dice.choice(scalars)]},
+                ]
+            )
+            for _ in range(dice.randrange(1, 4))
+        ]
+        data = bytearray(b"".join(encode(value) for value in values))
+        if dice.random() < 0.3:
+            data[:0] = b">2\r\n$13\r\nlease.witness\r\n$1\r\nw\r\n"
+        if dice.random() < 0.5:  # damaged, or cut off
+            at = dice.randrange(len(data))
+            data[at:] = dice.choice([b"", bytes(data[at + 1 :]), bytes([dice.randrange(256)]) + bytes(data[at + 1 :])])
+        one_by_one = [bytes([byte]) for byte in data]
+        assert outcome_of([bytes(data)]) == outcome_of(one_by_one), bytes(data)
+
+
+@pytest.mark.parametrize("half", [b"$0\r\n", b"*1\r\n", b"%1\r\n$1\r\nk\r\n", b"$1\r\na", b"+OK\r"])
+def test_half_an_answer_is_none(half: bytes) -> None:
+    assert decode(half) == []

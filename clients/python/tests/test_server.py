@@ -47,6 +47,37 @@ def test_acquire_wait_and_release(server: Server) -> None:
         got[0].release()
 
 
+def test_a_broken_lease_is_lost_at_once_or_after_the_given_time(server: Server) -> None:
+    with leasehold.connect(server.url, holder="a") as a, leasehold.connect(server.url, holder="operator") as operator:
+        later, now = a.acquire("break/later", ttl=3), a.acquire("break/now", ttl=3)
+        operator.break_("break/later", after="20s")
+        operator.break_("break/now")
+        assert now.lost.wait(20)
+        with pytest.raises(leasehold.LeaseLost, match="operator"):
+            now.assert_held()
+        assert later.held
+        operator.break_("break/later", after=0.05)
+        assert later.lost.wait(20)
+
+
+def test_revoke_ends_leases_by_number_holder_or_prefix(server: Server) -> None:
+    async def main() -> None:
+        async with leasehold.aio.connect(server.url, holder="a") as a, leasehold.aio.connect(server.url, holder="operator") as operator:
+            by_lease, by_holder, by_prefix = [await a.acquire(f"revoke/{name}", ttl=3) for name in "xyz"]
+            await operator.revoke(lease=by_lease.id)
+            await operator.revoke(prefix="revoke/z")
+            await asyncio.wait_for(asyncio.gather(by_lease.lost.wait(), by_prefix.lost.wait()), 20)
+            assert by_holder.held
+            await operator.revoke(holder="a", force=True)
+            await asyncio.wait_for(by_holder.lost.wait(), 20)
+            with pytest.raises(LeaseError, match="one of lease, holder and prefix"):
+                await operator.revoke()
+            with pytest.raises(LeaseError, match="nobody holds revoke/y"):
+                await operator.break_("revoke/y", after="1s")
+
+    asyncio.run(main())
+
+
 def test_errors_have_the_codes_of_the_server(server: Server) -> None:
     with leasehold.connect(server.url) as leases:
         with pytest.raises(LeaseError) as caught:

@@ -14,5 +14,6 @@ from ._core import AcquireOptions
 from ._duration import Duration
 from ._errors import LeaseError, LeaseLost
 from ._sync import Lease, Leases, connect
+from ._ttl import Ttl
 
-__all__ = ["AcquireOptions", "Duration", "Lease", "LeaseError", "LeaseLost", "Leases", "connect"]
+__all__ = ["AcquireOptions", "Duration", "Lease", "LeaseError", "LeaseLost", "Leases", "Ttl", "connect"]

@@ -35,12 +35,13 @@ class Acquiring:
         self.queued = False
         self._reached = False
         self._repeated = False
-        self._began = engine.clock.read().monotonic
+        self._began = 0.0
         self._timer: Timer | None = None
         self._request: Request | None = None
         self._poll: Timer | None = None
         self._position = -1
         if asked.wait is not None and asked.wait != FOREVER:
+            self._began = engine.clock.read().monotonic
             self._timer = engine.timers.at(self._began + asked.wait, self._timed_out)
 
     def begin(self) -> None:
@@ -56,7 +57,7 @@ class Acquiring:
         request = self._request = engine.channel.send(words, self._answered, timeout=timeout)
         request.again = asked.wait is not None
         request.patient = asked.wait is not None and asked.wait != FOREVER
-        request.late = lambda value, request: self._unwanted(value)
+        request.late = self._unwanted
 
     def _answered(self, value: Any, error: LeaseError | None, request: Request) -> None:
         self._engine.introduced(self, value if error is None else None)
@@ -67,7 +68,7 @@ class Acquiring:
         self._reached = True
         self._repeated = request.copies > 1
         if self.over:
-            return self._unwanted(value)
+            return self._unwanted(value, request)
         self.lease = value["lease"]
         if "position" not in value:
             self._take(value, request)
@@ -80,7 +81,7 @@ class Acquiring:
             self._tell_position(value["position"])
             self._poll_later()
 
-    def _unwanted(self, value: Any) -> None:
+    def _unwanted(self, value: Any, request: Request) -> None:
         """Granted, or queued, after its caller had gone."""
         if isinstance(value, dict) and isinstance(value.get("lease"), int):
             self._engine.give_back(value["lease"], self._asked.ttl)
@@ -188,6 +189,9 @@ class Acquiring:
     def _take(self, value: dict[str, Any], request: Request, confirmed: bool = False) -> None:
         engine, asked = self._engine, self._asked
         lease: int = value["lease"]
+        known = engine.renewals.held.get(lease) if asked.reuse else None
+        if known is not None:
+            return self._take_again(known, value, request)
         tokens = value.get("tokens") or dict.fromkeys(asked.names[:1], value.get("token", 0))
         numbers = [value.get("ttl"), *(tokens.values() if isinstance(tokens, dict) else [None])]
         if not all(isinstance(number, int) for number in numbers):
@@ -229,6 +233,17 @@ class Acquiring:
         self._end()
         if not self.future.set_result(held):
             engine.release(held)
+
+    def _take_again(self, known: Held, value: dict[str, Any], request: Request) -> None:
+        """The server answered with a lease that this process has in hand."""
+        term = value.get("ttl")
+        if not isinstance(term, int) or not self._engine.renewals.believe(known, request, term / 1000):
+            self.lease = None  # its loss has given it back
+            return self._again() if self._asked.wait is not None else self._fail(known.end_reason())
+        self.lease = None
+        known.shared = True
+        self._end()
+        self.future.set_result(known)
 
     def _too_late(self, lease: int) -> None:
         names, asked = self._asked.names, self._asked

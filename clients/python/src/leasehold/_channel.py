@@ -6,6 +6,7 @@ for changes that carry an operation id: the server answers a repeated operation 
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,8 @@ GREETING_TIMEOUT = 1.0
 KEEPALIVE = 5.0
 #: Pauses between attempts to connect, and between copies of a request.
 RETRY_FIRST, RETRY_LAST = 0.05, 1.0
+
+_FOREVER = float("inf")
 
 Words = tuple["str | int", ...]
 Done = Callable[[Any, "LeaseError | None", "Request"], None]
@@ -123,10 +126,12 @@ class Channel:
         if self.closed:
             self._finish(request, None, closed_error())
             return request
-        if timeout != float("inf"):
-            request.timer = self._timers.at(self._clock.read().monotonic + timeout, lambda: self._expire(request))
+        # Before the send, and before its encoding: a term is counted from here.
+        now = self._clock.read()
+        if timeout != _FOREVER:
+            request.timer = self._timers.at(now.monotonic + timeout, functools.partial(self._expire, request))
         if self.ready:
-            self._transmit(request)
+            self._transmit(request, now)
         else:
             self._queue.append(request)
         return request
@@ -149,10 +154,9 @@ class Channel:
         self._out.clear()
         return data
 
-    def _transmit(self, request: Request) -> None:
+    def _transmit(self, request: Request, now: Reading) -> None:
         if request.finished:
             return
-        now = self._clock.read()
         if request.sent is None:
             self.last_number += 1
             request.number = self.last_number
@@ -209,7 +213,7 @@ class Channel:
 
     def _send_again(self, request: Request) -> None:
         if self.ready:
-            self._transmit(request)
+            self._transmit(request, self._clock.read())
         elif not request.finished:
             self._queue.append(request)
 
@@ -230,7 +234,7 @@ class Channel:
         if self._api_key is not None:
             words += ["AUTH", "default", self._api_key]
         words += ["SETNAME", _client_name(self._holder), "WITNESS", self._witness]
-        self._transmit(Request(tuple(words), self._greeted, "hello", float("inf")))
+        self._transmit(Request(tuple(words), self._greeted, "hello", _FOREVER), self._clock.read())
 
     def _greeted(self, value: Any, error: LeaseError | None, request: Request) -> None:
         if error is None and not (isinstance(value, dict) and value.get("server") == "leasehold"):
@@ -253,7 +257,7 @@ class Channel:
         # Before anything is asked: what is held may have to be given up.
         self.on_ready(value.get("continues", 1) != 0)
         for waiting in queue:
-            self._transmit(waiting)
+            self._transmit(waiting, self._clock.read())
 
     def disconnected(self, error: LeaseError) -> None:
         """The connection broke, or could not be made."""
@@ -329,7 +333,7 @@ class Channel:
             if now >= self._quiet_since + limit:
                 self.drop = LeaseError("UNAVAILABLE", f"the server has not answered for {in_words(limit)}")
         elif self.ready and now >= self._quiet_since + KEEPALIVE and self.listening():
-            self._transmit(Request(("PING",), lambda value, error, request: None, "ping", float("inf")))
+            self._transmit(Request(("PING",), lambda value, error, request: None, "ping", _FOREVER), self._clock.read())
 
     def close(self) -> None:
         """Fails what was not answered. Nothing can be sent from here on."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from ._duration import Duration, seconds
 from ._errors import LeaseError
-from ._flow import Flow
+from ._flow import Ask, Flow
 from ._future import Future
 from ._held import Held
 from ._request import FOREVER, INTERVALS, AcquireRequest
+from ._ttl import Ttl, ttl_range
 
 if TYPE_CHECKING:
     from ._engine import Engine
     from ._handle import LeaseHandle
-    from ._runner import Owner
+    from ._owner import Owner
 
 T = TypeVar("T")
 H = TypeVar("H")
@@ -29,6 +31,7 @@ class AcquireOptions(TypedDict, total=False):
     """Options of ``acquire``, ``try_acquire``, ``request`` and ``exclusive``.
 
     * ``ttl``: how long the lease lasts without a renewal, that is, how long others wait after a crash. That of ``connect`` by default.
+      ``Ttl(wish, min, max)`` is adjusted to what policies allow, instead of refused.
     * ``wait``: how long to wait for the grant, greater than 0. Until granted by default.
     * ``mode``: ``"exclusive"``, or ``"shared"`` beside other shared holders.
     * ``units``: of a resource whose policy has a capacity; 1 by default.
@@ -42,10 +45,12 @@ class AcquireOptions(TypedDict, total=False):
     * ``max_hold``: this process gives the lease up after this long, whatever its work is doing, like a timeout of a job.
     * ``any``: this many of the named resources, instead of all of them.
     * ``recall``: tell the present holders that this caller waits.
+    * ``reuse``: if this process has a lease on exactly these names, that lease, renewed, instead of a wait for itself. So does a process
+      that was started again and named its former incarnation to ``connect``. Two tasks of one process that ask so share the lease.
     * ``on_wait``: called with the place in the queue, 0 being next, whenever it changes.
     """
 
-    ttl: Duration
+    ttl: Duration | Ttl
     wait: Duration | None
     mode: str
     units: int
@@ -60,6 +65,7 @@ class AcquireOptions(TypedDict, total=False):
     max_hold: Duration
     any: int
     recall: bool
+    reuse: bool
     on_wait: Callable[[int], None]
 
 
@@ -83,6 +89,17 @@ class Core:
     def change(self, *words: str | int) -> Future[Any]:
         return self.owner.do(lambda engine: engine.change(*words))
 
+    def break_(self, resource: str, after: Duration | None, by: str) -> Future[Any]:
+        delay = () if after is None else ("AFTER", math.ceil(seconds(after, "after") * 1000))
+        return self.change("LEASE.BREAK", resource, *delay, "BY", by)
+
+    def revoke(self, lease: int | None, holder: str | None, prefix: str | None, force: bool, by: str) -> Future[Any]:
+        targets = {"LEASE": lease, "HOLDER": holder, "PREFIX": prefix}
+        named = [(word, value) for word, value in targets.items() if value is not None]
+        if len(named) != 1:
+            raise LeaseError("INVALID", "revoke takes one of lease, holder and prefix")
+        return self.change("LEASE.REVOKE", *named[0], *(["FORCE"] if force else []), "BY", by)
+
     def sleep(self, duration: float) -> Future[None]:
         return self.owner.do(lambda engine: engine.sleep(duration))
 
@@ -93,6 +110,8 @@ class Core:
 
     def asked(self, call: str, names: Names | None, options: Mapping[str, Any], waits: bool) -> AcquireRequest:
         """Checks the options. ``names`` is None for a lease on nothing."""
+        if not options:
+            return AcquireRequest(() if names is None else checked_names(names), self.ttl, FOREVER if waits else None)
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             known = ", ".join(sorted(_OPTIONS))
@@ -105,9 +124,13 @@ class Core:
         check_renew(renew)
         if steal and not waits:
             raise LeaseError("INVALID", "a steal waits until the present holders have stopped: use acquire", {"option": "steal"})
+        reuse = bool(options.get("reuse", False))
+        if reuse and (names is None or options.get("any") is not None):
+            raise LeaseError("INVALID", "reuse needs resources, and not any", {"option": "reuse"})
+        ttl, limits = (self.ttl, None) if options.get("ttl") is None else ttl_range(options["ttl"])
         return AcquireRequest(
             () if names is None else checked_names(names),
-            self.ttl if options.get("ttl") is None else seconds(options["ttl"], "ttl"),
+            ttl,
             wait=_wait(call, options.get("wait")) if waits else None,
             mode=mode,
             units=options.get("units"),
@@ -123,6 +146,8 @@ class Core:
             recall=bool(options.get("recall", False)),
             steal="" if not steal else "force" if steal == "force" else "after",
             on_wait=options.get("on_wait"),
+            ttl_limits=limits,
+            reuse=reuse,
         )
 
     def obtain(self, asked: AcquireRequest) -> Flow[Held]:
@@ -132,8 +157,7 @@ class Core:
     def _begun(self, begin: Callable[[Engine], Future[Held]]) -> Flow[Held]:
         begun: list[Future[Held]] = []  # known here even if an interrupt comes between the start and what follows
         try:
-            self.owner.do(lambda engine: begun.append(begin(engine)))
-            held: Held = yield begun[0]
+            held: Held = yield Ask(self.owner, lambda engine: _noted(begin(engine), begun))
             return held
         except BaseException as error:
             if begun and not (isinstance(error, LeaseError) and begun[0].done()):
@@ -146,7 +170,7 @@ class Core:
         try:
             return make(self, held)
         except BaseException:
-            self.owner.post(lambda engine: engine.release(held))
+            self.owner.post(lambda engine: engine.abandon(held))
             raise
 
     def try_obtain(self, asked: AcquireRequest, make: Callable[[Core, Held], H]) -> Flow[H | None]:
@@ -166,7 +190,7 @@ class Core:
         return (yield from self._begun(lambda engine: engine.adopt(lease, renew, limit)))
 
     def release(self, held: Held) -> Flow[None]:
-        yield self.owner.do(lambda engine: engine.release(held))
+        yield Ask(self.owner, lambda engine: engine.release(held))
 
     def transfer(self, held: Held, to: str) -> Flow[int]:
         """The holder stops first: from here on it is not held."""
@@ -189,6 +213,11 @@ class Core:
             return None
         reason = held.end_reason()
         return reason if reason.code == "LOST" else None
+
+
+def _noted(future: Future[T], begun: list[Future[T]]) -> Future[T]:
+    begun.append(future)
+    return future
 
 
 def checked_names(names: Names) -> tuple[str, ...]:

@@ -47,6 +47,8 @@ class Options(NamedTuple):
     api_key: str | None = None
     clock_error: float = CLOCK_ERROR
     addresses: int = 1
+    #: That of a former process, which this one goes on for.
+    incarnation: int | None = None
 
 
 class Engine:
@@ -70,7 +72,7 @@ class Engine:
         self.closers: list[Callable[[], list[Future[Any]]]] = []
         self._slept = self._sleep()
         #: The number of this process under its holder's name: that of its first lease.
-        self.incarnation: int | None = None
+        self.incarnation: int | None = options.incarnation
         self._introducing: Acquiring | Adopting | None = None
         self._waiting_for_introduction: deque[Acquiring | Adopting] = deque()
         self.channel.on_ready = self._connection_made
@@ -102,10 +104,15 @@ class Engine:
 
     def next_time(self, connecting: bool = False) -> float | None:
         """The monotonic moment at which ``tick`` has something to do. ``connecting``: an attempt to connect is under way."""
-        times = [time for time in (self.timers.next(), None if connecting else self.channel.next_time()) if time is not None]
+        moment = self.timers.next()
+        other = None if connecting else self.channel.next_time()
+        if other is not None and (moment is None or other < moment):
+            moment = other
         if self.renewals.held:
-            times.append(self.clock.read().monotonic + PULSE)
-        return min(times, default=None)
+            pulse = self.clock.read().monotonic + PULSE
+            if moment is None or pulse < moment:
+                return pulse
+        return moment
 
     def take_sends(self) -> bytes:
         return self.channel.take()
@@ -247,7 +254,12 @@ class Engine:
         if acquiring is not None:
             acquiring.stop(None)
         elif future.done() and not future.cancelled() and future.exception() is None:
-            self.release(future.result())
+            self.abandon(future.result())
+
+    def abandon(self, held: Held) -> None:
+        """Its caller has gone before it had the lease. Another caller may have it too (``reuse``): then the last handle counts."""
+        if not held.shared:
+            self.release(held)
 
     def release(self, held: Held) -> Future[Any]:
         """The holder stops first, and says so afterwards."""
@@ -279,8 +291,8 @@ class Engine:
 
     def tell(self, held: Held, release: Callable[[], Any] | None) -> None:
         """Tells the user's code that a lease is over, then gives it back: callbacks stop the work first."""
-        if held.on_end is not None:
-            held.on_end()
+        for call in held.on_end:
+            call()
         if held.callbacks and held.reason is not None and held.reason.code == "LOST":
             for callback in held.callbacks:
                 self.later(functools.partial(callback, held.reason))

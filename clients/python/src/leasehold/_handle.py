@@ -21,6 +21,7 @@ class LeaseHandle:
     def __init__(self, core: Core, held: Held) -> None:
         self._core = core
         self._held = held
+        held.handles += 1
 
     @property
     def id(self) -> int:
@@ -43,6 +44,11 @@ class LeaseHandle:
         return dict(self._held.tokens)
 
     @property
+    def ttl(self) -> float:
+        """How many seconds a renewal gives, as policies allow it. The first term of a long lease is shorter."""
+        return self._held.term
+
+    @property
     def held(self) -> bool:
         """Whether it is held now. Asks the clocks: right even after this process was stopped, and without a message."""
         if self._held.held:
@@ -54,6 +60,11 @@ class LeaseHandle:
     def remaining(self) -> float:
         """Seconds left unless it is renewed; 0 when it is over."""
         return self._held.remaining()
+
+    @property
+    def expires_at(self) -> float | None:
+        """When it ends unless it is renewed, as ``time.time()`` counts; ``None`` when it is over. For people and logs: ask ``held``."""
+        return self._core.engine.clock.wall() + self._held.remaining() if self._held.held else None
 
     def assert_held(self) -> None:
         """Raises ``LeaseLost`` (or ``GONE`` after a release) unless it is held now. Call it before each step that must not run twice."""
@@ -117,7 +128,10 @@ class LeaseHandle:
 
     def __del__(self) -> None:
         held: Held | None = getattr(self, "_held", None)
-        if held is None or held.reason is not None or self._core.owner.foreign:
+        if held is None:
+            return
+        held.handles -= 1
+        if held.handles > 0 or held.reason is not None or self._core.owner.foreign:
             return
         with contextlib.suppress(Exception):
             import warnings

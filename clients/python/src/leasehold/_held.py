@@ -26,6 +26,10 @@ _EXPIRED = {
 }
 
 
+#: Until a request was answered, nothing is held.
+_NEVER = Reading(float("-inf"), float("-inf"))
+
+
 def margin(term: float, clock_error: float) -> float:
     """The part of a term that the holder gives up: twice the clock error, and of short terms enough for a late timer."""
     return max(2 * clock_error * term, min(0.05, term / 10))
@@ -66,8 +70,8 @@ class Held:
         "children",
         "deadline",
         "ending",
-        "granted",
         "group",
+        "handles",
         "holder",
         "id",
         "notices",
@@ -81,6 +85,7 @@ class Held:
         "renewing",
         "reported",
         "resources",
+        "shared",
         "strategy",
         "term",
         "tokens",
@@ -101,11 +106,10 @@ class Held:
         self.tokens = tokens
         self.strategy = strategy
         self.holder = ""
-        self.granted = clock.read()
         #: When the request that was last answered had been sent, and its number.
-        self.renewed = self.granted
+        self.renewed = _NEVER
         self.number = 0
-        self.deadline = self.granted
+        self.deadline = _NEVER
         self.renewing = False
         self.touched = False
         self.group: Any = None
@@ -116,9 +120,12 @@ class Held:
         self.reason: LeaseError | None = None
         #: Whether the user's code was told of the loss, by an exception, a callback or an event.
         self.reported = False
+        #: Objects of the user's code that stand for it, and whether there were several: with ``reuse``.
+        self.handles = 0
+        self.shared = False
         self.released: Any = None
         self.callbacks: list[Callable[[LeaseError], None]] = []
-        self.on_end: Callable[[], None] | None = None
+        self.on_end: list[Callable[[], object]] = []
         self.parent: Held | None = None
         self.children: set[Held] | None = None
         self.notices: Notices | None = None
@@ -130,6 +137,12 @@ class Held:
     @property
     def facts(self) -> dict[str, Any]:
         return {"lease": self.id, "resource": self.resources[0] if self.resources else "", "holder": self.holder}
+
+    def when_over(self, call: Callable[[], object]) -> None:
+        """Calls it when the lease is over, from the engine; at once if it is. May call it twice, when it is over just now."""
+        self.on_end.append(call)
+        if self.reason is not None:
+            call()
 
     def extend(self, sent: Reading, number: int, term: float, clock_error: float) -> None:
         """An answer to what was sent at ``sent`` gave it ``term``. Counted from before the send: the server cannot have begun earlier."""

@@ -25,13 +25,17 @@ def open_core(
     ttl: Duration,
     tls: ssl.SSLContext | None,
     clock_error: float,
+    incarnation: int | None,
 ) -> Core:
     """Checks what ``connect`` was given, and begins to connect."""
     if not 0 <= clock_error < 0.5:
         raise LeaseError("INVALID", f"clock_error must be from 0 to 0.5, not {clock_error}", {"option": "clock_error"})
+    if incarnation is not None and (not isinstance(incarnation, int) or isinstance(incarnation, bool) or incarnation < 1):
+        text = f"incarnation is the number that leases.incarnation of a former process was, not {incarnation!r}"
+        raise LeaseError("INVALID", text, {"option": "incarnation"})
     addresses, key = parse(url, tls)
     term, clock = seconds(ttl, "ttl"), SystemClock()
-    engine = Engine(Options(holder or default_holder(), api_key or key, clock_error, len(addresses)), clock)
+    engine = Engine(Options(holder or default_holder(), api_key or key, clock_error, len(addresses), incarnation), clock)
     return Core(engine, Runner(engine, addresses, clock), term)
 
 

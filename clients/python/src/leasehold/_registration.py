@@ -31,11 +31,15 @@ _FINAL = ("HELD", "STALE", "FORBIDDEN", "INVALID", "UNAUTHENTICATED")
 class Registered:
     """One or more instances on one lease: they are renewed together, and end together. Used with the engine's lock held."""
 
-    def __init__(self, engine: Engine, instances: list[tuple[Instance, InstanceState]], ttl: float, grace: float) -> None:
+    def __init__(
+        self, engine: Engine, instances: list[tuple[Instance, InstanceState]], ttl: float, grace: float, heartbeat: float | None = None
+    ) -> None:
         self._engine = engine
         self.instances = instances
         self.ttl = ttl
         self.grace = grace
+        #: Seconds between renewals; None: a third of the term.
+        self.heartbeat = heartbeat
         self.lease = 0
         self.reason: LeaseError | None = None
         self.made: Future[None] = Future()
@@ -140,7 +144,8 @@ class Registered:
 
     def renewed(self, sent: float, term: float) -> None:
         self._failures = 0
-        self.next_renewal = sent + term / 2 * (0.9 + fraction() / 10)
+        interval = term / 3 if self.heartbeat is None else min(self.heartbeat, term / 2)
+        self.next_renewal = sent + interval * (0.9 + fraction() / 10)
         self.replan(self.next_renewal)
         if self._unreachable:
             self._tell("reached")

@@ -34,14 +34,19 @@ class RegistryCore:
         grace: Duration | None,
         wait: Duration,
         on_event: Callable[[str, LeaseError | None], None] | None,
+        heartbeat: Duration | None = None,
     ) -> Flow[Registered]:
         term = seconds(ttl, "ttl")
+        interval = None if heartbeat is None else seconds(heartbeat, "heartbeat")
+        if interval is not None and not 0 < interval <= term / 2:
+            text = f"heartbeat must be above 0 and at most half of the ttl of {in_words(term)}, which is {in_words(term / 2)}"
+            raise LeaseError("INVALID", text, {"option": "heartbeat"})
         made = [self._instance(fields) for fields in described]
         if not made:
             raise LeaseError("INVALID", "no instance is named: write register_all([{'service': 'planner', 'address': …}, …])")
         if len({instance.key for instance, _ in made}) < len(made):
             raise LeaseError("INVALID", "an instance is named twice: each service and instance may be registered once")
-        registered = Registered(self.core.engine, made, term, term / 2 if grace is None else seconds(grace, "grace"))
+        registered = Registered(self.core.engine, made, term, term / 2 if grace is None else seconds(grace, "grace"), interval)
         registered.on_event = on_event
         limit = seconds(wait, "wait")
         future = self.core.do(lambda engine: self._registrar.register(registered, limit))

@@ -38,24 +38,41 @@ class AcquireRequest(NamedTuple):
     recall: bool = False
     steal: str = ""
     on_wait: Callable[[int], None] | None = None
+    #: With limits, the ttl is a wish.
+    ttl_limits: tuple[float, float] | None = None
+    #: Answered with the lease that this process has on the same names, if it has one.
+    reuse: bool = False
     #: Called in the engine with the lease that waits, again after each connection that broke.
     on_queued: Callable[[int], None] | None = None
 
     def words(self, holder: str, incarnation: int | None, op: str) -> tuple[str | int, ...]:
         words: list[str | int] = ["LEASE.ACQUIRE", *self.names] if self.names else ["LEASE.GRANT"]
-        words += ["TTL", round(self.ttl * 1000), "HOLDER", holder]
+        words += ("TTL", round(self.ttl * 1000), "HOLDER", holder)
+        if self.ttl_limits is not None:
+            least, most = self.ttl_limits
+            words += ("TTLMIN", round(least * 1000))
+            if most != FOREVER:
+                words += ("TTLMAX", round(most * 1000))
+        if self.reuse and incarnation is not None:
+            words.append("REUSE")
         if self.wait is not None and self.names:
             words.append("QUEUE")
         if self.mode == "shared":
             words.append("SHARED")
-        parent = self.parent.id if isinstance(self.parent, Held) else self.parent
-        numbers = {"UNITS": self.units, "PRIORITY": self.priority, "PARENT": parent, "ANY": self.any, "INCARNATION": incarnation}
-        for word, number in numbers.items():
-            if number is not None:
-                words += [word, number]
-        for word, duration in {"GRACE": self.grace, "MAXLIFE": self.max_life}.items():
-            if duration is not None:
-                words += [word, round(duration * 1000)]
+        if self.units is not None:
+            words += ("UNITS", self.units)
+        if self.priority is not None:
+            words += ("PRIORITY", self.priority)
+        if self.parent is not None:
+            words += ("PARENT", self.parent.id if isinstance(self.parent, Held) else self.parent)
+        if self.any is not None:
+            words += ("ANY", self.any)
+        if incarnation is not None:
+            words += ("INCARNATION", incarnation)
+        if self.grace is not None:
+            words += ("GRACE", round(self.grace * 1000))
+        if self.max_life is not None:
+            words += ("MAXLIFE", round(self.max_life * 1000))
         for name, units in self.units_of.items():
             words += ["UNITSOF", name, units]
         for name, value in self.labels.items():

@@ -6,7 +6,7 @@ thousand times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ._errors import LeaseError
@@ -17,6 +17,8 @@ MAX_LINE = 64 * 1024
 MAX_ITEMS = 2_000_000
 MAX_DEPTH = 16
 _MAX_DIGITS = 20
+#: Longer pieces are read by the decoder, which keeps its place.
+_SHORT = 4096
 
 
 class Push(NamedTuple):
@@ -29,15 +31,15 @@ class ProtocolError(Exception):
     """The bytes are not RESP. The connection cannot go on."""
 
 
-def command(words: Iterable[str | int]) -> bytes:
+def command(words: Collection[str | int]) -> bytes:
     """One command as the server reads it."""
-    parts = [""]
-    for word in words:
-        text = word if isinstance(word, str) else str(word)
-        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        parts.append(f"${size}\r\n{text}\r\n")
-    parts[0] = f"*{len(parts) - 1}\r\n"
-    return "".join(parts).encode("utf-8", "surrogatepass")
+    texts = [f"${len(text)}\r\n{text}\r\n" for text in map(str, words)]
+    whole = f"*{len(texts)}\r\n{''.join(texts)}"
+    if whole.isascii():
+        return whole.encode()
+    # A size counts bytes, and these are more than the letters.
+    parts = [text.encode("utf-8", "surrogatepass") for text in map(str, words)]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
 
 
 class _Open:
@@ -70,7 +72,7 @@ _WITH_ITEMS = frozenset((_ARRAY, _SET, _PUSH, _MAP))
 class Decoder:
     """Feed it bytes as they come; it returns the complete answers. An error answer is a ``LeaseError`` among them.
 
-    One long function, since every call takes as long as reading a short value.
+    One long function, since every call takes as long as reading a short value. Most answers never get there: see ``_short``.
     """
 
     def __init__(self) -> None:
@@ -81,6 +83,10 @@ class Decoder:
         self._size = 0
 
     def feed(self, data: bytes) -> list[Any]:
+        if len(data) <= _SHORT and not self._data and not self._stack:
+            short = _short(data)
+            if short is not None:
+                return short
         values: list[Any] = []
         buffer, stack, bulk, size = self._data, self._stack, self._bulk, self._size
         buffer += data
@@ -145,6 +151,47 @@ class Decoder:
         del buffer[:at]
         self._searched, self._bulk, self._size = searched - at, bulk, size
         return values
+
+
+def _short(data: bytes) -> list[Any] | None:
+    """The answers in a piece that holds whole ones, without nesting: nearly all are, and splitting is the fastest way to read them.
+
+    None: it has something else in it, or is not complete.
+    """
+    lines = data.split(b"\r\n")
+    if lines.pop():
+        return None
+    values: list[Any] = []
+    items: list[Any] = values
+    left, outer = 0, b""
+    following = iter(lines)
+    for line in following:
+        kind, rest = line[:1], line[1:]
+        value: Any
+        if kind == b"$":
+            text = next(following, None)
+            # A text with line ends in it was split into several lines.
+            if text is None or not rest.isdigit() or len(rest) > 4 or len(text) != int(rest):
+                return None
+            value = text.decode("utf-8", "replace")
+        elif kind == b":" and rest.isdigit() and len(rest) <= _MAX_DIGITS:
+            value = int(rest)
+        elif kind == b"+":
+            value = rest.decode("utf-8", "replace")
+        elif kind in (b"%", b">", b"*") and left == 0 and rest.isdigit() and len(rest) <= 3 and rest != b"0":
+            left = int(rest) * 2 if kind == b"%" else int(rest)
+            items, outer = [], kind
+            continue
+        else:
+            return None
+        items.append(value)
+        if left > 0:
+            left -= 1
+            if left == 0:
+                whole = dict(zip(items[::2], items[1::2], strict=True)) if outer == b"%" else items
+                values.append(Push(items) if outer == b">" else whole)
+                items = values
+    return values if left == 0 else None
 
 
 def _other(kind: int, rest: bytearray) -> Any:

@@ -9,6 +9,8 @@ is safe:
 * One thread waits for input: a caller that waits for an answer, or else the client's thread. A caller that finds another one reading waits
   for its future. A caller that has its answer lets the client's thread watch the socket again before it returns, so answers to renewals,
   grants and events never wait for the next call.
+* An event loop whose coroutines wait reads as well, and goes on reading between calls. The client's thread takes the socket back from a
+  loop that has read nothing for a moment: it may be busy, or have ended.
 * The client's thread depends on no caller. Before it judges by the clocks it reads what the socket has, also while a caller is reading: a
   caller that is slow, stopped in a debugger or in a signal handler delays nothing.
 * A caller waits for its future, not for the socket. A future that another thread completes (a timeout, a close, a connection that broke)
@@ -25,7 +27,6 @@ import contextlib
 import os
 import queue
 import select
-import selectors
 import socket
 import threading
 import time
@@ -33,17 +34,23 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._address import Address, try_again_errors
 from ._clock import Clock
 from ._engine import Engine
 from ._errors import LeaseError, closed_error
+from ._flow import Ask
 from ._fork import in_child
 from ._future import Future
 from ._held import fork_error
+from ._loop_reader import LoopReader
+from ._poller import READ, WRITE, Poller
 from ._resp import ProtocolError
 from ._signals import SignalsHeldBack
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -54,32 +61,8 @@ GOODBYE = 1.0
 _CHUNK = 65_536
 #: The longest sleep of the client's thread, while calls are made and while none are.
 IN_USE, IDLE = 0.25, 60.0
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 #: Whether a thread may change what another one waits for. With select(), the client's thread reads for all.
 CALLERS_READ = hasattr(select, "poll") and (hasattr(select, "epoll") or hasattr(select, "kqueue"))
-
-
-class Owner(Protocol):
-    """What the handles need of whatever drives an engine."""
-
-    def do(self, work: Callable[[Engine], T]) -> T:
-        """Runs ``work`` with the engine, at once and on the caller's thread."""
-        ...
-
-    def post(self, work: Callable[[Engine], Any]) -> None:
-        """As ``do``, from a place that must not raise or block: a finalizer, or a thread that is ending."""
-        ...
-
-    def wait(self, future: Future[T]) -> T:
-        """Blocks the caller until the future is done."""
-        ...
-
-    def close(self) -> None: ...
-
-    @property
-    def foreign(self) -> bool:
-        """Whether this process is a fork of the one that made it."""
-        ...
 
 
 class Runner:
@@ -96,19 +79,20 @@ class Runner:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._jobs: deque[Callable[[], None]] = deque()
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_read.setblocking(False)
-        self._wake_write.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._poller = Poller()
+        self._wake = self._poller.wake
         self._socket: socket.socket | None = None
         self._address = ""
         self._connecting = False
         self._unsent = b""
-        #: What the client's thread watches the socket for.
-        self._watched = 0
-        #: The thread of the caller that reads.
-        self._reader: int | None = None
+        #: The thread of the caller that reads, or the event loop.
+        self._reader: int | LoopReader | None = None
+        #: What a loop had read when the client's thread last looked.
+        self._loop_reads = -1
+        self._loop_readers: weakref.WeakSet[LoopReader] = weakref.WeakSet()
+        self._local = threading.local()
+        #: What the caller that reads waits for: its socket, and a nudge.
+        self._input: Any = None
         self._nudge_read, self._nudge_write = socket.socketpair()
         self._nudge_read.setblocking(False)
         self._nudge_write.setblocking(False)
@@ -131,11 +115,7 @@ class Runner:
         if self.foreign:
             raise fork_error()
         with SignalsHeldBack(), self._lock:
-            if self._stopping:
-                raise closed_error()
-            self._run_posted()
-            result = work(self._engine)
-            self._flush()
+            result = self._begin(work)
             if self._must_wake():
                 self._wake()
         return result
@@ -158,50 +138,118 @@ class Runner:
         while self._jobs:
             self._jobs.popleft()()
 
-    def wait(self, future: Future[T]) -> T:
-        if threading.current_thread() is self._thread:
-            raise LeaseError("INVALID", "this call waits for the client's own thread, and was made on it")
-        if not future.done():
-            self._read_for(future)
-        return future.result()
-
-    def _read_for(self, future: Future[Any]) -> None:
-        """Reads on this thread until the future is done. Returns early where the client's thread has to read."""
+    def wait(self, awaited: Future[T] | Ask[T]) -> T:
         me, outermost, nested = threading.get_ident(), False, False
+        if me == self._thread.ident:
+            raise LeaseError("INVALID", "this call waits for the client's own thread, and was made on it")
+        if self.foreign:
+            raise fork_error()
         try:
             with SignalsHeldBack(), self._lock:
                 here = self._socket
-                # A signal handler that makes a call during a call finds its own thread reading.
-                if here is None or not CALLERS_READ or self._reader not in (None, me) or not self._engine.ready:
-                    return
-                outermost, nested = self._reader is None, self._reader == me
-                self._reader = me
-                self._watch()
-            future.add_done_callback(self._nudge)
-            ready = select.poll()
-            ready.register(here, select.POLLIN)
-            ready.register(self._nudge_read, select.POLLIN)
-            nudged = self._nudge_read.fileno()
-            while not future.done():
-                if any(file == nudged for file, _ in ready.poll()):
-                    with contextlib.suppress(BlockingIOError):
-                        self._nudge_read.recv(4096)
-                with SignalsHeldBack(), self._lock:
-                    if self._socket is not here:
-                        return
-                    self._receive()
-                    self._flush()
-                    if outermost and future.done():
-                        self._reader = None
-                        self._watch()
-                    if self._must_wake():
-                        self._wake()
+                # Otherwise the client's thread reads, or another caller. A signal handler that makes a call during a call finds its own
+                # thread reading.
+                if self._reader in (None, me) and self._may_read():
+                    outermost, nested = self._reader is None, self._reader == me
+                    # Before anything is sent: the answer must not wake the client's thread.
+                    self._reader = me
+                    self._watch()
+                future = awaited if isinstance(awaited, Future) else self._begin(awaited.begin)
+                if self._must_wake():
+                    self._wake()
+            if here is not None and (outermost or nested):
+                self._read_for(future, here, outermost)
         finally:
             if outermost:
                 self._end_reading(me)
             elif nested:
                 # What was read here may have answered the call that the signal has interrupted: it must look again.
                 self._send_nudge()
+        return future.result()
+
+    def _may_read(self) -> bool:
+        return self._socket is not None and CALLERS_READ and self._engine.ready
+
+    def _begin(self, work: Callable[[Engine], T]) -> T:
+        if self._stopping:
+            raise closed_error()
+        self._run_posted()
+        result = work(self._engine)
+        self._flush()
+        return result
+
+    def _read_for(self, future: Future[Any], here: socket.socket, outermost: bool) -> None:
+        """Reads on this thread until the future is done. Returns early where the client's thread has to read."""
+        future.add_done_callback(self._nudge)
+        # A call of a signal handler waits on its own: the call that it has interrupted may be waiting.
+        ready = self._input if outermost else self._new_input(here)
+        nudged = self._nudge_read.fileno()
+        while not future.done():
+            for file, _ in ready.poll():
+                if file == nudged:
+                    with contextlib.suppress(BlockingIOError):
+                        self._nudge_read.recv(4096)
+            with SignalsHeldBack(), self._lock:
+                if self._socket is not here:
+                    return
+                self._receive()
+                self._flush()
+                if outermost and future.done():
+                    self._reader = None
+                    self._watch()
+                if self._must_wake():
+                    self._wake()
+
+    def _new_input(self, here: socket.socket) -> Any:
+        ready = select.poll()
+        ready.register(here, select.POLLIN)
+        ready.register(self._nudge_read, select.POLLIN)
+        return ready
+
+    # For event loops
+
+    def begin_in_loop(self, begin: Callable[[Engine], Future[T]], loop: asyncio.AbstractEventLoop) -> Future[T]:
+        """As ``do``, for a caller that waits in an event loop: that loop reads from here on, until it is busy for too long."""
+        if self.foreign:
+            raise fork_error()
+        with SignalsHeldBack(), self._lock:
+            if self._reader is None and self._socket is not None and self._may_read():
+                reader: LoopReader | None = getattr(self._local, "reader", None)
+                if reader is None or not reader.serves(loop, self._socket):
+                    reader = self._local.reader = LoopReader(self, loop, self._socket)
+                    self._loop_readers.add(reader)
+                if reader.works:
+                    self._reader = reader
+                    self._watch()
+            future = self._begin(begin)
+            if self._must_wake():
+                self._wake()
+        return future
+
+    def read_in_loop(self, here: socket.socket) -> bool:
+        """The socket that a loop watches is ready. False: it is not in use any more."""
+        with SignalsHeldBack(), self._lock:
+            if self._socket is not here:
+                return False
+            self._receive()
+            self._flush()
+            if self._must_wake():
+                self._wake()
+            return self._socket is here
+
+    def leave_loop(self) -> None:
+        """On the loop's thread, after ``close``."""
+        reader: LoopReader | None = getattr(self._local, "reader", None)
+        if reader is not None:
+            reader.end()
+
+    def _take_back(self) -> None:
+        """From a loop that has read nothing since the last look: it may be busy, or closed. Its next call takes over again."""
+        reader = self._reader
+        if isinstance(reader, LoopReader):
+            if reader.reads == self._loop_reads:
+                self._reader = None
+            self._loop_reads = reader.reads
 
     def _end_reading(self, me: int) -> None:
         interrupt: BaseException | None = None
@@ -219,7 +267,7 @@ class Runner:
 
     def _nudge(self, future: object = None) -> None:
         """Wakes the caller that reads, if it is another thread: its future is done, or its socket is gone."""
-        if self._reader not in (None, threading.get_ident()):
+        if isinstance(self._reader, int) and self._reader != threading.get_ident():
             self._send_nudge()
 
     def _send_nudge(self) -> None:
@@ -234,6 +282,9 @@ class Runner:
                 return
             answers = self._engine.close()
             self._flush()
+            if isinstance(self._reader, LoopReader):
+                self._reader = None  # it may have ended
+                self._watch()
         self._wake()
         if threading.current_thread() is not self._thread:
             end = time.monotonic() + GOODBYE
@@ -251,16 +302,13 @@ class Runner:
     def after_fork(self) -> None:
         """In the child: lets go of the parent's connection without a word on it."""
         self._stopping = True
-        for end in (self._socket, self._wake_read, self._wake_write, self._nudge_read, self._nudge_write):
+        for end in (self._socket, self._nudge_read, self._nudge_write):
             if end is not None:
                 with contextlib.suppress(OSError):
                     os.close(end.detach())
-        with contextlib.suppress(Exception):
-            self._selector.close()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._wake_write.send(b"\0")
+        for reader in list(self._loop_readers):
+            reader.close_copy()
+        self._poller.after_fork()
 
     # The client's thread
 
@@ -276,9 +324,7 @@ class Runner:
             self._drop(closed_error())
         with self._lock:
             self._ended = True
-            for end in (self._wake_read, self._wake_write):
-                end.close()
-            self._selector.close()
+            self._poller.close()
             if self._reader is None:
                 self._close_nudges()  # else that caller closes them: their numbers may be given to other files at once
 
@@ -302,15 +348,15 @@ class Runner:
             moment = self._engine.next_time(self._connecting)
             now = self._clock.read().monotonic
             # A client in use wakes now and then by itself, so that a call need not wake it for a timer that is far away.
-            longest = IN_USE if self._engine.channel.heard > now - 2 * IN_USE else IDLE
+            in_use = self._engine.channel.heard > now - 2 * IN_USE or isinstance(self._reader, LoopReader)
+            longest = IN_USE if in_use else IDLE
             timeout = longest if moment is None else max(0.0, min(moment - now, longest))
             self._sleeps_until = now + timeout
         pending: Callable[[], int] | None = getattr(self._socket, "pending", None)  # TLS may have decrypted more than was read
-        self._selector.select(0 if self._jobs or (pending is not None and pending() > 0) else timeout)
+        self._poller.sleep(0 if self._jobs or (pending is not None and pending() > 0) else timeout)
         self._sleeps_until = float("-inf")
-        with contextlib.suppress(BlockingIOError):
-            self._wake_read.recv(4096)
         with self._lock:
+            self._take_back()
             # Read first, then judge: after a stall an answer may be waiting in the socket.
             self._receive()
             self._engine.tick()
@@ -352,8 +398,10 @@ class Runner:
             return
         self._socket = made
         self._address = str(address)
-        self._watched = 0
+        self._poller.add(made)
         self._watch()
+        if CALLERS_READ:
+            self._input = self._new_input(made)
         self._engine.connected()
 
     def _flush(self) -> None:
@@ -371,16 +419,7 @@ class Runner:
 
     def _watch(self) -> None:
         """Sets what the client's thread watches the socket for. Takes effect at once, also while that thread sleeps."""
-        if self._socket is None:
-            return
-        wanted = (_READ if self._reader is None else 0) | (_WRITE if self._unsent else 0)
-        if wanted == self._watched:
-            return
-        if self._watched != 0:
-            self._selector.unregister(self._socket)
-        if wanted != 0:
-            self._selector.register(self._socket, wanted)
-        self._watched = wanted
+        self._poller.watch((READ if self._reader is None else 0) | (WRITE if self._unsent else 0))
 
     def _receive(self) -> None:
         while self._socket is not None:
@@ -408,12 +447,16 @@ class Runner:
         with self._lock:
             if self._socket is None:
                 return
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(self._socket)
+            self._poller.remove()
+            if self._loop_readers:
+                # Their copies keep it open. This ends the connection, and tells them.
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
             self._socket = None
-            self._watched = 0
             self._unsent = b""
+            if isinstance(self._reader, LoopReader):
+                self._reader = None
             self._nudge()
             self._engine.disconnected(error)
 

@@ -40,18 +40,16 @@ class Lease(LeaseHandle):
     ...     lease.assert_held()
     """
 
-    def __init__(self, core: Core, held: Held) -> None:
-        super().__init__(core, held)
-        self._lost = threading.Event()
-        held.on_end = self._lost.set
-        if held.reason is not None:
-            self._lost.set()
-
     @property
     def lost(self) -> threading.Event:
         """Set when the lease is over, for whatever reason; ``reason`` tells which. A block that looks at it was told of a loss."""
         self._held.reported = True
-        return self._lost
+        event: threading.Event | None = self.__dict__.get("_lost")
+        if event is None:
+            # Made when it is first asked for: most leases end without. Of several threads that ask at once, all get the same.
+            event = self.__dict__.setdefault("_lost", threading.Event())
+            self._held.when_over(event.set)
+        return event
 
     @functools.cached_property
     def recalled(self) -> threading.Event:
@@ -115,6 +113,11 @@ class Leases:
     def holder(self) -> str:
         """The name that others see: ``host:pid`` unless ``connect`` was given one."""
         return self._core.engine.options.holder
+
+    @property
+    def incarnation(self) -> int | None:
+        """The number of this process under its holder's name: that of its first lease. Tells two processes of one name apart."""
+        return self._core.engine.incarnation
 
     @property
     def stats(self) -> Mapping[str, int]:
@@ -227,6 +230,24 @@ class Leases:
         """Asks the holders of a resource to release it: ``lease.recalled`` is set there."""
         self._core.owner.wait(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
 
+    def break_(self, resource: str, *, after: Duration | None = None) -> None:
+        """Ends the leases that hold a resource, at most ``after`` from now: their holders are told at once and have that long to finish.
+
+        A second break can only shorten it. The resource goes to the next waiter when its holder has stopped, or its term has run.
+
+        >>> leases.break_("deploy/prod", after="30s")
+        """
+        self._core.owner.wait(self._core.break_(resource, after, self.holder))
+
+    def revoke(self, *, lease: int | None = None, holder: str | None = None, prefix: str | None = None, force: bool = False) -> None:
+        """Ends leases of any holder: one of ``lease``, ``holder`` and ``prefix`` says which.
+
+        Their resources stay frozen until the holders have stopped, or their terms have run. ``force`` does not wait for that.
+
+        >>> leases.revoke(prefix="jobs")
+        """
+        self._core.owner.wait(self._core.revoke(lease, holder, prefix, force, self.holder))
+
     # Recipes
 
     def election(
@@ -289,10 +310,12 @@ def connect(
     ttl: Duration = 30,
     tls: ssl.SSLContext | None = None,
     clock_error: float = CLOCK_ERROR,
+    incarnation: int | None = None,
 ) -> Leases:
     """Leases of a server: ``leasehold://host:7420``, ``leasehold://a:7420,b:7420`` or, with TLS, ``leaseholds://…?ca=FILE``.
 
     By default that of ``LEASEHOLD_URL``, or of this machine. ``api_key`` is that of the URL, or ``LEASEHOLD_API_KEY``, by default.
+    ``incarnation``: that of a former process of this holder, whose leases this one goes on with (``reuse``); a new one by default.
     Connects in the background: a server that cannot be reached is reported by the first call, with what was tried.
 
     >>> with leasehold.connect("leasehold://127.0.0.1:7420", holder="reporter") as leases:
@@ -300,4 +323,4 @@ def connect(
     """
     from ._open import open_core
 
-    return Leases(open_core(url, holder, api_key, ttl, tls, clock_error))
+    return Leases(open_core(url, holder, api_key, ttl, tls, clock_error, incarnation))

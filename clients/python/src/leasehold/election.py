@@ -26,13 +26,7 @@ class Term:
         #: Set when the work must end: the office is lost, or the leader has resigned.
         self.ended = threading.Event()
         self.successor: str | None = None
-        lease._held.on_end = self._over
-        if lease._held.reason is not None:
-            self._over()
-
-    def _over(self) -> None:
-        self.lease.lost.set()
-        self.ended.set()
+        lease._held.when_over(self.ended.set)
 
     @property
     def token(self) -> int:

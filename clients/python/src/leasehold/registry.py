@@ -144,6 +144,7 @@ class Registry:
         instance: str | None = None,
         ttl: Duration = 30,
         grace: Duration | None = None,
+        heartbeat: Duration | None = None,
         drain: Duration = 0,
         wait: Duration = 0,
         status: str | None = None,
@@ -154,11 +155,12 @@ class Registry:
         """Lists an instance. Raises ``HELD`` if another holder has the name (after ``wait``), ``STALE`` if a newer generation has it.
 
         ``instance`` is the holder's name by default. ``grace``: how long it is listed as suspect after its ttl, half of that by default.
+        ``heartbeat``: how often it is renewed, at most half of the ttl; a third of it by default.
         ``fields``: ``address`` or ``addresses``, ``capabilities``, ``tags``, ``metadata``, ``weight``, ``zone``, ``generation``, ``check``.
         ``on_event`` is called with ``unreachable``, ``reached``, ``lapsed``, ``registered`` or ``ended``, and the reason of the last.
         """
         described = {"service": service, "instance": instance, "status": status, "load": load, **fields}
-        flow = self._registry.register([described], ttl, grace, wait, on_event)
+        flow = self._registry.register([described], ttl, grace, wait, on_event, heartbeat)
         return Registration(self._registry, run(flow, self._registry.core.owner.wait), seconds(drain, "drain"))
 
     def register_all(
@@ -167,6 +169,7 @@ class Registry:
         *,
         ttl: Duration = 30,
         grace: Duration | None = None,
+        heartbeat: Duration | None = None,
         drain: Duration = 0,
         wait: Duration = 0,
         on_event: Callable[[str, LeaseError | None], None] | None = None,
@@ -175,7 +178,7 @@ class Registry:
 
         >>> leases.registry.register_all([{"service": "planner", "address": a}, {"service": "metrics", "address": b}])
         """
-        flow = self._registry.register(list(instances), ttl, grace, wait, on_event)
+        flow = self._registry.register(list(instances), ttl, grace, wait, on_event, heartbeat)
         return Registration(self._registry, run(flow, self._registry.core.owner.wait), seconds(drain, "drain"))
 
     def services(self) -> list[dict[str, Any]]:

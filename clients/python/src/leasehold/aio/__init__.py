@@ -48,8 +48,9 @@ def connect(
     ttl: Duration = 30,
     tls: ssl.SSLContext | None = None,
     clock_error: float = CLOCK_ERROR,
+    incarnation: int | None = None,
 ) -> Leases:
     """As ``leasehold.connect``. Use the result with ``async with``."""
     from .._open import open_core
 
-    return Leases(open_core(url, holder, api_key, ttl, tls, clock_error))
+    return Leases(open_core(url, holder, api_key, ttl, tls, clock_error, incarnation))

@@ -19,16 +19,22 @@ class Lease(LeaseHandle):
 
     def __init__(self, core: Core, held: Held) -> None:
         super().__init__(core, held)
-        self._lost = asyncio.Event()
-        held.on_end = LoopCall(self._lost.set)
-        if held.reason is not None:
-            self._lost.set()
+        self._when_over = LoopCall(self._set_lost)  # made here, on the loop's thread; the event may first be asked for on another
 
     @property
     def lost(self) -> asyncio.Event:
         """Set when the lease is over, for whatever reason; ``reason`` tells which. A block that looks at it was told of a loss."""
         self._held.reported = True
-        return self._lost
+        event: asyncio.Event | None = self.__dict__.get("_lost")
+        if event is None:
+            # Made when it is first asked for: most leases end without.
+            event = self.__dict__.setdefault("_lost", asyncio.Event())
+            self._held.when_over(self._when_over)
+        return event
+
+    def _set_lost(self) -> None:
+        event: asyncio.Event = self.__dict__["_lost"]
+        event.set()
 
     def on_lost(self, callback: Callable[[LeaseError], None]) -> None:
         """Calls ``callback`` in this event loop with the reason once the lease is lost. At once if it is lost already."""

@@ -13,6 +13,7 @@ from .._core import AcquireOptions, Core, Names
 from .._duration import Duration
 from .._flow import Flow
 from .._held import Held
+from .._runner import Runner
 from .._watching import Watching, watch_flow
 from ._flow import outcome, run
 from ._lease import Lease
@@ -40,6 +41,11 @@ class Leases:
     def holder(self) -> str:
         """The name that others see."""
         return self._core.engine.options.holder
+
+    @property
+    def incarnation(self) -> int | None:
+        """The number of this process under its holder's name: that of its first lease. Tells two processes of one name apart."""
+        return self._core.engine.incarnation
 
     @property
     def stats(self) -> Mapping[str, int]:
@@ -112,6 +118,24 @@ class Leases:
         """Asks the holders of a resource to release it: ``lease.recalled`` is set there."""
         await outcome(self._core.change("LEASE.RECALL", resource, "BY", self.holder))
 
+    async def break_(self, resource: str, *, after: Duration | None = None) -> None:
+        """Ends the leases that hold a resource, at most ``after`` from now: their holders are told at once and have that long to finish.
+
+        A second break can only shorten it. The resource goes to the next waiter when its holder has stopped, or its term has run.
+
+        >>> await leases.break_("deploy/prod", after="30s")
+        """
+        await outcome(self._core.break_(resource, after, self.holder))
+
+    async def revoke(self, *, lease: int | None = None, holder: str | None = None, prefix: str | None = None, force: bool = False) -> None:
+        """Ends leases of any holder: one of ``lease``, ``holder`` and ``prefix`` says which.
+
+        Their resources stay frozen until the holders have stopped, or their terms have run. ``force`` does not wait for that.
+
+        >>> await leases.revoke(prefix="jobs")
+        """
+        await outcome(self._core.revoke(lease, holder, prefix, force, self.holder))
+
     async def fence(self, resource: str, token: int) -> int:
         """Shows a token: the highest one so far, or ``STALE`` when a newer one was shown before."""
         future = self._core.do(lambda engine: engine.call("LEASE.FENCE", resource, token))
@@ -167,7 +191,10 @@ class Leases:
 
     async def close(self) -> None:
         """Gives back every lease, withdraws every wait, and closes the connection. Takes a second at most when no server answers."""
-        await asyncio.to_thread(self._core.owner.close)
+        owner = self._core.owner
+        await asyncio.to_thread(owner.close)
+        if isinstance(owner, Runner):
+            owner.leave_loop()
 
     async def __aenter__(self) -> Leases:
         return self

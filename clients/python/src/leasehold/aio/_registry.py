@@ -122,6 +122,7 @@ class Registry:
         instance: str | None = None,
         ttl: Duration = 30,
         grace: Duration | None = None,
+        heartbeat: Duration | None = None,
         drain: Duration = 0,
         wait: Duration = 0,
         status: str | None = None,
@@ -131,7 +132,7 @@ class Registry:
     ) -> Registration:
         """Lists an instance. Raises ``HELD`` if another holder has the name (after ``wait``), ``STALE`` if a newer generation has it."""
         described = {"service": service, "instance": instance, "status": status, "load": load, **fields}
-        registered = await run(self._registry.register([described], ttl, grace, wait, on_event))
+        registered = await run(self._registry.register([described], ttl, grace, wait, on_event, heartbeat))
         return Registration(self._registry, registered, seconds(drain, "drain"))
 
     async def register_all(
@@ -140,6 +141,7 @@ class Registry:
         *,
         ttl: Duration = 30,
         grace: Duration | None = None,
+        heartbeat: Duration | None = None,
         drain: Duration = 0,
         wait: Duration = 0,
         on_event: Callable[[str, LeaseError | None], None] | None = None,
@@ -148,7 +150,7 @@ class Registry:
 
         >>> await leases.registry.register_all([{"service": "planner", "address": a}, {"service": "metrics", "address": b}])
         """
-        flow = self._registry.register(list(instances), ttl, grace, wait, on_event)
+        flow = self._registry.register(list(instances), ttl, grace, wait, on_event, heartbeat)
         return Registration(self._registry, await run(flow), seconds(drain, "drain"))
 
     async def services(self) -> list[dict[str, Any]]:

@@ -124,6 +124,12 @@ class MemoryServer:
     def _acquire(self, connection: Connection, words: list[str]) -> Any:
         at = words.index("TTL")
         names, options, entries = words[1:at], *options_of(words[at + 2 :])
+        if "REUSE" in options:
+            for own in self._holders.get(names[0], {}).values():
+                same = (own.holder, own.options.get("INCARNATION", str(own.id))) == (options.get("HOLDER"), options.get("INCARNATION"))
+                if same and own.status == "live" and set(own.grants) == set(names) and ("SHARED" in own.options) == ("SHARED" in options):
+                    self._renew(connection, ["LEASE.RENEW", str(own.id)])
+                    return {**self._granted(own), "reused": 1}
         self._number += 1
         lease = Lease(self._number, options.get("HOLDER", "anonymous"), int(words[at + 1]) / 1000, options, names)
         parent = int(options.get("PARENT", 0))

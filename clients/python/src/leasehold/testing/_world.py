@@ -9,6 +9,7 @@ from .._core import Core
 from .._duration import Duration, seconds
 from .._engine import Engine, Options
 from .._errors import LeaseError
+from .._flow import Ask
 from .._future import Future
 from .._runner import run_callback
 from .._sync import Leases
@@ -46,7 +47,8 @@ class VirtualOwner:
             work(self.engine)
             self._world.settle()
 
-    def wait(self, future: Future[T]) -> T:
+    def wait(self, awaited: Future[T] | Ask[T]) -> T:
+        future = awaited if isinstance(awaited, Future) else self.do(awaited.begin)
         self._world.run_until(future.done)
         return future.result()
 
@@ -119,12 +121,12 @@ class World:
         self.reachable = True
         self._settling = False
 
-    def connect(self, holder: str = "test", *, ttl: Duration = 30, clock_error: float = 0.005) -> Leases:
+    def connect(self, holder: str = "test", *, ttl: Duration = 30, clock_error: float = 0.005, incarnation: int | None = None) -> Leases:
         """Leases of this world: the same class as ``leasehold.connect`` returns."""
-        return Leases(self.core(holder, ttl=ttl, clock_error=clock_error))
+        return Leases(self.core(holder, ttl=ttl, clock_error=clock_error, incarnation=incarnation))
 
-    def core(self, holder: str, *, ttl: Duration = 30, clock_error: float = 0.005) -> Core:
-        engine = Engine(Options(holder, None, clock_error, 1), self.clock)
+    def core(self, holder: str, *, ttl: Duration = 30, clock_error: float = 0.005, incarnation: int | None = None) -> Core:
+        engine = Engine(Options(holder, None, clock_error, 1, incarnation), self.clock)
         owner = VirtualOwner(self, engine)
         self._owners.append(owner)
         return Core(engine, owner, seconds(ttl, "ttl"))
