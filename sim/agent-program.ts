@@ -18,6 +18,8 @@ import type { Dice, Machine } from './world.ts'
 /** What an agent was told that it holds: its tokens by name. */
 interface Told {
   readonly agent: Agent
+  /** Whether this object keeps the session: it knows of its own calls at once. */
+  readonly keeps: boolean
   readonly tokens: Map<string, number>
   losses: number
 }
@@ -83,7 +85,7 @@ export class AgentProgram {
     this.#referee.active(this.name)
     const options = { ttl: AGENT_TERMS.ttl, idle: AGENT_TERMS.idle, cap: AGENT_TERMS.cap }
     const agent = await Agent.begin(leases, { name: this.name, ...options })
-    const told = this.#begin(agent)
+    const told = this.#begin(agent, true)
     let child: Told | undefined
     try {
       while (!this.#isOver && !gone.aborted) {
@@ -91,7 +93,8 @@ export class AgentProgram {
         if (this.#isOver || gone.aborted) break
         const acting: Told = child !== undefined && this.#dice.chance(0.4) ? child : told
         await this.#step(acting, leases).catch(ignoreLeaseError)
-        if (child === undefined && this.#dice.chance(0.05)) child = await agent.child('sub').then(one => this.#begin(one), ignoreLeaseError)
+        if (child === undefined && this.#dice.chance(0.05))
+          child = await agent.child('sub').then(one => this.#begin(one, false), ignoreLeaseError)
         else if (child !== undefined && this.#dice.chance(0.05)) {
           await child.agent.end().catch(ignoreLeaseError)
           child = undefined
@@ -107,18 +110,22 @@ export class AgentProgram {
     }
   }
 
-  #begin(agent: Agent): Told {
+  #begin(agent: Agent, keeps: boolean): Told {
     this.#sessions.add(agent.session)
     this.#acting.add(agent)
-    this.#referee.active(agent.name)
-    return { agent, tokens: new Map(), losses: this.#site.referee.losses }
+    // A sub-agent may have joined a session that it left before, which is no activity.
+    if (keeps) this.#referee.active(agent.name)
+    else this.#referee.calls(agent.name)
+    return { agent, keeps, tokens: new Map(), losses: this.#site.referee.losses }
   }
 
   async #step(told: Told, leases: Leases): Promise<void> {
     const { agent, tokens } = told
     const dice = this.#dice
-    this.#referee.active(agent.name)
     const way = dice.unit()
+    const forgets = way >= 0.68 && way < 0.8
+    if (told.keeps && !forgets) this.#referee.active(agent.name)
+    else this.#referee.calls(agent.name)
     const names = dice.chance(0.3) ? [dice.pick(CLAIMED)] : [...new Set([dice.pick(CLAIMED), dice.pick(CLAIMED)])]
     if (way < 0.6) {
       await this.#learn(told)
@@ -132,7 +139,7 @@ export class AgentProgram {
       // Also if it fails: it may have been carried out, and then nothing is lost.
       for (const name of given ?? [...tokens.keys()]) tokens.delete(name)
       await agent.release(given)
-    } else if (way < 0.8) await this.#forget(told, leases)
+    } else if (forgets) await this.#forget(told, leases)
     else await this.#learn(told)
     this.#sessions.add(agent.session) // it may have been opened again
   }
@@ -169,6 +176,7 @@ export class AgentProgram {
     try {
       const calledAt = this.#site.world.now
       const { held } = await blank.mine()
+      this.#referee.active(blank.name)
       for (const { tokens } of held) this.#hears({ ...told, tokens: new Map() }, tokens, calledAt)
     } finally {
       blank.detach()

@@ -5,6 +5,7 @@
  * agent was idle and another holder had waited. A3: no claim is lost without a word. A4: the session of a process that died is over within its term
  * and the time that replicas need. A5: an idle agent does not keep a name from a waiter.
  */
+import { activityKey } from '../src/agent/activity.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import type { State } from '../src/kernel/state.ts'
 import type { World } from './world.ts'
@@ -16,6 +17,8 @@ export const AGENT_TERMS = { ttl: 3_000, idle: 12_000, cap: 60_000 } as const
 const LEAST_IDLE = AGENT_TERMS.idle * 0.7
 /** A queue is read before the claim is ended; between the two, the machine may have been stalled, and requests sent again. */
 const WAITED_WITHIN = 15_000
+/** The process that keeps an agent reads its marks of activity once in each round. If its machine stalls, a mark may stay unread for this long, in ms. */
+const SEEN_WITHIN = 6_000
 /** Replicas restart, are cut off and stall, each time for some seconds. */
 const RECOVERY = 45_000
 
@@ -33,7 +36,12 @@ export class AgentReferee {
   readonly #present = new Map<string, ReadonlySet<number>>()
   readonly #waitedAt = new Map<string, number>()
   readonly #waitingSince = new Map<string, number>()
+  /** When the process that keeps the agent knew that it was active. */
   readonly #lastActive = new Map<string, number>()
+  /** The newest mark of each agent that was in the log, and since when. */
+  readonly #marked = new Map<string, { readonly value: string; readonly at: number }>()
+  /** When it last began a call, or another process began one for it. */
+  readonly #lastCall = new Map<string, number>()
   readonly #died = new Map<number, number>()
 
   constructor(world: World, log: { readonly state: State; readonly losses: number }) {
@@ -61,6 +69,10 @@ export class AgentReferee {
       else if (!this.#waitingSince.has(name)) this.#waitingSince.set(name, now)
       for (const { lease, token } of resource?.grants ?? []) this.#judgeWait(name, lease.holder.name, token)
     }
+    for (const agent of this.#lastCall.keys()) {
+      const mark = state.entries.get(activityKey(agent))
+      if (mark !== undefined && mark.value !== this.#marked.get(agent)?.value) this.#marked.set(agent, { value: mark.value, at: now })
+    }
     for (const [session, at] of this.#died)
       if (findLease(state, session) === undefined) this.#died.delete(session)
       else if (now > at + AGENT_TERMS.ttl + RECOVERY)
@@ -72,13 +84,20 @@ export class AgentReferee {
     const since = Math.max(
       this.#waitingSince.get(name) ?? now,
       this.#spells.get(`${name} ${token}`)!.from,
-      this.#lastActive.get(holder) ?? now,
+      this.#lastCall.get(holder) ?? now,
     )
     if (now - since > AGENT_TERMS.idle + RECOVERY)
       this.#world.violate('A5', `${holder} has been idle for ${Math.round(now - since)} ms and still keeps ${name} from a waiter`)
   }
 
+  /** A call of an agent begins. A process that does not keep its session tells the one that does by a mark in the log, which takes time. */
+  calls(agent: string): void {
+    this.#lastCall.set(agent, this.#world.now)
+  }
+
+  /** An agent is active, and the process that keeps its session can know it. */
   active(agent: string): void {
+    this.calls(agent)
     this.#lastActive.set(agent, this.#world.now)
   }
 
@@ -90,6 +109,7 @@ export class AgentReferee {
   #forget(): void {
     this.#spells.clear()
     this.#present.clear()
+    this.#marked.clear()
     this.#died.clear()
   }
 
@@ -102,7 +122,9 @@ export class AgentReferee {
   /** A claim of `agent` is about to be ended for a waiter. */
   yields(agent: string, resources: readonly string[]): void {
     const { now } = this.#world
-    const idle = now - (this.#lastActive.get(agent) ?? Number.NEGATIVE_INFINITY)
+    const marked = this.#marked.get(agent)?.at ?? Number.NEGATIVE_INFINITY
+    const seen = marked + SEEN_WITHIN < now ? marked : Number.NEGATIVE_INFINITY
+    const idle = now - Math.max(seen, this.#lastActive.get(agent) ?? Number.NEGATIVE_INFINITY)
     if (idle < LEAST_IDLE)
       this.#world.violate('A2', `${agent} loses ${resources.join(', ')} as idle, ${Math.round(idle)} ms after it was active`)
     if (resources.every(name => now - (this.#waitedAt.get(name) ?? Number.NEGATIVE_INFINITY) > WAITED_WITHIN))

@@ -186,7 +186,7 @@ export class ClaimBook {
 
   /** The session is over. The agent lives, so it gets a new one. */
   async #reopen(): Promise<void> {
-    const { request, log } = this.#options
+    const { request, log, activity } = this.#options
     const old = this.#session
     const end = await endOfClaim(log, { lease: old.lease, resources: [agentResource(old.name)] })
     await log.release(old.lease)
@@ -195,6 +195,8 @@ export class ClaimBook {
       // After a release by another process of this agent, everything begins anew.
       ...(end.cause !== 'released' && { incarnation: old.incarnation }),
     })
+    // Marks that other processes of this agent left have ended with the session, and may not have been seen.
+    activity.note()
     this.#noteName()
     for (const claim of this.claims) this.#unexplained.push({ claim, lateBy: Number.POSITIVE_INFINITY, session: end })
     this.#claims.clear()

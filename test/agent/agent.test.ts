@@ -407,6 +407,25 @@ describe('after an outage', () => {
     expect(mine.lost[0]).toMatchObject({ names: ['a'], cause: 'revoked', by: 'ops' })
   })
 
+  test('the agent counts as active: what a hook reported in the session that has ended may not have been seen', async () => {
+    await using town = new AgentTown()
+    const { agent: one, lessor } = await town.begin('one', { idle: '20m' })
+    const { agent: hook } = await town.join('one')
+    const { agent: two } = await town.begin('two', { idle: '4h' })
+    await one.claim(['a'])
+    await town.clock.advance(25 * MINUTE)
+    lessor.stopAnswering()
+    await hook.noteActivity()
+    await town.clock.advance(90_000)
+    lessor.answer()
+    await town.clock.advance(30_000)
+    await two.claim(['a'])
+    await town.clock.advance(5 * MINUTE)
+    expect((await two.mine()).queued).toHaveLength(1)
+    await town.clock.advance(20 * MINUTE)
+    expect((await two.mine()).held).toHaveLength(1)
+  })
+
   test('a session that an operator revoked is opened again without its claims', async () => {
     await using town = new AgentTown()
     const { agent, leases } = await town.begin('one')

@@ -3,7 +3,7 @@ import { pause, unlessAborted } from '../../clock.ts'
 import { inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import { CHECKERS } from '../../registry/entry.ts'
+import { CHECKERS, keyOf } from '../../registry/entry.ts'
 import {
   FIRST_RETRY,
   LAST_RETRY,
@@ -34,6 +34,8 @@ const CLOSE_TIMEOUT = 1_000
 export class Registrar implements AsyncDisposable, RegistrationKeeper {
   readonly #context: RegistryContext
   readonly #registrations = new Set<Registration>()
+  /** Who registered each instance last, by the key of its entry. */
+  readonly #byKey = new Map<string, Registration>()
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
   /** How far the uptime was ahead of the monotonic clock. It grows while the machine sleeps. */
@@ -79,7 +81,9 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
       await left
       throw closed()
     }
-    for (const before of [...this.#registrations]) before.replacedBy(registration)
+    const keys = registration.instances.map(each => keyOf(each))
+    for (const before of new Set(keys.map(key => this.#byKey.get(key)))) before?.replacedBy(registration)
+    for (const key of keys) this.#byKey.set(key, registration)
     this.#registrations.add(registration)
     this.#arm(registration.nextRenewal)
     if (registration.instances.some(({ check }) => check !== undefined)) this.#reportUnchecked(registration).catch(() => {})
@@ -99,6 +103,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
 
   forget(registration: Registration): void {
     this.#registrations.delete(registration)
+    for (const each of registration.instances) if (this.#byKey.get(keyOf(each)) === registration) this.#byKey.delete(keyOf(each))
   }
 
   #track(work: Promise<void>): Promise<void> {

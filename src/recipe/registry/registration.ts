@@ -16,6 +16,7 @@ import type { Lessor } from '../../lessor.ts'
 import {
   entryOf,
   type InstanceState,
+  keyOf,
   type RegistrationData,
   type RegistrationInput,
   registrationOf,
@@ -265,9 +266,9 @@ export class Registration implements AsyncDisposable {
 
   /** `other`, of the same process, has these names now. This registration continues with the rest of its instances, or ends. */
   replacedBy(other: Registration): void {
-    const taken = new Set(other.instances.map(({ service, instance }) => `${service}/${instance}`))
+    const taken = new Set(other.instances.map(each => keyOf(each)))
     const { service, instance } = this.#instances[0]!.registration
-    const kept = this.#instances.filter(({ registration }) => !taken.has(`${registration.service}/${registration.instance}`))
+    const kept = this.#instances.filter(({ registration }) => !taken.has(keyOf(registration)))
     if (kept.length === this.#instances.length) return
     if (kept.length > 0) {
       this.#instances.splice(0, this.#instances.length, ...kept)

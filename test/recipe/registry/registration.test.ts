@@ -1,6 +1,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
+import { Registration } from '../../../src/recipe/registry/registration.ts'
 import type { RegistrationEvent } from '../../../src/recipe/registry/registry.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 import { everywhere } from '../../support/recipe-places.ts'
@@ -23,6 +24,31 @@ describe('a registration', () => {
     for (const each of all) await each.update({ status: 'passing', load: 0 })
     expect(lessor.proposals.filter(({ kind }) => kind === 'put')).toEqual([])
     await leases[Symbol.asyncDispose]()
+  })
+
+  test('that names an instance of others of the same process takes it from them, and looks at no others', async () => {
+    const { leases } = silentLessor()
+    await using _ = leases
+    const looked = vi.spyOn(Registration.prototype, 'replacedBy')
+    const both = await leases.registry.register([
+      { service: 's', instance: 'a', address },
+      { service: 's', instance: 'b', address },
+    ])
+    const others = await Promise.all(
+      Array.from({ length: 50 }, (_, i) => leases.registry.register({ service: 's', instance: `${i}`, address })),
+    )
+    expect(looked).not.toHaveBeenCalled()
+    const a = await leases.registry.register({ service: 's', instance: 'a', address })
+    expect(both.instances.map(({ instance }) => instance)).toEqual(['b'])
+    const b = await leases.registry.register({ service: 's', instance: 'b', address })
+    expect(both.signal.reason).toMatchObject({ code: 'GONE', message: expect.stringContaining('s/b was registered again by this process') })
+    const again = await leases.registry.register({ service: 's', instance: 'b', address })
+    expect(looked).toHaveBeenCalledTimes(3)
+    expect([a, b, again, ...others].map(({ signal }) => signal.aborted)).toEqual([false, true, false, ...others.map(() => false)])
+    await again.deregister()
+    await leases.registry.register({ service: 's', instance: 'b', address })
+    expect(looked).toHaveBeenCalledTimes(3)
+    looked.mockRestore()
   })
 
   test('is renewed every third of its ttl, or as often as heartbeat says, which is at most half of it', async () => {
