@@ -6,7 +6,7 @@
 import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { install, root } from './build.mjs'
@@ -16,20 +16,22 @@ const report = join(scratch, 'vitest.json')
 const simulator = '.sim/sim/main.js'
 /** Tests of faces with other people's clients. */
 const CLIENTS = 'test/face/**'
+/** So many failed tests are repeated before the closing line. */
+const MOST_DETAILS = 20
 
 const style = { name: 'style', seconds: 40, command: ['npm', 'run', '--silent', 'style'], count: byExitCode }
 const types = { name: 'types', seconds: 60, command: ['npm', 'run', '--silent', 'types'], count: byExitCode }
 const vitest = ['node_modules/.bin/vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
 
-// Budgets are well above what each part takes on two idle cores, because a busy machine must pass as well: the tests take about 1,200 s there, the clients
+// Budgets are well above what each part takes on two idle cores, because a busy machine must pass as well: the tests take about 1,500 s there, the clients
 // about 500 s with nothing installed, and the others less than half of their budget. The sum is below an hour.
 const allParts = [
   { name: 'build', seconds: 80, command: ['npm', 'run', '--silent', 'build'], count: byExitCode },
   style,
   types,
-  { name: 'tests', seconds: 1_830, command: [...vitest, '--exclude', CLIENTS], count: byVitest },
+  { name: 'tests', seconds: 2_070, command: [...vitest, '--exclude', CLIENTS], count: byVitest },
   // Installs and compiles clients in four languages, which takes longer than the tests.
-  { name: 'clients', seconds: 900, command: [...vitest, 'test/face/'], count: byVitest },
+  { name: 'clients', seconds: 780, command: [...vitest, 'test/face/'], count: byClients },
   { name: 'python', seconds: 170, needs: '.sim/conformance/run.js', command: ['node', 'scripts/python.mjs'], count: byClosingLine },
   { name: 'simulation', seconds: 70, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
   {
@@ -39,7 +41,7 @@ const allParts = [
     command: ['node', simulator, '--profile', 'agents', '--seeds', '5'],
     count: byClosingLine,
   },
-  { name: 'planted bugs', seconds: 380, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
+  { name: 'planted bugs', seconds: 260, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
 ]
 const quickParts = [
   { name: 'build', seconds: 120, command: ['node', 'scripts/build.mjs', '--stale', '--package'], count: byExitCode },
@@ -54,16 +56,18 @@ let running // the process group of the part under way, which must not outlive t
 async function main(parts) {
   const total = { passed: 0, failed: 0, skipped: 0 }
   const failures = []
+  const details = []
   if (!install()) {
     failures.push('install')
     total.failed++
   } else {
     for (const part of parts) {
-      const { passed, failed, skipped } = await judge(part)
+      const { passed, failed, skipped, failing = [] } = await judge(part)
       total.passed += passed
       total.failed += failed
       total.skipped += skipped
       if (failed > 0) failures.push(part.name)
+      details.push(...failing)
     }
   }
   if (process.env.CI === 'true' && total.skipped > 0) {
@@ -71,6 +75,7 @@ async function main(parts) {
     total.failed += total.skipped
     total.skipped = 0
   }
+  if (details.length > 0) console.log(`\n${details.slice(0, MOST_DETAILS).join('\n')}`)
   if (failures.length > 0) console.log(`\nfailed: ${failures.join(', ')}`)
   console.log(`${total.passed} passed, ${total.failed} failed${total.skipped > 0 ? `, ${total.skipped} skipped` : ''}`)
   process.exitCode = total.failed > 0 ? 1 : 0
@@ -89,6 +94,7 @@ export async function judge(part) {
   const counted = part.count(ended)
   // A part that counted its successes and then died has not passed.
   if (ended.code !== 0 && counted.failed === 0) counted.failed = 1
+  if (counted.failed > 0 && ended.lastLines.length > 0) counted.failing = [[`the end of ${part.name}:`, ...ended.lastLines].join('\n  ')]
   console.log(`== ${part.name}: ${counted.failed > 0 ? 'failed' : 'passed'} in ${Math.round((performance.now() - began) / 1_000)} s`)
   return counted
 }
@@ -104,10 +110,11 @@ function run({ name, command: [program, ...args], env = {}, seconds, count }) {
       stdio: ['ignore', readLines ? 'pipe' : 'inherit', 'inherit'],
     })
     running = child.pid
-    const ended = { code: 1, overdue: false, count: '' }
+    const ended = { code: 1, overdue: false, count: '', lastLines: [] }
     if (readLines) {
       createInterface({ input: child.stdout }).on('line', line => {
         if (closing.test(line)) ended.count = line
+        else ended.lastLines = [...ended.lastLines.slice(-14), line]
         console.log(closing.test(line) ? `${name}: ${line}` : line) // only the last line of all may look like a closing line
       })
     }
@@ -156,7 +163,46 @@ function byVitest({ code }) {
   for (const test of testResults.flatMap(file => file.assertionResults)) {
     if (['pending', 'skipped', 'todo', 'disabled'].includes(test.status)) console.log(`skipped: ${test.fullName}`)
   }
-  return { passed: numPassedTests, failed: numFailedTests + broken.length, skipped: numPendingTests + numTodoTests }
+  return {
+    passed: numPassedTests,
+    failed: numFailedTests + broken.length,
+    skipped: numPendingTests + numTodoTests,
+    failing: failingTests(testResults, broken),
+  }
+}
+
+/** Each failed test with the start of its message, to be repeated at the end: the report itself is thousands of lines earlier. */
+export function failingTests(testResults, broken = []) {
+  const tests = testResults.flatMap(({ name, assertionResults }) =>
+    assertionResults
+      .filter(({ status }) => status === 'failed')
+      .map(({ fullName, failureMessages }) => [name, fullName, failureMessages.join('\n')]),
+  )
+  const files = broken.map(({ name, message }) => [name, 'the file could not be run', message ?? ''])
+  return [...tests, ...files].map(([file, what, message]) => {
+    const start = message
+      .split('\n')
+      .slice(0, 8)
+      .map(line => `  ${line.slice(0, 300)}`)
+    return [`${relative(root, file)} > ${what}`, ...start].join('\n')
+  })
+}
+
+/** As `byVitest`, and prints which client of which face did what it should. */
+function byClients(ended) {
+  const counted = byVitest(ended)
+  if (existsSync(report)) for (const line of clientMatrix(JSON.parse(readFileSync(report, 'utf8')).testResults)) console.log(line)
+  return counted
+}
+
+/** One line for each test with a foreign client or its own test suite: the face, the result, and what was tried. */
+export function clientMatrix(testResults) {
+  const rows = testResults.flatMap(({ name, assertionResults }) => {
+    const [, face] =
+      /test\/face\/(\w+)\/(?:clients|suites?|contention)\.test\.ts$/.exec(name) ?? /test\/face\/(scene)\.test\.ts$/.exec(name) ?? []
+    return face === undefined ? [] : assertionResults.map(({ status, fullName }) => [face, status, fullName])
+  })
+  return rows.sort().map(([face, status, what]) => `${face.padEnd(12)}${status.padEnd(9)}${what}`)
 }
 
 /** The quick loop leaves slow tests out on purpose. */

@@ -139,7 +139,7 @@ const rooms: readonly Room[] = [
   { room: 'dashboard/', may: ['wire/http/client.ts', 'wire/http/action-verb.ts', 'type:wire/http/', 'type:lessor.ts'] },
 
   // The demonstration: programs as users write them, on a lessor that can be taken away from each.
-  { room: 'demo/', may: ['agent/', 'board/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
+  { room: 'demo/', may: ['agent/', 'board/', 'lessor/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
 
   // The simulator runs servers, too. The published test tools must not pull in a server.
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },

@@ -2,7 +2,7 @@
  * Setup of the quick loop (`npm run test:quick`): leaves out the tests that ask for more than the default timeout, and gives each property a time
  * limit instead of its full number of runs. `npm test` runs everything.
  */
-import { configureGlobal } from 'fast-check'
+import { configureGlobal, readConfigureGlobal } from 'fast-check'
 import { beforeEach } from 'vitest'
 
 /** `testTimeout` of vitest.config.ts. */
@@ -10,7 +10,7 @@ const DEFAULT_TIMEOUT = 60_000
 /** Ms for the runs of one property. */
 const PROPERTY_TIME = 1_500
 
-configureGlobal({ interruptAfterTimeLimit: PROPERTY_TIME, markInterruptAsFailure: false })
+configureGlobal({ ...readConfigureGlobal(), interruptAfterTimeLimit: PROPERTY_TIME, markInterruptAsFailure: false })
 
 beforeEach(({ task, skip }) => {
   skip(task.timeout > DEFAULT_TIMEOUT, 'left out of the quick loop: it needs more than the default timeout')
