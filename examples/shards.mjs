@@ -23,14 +23,20 @@ function processed(partition) {
   return lines.map(line => JSON.parse(line))
 }
 
-/** The show begins when every consumer has its part. */
-const begin = role === undefined ? undefined : new Promise(resolve => process.on('message', what => what === 'begin' && resolve()))
+/** What the show tells a consumer: to begin, to go on with the second half, to stop. Listened for from the start: a message without a listener is lost. */
+const [begin, rest, stop] = role === undefined ? [] : ['begin', 'rest', 'stop'].map(told)
+
+function told(what) {
+  return new Promise(resolve => process.on('message', said => said === what && resolve()))
+}
 
 /** Goes on after the last message that any owner of this partition has processed. */
 async function consume(shard) {
   process.send({ has: shard.index, epoch: shard.token })
-  await Promise.race([begin, once(shard.signal, 'abort')])
+  const lost = once(shard.signal, 'abort')
+  await Promise.race([begin, lost])
   for (let next = processed(shard.index).length; next < MESSAGES; next++) {
+    if (next >= MESSAGES / 2) await Promise.race([rest, lost])
     await sleep(10, undefined, { signal: shard.signal }).catch(() => {})
     // Reads the clock: true only while no other consumer can have the partition.
     if (shard.signal.aborted || !shard.held) return
@@ -40,9 +46,9 @@ async function consume(shard) {
 
 async function work() {
   const leases = await connect(url, { holder: role })
-  const stop = new AbortController()
-  process.on('message', what => what === 'stop' && stop.abort())
-  await leases.shards('journal', { count: PARTITIONS, ttl: '2s' }).join({ signal: stop.signal, onAssigned: consume })
+  const leave = new AbortController()
+  void stop.then(() => leave.abort())
+  await leases.shards('journal', { count: PARTITIONS, ttl: '2s' }).join({ signal: leave.signal, onAssigned: consume })
   await leases.close()
   process.disconnect()
 }
@@ -77,6 +83,9 @@ async function show() {
     console.log('bob is killed in the middle of its work, and cid joins')
     start('cid')
     consumers.get('cid').send('begin')
+    // Half of the messages wait for it, however long it takes to start.
+    while (partitionsOf('cid') === 0) await sleep(20)
+    for (const name of ['ann', 'cid']) consumers.get(name).send('rest')
     const deadline = process.hrtime.bigint() + 60_000_000_000n
     while (lines().some(({ length }) => length < MESSAGES)) {
       if (process.hrtime.bigint() > deadline) throw new Error('some messages were not processed within a minute')

@@ -31,7 +31,7 @@ test('bash completes commands, subcommands, options and their choices, and the c
   expect(completed(script, ['leasehold', 'ex'])).toEqual(['explain'])
   expect(completed(script, ['leasehold', 'policy', ''])).toEqual(expect.arrayContaining(['get', 'set', 'unset']))
   expect(completed(script, ['leasehold', '--store', 'memory:', 'policy', 's'])).toEqual(['set'])
-  expect(completed(script, ['leasehold', 'run', 'jobs/nightly', '--max'])).toEqual(['--max-time'])
+  expect(completed(script, ['leasehold', 'run', 'jobs/nightly', '--max'])).toEqual(['--max-ttl', '--max-time'])
   expect(completed(script, ['leasehold', 'run', 'x', '--on-lost', ''])).toEqual(['kill', 'term', 'ignore'])
   expect(completed(script, ['leasehold', 'run', 'x', '--', 'bas'])).toContain('bash')
   expect(completed(script, ['leasehold', 'ls', '--nothing'])).toEqual([])
@@ -50,7 +50,7 @@ const TYPED: readonly (readonly [line: string, offered: readonly string[], all?:
   ['leasehold ', ['run', 'serve', 'policy', 'completion']],
   ['leasehold policy ', ['get', 'set', 'unset']],
   ['leasehold --store memory: policy s', ['set'], true],
-  ['leasehold run jobs/nightly --max', ['--max-time'], true],
+  ['leasehold run jobs/nightly --max', ['--max-ttl', '--max-time'], true],
   ['leasehold run x --on-lost ', ['kill', 'term', 'ignore'], true],
   ['leasehold run x -- bas', ['bash']],
   ['leasehold ls --nothing', [], true],

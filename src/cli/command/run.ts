@@ -3,6 +3,7 @@ import { hostname } from 'node:os'
 import { type Command, Option } from 'commander'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
+import type { AcquireOptions } from '../../holder/acquire-options.ts'
 import { badName } from '../../kernel/name.ts'
 import type { Leases } from '../../leases.ts'
 import type { SlotOptions } from '../../recipe/slots.ts'
@@ -15,6 +16,8 @@ import { SignalForwarder } from '../process/signal-forwarder.ts'
 
 interface RunFlags {
   readonly ttl: string
+  readonly minTtl?: string
+  readonly maxTtl?: string
   readonly class?: string
   readonly wait: string | boolean
   readonly shared?: boolean
@@ -35,6 +38,8 @@ export function run(program: Command): void {
     .usage('[options] <name...> -- <cmd...>')
     .argument('<name...>', 'the resources to hold, all or none; after -- the command to run, without a shell')
     .option('--ttl <duration>', 'how long the lease lasts without a renewal; auto: as learned from past leases', '30s')
+    .option('--min-ttl <duration>', 'makes --ttl a wish: the nearest ttl that policies allow, and at least this (default: no limit)')
+    .option('--max-ttl <duration>', 'makes --ttl a wish: the nearest ttl that policies allow, and at most this (default: no limit)')
     .option('--class <class>', 'with --ttl auto: the class of work to learn from (default: the name up to its last slash)')
     .option('--wait <duration>', 'how long to wait for the lease (default: until granted)')
     .option('--no-wait', `do not wait: exit with ${EXIT.held} if the resource is held`)
@@ -60,7 +65,7 @@ export function run(program: Command): void {
       const wait =
         typeof options.wait === 'string' ? parseDuration(options.wait, '--wait') : options.wait === false ? 0 : Number.POSITIVE_INFINITY
       const acquireOptions = {
-        ttl: options.ttl === 'auto' ? ('auto' as const) : parseDuration(options.ttl, '--ttl'),
+        ttl: ttlOf(options, self.getOptionValueSource('ttl') === 'default'),
         ...(options.class !== undefined && { learn: { class: options.class } }),
         ...(wait === 0 && { ifAvailable: true }),
         ...(wait > 0 && wait < Number.POSITIVE_INFINITY && { wait }),
@@ -92,6 +97,19 @@ export function run(program: Command): void {
       }
       process.exitCode = await invoke(self, work, signals)
     })
+}
+
+/** With a limit, the ttl is a wish that is adjusted to what policies allow. `byDefault`: the user named none, so it follows the limits. */
+function ttlOf({ ttl, minTtl, maxTtl }: RunFlags, byDefault: boolean): NonNullable<AcquireOptions['ttl']> {
+  if (minTtl === undefined && maxTtl === undefined) return ttl === 'auto' ? ttl : parseDuration(ttl, '--ttl')
+  if (ttl === 'auto') throw usageError('--ttl auto has no limits', 'Leave out --min-ttl and --max-ttl, or write a --ttl such as 30s.')
+  const min = minTtl === undefined ? 0 : parseDuration(minTtl, '--min-ttl')
+  const max = maxTtl === undefined ? Number.POSITIVE_INFINITY : parseDuration(maxTtl, '--max-ttl')
+  if (min > max) throw usageError(`--min-ttl ${minTtl} is longer than --max-ttl ${maxTtl}`, 'Write the shorter one as --min-ttl.')
+  const named = parseDuration(ttl, '--ttl')
+  const wish = byDefault ? Math.min(max, Math.max(min, named)) : named
+  if (min > wish || wish > max) throw usageError(`--ttl ${ttl} is outside its limits`, 'Write a --ttl from --min-ttl to --max-ttl.')
+  return { wish, ...(minTtl !== undefined && { min }), ...(maxTtl !== undefined && { max }) }
 }
 
 function rangeOf(text: string): { readonly from: number; readonly to: number } {

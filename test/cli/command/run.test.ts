@@ -89,6 +89,32 @@ describe('run', () => {
     })
   })
 
+  test('--min-ttl and --max-ttl make the ttl a wish that is adjusted to what policies allow', { timeout: SLOW }, async () => {
+    await using here = new Place()
+    await here.json('policy', 'set', 'jobs', 'ttlMin=5s', 'ttlMax=20s')
+    const refused = await here.run(['run', 'jobs/a', '--ttl', '1m', '--', 'true'])
+    expect([refused.code === 0, refused.stdout]).toEqual([false, ''])
+    const running = here.start(['run', 'jobs/a', '--ttl', '1m', '--min-ttl', '1s', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+    await running.printed(/up/)
+    const [{ grants }] = (await here.json('ls')) as [{ grants: [{ remaining: number }] }]
+    expect(grants[0].remaining).toBeLessThanOrEqual(20_000)
+    running.process.kill('SIGTERM')
+    await running.finished
+    // Without --ttl, the wish follows the limits.
+    expect((await here.run(['run', 'jobs/a', '--max-ttl', '9s', '--', 'true'])).code).toBe(0)
+    const none = await here.run(['run', 'jobs/a', '--min-ttl', '30s', '--', 'true'])
+    expect(none).toMatchObject({
+      stdout: '',
+      stderr: expect.stringMatching(/no ttl fits: at least 30000 ms.*5000 to 20000 ms for jobs\/a/),
+    })
+    for (const words of [
+      ['--ttl', '5s', '--min-ttl', '9s'],
+      ['--min-ttl', '9s', '--max-ttl', '5s'],
+      ['--ttl', 'auto', '--min-ttl', '9s'],
+    ])
+      expect((await here.run(['run', 'jobs/a', ...words, '--', 'true'])).code).toBe(64)
+  })
+
   test('--max-time ends the command with 124, and the lease is released', { timeout: SLOW }, async () => {
     await using here = new Place()
     const script = 'trap "echo stopped; exit 3" TERM; echo up; while :; do sleep 0.05; done'
