@@ -34,7 +34,7 @@ function cpuOf(pid) {
 }
 
 export async function agents(report, { quick }) {
-  const [rounds, count, quietFor] = quick ? [50, 50, 4_000] : [200, 500, 30_000]
+  const [rounds, count, quietFor] = quick ? [50, 50, 2_000] : [200, 500, 30_000]
   const place = mkdtempSync(join(tmpdir(), 'leasehold-bench-'))
   const args = [LEASEHOLD, 'serve', '--store', `file:${join(place, 'leases.db')}`, '--listen', '127.0.0.1:0']
   const server = endsWithRun(spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] }))

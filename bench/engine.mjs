@@ -1,6 +1,6 @@
 // Starts engines for benchmarks: on loopback, in the folder of this run, with the settings that their documentation recommends for durability. They end with the run.
 import { spawn } from 'node:child_process'
-import { chownSync, closeSync, mkdirSync, openSync, readFileSync } from 'node:fs'
+import { chownSync, closeSync, mkdtempSync, openSync, readFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { basename, join } from 'node:path'
 import { scratch } from './measure.mjs'
@@ -28,8 +28,7 @@ export function unprivileged() {
 
 /** Creates a folder below the folder of this run. */
 export function folder(name, { uid, gid } = {}) {
-  const path = join(scratch(), name)
-  mkdirSync(path, { recursive: true })
+  const path = mkdtempSync(join(scratch(), `${name}-`))
   if (uid !== undefined) {
     chownSync(scratch(), uid, gid)
     chownSync(path, uid, gid)

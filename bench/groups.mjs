@@ -2,6 +2,7 @@
 // its peers, and `forSeconds`, the length of a round.
 import { agents } from './agents.mjs'
 import { filePairs, garbage, memoryPairs, reopen, requests } from './embedded.mjs'
+import { faceConsul } from './face-consul.mjs'
 import { faceEtcd } from './face-etcd.mjs'
 import { faceRedis } from './face-redis.mjs'
 import { http } from './http.mjs'
@@ -17,6 +18,7 @@ import { registry } from './registry.mjs'
 import { registryServer } from './registry-server.mjs'
 import { connections, lapses, renewing, watchers } from './scale.mjs'
 import { inFlight, oneAtATime } from './servers.mjs'
+import { shell } from './shell.mjs'
 import * as stores from './stores.mjs'
 
 export const groups = {
@@ -36,7 +38,7 @@ export const groups = {
   },
   embedded: {
     title: 'Inside one process',
-    parts: { 'memory-pairs': memoryPairs, 'file-pairs': filePairs, request: requests, garbage, reopen, library },
+    parts: { 'memory-pairs': memoryPairs, 'file-pairs': filePairs, request: requests, garbage, reopen, library, shell },
   },
   stores: {
     title: 'On a shared engine, beside its own locks',
@@ -51,9 +53,9 @@ export const groups = {
     parts: { 'registry-cache': registry, 'registry-server': registryServer },
   },
   faces: {
-    title: 'Other clients: Redis, etcd, Kubernetes, Python, agents',
-    parts: { 'face-redis': faceRedis, 'face-etcd': faceEtcd, kubernetes, python, agents },
+    title: 'Other clients: Redis, etcd, Consul, Kubernetes, Python, agents',
+    parts: { 'face-redis': faceRedis, 'face-etcd': faceEtcd, 'face-consul': faceConsul, kubernetes, python, agents },
   },
 }
 
-export const settingsOf = quick => (quick ? { quick, rounds: 3, forSeconds: 0.25 } : { quick, rounds: 5, forSeconds: 1.5 })
+export const settingsOf = quick => (quick ? { quick, rounds: 2, forSeconds: 0.2 } : { quick, rounds: 5, forSeconds: 1.5 })

@@ -36,7 +36,7 @@ export async function kubernetes(report, { quick }) {
     answers: async () => (await ask('GET', '/healthz')).status === 200,
   })
   try {
-    await measured(report, ask, server.pid, quick ? { nodes: 2_000, forSeconds: 4 } : { nodes: 10_000, forSeconds: 30 })
+    await measured(report, ask, server.pid, quick ? { nodes: 2_000, forSeconds: 3 } : { nodes: 10_000, forSeconds: 30 })
   } finally {
     agent.destroy()
     await server[Symbol.asyncDispose]()

@@ -2,6 +2,8 @@
 
 python.py pairs LEASEHOLD_URL REDIS_PORT: an uncontended acquire and release, beside SET NX PX and a compare-and-delete of redis-py, and
 beside the same commands over a bare socket.
+python.py clients PORT: the same calls against a server that answers both at once and does nothing (python-echo.mjs): what the clients
+take, in wall-clock and in CPU time.
 python.py renew LEASEHOLD_URL COUNT SECONDS: what renewing COUNT leases costs.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import socket
 import statistics
@@ -23,7 +26,7 @@ import leasehold.aio
 from leasehold._resp import command
 
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-TURNS, ROUNDS = 60, 25
+TURNS, ROUNDS = int(os.environ.get("TURNS", "60")), 25
 
 
 def turn(each: Callable[[int], None], first: int) -> float:
@@ -99,6 +102,52 @@ def pairs(url: str, port: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
+def clients(port: int) -> dict[str, dict[str, float]]:
+    import redis
+    import redis.asyncio
+
+    url, script = f"leasehold://127.0.0.1:{port}", "0" * 40
+    client = redis.Redis(port=port)
+
+    def bare(i: int) -> None:
+        client.set(f"lock:{i % 16}", str(i), nx=True, px=30_000)
+        client.evalsha(script, 1, f"lock:{i % 16}", str(i))
+
+    with leasehold.connect(url, ttl=30) as leases, asyncio.Runner() as loop:
+        aio = loop.run(connected(url))
+        bare_aio = redis.asyncio.Redis(port=port)
+
+        async def ours_aio(first: int) -> None:
+            for i in range(first, first + ROUNDS):
+                await (await aio.acquire(f"lock/{i % 16}")).release()
+
+        async def bare_of_aio(first: int) -> None:
+            for i in range(first, first + ROUNDS):
+                await bare_aio.set(f"lock:{i % 16}", str(i), nx=True, px=30_000)
+                await bare_aio.evalsha(script, 1, f"lock:{i % 16}", str(i))
+
+        turns: dict[str, Callable[[int], object]] = {
+            "ours": lambda first: turn(lambda i: leases.acquire(f"lock/{i % 16}").release(), first),
+            "bare": lambda first: turn(bare, first),
+            "ours_asyncio": lambda first: loop.run(ours_aio(first)),
+            "bare_asyncio": lambda first: loop.run(bare_of_aio(first)),
+        }
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
+        for i in range(TURNS + 5):
+            for name, each in turns.items():
+                cpu, began = time.process_time(), time.perf_counter()
+                each(i * ROUNDS)
+                ran = time.perf_counter() - began, time.process_time() - cpu
+                if i >= 5:
+                    taken[name].append((ran[0] / ROUNDS * 1e6, ran[1] / ROUNDS * 1e6))
+        loop.run(aio.close())
+        loop.run(bare_aio.aclose())
+    return {
+        name: {"wall": statistics.median(wall for wall, _ in values), "cpu": statistics.median(cpu for _, cpu in values)}
+        for name, values in taken.items()
+    }
+
+
 def renew(url: str, count: int, seconds: float) -> dict[str, float]:
     with leasehold.connect(url, ttl=30) as leases:
         with ThreadPoolExecutor(32) as threads:
@@ -116,5 +165,10 @@ def renew(url: str, count: int, seconds: float) -> dict[str, float]:
         }
 
 
-mode, url, *rest = sys.argv[1:]
-print(json.dumps(pairs(url, int(rest[0])) if mode == "pairs" else renew(url, int(rest[0]), float(rest[1]))), flush=True)
+def main(mode: str, *words: str) -> object:
+    if mode == "pairs":
+        return pairs(words[0], int(words[1]))
+    return clients(int(words[0])) if mode == "clients" else renew(words[0], int(words[1]), float(words[2]))
+
+
+print(json.dumps(main(*sys.argv[1:])), flush=True)

@@ -46,7 +46,7 @@ export async function lapses(report, { quick }) {
 /** What it costs a process to keep its leases. */
 export async function renewing(report, { quick }) {
   const count = quick ? 20_000 : 100_000
-  const forSeconds = quick ? 10 : 30
+  const forSeconds = quick ? 5 : 30
   await using(connect('memory:bench-renewing'), async leases => {
     const held = []
     for (let i = 0; i < count; i += 1_000)
@@ -130,7 +130,7 @@ export async function connections(report, { quick }) {
 /** Watchers that do not read must cost the server nothing. */
 export async function watchers(report, { quick }) {
   const watching = 100
-  const events = quick ? 20_000 : 100_000
+  const events = quick ? 5_000 : 100_000
   // Until the server keeps as many events for watches that resume as it ever will.
   const before = 100_000
   await using(startServer(), async server => {

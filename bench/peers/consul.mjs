@@ -1,16 +1,22 @@
-// Consul, one server. A lock is a key that a session acquires. There is no package of it in Debian, and its Go module builds only inside its own repository: it is
-// measured where the program is installed, and otherwise reported as not measured.
+// Consul, one server. A lock is a key that a session acquires. There is no package of it in Debian: it is built from its Go module, which takes minutes, once.
 import http from 'node:http'
 import { join } from 'node:path'
 import { folder, freePort, start } from '../engine.mjs'
-import { lookUp, Missing, printedVersion } from './provide.mjs'
+import { goRepository, isBuilt, lookUp, Missing, printedVersion } from './provide.mjs'
 
 const CONNECTIONS = 64
+const VERSION = '1.20.6'
 
-export async function startConsul() {
-  const program = lookUp('consul')
-  if (program === undefined)
-    throw new Missing('consul is not installed, and no package registry has it; install it from its makers and run this again')
+/** The installed program, or one that is built. A quick run does not build. */
+export async function consulProgram(quick) {
+  const installed = lookUp('consul')
+  if (installed !== undefined) return installed
+  if (quick && !isBuilt('consul', VERSION)) throw new Missing('consul is not installed, and a quick run does not build it')
+  return await goRepository('consul', 'github.com/hashicorp/consul', VERSION)
+}
+
+export async function startConsul({ quick = false } = {}) {
+  const program = await consulProgram(quick)
   const cwd = folder('consul')
   const [port, rpc, serf] = [await freePort(), await freePort(), await freePort()]
   const ports = `ports { http = ${port} server = ${rpc} serf_lan = ${serf} serf_wan = -1 dns = -1 grpc = -1 grpc_tls = -1 }`

@@ -16,6 +16,8 @@ const execute = promisify(execFile)
 
 /** Milliseconds that one installation may take. */
 const INSTALL_LIMIT = 600_000
+/** Milliseconds that building a large program may take: Consul takes eight minutes of one core. */
+const BUILD_LIMIT = 1_800_000
 
 /** The full path of a program, or undefined. Debian keeps those of Postgres out of the PATH. */
 export function lookUp(program) {
@@ -111,7 +113,53 @@ export async function goProgram(name, modulePath, version) {
   return join(folder, name)
 }
 
-/** Whether `goProgram` would answer without building. */
+/**
+ * A program of a Go module that builds only with its own go.mod and go.sum, built once. Its parts are modules of their own, which that go.mod looks for in folders
+ * of the repository: they are put there.
+ */
+export async function goRepository(name, modulePath, version) {
+  const folder = await cached(`${name}-${version}`, async place => {
+    const go = find('go')
+    say(`building ${name} ${version} with Go; this takes minutes, once`)
+    const source = join(place, 'source')
+    const options = { timeout: BUILD_LIMIT, maxBuffer: 16 << 20 }
+    const copy = async (module, to) => {
+      const { Dir } = JSON.parse((await execute(go, ['mod', 'download', '-json', module], { ...options, cwd: place })).stdout)
+      await execute('cp', ['-R', Dir, to])
+      await execute('chmod', ['-R', 'u+w', to]) // modules are kept read-only
+    }
+    await copy(`${modulePath}@v${version}`, source)
+    const { Require, Replace } = JSON.parse((await execute(go, ['mod', 'edit', '-json'], { ...options, cwd: source })).stdout)
+    for (const { Old, New } of Replace) {
+      const part = Require.find(({ Path }) => Path === Old.Path)
+      if (New.Path.startsWith('./') && part !== undefined) await copy(`${part.Path}@${part.Version}`, join(source, New.Path))
+    }
+    await execute(go, ['build', '-trimpath', '-o', join(place, name), '.'], { ...options, cwd: source })
+    rmSync(source, { recursive: true })
+  }).catch(error => {
+    throw new Missing(`${name} ${version} cannot be built: ${lastLine(error)}`)
+  })
+  return join(folder, name)
+}
+
+/** A Go program of this folder, built once with these modules. */
+export async function goSource(file, ...modules) {
+  const text = readFileSync(new URL(`../${file}`, import.meta.url), 'utf8')
+  const hash = createHash('sha256').update(text).update(modules.join()).digest('hex').slice(0, 12)
+  const folder = await cached(`${file}-${hash}`, async place => {
+    say(`building ${file} with Go`)
+    const options = { cwd: place, timeout: INSTALL_LIMIT }
+    writeFileSync(join(place, 'main.go'), text)
+    await execute(find('go'), ['mod', 'init', 'bench'], options)
+    await execute(find('go'), ['get', ...modules], options)
+    await execute(find('go'), ['build', '-o', 'program', '.'], options)
+  }).catch(error => {
+    throw new Missing(`${file} cannot be built: ${lastLine(error)}`)
+  })
+  return join(folder, 'program')
+}
+
+/** Whether a program of Go was built before. */
 export function isBuilt(name, version) {
   return existsSync(join(cache, `${name}-${version}`))
 }
