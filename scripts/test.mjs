@@ -16,7 +16,7 @@ const report = join(scratch, 'vitest.json')
 const simulator = '.sim/sim/main.js'
 /** Tests of faces with other people's clients. */
 const CLIENTS = 'test/face/**'
-/** So many failed tests are repeated before the closing line. */
+/** So many failed tests, and tests that needed a second attempt, are repeated before the closing line. */
 const MOST_DETAILS = 20
 
 const style = { name: 'style', seconds: 40, command: ['npm', 'run', '--silent', 'style'], count: byExitCode }
@@ -167,8 +167,16 @@ function byVitest({ code }) {
     passed: numPassedTests,
     failed: numFailedTests + broken.length,
     skipped: numPendingTests + numTodoTests,
-    failing: failingTests(testResults, broken),
+    failing: [...failingTests(testResults, broken), ...secondAttempts(testResults)],
   }
+}
+
+/** The tests that failed and then passed: those with other people's clients may be tried twice (test/support/foreign-clients.ts). */
+export function secondAttempts(testResults) {
+  return testResults
+    .flatMap(file => file.assertionResults)
+    .filter(({ status, failureMessages }) => status === 'passed' && failureMessages.length > 0)
+    .map(({ fullName, failureMessages }) => `passed in the second attempt: ${fullName}: ${failureMessages[0].split('\n')[0].slice(0, 300)}`)
 }
 
 /** Each failed test with the start of its message, to be repeated at the end: the report itself is thousands of lines earlier. */

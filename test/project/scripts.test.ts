@@ -1,7 +1,9 @@
 /** How `npm test` judges its parts: a part passes only if it ran and reported its count. */
 import { expect, test } from 'vitest'
 
-const { judge, byClosingLine, clientMatrix, failingTests } = await import(new URL('../../scripts/test.mjs', import.meta.url).href)
+const { judge, byClosingLine, clientMatrix, failingTests, secondAttempts } = await import(
+  new URL('../../scripts/test.mjs', import.meta.url).href
+)
 const { byPytest } = await import(new URL('../../scripts/python.mjs', import.meta.url).href)
 
 const part = (script: string, more: object = {}) => ({
@@ -41,6 +43,15 @@ test.each([
 test('the last lines of a part that failed are repeated at the end', async () => {
   const { failing } = await judge(part('console.log("seed 7 failed\\n0 passed, 1 failed"); process.exitCode = 1'))
   expect(failing).toEqual(['the end of a part:\n  seed 7 failed'])
+})
+
+test('tests that passed in the second attempt are named with what failed first', () => {
+  const assertionResults = [
+    { status: 'passed', fullName: 'works', failureMessages: [] },
+    { status: 'passed', fullName: 'stalled', failureMessages: ['expected 210 to be below 200\n    at here'] },
+    { status: 'failed', fullName: 'fails', failureMessages: ['expected 1 to be 2'] },
+  ]
+  expect(secondAttempts([{ assertionResults }])).toEqual(['passed in the second attempt: stalled: expected 210 to be below 200'])
 })
 
 test('failed tests are repeated at the end with the start of their messages', () => {

@@ -154,6 +154,14 @@ export async function output(program: string, ...args: readonly string[]): Promi
   }
 }
 
+/**
+ * The options of a test with other people's clients. They have limits of their own, some of a few milliseconds, which a machine that stalls exceeds; so such a test
+ * gets a second attempt, and `npm test` names those that needed it. Tests of what must never happen, such as two holders at once, get none.
+ */
+export function foreign(timeout: number): { readonly timeout: number; readonly retry: number } {
+  return { timeout, retry: 1 }
+}
+
 /** Skips the test loudly, or fails where CI=true. */
 export async function orSkip<T>(what: string, clients: Promise<T>, context: { skip(why: string): never }): Promise<T> {
   try {

@@ -6,14 +6,14 @@ import { describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
-import { nodeClients, orSkip, output, python, pythonClients } from '../../support/foreign-clients.ts'
+import { foreign, nodeClients, orSkip, output, python, pythonClients } from '../../support/foreign-clients.ts'
 import { consulProgram, installedConsul } from '../../support/go-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
 const NODE = ['consul@2.0.1']
 const PYTHON = ['python-consul2==0.1.5']
-const LONG = { timeout: 300_000 }
+const LONG = foreign(300_000)
 
 const RECORDED = new URL('recorded.jsonl', import.meta.url)
 
@@ -215,7 +215,7 @@ print(c.health.service('api')[1], c.status.leader() != '')
   ])
 })
 
-test('a Go Lock, npm consul and the library never hold one name together', LONG, async context => {
+test('a Go Lock, npm consul and the library never hold one name together', { timeout: LONG.timeout }, async context => {
   const [program, require] = await orSkip(
     'Go api and npm consul beside the library',
     Promise.all([consulProgram(), nodeClients(...NODE)]),

@@ -10,13 +10,13 @@ import { describe, expect, test } from 'vitest'
 import { etcdFace } from '../../../src/face/etcd/gateway.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { describeEngine, find, freePorts, unprivilegedUser } from '../../support/engine.ts'
-import { orSkip, python, pythonClients, recorded } from '../../support/foreign-clients.ts'
+import { foreign, orSkip, python, pythonClients, recorded } from '../../support/foreign-clients.ts'
 import { type Place, place } from '../../support/resp-place.ts'
 
 const ETCD3GW = ['etcd3gw==2.7.0', 'requests==2.34.2', 'urllib3==2.8.0']
 const PATRONI = ['patroni[etcd3]==4.1.5', 'psycopg2-binary==2.9.13', 'python-etcd==0.4.5', 'urllib3==2.8.0']
 const RECORDED = 'test/face/etcd/recorded.jsonl'
-const LONG = { timeout: 400_000 }
+const LONG = foreign(400_000)
 
 const open = (): Promise<Place> => place({ faces: [etcdFace()], http: httpListener() })
 
@@ -135,14 +135,19 @@ class PatroniNode implements AsyncDisposable {
     return readFileSync(this.#log, 'utf8').slice(-4_000)
   }
 
-  /** Waits until the node says that it is the primary, or a replica. */
+  /** Waits until the node says that it is the primary, or a replica. Patroni calls it the primary before its Postgres has left recovery and takes writes. */
   async is(role: 'primary' | 'replica', within = 150_000): Promise<void> {
     for (const until = performance.now() + within; performance.now() < until; await sleep(200)) {
       if (this.#child.exitCode !== null) break
       const answer = await fetch(`http://127.0.0.1:${this.rest}/${role}`).catch(() => undefined)
-      if (answer?.status === 200) return
+      if (answer?.status === 200 && (role === 'replica' || (await this.#takesWrites()))) return
     }
     throw new Error(`${this.name} is no ${role} after ${within} ms: ${this.log}`)
+  }
+
+  async #takesWrites(): Promise<boolean> {
+    const rows = await this.query('select pg_is_in_recovery() as recovering').catch(() => [])
+    return (rows[0] as { readonly recovering: boolean } | undefined)?.recovering === false
   }
 
   async query(text: string): Promise<readonly unknown[]> {

@@ -4,11 +4,11 @@ import { createInterface } from 'node:readline'
 import { describe, expect, test } from 'vitest'
 import { eurekaFace } from '../../../src/face/eureka/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
-import { javaClients, nodeClients, orSkip } from '../../support/foreign-clients.ts'
+import { foreign, javaClients, nodeClients, orSkip } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
-const LONG = { timeout: 420_000 }
+const LONG = foreign(420_000)
 /** One that is missing fails the compilation before. */
 const JAVA_PROGRAM = 'java'
 const JAVA = ['com.netflix.eureka:eureka-client:1.10.18']

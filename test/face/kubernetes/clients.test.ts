@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
-import { orSkip, output, pythonClients, rustClients } from '../../support/foreign-clients.ts'
+import { foreign, orSkip, output, pythonClients, rustClients } from '../../support/foreign-clients.ts'
 import { kubernetesProgram } from '../../support/go-clients.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
@@ -13,7 +13,7 @@ const PYTHON = ['kubernetes==37.0.2']
 /** How long a client may take for its next line, on a busy machine. */
 const PATIENCE = 90_000
 /** The first build of the Go clients takes minutes. */
-const LONG = { timeout: 1_500_000 }
+const LONG = foreign(1_500_000)
 
 const program = kubernetesProgram
 
@@ -154,7 +154,7 @@ describe('client-go', () => {
     expect(await here.holders('job')).toEqual(['two'])
   })
 
-  test('an elector and the library exclude each other', LONG, async context => {
+  test('an elector and the library exclude each other', { timeout: LONG.timeout }, async context => {
     const clients = await orSkip('client-go leaderelection', program(), context)
     const here = await place()
     await using leases = await connect(`leasehold://127.0.0.1:${here.port}`, { holder: 'typescript' })

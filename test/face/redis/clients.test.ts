@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
 import {
+  foreign,
   goClients,
   JAVA,
   javaClients,
@@ -16,7 +17,7 @@ import { place } from '../../support/resp-place.ts'
 
 const PACKAGES = ['redlock@4.2.0', 'redlock5@npm:redlock@5.0.0-beta.2', 'ioredis@5.8.2', 'redis@5.9.0', 'redlock-universal@0.8.5']
 const PYTHON = ['redis==5.2.1', 'python-redis-lock==4.0.0']
-const LONG = { timeout: 300_000 }
+const LONG = foreign(300_000)
 
 /** What the tests use of the clients; each is the package itself. */
 interface RedlockLock {

@@ -9,11 +9,11 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
-import { goModule, nodeClients, orSkip } from '../../support/foreign-clients.ts'
+import { foreign, goModule, nodeClients, orSkip } from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
 const run = promisify(execFile)
-const LONG = { timeout: 600_000 }
+const LONG = foreign(600_000)
 
 /** What a program printed, whether it failed or not. */
 async function printed(command: string, args: readonly string[], cwd: string, env: Readonly<Record<string, string>>): Promise<string> {
