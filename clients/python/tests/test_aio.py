@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import leasehold.aio
 from leasehold import LeaseError
 
+from .renewals import await_a_term
 from .socket_server import SocketServer
 
 
@@ -49,8 +49,8 @@ def test_a_cancelled_wait_leaves_nothing_behind(server: SocketServer) -> None:
 def test_a_blocked_loop_keeps_its_lease_and_a_loss_wakes_it(server: SocketServer) -> None:
     async def main() -> None:
         async with leasehold.aio.connect(server.url) as leases:
-            lease = await leases.acquire("k", ttl=0.6)
-            time.sleep(1.2)
+            lease = await leases.acquire("k", ttl=3)
+            await_a_term(leases, lease)
             assert lease.held
             told: list[LeaseError] = []
             lease.on_lost(told.append)

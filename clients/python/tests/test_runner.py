@@ -21,6 +21,7 @@ from leasehold import LeaseError, _runner
 from leasehold._engine import Engine
 from leasehold._runner import Runner
 
+from .renewals import await_a_term
 from .socket_server import SocketServer
 
 
@@ -45,8 +46,8 @@ def test_a_waiting_thread_is_granted(server: SocketServer) -> None:
 
 
 def test_a_lease_is_renewed_while_its_thread_is_busy(server: SocketServer) -> None:
-    with leasehold.connect(server.url) as leases, leases.acquire("k", ttl=0.6) as lease:
-        time.sleep(1.5)
+    with leasehold.connect(server.url) as leases, leases.acquire("k", ttl=3) as lease:
+        await_a_term(leases, lease)
         assert lease.held
 
 
@@ -68,12 +69,12 @@ def test_a_loss_sets_the_event_and_calls_back(server: SocketServer) -> None:
 def test_a_callback_that_blocks_does_not_stop_renewals(server: SocketServer) -> None:
     over = threading.Event()
     with leasehold.connect(server.url) as leases:
-        kept = leases.acquire("kept", ttl=0.6)
-        lost = leases.acquire("lost", ttl=0.6)
-        lost.on_lost(lambda error: void(over.wait(10)))
+        kept = leases.acquire("kept", ttl=3)
+        lost = leases.acquire("lost", ttl=3)
+        lost.on_lost(lambda error: void(over.wait(60)))
         server.memory.revoke(lost.id)
         assert lost.lost.wait(10)
-        time.sleep(1.2)
+        await_a_term(leases, kept)
         assert kept.held
         over.set()
 
@@ -221,11 +222,10 @@ def test_calls_are_answered_while_another_thread_waits_and_reads(server: SocketS
         thread.start()
         while not b.show("k")["queue"]:
             time.sleep(0.01)
-        kept, renewed = b.acquire("kept", ttl=2), b.stats["renewals"]
+        kept = b.acquire("kept", ttl=3)
         for i in range(20):
             b.acquire(f"other/{i}").release()
-        while kept.held and b.stats["renewals"] < renewed + 3:  # the third is sent after a whole term
-            time.sleep(0.01)
+        await_a_term(b, kept)
         assert kept.held and not granted
         held.release()
         thread.join(30)
@@ -234,13 +234,13 @@ def test_calls_are_answered_while_another_thread_waits_and_reads(server: SocketS
 
 def test_a_caller_that_reads_and_stands_still_delays_no_renewal(server: SocketServer) -> None:
     with leasehold.connect(server.url) as leases:
-        lease = leases.acquire("k", ttl=0.6)
+        lease = leases.acquire("k", ttl=3)
         runner = leases._core.owner
         assert isinstance(runner, Runner)
         with runner._lock:
             runner._reader = -1  # a thread that never comes back
             runner._watch()
-        time.sleep(1.5)
+        await_a_term(leases, lease)
         assert lease.held
         with runner._lock:
             runner._reader = None
@@ -352,8 +352,8 @@ def test_tls_with_an_authority_of_its_own(tmp_path: pathlib.Path) -> None:
     server = SocketServer(context)
     try:
         with leasehold.connect(f"{server.url}?ca={certificate}") as leases:
-            held = [leases.acquire(f"k/{i}", ttl=2) for i in range(50)]
-            time.sleep(2.5)
+            held = [leases.acquire(f"k/{i}", ttl=3) for i in range(50)]
+            await_a_term(leases, *held)
             assert all(lease.held for lease in held)
             for lease in held:
                 lease.release()

@@ -18,6 +18,7 @@ import leasehold
 import leasehold.aio
 from leasehold import LeaseError
 
+from .renewals import await_a_term
 from .server_process import Server, needs_server
 
 pytestmark = needs_server
@@ -100,7 +101,7 @@ def test_a_lease_survives_the_loss_of_its_connection_and_a_stall_of_the_server(s
             assert lease.held
         finally:
             server.signal(signal.SIGCONT)
-        time.sleep(3.5)
+        await_a_term(leases, lease)
         assert lease.held
 
 

@@ -39,7 +39,7 @@ describePromises('etcd', 'a store in etcd under faults', () => {
 
   test('without an answer an append is UNKNOWN and a read is UNAVAILABLE, within the timeout', async () => {
     await using cable = await Cable.to(etcd.port)
-    await using one = await store(fresh(), [cable.port], { timeout: 500 })
+    await using one = await store(fresh(), [cable.port], { timeout: 2_000 })
     const after = await append(one, 'a')
     // The refusing proxy accepts the connection and then ends it, so the client cannot know what was passed on.
     for (const cut of [() => cable.refuse(), () => cable.silence()]) {
@@ -53,7 +53,7 @@ describePromises('etcd', 'a store in etcd under faults', () => {
 
   test('calls to a closed port are UNAVAILABLE: they certainly had no effect', async () => {
     await using cable = await Cable.to(etcd.port)
-    await using one = await store(fresh(), [cable.port], { timeout: 400 })
+    await using one = await store(fresh(), [cable.port], { timeout: 2_000 })
     const after = await append(one, 'a')
     await cable[Symbol.asyncDispose]()
     await one.read(after).catch(() => {}) // notices that the connection is gone
@@ -373,7 +373,7 @@ describePromises('etcd3', 'a store in three members of etcd', () => {
 
   test('while all members are paused no call is answered, and nothing is lost when they continue', async () => {
     await using etcd = await engine('etcd3')
-    await using one = await store('leasehold', etcd.ports, { timeout: 900 })
+    await using one = await store('leasehold', etcd.ports, { timeout: 2_500 })
     const after = await append(one, 'a')
     etcd.pause()
     try {
