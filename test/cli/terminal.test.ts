@@ -1,7 +1,9 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
+import { listProcesses } from '../../src/cli/process/process-table.ts'
 import { alive, eventually, Place, processesWith, program, type Running } from '../support/cli.ts'
+import { hasHandledSignals } from '../support/signals.ts'
 
 const SLOW = 120_000
 
@@ -89,6 +91,8 @@ describe.skipIf(!there)('on a terminal', () => {
     const traps = names.map(name => `trap 'echo "got ${name}."' ${name}`).join('; ')
     const running = leasehold(here, 'run', 'a', '--', 'sh', '-c', `${traps}; echo "up $PPID."; while [ ! -e stop ]; do sleep 0.05; done`)
     const pid = Number((await running.printed(/up (\d+)\./))[1])
+    const inJob = new Set(listProcesses().flatMap(row => (row.group === pid ? [row.pid] : [])))
+    const detector = processesWith('leasehold-signal-detector').find(each => inJob.has(each))!
     for (const [target, times] of [
       [pid, 1],
       [-pid, 2],
@@ -96,6 +100,7 @@ describe.skipIf(!there)('on a terminal', () => {
       for (const name of names) {
         process.kill(target, `SIG${name}`)
         await running.printed(new RegExp(`(got ${name}\\.[\\s\\S]*){${times}}`))
+        for (const each of [pid, detector]) await hasHandledSignals(each)
       }
     type(running, '\u0003')
     await running.printed(/(got INT\.[\s\S]*){3}/)

@@ -10,24 +10,26 @@
  * is better than one that is lost.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { type Clock, pause, systemClock } from '../../clock.ts'
+import { afterReading, type Clock, pause, systemClock } from '../../clock.ts'
 import { FORWARDED, type Forwarded } from './signal-forwarder.ts'
 
-// In some shells a trapped signal ends `read`, in others it does not. Either way, the trapped signals are printed with the answer or before it. The
-// question is an empty line, because half of one cannot be read.
+// In some shells a trapped signal ends `read`, in others it does not. A trap prints its signal itself: one that ran while an answer is printed must not be
+// forgotten. The question is an empty line, because half of one cannot be read.
 const SCRIPT =
-  'got=; for s in "$@"; do trap "got=\\"\\$got $s\\"" "$s"; done; echo answer; ' +
-  'while if read -r _; then ask=answer; else ask=; fi; [ -n "$got$ask" ]; do echo "$got $ask"; got=; done'
+  'for s in "$@"; do trap "got=1; echo $s" "$s"; done; echo answer; ' +
+  'while got=; if read -r _; then echo answer; else [ -n "$got" ]; fi; do :; done'
 /** The kernel signals a group one process after the other. After this many ms the last one has the signal, even on a busy machine. */
 const GROUP_DELIVERY = 20
-/** Ms to wait for an answer: long for a shell, and short for a user who pressed a key. */
-const TIMEOUT = 500
+/** Ms to wait for an answer. Longer than a busy machine stalls: without an answer the child gets a signal of the group twice. A shell that was killed is noticed at once. */
+const TIMEOUT = 3_000
+/** The shell may have a signal before this process has it. A report that is older, in ms, belongs to a signal that the kernel merged with another one. */
+const STALE = 1_000
 
 export class GroupSignalDetector {
   readonly #shell: ChildProcess
   readonly #clock: Clock
-  /** The signals that the shell has trapped and that `received` has not returned yet. */
-  readonly #trapped = new Set<string>()
+  /** When the shell has reported signals that `received` has not returned yet. The same signal may come twice before its first answer. */
+  readonly #reports = new Map<string, number[]>()
   #pendingAnswers: (() => void)[] = []
   #gone = false
   #rest = ''
@@ -62,10 +64,11 @@ export class GroupSignalDetector {
 
   /** Whether a signal that this process has just received went to the whole group. */
   async received(name: Forwarded): Promise<boolean> {
+    const since = this.#clock.now() - STALE
     await pause(this.#clock, GROUP_DELIVERY, undefined, { ref: true })
     if (!this.#gone) this.#shell.stdin!.write('\n')
     await this.#answer()
-    return this.#trapped.delete(name.slice('SIG'.length))
+    return this.#reportsOf(name.slice('SIG'.length), since).shift() !== undefined
   }
 
   stop(): void {
@@ -75,7 +78,7 @@ export class GroupSignalDetector {
   #answer(): Promise<void> {
     if (this.#gone) return Promise.resolve()
     return new Promise(resolve => {
-      const cancel = this.#clock.after(TIMEOUT, resolve, { ref: true })
+      const cancel = afterReading(this.#clock, TIMEOUT, resolve, { ref: true })
       this.#pendingAnswers.push(() => {
         cancel()
         resolve()
@@ -83,13 +86,18 @@ export class GroupSignalDetector {
     })
   }
 
+  /** The times since then at which the shell has reported the signal. */
+  #reportsOf(signal: string, since: number): number[] {
+    const times = (this.#reports.get(signal) ?? []).filter(at => at >= since)
+    this.#reports.set(signal, times)
+    return times
+  }
+
   #read(text: string): void {
     const lines = (this.#rest + text).split('\n')
     this.#rest = lines.pop()!
     for (const line of lines)
-      for (const word of line.split(' ')) {
-        if (word === 'answer') this.#pendingAnswers.shift()?.()
-        else if (word !== '') this.#trapped.add(word)
-      }
+      if (line === 'answer') this.#pendingAnswers.shift()?.()
+      else this.#reportsOf(line, this.#clock.now() - STALE).push(this.#clock.now())
   }
 }

@@ -18,7 +18,7 @@ import { rechunk } from '../rechunk.ts'
 import { AppendChannel } from './append-channel.ts'
 import type { FileLog, FileLogOptions } from './log.ts'
 import type { FileSnapshot } from './snapshots.ts'
-import { takeThread } from './worker-thread.ts'
+import { endThread, takeThread } from './worker-thread.ts'
 
 type Calls = Pick<
   FileLog,
@@ -194,7 +194,7 @@ export class FileStore implements Store {
     }
     const worker = this.#worker
     const exited = new Promise<void>(resolve => worker.once('exit', () => resolve()))
-    await this.#ask('close').catch(() => worker.terminate()) // it had no file to close yet
+    await this.#ask('close').catch(() => endThread(worker)) // it had no file to close yet
     worker.ref()
     await exited
   }

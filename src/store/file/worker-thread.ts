@@ -5,7 +5,11 @@
 import { Worker } from 'node:worker_threads'
 import { ExitMutex, lockAtExit } from './exit-mutex.ts'
 
+/** How long, in ms, a thread that is ended may stay inside SQLite: a disk may hang. */
+const END_TIMEOUT = 10_000
+
 let ahead: Worker | undefined
+const mutexes = new WeakMap<Worker, ExitMutex>()
 
 /** Starts the thread that the next store will use. It does not keep the process alive. */
 export function startThreadAhead(): void {
@@ -27,10 +31,17 @@ export function takeThread(): Worker {
   return worker
 }
 
+/** Ends a thread that cannot end by itself. It is outside SQLite then: a thread that is ended inside aborts the whole process. */
+export async function endThread(worker: Worker): Promise<void> {
+  mutexes.get(worker)?.lock(END_TIMEOUT)
+  await worker.terminate()
+}
+
 function startThread(): Worker {
   const mutex = new ExitMutex()
   // The thread does not inherit how this process was started (`--input-type`, a loader).
   const worker = new Worker(workerFile(), { workerData: mutex.memory, execArgv: [] })
+  mutexes.set(worker, mutex)
   worker.once('exit', lockAtExit(mutex))
   worker.unref()
   return worker

@@ -12,6 +12,7 @@ import { faultsOf } from '../../../src/store/file/certification.ts'
 import { loadEngine } from '../../../src/store/file/engine.ts'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { FileLog } from '../../../src/store/file/log.ts'
+import { endThread } from '../../../src/store/file/worker-thread.ts'
 import { START } from '../../../src/store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type Accident, type OwnedFixture, ownedSuite } from '../../../src/testing/owned-suite.ts'
@@ -39,9 +40,9 @@ async function loseAnswer(path: string, thread: Worker, append: () => Promise<un
   const channel = vi.spyOn(AppendChannel.prototype, 'append').mockReturnValue(undefined)
   const appending = append()
   channel.mockRestore()
-  // Written after the append is committed and its answer sent: then the thread is outside SQLite.
+  // Written after the append is committed and its answer sent.
   await expect.poll(() => readFileSync(`${path}-head`).equals(before), { timeout: 10_000 }).toBe(false)
-  await thread.terminate()
+  await endThread(thread)
   await appending
 }
 
@@ -197,7 +198,7 @@ describe('a thread that ends although the store was not closed', () => {
       await renew() // the first renewal is written to the log
       await renew()
       expect(replica.stats.memoryRenewals).toBe(1)
-      await threads[0]!.terminate()
+      await endThread(threads[0]!)
       await expect.poll(() => replica.signal.aborted).toBe(true)
       expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringContaining('has ended') })
       await expect(renew()).rejects.toMatchObject({ code: 'UNAVAILABLE' })

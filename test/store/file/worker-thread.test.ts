@@ -31,3 +31,29 @@ test('a thread that was started ahead and is not needed does not keep its proces
   const program = `import { startThreadAhead } from ${JSON.stringify(module)}; startThreadAhead(); console.log('done')`
   expect(execFileSync(process.execPath, ['--input-type=module', '-e', program], { timeout: 60_000 }).toString()).toBe('done\n')
 })
+
+test('a thread that is ended while it appends does not abort its process', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-'))
+  const at = (file: string) => JSON.stringify(new URL(`../../../dist/${file}`, import.meta.url).href)
+  const program = `
+    import { FileStore } from ${at('store/file/file.js')}
+    import { endThread } from ${at('store/file/worker-thread.js')}
+    import { START } from ${at('store.js')}
+    const threads = []
+    process.on('worker', thread => threads.push(thread))
+    for (let i = 0; i < 10; i++) {
+      const store = new FileStore({ path: process.argv[1] + '/' + i })
+      await store.open()
+      const appends = Array.from({ length: 50 }, () => store.append(new Uint8Array(1 << 18), START))
+      await Promise.race(appends)
+      await endThread(threads[i])
+      await Promise.allSettled(appends)
+    }
+    console.log('done')`
+  try {
+    const args = ['--input-type=module', '-e', program, folder]
+    expect(execFileSync(process.execPath, args, { timeout: 60_000 }).toString()).toBe('done\n')
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
