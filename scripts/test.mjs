@@ -16,8 +16,8 @@ const report = join(scratch, 'vitest.json')
 const simulator = '.sim/sim/main.js'
 /** Tests of faces with other people's clients. */
 const CLIENTS = 'test/face/**'
-/** So many failed tests, and tests that needed a second attempt, are repeated before the closing line. */
-const MOST_DETAILS = 20
+/** At most this many failed or repeated tests are named before the closing line. */
+const MAX_DETAILS = 20
 
 const style = { name: 'style', seconds: 40, command: ['npm', 'run', '--silent', 'style'], count: byExitCode }
 const types = { name: 'types', seconds: 60, command: ['npm', 'run', '--silent', 'types'], count: byExitCode }
@@ -75,7 +75,7 @@ async function main(parts) {
     total.failed += total.skipped
     total.skipped = 0
   }
-  if (details.length > 0) console.log(`\n${details.slice(0, MOST_DETAILS).join('\n')}`)
+  if (details.length > 0) console.log(`\n${details.slice(0, MAX_DETAILS).join('\n')}`)
   if (failures.length > 0) console.log(`\nfailed: ${failures.join(', ')}`)
   console.log(`${total.passed} passed, ${total.failed} failed${total.skipped > 0 ? `, ${total.skipped} skipped` : ''}`)
   process.exitCode = total.failed > 0 ? 1 : 0

@@ -227,7 +227,7 @@ export class Outbox {
     if (applied.kind === 'void') this.stats.voided++
     // An earlier copy may be among the skipped records, so old that its proposer was forgotten since.
     if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.#failSkipped(flight)
-    // Certainly not done, and too late to be done.
+    // The record was not applied, and a later copy of it would not be: propose its commands again in a new record.
     else this.#putAgain(flight)
     return true
   }

@@ -78,7 +78,7 @@ export function readWitness(text: string, secret: string): (Witness & { readonly
   }
 }
 
-/** Of the log that signed last: a process has one log, or few. */
+/** Keyed with the secret of the log that signed last. A process has one log, or a few. */
 let hmac = new Hmac('', LONGEST)
 
 function macOf(body: Uint8Array, secret: string): Buffer {

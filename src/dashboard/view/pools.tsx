@@ -14,9 +14,9 @@ const LINES = [
   'node examples/gpu-lab.mjs                          # two fake hosts, three users',
 ]
 
-/** Of so many pools the members are drawn in the list, and so many members of each. */
-const MOST_DRAWN = 12
-const MOST_SQUARES = 256
+/** The list draws the members of this many pools, and this many members of each. */
+const MAX_POOLS_DRAWN = 12
+const MAX_SQUARES = 256
 
 export function Pools({ name }: { readonly name: string }): VNode {
   return name === '' ? <AllPools /> : <OnePool name={name} />
@@ -45,7 +45,7 @@ function AllPools(): VNode {
             <div class="meter tall" role="img" aria-label={`${used} of ${units} units are held`}>
               <span style={{ width: `${units === 0 ? 0 : (100 * used) / units}%` }} />
             </div>
-            {place < MOST_DRAWN ? <PoolSquares pool={pool} /> : null}
+            {place < MAX_POOLS_DRAWN ? <PoolSquares pool={pool} /> : null}
             <p class="note">
               {count(used)} of {count(units)} units held, {count(waiting)} waiting, {count(reservations)} reserved
             </p>
@@ -65,7 +65,7 @@ function PoolSquares({ pool }: { readonly pool: string }): VNode | null {
   return (
     <>
       <div class="minis" aria-hidden="true">
-        {data.members.slice(0, MOST_SQUARES).map(member => (
+        {data.members.slice(0, MAX_SQUARES).map(member => (
           <i
             key={member.resource}
             class={`mini ${colourOf(member, hues)}`}

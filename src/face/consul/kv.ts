@@ -199,7 +199,7 @@ export class KeyValues {
         const granted = await this.#take(found, session)
         if (granted === undefined) return false
         lock = granted
-        // Before the value names the lease: a client that reads it may count with the whole term. The log has both in this order, in one write.
+        // Renew before the value names the lease, because a client that reads the value relies on the whole term. Both commands go into one record, in this order.
         if (termOf(session) > FIRST_TERM) renewed = this.#caller.lessor.propose({ kind: 'renew', leases: [session.lease, lock] })
       }
       const [isWritten] = await Promise.all([

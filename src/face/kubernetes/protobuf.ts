@@ -90,7 +90,7 @@ class ByteReader {
     return Number(long)
   }
 
-  /** Passes over a length and as many bytes. Returns where they start. */
+  /** Reads a length and skips that many bytes. Returns the position of the first one. */
   #pass(): number {
     const length = this.small()
     if (length < 0 || length > this.#end - this.#at) throw new ProtobufError('a field is longer than its message')
@@ -259,7 +259,7 @@ class BackwardWriter {
     this.#bytes.write(text, at, bytes, 'utf8')
   }
 
-  /** What stands before a part that was written since the writer had `length` bytes. */
+  /** Writes the field number and the length of a part. The part was written first, when the writer had `length` bytes. */
   head(number: number, length: number): void {
     this.varint(this.length - length)
     this.varint(number * 8 + BYTES)

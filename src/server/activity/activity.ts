@@ -28,10 +28,10 @@ const SAVE_INTERVAL = 60_000
 const RETRY = 200
 /** The watch rests for this long after events, in ms: a busy server hands them over in a few groups a second, and not after each record. */
 const REST = 100
-/** After a group of so many events, or so many characters in their values, there is no rest: it may be a part of what is there. */
+/** Do not rest after a group with this many events, or this many characters in their values: more events may be waiting. */
 const LARGE_GROUP = 128
 const LARGE_VALUES = 65_536
-/** A reader waits for so many groups at most: on a busy server there is always another one. */
+/** A reader waits for at most this many groups: on a busy server there is always another one. */
 const MAX_GROUPS_AWAITED = 3
 
 /** A lease that ended against the will of its holder, for one of its resources. */

@@ -26,6 +26,11 @@ export class ExitMutex {
     while (Atomics.exchange(this.#word, 0, CONTENDED) !== FREE) if (Atomics.wait(this.#word, 0, CONTENDED, timeout) === 'timed-out') return
   }
 
+  /** Locks it for good, before the thread or the process ends. */
+  lockForever(): void {
+    this.lock(TIMEOUT)
+  }
+
   unlock(): void {
     if (Atomics.exchange(this.#word, 0, FREE) === CONTENDED) Atomics.notify(this.#word, 0)
   }
@@ -37,7 +42,7 @@ let listening = false
 /** Locks the mutex when this process exits, unless the returned function was called before. */
 export function lockAtExit(mutex: ExitMutex): () => void {
   active.add(mutex)
-  if (!listening) process.once('exit', () => active.forEach(each => void each.lock(TIMEOUT)))
+  if (!listening) process.once('exit', () => active.forEach(each => void each.lockForever()))
   listening = true
   return () => void active.delete(mutex)
 }

@@ -5,9 +5,6 @@
 import { Worker } from 'node:worker_threads'
 import { ExitMutex, lockAtExit } from './exit-mutex.ts'
 
-/** How long, in ms, a thread that is ended may stay inside SQLite: a disk may hang. */
-const END_TIMEOUT = 10_000
-
 let ahead: Worker | undefined
 const mutexes = new WeakMap<Worker, ExitMutex>()
 
@@ -31,9 +28,9 @@ export function takeThread(): Worker {
   return worker
 }
 
-/** Ends a thread that cannot end by itself. It is outside SQLite then: a thread that is ended inside aborts the whole process. */
+/** Ends a thread that cannot end by itself. Waits until it is outside SQLite: ending it inside would abort the whole process. */
 export async function endThread(worker: Worker): Promise<void> {
-  mutexes.get(worker)?.lock(END_TIMEOUT)
+  mutexes.get(worker)?.lockForever()
   await worker.terminate()
 }
 
