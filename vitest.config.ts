@@ -7,7 +7,7 @@ const quick = process.env.LEASEHOLD_TEST === 'quick'
 export default defineConfig({
   test: {
     include: quick ? quickTests() : ['test/**/*.test.ts'],
-    setupFiles: ['test/support/property-seed.ts', ...(quick ? ['test/support/quick.ts'] : [])],
+    setupFiles: ['test/support/property-seed.ts', 'test/support/second-attempt.ts', ...(quick ? ['test/support/quick.ts'] : [])],
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 60_000,

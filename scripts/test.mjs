@@ -171,7 +171,7 @@ function byVitest({ code }) {
   }
 }
 
-/** The tests that failed and then passed: those with other people's clients may be tried twice (test/support/foreign-clients.ts). */
+/** The tests that failed and then passed: some that start programs are tried twice (test/support/second-attempt.ts, foreign-clients.ts). */
 export function secondAttempts(testResults) {
   return testResults
     .flatMap(file => file.assertionResults)

@@ -8,6 +8,8 @@ const PULSE = 250
 const JUMP = 500
 /** A timer that is later than this means that the loop stood still, and that answers may be waiting to be read. */
 export const LATE = 10
+/** How many stalls are remembered, each shorter than the one before it. */
+const MAX_STALLS = 16
 
 /** What the clocks show is reported here. */
 interface ClockObserver {
@@ -26,8 +28,9 @@ export class ClockWatch {
   #slept = 0
   /** Wall clock minus uptime at the last reading. */
   #wall = 0
-  /** The last time that the loop stood still: until when, and for how long. */
-  stall = { at: Number.NEGATIVE_INFINITY, ms: 0 }
+  #pulseDue = Number.POSITIVE_INFINITY
+  /** When the loop stood still: until when, and for how long. Without those that a later, longer one hides. */
+  readonly #stalls: { readonly at: number; readonly ms: number }[] = []
 
   constructor(clock: Clock, observer: ClockObserver) {
     this.#clock = clock
@@ -71,16 +74,26 @@ export class ClockWatch {
 
   /** Notes that a timer was `late` ms late. */
   noteStall(late: number): void {
-    if (late > LATE) this.stall = { at: this.#clock.now(), ms: late }
+    if (late <= LATE) return
+    while (this.#stalls.length > 0 && this.#stalls.at(-1)!.ms <= late) this.#stalls.pop()
+    this.#stalls.push({ at: this.#clock.now(), ms: late })
+    if (this.#stalls.length > MAX_STALLS) this.#stalls.shift()
+  }
+
+  /** How long the loop stood still: the longest time that ended after `begin`. 0: it did not. */
+  longestStall(begin: number): number {
+    this.noteStall(this.#clock.now() - this.#pulseDue) // the overdue pulse may not have fired yet
+    return this.#stalls.find(({ at }) => at > begin)?.ms ?? 0
   }
 
   /** Goes on for one pulse after the last lease ended, so that a process that acquires again and again does not start over each time. */
   #nextPulse(): void {
-    const due = this.#clock.now() + PULSE
+    this.#pulseDue = this.#clock.now() + PULSE
     this.#cancelPulse = this.#clock.after(PULSE, () => {
+      this.noteStall(this.#clock.now() - this.#pulseDue)
+      this.#pulseDue = Number.POSITIVE_INFINITY
       this.#cancelPulse = undefined
       if (!this.#observer.pulse()) return
-      this.noteStall(this.#clock.now() - due)
       this.#nextPulse()
       this.readClocks()
     })
@@ -89,5 +102,6 @@ export class ClockWatch {
   stop(): void {
     this.#cancelPulse?.()
     this.#cancelPulse = undefined
+    this.#pulseDue = Number.POSITIVE_INFINITY
   }
 }

@@ -27,6 +27,9 @@ const EXPIRED: Readonly<Record<string, (ms: number) => string>> = {
   unreachable: ms => `no renewal was answered for ${inWords(ms)}`,
 }
 
+/** The lessor has ended a lease, and why is not known yet. */
+const UNKNOWN_CAUSE = 'ended'
+
 interface LoseOptions {
   readonly by?: string
   readonly ms?: number
@@ -182,13 +185,13 @@ export class HeldLeases implements Iterable<HeldLease> {
       const history = await this.#operations.within(Math.min(250, left), answer).catch(() => undefined)
       past = history?.value.find(({ lease }) => lease === held.id)
     }
-    this.loseToLessor(held, past?.cause ?? 'ended', past?.by ?? '', left)
+    this.loseToLessor(held, past?.cause ?? UNKNOWN_CAUSE, past?.by ?? '', left)
   }
 
   /** The lessor has ended it, with `left` ms to go. */
   loseToLessor(held: HeldLease, cause: string, by: string, left: number): void {
     // It was over here before the lessor said so. Report why it was not renewed in time.
-    if (cause === 'lapsed' && left === 0) return this.heartbeat.expire(held)
+    if ((cause === 'lapsed' || cause === UNKNOWN_CAUSE) && left === 0) return this.heartbeat.expire(held)
     const who = by === '' ? '' : cause === 'transferred' ? ` to ${by}` : ` by ${by}`
     this.lose(held, cause, `the lessor has ended it: ${cause}${who}`, { by, definite: cause === 'lapsed' })
   }
@@ -236,7 +239,7 @@ export class HeldLeases implements Iterable<HeldLease> {
 
   /** Ends a lease that is already over: by the clocks, before its timer fired, or because the lessor said so. */
   #catchUp(held: HeldLease): void {
-    if (held.stage === 'ending' && held.leftAtEnd !== undefined) this.loseToLessor(held, 'ended', '', held.leftAtEnd)
+    if (held.stage === 'ending' && held.leftAtEnd !== undefined) this.loseToLessor(held, UNKNOWN_CAUSE, '', held.leftAtEnd)
     else if (held.stage === 'held') this.heartbeat.expireIfOver(held)
   }
 

@@ -35,7 +35,7 @@ test.each(['SIGKILL', 'SIGTERM'] as const)(
   },
 )
 
-test('the leases of a program stay held, waiters are granted, and tokens grow', { timeout: SLOW }, async () => {
+test('the leases of a program stay held, waiters are granted, and tokens grow', { timeout: SLOW, retry: 0 }, async () => {
   await using here = new Place()
   const server = await started(here)
   await using leases = await connect(here.url, { holder: 'program' })

@@ -85,7 +85,10 @@ describe.skipIf(!there)('on a terminal', () => {
     expect((await running.finished).code).toBe(9)
   })
 
-  test('every signal reaches the command once, whether it was sent to leasehold alone or to the whole job', { timeout: SLOW }, async () => {
+  test('every signal reaches the command once, whether it was sent to leasehold alone or to the whole job', {
+    timeout: SLOW,
+    retry: 0,
+  }, async () => {
     await using here = new Place()
     const names = ['INT', 'QUIT', 'TERM', 'HUP', 'USR1', 'USR2', 'WINCH'] as const
     const traps = names.map(name => `trap 'echo "got ${name}."' ${name}`).join('; ')

@@ -1,7 +1,9 @@
 /** Losses that no timer could report, because the program itself kept the event loop from turning. */
-import { afterEach, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { LeaseError } from '../../src/errors.ts'
+import { GONE, type Outcome } from '../../src/kernel/outcome.ts'
 import type { Lease } from '../../src/lease.ts'
+import type { PastGrant } from '../../src/lessor.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 
 afterEach(() => vi.restoreAllMocks())
@@ -101,6 +103,54 @@ test('a release while the end of the lease is being read is a loss', async () =>
   read.mockRestore()
   await clock.advance(1_000)
   await Promise.all([leases[Symbol.asyncDispose](), other.leases[Symbol.asyncDispose]()])
+})
+
+describe('after a stall that outlasted the ttl, the loss is reported as a stall', () => {
+  /** A renewal is under way when the process stalls. When it wakes, it reads the answer, "gone", before its overdue timers fire. */
+  async function answeredAfterStall(history?: (lease: number) => PastGrant[]): Promise<LeaseError> {
+    const { clock, leases, lessor } = silentLessor()
+    const lease = await leases.acquire('k', { ttl: 500 })
+    let answer = (_: Outcome) => {}
+    vi.spyOn(lessor, 'propose').mockImplementationOnce(
+      () =>
+        new Promise(resolve => {
+          answer = resolve
+        }),
+    )
+    vi.spyOn(lessor, 'read').mockImplementationOnce(() =>
+      history === undefined ? new Promise(() => {}) : (Promise.resolve({ revision: 9, value: history(lease.id) }) as Promise<never>),
+    )
+    lease.renew().catch(() => {})
+    await clock.settle()
+    clock.block(800)
+    answer({ kind: 'renewed', revision: 9, ttls: [GONE] })
+    await clock.settle()
+    await clock.advance(1)
+    await leases[Symbol.asyncDispose]()
+    return lease.signal.reason as LeaseError
+  }
+
+  test('when the lessor says that it lapsed', async () => {
+    const lapsed = (lease: number) => [{ cause: 'lapsed', lease }] as unknown as PastGrant[]
+    expect((await answeredAfterStall(lapsed)).facts).toMatchObject({ cause: 'stall' })
+  })
+
+  test('when the lessor says only that it is gone', async () => {
+    expect((await answeredAfterStall()).facts).toMatchObject({ cause: 'stall' })
+  })
+
+  test('when a timer was late once more before the lease was checked', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const lease = await leases.acquire('k', { ttl: 500 })
+    lessor.stopAnswering()
+    await clock.advance(260) // a renewal is under way, so its answer is awaited
+    clock.stall(800)
+    clock.stall(251 + 20) // the next reading of the clocks is 20 ms late
+    await clock.advance(1)
+    expect((lease.signal.reason as LeaseError).facts).toMatchObject({ cause: 'stall' })
+    lessor.answer()
+    await leases[Symbol.asyncDispose]()
+  })
 })
 
 test('an onLost callback that throws or rejects causes a process warning', async () => {

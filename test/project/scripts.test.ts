@@ -54,6 +54,10 @@ test('tests that passed in the second attempt are named with what failed first',
   expect(secondAttempts([{ assertionResults }])).toEqual(['passed in the second attempt: stalled: expected 210 to be below 200'])
 })
 
+test('in CI, tests in this folder get a second attempt, unless they say otherwise', ({ task }) => {
+  expect(task.retry ?? 0).toBe(process.env.CI === 'true' ? 1 : 0)
+})
+
 test('failed tests are repeated at the end with the start of their messages', () => {
   const file = {
     name: new URL('../../test/a.test.ts', import.meta.url).pathname,

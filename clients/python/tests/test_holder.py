@@ -81,6 +81,26 @@ def test_a_process_that_stood_still_learns_of_its_loss_from_the_clocks(world: Wo
     assert lease.reason is not None and lease.reason.facts["cause"] == "stall"
 
 
+def test_a_stall_is_named_as_the_cause_also_when_the_server_says_first_that_the_lease_is_gone(world: World) -> None:
+    lease = world.connect().acquire("k", ttl=10)
+    world.stop_answering()
+    world.advance(5.5)  # a renewal is under way
+    world.silent = False
+    world.stall(60)
+    assert isinstance(lease.reason, LeaseLost) and lease.reason.cause == "stall"
+
+
+def test_a_short_stall_does_not_hide_a_longer_one_before(world: World) -> None:
+    leases = world.connect()
+    lease = leases.acquire("k", ttl=10)
+    leases.acquire("other", ttl=30)
+    world.unreachable()
+    world.stall(8)  # its renewal and retries fail from here on
+    for _ in range(10):
+        world.stall(0.2)
+    assert isinstance(lease.reason, LeaseLost) and lease.reason.cause == "stall"
+
+
 def test_a_machine_that_slept_learns_of_its_loss_although_its_monotonic_clock_stood_still(world: World) -> None:
     lease = world.connect().acquire("k", ttl=10)
     world.clock.sleep_machine(60)

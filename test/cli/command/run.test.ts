@@ -33,7 +33,10 @@ describe('run', () => {
     expect(stdout.trimEnd().endsWith(here.url)).toBe(true)
   })
 
-  test('two commands without any settings exclude each other, and the later one has the greater token', { timeout: SLOW }, async () => {
+  test('two commands without any settings exclude each other, and the later one has the greater token', {
+    timeout: SLOW,
+    retry: 0,
+  }, async () => {
     await using here = new Place()
     const script = 'echo begin $LEASEHOLD_TOKEN >>log; sleep 0.2; echo end >>log'
     const all = await Promise.all(Array.from({ length: 4 }, () => here.run(['run', 'a', '--', 'sh', '-c', script])))
@@ -67,7 +70,7 @@ describe('run', () => {
     expect(await here.json('ls')).toEqual([])
   })
 
-  test('of several names it holds all at once, or none, and the command gets the token of each', { timeout: SLOW }, async () => {
+  test('of several names it holds all at once, or none, and the command gets the token of each', { timeout: SLOW, retry: 0 }, async () => {
     await using here = new Place()
     const { stdout } = await here.run(['run', 'x/a', 'x b', '--', 'sh', '-c', 'echo "$LEASEHOLD_RESOURCE $LEASEHOLD_TOKENS"'])
     const [, first, tokens] = /^(x\/a) (\{.*\})\n$/.exec(stdout)!
@@ -124,7 +127,7 @@ describe('run', () => {
     expect((await here.run(['run', 'a', '--max-time', '1h', '--', 'sh', '-c', 'exit 5'])).code).toBe(5)
   })
 
-  test('shared commands run together; units are counted against the capacity', { timeout: SLOW }, async () => {
+  test('shared commands run together; units are counted against the capacity', { timeout: SLOW, retry: 0 }, async () => {
     await using here = new Place()
     await here.json('policy', 'set', 'pool', 'capacity=3')
     const up = ['--', 'sh', '-c', 'echo up; exec sleep 60']

@@ -18,6 +18,7 @@ async function leaseOf(here: Place): Promise<string> {
 describe('when the lease is lost while the command runs', () => {
   test('the whole group is ended with TERM, grace and KILL, the exit code is 79, and the next command starts only then', {
     timeout: SLOW,
+    retry: 0,
   }, async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--grace', '3s', '--', 'sh', '-c', STUBBORN])

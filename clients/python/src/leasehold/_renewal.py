@@ -27,6 +27,8 @@ MAX_RENEWALS = 10_000
 SHORTEST_RETRY = 0.02
 #: How long to ask why the server has ended a lease.
 WHY_TIMEOUT = 0.25
+#: How many stalls are remembered, each shorter than the one before it.
+MAX_STALLS = 16
 
 
 class Group:
@@ -54,8 +56,8 @@ class Renewals:
         self._groups: dict[tuple[str, float], Group] = {}
         self.held: dict[int, Held] = {}
         self._deadlines: dict[Held, Timer] = {}
-        self.stall_at = float("-inf")
-        self.stall = 0.0
+        # When this process stood still: until when, and for how long. Without those that a later, longer one hides.
+        self._stalls: list[tuple[float, float]] = []
         self.stats = {"renewals": 0}
 
     def shortest_term(self) -> float | None:
@@ -126,7 +128,7 @@ class Renewals:
             now, due = self._clock.read(), self._timers.next()
             if due is not None:
                 self.note_stall(now.monotonic - due, now)
-            stall = self.stall if self.stall_at > held.renewed.monotonic else 0.0
+            stall = next((late for at, late in self._stalls if at > held.renewed.monotonic), 0.0)
             self.lose(held, held.expired(stall, unanswered=held.renewing))
 
     def check_all(self) -> None:
@@ -231,9 +233,12 @@ class Renewals:
         if held.reason is not None or held.ending:
             return
         left = held.deadline.until(self._clock.read())
+        if left <= 0:
+            self.expire(held)  # it was over here before the server said so: report why it was not renewed in time
+            return
         held.ending = True
         self._leave(held)
-        if not held.resources or left <= 0:
+        if not held.resources:
             self._lose_to_server(held, "ended", "")
             return
 
@@ -284,4 +289,6 @@ class Renewals:
 
     def note_stall(self, late: float, now: Reading) -> None:
         if late > 0.01:
-            self.stall_at, self.stall = now.monotonic, late
+            while self._stalls and self._stalls[-1][1] <= late:
+                self._stalls.pop()
+            self._stalls = [*self._stalls[-MAX_STALLS + 1 :], (now.monotonic, late)]
