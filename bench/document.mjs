@@ -46,9 +46,14 @@ function wanted(rows) {
 
 const command = ({ part, quick }) => `\`${part}${quick ? ' --quick' : ''}\``
 
-function machines(groups) {
-  const all = groups.flatMap(({ parts }) => Object.values(parts)).map(({ machine, at }) => `${shownMachine(machine)}, ${at.slice(0, 10)}`)
-  return [...new Set(all)]
+/** A sentence for each machine, with the days of its measurements. */
+function measuredOn(groups) {
+  const days = new Map()
+  for (const { machine, at } of groups.flatMap(({ parts }) => Object.values(parts))) {
+    const name = shownMachine(machine)
+    days.set(name, new Set(days.get(name)).add(at.slice(0, 10)))
+  }
+  return [...days].map(([name, on]) => `Measured on ${name}, on ${[...on].sort().join(' and ')}.`)
 }
 
 /** Versions, clients and settings of the peers. */
@@ -59,7 +64,6 @@ function settings(rows) {
 
 /** For docs/performance.md. */
 export function performanceBlock(groups) {
-  const measuredOn = machines(groups).map(text => `Measured on ${text}.`)
   const parts = groups.map(group => {
     const rows = rowsOf(group)
     const about = settings(rows)
@@ -71,7 +75,7 @@ export function performanceBlock(groups) {
       ...(about.length === 0 ? [] : [about.map(text => `- ${text}`).join('\n')]),
     ].join('\n\n')
   })
-  return [...measuredOn, ...parts].join('\n\n')
+  return [...measuredOn(groups), ...parts].join('\n\n')
 }
 
 /** For docs/numbers.md. */
@@ -88,8 +92,7 @@ export function numbersBlock(groups) {
       ]),
     ]),
   )
-  const measuredOn = machines(groups).map(text => `Measured on ${text}.`)
-  return [...measuredOn, table(['`npm run bench --`', 'what', 'median', 'spread', 'ours ÷ peer'], lines)].join('\n\n')
+  return [...measuredOn(groups), table(['`npm run bench --`', 'what', 'median', 'spread', 'ours ÷ peer'], lines)].join('\n\n')
 }
 
 /** Writes both pages and the charts. Returns the files. */
