@@ -53,7 +53,14 @@ MISTAKES = [
         "                pass",
         "08",
     ),
-    ("only the monotonic clock is read", "_clock.py", "or now.boottime >= self.boottime", "", "11"),
+    (
+        "only the monotonic clock is read",
+        "_clock.py",
+        " or now.boottime >= self.boottime\n\n    def until(self, now: Reading) -> float:\n"
+        "        return min(self.monotonic - now.monotonic, self.boottime - now.boottime)",
+        "\n\n    def until(self, now: Reading) -> float:\n        return self.monotonic - now.monotonic",
+        "11",
+    ),
     ("jumps of the wall clock are not noticed", "_held.py", "> WALL_JUMP", "> 1e12", "12"),
     ("silence is borne for ever", "_channel.py", "if now >= self._quiet_since + limit:", "if False:", "15"),
     ("a waiter's connection is never tried", "_channel.py", "and self.listening() else None", "and False else None", "16"),

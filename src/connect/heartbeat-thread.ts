@@ -1,16 +1,22 @@
 /** Starts the thread that renews leases while the main event loop is blocked (`heartbeat: 'worker'`). */
 import { Worker } from 'node:worker_threads'
+import { atExit } from '../at-exit.ts'
 import { systemClock } from '../clock.ts'
 import { milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import { marginOf } from '../holder/validity.ts'
-import { LoopPulse, WorkerHeartbeat } from '../holder/worker-heartbeat.ts'
+import { LoopPulse, WorkerHeartbeat, type WorkerMessage } from '../holder/worker-heartbeat.ts'
 import type { LeasesOptions } from '../leases.ts'
+
+/** How long an exiting process waits for the thread to exit, in ms. The thread waits until its store is outside SQLite (exit-mutex.ts). */
+const EXIT_TIMEOUT = 10_000
 
 export interface ThreadData {
   readonly url: string
   readonly apiKey: string | undefined
   readonly pulse: SharedArrayBuffer
+  /** The thread stores a 1 here when it exits. */
+  readonly exited: SharedArrayBuffer
   readonly margin: number
   readonly maxStall: number
 }
@@ -24,8 +30,16 @@ export async function startWorkerHeartbeat(url: string, options: LeasesOptions &
     throw new LeaseError('UNSUPPORTED', "heartbeat: 'worker' uses the machine's own clock; leave out the option clock")
   const maxStall = milliseconds(options.maxStall ?? '10s', 'maxStall')
   const pulse = new LoopPulse()
-  const data: ThreadData = { url, apiKey, pulse: pulse.memory, margin: marginOf(options), maxStall }
+  const exited = new Int32Array(new SharedArrayBuffer(4))
+  const data: ThreadData = { url, apiKey, pulse: pulse.memory, exited: exited.buffer, margin: marginOf(options), maxStall }
   const worker = new Worker(workerFile(), { workerData: data, execArgv: [], name: 'leasehold heartbeat' })
+  worker.once(
+    'exit',
+    atExit(() => {
+      worker.postMessage('exit' satisfies WorkerMessage)
+      Atomics.wait(exited, 0, 0, EXIT_TIMEOUT)
+    }),
+  )
   // Not `once`: it also rejects on 'error'. An unhandled rejection would end the process, which must continue without the thread.
   let failure: Error | undefined
   worker.on('error', error => (failure = error))

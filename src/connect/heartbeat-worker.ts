@@ -6,17 +6,31 @@ import { LoopPulse, type WorkerMessage } from '../holder/worker-heartbeat.ts'
 import { open } from './connect.ts'
 import type { ThreadData } from './heartbeat-thread.ts'
 
-const { url, apiKey, pulse, margin, maxStall } = workerData as ThreadData
+const { url, apiKey, pulse, exited, margin, maxStall } = workerData as ThreadData
 const port = parentPort!
+port.on('message', (message: WorkerMessage) => {
+  if (message === 'exit') exit()
+})
 const lessor = await open(url, apiKey === undefined ? {} : { apiKey })
 const renewer = new BackupRenewer({ lessor, clock, pulse: new LoopPulse(pulse), margin, maxStall })
 
 port.on('message', (message: WorkerMessage) => {
+  if (message === 'exit') return
   if (message === 'close') void close()
   else if ('page' in message) renewer.addPage(message.page)
   else renewer.mindTerm(message.shortest)
 })
 port.postMessage('ready')
+
+/** The process exits. The store of this thread gets to know of it only if this thread exits by itself, too. */
+function exit(): void {
+  const word = new Int32Array(exited)
+  process.once('exit', () => {
+    Atomics.store(word, 0, 1)
+    Atomics.notify(word, 0)
+  })
+  process.exit()
+}
 
 async function close(): Promise<void> {
   renewer.close()

@@ -137,7 +137,7 @@ export class LoopPulse {
 }
 
 /** A message to the worker. */
-export type WorkerMessage = { readonly page: SharedArrayBuffer } | { readonly shortest: number } | 'close'
+export type WorkerMessage = { readonly page: SharedArrayBuffer } | { readonly shortest: number } | 'close' | 'exit'
 
 /** A worker thread that runs a BackupRenewer. */
 export interface RenewalThread extends AsyncDisposable {

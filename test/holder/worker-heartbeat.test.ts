@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
@@ -112,6 +112,38 @@ test('a loop that is blocked for longer than maxStall loses its lease, another h
 test('the thread keeps no process alive once all leases are released', { timeout: 60_000 }, async () => {
   using here = place()
   const { ended } = child(here.url, { heartbeat: 'worker' }, `await leases.request('k', { ttl: '1s' }, () => {})`)
+  expect(await ended).toBe(0)
+})
+
+test('a process that ends while its thread is inside SQLite is not aborted', { timeout: 60_000 }, async () => {
+  using here = place()
+  const sign = fileURLToPath(`${here.url}.slow`)
+  const mutex = new URL('../../dist/store/file/exit-mutex.js', import.meta.url)
+  // From the sign on, each call of SQLite takes long, and the thread that makes it leaves a file.
+  const preload = `import { existsSync, writeFileSync } from 'node:fs'
+    import { threadId, workerData } from 'node:worker_threads'
+    if (workerData instanceof SharedArrayBuffer) {
+      const { DatabaseSync } = await import('node:sqlite').catch(() => import(${JSON.stringify(import.meta.resolve('@photostructure/sqlite'))}))
+      const database = new DatabaseSync(':memory:')
+      const { ExitMutex } = await import(${JSON.stringify(mutex)})
+      const { lock } = ExitMutex.prototype
+      ExitMutex.prototype.lock = function (timeout) {
+        lock.call(this, timeout)
+        if (!existsSync(${JSON.stringify(sign)})) return
+        writeFileSync(${JSON.stringify(sign)} + threadId, '')
+        for (let i = 0; i < 50_000; i++) database.prepare('SELECT 1').get()
+      }
+    }`
+  const { ended } = child(
+    here.url,
+    { heartbeat: 'worker' },
+    `const { readdirSync, writeFileSync } = await import('node:fs')
+     await leases.request('k', () => {})
+     writeFileSync(${JSON.stringify(sign)}, '')
+     const inside = () => readdirSync(${JSON.stringify(dirname(sign))}).filter(name => /slow\\d+$/.test(name))
+     while (inside().length < 2) await pause(5) // its own store's, and that of the heartbeat`,
+    { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(preload)}` },
+  )
   expect(await ended).toBe(0)
 })
 

@@ -16,6 +16,7 @@ const rooms: readonly Room[] = [
   { room: 'options.ts', may: ['errors.ts'] },
   { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
   { room: 'web-clock.ts', may: ['type:clock.ts'] },
+  { room: 'at-exit.ts', may: [] },
 
   // Which files are private enough to decide who may do what: the same for stores, fences and secrets.
   { room: 'private-file.ts', may: ['errors.ts', 'type:clock.ts'] },
@@ -23,7 +24,7 @@ const rooms: readonly Room[] = [
   { room: 'store.ts', may: ['kernel/', 'errors.ts'] },
   {
     room: 'store/',
-    may: ['store.ts', 'private-file.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: ['store.ts', 'private-file.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts', 'at-exit.ts'],
     packages: 'drivers too',
   },
 
@@ -151,7 +152,7 @@ const rooms: readonly Room[] = [
   },
   {
     room: 'connect/heartbeat-thread.ts',
-    may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'connect/heartbeat-worker.ts'],
+    may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'at-exit.ts', 'connect/heartbeat-worker.ts'],
   },
   { room: 'connect/', may: ['*'] },
   { room: 'index.ts', may: ['*'] },

@@ -5,8 +5,8 @@
  * A mutex of one word, shared by the thread that calls SQLite and the thread that started it. The worker holds it during each call. A
  * process that exits locks it and never unlocks it: by then the worker is outside SQLite, and it blocks before the next call.
  *
- * Not guaranteed: anything if the thread that uses the store is itself a worker that is ended from outside (`worker.terminate()`), because
- * no code of ours runs then. Dispose of the store first.
+ * Not guaranteed: anything if the thread that uses the store is itself a worker that is ended from outside (`worker.terminate()`, or the exit of
+ * its process), because no code of ours runs then. Dispose of the store first, or let the worker call `process.exit()`.
  */
 import type { Database, DatabaseOptions, Engine, SqliteValue, Statement } from './engine.ts'
 
@@ -34,17 +34,6 @@ export class ExitMutex {
   unlock(): void {
     if (Atomics.exchange(this.#word, 0, FREE) === CONTENDED) Atomics.notify(this.#word, 0)
   }
-}
-
-const active = new Set<ExitMutex>()
-let listening = false
-
-/** Locks the mutex when this process exits, unless the returned function was called before. */
-export function lockAtExit(mutex: ExitMutex): () => void {
-  active.add(mutex)
-  if (!listening) process.once('exit', () => active.forEach(each => void each.lockForever()))
-  listening = true
-  return () => void active.delete(mutex)
 }
 
 /** The engine, with every call inside the mutex. */

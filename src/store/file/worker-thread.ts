@@ -3,7 +3,8 @@
  * one ahead.
  */
 import { Worker } from 'node:worker_threads'
-import { ExitMutex, lockAtExit } from './exit-mutex.ts'
+import { atExit } from '../../at-exit.ts'
+import { ExitMutex } from './exit-mutex.ts'
 
 let ahead: Worker | undefined
 const mutexes = new WeakMap<Worker, ExitMutex>()
@@ -39,7 +40,10 @@ function startThread(): Worker {
   // The thread does not inherit how this process was started (`--input-type`, a loader).
   const worker = new Worker(workerFile(), { workerData: mutex.memory, execArgv: [] })
   mutexes.set(worker, mutex)
-  worker.once('exit', lockAtExit(mutex))
+  worker.once(
+    'exit',
+    atExit(() => mutex.lockForever()),
+  )
   worker.unref()
   return worker
 }
