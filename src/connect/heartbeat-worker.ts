@@ -8,6 +8,7 @@ import type { ThreadData } from './heartbeat-thread.ts'
 
 const { url, apiKey, pulse, exited, margin, maxStall } = workerData as ThreadData
 const port = parentPort!
+// The process may exit before the store is open.
 port.on('message', (message: WorkerMessage) => {
   if (message === 'exit') exit()
 })
@@ -22,7 +23,7 @@ port.on('message', (message: WorkerMessage) => {
 })
 port.postMessage('ready')
 
-/** The process exits. The store of this thread gets to know of it only if this thread exits by itself, too. */
+/** The process exits. Node would stop this thread without its exit listeners, and one of them keeps its store from being stopped inside SQLite. */
 function exit(): void {
   const word = new Int32Array(exited)
   process.once('exit', () => {

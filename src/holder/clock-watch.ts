@@ -8,7 +8,7 @@ const PULSE = 250
 const JUMP = 500
 /** A timer that is later than this means that the loop stood still, and that answers may be waiting to be read. */
 export const LATE = 10
-/** How many stalls are remembered, each shorter than the one before it. */
+/** How many stalls are remembered. */
 const MAX_STALLS = 16
 
 /** What the clocks show is reported here. */
@@ -29,7 +29,7 @@ export class ClockWatch {
   /** Wall clock minus uptime at the last reading. */
   #wall = 0
   #pulseDue = Number.POSITIVE_INFINITY
-  /** When the loop stood still: until when, and for how long. Without those that a later, longer one hides. */
+  /** When each stall of the loop ended, and how many ms it lasted. A stall is forgotten when a longer one follows, so the first one is the longest. */
   readonly #stalls: { readonly at: number; readonly ms: number }[] = []
 
   constructor(clock: Clock, observer: ClockObserver) {
@@ -80,7 +80,7 @@ export class ClockWatch {
     if (this.#stalls.length > MAX_STALLS) this.#stalls.shift()
   }
 
-  /** How long the loop stood still: the longest time that ended after `begin`. 0: it did not. */
+  /** How many ms the longest stall lasted, of those that ended after `begin`. 0: there was none. */
   longestStall(begin: number): number {
     this.noteStall(this.#clock.now() - this.#pulseDue) // the overdue pulse may not have fired yet
     return this.#stalls.find(({ at }) => at > begin)?.ms ?? 0

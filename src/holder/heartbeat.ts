@@ -198,7 +198,7 @@ export class Heartbeat {
     const stalled = group?.kind === 'stalled'
     // Overdue timers may not have fired yet, so the stall may not be noted yet.
     if (group !== undefined) this.#watch.noteStall(now - group.timer.at)
-    const stood = this.#watch.longestStall(sent.now)
+    const longestStall = this.#watch.longestStall(sent.now)
     this.leave(held)
     const ran = now - sent.now
     const slept = since(sent, now, uptime) - ran
@@ -209,7 +209,7 @@ export class Heartbeat {
       this.#target.expired(held, 'not-renewed', ran)
     else if (!unanswered && held.stage === 'held' && strategy === 'on-activity' && !held.touched)
       this.#target.expired(held, 'inactive', ran)
-    else if (stood * 4 > held.validity) this.#target.expired(held, 'stall', stood)
+    else if (longestStall * 4 > held.validity) this.#target.expired(held, 'stall', longestStall)
     else this.#target.expired(held, 'unreachable', ran)
   }
 

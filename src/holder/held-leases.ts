@@ -27,7 +27,7 @@ const EXPIRED: Readonly<Record<string, (ms: number) => string>> = {
   unreachable: ms => `no renewal was answered for ${inWords(ms)}`,
 }
 
-/** The lessor has ended a lease, and why is not known yet. */
+/** The cause of an end that the lessor could not be asked about in time. */
 const UNKNOWN_CAUSE = 'ended'
 
 interface LoseOptions {

@@ -27,7 +27,7 @@ MAX_RENEWALS = 10_000
 SHORTEST_RETRY = 0.02
 #: How long to ask why the server has ended a lease.
 WHY_TIMEOUT = 0.25
-#: How many stalls are remembered, each shorter than the one before it.
+#: How many stalls are remembered.
 MAX_STALLS = 16
 
 
@@ -56,7 +56,7 @@ class Renewals:
         self._groups: dict[tuple[str, float], Group] = {}
         self.held: dict[int, Held] = {}
         self._deadlines: dict[Held, Timer] = {}
-        # When this process stood still: until when, and for how long. Without those that a later, longer one hides.
+        # When each stall ended, and how long it lasted. A stall is forgotten when a longer one follows: the first is the longest.
         self._stalls: list[tuple[float, float]] = []
         self.stats = {"renewals": 0}
 
