@@ -139,7 +139,7 @@ export class Waiters {
   }
 }
 
-/** The first waiter that would fit if all units were free. A waiter that can never fit blocks no other, except under rules version 1. */
+/** The first waiter that would fit if all units were free. A waiter that can never fit blocks no other. */
 function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
   if (state.rules < 2) return queue[0]
   return queue.find(({ rare }) => {

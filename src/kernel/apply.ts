@@ -85,7 +85,7 @@ function dispatch(state: State, proposal: Proposal, effects: Effects): Outcome {
     case 'tick':
       return tick(state, effects, command)
     case 'upgrade':
-      return upgrade(state, effects, command, key)
+      return upgrade(state, command, key)
     case 'generation':
       return generation(state, effects, command, key)
     case 'move':

@@ -48,7 +48,6 @@ import {
   type PoolRequest,
   RELATIONS,
   type Revoke,
-  type Run,
   type Scope,
   VERBS,
   type Want,
@@ -62,7 +61,7 @@ export interface CommandRow<C extends Command> {
   readonly fields: FieldsOf<Omit<C, 'kind'>>
   /** The bit of each optional field in a mask (codec/layout.ts), for commands with many of them. */
   readonly bits?: Readonly<Record<string, number>>
-  /** For bytes that are older than this table. */
+  /** For bytes that do not follow from the fields. */
   readonly layout?: Layout<C>
   /** The fields that the bytes have, where there are variants. */
   readonly form?: readonly string[]
@@ -263,28 +262,6 @@ const moveLayout: Layout<Move> = {
   },
 }
 
-/** Bits of a run. The first alone is how older builds wrote it. */
-const OWNED = 1
-const NONCE = 2
-
-const runLayout: Layout<Run> = {
-  write(to, { owned, nonce, secret = '' }) {
-    to.byte((owned ? OWNED : 0) | (nonce === undefined ? 0 : NONCE))
-    if (nonce === undefined) return
-    to.uint(nonce)
-    to.text(secret)
-  },
-  read(from) {
-    const bits = from.byte()
-    if (bits > (OWNED | NONCE)) throw new FromTheFuture('a run with fields not known here')
-    const run: Run = { kind: 'run', owned: (bits & OWNED) !== 0 }
-    if ((bits & NONCE) === 0) return run
-    const nonce = from.uint()
-    const secret = from.text()
-    return { ...run, nonce, ...(secret !== '' && { secret }) }
-  },
-}
-
 const lease = needed(id)
 const resource = needed(name)
 const by = defaulted(name, 'The name that holders are told; the name of the key when left out.')
@@ -325,7 +302,6 @@ export const COMMAND_TABLE = {
       ttl: optional(duration, 'The ttl that they have from now on, if it is longer than the present one.'),
     },
     form: ['waiting', 'leases'],
-    // Only where the rules are of version 3 or later: older builds do not read it.
     variants: [{ number: 24, form: ['leases', 'ttl'], applies: ({ ttl }) => ttl !== undefined }],
     together: ({ waiting, ttl }) => (waiting === true && ttl !== undefined ? 'ttl is for leases that are held' : undefined),
   },
@@ -339,9 +315,7 @@ export const COMMAND_TABLE = {
     },
     form: ['lease', 'resource'],
     variants: [
-      // Only where the rules are of version 3 or later: older builds do not read it.
       { number: 25, form: ['lease', 'stopped', 'ran'], applies: ({ ran }) => ran !== undefined },
-      // Only where the rules are of version 2 or later.
       { number: 23, form: ['lease', 'stopped'], applies: ({ stopped }) => stopped !== undefined && stopped.length > 0 },
     ],
     // A lease that gives back one resource goes on, with everything that hangs on it.
@@ -369,8 +343,6 @@ export const COMMAND_TABLE = {
   run: {
     number: 6,
     fields: { owned: needed(flag), nonce: optional(count), secret: optional(text) },
-    layout: runLayout,
-    together: ({ nonce, secret }) => (nonce === undefined && secret !== undefined ? 'secret comes with a nonce' : undefined),
   },
   put: { number: 7, fields: { lease, key: needed(name), value: needed(textOf(VALUE_BYTES)), generation } },
   delete: { number: 8, fields: { key: needed(name), lease: optional(id) } },
@@ -424,7 +396,6 @@ export const COMMAND_TABLE = {
   widen: { number: 21, fields: { lease, wants } },
   claim: { number: 22, fields: { lease, incarnation } },
   extend: { number: 28, fields: { lease, by: needed(duration, 'How much longer it may live.') } },
-  // Only where the rules are of version 3 or later: older builds do not read it.
   transaction: {
     number: 29,
     fields: {

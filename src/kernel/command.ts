@@ -118,13 +118,12 @@ export interface Acquire {
   readonly steal?: 'after' | 'force'
   /** Tells the present holders that a client waits. */
   readonly recall?: boolean
-  /** Members of a pool instead of named resources: `wants` is empty then. From rules version 3 on. */
+  /** Members of a pool instead of named resources: `wants` is empty then. */
   readonly pool?: PoolRequest
 }
 
 /**
- * Lets a lease that holds members of a pool live longer than its `maxLife` says, unless a waiter or a reservation needs them. From rules
- * version 3 on.
+ * Lets a lease that holds members of a pool live longer than its `maxLife` says, unless a waiter or a reservation needs them.
  */
 export interface Extend {
   readonly kind: 'extend'
@@ -151,7 +150,7 @@ export interface Renew {
   readonly waiting?: boolean
   /**
    * The ttl that the leases have from now on. It lengthens only: a copy of this command that arrives late must not shorten a term that its holder
-   * relies on by then. A longer one than policies allow is shortened to that. From rules version 3 on; before, it is ignored.
+   * relies on by then. A longer one than policies allow is shortened to that.
    */
   readonly ttl?: number
 }
@@ -174,7 +173,7 @@ export interface Release {
    * not named here are frozen until their own holder has stopped.
    */
   readonly stopped?: readonly number[]
-  /** For how many ms the lease was held, by the holder's own clock. For statistics only (rule/learn.ts). From rules version 3 on. */
+  /** For how many ms the lease was held, by the holder's own clock. For statistics only (rule/learn.ts). */
   readonly ran?: number
 }
 
@@ -202,7 +201,7 @@ export interface AgedTogether {
 export interface Run {
   readonly kind: 'run'
   readonly owned: boolean
-  /** Random, from rules version 2 on. It tells this run from another one of the same number, if the log was rolled back. */
+  /** Random. It tells this run from another one of the same number, if the log was rolled back. */
   readonly nonce?: number
   /** Becomes the log's secret if it has none yet (lineage.ts). */
   readonly secret?: string
@@ -254,7 +253,7 @@ export interface EntryChange {
 
 /**
  * Changes entries in one revision, all or none: `success` if every comparison is true, otherwise `failure`. Only under prefixes whose policy allows free
- * entries (`PolicyRules.freeEntries`). From rules version 3 on.
+ * entries (`PolicyRules.freeEntries`).
  */
 export interface Transaction {
   readonly kind: 'transaction'

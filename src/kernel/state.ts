@@ -16,12 +16,10 @@ import { PrefixTree } from './state/prefix-tree.ts'
 /**
  * The newest rules version this code knows. It must not touch a state of a newer version.
  *
- * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided.
- * Version 2 corrects mistakes of version 1. Version 3 has pools, learned terms, transactions and entries without a lease.
- * Version 4 serves a pool again when one of its members was relabelled or has shrunk. Version 5 corrects the order of fair queues with reservations and
- * with waiters that cannot be served, and serves a pool again when a lease on a member that is gone has ended.
+ * A changed rule applies only once `state.rules` has reached its version: records decided under older rules must replay as they were decided. Until
+ * 0.1.0 is published, a change of the rules raises the format instead (codec/format.ts), and there is one set of rules.
  */
-export const RULES = 5
+export const RULES = 1
 
 /** The highest origin of counters (see `beginLog`): the wall clock of the year 2128. */
 export const ORIGIN_LIMIT = 5e14
@@ -256,7 +254,7 @@ export interface Attached {
   lease: LeaseState
   revision: number
   generation: number
-  /** The revision that made the entry, and how often it has been written since. Before rules version 3 every write makes it anew. */
+  /** The revision that made the entry, and how often it has been written since. */
   created: number
   version: number
 }

@@ -1,20 +1,20 @@
 /**
  * A backup: the whole state of a log at one revision, as the bytes of a file.
  *
- *   "leasehold-backup" · version (1 byte) · the chunks of a kernel snapshot, each after its length (4 bytes) · length 0 · SHA-256 of all before
+ *   "leasehold-backup" · format (1 byte) · the chunks of a kernel snapshot, each after its length (4 bytes) · length 0 · SHA-256 of all before
  *
  * Not guaranteed: what was decided after it was taken, including renewals that an owner kept in memory; so a restore begins a new generation
- * (restore.ts). Guaranteed: it is the complete state at one revision, and a damaged backup is distinguished from one of a newer version.
+ * (restore.ts). Guaranteed: it is the complete state at one revision, and a damaged backup is distinguished from one of another format.
  */
 import { createHash } from 'node:crypto'
 import { LeaseError } from '../errors.ts'
-import { FromTheFuture } from '../kernel/codec/bytes.ts'
+import { FromTheFuture, FromThePast } from '../kernel/codec/bytes.ts'
+import { FORMAT, refuseNewer, refuseOlder } from '../kernel/codec/format.ts'
 import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { State } from '../kernel/state.ts'
 import { frameChunk, readFrames } from './frame.ts'
 
 const MAGIC = new TextEncoder().encode('leasehold-backup')
-const VERSION = 1
 const HEAD = MAGIC.length + 1
 const DIGEST = 32
 
@@ -25,13 +25,13 @@ export async function* backupBytes(chunks: Iterable<Uint8Array>): AsyncGenerator
     hash.update(bytes)
     return bytes
   }
-  yield counted(new Uint8Array([...MAGIC, VERSION]))
+  yield counted(new Uint8Array([...MAGIC, FORMAT]))
   for (const chunk of chunks) yield counted(frameChunk(chunk))
   yield counted(frameChunk(new Uint8Array(0)))
   yield new Uint8Array(hash.digest())
 }
 
-/** Reads the state in a backup. Throws `INVALID` if it is damaged or no backup, `UNSUPPORTED` if it is of a newer version. Never returns a part of it. */
+/** Reads the state in a backup. Throws `INVALID` if it is damaged or no backup, `UNSUPPORTED` if it is of another format. Never returns a part of it. */
 export async function readBackup(pieces: AsyncIterable<Uint8Array>): Promise<State> {
   const loader = new StateLoader()
   let ended = false
@@ -46,7 +46,8 @@ export async function readBackup(pieces: AsyncIterable<Uint8Array>): Promise<Sta
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException
     if (error instanceof LeaseError || code !== undefined) throw error // the bytes could not be read
-    if (error instanceof FromTheFuture) throw newer(message, error)
+    if (error instanceof FromTheFuture) throw unsupported(`a newer leasehold (${message}): restore it with that one`, error)
+    if (error instanceof FromThePast) throw unsupported(`an earlier build (${message}): restore it with that build`, error)
     throw new LeaseError('INVALID', `this backup is damaged: ${message}. Nothing was changed`, { cause: error })
   }
 }
@@ -61,7 +62,8 @@ async function* checked(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8
     if (!begun) {
       if (held.length < HEAD) continue
       if (MAGIC.some((byte, i) => held[i] !== byte)) throw new LeaseError('INVALID', 'this file is not a backup of leasehold')
-      if (held[MAGIC.length]! > VERSION) throw newer(`version ${held[MAGIC.length]}`)
+      refuseNewer(held[MAGIC.length])
+      refuseOlder(held[MAGIC.length]!)
       hash.update(held.subarray(0, HEAD))
       held = held.subarray(HEAD)
       begun = true
@@ -83,12 +85,6 @@ function joined(a: Uint8Array, b: Uint8Array): Uint8Array<ArrayBuffer> {
   return all
 }
 
-function newer(what: string, cause?: unknown): LeaseError {
-  return new LeaseError(
-    'UNSUPPORTED',
-    `this backup was made by a newer leasehold (${what}): restore it with that one. Nothing was changed`,
-    {
-      cause,
-    },
-  )
+function unsupported(made: string, cause: unknown): LeaseError {
+  return new LeaseError('UNSUPPORTED', `this backup was made by ${made}. Nothing was changed`, { cause })
 }

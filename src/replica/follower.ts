@@ -6,7 +6,6 @@ import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
-import { FromTheFuture } from '../kernel/codec/bytes.ts'
 import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event } from '../kernel/event.ts'
@@ -17,6 +16,7 @@ import { readFrames } from './frame.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
 import { isTransient } from './retry.ts'
 import type { Timekeeper } from './timekeeper.ts'
+import { unreadable } from './unreadable.ts'
 
 /** How far the counters had come, and for how long a holder may still trust a grant that was lost. */
 export type Survivor = Omit<Generation, 'kind'>
@@ -375,14 +375,4 @@ function missingRecord(snapshot: State, { proposers }: State): number | undefine
     if (lost) return index
   }
   return undefined
-}
-
-function unreadable(error: unknown, what: string): LeaseError {
-  if (error instanceof LeaseError) return error
-  const { message } = error as Error
-  if (error instanceof FromTheFuture)
-    return new LeaseError('UNSUPPORTED', `${what} was written by a newer version of leasehold (${message}): upgrade this process`, {
-      cause: error,
-    })
-  return new LeaseError('DIVERGED', `${what} is damaged (${message}): restore the log from a backup; nothing was changed`, { cause: error })
 }

@@ -7,13 +7,11 @@ import { unlessAborted } from '../clock.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/codec/batch.ts'
 import { malformed, malformedAsker } from '../kernel/codec/form.ts'
-import type { Command, Operation, Proposal, Release } from '../kernel/command.ts'
+import type { Command, Operation, Proposal } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
 import { mayRenew } from '../kernel/rule/authority.ts'
-import { LEARNING } from '../kernel/rule/learn.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
-import { versionRefusal } from '../kernel/rule/version.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { RULES, type State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
@@ -35,8 +33,6 @@ interface PartlyRenewed {
   readonly ttls: readonly number[]
   readonly logged: readonly number[]
 }
-
-const IGNORED: Completion = { settle: () => {}, fail: () => {} }
 
 export class Proposals {
   readonly #owned: boolean
@@ -86,10 +82,8 @@ export class Proposals {
   /** Answers malformed commands, and renewals that an owner keeps in memory. Undefined: the log decides. */
   #withoutLog(command: Command, key: number, op: Operation | undefined): Refused | Renewed | PartlyRenewed | undefined {
     const state = this.#state()
-    const wrong = malformed(command) ?? notToBeWritten(command, state) ?? malformedAsker(key, op)
+    const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
     if (wrong !== undefined) return { kind: 'refused', revision: state.revision, code: 'INVALID', message: wrong, facts: {} }
-    const early = versionRefusal(state, command)
-    if (early !== undefined) return early
     if (command.kind !== 'renew' || command.waiting === true || command.ttl !== undefined || !this.#owned || op !== undefined)
       return undefined
     if (state.moved !== undefined || command.leases.length > MAX_RENEWALS) return undefined
@@ -98,16 +92,7 @@ export class Proposals {
 
   #put(command: Command, key: number, op: Operation | undefined, completion: Completion): void {
     if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markForHeir(command.lease)
-    if (command.kind === 'release' && command.stopped !== undefined && this.#state().rules < 2)
-      return this.#putEach(command, key, op, completion)
-    const written = this.#state().rules < LEARNING ? withoutLearning(command) : command
-    this.#outbox.put(new OutboxItem(written, key, op, completion, false))
-  }
-
-  /** Under rules version 1 a release names one lease, and older builds that share the log can read no other. */
-  #putEach({ kind, lease, stopped = [] }: Release, key: number, op: Operation | undefined, completion: Completion): void {
-    for (const child of stopped) this.#outbox.put(new OutboxItem({ kind, lease: child }, key, undefined, IGNORED, false))
-    this.#outbox.put(new OutboxItem({ kind, lease }, key, op, completion, false))
+    this.#outbox.put(new OutboxItem(command, key, op, completion, false))
   }
 
   async #writeUnlessRefused(command: Command, key: number, op: Operation | undefined, signal: AbortSignal | undefined): Promise<Outcome> {
@@ -158,19 +143,8 @@ export class Proposals {
   }
 }
 
-/** Without the fields that builds before rules version 3 cannot read. Nothing depends on them there. */
-function withoutLearning(command: Command): Command {
-  if (command.kind === 'renew' && command.ttl !== undefined) return { kind: 'renew', leases: command.leases }
-  if (command.kind !== 'release' || command.ran === undefined) return command
-  const { ran: _, ...plain } = command
-  return plain
-}
-
-function notToBeWritten(command: Command, { rules }: State): string | undefined {
+function notToBeWritten(command: Command): string | undefined {
   if (isInternal(command)) return `${command.kind} is written by replicas only`
-  // Builds that know only the older rules, and may share the log, cannot read it.
-  if (command.kind === 'transaction' && rules < 3)
-    return `this log has rules version ${rules}, and transactions need 3: upgrade every process, then raise the rules of the log`
   // A replica that does not know the new rules stops at this record, for ever. This replica would be the first to stop.
   if (command.kind === 'upgrade' && command.rules > RULES)
     return `this process knows the rules up to version ${RULES}: upgrade every process first, then raise the rules`

@@ -13,7 +13,7 @@
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { apply, understands } from '../kernel/apply.ts'
-import { type Applied, applyBatch, decodeBatch, encodeBatch } from '../kernel/codec/batch.ts'
+import { type Applied, applyBatch, type Batch, decodeBatch, encodeBatch } from '../kernel/codec/batch.ts'
 import { StateLoader, saveState } from '../kernel/codec/snapshot.ts'
 import type { Generation, Move } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -23,6 +23,7 @@ import { recordFence } from '../kernel/state/resources.ts'
 import { createState, RULES, type State } from '../kernel/state.ts'
 import { type Position, START, type Store } from '../store.ts'
 import { frameChunk, readFrames } from './frame.ts'
+import { unreadable } from './unreadable.ts'
 
 const BEGIN: Move = { kind: 'move', into: 'begin' }
 const END: Move = { kind: 'move', into: 'end' }
@@ -186,8 +187,12 @@ class OfflineLog {
     let state = createState()
     if (snapshot !== undefined) {
       const loader = new StateLoader()
-      for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
-      state = loader.finish()
+      try {
+        for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
+        state = loader.finish()
+      } catch (error) {
+        throw unreadable(error, `the snapshot at ${snapshot.position.index}`)
+      }
     }
     const log = new OfflineLog(store, state, snapshot?.position ?? START)
     while ((await log.#readOn(Number.POSITIVE_INFINITY)) !== undefined) {
@@ -206,7 +211,13 @@ class OfflineLog {
   }
 
   #apply(position: Position, bytes: Uint8Array): Applied {
-    const applied = applyBatch(this.state, position.index, decodeBatch(bytes), silent())
+    let batch: Batch
+    try {
+      batch = decodeBatch(bytes)
+    } catch (error) {
+      throw unreadable(error, `record ${position.index}`)
+    }
+    const applied = applyBatch(this.state, position.index, batch, silent())
     this.position = position
     if (!understands(this.state))
       throw new LeaseError(

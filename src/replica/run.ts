@@ -20,8 +20,7 @@ export function beginRun(state: State, { clock, owned, ms }: NewRunOptions): rea
   return [...commands, newRun(state, clock, owned)]
 }
 
-function newRun({ rules, lineage }: State, clock: Clock, owned: boolean): Run {
-  if (rules < 2 && !owned) return { kind: 'run', owned } // older builds that share the log cannot read more
+function newRun({ lineage }: State, clock: Clock, owned: boolean): Run {
   const nonce = Number(clock.bits() >> 11n) || 1
   if (lineage.secret !== '') return { kind: 'run', owned, nonce }
   return { kind: 'run', owned, nonce, secret: [clock.bits(), clock.bits()].map(part => part.toString(16).padStart(16, '0')).join('') }

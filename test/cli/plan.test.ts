@@ -42,7 +42,7 @@ describe('doctor', () => {
   })
 
   const cases: readonly (readonly [string, Partial<Diagnosis>, RegExp])[] = [
-    ['an old log', { summary: { rules: 1, quiet: false } }, /rules version 1/],
+    ['an old log', { summary: { rules: RULES - 1, quiet: false } }, /rules version 0/],
     ['a slow store', { measured: { ...measured, write: { median: 900, longest: 6_000 } } }, /a write took 6 s/],
     ['a ttl that is too short', { before: { leases: [leaseView({ ttl: 50 })], resources: [] } }, /less than 6 round trips/],
     ['late renewals', { after: { leases: [leaseView({ remaining: 2_000 })], resources: [] } }, /only 2 s of its ttl of 30 s/],

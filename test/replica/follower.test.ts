@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { turn } from '../../src/clock.ts'
 import { LeaseError } from '../../src/errors.ts'
+import { FORMAT } from '../../src/kernel/codec/format.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import { RULES } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
@@ -427,7 +428,7 @@ describe('records that cannot be decoded', () => {
       'UNSUPPORTED',
       new RegExp(`rules version ${RULES + 1}`),
     ],
-    ['a future format', rig => rig.inject(Uint8Array.of(0x4c, 9, 1, 2, 3)), 'UNSUPPORTED', /newer version of leasehold/],
+    ['a future format', rig => rig.inject(Uint8Array.of(0x4c, FORMAT + 1, 1, 2, 3)), 'UNSUPPORTED', /newer version of leasehold/],
     [
       'flipped bits',
       async rig => {

@@ -5,7 +5,7 @@ import { StateLoader, saveState, stateHash } from '../../src/kernel/codec/snapsh
 import type { Command } from '../../src/kernel/command.ts'
 import { findLease } from '../../src/kernel/state/leases.ts'
 import { carryLineage } from '../../src/kernel/state/lineage.ts'
-import { createState, type State } from '../../src/kernel/state.ts'
+import { createState } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { isMadeUpFor, judge, readWitness, type Witness, witnessOf, writeWitness } from '../../src/replica/witness.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
@@ -14,16 +14,12 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 const WALL = 1_700_000_000_000
 
 class Log {
-  readonly state: State
+  readonly state = createState()
   #seq = 0
-
-  constructor(rules = 2) {
-    this.state = createState(0, rules)
-  }
 
   apply(wall: number, ...commands: Command[]) {
     const { index: applied, trailA, trailB } = this.state
-    const header = { proposer: 7, seq: ++this.#seq, applied, trail: [trailA, trailB] as const, wall, rules: this.state.rules }
+    const header = { proposer: 7, seq: ++this.#seq, applied, trail: [trailA, trailB] as const, wall }
     const entry = encodeBatch({ ...header, proposals: commands.map(command => ({ command })) })
     const applied_ = applyBatch(this.state, applied + 1, decodeBatch(entry), { events: [], timer: () => {} })
     return applied_.kind === 'applied' ? applied_.outcomes : []
@@ -66,15 +62,6 @@ describe('the beginning of a run', () => {
     const { revision } = log.state
     log.apply(WALL + 1_000, begin(2))
     expect(log.state.revision).toBe(revision)
-  })
-
-  test('changes no counters under rules version 1', () => {
-    const log = new Log(1)
-    log.apply(WALL, { kind: 'run', owned: true })
-    const { nextLease, nextToken } = log.state
-    log.apply(WALL + 1_000, { kind: 'run', owned: true })
-    expect([log.state.nextLease, log.state.nextToken]).toEqual([nextLease, nextToken])
-    expect(log.state.lineage).toMatchObject({ id: 0, runs: [] })
   })
 
   test('is in snapshots: they carry a bounded number of runs', () => {

@@ -41,7 +41,7 @@ function outcomeOf(command: Command, revision: number): Outcome {
 
 const EMPTY: Partial<QueryResults> = {
   summary: {
-    ...{ rules: 4, leases: 0, waiting: 0, suspect: 0, frozen: 0, resources: 0, entries: 0, keys: 0, nextToken: 1, quiet: false },
+    ...{ rules: 1, leases: 0, waiting: 0, suspect: 0, frozen: 0, resources: 0, entries: 0, keys: 0, nextToken: 1, quiet: false },
   },
   leases: [],
   resource: { resource: 'r', capacity: 1, grants: [], queue: [], fence: 0 },

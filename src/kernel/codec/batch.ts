@@ -16,15 +16,14 @@ import { invalid, refuse } from '../rule/refuse.ts'
 import { beginLog, RULES, type State } from '../state.ts'
 import { FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readProposal, writeProposal } from './encode.ts'
+import { FORMAT, refuseNewer, refuseOlder } from './format.ts'
 
 export const WINDOW = 8_192
 const EVENT_NUMBERS = Object.fromEntries(EVENT_TYPES.map((type, number) => [type, number])) as Readonly<Record<EventType, number>>
 
 const MAGIC = 0x4c
-/** The format of a record that may be the first of a log: it names the rules version that the log begins with. */
-const FOUNDING = 2
-/** The format of all other records. A log that begins with one has rules version 1. */
-const FOLLOWING = 1
+/** What a record names that cannot be the first of a log: every build knows this version. */
+const FIRST_RULES = 1
 
 export interface Header {
   /** A random number that identifies the proposer. */
@@ -43,7 +42,7 @@ export interface Batch<P extends Proposal = Proposal> extends Header {
   readonly proposals: readonly P[]
 }
 
-/** A batch whose rules version defaults to RULES. Tests set `rules` to write a log as older builds did. */
+/** A batch whose rules version defaults to RULES. Tests set `rules` to write a log as a build of other rules would. */
 type WithDefaultRules<Of extends Header> = Omit<Of, 'rules'> & Partial<Pick<Of, 'rules'>>
 
 /** Encodes proposals as they come, so that no work is left when the log is ready for the next record. */
@@ -75,10 +74,10 @@ export class BatchWriter<P extends Proposal = Proposal> {
   take({ rules: founding = RULES, ...header }: WithDefaultRules<Header>): { readonly bytes: Uint8Array; readonly batch: Batch<P> } {
     const to = new Writer(this.#body.length + 64)
     to.byte(MAGIC)
-    // Older builds read only FOLLOWING: no more records than necessary may be FOUNDING.
-    const rules = header.applied === 0 ? founding : 1
-    to.byte(rules > 1 ? FOUNDING : FOLLOWING)
-    if (rules > 1) to.uint(rules)
+    to.byte(FORMAT)
+    // Builds that do not know the newest rules refuse a record that names them: no more records than necessary may do so.
+    const rules = header.applied === 0 ? founding : FIRST_RULES
+    to.uint(rules)
     to.uint(header.proposer)
     to.uint(header.seq)
     to.uint(header.applied)
@@ -100,14 +99,13 @@ export function encodeBatch({ proposals, ...header }: WithDefaultRules<Batch>): 
   return writer.take(header).bytes
 }
 
-/** Throws Damaged or FromTheFuture. */
+/** Throws Damaged, FromThePast or FromTheFuture. */
 export function decodeBatch(bytes: Uint8Array): Batch {
-  if (bytes[0] === MAGIC && bytes[1]! > FOUNDING) throw new FromTheFuture(`a record of format ${bytes[1]}`)
+  if (bytes[0] === MAGIC) refuseNewer(bytes[1])
   const from = Reader.unseal(bytes)
-  const magic = from.byte()
-  const format = from.byte()
-  if (magic !== MAGIC || (format !== FOLLOWING && format !== FOUNDING)) throw new FromTheFuture('a record of a format not known here')
-  const rules = format === FOUNDING ? from.uint() : 1
+  if (from.byte() !== MAGIC) throw new FromTheFuture('a record of a format not known here')
+  refuseOlder(from.byte())
+  const rules = from.uint()
   if (rules > RULES) throw new FromTheFuture(`rules of version ${rules}`)
   const header = {
     rules,
@@ -194,7 +192,7 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
   // A repeated renewal is just another renewal: no answer is kept.
   // A copy: the caller receives the outcome itself, and may change it.
   if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome))
-    state.answers.keep(key, session, seq, acked, { outcome: copyOf(outcome), asked }, state.rules)
+    state.answers.keep(key, session, seq, acked, { outcome: copyOf(outcome), asked })
   return outcome
 }
 

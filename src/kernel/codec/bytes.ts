@@ -7,6 +7,11 @@ export class Damaged extends Error {
   override readonly name = 'Damaged'
 }
 
+/** The bytes are sound, but were written by an earlier build, in a format that is not read any more. */
+export class FromThePast extends Error {
+  override readonly name = 'FromThePast'
+}
+
 /** The bytes are sound, but were written by a newer version of this code. */
 export class FromTheFuture extends Error {
   override readonly name = 'FromTheFuture'

@@ -12,9 +12,9 @@ import { readClaim, writeClaim } from './saved-claim.ts'
 import { readTimer, writeTimer } from './saved-table.ts'
 
 /** The most characters of entries that are written with their lease; the others follow in chunks of their own. */
-export const INLINE = 64 * 1_024
+const INLINE = 64 * 1_024
 const NONE: readonly never[] = []
-/** Beside the other flags of a lease: it asked a pool for members. From rules version 3 on. */
+/** Beside the other flags of a lease: it asked a pool for members. */
 const OF_POOL = 16
 
 /** An entry that is not written with its lease. Revision 0: a pending entry, to be attached with the grant. */
@@ -22,40 +22,29 @@ export interface SavedEntry extends Omit<Attached, 'lease'> {
   readonly lease: number
 }
 
-export function writeEntry(
-  to: Writer,
-  { key, value, revision, generation, created, version }: Omit<Attached, 'lease'>,
-  rules: number,
-): void {
+export function writeEntry(to: Writer, { key, value, revision, generation, created, version }: Omit<Attached, 'lease'>): void {
   to.text(key)
   to.text(value)
-  to.uint(revision)
-  to.uint(generation)
-  if (rules < 3) return
-  to.uint(created)
-  to.uint(version)
+  for (const n of [revision, generation, created, version]) to.uint(n)
 }
 
-export function readEntry(from: Reader, rules: number): Omit<Attached, 'lease'> {
+export function readEntry(from: Reader): Omit<Attached, 'lease'> {
   const [key, value, revision, generation] = [from.text(), from.text(), from.uint(), from.uint()]
-  if (rules < 3) return { key, value, revision, generation, created: revision, version: 1 }
   return { key, value, revision, generation, created: from.uint(), version: from.uint() }
 }
 
-/** How many entries of a lease are written with it: all, if they have at most `whole` characters. */
-function fittingOf(state: State, keys: readonly string[], whole: number): number {
+/** How many entries of a lease are written with it. */
+function fittingOf(state: State, keys: readonly string[]): number {
   let characters = 0
-  let fitting = 0
   for (const [i, key] of keys.entries()) {
     characters += key.length + state.entries.get(key)!.value.length
-    if (characters <= INLINE) fitting = i + 1
-    if (characters > whole) return fitting
+    if (characters > INLINE) return i
   }
   return keys.length
 }
 
 /** Returns the entries that were not written with the lease. */
-export function writeLease(to: Writer, state: State, lease: LeaseState, whole: number, rules: number): readonly SavedEntry[] {
+export function writeLease(to: Writer, state: State, lease: LeaseState): readonly SavedEntry[] {
   const { rare } = lease
   to.uint(lease.id)
   to.text(lease.holder.name)
@@ -84,8 +73,8 @@ export function writeLease(to: Writer, state: State, lease: LeaseState, whole: n
   to.bool(rare.handed)
   to.bool(rare.open)
   const keys = [...(rare.entries ?? NONE)]
-  const fitting = fittingOf(state, keys, whole)
-  to.list(keys.slice(0, fitting), key => writeEntry(to, state.entries.get(key)!, rules))
+  const fitting = fittingOf(state, keys)
+  to.list(keys.slice(0, fitting), key => writeEntry(to, state.entries.get(key)!))
   to.list(rare.labels, ([name, value]) => {
     to.text(name)
     to.text(value)
@@ -129,7 +118,7 @@ export interface SavedLease {
   readonly rest: LeaseRest
 }
 
-export function readLease(from: Reader, rules: number): SavedLease {
+export function readLease(from: Reader): SavedLease {
   const id = from.uint()
   const holder = from.text()
   const incarnation = from.uint()
@@ -166,7 +155,7 @@ export function readLease(from: Reader, rules: number): SavedLease {
   const parent = from.uint()
   rare.handed = from.bool()
   rare.open = from.bool()
-  const entries = from.list(() => readEntry(from, rules))
+  const entries = from.list(() => readEntry(from))
   rare.labels = from.list(() => [from.text(), from.text()] as const)
   rare.grace = from.uint()
   rare.maxLife = from.uint()

@@ -2,7 +2,6 @@
 
 import { VERBS } from '../command.ts'
 import { policyRules } from '../command-table.ts'
-import { POOLS } from '../rule/version.ts'
 import { accountOf, poolOf } from '../state/pools.ts'
 import { addFreeEntry, recordFence } from '../state/resources.ts'
 import type { State, Timer } from '../state.ts'
@@ -18,17 +17,13 @@ const ACCOUNTS = 13
 const FREE_ENTRIES = 14
 /** The size of an item beside its name, in bytes. */
 const ITEM_BYTES = 48
-const OLD_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP]
-const KINDS: readonly number[] = [...OLD_KINDS, ACCOUNTS, FREE_ENTRIES]
 
-/** The chunk kinds of the tables, in the order in which one chunk holds them all. Builds of older rules read a state of theirs without the last. */
-export function tableKinds({ rules }: State): readonly number[] {
-  return rules >= POOLS ? KINDS : OLD_KINDS
-}
+/** The chunk kinds of the tables, in the order in which one chunk holds them all. */
+export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP, ACCOUNTS, FREE_ENTRIES]
 
-/** A reader for one item of each table, in the order of `tableKinds`. */
+/** A reader for one item of each table, in the order of `TABLE_KINDS`. */
 export function tableReaders(state: State, from: Reader): readonly (() => void)[] {
-  const readers = [
+  return [
     () => void state.policies.set(from.text(), policyRules.read(from)),
     () => {
       const [id, name, hash] = [from.uint(), from.text(), from.text()]
@@ -55,7 +50,6 @@ export function tableReaders(state: State, from: Reader): readonly (() => void)[
     },
     () => addFreeEntry(state, { key: from.text(), value: from.text(), created: from.uint(), revision: from.uint(), version: from.uint() }),
   ]
-  return readers.slice(0, tableKinds(state).length)
 }
 
 interface Table {
@@ -66,7 +60,7 @@ interface Table {
 
 /** Copies the tables that may be long: later changes are not written. */
 export function tablesOf(state: State): readonly Table[] {
-  const tables = [
+  return [
     {
       kind: POLICIES,
       items: [...state.policies].map(([prefix, rules]) => (to: Writer) => {
@@ -137,7 +131,6 @@ export function tablesOf(state: State): readonly Table[] {
       }),
     },
   ]
-  return tables.slice(0, tableKinds(state).length)
 }
 
 /** By name: the order of pools and accounts differs between replicas. */

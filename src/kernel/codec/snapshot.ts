@@ -15,12 +15,14 @@ import type { Lineage } from '../state/lineage.ts'
 import { type Attached, createState, type LeaseState, type Past, RULES, type State } from '../state.ts'
 import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readOutcome, writeOutcome } from './encode.ts'
+import { FORMAT, refuseNewer, refuseOlder } from './format.ts'
 import { durationsOf, readDurations } from './saved-durations.ts'
-import { INLINE, link, readEntry, readLease, type SavedEntry, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
-import { readTimer, sizeOf, tableKinds, tableReaders, tablesOf, writeTimer } from './saved-table.ts'
+import { link, readEntry, readLease, type SavedEntry, type SavedLease, writeEntry, writeLease } from './saved-lease.ts'
+import { readTimer, sizeOf, TABLE_KINDS, tableReaders, tablesOf, writeTimer } from './saved-table.ts'
 
 const MAGIC = 0x53
-const FORMAT = 1
+/** Bytes of a chunk before its items: magic, format, kind. */
+const HEAD = 3
 const TABLES = 1
 const LEASES = 2
 const END = 3
@@ -28,14 +30,9 @@ const HISTORY = 4
 const ANSWERED = 5
 /** Entries that are not written with their lease. */
 const ENTRIES = 6
-/** How long leases were held, by class of work. Only a log of rules version 3 or later has any. */
+/** How long leases were held, by class of work. */
 const DURATIONS = 15
 const CHUNK = 128 * 1_024
-/**
- * Builds of rules version 1 cannot read chunks of tables and entries, and write everything else into one chunk. A state of their rules is cut only where they
- * could not read it anyway: they accept chunks of up to 256 MiB.
- */
-const WHOLE_OF_OLD = 64 * 1_024 * 1_024
 
 /** Encodes lazily the state at the moment when the first chunk is requested. One at a time; leaving the loop early ends it. */
 export function* saveState(state: State): Generator<Uint8Array, void, void> {
@@ -52,10 +49,6 @@ export function* saveState(state: State): Generator<Uint8Array, void, void> {
 /** Calls `sees` with the observer that must receive every lease before it changes, as long as chunks are still to come. */
 function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) => void): Generator<Uint8Array, void, void> {
   const limit = state.nextLease
-  // An upgrade while the snapshot is being taken is not part of it.
-  const { rules } = state
-  const cuts = rules >= 2
-  const whole = cuts ? INLINE : WHOLE_OF_OLD
   const ahead = new Set<LeaseState>()
   const counts = { leases: 0, names: 0, sessions: 0, entries: 0, items: 0 }
   let cursor = 0
@@ -64,10 +57,10 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   let later: SavedEntry[] = []
   const writeSaved = (to: Writer, { lease, ...entry }: SavedEntry): void => {
     to.uint(lease)
-    writeEntry(to, entry, rules)
+    writeEntry(to, entry)
   }
   const write = (lease: LeaseState): void => {
-    for (const entry of writeLease(chunk, state, lease, whole, rules)) later.push(entry)
+    for (const entry of writeLease(chunk, state, lease)) later.push(entry)
     counts.leases++
   }
   sees({
@@ -80,7 +73,7 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   const history = [...state.history].map(([name, past]) => [name, past.slice()] as const)
   const durations = durationsOf(state)
   const sessions = sessionsOf(state)
-  const cutTables = sizeOf(state) > (cuts ? CHUNK : WHOLE_OF_OLD)
+  const cutTables = sizeOf(state) > CHUNK
   const lists = cutTables ? tablesOf(state) : []
   counts.names = history.length
   counts.sessions = sessions.length
@@ -95,7 +88,7 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
   })
   counts.items += durations.length
   yield* listed(DURATIONS, durations, (to, item) => item(to))
-  yield* sessionChunks(sessions, cuts ? CHUNK : WHOLE_OF_OLD)
+  yield* sessionChunks(sessions)
   for (const lease of state.leases.values()) {
     if (lease.id >= limit) break
     cursor = lease.id
@@ -113,12 +106,11 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
     }
   }
   cursor = limit
-  if (chunk.length > 2) yield chunk.sealed()
+  if (chunk.length > HEAD) yield chunk.sealed()
   counts.entries += later.length
   yield* listed(ENTRIES, later, writeSaved)
   const last = begin(END)
-  for (const n of [counts.leases, counts.names, counts.sessions]) last.uint(n)
-  if (counts.entries + counts.items > 0) for (const n of [counts.entries, counts.items]) last.uint(n)
+  for (const n of [counts.leases, counts.names, counts.sessions, counts.entries, counts.items]) last.uint(n)
   yield last.sealed()
 }
 
@@ -132,7 +124,7 @@ function* listed<T>(kind: number, items: readonly T[], write: (to: Writer, item:
     chunk = begin(kind)
     yield full.sealed()
   }
-  if (chunk.length > 2) yield chunk.sealed()
+  if (chunk.length > HEAD) yield chunk.sealed()
 }
 
 interface SavedSession {
@@ -150,13 +142,13 @@ function sessionsOf(state: State): SavedSession[] {
 }
 
 /** A session whose answers do not fit into one chunk continues in the next, where it is named again. */
-function* sessionChunks(sessions: readonly SavedSession[], most: number): Generator<Uint8Array, void, void> {
+function* sessionChunks(sessions: readonly SavedSession[]): Generator<Uint8Array, void, void> {
   let chunk = begin(ANSWERED)
   for (const { key, name, seq, answers } of sessions) {
     for (let at = 0; at === 0 || at < answers.length; ) {
       const body = new Writer()
       const first = at
-      for (; at < answers.length && (at === first || chunk.length + body.length < most); at++) {
+      for (; at < answers.length && (at === first || chunk.length + body.length < CHUNK); at++) {
         const answer = answers[at]!
         body.uint(answer.seq)
         body.uint(answer.asked)
@@ -174,13 +166,14 @@ function* sessionChunks(sessions: readonly SavedSession[], most: number): Genera
       yield full.sealed()
     }
   }
-  if (chunk.length > 2) yield chunk.sealed()
+  if (chunk.length > HEAD) yield chunk.sealed()
 }
 
 function begin(kind: number): Writer {
   const to = new Writer(kind === END ? 32 : CHUNK + 4_096)
   to.byte(MAGIC)
-  to.byte(FORMAT * 16 + kind)
+  to.byte(FORMAT)
+  to.byte(kind)
   return to
 }
 
@@ -211,14 +204,9 @@ function tables(state: State, whole: boolean): Uint8Array {
   to.byte(state.moved === undefined ? 0 : state.awaiting ? 2 : 1)
   to.text(state.moved ?? '')
   if (whole) for (const { items } of tablesOf(state)) to.list(items, item => item(to))
-  else for (const _ of tableKinds(state)) to.uint(0)
-  if (hasLineage(state)) writeLineage(to, state.lineage)
+  else for (const _ of TABLE_KINDS) to.uint(0)
+  writeLineage(to, state.lineage)
   return to.sealed()
-}
-
-/** The lineage is written only if there is one: a log of older rules has none, and older builds must be able to read its snapshots. */
-function hasLineage({ rules, lineage: { id, before, generation } }: State): boolean {
-  return rules >= 2 && (id !== 0 || before.length > 0 || generation.index !== 0)
 }
 
 function writeLineage(to: Writer, { id, secret, runs, before, generation }: Lineage): void {
@@ -275,12 +263,14 @@ export class StateLoader {
   #expected: Expected | undefined
   #begun = false
 
-  /** Throws Damaged or FromTheFuture. */
+  /** Throws Damaged, FromThePast or FromTheFuture. */
   add(chunk: Uint8Array): void {
-    if (chunk[0] === MAGIC && chunk[1]! >> 4 > FORMAT) throw new FromTheFuture(`a snapshot of format ${chunk[1]! >> 4}`)
+    if (chunk[0] === MAGIC) refuseNewer(chunk[1])
     const from = Reader.unseal(chunk)
     if (from.byte() !== MAGIC) throw new Damaged('this is not a snapshot')
-    const kind = from.byte() & 15
+    const format = from.byte()
+    refuseOlder(format < FORMAT ? format >> 4 : format) // in format 1 the kind was part of this byte
+    const kind = from.byte()
     if (!this.#begun && kind !== TABLES) throw new Damaged('a snapshot without its beginning')
     if (this.#expected !== undefined) throw new Damaged('a snapshot that goes on after its end')
     if (kind === TABLES) this.#readTables(from)
@@ -294,12 +284,12 @@ export class StateLoader {
 
   /** A reader for one item of a chunk of this kind. */
   #reading(kind: number, from: Reader): () => void {
-    if (kind === LEASES) return () => this.#leases.push(readLease(from, this.#state.rules))
+    if (kind === LEASES) return () => this.#leases.push(readLease(from))
     if (kind === ENTRIES) return () => this.#readEntry(from)
     if (kind === HISTORY) return () => this.#readHistory(from)
     if (kind === ANSWERED) return () => this.#readSession(from)
     if (kind === DURATIONS) return () => this.#readDurations(from)
-    const table = tableKinds(this.#state).indexOf(kind)
+    const table = TABLE_KINDS.indexOf(kind)
     if (table === -1) throw new FromTheFuture(`a chunk of kind ${kind}`)
     const read = tableReaders(this.#state, from)[table]!
     return () => {
@@ -309,8 +299,7 @@ export class StateLoader {
   }
 
   #readEnd(from: Reader): void {
-    const plain = { leases: from.uint(), names: from.uint(), sessions: from.uint() }
-    this.#expected = from.ended ? { ...plain, entries: 0, items: 0 } : { ...plain, entries: from.uint(), items: from.uint() }
+    this.#expected = { leases: from.uint(), names: from.uint(), sessions: from.uint(), entries: from.uint(), items: from.uint() }
   }
 
   finish(): State {
@@ -336,7 +325,7 @@ export class StateLoader {
 
   #readEntry(from: Reader): void {
     const lease = from.uint()
-    const entry = readEntry(from, this.#state.rules)
+    const entry = readEntry(from)
     const known = this.#entries.get(lease)
     if (known === undefined) this.#entries.set(lease, [entry])
     else known.push(entry)
@@ -370,12 +359,12 @@ export class StateLoader {
     from.list(() => {
       const seq = from.uint()
       const asked = from.uint()
-      session.add(seq, { outcome: readOutcome(from), asked }, 1)
+      session.add(seq, { outcome: readOutcome(from), asked })
     })
   }
 
   #endSession(): void {
-    if (this.#session !== undefined) this.#state.answers.load(this.#session.key, this.#session.session, this.#state.rules)
+    if (this.#session !== undefined) this.#state.answers.load(this.#session.key, this.#session.session)
     this.#session = undefined
   }
 
@@ -406,6 +395,6 @@ export class StateLoader {
     state.moved = left === 0 ? undefined : place
     state.awaiting = left === 2
     for (const read of tableReaders(state, from)) from.list(read)
-    if (!from.ended) state.lineage = readLineage(from)
+    state.lineage = readLineage(from)
   }
 }

@@ -32,8 +32,7 @@ import { positionInPool, waitsForPool } from './pool/waiters.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
-import { cannotStealAll, steal, victimsOf } from './steal.ts'
-import { versionRefusal } from './version.ts'
+import { steal, victimsOf } from './steal.ts'
 
 /** Without aging, one point of priority outweighs any waiting time. */
 const PRIORITY = 1e9
@@ -182,14 +181,12 @@ interface Plan {
   readonly claim: PoolClaim | undefined
   /** What is granted now; undefined: the lease waits. */
   readonly chosen: readonly WantedResource[] | undefined
-  /** The leases that a steal ends; undefined under rules version 1: all holders. */
-  readonly victims: readonly LeaseState[] | undefined
+  /** The leases that a steal ends. */
+  readonly victims: readonly LeaseState[]
 }
 
 /** Why the command is refused, or what would be done. Changes nothing. */
 export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
-  const early = command.pool === undefined ? undefined : versionRefusal(state, command)
-  if (early !== undefined) return early
   const wrong = malformed(command) ?? badTtl(state, command)
   if (wrong !== undefined) return invalid(state, wrong)
   const over = exhausted(state)
@@ -206,10 +203,6 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   if (wants.length === 0 && claim === undefined && !allowedSomewhere(state, key, 'acquire', 'register'))
     return forbidden(state, 'open a lease')
   const rank = rankOf(state, command, wants)
-  const steals = command.steal !== undefined
-  const stealRequest = steals ? { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent: undefined } : undefined
-  const protectedFrom = stealRequest !== undefined && state.rules < 2 ? cannotStealAll(state, stealRequest) : undefined
-  if (protectedFrom !== undefined) return protectedFrom
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
     return invalid(state, `incarnation ${command.incarnation} was never given`)
   const parent = command.parent === undefined ? undefined : findLease(state, command.parent)
@@ -223,8 +216,6 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     }
     // A lease of another key is reported as gone: its existence is not revealed.
     if (!mayTouch(state, key, parent)) return gone(state, command.parent)
-    if (steals && state.rules < 2 && holdsAny(parent, wants))
-      return invalid(state, `lease ${command.parent}, or one that it hangs on, holds what is to be stolen: the thief would end with it`)
   }
   let mustWait = false
   for (const entry of command.entries ?? NOTHING) {
@@ -232,7 +223,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
     const refused = entryRefusal(state, { name: command.holder, incarnation: command.incarnation ?? state.nextLease }, entry, key)
     if (refused === undefined) continue
     // An entry of another holder may become free. A replaced process or generation stays replaced.
-    if (refused.code !== 'HELD' || command.wait !== true || state.rules < 2) return refused
+    if (refused.code !== 'HELD' || command.wait !== true) return refused
     mustWait = true
   }
   if (state.leases.size >= rule(state, '', 'leases'))
@@ -251,16 +242,15 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
           const kept = findLease(state, id)
           return kept !== undefined && mayTouch(state, key, kept)
         })
-  if (claim !== undefined) return planPool(state, command, { wants, rank, parent, holding, claim, victims: undefined }, mustWait)
-  const chosen = mustWait || (steals && state.rules < 2) ? undefined : choose(state, wants, command.any ?? 0, rank, state.nextLease)
+  if (claim !== undefined) return planPool(state, command, { wants, rank, parent, holding, claim, victims: NOTHING }, mustWait)
+  const chosen = mustWait ? undefined : choose(state, wants, command.any ?? 0, rank, state.nextLease)
   if (chosen === undefined) {
     if (command.wait !== true) return held(state, wants, command.any ?? 0, rank)
     const refused = cannotWait(state, command, wants, rank, holding)
     if (refused !== undefined) return refused
   }
-  if (stealRequest === undefined || chosen !== undefined || state.rules < 2)
-    return { wants, rank, parent, holding, claim, chosen, victims: undefined }
-  const victims = victimsOf(state, { ...stealRequest, parent })
+  if (command.steal === undefined || chosen !== undefined) return { wants, rank, parent, holding, claim, chosen, victims: NOTHING }
+  const victims = victimsOf(state, { wants, any: command.any ?? 0, force: command.steal === 'force', rank, key, parent })
   return 'kind' in victims ? victims : { wants, rank, parent, holding, claim, chosen, victims }
 }
 
@@ -290,13 +280,6 @@ function planReservation(state: State, pool: PoolState, plan: Omit<Plan, 'chosen
   const refused =
     impossible(state, pool, claim) ?? cannotWaitInPool(state, pool, plan.holding) ?? windowRefusal(state, pool, claim, maxLife)
   return refused ?? { ...plan, chosen: undefined }
-}
-
-/** Whether a lease, or an ancestor of it, holds one of these resources. */
-function holdsAny(lease: LeaseState, wants: readonly WantedResource[]): boolean {
-  for (let next: LeaseState | undefined = lease; next !== undefined; next = next.rare?.parent)
-    if (next.grants.some(given => wants.some(want => want.resource === given.resource.name))) return true
-  return false
 }
 
 function cannotWait(
@@ -348,16 +331,16 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
   keepRare(state, lease, command, plan)
   if (parent !== undefined) addChild(state, parent, lease)
   const entries = command.entries ?? NOTHING
-  // A waiter attaches its entries with the grant. Under rules version 1 they were attached while it waited.
-  if (chosen !== undefined || state.rules < 2) for (const entry of entries) attach(state, effects, lease, entry)
+  // A waiter attaches its entries with the grant.
   if (chosen !== undefined) {
+    for (const entry of entries) attach(state, effects, lease, entry)
     grant(state, effects, lease, chosen)
     if (chosen.length === 0 && entries.length === 0) emit(state, effects, 'granted', lease, {})
     // Others may have been waiting for the entry that it took over.
     settle(state, effects, state.freed)
   } else {
     const rare = rareOf(lease)
-    if (state.rules >= 2 && entries.length > 0) rare.pending = copyOf(entries)
+    if (entries.length > 0) rare.pending = copyOf(entries)
     rare.wants = wants
     rare.rank = rank
     enqueue(state, effects, lease)

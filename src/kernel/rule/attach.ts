@@ -63,7 +63,7 @@ function heldBy(state: State, { key, lease, generation }: Attached): Refused {
 
 /** The revision that made an entry, and its version, when it is written once more. */
 export function written(state: State, key: string): { readonly created: number; readonly version: number } {
-  const there = state.rules >= 3 ? (state.entries.get(key) ?? state.free.get(key)) : undefined
+  const there = state.entries.get(key) ?? state.free.get(key)
   return there === undefined ? { created: state.revision + 1, version: 1 } : { created: there.created, version: there.version + 1 }
 }
 

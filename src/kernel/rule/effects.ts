@@ -59,8 +59,8 @@ export function restartTerm(state: State, effects: Effects, lease: LeaseState, d
   lease.epoch++
   lease.run = state.run.number
   lease.aged = 0
-  // A holder without grants relies on nothing that could be granted twice. (Rules version 1 counted such leases too.)
-  const counts = lease.status === LIVE && (lease.grants.length > 0 || state.rules < 2)
+  // A holder without grants relies on nothing that could be granted twice.
+  const counts = lease.status === LIVE && lease.grants.length > 0
   if (counts && duration > state.longest) state.longest = duration
   effects.timer(lease, TERM)
 }

@@ -12,22 +12,18 @@ import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
 import { end } from './end.ts'
 import { judgeWaiter } from './judge.ts'
 import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
-import { markPool, measure, rebuildPools } from './pool/member.ts'
+import { markPool, measure } from './pool/member.ts'
 import { pressPool } from './pool/waiters.ts'
 import { pressHolders } from './queue.ts'
 import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
-import { POOLS, RESHAPED_MEMBERS, SERVABLE_SHARES, versionRefusal } from './version.ts'
 
 const MAX_KEYS = 10_000
 /** Leaves room above the counters that were seen; timer ids must stay safe integers. */
 const SEEN_LIMIT = 2 ** 49
 
-export function policy(state: State, effects: Effects, command: Policy, key: number): Outcome {
-  const { prefix: given, rules } = command
-  const early = versionRefusal(state, command)
-  if (early !== undefined) return early
+export function policy(state: State, effects: Effects, { prefix: given, rules }: Policy, key: number): Outcome {
   const bad = badPrefix(given) ?? (rules === undefined ? undefined : badRules(rules))
   if (bad !== undefined) return invalid(state, `policy: ${bad}`)
   const prefix = normalPrefix(given)
@@ -38,7 +34,7 @@ export function policy(state: State, effects: Effects, command: Policy, key: num
     if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
     beforePolicy(state, prefix)
     state.policies.delete(prefix)
-  } else if (state.rules >= 2 && state.policies.size >= MAX_POLICIES && !state.policies.has(prefix)) {
+  } else if (state.policies.size >= MAX_POLICIES && !state.policies.has(prefix)) {
     return refuse(
       state,
       'LIMIT',
@@ -57,8 +53,7 @@ export function policy(state: State, effects: Effects, command: Policy, key: num
     if (lease.status !== WAITING || !lease.rare!.wants.some(want => under(prefix, want.resource))) continue
     judgeWaiter(state, lease)
     // A waiter that is passed over from now on makes way in all its queues.
-    for (const want of lease.rare!.wants)
-      if (state.rules >= 2 || under(prefix, want.resource)) freed.add(state.resources.get(want.resource)!)
+    for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
   }
   for (const resource of freed) pressHolders(state, effects, resource)
   reviewPools(state, effects, prefix)
@@ -86,7 +81,7 @@ export function createKey(state: State, effects: Effects, { name, hash, allow }:
     return invalid(state, 'key: the hash must be 64 hexadecimal digits (SHA-256)')
   if (!isAdmin(state, key)) return forbidden(state, 'create keys')
   if (state.keys.size >= MAX_KEYS) return refuse(state, 'LIMIT', `there are ${MAX_KEYS} keys, as many as are allowed`)
-  const over = state.rules >= 2 && state.nextKey >= COUNTER_LIMIT ? spent(state) : revisionsExhausted(state)
+  const over = state.nextKey >= COUNTER_LIMIT ? spent(state) : revisionsExhausted(state)
   if (over !== undefined) return over
   const id = state.nextKey++
   state.keys.set(id, { id, name, hash, allow: allow.map(({ verb, prefix }) => ({ verb, prefix: normalPrefix(prefix) })) })
@@ -115,31 +110,11 @@ export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key
   return done(id)
 }
 
-export function upgrade(state: State, effects: Effects, { rules }: Upgrade, key: number): Outcome {
+export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome {
   if (!isAdmin(state, key)) return forbidden(state, 'raise the rules version')
   if (rules !== state.rules + 1)
     return invalid(state, `the rules are at version ${state.rules}: the next one is ${state.rules + 1}, not ${rules}`)
   state.rules = rules
-  if (rules === POOLS) {
-    rebuildPools(state)
-    settle(state, effects, state.freed)
-  }
-  if ((rules === RESHAPED_MEMBERS || rules === SERVABLE_SHARES) && state.moved === undefined) {
-    // By name: the order of the table differs between replicas.
-    for (const name of [...state.pools.keys()].sort()) markPool(state, state.pools.get(name)!)
-    settle(state, effects, state.freed)
-  }
-  if (rules !== 2) return done()
-  state.answers.weigh()
-  const { freed } = state
-  for (const lease of state.leases.values()) {
-    if (lease.status !== WAITING) continue
-    judgeWaiter(state, lease)
-    // Waiters behind one that is passed over from now on may be served, unless leases are being moved.
-    if (lease.rare!.passed !== undefined && state.moved === undefined)
-      for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
-  }
-  settle(state, effects, freed)
   return done()
 }
 
@@ -162,7 +137,7 @@ export function generation(
   // A second loss must not shorten a quiet period that is already running.
   const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
   if (length > 0) startQuiet(state, effects, length)
-  if (state.rules >= 2) state.lineage.generation = { index: state.index, quiet: length }
+  state.lineage.generation = { index: state.index, quiet: length }
   // Renewals may be among the lost records. When each term began is unknown, so each begins again.
   for (const held of state.leases.values()) {
     touch(state, held)

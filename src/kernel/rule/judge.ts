@@ -16,7 +16,6 @@ export function exists(state: State, want: Required<Want>): boolean {
 export function judgeWaiter(state: State, lease: LeaseState): void {
   const rare = lease.rare!
   rare.passed = undefined
-  if (state.rules < 2) return
   const { wants, any } = rare
   const lacking = wants.filter(want => !exists(state, want))
   if (lacking.length === 0) return

@@ -10,8 +10,6 @@ import { fits } from '../name.ts'
 import { addDuration, type Durations, newDurations } from '../state/durations.ts'
 import type { LeaseState, State } from '../state.ts'
 
-/** The rules version with which learning came. */
-export const LEARNING = 3
 export const CLASS_LABEL = 'learn'
 /** The most classes that are remembered; beyond that, those in which a lease ended longest ago are forgotten. */
 export const MAX_CLASSES = 1_024
@@ -20,7 +18,7 @@ const CLASS_BYTES = 256
 
 /** `ran`: for how many ms it was held, as its holder says. */
 export function learnFromEnd(state: State, lease: LeaseState, type: EventType, ran: number | undefined): void {
-  if (state.rules < LEARNING || lease.rare === undefined) return
+  if (lease.rare === undefined) return
   const name = classOf(lease)
   if (name === undefined) return
   const held = state.wall - lease.since

@@ -86,7 +86,7 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   // A name alone does not tell which key its process uses. It cannot be the giver's key, which has given the lease away and may have been revoked.
   const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
   // In the quiet period after a loss nothing is granted: lost records may have granted the same units to another lease.
-  const atOnce = stopped && (state.quiet === undefined || state.rules < 2)
+  const atOnce = stopped && state.quiet === undefined
   const received = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
   if (maxLife > 0 || grace > 0) Object.assign(rareOf(received), { maxLife, grace })
   // The members count for the same account still.
@@ -154,7 +154,7 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
     const refused = mayRelease(state, key, lease) ? undefined : beyond(state, key, 'break', lease, namesHeld)
     if (refused !== undefined) return refused
   }
-  if (state.rules >= 2 && after > 0) {
+  if (after > 0) {
     const full = held.find(({ lease }) => breakSlot(lease, after) === 'full')
     if (full !== undefined)
       return refuse(

@@ -22,14 +22,13 @@ export function forbidden(state: State, what: string, facts?: Refused['facts']):
 
 /** Refuses commands that create a lease when the counters are exhausted: ids are never reused. */
 export function exhausted(state: State): Refused | undefined {
-  const { rules, nextLease, nextToken } = state
-  if (rules >= 2 && (nextLease >= COUNTER_LIMIT || nextToken >= COUNTER_LIMIT)) return spent(state)
+  if (state.nextLease >= COUNTER_LIMIT || state.nextToken >= COUNTER_LIMIT) return spent(state)
   return revisionsExhausted(state)
 }
 
 /** As `exhausted`, for commands that only need a revision. */
 export function revisionsExhausted(state: State): Refused | undefined {
-  return state.rules >= 2 && state.revision >= COUNTER_LIMIT ? spent(state) : undefined
+  return state.revision >= COUNTER_LIMIT ? spent(state) : undefined
 }
 
 export function spent(state: State): Refused {

@@ -38,7 +38,7 @@ export function release(state: State, effects: Effects, command: Release, key: n
       lease,
       command.ran === undefined ? RELEASED : { ...RELEASED, ran: command.ran },
       freed,
-      state.rules >= 2 ? stoppedChildren(command, key) : undefined,
+      stoppedChildren(command, key),
     )
   settle(state, effects, freed)
   return done()

@@ -7,7 +7,6 @@ import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, WAITING
 import { mayRenew } from './authority.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
-import { LEARNING } from './learn.ts'
 import { rule } from './policy.ts'
 import { updateOffers } from './pool/member.ts'
 import { untilWindow } from './pool/reservation.ts'
@@ -57,7 +56,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
 
 /** Never shortens, and never beyond what the policies for its resources allow. */
 function lengthen(state: State, lease: LeaseState, ttl: number): void {
-  if (ttl <= lease.ttl || state.rules < LEARNING) return
+  if (ttl <= lease.ttl) return
   let most = lease.grants.length === 0 ? rule(state, '', 'ttlMax') : ttl
   for (const { resource } of lease.grants) most = Math.min(most, rule(state, resource.name, 'ttlMax'))
   lease.ttl = Math.max(lease.ttl, Math.min(ttl, most))

@@ -88,7 +88,7 @@ function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void
  * they are replayed as they were decided.)
  */
 function isSpent(state: State, { name, sharers, used }: Resource): boolean {
-  return state.rules >= 2 && sharers === 0 && used >= capacityOf(state, name)
+  return sharers === 0 && used >= capacityOf(state, name)
 }
 
 function begin(state: State, turns: Turns, resource: Resource): void {

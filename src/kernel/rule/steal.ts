@@ -129,32 +129,15 @@ function fewest(candidates: readonly Grant[], short: number, may: (lease: LeaseS
   return taken.map(({ lease }) => lease)
 }
 
-/** Rules version 1: the stealing key had to be allowed to break all holders of all wanted resources. */
-export function cannotStealAll(state: State, { force, wants, key }: StealRequest): Refused | undefined {
-  if (key === 0) return undefined
-  for (const { resource } of wants)
-    for (const { lease } of state.resources.get(resource)?.grants ?? []) {
-      if ((lease.status === FROZEN && !force) || mayRelease(state, key, lease)) continue
-      const refused = beyond(state, key, 'break', lease, namesHeld)
-      if (refused !== undefined) return refused
-    }
-  return undefined
-}
-
-/** `victims` undefined: every holder of a wanted resource ends, as under rules version 1. */
 export function steal(
   state: State,
   effects: Effects,
   stealer: LeaseState,
   { wants, force }: Pick<StealRequest, 'wants' | 'force'>,
-  victims: readonly LeaseState[] | undefined,
+  victims: readonly LeaseState[],
   freed: Freed,
 ): void {
   const ending = { type: 'revoked', cause: 'stolen', by: stealer.holder.name, stopped: force } as const
-  for (const want of wants) {
-    const resource = state.resources.get(want.resource)!
-    freed.add(resource)
-    if (victims === undefined) for (const { lease } of [...resource.grants]) end(state, effects, lease, ending, freed)
-  }
-  for (const lease of victims ?? []) end(state, effects, lease, ending, freed)
+  for (const want of wants) freed.add(state.resources.get(want.resource)!)
+  for (const lease of victims) end(state, effects, lease, ending, freed)
 }

@@ -152,10 +152,8 @@ export function run(state: State, effects: Effects, { owned, nonce = 0, secret =
     if (state.quiet !== undefined && state.quiet.run < number) state.quiet.aged += ms
   }
   state.run = { number: number + 1, owned, ms: 0 }
-  if (state.rules >= 2) {
-    raiseCounters(state)
-    if (nonce !== 0) noteRun(state.lineage, { number: state.run.number, nonce, index: state.index }, secret)
-  }
+  raiseCounters(state)
+  if (nonce !== 0) noteRun(state.lineage, { number: state.run.number, nonce, index: state.index }, secret)
   effects.timer(undefined, TERM)
   return nothing()
 }

@@ -57,11 +57,6 @@ export function transaction(state: State, effects: Effects, command: Transaction
 
 /** Why the transaction is refused, or what it will do. */
 export function planTransaction(state: State, command: Transaction, key: number): TransactionPlan | Refused {
-  if (state.rules < 3)
-    return invalid(
-      state,
-      `this log has rules version ${state.rules}, and transactions need 3: upgrade every process, then raise the rules of the log`,
-    )
   const wrong = malformed(command)
   if (wrong !== undefined) return invalid(state, `transaction: ${wrong}`)
   // Both branches are checked: which of them would be taken is not revealed to a key that may not know.

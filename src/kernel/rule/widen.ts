@@ -28,7 +28,7 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   const { any, wants: known } = rareOf(lease)
   if (any === 0) return invalid(state, `lease ${id} waits for all that it wants: more would be another request`)
   const named = new Set(known.map(want => want.resource))
-  const less = state.rules >= 2 ? wants.map(normal).filter(want => known.some(had => isLess(state, want, had))) : []
+  const less = wants.map(normal).filter(want => known.some(had => isLess(state, want, had)))
   const fresh = wants.map(normal).filter(({ resource }) => !named.has(resource) && named.add(resource))
   if (named.size > MAX_RESOURCES) return invalid(state, `a lease takes a list of at most ${MAX_RESOURCES} resources`)
   for (const want of fresh) {

@@ -44,7 +44,7 @@ export interface Answer {
 interface KeptAnswer extends Answer, Linked<KeptAnswer> {
   readonly seq: number
   /** How many answers it counts as. */
-  weight: number
+  readonly weight: number
 }
 
 /** An answer that names many resources, or carries long texts, counts as several. */
@@ -89,11 +89,14 @@ export class AnswerSession implements Linked<AnswerSession> {
     return this.#line.first?.seq
   }
 
-  add(seq: number, { outcome, asked }: Answer, weight: number): void {
+  /** Returns the weight of the answer. */
+  add(seq: number, { outcome, asked }: Answer): number {
+    const weight = weightOf(outcome)
     const kept = { seq, outcome, asked, weight, before: undefined, after: undefined }
     this.#answers.set(seq, kept)
     this.#line.add(kept)
     this.weight += weight
+    return weight
   }
 
   /** Returns the weight of the dropped answer. */
@@ -103,14 +106,6 @@ export class AnswerSession implements Linked<AnswerSession> {
     this.#answers.delete(seq)
     this.weight -= weight
     return weight
-  }
-
-  weigh(): void {
-    this.weight = 0
-    for (const kept of this) {
-      kept.weight = weightOf(kept.outcome)
-      this.weight += kept.weight
-    }
   }
 
   *[Symbol.iterator](): Generator<KeptAnswer, void, void> {
@@ -153,20 +148,19 @@ export class Answers {
     return this.#keepers.get(key)?.sessions.get(name)
   }
 
-  /** Keeps an answer. The client has received all answers up to `acked`, so they are dropped. Before rules version 2 every answer counts as one. */
-  keep(key: number, name: string, seq: number, acked: number, answer: Answer, rules: number): void {
+  /** Keeps an answer. The client has received all answers up to `acked`, so they are dropped. */
+  keep(key: number, name: string, seq: number, acked: number, answer: Answer): void {
     const keeper = this.#keepers.get(key) ?? new AnswersOfKey(key)
     const known = keeper.sessions.get(name)
     const session = known ?? new AnswerSession(name)
-    const weight = rules >= 2 ? weightOf(answer.outcome) : 1
-    let more = weight
+    let more = 0
     this.#size++
     for (let old = session.oldest; old !== undefined && old <= acked; old = session.oldest) {
       more -= session.dropOldest()
       this.#size--
     }
     session.seq = Math.max(session.seq, Math.min(acked, seq - 1))
-    session.add(seq, answer, weight)
+    more += session.add(seq, answer)
     if (known === undefined) keeper.sessions.set(name, session)
     else keeper.line.remove(session)
     keeper.line.add(session)
@@ -175,26 +169,12 @@ export class Answers {
   }
 
   /** Adds a session from a snapshot. Keys and sessions come in the order of the iterator below. */
-  load(key: number, session: AnswerSession, rules: number): void {
+  load(key: number, session: AnswerSession): void {
     const keeper = this.#keepers.get(key) ?? new AnswersOfKey(key)
     keeper.sessions.set(session.name, session)
     keeper.line.add(session)
-    if (rules >= 2) session.weigh()
     this.#size += session.size
     this.#count(keeper, session.weight)
-  }
-
-  /** Recounts all answers when the rules are raised to version 2, where large answers count as several. */
-  weigh(): void {
-    for (const keeper of [...this.#keepers.values()]) {
-      const before = keeper.count
-      let weight = 0
-      for (const session of keeper.sessions.values()) {
-        session.weigh()
-        weight += session.weight
-      }
-      this.#count(keeper, weight - before)
-    }
   }
 
   *[Symbol.iterator](): Generator<readonly [key: number, sessions: readonly AnswerSession[]], void, void> {

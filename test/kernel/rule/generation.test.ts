@@ -119,3 +119,44 @@ test('the rules version is raised one by one, by an administrator', () => {
   expect(world.do({ kind: 'upgrade', rules: RULES + 1 })).toMatchObject({ kind: 'done' })
   expect(world.state.rules).toBe(RULES + 1)
 })
+
+const LOSS = { kind: 'generation', lease: 1, token: 1, revision: 1, quiet: 0 } as const
+
+describe('in the quiet period after a loss', () => {
+  test('a transferred lease is granted when the quiet period is over, before all waiters', () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', 'x')
+    world.do(LOSS)
+    const waiter = world.queue('cid', 'x')
+    const { nextToken } = world.state
+    const heir = world.do({ kind: 'transfer', lease, to: 'bob', stopped: true }) as { id: number }
+    expect(world.state.nextToken).toBe(nextToken)
+    expect(world.holders('x')).toEqual([])
+    expect(world.waiters('x')).toEqual(['bob', 'cid'])
+    expect(world.renew(heir.id)).toBeGreaterThan(0)
+    world.do({ kind: 'due', timer: 0, epoch: world.state.quietEpochs })
+    expect(world.holders('x')).toEqual(['bob'])
+    expect(world.lease(waiter.lease)!.grants).toEqual([])
+  })
+})
+
+describe('the quiet period after a loss', () => {
+  test('does not count a session that holds nothing', () => {
+    const world = new World()
+    world.acquire('ann', 'x')
+    const { lease } = world.acquire('eve', [], { ttl: 1_200_000 })
+    world.renew(lease)
+    world.release(lease)
+    world.do(LOSS)
+    expect(world.state.quiet!.duration).toBe(10_000)
+  })
+
+  test('is as long as the longest term of a lease with grants', () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', 'x', { ttl: 100_000 })
+    world.renew(lease)
+    world.release(lease)
+    world.do(LOSS)
+    expect(world.state.quiet!.duration).toBe(100_000)
+  })
+})

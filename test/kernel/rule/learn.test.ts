@@ -22,13 +22,6 @@ describe('a renewal with a ttl', () => {
     const free = world.acquire('b', [])
     expect(world.do({ kind: 'renew', leases: [free.lease], ttl: 1e12 })).toMatchObject({ ttls: [86_400_000] })
   })
-
-  test('changes nothing but the term under the rules before version 3', () => {
-    const world = new World()
-    world.state.rules = 2
-    const { lease } = world.acquire('a', 'x')
-    expect(world.do({ kind: 'renew', leases: [lease], ttl: 60_000 })).toMatchObject({ ttls: [10_000] })
-  })
 })
 
 describe('the end of a lease with a class', () => {

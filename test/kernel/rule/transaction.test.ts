@@ -155,12 +155,6 @@ describe('a transaction', () => {
     for (const key of ['services/web/1', 'pool/gpus/1']) world.refused(put(world, { key, value: '' }), 'INVALID', /its holder is alive/)
   })
 
-  test('is refused under older rules, which have no entries without a lease', () => {
-    const world = allowing()
-    world.state.rules = 2
-    world.refused(put(world, { key: 'kv/a', value: '' }), 'INVALID', /rules version 2/)
-  })
-
   test('is bounded in number and bytes by the policy of the prefix', () => {
     const world = allowing(2, { freeBytes: 20 })
     put(world, { key: 'kv/a', value: '1' }, { key: 'kv/b', value: '2' })

@@ -40,7 +40,7 @@ function* leases(state: State): Generator<string> {
       yield `waiter ${lease.id} waits for nothing`
     if (lease.status !== WAITING && (lease.rare?.wants.length ?? 0) > 0) yield `lease ${lease.id} holds and wants`
     if (lease.status !== WAITING && (lease.rare?.pending.length ?? 0) > 0) yield `lease ${lease.id} does not wait and brings entries`
-    if (lease.status === WAITING && state.rules >= 2 && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
+    if (lease.status === WAITING && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
     if (lease.status === FROZEN && lease.grants.length === 0) yield `lease ${lease.id} is frozen with nothing to freeze`
     if (lease.status === FROZEN && (lease.rare?.entries?.size ?? 0) > 0) yield `frozen lease ${lease.id} keeps entries`
     if (lease.status === FROZEN && lease.rare?.parent !== undefined) yield `frozen lease ${lease.id} has a parent`
@@ -240,8 +240,7 @@ function* liveness(state: State): Generator<string> {
       const resource = state.resources.get(want.resource)!
       const capacity = capacityOf(state, want.resource)
       const before = resource.queue.slice(0, resource.queue.indexOf(lease))
-      const first =
-        rule(state, want.resource, 'queue') === 'fit' || !before.some(other => state.rules < 2 || servable(state, other, want.resource))
+      const first = rule(state, want.resource, 'queue') === 'fit' || !before.some(other => servable(state, other, want.resource))
       const room = want.shared ? resource.used === 0 && capacity > 0 : resource.sharers === 0 && resource.used + want.units <= capacity
       return first && room
     })

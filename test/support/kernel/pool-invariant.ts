@@ -3,7 +3,6 @@
 import type { PoolCondition } from '../../../src/kernel/command.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { rule, ruledBy } from '../../../src/kernel/rule/policy.ts'
-import { RESHAPED_MEMBERS } from '../../../src/kernel/rule/version.ts'
 import {
   type Attached,
   FROZEN,
@@ -28,7 +27,7 @@ export interface NaiveMember {
 /** The units that a resource has: by policy, as a member, or 1. */
 export function capacity(state: State, name: string): number {
   if (ruledBy(state, name, 'capacity') !== undefined) return rule(state, name, 'capacity')
-  const entry = state.rules >= 3 ? state.entries.get(`pool/${name}`) : undefined
+  const entry = state.entries.get(`pool/${name}`)
   return (entry && name.includes('/') ? offered(entry.value)?.units : undefined) ?? 1
 }
 
@@ -45,7 +44,6 @@ function offered(value: string): { readonly labels: Readonly<Record<string, stri
 }
 
 export function naiveMembers(state: State, pool: string): NaiveMember[] {
-  if (state.rules < 3) return []
   const members: NaiveMember[] = []
   for (const entry of state.entries.values()) {
     const [, key, name] = /^pool\/(.+)\/([^/]+)$/.exec(entry.key) ?? []
@@ -229,8 +227,6 @@ function* liveness(state: State, name: string, members: readonly NaiveMember[], 
   for (const waiter of within) {
     const claim = waiter.rare!.pool!
     if (claim.from > state.elapsed) continue
-    // Before this version, waiters behind one that a member's new shape had made impossible stayed where they were.
-    if (state.rules < RESHAPED_MEMBERS) continue
     if (brought(waiter) && canServe(members, claim, member => member.room)) yield `${waiter.id} waits for members of ${name} that are free`
     if (queue !== 'fit') return
   }

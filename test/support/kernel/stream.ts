@@ -101,7 +101,7 @@ export class Stream {
     if (state.moved !== undefined && this.#chance(3)) return state.awaiting ? { kind: 'move', into: 'end' } : { kind: 'move', stay: true }
     if (this.#pools && !this.#chance(4)) return this.#pool(state)
     if (this.#widening && this.#chance(25)) return this.#widen(state)
-    if (this.#widening && state.rules >= 3 && this.#chance(12)) return this.#transaction(state)
+    if (this.#widening && this.#chance(12)) return this.#transaction(state)
     if (dice < 34) return this.#chance(3) ? this.#register() : this.#acquire(state)
     if (dice < 46) return { kind: 'renew', leases: [1, 2, 3].map(() => this.#id(state)), ...(this.#chance(6) && { waiting: true }) }
     if (dice < 58) return this.#release(state, resource)
@@ -109,8 +109,7 @@ export class Stream {
     if (dice < 73) return { kind: 'aged', marks: [1, 2].map(() => ({ ...this.#timer(state), ms: this.#random(20_000) })) }
     if (dice < 75) return { kind: 'aged-together', run: Math.max(0, state.run.number - this.#random(2)), ms: this.#random(5_000) }
     // As an owner writes it. Nothing is drawn for the nonce: streams of version 1 stay as they were.
-    if (dice < 76)
-      return { kind: 'run', owned: this.#chance(2), ...(state.rules >= 2 && { nonce: state.index + 1, secret: `secret ${state.index}` }) }
+    if (dice < 76) return { kind: 'run', owned: this.#chance(2), nonce: state.index + 1, secret: `secret ${state.index}` }
     if (dice < 80) return { kind: 'put', lease: this.#id(state), ...this.#entry(8) }
     if (dice < 82) return { kind: 'delete', key: this.#entry(8).key, ...(this.#chance(3) && { lease: this.#id(state) }) }
     if (dice < 86) return this.#revoke(state)
@@ -134,7 +133,7 @@ export class Stream {
     if (dice < 8) return { kind: 'put', lease: this.#id(state), ...this.#offer(pool) }
     if (dice < 9 && this.#chance(2)) return { kind: 'delete', key: this.#offer(pool).key }
     if (dice < 9) {
-      if (state.rules >= 3 && this.#chance(2)) return this.#discipline(pool)
+      if (this.#chance(2)) return this.#discipline(pool)
       const rules = { queue: this.#one(['fifo', 'fit'] as const), aging: this.#random(2) * 1_000, maxHold: this.#random(2) * 3_000 }
       const prefix = this.#one([pool, pool, `${pool}/m1`])
       return { kind: 'policy', prefix, rules: { ...rules, ...(prefix !== pool && { capacity: this.#random(4) }) } }
@@ -147,7 +146,7 @@ export class Stream {
         wants: [{ resource: `${pool}/m${this.#random(4)}` }],
         wait: this.#chance(2),
       }
-    if (dice < 11 && state.rules >= 3) return { kind: 'extend', lease: this.#id(state), by: 1_000 * this.#random(20) }
+    if (dice < 11) return { kind: 'extend', lease: this.#id(state), by: 1_000 * this.#random(20) }
     return this.#take(state, pool)
   }
 

@@ -8,14 +8,10 @@ import { mayTouch } from '../authority.ts'
 import { type Effects, startTimer } from '../effects.ts'
 import { rule, TTL_LIMIT } from '../policy.ts'
 import { gone, invalid, refuse } from '../refuse.ts'
-import { versionRefusal } from '../version.ts'
 import { missedBy } from './reservation.ts'
 import { firstInNeed } from './waiters.ts'
 
-export function extend(state: State, effects: Effects, command: Extend, key: number): Outcome {
-  const early = versionRefusal(state, command)
-  if (early !== undefined) return early
-  const { lease: id, by } = command
+export function extend(state: State, effects: Effects, { lease: id, by }: Extend, key: number): Outcome {
   if (!Number.isSafeInteger(by) || by < 1 || by > TTL_LIMIT) return invalid(state, `by must be a duration above 0, not ${String(by)}`)
   const lease = findLease(state, id)
   const isHeld = lease !== undefined && (lease.status === LIVE || lease.status === SUSPECT)

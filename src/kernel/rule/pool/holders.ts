@@ -1,7 +1,6 @@
 /** The leases that hold members of pools, and what their accounts hold. */
 import { accountOf, dropAccountIfIdle, dropPoolIfIdle, poolOf } from '../../state/pools.ts'
 import type { Grant, LeaseState, State } from '../../state.ts'
-import { RETURNED_UNITS } from '../version.ts'
 import { bringUpToDate, chargeGrant, quotaOf, refundGrant } from './account.ts'
 import { markPool } from './member.ts'
 import { isPlanned } from './order.ts'
@@ -40,7 +39,7 @@ export function returnMember(state: State, { lease, resource, units }: Grant, is
   refundGrant(state, pool, claim, units)
   account.held -= units
   // A member that is there has its pool served when it becomes free. Of one that is gone, only the account is freed: another waiter may be within its quota.
-  if (state.rules >= RETURNED_UNITS && resource.member === undefined && isPlanned(state, pool)) markPool(state, pool)
+  if (resource.member === undefined && isPlanned(state, pool)) markPool(state, pool)
   if (!isLast) return
   pool.holders.delete(lease)
   pool.noticed.delete(lease)

@@ -12,7 +12,6 @@ import { dropPoolIfIdle, POOL_ROOT, poolOf, setRoom } from '../../state/pools.ts
 import { type Attached, type LeaseState, LIVE, type PoolMember, type PoolState, type Resource, type State } from '../../state.ts'
 import { judgeQueue } from '../judge.ts'
 import { capacityOf, rule } from '../policy.ts'
-import { POOLS, RESHAPED_MEMBERS } from '../version.ts'
 
 const MAX_UNITS = 1_000_000
 
@@ -48,7 +47,7 @@ function memberNames(key: string): { readonly pool: string; readonly name: strin
 
 /** An entry was attached, or its value or its lease has changed. */
 export function offerMember(state: State, entry: Attached): void {
-  const names = state.rules >= POOLS ? memberNames(entry.key) : undefined
+  const names = memberNames(entry.key)
   if (names === undefined) return
   const offer = parseOffer(entry.value)
   if (offer === undefined) return void withdrawMember(state, entry.key)
@@ -71,7 +70,7 @@ export function offerMember(state: State, entry: Attached): void {
   }
   measure(state, member)
   // A waiter that only the former member could have served is passed over from now on, and those behind it may be served.
-  if (isReshaped && state.rules >= RESHAPED_MEMBERS) markPool(state, pool)
+  if (isReshaped) markPool(state, pool)
 }
 
 function equal(one: ReadonlyMap<string, string>, other: ReadonlyMap<string, string>): boolean {
@@ -82,7 +81,7 @@ function equal(one: ReadonlyMap<string, string>, other: ReadonlyMap<string, stri
 
 /** The entry is gone, or offers no member any more. Returns the member that has left. */
 export function withdrawMember(state: State, key: string): PoolMember | undefined {
-  const names = state.rules >= POOLS ? memberNames(key) : undefined
+  const names = memberNames(key)
   const pool = names && state.pools.get(names.pool)
   const member = names && pool?.members.get(names.name)
   if (pool === undefined || member === undefined) return undefined
@@ -148,8 +147,8 @@ export function markPool(state: State, pool: PoolState): void {
   state.freedPools.push(pool)
 }
 
-/** Finds the members among the entries, when the rules are raised. The caller settles. */
-export function rebuildPools(state: State): void {
+/** Finds the members among the entries, after a snapshot was read. There everything is settled. */
+export function restorePools(state: State): void {
   for (const entry of state.entries.values()) offerMember(state, entry)
   for (const pool of state.pools.values())
     for (const member of pool.members.values()) {
@@ -157,11 +156,6 @@ export function rebuildPools(state: State): void {
       if (resource !== undefined) resource.member = member
       measure(state, member)
     }
-}
-
-/** As `rebuildPools`, after a snapshot was read. There everything is settled. */
-export function restorePools(state: State): void {
-  rebuildPools(state)
   for (const pool of state.freedPools) pool.freed = false
   state.freedPools.length = 0
   while (state.freed.take() !== undefined);

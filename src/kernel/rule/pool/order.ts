@@ -4,7 +4,6 @@ import { place, standsBefore } from '../../state/order.ts'
 import { hasUnitQuotas } from '../../state/quota-counts.ts'
 import type { LeaseState, PoolAccount, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
-import { SERVABLE_SHARES } from '../version.ts'
 import { preempts, quotaOf, shareHalfLife, shareOf } from './account.ts'
 import { isPossible } from './choice.ts'
 import { matches } from './condition.ts'
@@ -58,7 +57,7 @@ function hasNothing({ usage, held }: PoolAccount): boolean {
 }
 
 /**
- * How a fair queue compares accounts. Since rules version 5:
+ * How a fair queue compares accounts:
  *
  * - Reservations stand before all other waiters, whatever their accounts have used, because the pool kept members free for them.
  * - A waiter that cannot be served now (its window is ahead, the members do not suffice, its quota is used up) adds nothing to the share of its account.
@@ -70,7 +69,6 @@ class FairQueue {
   readonly preempts: boolean
   readonly #halfLife: number
   readonly #penalty: number
-  readonly #isServable: boolean
   readonly #hasQuotas: boolean
   /** How many reservations wait in all. Mostly none, and then no account has to be asked. */
   readonly reserved: number
@@ -81,9 +79,8 @@ class FairQueue {
     this.preempts = preempts(state, pool)
     this.#halfLife = shareHalfLife(state, pool)
     this.#penalty = rule(state, pool.name, 'sharePenalty')
-    this.#isServable = state.rules >= SERVABLE_SHARES
     this.#hasQuotas = hasUnitQuotas(state)
-    this.reserved = this.#isServable ? reservationsIn(pool.queue) : 0
+    this.reserved = reservationsIn(pool.queue)
   }
 
   /** How many reservations wait for an account. They are its first waiters. */
@@ -102,7 +99,7 @@ class FairQueue {
   shareAfter(share: Share, waiter: LeaseState): Share {
     const claim = waiter.rare!.pool!
     const units = askedUnits(this.pool, claim)
-    if (this.#isServable && !this.#mayBeServed(claim, units)) return { ...share }
+    if (!this.#mayBeServed(claim, units)) return { ...share }
     const { usage, held, weight } = share
     return { usage: usage + penaltyOf(units, this.#penalty, this.#halfLife), held: held + units, weight }
   }

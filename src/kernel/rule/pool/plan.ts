@@ -18,7 +18,6 @@ import { hasUnitQuotas } from '../../state/quota-counts.ts'
 import { FROZEN, type LeaseState, type PoolClaim, type PoolState, type State } from '../../state.ts'
 import { rule } from '../policy.ts'
 import type { WantedResource } from '../queue.ts'
-import { OWN_QUOTA } from '../version.ts'
 import { BACKFILL_DEPTH, expectedEnd, expectedStart, mayOvertake } from './backfill.ts'
 import { type Candidate, choose, shapeKey } from './choice.ts'
 import { matches } from './condition.ts'
@@ -156,7 +155,7 @@ class Walk {
    * it would be preempted at once, only to overtake again.
    */
   #usesUpQuota(claim: PoolClaim): boolean {
-    if (this.#state.rules < OWN_QUOTA || !hasUnitQuotas(this.#state)) return false
+    if (!hasUnitQuotas(this.#state)) return false
     const units = askedUnits(this.#pool, claim)
     return this.blocked.some(({ rare }) => {
       const before = rare!.pool!

@@ -270,26 +270,9 @@ test('members that a reservation has no use for are given out', () => {
   expect(world.taken('bob', 'g').resources).toEqual(['g/b'])
 })
 
-test('a log of older rules has no pools, and gets them when its rules are raised', () => {
-  const world = new PoolWorld()
-  world.state.rules = 2
-  const offer = world.offer('host', ['g/a'], { units: 3 })
-  world.refused(world.take('ann', 'g'), 'INVALID', /rules version 3.*upgrade every process/)
-  world.refused(world.do({ kind: 'policy', prefix: 'g', rules: { queue: 'fair' } }), 'INVALID', /rules version 3/)
-  const named = world.acquire('ann', 'g/a')
-  const waiter = world.queue('bob', 'g/a')
-  world.do({ kind: 'upgrade', rules: 3 })
-  expect(world.held(waiter.lease)).toEqual(['g/a'])
-  expect(world.taken('cat', { pool: 'g', units: 1 }).resources).toEqual(['g/a'])
-  world.release(named.lease)
-  world.due(offer)
-  expect(world.state.pools.get('g')!.holders.size).toBe(1)
-})
-
 describe('a member that loses the label that the first waiter needs', () => {
-  function blockedWorld(rules: number) {
+  function blockedWorld() {
     const world = new PoolWorld()
-    world.state.rules = rules
     const offer = world.offer('host', ['g/a'], { labels: { model: 'x' } })
     world.offer('host', ['g/b'], {})
     const holder = world.taken('ann', { pool: 'g', match: [{ label: 'model', test: 'in', values: ['x'] }] })
@@ -300,16 +283,8 @@ describe('a member that loses the label that the first waiter needs', () => {
   }
 
   test('lets the waiters behind it be served, in the same revision', () => {
-    const { world, offer, first, second } = blockedWorld(4)
+    const { world, offer, first, second } = blockedWorld()
     world.do({ kind: 'put', lease: offer, key: 'pool/g/a', value: '{"units":1}' })
-    expect([world.held(first), world.held(second)]).toEqual([[], ['g/b']])
-  })
-
-  test('leaves them waiting under rules version 3, until the rules are raised', () => {
-    const { world, offer, first, second } = blockedWorld(3)
-    world.do({ kind: 'put', lease: offer, key: 'pool/g/a', value: '{"units":1}' })
-    expect([world.held(first), world.held(second)]).toEqual([[], []])
-    world.do({ kind: 'upgrade', rules: 4 })
     expect([world.held(first), world.held(second)]).toEqual([[], ['g/b']])
   })
 })

@@ -1,13 +1,12 @@
-/** Pools under rules version 5, and how logs of version 4 went on. */
+/** The order in which the waiters of a pool are served, with reservations, quotas and members that are gone. */
 import { describe, expect, test } from 'vitest'
-import type { PoolRequest } from '../../src/kernel/command.ts'
-import { positionInPool } from '../../src/kernel/rule/pool/waiters.ts'
-import { type Options, World } from '../support/kernel/world.ts'
+import type { PoolRequest } from '../../../../src/kernel/command.ts'
+import { positionInPool } from '../../../../src/kernel/rule/pool/waiters.ts'
+import { type Options, World } from '../../../support/kernel/world.ts'
 
 class Lab extends World {
-  constructor(rules: number, members: readonly string[]) {
+  constructor(members: readonly string[]) {
     super()
-    this.state.rules = rules
     for (const member of members) this.offer(member)
   }
 
@@ -32,8 +31,8 @@ class Lab extends World {
 }
 
 describe('in a fair queue, a reservation whose window begins', () => {
-  function windowOf(rules: number) {
-    const lab = new Lab(rules, ['m0', 'm1'])
+  function windowOf() {
+    const lab = new Lab(['m0', 'm1'])
     lab.policy('g', { queue: 'fair' })
     const used = lab.take('a1')
     lab.tick(10_000)
@@ -45,19 +44,14 @@ describe('in a fair queue, a reservation whose window begins', () => {
   }
 
   test('gets the members that were kept for it, although its account used more', () => {
-    const { lab, reservation, newcomer } = windowOf(5)
+    const { lab, reservation, newcomer } = windowOf()
     expect([lab.held(reservation), lab.held(newcomer)]).toEqual([2, 0])
-  })
-
-  test('lost them to another account under rules version 4', () => {
-    const { lab, reservation, newcomer } = windowOf(4)
-    expect([lab.held(reservation), lab.held(newcomer)]).toEqual([0, 1])
   })
 })
 
 describe('in a fair queue, a waiter that the present members cannot serve', () => {
-  function largeRequest(rules: number) {
-    const lab = new Lab(rules, ['m0', 'm1'])
+  function largeRequest() {
+    const lab = new Lab(['m0', 'm1'])
     lab.policy('g', { queue: 'fair', preempt: 'marked' })
     const [first, second] = [lab.take('c1'), lab.take('a1')]
     const host = lab.offer('m2')
@@ -72,22 +66,13 @@ describe('in a fair queue, a waiter that the present members cannot serve', () =
   }
 
   test('does not hold up the other waiters of its account', () => {
-    const { lab, small, other, positions } = largeRequest(5)
+    const { lab, small, other, positions } = largeRequest()
     expect(positions).toEqual([0, 1, 2])
     expect([lab.held(small), lab.held(other)]).toEqual([1, 0])
   })
 
-  test('held them up under rules version 4, until the rules were raised', () => {
-    const { lab, small, other, positions, second } = largeRequest(4)
-    expect(positions).toEqual([0, 2, 1])
-    expect([lab.held(small), lab.held(other)]).toEqual([0, 1])
-    lab.do({ kind: 'upgrade', rules: 5 })
-    lab.release(second)
-    expect(lab.held(small)).toBe(1)
-  })
-
   test('does not hold them up either while its window is ahead', () => {
-    const lab = new Lab(5, ['m0', 'm1'])
+    const lab = new Lab(['m0', 'm1'])
     lab.policy('g', { queue: 'fair', preempt: 'marked' })
     lab.take('a1')
     const first = lab.take('c1', {}, { maxLife: 500 })
@@ -100,8 +85,8 @@ describe('in a fair queue, a waiter that the present members cannot serve', () =
 })
 
 describe('the end of a lease on a member that is gone', () => {
-  function frozenOnGone(rules: number) {
-    const lab = new Lab(rules, ['m1'])
+  function frozenOnGone() {
+    const lab = new Lab(['m1'])
     const host = lab.offer('m2')
     lab.policy('g', { queue: 'fit' })
     lab.policy('g/accounts/b', { quotaUnits: 1 })
@@ -117,21 +102,14 @@ describe('the end of a lease on a member that is gone', () => {
   }
 
   test('lets a waiter be served that is within its quota now, in the same revision', () => {
-    const { lab, behind } = frozenOnGone(5)
-    expect(lab.held(behind)).toBe(1)
-  })
-
-  test('was looked at with the next tick under rules version 4', () => {
-    const { lab, behind } = frozenOnGone(4)
-    expect(lab.held(behind)).toBe(0)
-    lab.tick(1_000)
+    const { lab, behind } = frozenOnGone()
     expect(lab.held(behind)).toBe(1)
   })
 })
 
 describe('in a backfill queue, a waiter behind one of its own account that would be over its quota then', () => {
-  function sameAccount(rules: number) {
-    const lab = new Lab(rules, ['m0', 'm1'])
+  function sameAccount() {
+    const lab = new Lab(['m0', 'm1'])
     lab.policy('g', { queue: 'backfill', preemptNotice: 1_000 })
     lab.policy('g/accounts/a', { quotaUnits: 2, quotaBorrow: 1 })
     lab.take('b1')
@@ -143,10 +121,6 @@ describe('in a backfill queue, a waiter behind one of its own account that would
   }
 
   test('does not overtake', () => {
-    expect(sameAccount(5)).toEqual({ held: [0, 0, 0], isRecalled: false })
-  })
-
-  test('overtook under rules version 4, and was preempted at once for the next one', () => {
-    expect(sameAccount(4)).toEqual({ held: [0, 0, 1], isRecalled: true })
+    expect(sameAccount()).toEqual({ held: [0, 0, 0], isRecalled: false })
   })
 })
