@@ -1,6 +1,6 @@
 /**
- * The public declarations of the package, in one file, so that a review shows every change of a public type. After a change that is meant:
- * `npm run build && LEASEHOLD_RECORD=api npx vitest run test/project/api-report.test.ts`
+ * The public declarations of the package, in one file, so that a review shows every change of a public type. They are those of the source: no build is
+ * needed. After a change that is meant: `LEASEHOLD_RECORD=api npx vitest run test/project/api-report.test.ts`
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -32,7 +32,6 @@ function report(): string {
 test('the public declarations are those of api-report.txt', () => {
   const now = report()
   if (process.env.LEASEHOLD_RECORD === 'api') writeFileSync(REPORT, now)
-  const hint =
-    'If the change of a public type is meant, record it: npm run build && LEASEHOLD_RECORD=api npx vitest run test/project/api-report.test.ts'
+  const hint = 'If the change of a public type is meant, record it: LEASEHOLD_RECORD=api npx vitest run test/project/api-report.test.ts'
   expect(now, hint).toBe(readFileSync(REPORT, 'utf8'))
 })

@@ -1,13 +1,35 @@
 /**
- * Reads the public declarations of the built package (`npm run build` first): its entries, what each exports, and the text of every declaration.
+ * Reads the public declarations of the source: the entries of the package, what each exports, and the text of every declaration. The compiler writes them
+ * afresh, because those in dist/ are as old as the last build.
  *
  * TypeScript 7 has no compiler API to ask, so this reads the text. It knows the forms that the compiler writes, and fails on a form that it does not know.
+ * A file is named by its path from the folder of the build.
  */
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { dirname, join, relative } from 'node:path'
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
+const BUILD = './dist/'
+
+/** The declarations of src/. Types are not checked, which takes five times as long and is what `npm run types` does. */
+const emitted: ReadonlyMap<string, string> = emit()
+
+function emit(): Map<string, string> {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-declarations-'))
+  try {
+    const compiler = join(root, 'node_modules/typescript/bin/tsc')
+    const args = ['-p', 'tsconfig.build.json', '--emitDeclarationOnly', '--noCheck', '--outDir', folder]
+    const { status, stdout, stderr } = spawnSync(process.execPath, [compiler, ...args], { cwd: root, encoding: 'utf8' })
+    if (status !== 0) throw new Error(`the compiler wrote no declarations:\n${stdout}${stderr}`)
+    const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.d.ts'))
+    return new Map(files.map(path => [path, readFileSync(join(folder, path), 'utf8')]))
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
 
 interface Manifest {
   readonly exports: Record<string, string | { readonly types: string }>
@@ -19,13 +41,13 @@ export function declarationsOfEntries(): Map<string, string> {
   const entries = new Map<string, string>()
   for (const [entry, target] of Object.entries(manifest.exports)) {
     if (typeof target === 'string') continue
-    if (!entry.includes('*')) entries.set(entry, join(root, target.types))
-    else {
-      const [before, after] = target.types.split('*') as [string, string]
-      for (const name of readdirSync(join(root, before)))
-        if (existsSync(join(root, `${before}${name}${after}`)))
-          entries.set(entry.replace('*', name), join(root, `${before}${name}${after}`))
-    }
+    const [before, after] = target.types.slice(BUILD.length).split('*') as [string, string?]
+    if (after === undefined) entries.set(entry, before)
+    else
+      for (const file of emitted.keys()) {
+        const name = file.startsWith(before) && file.endsWith(after) ? file.slice(before.length, -after.length) : ''
+        if (/^[^/]+$/.test(name)) entries.set(entry.replace('*', name), file)
+      }
   }
   return entries
 }
@@ -46,7 +68,9 @@ function declarationsIn(file: string): Declarations {
   if (known !== undefined) return known
   const found: Declarations = { own: new Map(), imported: new Map(), exported: new Map(), stars: [] }
   parsed.set(file, found)
-  const source = withoutComments(readFileSync(file, 'utf8'))
+  const text = emitted.get(file)
+  if (text === undefined) throw new Error(`no source is compiled to ${file}`)
+  const source = withoutComments(text)
   for (const statement of statements(source)) read(statement, file, found)
   return found
 }
@@ -69,7 +93,7 @@ function read(statement: string, file: string, found: Declarations): void {
     return
   }
   const declared = /^(export\s+)?(?:declare\s+)?(?:abstract\s+)?(class|interface|type|function|const|let|enum)\s+([\w$]+)/.exec(statement)
-  if (declared === null) throw new Error(`${relative(root, file)} has a form that this test does not know: ${statement.slice(0, 100)}`)
+  if (declared === null) throw new Error(`${file} has a form that this test does not know: ${statement.slice(0, 100)}`)
   const [, isExported, form, name] = declared as unknown as [string, string | undefined, string, string]
   const before = found.own.get(name)
   const value = form !== 'interface' && form !== 'type'
@@ -112,16 +136,16 @@ export function exportsOf(file: string): Map<string, string> {
 /** `FILE#NAME` of the declaration that a name in a file stands for. */
 function declarationOf(file: string, name: string): string {
   const { own, imported, exported, stars } = declarationsIn(file)
-  if (own.has(name)) return `${relative(root, file)}#${name}`
+  if (own.has(name)) return `${file}#${name}`
   const next = imported.get(name) ?? exported.get(name)
   if (next !== undefined) return declarationOf(next.file, next.name)
   for (const star of stars) if (exportsOf(star).has(name)) return declarationOf(star, name)
-  throw new Error(`${name} of ${relative(root, file)} is declared nowhere`)
+  throw new Error(`${name} of ${file} is declared nowhere`)
 }
 
 export function split(at: string): { readonly file: string; readonly name: string } {
   const [path, name] = at.split('#') as [string, string]
-  return { file: join(root, path), name }
+  return { file: path, name }
 }
 
 export function isValue(at: string): boolean {
