@@ -170,15 +170,14 @@ describe.each(kinds.map(kind => [kind.kind, kind] as const))('a %s', (_, kind) =
   })
 
   test('that no other place knows is noticed for each of them', () => {
-    const complaints = kind.places.map(({ what }) => `the ${kind.kind} barrier has no ${what}`)
-    expect(forgotten({ ...kind, names: [...kind.names, 'barrier'] })).toEqual(complaints)
+    const noticed = forgotten({ ...kind, names: [...kind.names, 'made-up'] }).filter(sentence => sentence.includes(' made-up '))
+    expect(noticed).toEqual(kind.places.map(({ what }) => `the ${kind.kind} made-up has no ${what}`))
   })
 
   test.each(kind.places.map(place => [place.what, place] as const))('that loses its %s is noticed', (what, place) => {
-    const expected = kind.names.filter(name => !(name in (place.except ?? {})))
-    for (const lost of expected) {
+    for (const lost of kind.names.filter(name => !(name in (place.except ?? {})))) {
       const places = [{ ...place, has: place.has.filter(name => name !== lost) }]
-      expect(forgotten({ ...kind, places })).toEqual([`the ${kind.kind} ${lost} has no ${what}`])
+      expect(forgotten({ ...kind, places })).toContain(`the ${kind.kind} ${lost} has no ${what}`)
     }
   })
 })
