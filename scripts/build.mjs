@@ -2,7 +2,7 @@
 // The scripts use only Node's built-in modules, because they must run in a bare clone. Progress goes to stderr: stdout belongs to the program that follows.
 
 import { spawnSync } from 'node:child_process'
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { leaveOutUnloadable } from './packed-files.mjs'
@@ -56,7 +56,7 @@ export function buildStale(projects) {
 }
 
 /** A project is stale if an output is missing or older than its source, or if an output has no source. */
-function isStale(project) {
+export function isStale(project) {
   const configured = Math.max(...['tsconfig.json', project.config].map(file => statSync(join(root, file)).mtimeMs))
   return (
     orphans(project).length > 0 ||
@@ -96,12 +96,19 @@ function build(projects) {
   })
 }
 
-/** Compiles what has changed since the last build. The compiler does not notice that an output was removed, so its record of the build goes first. */
+/**
+ * Compiles what has changed since the last build. The compiler does not notice that an output was removed, so its record of the build goes first. It also
+ * leaves alone the output of a source that is newer and has the same content, which would count as stale for ever. So every output gets the date at which the
+ * compiler began: a source that changes meanwhile is newer.
+ */
 function compile(project) {
   const record = join(root, project.out, '.tsbuildinfo')
   if (outputs(project).some(([, output]) => !existsSync(output))) rmSync(record, { force: true })
   const compiler = join(root, 'node_modules/typescript/bin/tsc')
-  return run(process.execPath, [compiler, '-p', project.config, '--incremental', '--tsBuildInfoFile', record])
+  const began = new Date()
+  if (!run(process.execPath, [compiler, '-p', project.config, '--incremental', '--tsBuildInfoFile', record])) return false
+  for (const [source, output] of outputs(project)) if (source.endsWith('.ts') && existsSync(output)) utimesSync(output, began, began)
+  return true
 }
 
 function copy(source, output) {

@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { lessorSuite } from '../../src/testing/lessor-suite.ts'
 import { storeSuite } from '../../src/testing/store-suite.ts'
+import { requireFreshBuild } from '../support/fresh-build.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const run = promisify(execFile)
@@ -24,6 +25,7 @@ async function installed(): Promise<Disposable & { readonly path: string }> {
 }
 
 test('the example store passes the published suites from outside the package', { timeout: 300_000 }, async () => {
+  requireFreshBuild()
   using project = await installed()
   cpSync(join(root, 'examples/directory-store'), join(project.path, 'directory-store'), { recursive: true })
   const args = ['--test', '--test-reporter=tap', join(project.path, 'directory-store/directory-store.test.mjs')]

@@ -2,7 +2,10 @@
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
+import { requireFreshBuild } from '../support/fresh-build.ts'
+
+beforeAll(() => requireFreshBuild())
 
 test('after a holder is killed, the next one gets the lease with a greater token', { timeout: 60_000 }, async () => {
   const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('../../examples/takeover.mjs', import.meta.url))])

@@ -4,6 +4,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
+import { requireFreshBuild } from '../support/fresh-build.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
@@ -33,7 +34,8 @@ const lock = (JSON.parse(readFileSync(`${root}/package-lock.json`, 'utf8')) as {
 /** What `npm install leasehold` installs for a user. */
 const runtime = Object.entries(lock).filter(([path, { dev, peer }]) => path !== '' && !dev && !peer)
 
-test('the package contains the build and the documents: no tests, no sources, no scripts', async () => {
+test('the package contains the build and the documents: no tests, no sources, no scripts', { timeout: 300_000 }, async () => {
+  requireFreshBuild()
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
   const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]
   const paths = files.map(file => file.path)

@@ -1,8 +1,11 @@
 /** The shell snippets of README.md run as they are printed. Its TypeScript is checked by snippets.test.ts. */
 import { chmodSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs'
-import { expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { Place, program } from '../support/cli.ts'
 import { describeWith, programs } from '../support/engine.ts'
+import { requireFreshBuild } from '../support/fresh-build.ts'
+
+beforeAll(() => requireFreshBuild())
 
 const SLOW = 120_000
 

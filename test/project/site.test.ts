@@ -5,6 +5,7 @@ import { join, posix, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { requireFreshBuild } from '../support/fresh-build.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const script = join(root, 'scripts/docs.mjs')
@@ -36,6 +37,7 @@ test('the first page lists every page of docs/, once', () => {
 })
 
 test('the committed reference is what the program says', async () => {
+  requireFreshBuild()
   const { stdout } = await run(process.execPath, [script, '--check']).catch((error: { stdout: string }) => error)
   expect(stdout).toBe('')
 })
@@ -47,6 +49,7 @@ describe('the built site', () => {
   let built: string[] = []
 
   beforeAll(async () => {
+    requireFreshBuild()
     await run(process.execPath, [script, '--into', folder])
     built = filesBelow(html, '.html')
   }, 180_000)

@@ -1,6 +1,6 @@
 /**
  * The package as users get it: packed, and installed into an empty folder. Every entry can be imported, compiled against and bundled, the program runs, and
- * nothing but SQLite is installed with it. (`npm run build` first.)
+ * nothing but SQLite is installed with it.
  */
 import { execFile } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { nodeClients, orSkip } from '../support/foreign-clients.ts'
+import { requireFreshBuild } from '../support/fresh-build.ts'
 import { otherNode } from '../support/kernel/other-node.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -33,6 +34,7 @@ let tarball = ''
 let entries: string[] = []
 
 beforeAll(async () => {
+  requireFreshBuild()
   const packed = await run('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', folder], {
     cwd: root,
     env,

@@ -8,8 +8,11 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFile
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { Place, program, type Running } from '../support/cli.ts'
+import { requireFreshBuild } from '../support/fresh-build.ts'
+
+beforeAll(() => requireFreshBuild())
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const tutorials = readdirSync(join(root, 'docs/start')).map(name => `docs/start/${name}`)
