@@ -11,8 +11,8 @@ import { kubernetesFace } from '../../src/face/kubernetes/kubernetes-face.ts'
 import { redisFace } from '../../src/face/redis/commands.ts'
 import { ResourceNames } from '../../src/face/resource-names.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
-import { nodeClients, orSkip, output } from '../support/foreign-clients.ts'
-import { consulProgram, installedConsul, kubernetesProgram } from '../support/go-clients.ts'
+import { consulProgram, installedConsul, kubernetesProgram, redisNode } from '../support/client-sets.ts'
+import { orSkip, output } from '../support/foreign-clients.ts'
 import { place } from '../support/resp-place.ts'
 
 const ROUNDS = 4
@@ -30,7 +30,7 @@ const NAMES = new ResourceNames({
 test('redlock, client-go, Consul and the library never hold one name together', { timeout: 1_500_000 }, async context => {
   const [require, elector, consul] = await orSkip(
     'redlock, client-go, Consul and the library for one name',
-    Promise.all([nodeClients('redlock5@npm:redlock@5.0.0-beta.2', 'ioredis@5.8.2'), kubernetesProgram(), consulProgram()]),
+    Promise.all([redisNode(), kubernetesProgram(), consulProgram()]),
     context,
   )
   const faces = [redisFace(), kubernetesFace(), consulFace()]

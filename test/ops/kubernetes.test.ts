@@ -9,7 +9,8 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, type TestContext, test } from 'vitest'
-import { JAVA, javaClients, nodeClients, orSkip, output, pythonClients } from '../support/foreign-clients.ts'
+import { helm, kubernetesValidate, yamlParser } from '../support/client-sets.ts'
+import { JAVA, orSkip, output } from '../support/foreign-clients.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const CHART = join(root, 'ops/helm/leasehold')
@@ -18,31 +19,6 @@ const run = promisify(execFile)
 const TIMEOUT = 300_000
 /** The oldest version that the chart allows, and the newest whose schemas can be had. */
 const VERSIONS = ['1.27', '1.37']
-
-/** Prints what Helm's linter says, then one rendering for each list of settings, as JSON. */
-const PROGRAM = `
-import com.marcnuri.helm.Helm;
-import java.nio.file.Path;
-
-class Chart {
-  static String json(String text) {
-    var out = new StringBuilder("\\"");
-    for (char c : text.toCharArray()) out.append(c < 32 || c > 126 || c == '"' || c == '\\\\' ? String.format("\\\\u%04x", (int) c) : c);
-    return out.append('"').toString();
-  }
-
-  public static void main(String[] args) {
-    var helm = new Helm(Path.of(args[0]));
-    var lint = helm.lint().strict().call();
-    System.out.println(lint.isFailed() + " " + lint.getMessages());
-    for (int i = 1; i < args.length; i++) {
-      var template = helm.template().withName("leasehold").withNamespace("leasehold").withKubeVersion("1.30.0");
-      for (var setting : args[i].split(" ")) if (!setting.isEmpty()) template.set(setting.split("=", 2)[0], setting.split("=", 2)[1]);
-      System.out.println(json(template.call()));
-    }
-  }
-}
-`
 
 /** Those of the manifests: everything in one file, for kubectl, which knows no hooks. */
 const PLAIN = 'adminKey.hook=false'
@@ -53,7 +29,7 @@ let rendered: Promise<{ readonly lint: string; readonly charts: readonly string[
 
 function render(context: TestContext) {
   rendered ??= (async () => {
-    const java = await javaClients(PROGRAM, 'com.marcnuri.helm-java:helm-java:0.0.21')
+    const java = await helm()
     const [lint, ...charts] = (await output(JAVA, ...java, 'Chart', CHART, PLAIN, MUTUAL, MESH)).trim().split('\n')
     return { lint: lint!, charts: charts.map(line => JSON.parse(line) as string) }
   })()
@@ -68,7 +44,7 @@ interface Manifest {
 }
 
 async function manifests(text: string, context: TestContext): Promise<readonly Manifest[]> {
-  const yaml = (await orSkip('YAML', nodeClients('yaml@2.9.1'), context))('yaml') as {
+  const yaml = (await orSkip('YAML', yamlParser(), context))('yaml') as {
     parseAllDocuments(text: string): readonly { toJS(): Manifest | null }[]
   }
   return yaml
@@ -95,7 +71,7 @@ test('every rendering is valid for the oldest and the newest Kubernetes, and an 
   timeout: TIMEOUT,
 }, async context => {
   const { charts } = await render(context)
-  const python = await orSkip('kubernetes-validate', pythonClients('kubernetes-validate==1.37.0'), context)
+  const python = await orSkip('kubernetes-validate', kubernetesValidate(), context)
   const validate = join(dirname(python), 'kubernetes-validate')
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-kubernetes-'))
   try {

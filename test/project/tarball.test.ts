@@ -10,7 +10,8 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { nodeClients, orSkip } from '../support/foreign-clients.ts'
+import { packageCheckers } from '../support/client-sets.ts'
+import { orSkip } from '../support/foreign-clients.ts'
 import { requireFreshBuild } from '../support/fresh-build.ts'
 import { otherNode } from '../support/kernel/other-node.ts'
 
@@ -184,7 +185,7 @@ describe('strict TypeScript, without skipLibCheck', () => {
 })
 
 test('publint and arethetypeswrong find nothing wrong with it, for ESM', { timeout: TIMEOUT }, async context => {
-  const tools = await orSkip('publint and arethetypeswrong', nodeClients('publint@0.3.25', '@arethetypeswrong/cli@0.18.5'), context)
+  const tools = await orSkip('publint and arethetypeswrong', packageCheckers(), context)
   const bin = join(tools.resolve.paths('publint')![0]!, '.bin')
   const published = await run(join(bin, 'publint'), ['run', tarball, '--strict'], { timeout: TIMEOUT })
   expect(published.stdout).toContain('All good!')

@@ -5,12 +5,13 @@
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { folderLock } from './folder-lock.ts'
 
 const run = promisify(execFile)
 const CACHE = join(process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'leasehold-test-clients')
@@ -28,11 +29,17 @@ export const JAVA = 'java'
 /** Without the settings of the npm that runs the tests: they name the folder of the repository. */
 const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
 
-/** The folder of these packages. `install` runs once for each list of packages. */
+/**
+ * The folder of these packages. `install` runs once for each list of packages, whichever test needs it first; others wait for it. One that did not finish is begun
+ * again in an empty folder. (It is not renamed when it is whole: Python's environments contain their path.)
+ */
 async function installed(kind: string, packages: readonly string[], install: (folder: string) => Promise<unknown>): Promise<string> {
   const folder = join(CACHE, `${kind}-${createHash('sha256').update(packages.join(' ')).digest('hex').slice(0, 12)}`)
   const marker = join(folder, 'installed')
   if (existsSync(marker)) return folder
+  await using _lock = await folderLock(`${folder}.lock`)
+  if (existsSync(marker)) return folder
+  rmSync(folder, { recursive: true, force: true })
   mkdirSync(folder, { recursive: true })
   await install(folder)
   writeFileSync(marker, `${packages.join('\n')}\n`)
@@ -67,6 +74,9 @@ export async function python(interpreter: string, program: string, ...args: read
   return stdout
 }
 
+/** The programs are run a few times and never debugged: without C, without debug information and with more memory for the compiler they compile faster. */
+const GO_ENVIRONMENT = { ...ENVIRONMENT, GOGC: '400', CGO_ENABLED: '0', GOFLAGS: '-mod=mod -gcflags=all=-dwarf=false -ldflags=-w' }
+
 /** A Go program, built with these modules, such as `github.com/bsm/redislock@v0.9.4`. */
 export async function goClients(program: string, ...modules: readonly string[]): Promise<string> {
   const folder = await installed('go', [...modules, program], async place => {
@@ -77,30 +87,35 @@ export async function goClients(program: string, ...modules: readonly string[]):
       ['mod', 'tidy'],
       ['build', '-o', 'clients', '.'],
     ])
-      await run(GO, args, { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' } })
+      await run(GO, args, { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: GO_ENVIRONMENT })
   })
   return join(folder, 'clients')
 }
 
 /** The folder of a Go module as the proxy ships it, such as `github.com/bsm/redislock@v0.9.4`: with its tests. It is read-only. */
-export async function goModule(module: string): Promise<string> {
+async function goModule(module: string): Promise<string> {
   const { stdout } = await run(GO, ['mod', 'download', '-json', module], { timeout: TIMEOUT, env: ENVIRONMENT })
   return (JSON.parse(stdout) as { readonly Dir: string }).Dir
 }
 
-/** The program of a Go module's own tests. `beside` are modules that its go.mod looks for in folders beside it, by the names of these. */
-export async function goTests(module: string, beside: Readonly<Record<string, string>> = {}): Promise<string> {
-  const folder = await installed('go-tests', [module, ...Object.values(beside)], async place => {
+/**
+ * The program of a Go module's own tests. `beside` are modules that its go.mod looks for in folders beside it, by the names of these; `files` are added to the
+ * module.
+ */
+export async function goTests(
+  module: string,
+  {
+    beside = {},
+    files = {},
+  }: { readonly beside?: Readonly<Record<string, string>>; readonly files?: Readonly<Record<string, string>> } = {},
+): Promise<string> {
+  const folder = await installed('go-tests', [module, ...Object.values(beside), ...Object.values(files)], async place => {
     for (const [name, each] of Object.entries({ module, ...beside })) {
       await run('cp', ['-R', await goModule(each), join(place, name)])
       await run('chmod', ['-R', 'u+w', join(place, name)]) // modules are kept read-only
     }
-    const options = {
-      cwd: join(place, 'module'),
-      timeout: BUILD_TIMEOUT,
-      maxBuffer: 16 << 20,
-      env: { ...ENVIRONMENT, GOFLAGS: '-mod=mod' },
-    }
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(place, 'module', name), text)
+    const options = { cwd: join(place, 'module'), timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: GO_ENVIRONMENT }
     await run(GO, ['test', '-c', '-o', join(place, 'tests'), '.'], options)
   })
   return join(folder, 'tests')
@@ -113,27 +128,26 @@ export async function rustClients(program: string, manifest: string, lock: strin
     writeFileSync(join(place, 'Cargo.toml'), manifest)
     writeFileSync(join(place, 'Cargo.lock'), lock)
     writeFileSync(join(place, 'src/main.rs'), program)
-    await run(CARGO, ['build', '--quiet', '--locked'], { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env: ENVIRONMENT })
+    const env = { ...ENVIRONMENT, CARGO_INCREMENTAL: '0' } // it is built once
+    await run(CARGO, ['build', '--quiet', '--locked'], { cwd: place, timeout: BUILD_TIMEOUT, maxBuffer: 16 << 20, env })
   })
   return join(folder, 'target/debug/clients')
 }
 
-/**
- * The arguments of `java` to run a class of one file, compiled with these packages of Maven, such as `com.netflix.eureka:eureka-client:1.10.18`. `program` is the
- * file, or its text.
- */
-export async function javaClients(program: URL | string, ...packages: readonly string[]): Promise<readonly string[]> {
-  const text = program instanceof URL ? readFileSync(program, 'utf8') : program
-  const file = `${/\bclass (\w+)/.exec(text)![1]}.java`
-  const folder = await installed('java', [...packages, text], async place => {
+/** The arguments of `java` to run the class of this program, compiled with these packages of Maven, such as `com.netflix.eureka:eureka-client:1.10.18`. */
+export async function javaClients(program: string, ...packages: readonly string[]): Promise<readonly string[]> {
+  const file = `${/\bclass (\w+)/.exec(program)![1]}.java`
+  const folder = await installed('java', [...packages, program], async place => {
     const dependencies = packages.map(name => {
       const [group, artifact, version] = name.split(':')
       return `<dependency><groupId>${group}</groupId><artifactId>${artifact}</artifactId><version>${version}</version></dependency>`
     })
     const project = '<modelVersion>4.0.0</modelVersion><groupId>clients</groupId><artifactId>clients</artifactId><version>1</version>'
     writeFileSync(join(place, 'pom.xml'), `<project>${project}<dependencies>${dependencies.join('')}</dependencies></project>`)
-    writeFileSync(join(place, file), text)
+    writeFileSync(join(place, file), program)
     const repository = `-Dmaven.repo.local=${join(CACHE, 'maven')}`
+    // Two of Maven must not write into the repository at once.
+    await using _lock = await folderLock(join(CACHE, 'maven.lock'))
     const copy = ['-q', '-B', repository, 'dependency:copy-dependencies', `-DoutputDirectory=${join(place, 'lib')}`]
     await run(MAVEN, copy, { cwd: place, timeout: TIMEOUT })
     await run(JAVAC, ['-cp', join(place, 'lib/*'), '-d', place, file], { cwd: place, timeout: TIMEOUT })

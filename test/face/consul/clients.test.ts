@@ -6,13 +6,11 @@ import { describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
-import { foreign, nodeClients, orSkip, output, python, pythonClients } from '../../support/foreign-clients.ts'
-import { consulProgram, installedConsul } from '../../support/go-clients.ts'
+import { consulNode, consulProgram, consulPython, installedConsul } from '../../support/client-sets.ts'
+import { foreign, orSkip, output, python } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
-const NODE = ['consul@2.0.1']
-const PYTHON = ['python-consul2==0.1.5']
 const LONG = foreign(300_000)
 
 const RECORDED = new URL('recorded.jsonl', import.meta.url)
@@ -147,7 +145,7 @@ interface NpmConsul {
 }
 
 test('npm consul locks, reads, lists and registers', LONG, async context => {
-  const require = await orSkip('npm consul', nodeClients(...NODE), context)
+  const require = await orSkip('npm consul', consulNode(), context)
   const Consul = require('consul')
   await using here = await world()
   const consul: NpmConsul = new Consul({ host: '127.0.0.1', port: here.port })
@@ -176,7 +174,7 @@ test('npm consul locks, reads, lists and registers', LONG, async context => {
 })
 
 test('python-consul2 locks, waits, reads, lists and registers', LONG, async context => {
-  const interpreter = await orSkip('python-consul2', pythonClients(...PYTHON), context)
+  const interpreter = await orSkip('python-consul2', consulPython(), context)
   await using here = await world()
   const said = await python(
     interpreter,
@@ -216,11 +214,7 @@ print(c.health.service('api')[1], c.status.leader() != '')
 })
 
 test('a Go Lock, npm consul and the library never hold one name together', { timeout: LONG.timeout }, async context => {
-  const [program, require] = await orSkip(
-    'Go api and npm consul beside the library',
-    Promise.all([consulProgram(), nodeClients(...NODE)]),
-    context,
-  )
+  const [program, require] = await orSkip('Go api and npm consul beside the library', Promise.all([consulProgram(), consulNode()]), context)
   await using here = await world()
   const ROUNDS = 6
   const stop = new AbortController()

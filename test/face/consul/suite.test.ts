@@ -15,12 +15,11 @@ import { expect, test } from 'vitest'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import type { Face } from '../../../src/face/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
-import { goTests, orSkip } from '../../support/foreign-clients.ts'
+import { consulTests } from '../../support/client-sets.ts'
+import { orSkip } from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
 const run = promisify(execFile)
-const API = 'github.com/hashicorp/consul/api@v1.32.1'
-const SDK = 'github.com/hashicorp/consul/sdk@v0.16.1'
 /** Locks, semaphores, sessions and keys: what this face answers. */
 const TESTS = '^TestAPI_(Lock|Semaphore|Session|Client(Put|List|Delete|CAS|Watch|Keys|Acquire))'
 const PASSED = [
@@ -114,7 +113,7 @@ async function servers(): Promise<{ readonly port: number } & AsyncDisposable> {
 }
 
 test("the tests of Consul's own Go client", { timeout: 600_000 + 3 * TIME }, async context => {
-  const program = await orSkip("the tests of Consul's Go client", goTests(API, { sdk: SDK }), context)
+  const program = await orSkip("the tests of Consul's Go client", consulTests(), context)
   await using here = await servers()
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-consul-'))
   try {

@@ -9,12 +9,11 @@ import pg from 'pg'
 import { describe, expect, test } from 'vitest'
 import { etcdFace } from '../../../src/face/etcd/gateway.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
+import { etcdPython, patroni } from '../../support/client-sets.ts'
 import { describeEngine, find, freePorts, unprivilegedUser } from '../../support/engine.ts'
-import { foreign, orSkip, python, pythonClients, recorded } from '../../support/foreign-clients.ts'
+import { foreign, orSkip, python, recorded } from '../../support/foreign-clients.ts'
 import { type Place, place } from '../../support/resp-place.ts'
 
-const ETCD3GW = ['etcd3gw==2.7.0', 'requests==2.34.2', 'urllib3==2.8.0']
-const PATRONI = ['patroni[etcd3]==4.1.5', 'psycopg2-binary==2.9.13', 'python-etcd==0.4.5', 'urllib3==2.8.0']
 const RECORDED = 'test/face/etcd/recorded.jsonl'
 const LONG = foreign(400_000)
 
@@ -22,7 +21,7 @@ const open = (): Promise<Place> => place({ faces: [etcdFace()], http: httpListen
 
 describe('etcd3gw', () => {
   test('puts, gets, deletes, watches, locks and keeps leases', LONG, async context => {
-    const interpreter = await orSkip('etcd3gw', pythonClients(...ETCD3GW), context)
+    const interpreter = await orSkip('etcd3gw', etcdPython(), context)
     await using here = await open()
     await using door = await recorded(here.port, RECORDED)
     const said = await python(
@@ -191,7 +190,7 @@ function asPostgresUser(): readonly string[] {
 
 describeEngine('postgres', 'Patroni', () => {
   test('keeps a Postgres cluster of two nodes, and fails over when its leader is killed', LONG, async context => {
-    const interpreter = await orSkip('Patroni', pythonClients(...PATRONI), context)
+    const interpreter = await orSkip('Patroni', patroni(), context)
     await using here = await open()
     await using door = await recorded(here.port, RECORDED)
     const folder = mkdtempSync(join(tmpdir(), 'leasehold-patroni-'))

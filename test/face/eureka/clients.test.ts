@@ -4,14 +4,14 @@ import { createInterface } from 'node:readline'
 import { describe, expect, test } from 'vitest'
 import { eurekaFace } from '../../../src/face/eureka/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
-import { foreign, javaClients, nodeClients, orSkip } from '../../support/foreign-clients.ts'
+import { eurekaJava, eurekaNode } from '../../support/client-sets.ts'
+import { foreign, orSkip } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
 const LONG = foreign(420_000)
 /** One that is missing fails the compilation before. */
 const JAVA_PROGRAM = 'java'
-const JAVA = ['com.netflix.eureka:eureka-client:1.10.18']
 
 const RECORDED = new URL('recorded.jsonl', import.meta.url)
 
@@ -30,7 +30,7 @@ async function register(here: Here, instance: string) {
 
 describe('the Java client', () => {
   test('registers, renews, sees others come and go by deltas with an equal hash, and leaves', LONG, async context => {
-    const run = await orSkip('eureka-client for Java', javaClients(new URL('Clients.java', import.meta.url), ...JAVA), context)
+    const run = await orSkip('eureka-client for Java', eurekaJava(), context)
     await using here = await world()
     const child = spawn(JAVA_PROGRAM, [...run, 'Clients', `http://127.0.0.1:${here.port}/eureka/`], { stdio: ['pipe', 'pipe', 'pipe'] })
     let errors = ''
@@ -75,7 +75,7 @@ interface EurekaJs {
 }
 
 test('eureka-js-client registers, renews, registers again after it was forgotten, sees others, and leaves', LONG, async context => {
-  const require = await orSkip('eureka-js-client', nodeClients('eureka-js-client@4.5.0'), context)
+  const require = await orSkip('eureka-js-client', eurekaNode(), context)
   const { Eureka } = require('eureka-js-client')
   await using here = await world()
   const silent = { info() {}, warn() {}, error() {}, debug() {}, level() {} }

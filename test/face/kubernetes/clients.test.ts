@@ -1,15 +1,14 @@
 /** Real clients of Kubernetes, unmodified, on the real wire: client-go, controller-runtime, kubectl, kube-rs and the Python client. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
-import { foreign, orSkip, output, pythonClients, rustClients } from '../../support/foreign-clients.ts'
-import { kubernetesProgram } from '../../support/go-clients.ts'
+import { kubernetesProgram, kubernetesPython, kubernetesRust } from '../../support/client-sets.ts'
+import { foreign, orSkip, output } from '../../support/foreign-clients.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
-const PYTHON = ['kubernetes==37.0.2']
 /** How long a client may take for its next line, on a busy machine. */
 const PATIENCE = 90_000
 /** The first build of the Go clients takes minutes. */
@@ -226,7 +225,7 @@ test('a manager of controller-runtime leads, and hands over when it stops', LONG
 })
 
 test('electors of the Python client and of client-go follow each other', LONG, async context => {
-  const [clients, interpreter] = await orSkip('the Python client', Promise.all([program(), pythonClients(...PYTHON)]), context)
+  const [clients, interpreter] = await orSkip('the Python client', Promise.all([program(), kubernetesPython()]), context)
   const here = await place()
   const python = new LineProgram(interpreter, ['-c', ELECTOR, here.url, 'job', 'python'])
   await python.says('leads python')
@@ -243,12 +242,7 @@ test('electors of the Python client and of client-go follow each other', LONG, a
 })
 
 test('an elector of kube-rs leads, keeps the library out, and the next one leads after it stepped down', LONG, async context => {
-  const file = (name: string) => readFileSync(new URL(name, import.meta.url), 'utf8')
-  const clients = await orSkip(
-    'kube-rs',
-    rustClients(file('elector/main.rs'), file('elector/Cargo.toml'), file('elector/Cargo.lock')),
-    context,
-  )
+  const clients = await orSkip('kube-rs', kubernetesRust(), context)
   const here = await place()
   await using leases = await connect(`leasehold://127.0.0.1:${here.port}`)
   const one = new LineProgram(clients, [here.url, 'job', 'one'])

@@ -1,22 +1,10 @@
 /** Real clients of Redis locks, unmodified, on the real wire. */
 import { describe, expect, test } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
-import {
-  foreign,
-  goClients,
-  JAVA,
-  javaClients,
-  nodeClients,
-  orSkip,
-  output,
-  python,
-  pythonClients,
-  recorded,
-} from '../../support/foreign-clients.ts'
+import { redisJava, redisNode, redisProgram, redisPython } from '../../support/client-sets.ts'
+import { foreign, JAVA, orSkip, output, python, recorded } from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
-const PACKAGES = ['redlock@4.2.0', 'redlock5@npm:redlock@5.0.0-beta.2', 'ioredis@5.8.2', 'redis@5.9.0', 'redlock-universal@0.8.5']
-const PYTHON = ['redis==5.2.1', 'python-redis-lock==4.0.0']
 const LONG = foreign(300_000)
 
 /** What the tests use of the clients; each is the package itself. */
@@ -61,7 +49,7 @@ async function world() {
 
 describe('Node clients', () => {
   test('redlock 4 takes, extends and releases locks on one and on several keys, and waits for its turn', LONG, async context => {
-    const require = await orSkip('redlock 4', nodeClients(...PACKAGES), context)
+    const require = await orSkip('redlock 4', redisNode(), context)
     const [Redis, Redlock] = [require('ioredis'), require('redlock')]
     await using here = await world()
     const client: IoRedis = new Redis(here.port)
@@ -87,7 +75,7 @@ describe('Node clients', () => {
   })
 
   test('redlock 5 takes, extends, releases and uses locks', LONG, async context => {
-    const require = await orSkip('redlock 5', nodeClients(...PACKAGES), context)
+    const require = await orSkip('redlock 5', redisNode(), context)
     const Redis = require('ioredis')
     const { default: Redlock } = require('redlock5')
     await using here = await world()
@@ -106,7 +94,7 @@ describe('Node clients', () => {
   })
 
   test('ioredis and node-redis send the commands of a lock by hand', LONG, async context => {
-    const require = await orSkip('ioredis and node-redis', nodeClients(...PACKAGES), context)
+    const require = await orSkip('ioredis and node-redis', redisNode(), context)
     const Redis = require('ioredis')
     await using here = await world()
     const one: IoRedis = new Redis(here.port)
@@ -132,7 +120,7 @@ describe('Node clients', () => {
   })
 
   test('redlock-universal takes, extends and releases a lock', LONG, async context => {
-    const require = await orSkip('redlock-universal', nodeClients(...PACKAGES), context)
+    const require = await orSkip('redlock-universal', redisNode(), context)
     const Redis = require('ioredis')
     const { createLock, IoredisAdapter } = require('redlock-universal')
     await using here = await world()
@@ -152,7 +140,7 @@ describe('Node clients', () => {
 
 describe('Python clients', () => {
   test('redis-py Lock takes, waits, reacquires, extends and releases', LONG, async context => {
-    const interpreter = await orSkip('redis-py', pythonClients(...PYTHON), context)
+    const interpreter = await orSkip('redis-py', redisPython(), context)
     await using here = await world()
     const said = await python(
       interpreter,
@@ -182,7 +170,7 @@ client.delete('jobs')
   })
 
   test('python-redis-lock takes, waits on its signal, extends and releases', LONG, async context => {
-    const interpreter = await orSkip('python-redis-lock', pythonClients(...PYTHON), context)
+    const interpreter = await orSkip('python-redis-lock', redisPython(), context)
     await using here = await world()
     const said = await python(
       interpreter,
@@ -212,8 +200,7 @@ except redis_lock.NotAcquired:
 
 describe('Go clients', () => {
   test('bsm/redislock and redsync take, extend and release locks', LONG, async context => {
-    const modules = ['github.com/bsm/redislock@v0.9.4', 'github.com/go-redsync/redsync/v4@v4.13.0', 'github.com/redis/go-redis/v9@v9.7.0']
-    const program = await orSkip('bsm/redislock and redsync', goClients(GO, ...modules), context)
+    const program = await orSkip('bsm/redislock and redsync', redisProgram(), context)
     await using here = await world()
     expect((await output(program, String(here.port))).trim().split('\n')).toEqual([
       'bsm obtained <nil>',
@@ -232,10 +219,9 @@ describe('Go clients', () => {
 
 describe('Java clients', () => {
   test('ShedLock takes, extends and releases a lock, and keeps it for its shortest time', LONG, async context => {
-    const artifact = 'net.javacrumbs.shedlock:shedlock-provider-redis-jedis4:5.12.0'
-    const classes = await orSkip('ShedLock', javaClients(SHEDLOCK, artifact), context)
+    const classes = await orSkip('ShedLock', redisJava(), context)
     await using here = await world()
-    expect((await output(JAVA, ...classes, 'Main', String(here.port))).trim().split('\n')).toEqual([
+    expect((await output(JAVA, ...classes, 'Clients', String(here.port))).trim().split('\n')).toEqual([
       'locked true',
       'second false',
       'extended true',
@@ -247,78 +233,3 @@ describe('Java clients', () => {
     expect(value.grants[0]!.remaining).toBeLessThanOrEqual(50_000)
   })
 })
-
-const GO = `
-package main
-
-import (
-	"context"
-	"errors"
-	"fmt"
-	"os"
-	"time"
-
-	"github.com/bsm/redislock"
-	"github.com/go-redsync/redsync/v4"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
-	"github.com/redis/go-redis/v9"
-)
-
-func main() {
-	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1]})
-	defer client.Close()
-
-	locker := redislock.New(client)
-	lock, err := locker.Obtain(ctx, "bsm", 5*time.Second, nil)
-	fmt.Println("bsm obtained", err)
-	_, err = locker.Obtain(ctx, "bsm", 5*time.Second, nil)
-	fmt.Println("bsm second", errors.Is(err, redislock.ErrNotObtained))
-	ttl, err := lock.TTL(ctx)
-	fmt.Println("bsm ttl", ttl > 0 && ttl <= 5*time.Second, err)
-	fmt.Println("bsm refreshed", lock.Refresh(ctx, 5*time.Second, nil))
-	fmt.Println("bsm released", lock.Release(ctx))
-	fmt.Println("bsm released again", errors.Is(lock.Release(ctx), redislock.ErrLockNotHeld))
-
-	rs := redsync.New(goredis.NewPool(client))
-	mutex := rs.NewMutex("redsync", redsync.WithExpiry(5*time.Second), redsync.WithTries(1))
-	fmt.Println("redsync locked", mutex.Lock())
-	fmt.Println("redsync second", rs.NewMutex("redsync", redsync.WithExpiry(5*time.Second), redsync.WithTries(1)).Lock() != nil)
-	ok, err := mutex.Extend()
-	fmt.Println("redsync extended", ok, err)
-	ok, err = mutex.Unlock()
-	fmt.Println("redsync unlocked", ok, err)
-}
-`
-
-const SHEDLOCK = `
-import java.time.Duration;
-import java.time.Instant;
-import java.util.Optional;
-import net.javacrumbs.shedlock.core.LockConfiguration;
-import net.javacrumbs.shedlock.core.SimpleLock;
-import net.javacrumbs.shedlock.provider.redis.jedis4.JedisLockProvider;
-import redis.clients.jedis.JedisPool;
-
-public class Main {
-  static LockConfiguration of(String name, int most, int least) {
-    return new LockConfiguration(Instant.now(), name, Duration.ofSeconds(most), Duration.ofMillis(least));
-  }
-
-  public static void main(String[] args) {
-    try (JedisPool pool = new JedisPool("127.0.0.1", Integer.parseInt(args[0]))) {
-      JedisLockProvider provider = new JedisLockProvider(pool, "test");
-      Optional<SimpleLock> lock = provider.lock(of("nightly", 60, 0));
-      System.out.println("locked " + lock.isPresent());
-      System.out.println("second " + provider.lock(of("nightly", 60, 0)).isPresent());
-      Optional<SimpleLock> extended = lock.get().extend(Duration.ofSeconds(60), Duration.ofMillis(0));
-      System.out.println("extended " + extended.isPresent());
-      extended.get().unlock();
-      Optional<SimpleLock> again = provider.lock(of("nightly", 60, 50_000));
-      System.out.println("again " + again.isPresent());
-      again.get().unlock();
-      System.out.println("kept " + !provider.lock(of("nightly", 60, 0)).isPresent());
-    }
-  }
-}
-`

@@ -2,7 +2,8 @@
 import { expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { redisFace } from '../../../src/face/redis/commands.ts'
-import { nodeClients, orSkip, python, pythonClients } from '../../support/foreign-clients.ts'
+import { redisNode, redisPython } from '../../support/client-sets.ts'
+import { orSkip, python } from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
 const ROUNDS = 8
@@ -17,11 +18,7 @@ print('done')
 `
 
 test('redlock, redis-py and the library never hold one name together', { timeout: 300_000 }, async context => {
-  const [require, interpreter] = await orSkip(
-    'redlock and redis-py beside the library',
-    Promise.all([nodeClients('redlock5@npm:redlock@5.0.0-beta.2', 'ioredis@5.8.2'), pythonClients('redis==5.2.1')]),
-    context,
-  )
+  const [require, interpreter] = await orSkip('redlock and redis-py beside the library', Promise.all([redisNode(), redisPython()]), context)
   await using here = await place({ faces: [redisFace()] })
   const stop = new AbortController()
   const holding = new Set<number>()

@@ -3,13 +3,14 @@
  * says why those that are left out cannot pass.
  */
 import { execFile } from 'node:child_process'
-import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
-import { foreign, goModule, nodeClients, orSkip } from '../../support/foreign-clients.ts'
+import { redislockTests, redlockTests } from '../../support/client-sets.ts'
+import { foreign, orSkip } from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
 const run = promisify(execFile)
@@ -22,23 +23,13 @@ async function printed(command: string, args: readonly string[], cwd: string, en
 }
 
 test("bsm/redislock's tests", LONG, async context => {
-  const module = await orSkip("bsm/redislock's tests", goModule('github.com/bsm/redislock@v0.9.4'), context)
+  const program = await orSkip("bsm/redislock's tests", redislockTests(), context)
   await using here = await place({ faces: [redisFace()] })
   // They take locks for 5 ms.
   await here.lessor.propose({ kind: 'policy', prefix: 'redis', rules: { ttlMin: 1 } })
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-redislock-'))
   try {
-    for (const file of readdirSync(module).filter(name => /\.(go|mod|sum)$/.test(name)))
-      copyFileSync(join(module, file), join(folder, file))
-    // The tests name the address of a Redis: this names ours.
-    writeFileSync(
-      join(folder, 'address_test.go'),
-      'package redislock_test\n\nimport "os"\n\nfunc init() {\n\tredisOpts.Addr = os.Getenv("ADDRESS")\n\tredisOpts.DB = 0\n}\n',
-    )
-    const text = await printed('go', ['test', '-v', '-run', '^Test', './...'], folder, {
-      ADDRESS: `127.0.0.1:${here.port}`,
-      GOFLAGS: '-mod=mod',
-    })
+    const text = await printed(program, ['-test.v', '-test.run', '^Test'], folder, { ADDRESS: `127.0.0.1:${here.port}` })
     const results = (word: string) => [...text.matchAll(new RegExp(`^--- ${word}: (\\w+)`, 'gm'))].map(([, name]) => name!).sort()
     // They wait 5 ms longer than a term of 5 ms: a lease never ends early, and may end a little later.
     const timed = ['TestLock_Refresh_expired', 'TestLock_Release_expired']
@@ -84,11 +75,7 @@ for (const client of [require('redis').RedisClient, require('ioredis')]) client.
 const TIMED = /immediately after a resource is expired|lockWithOptions/
 
 test("redlock's tests", LONG, async context => {
-  const require = await orSkip(
-    "redlock's tests",
-    nodeClients('redlock@4.2.0', 'ioredis@4.28.5', 'redis@3.1.2', 'mocha@8.4.0', 'chai@4.5.0'),
-    context,
-  )
+  const require = await orSkip("redlock's tests", redlockTests(), context)
   await using here = await place({ faces: [redisFace()] })
   const suite = join(dirname(require.resolve('redlock')), 'test.js')
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-redlock-'))
