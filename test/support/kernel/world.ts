@@ -186,7 +186,12 @@ export class World {
 
 /** A copy through bytes: what a replica that starts from a snapshot has. */
 export function reload(state: State): State {
+  return loaded(saveState(state))
+}
+
+/** The state of a snapshot. */
+export function loaded(snapshot: Iterable<Uint8Array>): State {
   const loader = new StateLoader()
-  for (const chunk of saveState(state)) loader.add(chunk)
+  for (const chunk of snapshot) loader.add(chunk)
   return loader.finish()
 }
