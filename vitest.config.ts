@@ -1,15 +1,33 @@
 import { defineConfig } from 'vitest/config'
-import { quickTests } from './test/support/quick-tests.ts'
+import { innerTests, quickTests } from './test/support/quick-tests.ts'
 
-/** Set by `npm run test:quick`. */
-const quick = process.env.LEASEHOLD_TEST === 'quick'
+/** The groups of `npm test` and `npm run test:quick` (scripts/test.mjs), each by its own process of Vitest. Without the variable, every test can be named. */
+const group = process.env.LEASEHOLD_TEST
+const everything = 'test/**/*.test.ts'
+const clients = 'test/face/**/*.test.ts'
+
+const groups: Readonly<Record<string, { readonly include: string[]; readonly exclude?: string[] }>> = {
+  inner: { include: innerTests() },
+  clients: { include: [clients] },
+  outer: { include: [everything], exclude: [clients, ...innerTests()] },
+  programs: { include: ['test/support/install-programs.ts'] },
+  installation: { include: ['test/support/install-clients.ts'] },
+  quick: { include: quickTests() },
+}
+const computes = group === 'inner' || group === 'quick'
 
 export default defineConfig({
   test: {
-    include: quick ? quickTests() : ['test/**/*.test.ts'],
-    setupFiles: ['test/support/property-seed.ts', 'test/support/second-attempt.ts', ...(quick ? ['test/support/quick.ts'] : [])],
+    ...(group === undefined ? { include: [everything] } : groups[group]),
+    setupFiles: [
+      'test/support/property-seed.ts',
+      'test/support/second-attempt.ts',
+      ...(group === 'quick' ? ['test/support/quick.ts'] : []),
+    ],
     pool: 'forks',
-    maxWorkers: 2,
+    // Tests that compute use both cores of a small machine. The others wait for processes and engines much of their time.
+    maxWorkers: computes ? 2 : 3,
+    ...(group === 'installation' && { maxConcurrency: 3 }),
     testTimeout: 60_000,
     hookTimeout: 120_000,
     // A busy machine may stall for longer than one second, the default.

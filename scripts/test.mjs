@@ -1,74 +1,91 @@
-// `npm test` runs every part in turn, each within its time budget. `npm run test:quick` runs the parts that need no engine, no browser and no network.
+// `npm test` runs every part within its time budget, several beside each other. `npm run test:quick` runs the parts that need no engine, no browser and no
+// network.
 //
 // A part that exceeds its budget is ended and has failed. A part that is missing, or that ends without its count, has failed. The last line is
 // `N passed, N failed` (with `, N skipped` if there are any), and the exit code agrees with it. With CI=true a skipped test is a failure.
 
-import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
-import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { install, root } from './build.mjs'
+import { beside, byClosingLine, byExitCode, during, exitOnSignals, inTurn, judge, runPlan, uncounted } from './parts.mjs'
+
+export { byClosingLine, judge }
 
 const scratch = mkdtempSync(join(tmpdir(), 'leasehold-test-'))
-const report = join(scratch, 'vitest.json')
 const simulator = '.sim/sim/main.js'
-/** Tests of faces with other people's clients. */
-const CLIENTS = 'test/face/**'
 /** At most this many failed or repeated tests are named before the closing line. */
 const MAX_DETAILS = 20
+/** Parts that watch real time must not wait for those that only compute, nor for installations, which the last tests need. */
+const INSTALLING = 5
+const TESTING = 10
+const COMPUTING = 15
 
-const style = { name: 'style', seconds: 40, command: ['npm', 'run', '--silent', 'style'], count: byExitCode }
-const types = { name: 'types', seconds: 60, command: ['npm', 'run', '--silent', 'types'], count: byExitCode }
-const vitest = ['node_modules/.bin/vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
+const style = { name: 'style', seconds: 300, command: ['npm', 'run', '--silent', 'style'], nice: COMPUTING, count: byExitCode }
+const types = { name: 'types', seconds: 400, command: ['npm', 'run', '--silent', 'types'], nice: COMPUTING, count: byExitCode }
 
-// Budgets are well above what each part takes on two idle cores, because a busy machine must pass as well: the tests take about 1,500 s there, the clients
-// about 500 s with nothing installed, and the others less than half of their budget. The sum is below an hour.
-const allParts = [
-  { name: 'build', seconds: 80, command: ['npm', 'run', '--silent', 'build'], count: byExitCode },
+/** Test files of one of the groups in vitest.config.ts. */
+function vitest(name, group, seconds, options = {}) {
+  const report = join(scratch, `${group}.json`)
+  const command = ['node_modules/.bin/vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
+  const { count = byVitest, ...more } = options
+  return { name, seconds, command, env: { LEASEHOLD_TEST: group }, count: (ended, say) => count({ ...ended, report }, say), ...more }
+}
+
+function simulation(name, seconds, ...args) {
+  return { name, seconds, needs: simulator, command: ['node', simulator, ...args], nice: COMPUTING, count: byClosingLine }
+}
+
+const build = { name: 'build', seconds: 300, command: ['npm', 'run', '--silent', 'build'], live: true, count: byExitCode }
+/** Engines, the browser and other programs, of Debian's packages. */
+const programs = vitest('installation of programs', 'programs', 600, { optional: true, count: uncounted })
+/** Other people's clients are installed and compiled from the first second on: the first time, that takes as long as the tests. */
+const installation = vitest('installation of clients', 'installation', 4_500, { nice: INSTALLING, optional: true, count: uncounted })
+/** Tests that start processes and open sockets, and then those of faces with other people's clients. */
+const realTime = inTurn(
+  vitest('tests', 'outer', 2_700, { live: true }),
+  vitest('clients', 'clients', 1_200, { live: true, count: byClients }),
+)
+const python = {
+  name: 'python',
+  seconds: 1_200,
+  needs: '.sim/conformance/run.js',
+  command: ['node', 'scripts/python.mjs'],
+  count: byClosingLine,
+}
+/** Tests that only compute; then the clients in Python, which mostly wait. */
+const inner = inTurn(vitest('inner tests', 'inner', 2_700, { nice: TESTING }), python)
+const computing = inTurn(
   style,
   types,
-  { name: 'tests', seconds: 2_070, command: [...vitest, '--exclude', CLIENTS], count: byVitest },
-  // Installs and compiles clients in four languages, which takes longer than the tests.
-  { name: 'clients', seconds: 780, command: [...vitest, 'test/face/'], count: byClients },
-  { name: 'python', seconds: 170, needs: '.sim/conformance/run.js', command: ['node', 'scripts/python.mjs'], count: byClosingLine },
-  { name: 'simulation', seconds: 70, needs: simulator, command: ['node', simulator, '--seeds', '25'], count: byClosingLine },
-  {
-    name: 'simulation of agents',
-    seconds: 50,
-    needs: simulator,
-    command: ['node', simulator, '--profile', 'agents', '--seeds', '5'],
-    count: byClosingLine,
-  },
-  { name: 'planted bugs', seconds: 260, needs: simulator, command: ['node', simulator, '--planted'], count: byClosingLine },
-]
-const quickParts = [
-  { name: 'build', seconds: 120, command: ['node', 'scripts/build.mjs', '--stale', '--package'], count: byExitCode },
-  style,
-  types,
-  { name: 'quick tests', seconds: 600, command: vitest, env: { LEASEHOLD_TEST: 'quick' }, count: byVitestWithoutSkipped },
-]
+  simulation('simulation', 900, '--seeds', '25'),
+  simulation('simulation of agents', 600, '--profile', 'agents', '--seeds', '5'),
+  simulation('planted bugs', 1_800, '--planted'),
+)
 
-const closing = /^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$/
-let running // the process group of the part under way, which must not outlive this process
+// Budgets only end what hangs. Each is several times what the part takes on two idle cores, since a busy machine must pass as well. The longest chain of them is
+// below 80 minutes, which is the limit in .github/workflows/ci.yml.
+const all = during(inTurn(beside(build, programs), beside(realTime, inner, computing)), installation)
+const quick = inTurn(
+  { name: 'build', seconds: 300, command: ['node', 'scripts/build.mjs', '--stale', '--package'], live: true, count: byExitCode },
+  { ...style, live: true },
+  { ...types, live: true },
+  vitest('quick tests', 'quick', 1_200, { live: true, count: byVitestWithoutSkipped }),
+)
 
-async function main(parts) {
+async function main(plan) {
   const total = { passed: 0, failed: 0, skipped: 0 }
   const failures = []
   const details = []
-  if (!install()) {
-    failures.push('install')
-    total.failed++
-  } else {
-    for (const part of parts) {
-      const { passed, failed, skipped, failing = [] } = await judge(part)
-      total.passed += passed
-      total.failed += failed
-      total.skipped += skipped
-      if (failed > 0) failures.push(part.name)
-      details.push(...failing)
-    }
+  const began = performance.now()
+  const results = install() ? await runPlan(plan) : [{ name: 'install', passed: 0, failed: 1, skipped: 0 }]
+  for (const { name, passed, failed, skipped, failing = [] } of results) {
+    total.passed += passed
+    total.failed += failed
+    total.skipped += skipped
+    if (failed > 0) failures.push(name)
+    details.push(...failing)
   }
   if (process.env.CI === 'true' && total.skipped > 0) {
     failures.push(`${total.skipped} skipped, which CI does not allow`)
@@ -77,91 +94,18 @@ async function main(parts) {
   }
   if (details.length > 0) console.log(`\n${details.slice(0, MAX_DETAILS).join('\n')}`)
   if (failures.length > 0) console.log(`\nfailed: ${failures.join(', ')}`)
+  console.log(`\nall of it took ${Math.round((performance.now() - began) / 1_000)} s`)
   console.log(`${total.passed} passed, ${total.failed} failed${total.skipped > 0 ? `, ${total.skipped} skipped` : ''}`)
   process.exitCode = total.failed > 0 ? 1 : 0
 }
 
-/** Runs one part and returns its counts. */
-export async function judge(part) {
-  console.log(`\n== ${part.name} (at most ${part.seconds} s)`)
-  if (part.needs && !existsSync(join(root, part.needs))) {
-    console.log(`${part.needs} does not exist: nothing was run`)
-    return { passed: 0, failed: 1, skipped: 0 }
-  }
-  const began = performance.now()
-  const ended = await run(part)
-  if (ended.overdue) console.log(`${part.name}: not finished after ${part.seconds} s, ended`)
-  const counted = part.count(ended)
-  // A part that counted its successes and then died has not passed.
-  if (ended.code !== 0 && counted.failed === 0) counted.failed = 1
-  if (counted.failed > 0 && ended.lastLines.length > 0) counted.failing = [[`the end of ${part.name}:`, ...ended.lastLines].join('\n  ')]
-  console.log(`== ${part.name}: ${counted.failed > 0 ? 'failed' : 'passed'} in ${Math.round((performance.now() - began) / 1_000)} s`)
-  return counted
-}
-
-/** Each part leads its own process group, so that everything it starts can be ended by that one id. */
-function run({ name, command: [program, ...args], env = {}, seconds, count }) {
-  return new Promise(resolve => {
-    const readLines = count === byClosingLine
-    const child = spawn(program, args, {
-      cwd: root,
-      env: { ...process.env, ...env },
-      detached: true,
-      stdio: ['ignore', readLines ? 'pipe' : 'inherit', 'inherit'],
-    })
-    running = child.pid
-    const ended = { code: 1, overdue: false, count: '', lastLines: [] }
-    if (readLines) {
-      createInterface({ input: child.stdout }).on('line', line => {
-        if (closing.test(line)) ended.count = line
-        else ended.lastLines = [...ended.lastLines.slice(-14), line]
-        console.log(closing.test(line) ? `${name}: ${line}` : line) // only the last line of all may look like a closing line
-      })
-    }
-    const budget = setTimeout(() => {
-      ended.overdue = true
-      endGroup(child.pid)
-    }, seconds * 1000)
-    child.on('error', error => console.log(String(error)))
-    child.on('close', code => {
-      clearTimeout(budget)
-      endGroup(child.pid) // processes that it left behind
-      running = undefined
-      ended.code = ended.overdue ? 1 : (code ?? 1)
-      resolve(ended)
-    })
-  })
-}
-
-function endGroup(pid) {
-  try {
-    process.kill(-pid, 'SIGKILL')
-  } catch {
-    // The group is empty.
-  }
-}
-
-function byExitCode({ code }) {
-  return { passed: code === 0 ? 1 : 0, failed: code === 0 ? 0 : 1, skipped: 0 }
-}
-
-/** For parts that end with a line like ours. Without that line it is unknown what was run, whatever the exit code. */
-export function byClosingLine({ count }) {
-  const counted = count.match(closing)
-  if (!counted) {
-    console.log('it ended without a count')
-    return { passed: 0, failed: 1, skipped: 0 }
-  }
-  return { passed: Number(counted[1]), failed: Number(counted[2]), skipped: Number(counted[3] ?? 0) }
-}
-
-function byVitest({ code }) {
+function byVitest({ code, report }, say) {
   if (!existsSync(report)) return byExitCode({ code: code || 1 })
   const { testResults, numPassedTests, numFailedTests, numPendingTests, numTodoTests } = JSON.parse(readFileSync(report, 'utf8'))
   // A file that could not be loaded has failed without a failing test.
   const broken = testResults.filter(file => file.status === 'failed' && !file.assertionResults.some(test => test.status === 'failed'))
   for (const test of testResults.flatMap(file => file.assertionResults)) {
-    if (['pending', 'skipped', 'todo', 'disabled'].includes(test.status)) console.log(`skipped: ${test.fullName}`)
+    if (['pending', 'skipped', 'todo', 'disabled'].includes(test.status)) say(`skipped: ${test.fullName}`)
   }
   return {
     passed: numPassedTests,
@@ -197,9 +141,10 @@ export function failingTests(testResults, broken = []) {
 }
 
 /** As `byVitest`, and prints which client of which face did what it should. */
-function byClients(ended) {
-  const counted = byVitest(ended)
-  if (existsSync(report)) for (const line of clientMatrix(JSON.parse(readFileSync(report, 'utf8')).testResults)) console.log(line)
+function byClients(ended, say) {
+  const counted = byVitest(ended, say)
+  const { report } = ended
+  if (existsSync(report)) for (const line of clientMatrix(JSON.parse(readFileSync(report, 'utf8')).testResults)) say(line)
   return counted
 }
 
@@ -214,16 +159,15 @@ export function clientMatrix(testResults) {
 }
 
 /** The quick loop leaves slow tests out on purpose. */
-function byVitestWithoutSkipped(ended) {
-  return { ...byVitest(ended), skipped: 0 }
+function byVitestWithoutSkipped(ended, say) {
+  return { ...byVitest(ended, say), skipped: 0 }
 }
 
 process.on('exit', () => {
-  if (running) endGroup(running)
   rmSync(scratch, { recursive: true, force: true })
 })
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => process.exit(1))
-  await main(process.argv.includes('--quick') ? quickParts : allParts)
+  exitOnSignals()
+  await main(process.argv.includes('--quick') ? quick : all)
 }

@@ -1,14 +1,22 @@
 /** How `npm test` judges its parts: a part passes only if it ran and reported its count. */
-import { expect, test } from 'vitest'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { alive, eventually } from '../support/cli.ts'
 
 const { judge, byClosingLine, clientMatrix, failingTests, secondAttempts } = await import(
   new URL('../../scripts/test.mjs', import.meta.url).href
 )
+const parts = new URL('../../scripts/parts.mjs', import.meta.url).href
+const { beside, during, inTurn, runPlan, uncounted } = await import(parts)
 const { byPytest } = await import(new URL('../../scripts/python.mjs', import.meta.url).href)
 
 const part = (script: string, more: object = {}) => ({
   name: 'a part',
-  seconds: 30,
+  seconds: 300,
   command: [process.execPath, '-e', script],
   count: byClosingLine,
   ...more,
@@ -82,6 +90,74 @@ test('a part that hangs is killed, and has failed', async () => {
   expect(await judge(part('console.log("1 passed, 0 failed"); setInterval(() => {}, 1_000)', { seconds: 1.5 }))).toMatchObject({
     failed: 1,
   })
+})
+
+/** A program that makes one file, and passes when the other one is there. */
+function meeting(mine: string, other: string): string {
+  return `require('fs').writeFileSync(${JSON.stringify(mine)}, '')
+    const look = () => require('fs').existsSync(${JSON.stringify(other)}) ? console.log('1 passed, 0 failed') : setTimeout(look, 10)
+    look()`
+}
+
+test('parts of a plan run beside each other or in turn, and are reported in its order', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'leasehold-plan-'))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  const [a, b] = [join(folder, 'a'), join(folder, 'b')]
+  const seen = `require('fs').existsSync(${JSON.stringify(b)})`
+  const plan = inTurn(
+    part(`process.exitCode = ${seen} ? 1 : 0; console.log('1 passed, 0 failed')`, { name: 'before' }),
+    beside(part(meeting(a, b), { name: 'one' }), part(meeting(b, a), { name: 'two', nice: 1 })),
+    part(`console.log(${seen} ? '2 passed, 0 failed' : '0 passed, 1 failed')`, { name: 'after' }),
+  )
+  expect(await runPlan(plan)).toMatchObject([
+    { name: 'before', passed: 1, failed: 0 },
+    { name: 'one', passed: 1, failed: 0 },
+    { name: 'two', passed: 1, failed: 0 },
+    { name: 'after', passed: 2, failed: 0 },
+  ])
+})
+
+test('what a part prints beside others is printed in one piece, with its name and its verdict', async () => {
+  const printed: string[] = []
+  const log = vi.spyOn(console, 'log').mockImplementation(text => void printed.push(text))
+  await judge(part('console.error("first"); console.log("second\\n1 passed, 0 failed")'))
+  log.mockRestore()
+  expect(printed).toHaveLength(1)
+  expect(printed[0]).toMatch(
+    /^\n== a part \(at most 300 s\)\n(first\nsecond|second\nfirst)\na part: 1 passed, 0 failed\n== a part: passed in \d+ s/,
+  )
+})
+
+test('a part that only prepares others counts for nothing, even if it fails', async () => {
+  const counted = await judge(part('process.exitCode = 1', { count: uncounted, optional: true }))
+  expect(counted).toMatchObject({ passed: 0, failed: 0, skipped: 0 })
+})
+
+test('a part that runs during a plan is ended with it', async () => {
+  const hangs = part('setInterval(() => {}, 1_000)', { name: 'prepares', count: uncounted, optional: true })
+  expect(await runPlan(during(part('console.log("1 passed, 0 failed")'), hangs))).toMatchObject([
+    { name: 'prepares', passed: 0, failed: 0 },
+    { name: 'a part', passed: 1, failed: 0 },
+  ])
+})
+
+test.each(['SIGINT', 'SIGTERM'] as const)('%s ends every part that is under way', async signal => {
+  const hangs = part('console.log("at work:" + process.pid); setInterval(() => {}, 1_000)', { live: true })
+  const { count: _, ...plain } = hangs
+  const script = `import { beside, byClosingLine, exitOnSignals, runPlan } from ${JSON.stringify(parts)}
+    const part = { ...${JSON.stringify(plain)}, count: byClosingLine }
+    exitOnSignals()
+    await runPlan(beside(part, part))`
+  const run = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] })
+  onTestFinished(() => void run.kill('SIGKILL'))
+  let said = ''
+  run.stdout.on('data', chunk => (said += chunk))
+  const pids = () => [...said.matchAll(/at work:(\d+)\n/g)].map(([, pid]) => Number(pid))
+  await eventually('both parts are at work', () => pids().length === 2)
+  const exited = once(run, 'exit')
+  run.kill(signal)
+  expect(await exited).toEqual([1, null])
+  await eventually('both have ended', () => !pids().some(alive))
 })
 
 test('the matrix of foreign clients has a line for each test with one, by face', () => {

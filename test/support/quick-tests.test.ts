@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { quickTests } from './quick-tests.ts'
+import { innerTests, quickTests } from './quick-tests.ts'
 
 test('the quick loop has the tests of the kernel and of the memory and file stores', () => {
   expect(quickTests()).toEqual(
@@ -10,4 +10,10 @@ test('the quick loop has the tests of the kernel and of the memory and file stor
 test('the quick loop has no test that needs an engine, a browser, a server or the command line', () => {
   const outside = /^test\/(cli|dashboard|server|wire|sim|store\/(postgres|redis|etcd))\/|engines\.test\.ts$/
   expect(quickTests().filter(path => outside.test(path))).toEqual([])
+})
+
+test('the inner tests of npm test have every quick test, and no test of faces, engines, servers or the command line', () => {
+  expect(innerTests()).toEqual(expect.arrayContaining([...quickTests(), 'test/sim/referee.test.ts', 'test/kernel/cost.test.ts']))
+  const outside = /^test\/(cli|dashboard|face|server|wire|store\/(postgres|redis|etcd))\/|engines\.test\.ts$/
+  expect(innerTests().filter(path => outside.test(path))).toEqual([])
 })

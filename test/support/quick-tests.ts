@@ -1,6 +1,6 @@
 /**
- * Finds the tests of the quick loop (`npm run test:quick`): those of the inner folders that start no process and open no socket. They need no engine, no
- * browser and no network. A new test is found by its folder and its imports, so there is no list to keep.
+ * Finds the tests that start no process and open no socket, and so need no engine, no browser and no network: the inner tests of `npm test`, and those of the
+ * quick loop (`npm run test:quick`). A new test is found by its folder and its imports, so there is no list to keep.
  */
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
@@ -8,8 +8,10 @@ import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
-/** The folders whose tests can run without a server or the command line. */
+/** The folders whose tests can run without a server or the command line; the quick loop runs these. */
 const FOLDERS = ['connect', 'holder', 'kernel', 'project', 'recipe', 'registry', 'replica', 'store', 'testing']
+/** More folders of which that is true. */
+const MORE_FOLDERS = ['agent', 'board', 'learn', 'lessor', 'pool', 'sim']
 /** A test that imports one of these, directly or through its helpers, starts a process or opens a socket. */
 const OUTSIDE = /^(node:(child_process|cluster|dgram|http|http2|https|net|tls)|playwright-core)$/
 
@@ -22,16 +24,25 @@ const SLOW: Readonly<Record<string, string>> = {
 
 /** The paths of the quick tests, relative to the root of the repository. */
 export function quickTests(): string[] {
-  const folder = join(root, 'test')
-  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    .filter(path => path.endsWith('.test.ts') && isInner(path) && !(path in SLOW) && !reachesOutside(join(folder, path)))
+  return testsWithin(FOLDERS).filter(path => !(relative('test', path) in SLOW))
+}
+
+/** The paths of all tests that only compute, relative to the root of the repository. */
+export function innerTests(): string[] {
+  return testsWithin([...FOLDERS, ...MORE_FOLDERS])
+}
+
+function testsWithin(folders: readonly string[]): string[] {
+  const all = join(root, 'test')
+  return readdirSync(all, { recursive: true, encoding: 'utf8' })
+    .filter(path => path.endsWith('.test.ts') && isIn(folders, path) && !reachesOutside(join(all, path)))
     .map(path => join('test', path))
     .sort()
 }
 
-function isInner(path: string): boolean {
+function isIn(folders: readonly string[], path: string): boolean {
   const [folder, ...rest] = path.split('/')
-  return rest.length === 0 || FOLDERS.includes(folder!)
+  return rest.length === 0 || folders.includes(folder!)
 }
 
 function reachesOutside(file: string, seen = new Set<string>()): boolean {
