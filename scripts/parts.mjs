@@ -131,12 +131,24 @@ function cpuOfEnded() {
   return counted - before
 }
 
+/** Ends the group, and what its processes started in groups of their own, as far as the system tells. */
 function endGroup(pid) {
   running.delete(pid)
+  for (const id of [-pid, ...descendants(pid)]) {
+    try {
+      process.kill(id, 'SIGKILL')
+    } catch {
+      // It has ended.
+    }
+  }
+}
+
+function descendants(pid) {
   try {
-    process.kill(-pid, 'SIGKILL')
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number)
+    return children.flatMap(child => [child, ...descendants(child)])
   } catch {
-    // The group is empty.
+    return []
   }
 }
 

@@ -142,7 +142,12 @@ test('a part that runs during a plan is ended with it', async () => {
 })
 
 test.each(['SIGINT', 'SIGTERM'] as const)('%s ends every part that is under way', async signal => {
-  const hangs = part('console.log("at work:" + process.pid); setInterval(() => {}, 1_000)', { live: true })
+  const child = 'console.log("at work:" + process.pid); setInterval(() => {}, 1_000)'
+  // One in the group of its part, and one in a group of its own.
+  const hangs = part(
+    `require('child_process').spawn(process.execPath, ['-e', ${JSON.stringify(child)}], { detached: true, stdio: ['ignore', 'inherit', 'ignore'] }); ${child}`,
+    { live: true },
+  )
   const { count: _, ...plain } = hangs
   const script = `import { beside, byClosingLine, exitOnSignals, runPlan } from ${JSON.stringify(parts)}
     const part = { ...${JSON.stringify(plain)}, count: byClosingLine }
@@ -153,11 +158,11 @@ test.each(['SIGINT', 'SIGTERM'] as const)('%s ends every part that is under way'
   let said = ''
   run.stdout.on('data', chunk => (said += chunk))
   const pids = () => [...said.matchAll(/at work:(\d+)\n/g)].map(([, pid]) => Number(pid))
-  await eventually('both parts are at work', () => pids().length === 2)
+  await eventually('both parts are at work, with their children', () => pids().length === 4)
   const exited = once(run, 'exit')
   run.kill(signal)
   expect(await exited).toEqual([1, null])
-  await eventually('both have ended', () => !pids().some(alive))
+  await eventually('all have ended', () => !pids().some(alive))
 })
 
 test('the matrix of foreign clients has a line for each test with one, by face', () => {
