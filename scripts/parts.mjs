@@ -5,7 +5,7 @@
 // never cut into pieces. Nothing that a part starts outlives it, or this process.
 
 import { spawn } from 'node:child_process'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { root } from './build.mjs'
@@ -86,6 +86,7 @@ function run({ name, command, env = {}, nice = 0, seconds }, say, signal) {
     const [program, ...args] = nice > 0 ? ['nice', '-n', String(nice), ...command] : command
     const child = spawn(program, args, { cwd: root, env: { ...process.env, ...env }, detached: true, stdio: ['ignore', 'pipe', 'pipe'] })
     if (child.pid !== undefined) running.add(child.pid)
+    if (nice > 0) lowerGroup(child.pid, nice)
     const ended = { code: 1, overdue: false, count: '', lastLines: [], cpu: 0 }
     const read = line => {
       if (closing.test(line)) ended.count = line
@@ -114,6 +115,15 @@ function run({ name, command, env = {}, nice = 0, seconds }, say, signal) {
     })
     child.on('close', finish)
   })
+}
+
+/** Where Linux shares the CPU among sessions (autogroup), a process's own priority counts only within its session. Each part is a session, so that has one too. */
+function lowerGroup(pid, nice) {
+  try {
+    writeFileSync(`/proc/${pid}/autogroup`, String(nice))
+  } catch {
+    // There are no such groups here.
+  }
 }
 
 let counted = 0
