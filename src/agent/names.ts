@@ -8,7 +8,7 @@
 import { posix } from 'node:path'
 import { LeaseError } from '../errors.ts'
 import { MAX_RESOURCES } from '../kernel/command.ts'
-import { badName } from '../kernel/name.ts'
+import { whyBadName } from '../wording.ts'
 
 /** The most names in one claim. */
 export const MAX_NAMES = MAX_RESOURCES
@@ -52,7 +52,7 @@ export class ClaimNames {
     if (name.length > MAX_CHARACTERS) throw invalid(`is longer than ${MAX_CHARACTERS} characters`, name)
     const text = name.normalize('NFC')
     const resource = text.startsWith(FREE) ? text.slice(FREE.length) : this.#path(text)
-    const bad = badName(resource)
+    const bad = whyBadName(resource)
     if (bad !== undefined) throw invalid(bad, name)
     return resource
   }

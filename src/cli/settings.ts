@@ -12,8 +12,8 @@ import { dirname, join, resolve } from 'node:path'
 import { machineFile, machineStore } from '../connect/machine-store.ts'
 import { userUrl } from '../connect/url.ts'
 import { LeaseError } from '../errors.ts'
-import { badName } from '../kernel/name.ts'
 import { filePathOf } from '../store/file/url.ts'
+import { whyBadName } from '../wording.ts'
 import { addressAdvice } from './address-advice.ts'
 import { CommandFailure, configurationError, EXIT, failureOf, usageError } from './exit.ts'
 
@@ -101,7 +101,7 @@ export function asConfigurationError(error: unknown, source: SettingSource): unk
 
 /** The kernel would reject the name later. Reject it before the store is opened. */
 function requireValidHolder(holder: string, source: SettingSource): void {
-  const bad = badName(holder)
+  const bad = whyBadName(holder)
   if (bad !== undefined) throw asConfigurationError(usageError(`the holder's name ${bad}`, 'Use another name: --holder NAME'), source)
 }
 

@@ -8,6 +8,7 @@ import { GONE, type Outcome } from '../kernel/outcome.ts'
 import { Directory } from '../registry/directory.ts'
 import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, SERVICES, stateEntryOf, stateOf } from '../registry/entry.ts'
 import type { Instance } from '../registry/match.ts'
+import { sentenceOf } from '../wording.ts'
 import type { FaceCaller } from './face.ts'
 
 /** The first term that a grant gets, whatever was asked: a longer one begins with a renewal. */
@@ -106,6 +107,6 @@ export class Registrations {
 }
 
 function refusal(outcome: Outcome): LeaseError {
-  if (outcome.kind === 'refused') return new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+  if (outcome.kind === 'refused') return new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
   return new LeaseError('UNAVAILABLE', `nothing was done (the outcome was ${outcome.kind}): retry the request`)
 }

@@ -5,7 +5,7 @@
  * Only what is held is mapped. Entries of a face, such as the value of a Redis key or an object of Kubernetes, stay under the prefix of the face.
  */
 import { LeaseError } from '../errors.ts'
-import { badName, badPrefix } from '../kernel/name.ts'
+import { whyBadName, whyBadPrefix } from '../wording.ts'
 import { FACE_NAMES, type FaceNames } from './face.ts'
 
 /** Rules in a map. */
@@ -46,9 +46,9 @@ function ruleOf(given: string, target: string): MapRule {
   const [from, to] = [given.replace(/\/$/, ''), target.replace(/\/$/, '')]
   const rule = `"${given.slice(0, 64)}=${target.slice(0, 64)}"`
   const face = from.split('/')[0]!
-  if (!(FACE_NAMES as readonly string[]).includes(face) || badName(from) !== undefined)
+  if (!(FACE_NAMES as readonly string[]).includes(face) || whyBadName(from) !== undefined)
     throw new LeaseError('INVALID', `${rule} maps no name of a face: it begins with ${FACE_NAMES.join('/, ')}/`)
-  const bad = badPrefix(to)
+  const bad = whyBadPrefix(to)
   if (bad !== undefined) throw new LeaseError('INVALID', `${rule} maps to no name of a resource: it ${bad}`)
   return { from, to }
 }

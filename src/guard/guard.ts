@@ -11,9 +11,9 @@ import { posix } from 'node:path'
 import { Agent } from '../agent/agent.ts'
 import { inWords } from '../duration.ts'
 import { isRefusal, LeaseError } from '../errors.ts'
-import { badName } from '../kernel/name.ts'
 import type { Leases } from '../leases.ts'
 import type { GrantView, ResourceView } from '../lessor.ts'
+import { whyBadName } from '../wording.ts'
 import { agentOf } from './hook-agent.ts'
 import type { GuardDecision } from './hook-answer.ts'
 import type { HookEvent } from './hook-event.ts'
@@ -73,7 +73,7 @@ export async function decide(event: HookEvent, context: GuardContext): Promise<G
 function locateAll(event: HookEvent, { locate }: GuardContext): readonly GuardedPath[] {
   const found = event.paths.map(path => locate(path, event.cwd)).filter(path => path !== undefined)
   for (const { resource } of found) {
-    const bad = badName(resource)
+    const bad = whyBadName(resource)
     if (bad !== undefined)
       throw new LeaseError('INVALID', `the path ${JSON.stringify(resource.slice(0, 120))} ${bad}: use another file name`)
   }

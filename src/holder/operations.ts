@@ -6,6 +6,7 @@ import type { Command } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import type { Outcome, Refused } from '../kernel/outcome.ts'
 import type { Lessor } from '../lessor.ts'
+import { sentenceOf } from '../wording.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
 
 export const SHORTEST_RETRY = 20
@@ -158,8 +159,8 @@ function never(): boolean {
 /** A refusal as an error. */
 export function refused(outcome: Outcome): LeaseError {
   if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
-  const { code, message, facts } = outcome satisfies Refused
-  return new LeaseError(code, message, { facts })
+  const { code, facts } = outcome satisfies Refused
+  return new LeaseError(code, sentenceOf(outcome), { facts })
 }
 
 function isUnknown(error: unknown): boolean {

@@ -53,6 +53,7 @@ import {
   type Want,
 } from './command.ts'
 import { VALUE_BYTES } from './name.ts'
+import { type Flaw, shown } from './reason.ts'
 
 export interface CommandRow<C extends Command> {
   /** In the log. It never changes, and none is used twice. */
@@ -67,8 +68,12 @@ export interface CommandRow<C extends Command> {
   readonly form?: readonly string[]
   /** The bytes of some of these commands, with other fields and under numbers of their own. The first that applies counts. */
   readonly variants?: readonly { readonly number: number; readonly form: readonly string[]; applies(command: C): boolean }[]
-  /** Says what is wrong with fields that are right by themselves. */
-  together?(command: C): string | undefined
+  /** What is wrong with fields that are right by themselves. */
+  together?(command: C): Flaw | undefined
+}
+
+function apart(field: string, other: string): Flaw {
+  return { reason: 'not-together', facts: { field, other } }
 }
 
 const plainWant = record<Want>({ resource: needed(name), units: optional(count), shared: defaulted(flag) })
@@ -80,7 +85,7 @@ export const want: FieldType<Want, 'record'> = {
     if (wrong !== undefined) return wrong
     const { resource, units = 1, shared } = value as Want
     // The log writes 0 units for a shared grant. Replicas would read one shared unit where the proposer refuses two.
-    return shared === true && units !== 1 ? `is a shared grant of ${resource}, which takes no units: leave units out` : undefined
+    return shared === true && units !== 1 ? { reason: 'shared-units', facts: { field: 'units', resource } } : undefined
   },
   write(to, { resource, units = 1, shared = false }) {
     to.text(resource)
@@ -95,7 +100,10 @@ export const want: FieldType<Want, 'record'> = {
 
 const label: FieldType<readonly [string, string], 'other'> = {
   surface: 'other',
-  check: value => (Array.isArray(value) && value.length === 2 ? (text.check(value[0]) ?? text.check(value[1])) : 'must be a pair of texts'),
+  check: value =>
+    Array.isArray(value) && value.length === 2
+      ? (text.check(value[0]) ?? text.check(value[1]))
+      : { reason: 'not-pair', facts: { field: '', given: shown(value) } },
   write(to, [label, value]) {
     to.text(label)
     to.text(value)
@@ -152,7 +160,9 @@ const target: FieldType<Revoke['target'], 'other'> = {
     const wrong = plainTarget.check(value)
     if (wrong !== undefined) return wrong
     const named = Object.values(value as object)
-    return named.length === 1 && named[0] !== undefined ? undefined : 'must name one of lease, holder and prefix'
+    return named.length === 1 && named[0] !== undefined
+      ? undefined
+      : { reason: 'needs-one-of', facts: { field: '', choices: Object.keys(targetFields) } }
   },
   write(to, target) {
     to.byte('lease' in target ? 0 : 'holder' in target ? 1 : 2)
@@ -241,7 +251,7 @@ const place: FieldType<string, 'text'> = {
     if (wrong !== undefined) return wrong
     const [, user = ''] = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)@/i.exec(value as string) ?? []
     const secret = user.includes(':') || /[?&](?:password|passwd|pwd|sslpassword)=[^&]/i.test(value as string)
-    return secret ? 'has a password in it, which others would read: leave it out' : undefined
+    return secret ? { reason: 'has-password', facts: { field: '' } } : undefined
   },
 }
 
@@ -303,7 +313,7 @@ export const COMMAND_TABLE = {
     },
     form: ['waiting', 'leases'],
     variants: [{ number: 24, form: ['leases', 'ttl'], applies: ({ ttl }) => ttl !== undefined }],
-    together: ({ waiting, ttl }) => (waiting === true && ttl !== undefined ? 'ttl is for leases that are held' : undefined),
+    together: ({ waiting, ttl }) => (waiting === true && ttl !== undefined ? apart('ttl', 'waiting') : undefined),
   },
   release: {
     number: 2,
@@ -321,7 +331,7 @@ export const COMMAND_TABLE = {
     // A lease that gives back one resource goes on, with everything that hangs on it.
     together: ({ resource, stopped, ran }) =>
       resource !== undefined && (stopped !== undefined || ran !== undefined)
-        ? `${stopped !== undefined ? 'stopped' : 'ran'} is for a whole lease, not for one resource`
+        ? apart(stopped !== undefined ? 'stopped' : 'ran', 'resource')
         : undefined,
   },
   due: { number: 3, fields: { timer: needed(count), epoch: needed(count) } },
@@ -390,8 +400,7 @@ export const COMMAND_TABLE = {
     fields: { to: optional(place), stay: defaulted(flag), since: optional(count), into: optional(choice(['begin', 'end'])) },
     layout: moveLayout,
     // The log has room for one of them.
-    together: ({ stay, into }) =>
-      stay === true && into !== undefined ? 'into is for the log they go to, stay for the one they leave' : undefined,
+    together: ({ stay, into }) => (stay === true && into !== undefined ? apart('into', 'stay') : undefined),
   },
   widen: { number: 21, fields: { lease, wants } },
   claim: { number: 22, fields: { lease, incarnation } },

@@ -27,9 +27,9 @@ export const EVENT_TYPES = [
   'kept',
 ] as const
 /** The cause of a `generation` event after records were lost. Another `generation` event ends the quiet period. */
-export const LOST = 'the log lost entries'
+export const LOST = 'records-lost'
 /** The cause of a `withdrawn` event of a waiter for any of several resources that was granted others: only its place in this queue is gone. */
-export const ELSEWHERE = 'granted elsewhere'
+export const ELSEWHERE = 'granted-elsewhere'
 export type EventType = (typeof EVENT_TYPES)[number]
 
 export interface Event {

@@ -1,8 +1,11 @@
 /** Names of resources, entries and holders, and prefixes of them: their syntax, length and matching by whole segments. */
 
+import type { Flaw } from './reason.ts'
+
 export const NAME_BYTES = 512
 /** The longest value of an entry: room for the metadata of a registration and its own fields. */
 export const VALUE_BYTES = 16_384
+const HERE = { field: '' } as const
 
 /** The length in UTF-8 bytes, without encoding. A lone surrogate cannot be encoded, so it counts as infinitely long. */
 export function utf8Length(text: string): number {
@@ -29,28 +32,28 @@ export function fits(text: string, bytes: number): boolean {
 }
 
 /** What is wrong with a name, or undefined. */
-export function badName(name: unknown): string | undefined {
-  if (typeof name !== 'string') return 'must be text'
-  if (name.length === 0) return 'is empty'
-  if (!fits(name, NAME_BYTES)) return `is longer than ${NAME_BYTES} bytes of UTF-8`
+export function badName(name: unknown): Flaw | undefined {
+  if (typeof name !== 'string') return { reason: 'not-text', facts: { field: '', given: typeof name } }
+  if (name.length === 0) return { reason: 'empty', facts: HERE }
+  if (!fits(name, NAME_BYTES)) return { reason: 'too-long', facts: { field: '', limit: NAME_BYTES } }
   let segment = 0
   for (let i = 0; i <= name.length; i++) {
     const code = i === name.length ? 0x2f : name.charCodeAt(i)
-    if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return 'contains a control character'
+    if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return { reason: 'control-character', facts: HERE }
     if (code !== 0x2f) continue
     const length = i - segment
-    if (length === 0) return segment === 0 ? 'begins with a slash' : 'has an empty segment'
+    if (length === 0) return { reason: segment === 0 ? 'leading-slash' : 'empty-segment', facts: HERE }
     if (name.charCodeAt(segment) === 0x2e && (length === 1 || (length === 2 && name.charCodeAt(segment + 1) === 0x2e)))
-      return 'has a segment "." or ".."'
+      return { reason: 'dot-segment', facts: HERE }
     segment = i + 1
   }
   return undefined
 }
 
 /** What is wrong with a free text, or undefined. */
-export function badText(text: unknown, bytes: number): string | undefined {
-  if (typeof text !== 'string') return 'must be text'
-  if (!fits(text, bytes)) return `is longer than ${bytes} bytes of UTF-8`
+export function badText(text: unknown, bytes: number): Flaw | undefined {
+  if (typeof text !== 'string') return { reason: 'not-text', facts: { field: '', given: typeof text } }
+  if (!fits(text, bytes)) return { reason: 'too-long', facts: { field: '', limit: bytes } }
   return undefined
 }
 
@@ -59,10 +62,11 @@ export function normalPrefix(prefix: string): string {
   return prefix.endsWith('/') ? prefix.slice(0, -1) : prefix
 }
 
-export function badPrefix(prefix: unknown): string | undefined {
-  if (typeof prefix !== 'string') return 'must be text'
+export function badPrefix(prefix: unknown): Flaw | undefined {
+  if (typeof prefix !== 'string') return { reason: 'not-text', facts: { field: '', given: typeof prefix } }
   const normal = normalPrefix(prefix)
-  return normal === '' ? (prefix === '/' ? 'is only a slash: leave it empty to mean everything' : undefined) : badName(normal)
+  if (normal !== '') return badName(normal)
+  return prefix === '/' ? { reason: 'only-slash', facts: HERE } : undefined
 }
 
 /** Matches whole segments: `job` does not match `jobs/nightly`. The prefix may end with a slash. */

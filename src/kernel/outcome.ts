@@ -1,13 +1,16 @@
 /** Outcomes: what the kernel decided, at `revision`. A refusal is an outcome, not a failure: it changed nothing. */
 
+import type { Facts, Reason } from './reason.ts'
+
 export type RefusalCode = 'HELD' | 'GONE' | 'STALE' | 'DEADLOCK' | 'INVALID' | 'FORBIDDEN' | 'LIMIT' | 'UNAVAILABLE' | 'NOT_FOUND'
 
 export interface Refused {
   readonly kind: 'refused'
   readonly revision: number
   readonly code: RefusalCode
-  readonly message: string
-  readonly facts: Readonly<Record<string, string | number | boolean | readonly string[] | readonly number[]>>
+  readonly reason: Reason
+  /** As `FactsByReason` has them for the reason. */
+  readonly facts: Facts
 }
 
 /** `ttl` is the first term, at most 30 s until the first renewal. `tokens[i]` fences `resources[i]`. */

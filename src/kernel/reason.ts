@@ -240,7 +240,7 @@ export function boundedFacts(facts: Readonly<Record<string, Fact | undefined>>):
   let isBounded = true
   for (const name in facts) {
     const fact = facts[name]
-    if (typeof fact === 'number' || typeof fact === 'boolean') continue
+    if (typeof fact === 'boolean' || Number.isSafeInteger(fact)) continue
     if (typeof fact === 'string' && fact.length <= ROOM && fact.isWellFormed()) continue
     isBounded = false
     break
@@ -250,8 +250,37 @@ export function boundedFacts(facts: Readonly<Record<string, Fact | undefined>>):
   for (const [name, fact] of Object.entries(facts)) {
     if (fact === undefined) continue
     if (typeof fact === 'string') bounded[name] = cut(fact)
-    else if (typeof fact !== 'object') bounded[name] = fact
+    else if (typeof fact === 'number') bounded[name] = Number.isSafeInteger(fact) ? fact : 0
+    else if (typeof fact === 'boolean') bounded[name] = fact
     else bounded[name] = fact.slice(0, MAX_FACT_ITEMS).map(item => (typeof item === 'string' ? cut(item) : item)) as readonly string[]
   }
   return bounded
+}
+
+/** The same flaw, of a value at `path`. */
+export function within(path: string, flaw: Flaw): Flaw {
+  const facts = flaw.facts as Facts
+  const { field } = facts
+  if (typeof field !== 'string') return flaw
+  const joined = field === '' ? path : field.startsWith('[') ? path + field : `${path}.${field}`
+  return { reason: flaw.reason, facts: { ...facts, field: joined } } as unknown as Flaw
+}
+
+/** A value as a fact: only its beginning, if it is a text. */
+export function shown(value: unknown): string {
+  if (typeof value === 'string') return `"${value.slice(0, 32)}"`
+  return typeof value === 'object' ? (value === null ? 'null' : Array.isArray(value) ? 'list' : 'object') : String(value)
+}
+
+export function outside(field: string, low: number, high: number, value: unknown): Flaw {
+  return { reason: 'out-of-range', facts: { field, low, high, given: shown(value) } }
+}
+
+export function tooMany(field: string, limit: number): Flaw {
+  return { reason: 'too-many', facts: { field, limit } }
+}
+
+/** A number that this log never gave out. */
+export function neverGiven(field: string, value: unknown): Flaw {
+  return { reason: 'never-given', facts: { field, given: shown(value) } }
 }

@@ -20,6 +20,7 @@ import { MAX_RESOURCES } from '../kernel/command.ts'
 import type { Lease } from '../lease.ts'
 import { checkOptionNames } from '../options.ts'
 import { draw, hash } from '../registry/rendezvous.ts'
+import { sentenceOf } from '../wording.ts'
 
 /** The most numbers in a range: all ports. */
 const MAX_SLOTS = 65_536
@@ -216,7 +217,7 @@ class Memory {
         { signal },
       )
       if (made.kind === 'refused' && made.code === 'INVALID')
-        throw new LeaseError('INVALID', `slot ${number} cannot be remembered for ${JSON.stringify(who)}: ${made.message}`)
+        throw new LeaseError('INVALID', `slot ${number} cannot be remembered for ${JSON.stringify(who)}: ${sentenceOf(made)}`)
       if (made.kind !== 'granted') return undefined
       return (await this.#renew(made.lease, signal)) ? made.lease : undefined // the first term of a lease is short
     } catch (error) {

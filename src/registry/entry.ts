@@ -14,7 +14,8 @@
  */
 import { LeaseError } from '../errors.ts'
 import type { Attachment } from '../kernel/command.ts'
-import { badName, utf8Length } from '../kernel/name.ts'
+import { utf8Length } from '../kernel/name.ts'
+import { whyBadName } from '../wording.ts'
 
 export const SERVICES = 'services'
 
@@ -155,7 +156,7 @@ function normalized(input: RegistrationInput): RegistrationData {
   if (address !== undefined && input.addresses !== undefined) throw invalid('set address or addresses, not both')
   const { capabilities = [], tags = [], metadata = null, weight = 1, zone = '', generation = 0, check } = input
   const names = { service: segment(service, 'service'), instance: segment(instance, 'instance') }
-  const bad = badName(keyOf(names))
+  const bad = whyBadName(keyOf(names))
   if (bad !== undefined) throw invalid(`the names of service and instance together: ${bad}`)
   // Field by field: a spread costs more than all these checks, and a client may read a hundred thousand registrations at once.
   return {
@@ -258,7 +259,7 @@ function isObject(value: unknown): value is object {
 const RESERVED_NAMES = new Set(['__proto__', 'constructor', 'prototype'])
 
 function segment(name: unknown, what: string): string {
-  const bad = badName(name) ?? ((name as string).includes('/') ? 'contains a slash' : undefined)
+  const bad = whyBadName(name) ?? ((name as string).includes('/') ? 'contains a slash' : undefined)
   if (bad !== undefined) throw invalid(`the name of the ${what} ${bad}`)
   if (RESERVED_NAMES.has(name as string)) throw invalid(`${show(name)} cannot be the name of a ${what}`)
   return name as string
@@ -272,7 +273,7 @@ function list(value: unknown, max: number, what: string): readonly unknown[] {
 
 function words(value: unknown, what: string): readonly string[] {
   const given = list(value, MAX_WORDS, what).map(item => {
-    const bad = badName(item) ?? (utf8Length(item as string) > MAX_WORD_BYTES ? `is longer than ${MAX_WORD_BYTES} bytes` : undefined)
+    const bad = whyBadName(item) ?? (utf8Length(item as string) > MAX_WORD_BYTES ? `is longer than ${MAX_WORD_BYTES} bytes` : undefined)
     if (bad !== undefined) throw invalid(`${show(item)} in ${what} ${bad}`)
     if (RESERVED_NAMES.has(item as string)) throw invalid(`${what} cannot contain ${show(item)}`)
     return item as string
@@ -281,7 +282,7 @@ function words(value: unknown, what: string): readonly string[] {
 }
 
 function zoneOf(zone: unknown): string {
-  const bad = badName(zone) ?? (utf8Length(zone as string) > MAX_WORD_BYTES ? `is longer than ${MAX_WORD_BYTES} bytes` : undefined)
+  const bad = whyBadName(zone) ?? (utf8Length(zone as string) > MAX_WORD_BYTES ? `is longer than ${MAX_WORD_BYTES} bytes` : undefined)
   if (bad !== undefined) throw invalid(`the zone ${bad}`)
   return zone as string
 }

@@ -10,6 +10,7 @@ import { LeaseError } from '../errors.ts'
 import type { Move } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
 import type { Store } from '../store.ts'
+import { sentenceOf } from '../wording.ts'
 import { readBackup } from './backup.ts'
 import { completeMove, type LogContents, mustBeEmpty, restoreMoved } from './restore.ts'
 
@@ -88,6 +89,6 @@ function withMoveState(error: unknown, what: string, move: 'called-off' | 'not-c
 
 async function order(lessor: Lessor, command: Move): Promise<number> {
   const outcome = await lessor.propose(command)
-  if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+  if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
   return outcome.revision
 }

@@ -10,7 +10,9 @@ import { malformed, malformedAsker } from '../kernel/codec/form.ts'
 import type { Command, Operation, Proposal } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import { GONE, type Outcome, type Refused, type Renewed } from '../kernel/outcome.ts'
+import type { Flaw } from '../kernel/reason.ts'
 import { mayRenew } from '../kernel/rule/authority.ts'
+import { refuseFlaw } from '../kernel/rule/refuse.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { RULES, type State } from '../kernel/state.ts'
@@ -83,7 +85,7 @@ export class Proposals {
   #withoutLog(command: Command, key: number, op: Operation | undefined): Refused | Renewed | PartlyRenewed | undefined {
     const state = this.#state()
     const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
-    if (wrong !== undefined) return { kind: 'refused', revision: state.revision, code: 'INVALID', message: wrong, facts: {} }
+    if (wrong !== undefined) return refuseFlaw(state, wrong)
     if (command.kind !== 'renew' || command.waiting === true || command.ttl !== undefined || !this.#owned || op !== undefined)
       return undefined
     if (state.moved !== undefined || command.leases.length > MAX_RENEWALS) return undefined
@@ -143,10 +145,9 @@ export class Proposals {
   }
 }
 
-function notToBeWritten(command: Command): string | undefined {
-  if (isInternal(command)) return `${command.kind} is written by replicas only`
+function notToBeWritten(command: Command): Flaw | undefined {
+  if (isInternal(command)) return { reason: 'internal-command', facts: { command: command.kind } }
   // A replica that does not know the new rules stops at this record, for ever. This replica would be the first to stop.
-  if (command.kind === 'upgrade' && command.rules > RULES)
-    return `this process knows the rules up to version ${RULES}: upgrade every process first, then raise the rules`
+  if (command.kind === 'upgrade' && command.rules > RULES) return { reason: 'unknown-rules', facts: { rules: RULES, given: command.rules } }
   return undefined
 }

@@ -16,6 +16,7 @@ import type { State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
 import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile, Store } from '../store.ts'
+import { sentenceOf } from '../wording.ts'
 import { backupBytes } from './backup.ts'
 import { Follower, type Survivor } from './follower.ts'
 import { ListPages } from './list-pages.ts'
@@ -333,8 +334,8 @@ export class Replica implements Lessor {
   /** This log cannot speak for leases that have left it, or that are being moved. */
   #mustBeHere(moved: string | undefined): void {
     if (moved === undefined) return
-    const { code, message, facts } = movedAway(this.#state, moved)
-    throw new LeaseError(code, message, { facts })
+    const refused = movedAway(this.#state, moved)
+    throw new LeaseError(refused.code, sentenceOf(refused), { facts: refused.facts })
   }
 
   watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {

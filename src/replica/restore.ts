@@ -22,6 +22,7 @@ import { carryLineage } from '../kernel/state/lineage.ts'
 import { recordFence } from '../kernel/state/resources.ts'
 import { createState, RULES, type State } from '../kernel/state.ts'
 import { type Position, START, type Store } from '../store.ts'
+import { sentenceOf } from '../wording.ts'
 import { frameChunk, readFrames } from './frame.ts'
 import { unreadable } from './unreadable.ts'
 
@@ -113,7 +114,7 @@ export async function mustBeEmpty(store: Store): Promise<void> {
   try {
     const { state } = await OfflineLog.open(store)
     const outcome = apply(state, { command: BEGIN }, silent())
-    if (outcome.kind === 'refused') throw new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+    if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
   } finally {
     await Promise.resolve(store[Symbol.asyncDispose]()).catch(() => {}) // nothing was written, so nothing is lost
   }
@@ -230,7 +231,7 @@ class OfflineLog {
   /** Makes an empty log decide nothing any more, whichever replica writes to it. */
   async close(above: Generation, clock: Clock): Promise<void> {
     const [closed] = await this.append([BEGIN, above], clock)
-    if (closed?.kind === 'refused') throw new LeaseError(closed.code, closed.message, { facts: closed.facts })
+    if (closed?.kind === 'refused') throw new LeaseError(closed.code, sentenceOf(closed), { facts: closed.facts })
   }
 
   /** Replaces the contents of the log by `state`. */

@@ -14,7 +14,6 @@ import type { Event } from '../kernel/event.ts'
 import { commonPrefixes, normalPrefix, under } from '../kernel/name.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { isOf, permits } from '../kernel/rule/authority.ts'
-import { deadlockMessage } from '../kernel/rule/deadlock.ts'
 import { UNCLAIMED } from '../kernel/state/leases.ts'
 import type { EntryView, LeaseView, Lessor, PoolSummary, Query, ResourceView, ServiceView, SketchView, Summary, View } from '../lessor.ts'
 import { CHECKERS } from '../registry/entry.ts'
@@ -295,7 +294,7 @@ export class AccessControl implements AsyncDisposable {
     const path = (outcome.facts.cycle ?? []) as readonly string[]
     const cycle = path.filter(name => this.may(caller, 'read', name) || this.may(caller, 'acquire', name))
     if (cycle.length === path.length) return outcome
-    return { ...outcome, message: deadlockMessage([...cycle, 'resources this key may not see']), facts: { ...outcome.facts, cycle } }
+    return { ...outcome, facts: { ...outcome.facts, cycle } }
   }
 
   // Following the keys in the log

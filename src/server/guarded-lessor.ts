@@ -121,9 +121,7 @@ export class GuardedLessor implements AsyncDisposable {
     if (command?.kind !== 'move' || caller.operator === true) return undefined
     const { to } = command
     if (to === undefined ? this.#moveTo.size > 0 : this.#moveTo.has(to)) return undefined
-    const message =
-      'only the operator may move leases to another store: run leasehold migrate where the store itself can be opened, or name the store in the configuration of the server ("serve": {"moveTo": ["…"]})'
-    return { kind: 'refused', revision: 0, code: 'FORBIDDEN', message, facts: {} }
+    return { kind: 'refused', revision: 0, code: 'FORBIDDEN', reason: 'forbidden-move', facts: {} }
   }
 
   /** A deadlock names resources of other holders. Only a waiter that declares what it holds can be refused for one. */

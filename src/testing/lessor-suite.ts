@@ -533,7 +533,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     for (const command of wrong) {
       const answer = await lessor.propose(command as Command)
       assert.ok(answer.kind === 'refused' && answer.code === 'INVALID', `${JSON.stringify(command)}: ${JSON.stringify(answer)}`)
-      assert.ok(answer.message.length > 10, JSON.stringify(answer))
+      assert.ok(answer.reason.length > 3, JSON.stringify(answer))
     }
     const after = await lessor.read({ kind: 'summary' }, { consistent: true })
     assert.equal(after.revision, revision)

@@ -8,8 +8,9 @@
  */
 import type { Acquire, Comparison, EntryChange } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
-import { badName, under } from '../../kernel/name.ts'
+import { under } from '../../kernel/name.ts'
 import type { EntryView, GrantView } from '../../lessor.ts'
+import { whyBadName } from '../../wording.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
 import { whenChanged } from './blocking.ts'
@@ -343,7 +344,7 @@ function casOf(given: string | null): number | undefined {
 function folderOf(prefix: string): string {
   const start = `${ROOT}/${prefix}`
   const folder = start.slice(0, start.lastIndexOf('/'))
-  const bad = badName(folder)
+  const bad = whyBadName(folder)
   if (bad !== undefined) throw new TextFailure(400, `Invalid key: the folder of "${prefix.slice(0, 64)}" ${bad}`)
   return folder
 }

@@ -1,7 +1,8 @@
 /** A key and its value as they are kept: the entry `consul/KEY`, whose value is JSON that people can read. */
 import { isUtf8 } from 'node:buffer'
-import { badName, utf8Length, VALUE_BYTES } from '../../kernel/name.ts'
+import { utf8Length, VALUE_BYTES } from '../../kernel/name.ts'
 import type { EntryView, GrantView } from '../../lessor.ts'
+import { whyBadName } from '../../wording.ts'
 import { TextFailure } from '../text-failure.ts'
 import { SESSION_FOLDER } from './sessions.ts'
 
@@ -33,7 +34,7 @@ export type PairContent = Pick<ConsulPair, 'value' | 'flags' | 'locks' | 'sessio
 /** The name of the resource and the entry of a key. */
 export function nameOf(key: string): string {
   const name = `${ROOT}/${key}`
-  const bad = key === '' ? 'is empty' : badName(name)
+  const bad = key === '' ? 'is empty' : whyBadName(name)
   if (key === '') throw new TextFailure(400, 'Missing key name')
   if (bad !== undefined) throw new TextFailure(400, `Invalid key: "${key.slice(0, 64)}" cannot be the name of a lease: ${ROOT}/KEY ${bad}`)
   if (key === SESSION_FOLDER || key.startsWith(`${SESSION_FOLDER}/`))

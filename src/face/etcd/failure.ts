@@ -1,6 +1,7 @@
 /** Errors as the JSON gateway of etcd words them: an HTTP status, a code of gRPC, and etcd's own text, by which clients tell errors apart. */
 import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
+import { sentenceOf } from '../../wording.ts'
 import type { HttpFaceFailure, HttpFaceResponse } from '../face.ts'
 
 const CODES = {
@@ -66,7 +67,7 @@ export function tooManyOperations(details?: string): EtcdFailure {
 export function failureOf(outcome: Outcome): EtcdFailure {
   if (outcome.kind !== 'refused')
     return new EtcdFailure('UNAVAILABLE', 'etcdserver: request timed out', 'nothing was done: retry the request')
-  return wordedFailure(outcome.code, outcome.message)
+  return wordedFailure(outcome.code, sentenceOf(outcome))
 }
 
 /** A refusal of the server or the kernel, by Leasehold's own code. */

@@ -4,7 +4,8 @@
  *
  * In this face a key is a text with one character for each byte (latin1): such texts compare as the bytes do.
  */
-import { badName, VALUE_BYTES } from '../../kernel/name.ts'
+import { VALUE_BYTES } from '../../kernel/name.ts'
+import { whyBadName } from '../../wording.ts'
 import { EtcdFailure } from './failure.ts'
 
 export const PREFIX = 'etcd'
@@ -30,7 +31,7 @@ export function inSpan({ key, end }: KeySpan, tried: string): boolean {
 
 export function nameOf(key: string): string {
   const name = DIRECTORY + (PLAIN_KEY.test(key) ? key : key.split('/').map(escaped).join('/'))
-  const bad = badName(name)
+  const bad = whyBadName(name)
   if (bad !== undefined) throw new EtcdFailure('INVALID_ARGUMENT', `the key cannot be the name of an entry here: ${PREFIX}/KEY ${bad}`)
   return name
 }
@@ -64,7 +65,7 @@ export function prefixOf({ key, end }: KeySpan): string {
   const slash = shared.lastIndexOf('/')
   if (slash < 0) return PREFIX
   const directory = DIRECTORY + shared.slice(0, slash).split('/').map(escaped).join('/')
-  return badName(directory) === undefined ? directory : PREFIX
+  return whyBadName(directory) === undefined ? directory : PREFIX
 }
 
 /** The first key after all keys that start with this one. */

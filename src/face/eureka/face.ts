@@ -1,8 +1,8 @@
 /** The Eureka face: the REST operations of Eureka on the registry, in JSON and in XML. */
 import { gunzipSync } from 'node:zlib'
-import { badName } from '../../kernel/name.ts'
 import { entryOf } from '../../registry/entry.ts'
 import type { Instance } from '../../registry/match.ts'
+import { whyBadName } from '../../wording.ts'
 import type { Face, FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { type FoundInstance, Registrations } from '../registrations.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
@@ -234,7 +234,7 @@ class EurekaRequest {
 }
 
 function mustBeName(name: string): void {
-  const bad = badName(name) ?? (name.includes('/') ? 'contains a slash' : undefined)
+  const bad = whyBadName(name) ?? (name.includes('/') ? 'contains a slash' : undefined)
   if (bad !== undefined) throw new TextFailure(400, `the name of an application or instance ${bad}`)
 }
 

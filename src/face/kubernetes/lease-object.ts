@@ -4,7 +4,8 @@
  * The value is JSON after one character that says what the write was: `+` made the object, `=` changed it, `-` deleted it. Watchers need that to word their
  * events. The resourceVersion is not part of it: it is the revision of the entry.
  */
-import { badName, VALUE_BYTES } from '../../kernel/name.ts'
+import { VALUE_BYTES } from '../../kernel/name.ts'
+import { whyBadName } from '../../wording.ts'
 import type { JsonObject } from './protobuf.ts'
 import { badRequest, GROUP, invalid, type StatusCause, StatusFailure } from './status.ts'
 import { normalTime } from './time-text.ts'
@@ -261,7 +262,7 @@ export function checkLease({ metadata, spec }: KubeLease): void {
   if (strategy !== undefined && !isQualified(strategy)) bad('spec.strategy', strategy.slice(0, 64), 'is not a qualified name')
   if (preferredHolder !== undefined && preferredHolder !== '' && (strategy ?? '') === '')
     bad('spec.preferredHolder', preferredHolder.slice(0, 64), 'may only be specified when `strategy` is defined')
-  const badHolder = (holderIdentity ?? '') === '' ? undefined : badName(holderIdentity)
+  const badHolder = (holderIdentity ?? '') === '' ? undefined : whyBadName(holderIdentity)
   if (badHolder !== undefined) bad('spec.holderIdentity', holderIdentity!.slice(0, 64), `as the name of a holder it ${badHolder}`)
   if (causes.length > 0) throw invalid(name.slice(0, 64), causes.slice(0, 16))
 }

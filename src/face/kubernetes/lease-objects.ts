@@ -31,6 +31,7 @@
 import type { Command, Comparison, Renew } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
+import { sentenceOf } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
 import {
   isSameSpec,
@@ -198,7 +199,8 @@ export class LeaseObjects {
     if (outcome.code === 'HELD') await this.#showHolder(name, before, lease, outcome)
     if (outcome.code !== 'HELD') throw refusalOf(name.name, outcome)
     const { holder: present } = outcome.facts
-    const why = typeof present === 'string' ? `${this.#resource(name)} is held by ${present}, and its term is not over` : outcome.message
+    const why =
+      typeof present === 'string' ? `${this.#resource(name)} is held by ${present}, and its term is not over` : sentenceOf(outcome)
     throw before.lease === undefined ? alreadyExists(name.name) : conflict(name.name, why)
   }
 

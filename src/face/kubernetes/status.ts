@@ -1,6 +1,7 @@
 /** Failures as Kubernetes words them: a `Status` object with a reason that clients decide by. */
 import { LeaseError } from '../../errors.ts'
 import type { Refused } from '../../kernel/outcome.ts'
+import { sentenceOf } from '../../wording.ts'
 
 export const GROUP = 'coordination.k8s.io'
 export const RESOURCE = 'leases'
@@ -119,7 +120,9 @@ export function failureOf(code: string, message: string): StatusFailure {
 }
 
 /** Why the kernel did not change the object `name`. */
-export function refusalOf(name: string, { code, message }: Pick<Refused, 'code' | 'message'>): StatusFailure {
+export function refusalOf(name: string, refused: Refused): StatusFailure {
+  const { code } = refused
+  const message = sentenceOf(refused)
   if (code === 'INVALID') return invalid(name, [{ reason: 'FieldValueInvalid', message, field: 'spec' }])
   // As the API server words a quota that is used up: a client must not repeat the request until it fits.
   if (code === 'LIMIT') return new StatusFailure(403, 'Forbidden', `${RESOURCE}.${GROUP} "${name}" is forbidden: ${message}`, about(name))

@@ -6,8 +6,8 @@
  * another lock, whatever happened in between.
  */
 import type { Acquire, Release } from '../../kernel/command.ts'
-import { badName } from '../../kernel/name.ts'
 import { GONE, type Outcome } from '../../kernel/outcome.ts'
+import { sentenceOf, whyBadName } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
 import { RespFailure } from '../face.ts'
 
@@ -38,7 +38,7 @@ export class Locks {
   #resource(key: string): string {
     const name = PREFIX + key
     const resource = this.#caller.names.resource(name)
-    const bad = badName(name) ?? badName(resource)
+    const bad = whyBadName(name) ?? whyBadName(resource)
     if (bad !== undefined) throw new RespFailure('ERR', `the key "${key.slice(0, 64)}" cannot be the name of a lease: ${PREFIX}KEY ${bad}`)
     return resource
   }
@@ -183,6 +183,6 @@ function notOurs(key: string, { holder }: HeldKey): RespFailure {
 }
 
 function failureOf(outcome: Outcome): RespFailure {
-  if (outcome.kind === 'refused') return new RespFailure(outcome.code === 'FORBIDDEN' ? 'NOPERM' : 'ERR', outcome.message)
+  if (outcome.kind === 'refused') return new RespFailure(outcome.code === 'FORBIDDEN' ? 'NOPERM' : 'ERR', sentenceOf(outcome))
   return new RespFailure('ERR', 'nothing was done: retry the command')
 }

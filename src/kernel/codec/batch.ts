@@ -11,8 +11,9 @@ import type { Command, Proposal } from '../command.ts'
 import { copyOf } from '../copy.ts'
 import { EVENT_TYPES, type EventType } from '../event.ts'
 import type { Outcome } from '../outcome.ts'
+import { REASONS } from '../reason.ts'
 import type { Effects } from '../rule/effects.ts'
-import { invalid, refuse } from '../rule/refuse.ts'
+import { refuse } from '../rule/refuse.ts'
 import { beginLog, RULES, type State } from '../state.ts'
 import { FromTheFuture, Reader, Writer } from './bytes.ts'
 import { readProposal, writeProposal } from './encode.ts'
@@ -150,7 +151,7 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
       fold(state, EVENT_NUMBERS[event.type], event.lease)
       if (event.token !== undefined) fold(state, 0, event.token)
     }
-    fold(state, initials(outcome.kind === 'refused' ? outcome.code : outcome.kind), outcome.revision)
+    fold(state, outcome.kind === 'refused' ? REASONS[outcome.reason].number : initials(outcome.kind), outcome.revision)
     outcomes.push(outcome)
     each?.(outcome)
   }
@@ -172,7 +173,7 @@ function fold(state: State, a: number, b: number): void {
   state.trailB = (Math.imul(state.trailB ^ low, 0x85ebca6b) + state.trailA) >>> 0
 }
 
-/** The first two letters distinguish all outcomes and codes. */
+/** The first two letters distinguish all outcomes. */
 function initials(word: string): number {
   return word.charCodeAt(0) * 256 + word.charCodeAt(1)
 }
@@ -184,8 +185,7 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
   const known = answered(state, proposal)
   if (known !== undefined) return known
   const before = state.answers.session(key, session)
-  if (before !== undefined && seq <= before.seq)
-    return refuse(state, 'STALE', `operation ${seq} of ${session} was answered long ago; its answer is not kept any more`, { session, seq })
+  if (before !== undefined && seq <= before.seq) return refuse(state, 'answer-forgotten', { session, seq })
   const outcome = apply(state, proposal, effects)
   // A repetition is sent to the log that has the leases now, and decided there.
   if (state.moved !== undefined && outcome.kind === 'refused') return outcome
@@ -215,7 +215,6 @@ export function answered(state: State, { op, key = 0 }: Proposal): Outcome | und
   if (op === undefined) return undefined
   const { session, seq, asked = 0 } = op
   const answer = state.answers.session(key, session)?.answer(seq)
-  if (answer !== undefined && answer.asked !== asked)
-    return invalid(state, 'this op was used for something else: an operation needs an op of its own, and only a repetition the same')
+  if (answer !== undefined && answer.asked !== asked) return refuse(state, 'op-reused', {})
   return copyOf(answer?.outcome)
 }

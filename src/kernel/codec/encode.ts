@@ -2,12 +2,13 @@
 
 import type { Acquire, Command, Proposal } from '../command.ts'
 import { COMMAND_TABLE, type CommandRow } from '../command-table.ts'
-import type { Outcome, RefusalCode, Refused } from '../outcome.ts'
+import type { Outcome } from '../outcome.ts'
 import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
 import { oneOf, readIds, writeIds } from './field.ts'
 import type { Fields } from './field-type.ts'
 import { acquireLayout, releaseLayout, renewLayout } from './hot-layout.ts'
 import { inOrder, type Layout, type MaskedLayout, masked } from './layout.ts'
+import { readRefusal, writeRefusal } from './refusal.ts'
 
 /** Bits beside the number of the command. */
 const NUMBER_BITS = 31
@@ -98,18 +99,6 @@ const OUTCOMES = [
   'refused',
   'transacted',
 ] as const satisfies readonly Outcome['kind'][]
-const CODES = [
-  'HELD',
-  'GONE',
-  'STALE',
-  'DEADLOCK',
-  'INVALID',
-  'FORBIDDEN',
-  'LIMIT',
-  'UNAVAILABLE',
-  'NOT_FOUND',
-] as const satisfies readonly RefusalCode[]
-
 export function writeOutcome(to: Writer, outcome: Outcome): void {
   to.byte(OUTCOMES.indexOf(outcome.kind))
   to.uint(outcome.revision)
@@ -137,9 +126,7 @@ export function writeOutcome(to: Writer, outcome: Outcome): void {
     case 'void':
       return
     case 'refused':
-      to.byte(CODES.indexOf(outcome.code))
-      to.text(outcome.message)
-      return writeFacts(to, outcome.facts)
+      return writeRefusal(to, outcome)
   }
 }
 
@@ -173,52 +160,6 @@ export function readOutcome(from: Reader): Outcome {
     case 'void':
       return { kind, revision }
     case 'refused':
-      return { kind, revision, code: oneOf(CODES, from.byte()), message: from.text(), facts: readFacts(from) }
-  }
-}
-
-type Fact = Refused['facts'][string]
-
-function writeFacts(to: Writer, facts: Refused['facts']): void {
-  to.list(Object.entries(facts), ([name, fact]) => {
-    to.text(name)
-    if (typeof fact === 'string') {
-      to.byte(0)
-      to.text(fact)
-    } else if (typeof fact === 'number') {
-      to.byte(1)
-      to.int(fact)
-    } else if (typeof fact === 'boolean') {
-      to.byte(2)
-      to.bool(fact)
-    } else if (fact.every(item => typeof item === 'string')) {
-      to.byte(3)
-      to.list(fact as readonly string[], item => to.text(item))
-    } else {
-      to.byte(4)
-      to.list(fact as readonly number[], item => to.int(item))
-    }
-  })
-}
-
-function readFacts(from: Reader): Refused['facts'] {
-  const pairs = from.list(() => [from.text(), readFact(from)] as const)
-  return Object.fromEntries(pairs)
-}
-
-function readFact(from: Reader): Fact {
-  switch (from.byte()) {
-    case 0:
-      return from.text()
-    case 1:
-      return from.int()
-    case 2:
-      return from.bool()
-    case 3:
-      return from.list(() => from.text())
-    case 4:
-      return from.list(() => from.int())
-    default:
-      throw new FromTheFuture('a fact of another kind')
+      return { kind, revision, ...readRefusal(from) }
   }
 }

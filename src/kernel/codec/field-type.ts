@@ -1,8 +1,9 @@
 /** What a field of a command is, as types: field.ts has the fields themselves, layout.ts puts them into bytes. */
+import type { Flaw } from '../reason.ts'
 import type { Reader, Writer } from './bytes.ts'
 
-/** Says what is wrong with a value, as the end of a sentence, or undefined. */
-export type Check = (value: unknown) => string | undefined
+/** What is wrong with a value, or undefined. */
+export type Check = (value: unknown) => Flaw | undefined
 
 /** What a value is to people and to other protocols; the last two have fields or items of their own. */
 export type Surface = 'count' | 'integer' | 'id' | 'duration' | 'name' | 'text' | 'flag' | 'choice' | 'record' | 'list' | 'other'

@@ -3,6 +3,7 @@
  * JSON and RESP. src/kernel/command-table.ts gives every field of every command its type.
  */
 import { fits } from '../name.ts'
+import { type Flaw, shown, within } from '../reason.ts'
 import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
 import type { Check, Field, Fields, FieldType, Surface } from './field-type.ts'
 import { inOrder } from './layout.ts'
@@ -17,11 +18,11 @@ export function defaulted<T, S extends Surface>(type: FieldType<T, S>, about = '
 
 export function optional<T, S extends Surface>(type: FieldType<T, S>, about = ''): Field<T, 'optional', S> {
   const { check, empty } = type
-  const refusal = empty === '' ? 'is empty: leave it out instead' : 'must be above 0: leave it out instead'
+  const flaw: Flaw = empty === '' ? { reason: 'empty', facts: { field: '', optional: true } } : { reason: 'zero', facts: { field: '' } }
   return {
     type,
     presence: 'optional',
-    check: empty === undefined ? check : value => (value === empty ? refusal : check(value)),
+    check: empty === undefined ? check : value => (value === empty ? flaw : check(value)),
     about,
   }
 }
@@ -30,13 +31,9 @@ export function optional<T, S extends Surface>(type: FieldType<T, S>, about = ''
 const MAX_TEXT = 65_536
 const MAX_ITEMS = 100_000
 
-export function describe(value: unknown): string {
-  return typeof value === 'object' ? 'an object' : typeof value === 'string' ? `"${value.slice(0, 32)}"` : String(value)
-}
-
 const checkNumber: Check = value => {
   if (Number.isSafeInteger(value) && (value as number) >= 0) return undefined
-  return `must be a whole number of at most 2^53 - 1, not ${describe(value)}`
+  return { reason: 'not-whole', facts: { field: '', given: shown(value) } }
 }
 
 function number<S extends Surface>(surface: S): FieldType<number, S> {
@@ -54,7 +51,9 @@ export function integer(low: number, high: number): FieldType<number, 'integer'>
     surface: 'integer',
     range: [low, high],
     check: value =>
-      Number.isSafeInteger(value) && Math.abs(value as number) < 2 ** 52 ? undefined : `must be a whole number, not ${describe(value)}`,
+      Number.isSafeInteger(value) && Math.abs(value as number) < 2 ** 52
+        ? undefined
+        : { reason: 'not-whole', facts: { field: '', given: shown(value) } },
     write: (to, value) => to.int(value),
     read: from => from.int(),
     empty: 0,
@@ -62,8 +61,8 @@ export function integer(low: number, high: number): FieldType<number, 'integer'>
 }
 
 const checkText: Check = value => {
-  if (typeof value !== 'string') return `must be text, not ${describe(value)}`
-  return fits(value, MAX_TEXT) ? undefined : 'is too long, or not Unicode text'
+  if (typeof value !== 'string') return { reason: 'not-text', facts: { field: '', given: shown(value) } }
+  return fits(value, MAX_TEXT) ? undefined : { reason: 'too-long', facts: { field: '', limit: MAX_TEXT } }
 }
 
 function string<S extends Surface>(surface: S, max?: number): FieldType<string, S> {
@@ -87,7 +86,7 @@ export function textOf(max: number): FieldType<string, 'text'> {
 
 export const flag: FieldType<boolean, 'flag'> = {
   surface: 'flag',
-  check: value => (typeof value === 'boolean' ? undefined : `must be true or false, not ${describe(value)}`),
+  check: value => (typeof value === 'boolean' ? undefined : { reason: 'not-flag', facts: { field: '', given: shown(value) } }),
   write: (to, value) => to.bool(value),
   read: from => from.bool(),
   empty: false,
@@ -101,7 +100,7 @@ export function choice<const N extends string>(names: readonly N[]): FieldType<N
     check: value =>
       typeof value === 'string' && (names as readonly string[]).includes(value)
         ? undefined
-        : `must be one of ${names.join(', ')}, not ${describe(value)}`,
+        : { reason: 'not-one-of', facts: { field: '', choices: names, given: shown(value) } },
     write: (to, value) => to.byte(names.indexOf(value)),
     read: from => oneOf(names, from.byte()),
   }
@@ -116,11 +115,11 @@ export function oneOf<T>(list: readonly T[], i: number): T {
 /** More than `max` items are refused before they are looked at: what no rule could accept need not be written to a log first. */
 function checkItems(check: Check, max: number): Check {
   return value => {
-    if (!Array.isArray(value)) return `must be a list, not ${describe(value)}`
-    if (value.length > max) return `has ${value.length} items, and at most ${max} are allowed`
-    for (const item of value) {
-      const wrong = check(item)
-      if (wrong !== undefined) return `has an item that ${wrong}`
+    if (!Array.isArray(value)) return { reason: 'not-list', facts: { field: '', given: shown(value) } }
+    if (value.length > max) return { reason: 'too-many', facts: { field: '', limit: max } }
+    for (let i = 0; i < value.length; i++) {
+      const wrong = check(value[i])
+      if (wrong !== undefined) return within(`[${i}]`, wrong)
     }
     return undefined
   }
@@ -184,16 +183,17 @@ export function checkFields(fields: Fields, also: readonly string[] = []): Check
   for (const [field, { check }] of Object.entries(fields)) checks[field] = check
   const must = Object.keys(fields).filter(field => fields[field]!.presence === 'needed')
   return value => {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) return `must be an object, not ${describe(value)}`
+    if (typeof value !== 'object' || value === null || Array.isArray(value))
+      return { reason: 'not-object', facts: { field: '', given: shown(value) } }
     const object = value as Record<string, unknown>
-    for (const field of must) if (object[field] === undefined) return `${field} is missing`
+    for (const field of must) if (object[field] === undefined) return { reason: 'missing', facts: { field } }
     // Unlike Object.keys, this makes no list; inherited fields are refused like any other unknown field.
     for (const field in object) {
       const check = checks[field]
-      if (check === undefined) return `has a field ${field.slice(0, 64)}, which is not known; there are ${Object.keys(checks).join(', ')}`
+      if (check === undefined) return { reason: 'unknown-field', facts: { field: field.slice(0, 64), known: Object.keys(checks) } }
       const given = object[field]
       const wrong = given === undefined ? undefined : check(given)
-      if (wrong !== undefined) return `${field} ${wrong}`
+      if (wrong !== undefined) return within(field, wrong)
     }
     return undefined
   }

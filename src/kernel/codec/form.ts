@@ -4,7 +4,8 @@
  */
 import type { Command, Operation } from '../command.ts'
 import { COMMAND_TABLE, type CommandRow } from '../command-table.ts'
-import { fits, NAME_BYTES } from '../name.ts'
+import { badText, NAME_BYTES } from '../name.ts'
+import { type Flaw, shown, within } from '../reason.ts'
 import { checkFields } from './field.ts'
 import type { Check, Fields } from './field-type.ts'
 
@@ -17,19 +18,22 @@ const CHECKS = Object.fromEntries(
 ) as Readonly<Record<Command['kind'], Check>>
 
 /** What is wrong with the command's form, or undefined. */
-export function malformed(command: Command): string | undefined {
-  if (typeof command !== 'object' || command === null || !Object.hasOwn(CHECKS, String(command.kind))) return 'there is no such command'
+export function malformed(command: Command): Flaw | undefined {
+  if (typeof command !== 'object' || command === null) return { reason: 'unknown-command', facts: { given: shown(command) } }
+  if (!Object.hasOwn(CHECKS, String(command.kind))) return { reason: 'unknown-command', facts: { given: shown(command.kind) } }
   const wrong = CHECKS[command.kind](command)
-  return wrong === undefined ? undefined : `${command.kind}: ${wrong}`
+  return wrong === undefined ? undefined : within(command.kind, wrong)
 }
 
 /** As `malformed`, for a key and an operation. One that cannot be encoded would spoil the record for every proposal in it. */
-export function malformedAsker(key: number, op: Operation | undefined): string | undefined {
-  const number = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0
-  if (!number(key)) return `${String(key)} is not the number of a key`
+export function malformedAsker(key: number, op: Operation | undefined): Flaw | undefined {
+  const number = (field: string, value: unknown): Flaw | undefined =>
+    Number.isSafeInteger(value) && (value as number) >= 0 ? undefined : { reason: 'not-whole', facts: { field, given: shown(value) } }
+  const wrong = number('key', key)
+  if (wrong !== undefined) return wrong
   if (op === undefined) return undefined
   const { session, seq, acked, asked = 0 } = op
-  if (typeof session !== 'string' || !fits(session, NAME_BYTES)) return `a session's name is text of at most ${NAME_BYTES} bytes`
-  if (!number(asked)) return `what an operation asks is said by a whole number, not ${String(asked)}`
-  return number(seq) && number(acked) ? undefined : `an operation is numbered by whole numbers, not ${String(seq)} after ${String(acked)}`
+  const bad = badText(session, NAME_BYTES)
+  if (bad !== undefined) return within('op.session', bad)
+  return number('op.asked', asked) ?? number('op.seq', seq) ?? number('op.acked', acked)
 }

@@ -4,6 +4,7 @@ import { type Acquire, type Attachment, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, 
 import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
+import { type Flaw, neverGiven, outside, shown, tooMany, within } from '../reason.ts'
 import { addChild, findLease, openLease, rareOf } from '../state/leases.ts'
 import { emptyPool } from '../state/pools.ts'
 import { leasesUnder } from '../state/quota-counts.ts'
@@ -21,7 +22,7 @@ import {
 } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
-import { deadlockMessage, findCycle } from './deadlock.ts'
+import { findCycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { recall } from './operate.ts'
 import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
@@ -30,7 +31,7 @@ import { offerMembers, reservedRank, windowRefusal } from './pool/reservation.ts
 import { mayGoFirst } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
-import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
+import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 import { steal, victimsOf } from './steal.ts'
 
@@ -47,61 +48,64 @@ function whole(value: number | undefined, low: number, high: number): boolean {
 }
 
 /** What is wrong with the command itself, whatever the state. */
-function malformed(command: Acquire): string | undefined {
+function malformed(command: Acquire): Flaw | undefined {
   const bad = badName(command.holder)
-  if (bad !== undefined) return `the holder's name ${bad}`
-  if (!Array.isArray(command.wants) || command.wants.length > MAX_RESOURCES)
-    return `a lease takes a list of at most ${MAX_RESOURCES} resources`
-  if (!whole(command.any, 1, command.wants.length)) return `any must be from 1 to ${command.wants.length}, not ${command.any}`
-  if (!whole(command.priority, -1_000, 1_000)) return `priority must be a whole number from -1000 to 1000, not ${command.priority}`
-  if (!whole(command.grace, 0, TTL_LIMIT)) return `grace must be a duration, not ${command.grace}`
-  if (!whole(command.maxLife, 1, TTL_LIMIT)) return `maxLife must be a duration above 0, not ${command.maxLife}`
-  if (!whole(command.incarnation, 1, Number.MAX_SAFE_INTEGER)) return `incarnation ${command.incarnation} was never given`
-  if (command.steal !== undefined && command.wait !== true) return 'a steal waits for its turn: ask with wait'
+  if (bad !== undefined) return within('holder', bad)
+  if (!Array.isArray(command.wants)) return { reason: 'not-list', facts: { field: 'wants', given: shown(command.wants) } }
+  if (command.wants.length > MAX_RESOURCES) return tooMany('wants', MAX_RESOURCES)
+  if (!whole(command.any, 1, command.wants.length)) return outside('any', 1, command.wants.length, command.any)
+  if (!whole(command.priority, -1_000, 1_000)) return outside('priority', -1_000, 1_000, command.priority)
+  if (!whole(command.grace, 0, TTL_LIMIT)) return outside('grace', 0, TTL_LIMIT, command.grace)
+  if (!whole(command.maxLife, 1, TTL_LIMIT)) return outside('maxLife', 1, TTL_LIMIT, command.maxLife)
+  if (!whole(command.incarnation, 1, Number.MAX_SAFE_INTEGER)) return neverGiven('incarnation', command.incarnation)
+  if (command.steal !== undefined && command.wait !== true) return { reason: 'needs', facts: { field: 'steal', other: 'wait' } }
   if (command.pool !== undefined) {
     const wrong = badPoolRequest(command)
     if (wrong !== undefined) return wrong
-  } else if (command.wait === true && command.wants.length === 0) return 'there is nothing to wait for: name a resource'
+  } else if (command.wait === true && command.wants.length === 0) return { reason: 'nothing-to-wait-for', facts: {} }
   return badWants(command.wants) ?? badAttachments(command.entries ?? NOTHING) ?? badLabels(command)
 }
 
-function badWants(wants: readonly Want[]): string | undefined {
+function badWants(wants: readonly Want[]): Flaw | undefined {
   for (let i = 0; i < wants.length; i++) {
     const want = wants[i]!
     const bad = badName(want.resource)
-    if (bad !== undefined) return `the resource's name "${String(want.resource).slice(0, 64)}" ${bad}`
-    if (!whole(want.units, 1, Number.MAX_SAFE_INTEGER)) return `units of ${want.resource} must be a whole number above 0, not ${want.units}`
-    if (want.shared === true && (want.units ?? 1) !== 1) return `a shared grant of ${want.resource} takes no units: leave units out`
-    for (let j = 0; j < i; j++) if (wants[j]!.resource === want.resource) return `${want.resource} is named twice: it would wait for itself`
+    if (bad !== undefined) return within(`wants[${i}].resource`, bad)
+    if (!whole(want.units, 1, Number.MAX_SAFE_INTEGER)) return outside(`wants[${i}].units`, 1, Number.MAX_SAFE_INTEGER, want.units)
+    if (want.shared === true && (want.units ?? 1) !== 1)
+      return { reason: 'shared-units', facts: { field: `wants[${i}].units`, resource: want.resource } }
+    for (let j = 0; j < i; j++)
+      if (wants[j]!.resource === want.resource) return { reason: 'named-twice', facts: { field: 'wants', name: want.resource } }
   }
   return undefined
 }
 
-function badAttachments(entries: readonly Attachment[]): string | undefined {
-  if (entries.length > MAX_ENTRIES) return `a lease takes at most ${MAX_ENTRIES} entries at once`
+function badAttachments(entries: readonly Attachment[]): Flaw | undefined {
+  if (entries.length > MAX_ENTRIES) return tooMany('entries', MAX_ENTRIES)
   for (const [i, entry] of entries.entries()) {
     const bad = badAttachment(entry)
-    if (bad !== undefined) return bad
-    for (let j = 0; j < i; j++) if (entries[j]!.key === entry.key) return `the entry ${entry.key} is named twice`
+    if (bad !== undefined) return within(`entries[${i}]`, bad)
+    for (let j = 0; j < i; j++)
+      if (entries[j]!.key === entry.key) return { reason: 'named-twice', facts: { field: 'entries', name: entry.key } }
   }
   return undefined
 }
 
-function badLabels({ labels = [], holding = [] }: Acquire): string | undefined {
-  if (labels.length > MAX_LABELS) return `a lease takes at most ${MAX_LABELS} labels`
-  for (const [name, value] of labels) {
+function badLabels({ labels = [], holding = [] }: Acquire): Flaw | undefined {
+  if (labels.length > MAX_LABELS) return tooMany('labels', MAX_LABELS)
+  for (const [i, [name, value]] of labels.entries()) {
     const bad = badText(name, 128) ?? badText(value, 1_024)
-    if (bad !== undefined) return `a label ${bad}`
+    if (bad !== undefined) return within(`labels[${i}]`, bad)
   }
-  return holding.length > MAX_RESOURCES ? `holding names more than ${MAX_RESOURCES} leases` : undefined
+  return holding.length > MAX_RESOURCES ? tooMany('holding', MAX_RESOURCES) : undefined
 }
 
-function badTtl(state: State, command: Acquire): string | undefined {
+function badTtl(state: State, command: Acquire): Flaw | undefined {
   const { ttl, wants, entries = NOTHING, pool } = command
-  if (!Number.isSafeInteger(ttl) || ttl < 1) return `ttl must be a whole number of milliseconds above 0, not ${String(ttl)}`
+  if (!Number.isSafeInteger(ttl) || ttl < 1) return outside('ttl', 1, TTL_LIMIT, ttl)
   if (wants.length + entries.length === 0 && pool === undefined) return ttlOutside(state, ttl, '')
-  const outside = pool === undefined ? undefined : ttlOutside(state, ttl, pool.pool)
-  if (outside !== undefined) return outside
+  const ofPool = pool === undefined ? undefined : ttlOutside(state, ttl, pool.pool)
+  if (ofPool !== undefined) return ofPool
   for (const { resource } of wants) {
     const wrong = ttlOutside(state, ttl, resource)
     if (wrong !== undefined) return wrong
@@ -120,8 +124,7 @@ export function overQuota(state: State, holder: string, wants: readonly { readon
     const most = rule(state, resource, 'quota')
     if (most === 0) continue
     const has = leasesUnder(state, prefix, holder)
-    if (has >= most)
-      return refuse(state, 'LIMIT', `${holder} has ${has} leases under ${prefix}, as many as its policy allows`, { quota: most })
+    if (has >= most) return refuse(state, 'quota', { holder, prefix, leases: has, quota: most })
   }
   return undefined
 }
@@ -149,27 +152,22 @@ function held(state: State, wants: readonly WantedResource[], any: number, rank:
   const busy = wants.find(want => choose(state, [want], 0, rank, state.nextLease) === undefined)!
   const resource = state.resources.get(busy.resource)!
   const holder = resource.grants[0]
-  const who = holder === undefined ? 'those who waited before' : holder.lease.holder.name
-  const some = any > 0 ? `fewer than ${any} of ${wants.length} are free; ` : ''
-  return refuse(
-    state,
-    'HELD',
-    `${some}${resource.name} is held by ${who}${holder?.lease.status === FROZEN ? ', which may still believe so' : ''}`,
-    {
-      resource: resource.name,
-      holder: who,
-      lease: holder?.lease.id ?? 0,
-      token: holder?.token ?? 0,
-      since: holder?.lease.since ?? 0,
-      queue: resource.queue.length,
-    },
-  )
+  const about = { resource: resource.name, queue: resource.queue.length, ...(any > 0 && { any, of: wants.length }) }
+  if (holder === undefined) return refuse(state, 'reserved', about)
+  const { lease, token } = holder
+  const { id, since, status } = lease
+  return refuse(state, 'held', {
+    ...about,
+    holder: lease.holder.name,
+    lease: id,
+    token,
+    since,
+    ...(status === FROZEN && { frozen: true }),
+  })
 }
 
 function quiet(state: State): Refused {
-  return refuse(state, 'UNAVAILABLE', 'the log lost entries: nothing is granted until the longest ttl has passed; ask again later', {
-    quiet: state.quiet!.duration,
-  })
+  return refuse(state, 'quiet', { quiet: state.quiet!.duration })
 }
 
 interface Plan {
@@ -188,30 +186,29 @@ interface Plan {
 /** Why the command is refused, or what would be done. Changes nothing. */
 export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
   const wrong = malformed(command) ?? badTtl(state, command)
-  if (wrong !== undefined) return invalid(state, wrong)
+  if (wrong !== undefined) return refuseFlaw(state, wrong)
   const over = exhausted(state)
   if (over !== undefined) return over
   const wants = command.wants.map(normal)
   const claim = command.pool === undefined ? undefined : claimOf(state, command)
-  if (claim !== undefined && !allowed(state, key, 'acquire', claim.pool)) return forbidden(state, `acquire ${claim.pool}`)
+  if (claim !== undefined && !allowed(state, key, 'acquire', claim.pool)) return forbidden(state, 'acquire', claim.pool)
   for (const want of wants) {
-    if (!allowed(state, key, 'acquire', want.resource)) return forbidden(state, `acquire ${want.resource}`)
-    if (command.steal !== undefined && !allowed(state, key, 'break', want.resource)) return forbidden(state, `steal ${want.resource}`)
+    if (!allowed(state, key, 'acquire', want.resource)) return forbidden(state, 'acquire', want.resource)
+    if (command.steal !== undefined && !allowed(state, key, 'break', want.resource))
+      return forbidden(state, 'break', want.resource, 'steal')
     const capacity = capacityOf(state, want.resource)
-    if (want.units > capacity) return invalid(state, `${want.resource} has ${capacity} units in all, ${want.units} can never be granted`)
+    if (want.units > capacity) return refuse(state, 'beyond-capacity', { resource: want.resource, units: want.units, capacity })
   }
   if (wants.length === 0 && claim === undefined && !allowedSomewhere(state, key, 'acquire', 'register'))
-    return forbidden(state, 'open a lease')
+    return refuse(state, 'forbidden-lease', { verb: 'acquire' })
   const rank = rankOf(state, command, wants)
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
-    return invalid(state, `incarnation ${command.incarnation} was never given`)
+    return refuseFlaw(state, neverGiven('incarnation', command.incarnation))
   const parent = command.parent === undefined ? undefined : findLease(state, command.parent)
   if (command.parent !== undefined) {
     if (parent === undefined || (parent.status !== LIVE && parent.status !== SUSPECT)) {
-      if (!(command.parent >= 1 && command.parent < state.nextLease))
-        return invalid(state, `there is no lease ${command.parent} to hang on`)
-      if (parent?.status === WAITING && mayTouch(state, key, parent))
-        return invalid(state, `lease ${command.parent} still waits: nothing can hang on it before it is granted`)
+      if (!(command.parent >= 1 && command.parent < state.nextLease)) return refuse(state, 'parent-missing', { lease: command.parent })
+      if (parent?.status === WAITING && mayTouch(state, key, parent)) return refuse(state, 'parent-waits', { lease: command.parent })
       return gone(state, command.parent)
     }
     // A lease of another key is reported as gone: its existence is not revealed.
@@ -219,18 +216,16 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   }
   let mustWait = false
   for (const entry of command.entries ?? NOTHING) {
-    if (!allowed(state, key, 'register', entry.key)) return forbidden(state, `register ${entry.key}`)
+    if (!allowed(state, key, 'register', entry.key)) return forbidden(state, 'register', entry.key)
     const refused = entryRefusal(state, { name: command.holder, incarnation: command.incarnation ?? state.nextLease }, entry, key)
     if (refused === undefined) continue
     // An entry of another holder may become free. A replaced process or generation stays replaced.
     if (refused.code !== 'HELD' || command.wait !== true) return refused
     mustWait = true
   }
-  if (state.leases.size >= rule(state, '', 'leases'))
-    return refuse(state, 'LIMIT', `there are ${state.leases.size} leases, as many as are allowed in all`, { limit: state.leases.size })
+  if (state.leases.size >= rule(state, '', 'leases')) return refuse(state, 'too-many-leases', { limit: state.leases.size })
   const mine = key === 0 ? 0 : (state.madeWith.get(key) ?? 0)
-  if (key !== 0 && mine >= rule(state, '', 'leasesPerKey'))
-    return refuse(state, 'LIMIT', `this key has ${mine} leases, as many as one key is allowed`, { limit: mine })
+  if (key !== 0 && mine >= rule(state, '', 'leasesPerKey')) return refuse(state, 'too-many-key-leases', { limit: mine })
   const many = overQuota(state, command.holder, claim === undefined ? wants : [{ resource: claim.pool }])
   if (many !== undefined) return many
 
@@ -274,9 +269,9 @@ function planPool(state: State, { wait, maxLife: given = 0 }: Acquire, plan: Omi
 /** A reservation waits in any case, until its window begins. */
 function planReservation(state: State, pool: PoolState, plan: Omit<Plan, 'chosen'>, waits: boolean, maxLife: number): Refused | Plan {
   const claim = plan.claim!
-  if (!waits) return invalid(state, 'a reservation waits for its window: ask with wait')
+  if (!waits) return refuse(state, 'needs', { field: 'pool.from', other: 'wait' })
   const most = rule(state, pool.name, 'ttlMax')
-  if (claim.from - state.elapsed > most) return invalid(state, `a window begins within ${most} ms, the ttlMax of ${pool.name}`)
+  if (claim.from - state.elapsed > most) return refuse(state, 'window-too-late', { pool: pool.name, limit: most })
   const refused =
     impossible(state, pool, claim) ?? cannotWaitInPool(state, pool, plan.holding) ?? windowRefusal(state, pool, claim, maxLife)
   return refused ?? { ...plan, chosen: undefined }
@@ -293,20 +288,14 @@ function cannotWait(
     const resource = state.resources.get(want.resource)
     const most = rule(state, want.resource, 'waiters')
     if (resource !== undefined && resource.queue.length >= most)
-      return refuse(state, 'LIMIT', `${most} already wait for ${want.resource}, as many as are allowed`, {
-        resource: want.resource,
-        limit: most,
-      })
+      return refuse(state, 'too-many-waiters', { resource: want.resource, limit: most })
     if (steal === undefined && any === undefined && resource !== undefined && blocksItself(state, resource, want, holding))
-      return invalid(
-        state,
-        `${want.resource} is held by the asker itself: it would wait for itself for ever. Use the lease in hand, or release it first`,
-      )
+      return refuse(state, 'waits-for-itself', { resource: want.resource })
   }
   if (any !== undefined || steal !== undefined) return undefined
   const path = findCycle(state, wants, rank, holding)
   if (path === undefined) return undefined
-  return refuse(state, 'DEADLOCK', deadlockMessage(path), { cycle: path })
+  return refuse(state, 'deadlock', { cycle: path })
 }
 
 /** Even if all other holders let go, the leases that the caller keeps would still be in its way. */

@@ -3,6 +3,7 @@
 import type { Attachment } from '../command.ts'
 import { badName, badText, utf8Length, VALUE_BYTES } from '../name.ts'
 import type { Refused } from '../outcome.ts'
+import { type Flaw, outside, within } from '../reason.ts'
 import { entryBytes } from '../state/free-entries.ts'
 import { rareOf, touch } from '../state/leases.ts'
 import { addEntry } from '../state/resources.ts'
@@ -14,12 +15,13 @@ import { offerMember } from './pool/member.ts'
 import { refuse } from './refuse.ts'
 import { countEntry, isLeftover, isRegistry, penalizeFormer, review } from './service.ts'
 
-export function badAttachment({ key, value, generation }: Attachment): string | undefined {
+export function badAttachment({ key, value, generation }: Attachment): Flaw | undefined {
   const badKey = badName(key)
-  if (badKey !== undefined) return `the entry's key ${badKey}`
-  if (generation !== undefined && !(Number.isSafeInteger(generation) && generation > 0)) return `the generation of ${key} must be above 0`
+  if (badKey !== undefined) return within('key', badKey)
+  if (generation !== undefined && !(Number.isSafeInteger(generation) && generation > 0))
+    return outside('generation', 1, Number.MAX_SAFE_INTEGER, generation)
   const badValue = badText(value, VALUE_BYTES)
-  return badValue === undefined ? undefined : `the value of ${key} ${badValue}`
+  return badValue === undefined ? undefined : within('value', badValue)
 }
 
 /**
@@ -36,29 +38,20 @@ export function entryRefusal(
   const there = state.entries.get(key)
   if (there === undefined) {
     if (state.free.get(key) === undefined) return undefined
-    return refuse(state, 'HELD', `the entry ${key} hangs on no lease: change it by a transaction, or delete it first`, { key })
+    return refuse(state, 'entry-without-lease', { key })
   }
   const owner = there.lease.holder
   const mine = owner.name === holder.name
   if (!mayTouch(state, by, there.lease)) return heldBy(state, there)
-  if (there.generation > generation)
-    return refuse(state, 'STALE', `the entry ${key} belongs to generation ${there.generation}, of ${owner.name}: this one is replaced`, {
-      key,
-      holder: owner.name,
-      generation: there.generation,
-    })
+  if (there.generation > generation) return refuse(state, 'older-generation', { key, generation: there.generation, holder: owner.name })
   if (!mine && there.generation === generation && !(isRegistry(key) && there.lease.status === SUSPECT)) return heldBy(state, there)
   if (mine && owner.incarnation > holder.incarnation)
-    return refuse(state, 'STALE', `the entry ${key} belongs to a newer incarnation of ${holder.name}: this process has been replaced`, {
-      key,
-      incarnation: owner.incarnation,
-    })
+    return refuse(state, 'older-incarnation', { key, incarnation: owner.incarnation, holder: holder.name })
   return undefined
 }
 
 function heldBy(state: State, { key, lease, generation }: Attached): Refused {
-  const { name } = lease.holder
-  return refuse(state, 'HELD', `the entry ${key} belongs to ${name}`, { key, holder: name, lease: lease.id, generation })
+  return refuse(state, 'entry-held', { key, holder: lease.holder.name, lease: lease.id, generation })
 }
 
 /** The revision that made an entry, and its version, when it is written once more. */

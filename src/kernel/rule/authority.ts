@@ -9,7 +9,7 @@ import { under } from '../name.ts'
 import type { Refused } from '../outcome.ts'
 import { UNCLAIMED } from '../state/leases.ts'
 import { type LeaseState, type State, WAITING } from '../state.ts'
-import { forbidden } from './refuse.ts'
+import { refuse } from './refuse.ts'
 
 /** `admin` allows everything under its prefix. */
 export function isOf(scope: Scope, verb: Verb): boolean {
@@ -125,6 +125,7 @@ export function beyond(
   if (found === undefined) return undefined
   const { id } = found.lease
   const isKnown = found.name !== '' && allowed(state, key, 'read', found.name)
-  const what = isKnown ? `${found.name}, which would end with lease ${id}` : `something else that lease ${id} holds`
-  return forbidden(state, `${verb} ${what}`, { lease: id })
+  return isKnown
+    ? refuse(state, 'forbidden-reach', { verb, lease: id, name: found.name })
+    : refuse(state, 'forbidden-hidden', { verb, lease: id })
 }

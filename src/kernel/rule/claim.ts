@@ -2,31 +2,22 @@
 
 import type { Claim } from '../command.ts'
 import { done, type Outcome } from '../outcome.ts'
+import { neverGiven } from '../reason.ts'
 import { findLease, rehold, rekey, touch, UNCLAIMED } from '../state/leases.ts'
 import { FROZEN, type State } from '../state.ts'
 import { mayRenew } from './authority.ts'
 import type { Effects } from './effects.ts'
 import { reconsider } from './end.ts'
-import { gone, invalid, refuse } from './refuse.ts'
+import { gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 
 export function claim(state: State, effects: Effects, { lease: id, incarnation }: Claim, key: number): Outcome {
   const lease = findLease(state, id)
   if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease)) return gone(state, id)
   if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
-    return invalid(state, `incarnation ${incarnation} was never given`)
+    return refuseFlaw(state, neverGiven('incarnation', incarnation))
   const { name, incarnation: theirs } = lease.holder
-  if (lease.rare?.open !== true)
-    return refuse(
-      state,
-      'HELD',
-      `lease ${id} has a process already, which may believe in it: nobody else of the name ${name} can have it`,
-      {
-        lease: id,
-        holder: name,
-        incarnation: theirs,
-      },
-    )
+  if (lease.rare?.open !== true) return refuse(state, 'claimed', { lease: id, holder: name, incarnation: theirs })
   touch(state, lease)
   lease.rare.open = false
   if (incarnation !== undefined) rehold(state, lease, incarnation)

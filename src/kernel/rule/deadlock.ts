@@ -94,10 +94,6 @@ function mayLeadBack(state: State, wants: readonly WantedResource[], holding: re
 }
 
 /** `path`: the resources of the cycle, in order. */
-export function deadlockMessage(path: readonly string[]): string {
-  return `waiting would close a cycle: ${path.join(' → ')} → what the asker holds; release that first`
-}
-
 /** The only holder in the way, if there is exactly one and it will not leave by itself. Of several holders, any might make room. */
 function soleObstacle(state: State, resource: Resource, want: WantedResource): LeaseState | undefined {
   const [only] = resource.grants

@@ -10,7 +10,7 @@ import { allowed, mayTouch } from './authority.ts'
 import { type Effects, startTimer } from './effects.ts'
 import { detachEntry, removeFree } from './end.ts'
 import { bounded, ttlOutside } from './policy.ts'
-import { forbidden, gone, invalid, refuse, revisionsExhausted } from './refuse.ts'
+import { forbidden, gone, refuse, refuseFlaw, revisionsExhausted } from './refuse.ts'
 import { settle } from './settle.ts'
 
 /** Refuses an entry that is too much for its lease. */
@@ -18,12 +18,12 @@ function tooMuch(state: State, lease: LeaseState, entry: Attachment): Refused | 
   const { id, rare } = lease
   const there = state.entries.get(entry.key)
   const own = there?.lease === lease
-  const limit = (most: number, what: string) =>
-    refuse(state, 'LIMIT', `lease ${id} has ${what}, as many as one lease takes: put the rest on another lease`, { lease: id, limit: most })
-  if (!own && (rare?.entries?.size ?? 0) >= MAX_LEASE_ENTRIES) return limit(MAX_LEASE_ENTRIES, `${MAX_LEASE_ENTRIES} entries`)
+  if (!own && (rare?.entries?.size ?? 0) >= MAX_LEASE_ENTRIES)
+    return refuse(state, 'too-many-entries', { lease: id, limit: MAX_LEASE_ENTRIES })
   const more = entryBytes(entry) - (own ? entryBytes(there) : 0)
   const bytes = (rare?.bytes ?? 0) + more
-  return more > 0 && bytes > MAX_LEASE_BYTES ? limit(MAX_LEASE_BYTES, `entries of ${bytes - more} bytes, of ${MAX_LEASE_BYTES}`) : undefined
+  if (more <= 0 || bytes <= MAX_LEASE_BYTES) return undefined
+  return refuse(state, 'too-many-entry-bytes', { lease: id, limit: MAX_LEASE_BYTES, bytes: bytes - more })
 }
 
 /** The lease, if it can take entries from this key. */
@@ -35,16 +35,16 @@ export function leaseForEntries(state: State, id: number, key: number): LeaseSta
 export function put(state: State, effects: Effects, { kind: _, lease: id, ...entry }: Put, key: number): Outcome {
   const { key: name } = entry
   const bad = badAttachment(entry)
-  if (bad !== undefined) return invalid(state, bad)
+  if (bad !== undefined) return refuseFlaw(state, bad)
   const lease = leaseForEntries(state, id, key)
   if (lease === undefined) return gone(state, id)
-  if (!allowed(state, key, 'register', name)) return forbidden(state, `register ${name}`)
+  if (!allowed(state, key, 'register', name)) return forbidden(state, 'register', name)
   const refused = entryRefusal(state, lease.holder, entry, key)
   if (refused !== undefined) return refused
   const much = revisionsExhausted(state) ?? tooMuch(state, lease, entry)
   if (much !== undefined) return much
   const wrong = ttlOutside(state, lease.ttl, name)
-  if (wrong !== undefined) return invalid(state, wrong)
+  if (wrong !== undefined) return refuseFlaw(state, wrong)
   putOn(state, effects, lease, entry)
   settle(state, effects, state.freed)
   return done()
@@ -62,18 +62,17 @@ export function putOn(state: State, effects: Effects, lease: LeaseState, entry: 
 
 export function remove(state: State, effects: Effects, { key: name, lease: id }: Delete, key: number): Outcome {
   // Checked first: the existence of an entry is not revealed to other keys.
-  if (!allowed(state, key, 'register', name)) return forbidden(state, `delete ${name}`)
+  if (!allowed(state, key, 'register', name)) return forbidden(state, 'register', name, 'delete')
   const entry = state.entries.get(name)
   if (entry === undefined && state.free.get(name) !== undefined) {
-    if (id !== undefined) return refuse(state, 'STALE', `the entry ${name} hangs on no lease: it was taken over`, { key: name })
+    if (id !== undefined) return refuse(state, 'taken-over', { key: name })
     removeFree(state, effects, name)
     settle(state, effects, state.freed)
     return done()
   }
-  if (entry === undefined) return refuse(state, 'NOT_FOUND', `there is no entry ${name}`, { key: name })
-  if (!mayTouch(state, key, entry.lease)) return forbidden(state, `delete ${name}`)
-  if (id !== undefined && entry.lease.id !== id)
-    return refuse(state, 'STALE', `the entry ${name} hangs on lease ${entry.lease.id}, not on ${id}: it was taken over`, { key: name })
+  if (entry === undefined) return refuse(state, 'no-entry', { key: name })
+  if (!mayTouch(state, key, entry.lease)) return forbidden(state, 'register', name, 'delete')
+  if (id !== undefined && entry.lease.id !== id) return refuse(state, 'taken-over', { key: name, lease: entry.lease.id })
   touch(state, entry.lease)
   detachEntry(state, effects, name, 'deleted')
   settle(state, effects, state.freed)

@@ -4,6 +4,7 @@ import { type CreateKey, type Generation, type Policy, type RevokeKey, type Upgr
 import { LOST } from '../event.ts'
 import { badName, badPrefix, normalPrefix, under } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
+import { outside, shown, within } from '../reason.ts'
 import { touch } from '../state/leases.ts'
 import { beforePolicy } from '../state/quota-counts.ts'
 import { COUNTER_LIMIT, type State, WAITING } from '../state.ts'
@@ -15,7 +16,7 @@ import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
 import { markPool, measure } from './pool/member.ts'
 import { pressPool } from './pool/waiters.ts'
 import { pressHolders } from './queue.ts'
-import { forbidden, invalid, refuse, revisionsExhausted, spent } from './refuse.ts'
+import { forbidden, forbiddenAdmin, refuse, refuseFlaw, revisionsExhausted, spent } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
 
@@ -24,25 +25,20 @@ const MAX_KEYS = 10_000
 const SEEN_LIMIT = 2 ** 49
 
 export function policy(state: State, effects: Effects, { prefix: given, rules }: Policy, key: number): Outcome {
-  const bad = badPrefix(given) ?? (rules === undefined ? undefined : badRules(rules))
-  if (bad !== undefined) return invalid(state, `policy: ${bad}`)
+  const bad = badPrefix(given)
+  if (bad !== undefined) return refuseFlaw(state, within('prefix', bad))
+  const wrong = rules === undefined ? undefined : badRules(rules)
+  if (wrong !== undefined) return refuseFlaw(state, wrong)
   const prefix = normalPrefix(given)
-  if (!allowed(state, key, 'policy', prefix)) return forbidden(state, `set a policy for ${prefix}`)
+  if (!allowed(state, key, 'policy', prefix)) return forbidden(state, 'policy', prefix)
   const over = rules === undefined ? undefined : revisionsExhausted(state)
   if (over !== undefined) return over
   if (rules === undefined) {
-    if (!state.policies.has(prefix)) return refuse(state, 'NOT_FOUND', `there is no policy for ${prefix === '' ? 'everything' : prefix}`)
+    if (!state.policies.has(prefix)) return refuse(state, 'no-policy', { prefix })
     beforePolicy(state, prefix)
     state.policies.delete(prefix)
   } else if (state.policies.size >= MAX_POLICIES && !state.policies.has(prefix)) {
-    return refuse(
-      state,
-      'LIMIT',
-      `there are ${MAX_POLICIES} policies, as many as are allowed: delete some, or set one for a shorter prefix`,
-      {
-        limit: MAX_POLICIES,
-      },
-    )
+    return refuse(state, 'too-many-policies', { limit: MAX_POLICIES })
   } else {
     beforePolicy(state, prefix, rules.quota)
     state.policies.set(prefix, { ...rules }) // a copy: the caller may change its object
@@ -75,12 +71,13 @@ function reviewPools(state: State, effects: Effects, prefix: string): void {
 }
 
 export function createKey(state: State, effects: Effects, { name, hash, allow }: CreateKey, key: number): Outcome {
-  const bad = badName(name) ?? badScopes(allow, VERBS)
-  if (bad !== undefined) return invalid(state, `key: ${bad}`)
-  if (typeof hash !== 'string' || !/^[0-9a-f]{64}$/.test(hash))
-    return invalid(state, 'key: the hash must be 64 hexadecimal digits (SHA-256)')
-  if (!isAdmin(state, key)) return forbidden(state, 'create keys')
-  if (state.keys.size >= MAX_KEYS) return refuse(state, 'LIMIT', `there are ${MAX_KEYS} keys, as many as are allowed`)
+  const bad = badName(name)
+  if (bad !== undefined) return refuseFlaw(state, within('name', bad))
+  const wrong = badScopes(allow, VERBS)
+  if (wrong !== undefined) return refuseFlaw(state, wrong)
+  if (typeof hash !== 'string' || !/^[0-9a-f]{64}$/.test(hash)) return refuse(state, 'not-a-hash', { field: 'hash' })
+  if (!isAdmin(state, key)) return forbiddenAdmin(state, 'key')
+  if (state.keys.size >= MAX_KEYS) return refuse(state, 'too-many-keys', { limit: MAX_KEYS })
   const over = state.nextKey >= COUNTER_LIMIT ? spent(state) : revisionsExhausted(state)
   if (over !== undefined) return over
   const id = state.nextKey++
@@ -91,14 +88,11 @@ export function createKey(state: State, effects: Effects, { name, hash, allow }:
 
 export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key: number): Outcome {
   const there = state.keys.get(id)
-  if (!isAdmin(state, key)) return forbidden(state, 'revoke keys')
-  if (there === undefined) return refuse(state, 'NOT_FOUND', `there is no key ${id}`)
+  if (!isAdmin(state, key)) return forbiddenAdmin(state, 'unkey')
+  if (there === undefined) return refuse(state, 'no-key', { id })
   // Without an admin key no other key could be made; and without any key a server is open to every client that can reach it.
   if (key !== 0 && isAdmin(state, id) && ![...state.keys.keys()].some(other => other !== id && isAdmin(state, other)))
-    return invalid(
-      state,
-      `${there.name} is the last key that administers everything: create another one first, or revoke it with the operator's right, on the store itself`,
-    )
+    return refuse(state, 'last-admin', { name: there.name })
   state.keys.delete(id)
   emit(state, effects, 'key', undefined, { key: there.name, cause: 'revoked' })
   // The leases of the key run out. Its waiters will never be granted anything, and must not block others. The scopes of a key never change, so every
@@ -111,9 +105,8 @@ export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key
 }
 
 export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome {
-  if (!isAdmin(state, key)) return forbidden(state, 'raise the rules version')
-  if (rules !== state.rules + 1)
-    return invalid(state, `the rules are at version ${state.rules}: the next one is ${state.rules + 1}, not ${rules}`)
+  if (!isAdmin(state, key)) return forbiddenAdmin(state, 'upgrade')
+  if (rules !== state.rules + 1) return refuse(state, 'wrong-rules', { rules: state.rules, next: state.rules + 1, given: shown(rules) })
   state.rules = rules
   return done()
 }
@@ -124,12 +117,10 @@ export function generation(
   { lease, token, revision, quiet, key: nextKey = 0 }: Generation,
   key: number,
 ): Outcome {
-  if (!isAdmin(state, key)) return forbidden(state, 'begin a generation')
-  for (const n of [lease, token, revision, nextKey])
-    if (!Number.isSafeInteger(n) || n < 0 || n > SEEN_LIMIT)
-      return invalid(state, `a generation needs the highest numbers seen, from 0 to ${SEEN_LIMIT}, not ${String(n)}`)
-  if (!Number.isSafeInteger(quiet) || quiet < 0 || quiet > TTL_LIMIT)
-    return invalid(state, `quiet must be a duration, not ${String(quiet)}`)
+  if (!isAdmin(state, key)) return forbiddenAdmin(state, 'generation')
+  for (const [field, n] of Object.entries({ lease, token, revision, key: nextKey }))
+    if (!Number.isSafeInteger(n) || n < 0 || n > SEEN_LIMIT) return refuseFlaw(state, outside(field, 0, SEEN_LIMIT, n))
+  if (!Number.isSafeInteger(quiet) || quiet < 0 || quiet > TTL_LIMIT) return refuseFlaw(state, outside('quiet', 0, TTL_LIMIT, quiet))
   state.nextLease = Math.max(state.nextLease, lease + 1)
   state.nextToken = Math.max(state.nextToken, token + 1)
   state.revision = Math.max(state.revision, revision)

@@ -3,33 +3,33 @@
 import type { Command, Move } from '../command.ts'
 import { badText } from '../name.ts'
 import { done, nothing, type Outcome, type Refused } from '../outcome.ts'
+import { within } from '../reason.ts'
 import { touch } from '../state/leases.ts'
 import type { State } from '../state.ts'
 import { isAdmin } from './authority.ts'
 import { type Effects, emit, restartTerm, startQuiet, startTimer } from './effects.ts'
-import { forbidden, invalid, refuse } from './refuse.ts'
+import { forbiddenAdmin, refuse, refuseFlaw } from './refuse.ts'
 
 const PLACE_BYTES = 2_048
 
 export function move(state: State, effects: Effects, { to = '', stay = false, since, into }: Move, key: number): Outcome {
   const bad = badText(to, PLACE_BYTES)
-  if (bad !== undefined) return invalid(state, `move: the place ${bad}`)
-  if (!isAdmin(state, key)) return forbidden(state, 'move the leases elsewhere')
-  if (stay && to !== '') return invalid(state, 'move: either they go somewhere or they stay')
+  if (bad !== undefined) return refuseFlaw(state, within('to', bad))
+  if (!isAdmin(state, key)) return forbiddenAdmin(state, 'move')
+  if (stay && to !== '') return refuse(state, 'not-together', { field: 'to', other: 'stay' })
   if (into !== undefined) return into === 'begin' ? expect(state, effects) : arrive(state, effects)
   const { moved } = state
-  if (state.awaiting) return invalid(state, 'move: leases are on their way into this log, and only who carries them can end that')
+  if (state.awaiting) return refuse(state, 'move-is-arriving', {})
   if (moved) {
     if (to === moved) return done()
     // Grants since then were made there. Moving back, or elsewhere from here, could grant the same units twice.
-    return refuse(state, 'INVALID', `the leases of this log have moved to ${moved}: what concerns them is said there`, { moved })
+    return refuse(state, 'moved-for-good', { moved })
   }
   if (stay || to !== '') {
-    if (stay && moved === undefined) return invalid(state, 'move: nothing has left')
+    if (stay && moved === undefined) return refuse(state, 'not-moving', {})
     // The copy may be older than grants made here after the move was cancelled. While leases are being moved, the revision stays.
-    if (moved === undefined || (since ?? state.revision) !== state.revision) return invalid(state, 'move: it has been called off since')
-  } else if (moved !== undefined)
-    return refuse(state, 'INVALID', 'the leases of this log are on their way to another already', { moving: true })
+    if (moved === undefined || (since ?? state.revision) !== state.revision) return refuse(state, 'move-called-off', {})
+  } else if (moved !== undefined) return refuse(state, 'moving-already', { moving: true })
   state.moved = stay ? undefined : to
   if (stay) startAnew(state, effects)
   emit(state, effects, 'moved', undefined, { key: to, cause: stay ? 'staying' : to === '' ? 'leaving' : 'left' })
@@ -39,15 +39,10 @@ export function move(state: State, effects: Effects, { to = '', stay = false, si
 /** The log decides nothing from here on: replicas that read the moved leases would not know its decisions. */
 function expect(state: State, effects: Effects): Outcome {
   const { leases, policies, keys, free } = state
-  if (state.awaiting)
-    return invalid(state, 'leases are on their way into this log already: if that was broken off, name another, as with ?name=NEW')
-  if (state.moved !== undefined) return invalid(state, 'the leases of this log have left it: name another, as with ?name=NEW')
-  if (leases.size + policies.size + keys.size > 0)
-    return invalid(
-      state,
-      `the log to move into holds ${leases.size} leases, ${policies.size} policies and ${keys.size} keys: name an empty one`,
-    )
-  if (free.size > 0) return invalid(state, `the log to move into holds ${free.size} entries without a lease: name an empty one`)
+  if (state.awaiting) return refuse(state, 'target-arriving', {})
+  if (state.moved !== undefined) return refuse(state, 'target-moved', {})
+  if (leases.size + policies.size + keys.size + free.size > 0)
+    return refuse(state, 'target-not-empty', { leases: leases.size, policies: policies.size, keys: keys.size, entries: free.size })
   state.moved = ''
   state.awaiting = true
   emit(state, effects, 'moved', undefined, { cause: 'awaited' })
@@ -55,7 +50,7 @@ function expect(state: State, effects: Effects): Outcome {
 }
 
 function arrive(state: State, effects: Effects): Outcome {
-  if (!state.awaiting) return invalid(state, 'move: nothing is on its way into this log')
+  if (!state.awaiting) return refuse(state, 'not-arriving', {})
   state.moved = undefined
   state.awaiting = false
   startAnew(state, effects)
@@ -93,7 +88,6 @@ export function refusalOfMovedLog(state: State, place: string, { kind }: Command
 }
 
 export function movedAway(state: State, place: string): Refused {
-  if (place !== '') return refuse(state, 'UNAVAILABLE', `the leases of this log have moved to ${place}: ask there`, { moved: place })
-  const way = state.awaiting ? 'into this log' : 'to another log'
-  return refuse(state, 'UNAVAILABLE', `leases are on their way ${way}: ask again in a moment`, { moving: true })
+  if (place !== '') return refuse(state, 'moved', { moved: place })
+  return refuse(state, state.awaiting ? 'arriving' : 'moving', { moving: true })
 }

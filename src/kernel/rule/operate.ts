@@ -1,8 +1,9 @@
 /** What operators and givers do to leases: revoke, break, recall, transfer. */
 
 import type { Break, Recall, Revoke, Transfer, Want } from '../command.ts'
-import { badName, badPrefix, badText, under } from '../name.ts'
+import { badName, badPrefix, badText, NAME_BYTES, under } from '../name.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
+import { neverGiven, outside, within } from '../reason.ts'
 import { addChild, findLease, openLease, rareOf, touch, UNCLAIMED } from '../state/leases.ts'
 import { agedOf } from '../state/timers.ts'
 import { BREAK, FROZEN, type LeaseState, LIVE, PREEMPT, SLOTS, type Slot, type State, TERM, WAITING } from '../state.ts'
@@ -12,7 +13,7 @@ import { end } from './end.ts'
 import { TTL_LIMIT } from './policy.ts'
 import { waitsForPool } from './pool/waiters.ts'
 import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
-import { exhausted, forbidden, gone, invalid, refuse } from './refuse.ts'
+import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 
 /** Asks the holders of a resource to give it back. */
@@ -26,7 +27,8 @@ export function recall(state: State, effects: Effects, name: string, by: string)
 }
 
 export function revoke(state: State, effects: Effects, { target, force = false, by = '' }: Revoke, key: number): Outcome {
-  if (badText(by, 512) !== undefined) return invalid(state, `by ${badText(by, 512)}`)
+  const badBy = badText(by, NAME_BYTES)
+  if (badBy !== undefined) return refuseFlaw(state, within('by', badBy))
   const found = revokeTargets(state, target, key)
   if (!Array.isArray(found)) return found as Refused
   const { freed } = state
@@ -46,7 +48,7 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
     return concerned ? beyond(state, key, 'revoke', lease)! : gone(state, target.lease)
   }
   const bad = 'holder' in target ? badName(target.holder) : badPrefix(target.prefix)
-  if (bad !== undefined) return invalid(state, `what to revoke ${bad}`)
+  if (bad !== undefined) return refuseFlaw(state, within('holder' in target ? 'target.holder' : 'target.prefix', bad))
   const concerned = (lease: LeaseState): boolean => {
     if ('holder' in target) return lease.holder.name === target.holder
     const prefix = target.prefix
@@ -59,19 +61,19 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
     )
   }
   const found = [...state.leases.values()].filter(lease => concerned(lease) && mayRevoke(lease))
-  return found.length === 0 ? refuse(state, 'NOT_FOUND', 'no lease matches what was to be revoked') : found
+  return found.length === 0 ? refuse(state, 'no-match', {}) : found
 }
 
 export function transfer(state: State, effects: Effects, command: Transfer, key: number): Outcome {
   const { lease: id, to, incarnation } = command
   const bad = badName(to)
-  if (bad !== undefined) return invalid(state, `the recipient's name ${bad}`)
+  if (bad !== undefined) return refuseFlaw(state, within('to', bad))
   if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
-    return invalid(state, `incarnation ${incarnation} was never given`)
+    return refuseFlaw(state, neverGiven('incarnation', incarnation))
   const lease = findLease(state, id)
   if (lease === undefined || lease.status !== LIVE || !mayTouch(state, key, lease)) return gone(state, id)
-  if (!mayRelease(state, key, lease)) return forbidden(state, `pass on all that would end with lease ${id}`, { lease: id })
-  if (lease.grants.length === 0) return invalid(state, `lease ${id} holds nothing that could be transferred`)
+  if (!mayRelease(state, key, lease)) return refuse(state, 'forbidden-whole', { action: 'transfer', lease: id })
+  if (lease.grants.length === 0) return refuse(state, 'holds-nothing', { lease: id })
   const over = exhausted(state)
   if (over !== undefined) return over
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
@@ -142,27 +144,21 @@ function recipient(state: State, wants: readonly Required<Want>[], to: string, i
 
 export function breakHold(state: State, effects: Effects, { resource: name, after = 0, by = '' }: Break, key: number): Outcome {
   const bad = badName(name)
-  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
-  if (!Number.isSafeInteger(after) || after < 0 || after > TTL_LIMIT)
-    return invalid(state, `after must be a duration, not ${String(after)}`)
-  if (badText(by, 512) !== undefined) return invalid(state, `by ${badText(by, 512)}`)
-  if (!allowed(state, key, 'break', name)) return forbidden(state, `break ${name}`)
+  if (bad !== undefined) return refuseFlaw(state, within('resource', bad))
+  if (!Number.isSafeInteger(after) || after < 0 || after > TTL_LIMIT) return refuseFlaw(state, outside('after', 0, TTL_LIMIT, after))
+  const badBy = badText(by, NAME_BYTES)
+  if (badBy !== undefined) return refuseFlaw(state, within('by', badBy))
+  if (!allowed(state, key, 'break', name)) return forbidden(state, 'break', name)
   const resource = state.resources.get(name)
   const held = (resource?.grants ?? []).filter(({ lease }) => lease.status !== FROZEN)
-  if (held.length === 0) return refuse(state, 'NOT_FOUND', `nobody holds ${name}`, { resource: name })
+  if (held.length === 0) return refuse(state, 'no-holder', { resource: name })
   for (const { lease } of held) {
     const refused = mayRelease(state, key, lease) ? undefined : beyond(state, key, 'break', lease, namesHeld)
     if (refused !== undefined) return refused
   }
   if (after > 0) {
     const full = held.find(({ lease }) => breakSlot(lease, after) === 'full')
-    if (full !== undefined)
-      return refuse(
-        state,
-        'LIMIT',
-        `${name} has as many announced breaks as one holder takes, all of them longer: break it at once, or wait for one of them`,
-        { resource: name, lease: full.lease.id, limit: SLOTS - BREAK },
-      )
+    if (full !== undefined) return refuse(state, 'too-many-breaks', { resource: name, lease: full.lease.id, limit: SLOTS - BREAK })
   }
   const { freed } = state
   for (const { lease, token } of held) {
@@ -197,11 +193,13 @@ function breakSlot(lease: LeaseState, after: number): Slot | 'full' | undefined 
 }
 
 export function recallHolders(state: State, effects: Effects, { resource, by = '' }: Recall, key: number): Outcome {
-  const bad = badName(resource) ?? badText(by, 512)
-  if (bad !== undefined) return invalid(state, `what to recall ${bad}`)
-  if (!allowed(state, key, 'acquire', resource)) return forbidden(state, `recall ${resource}`)
+  const bad = badName(resource)
+  if (bad !== undefined) return refuseFlaw(state, within('resource', bad))
+  const badBy = badText(by, NAME_BYTES)
+  if (badBy !== undefined) return refuseFlaw(state, within('by', badBy))
+  if (!allowed(state, key, 'acquire', resource)) return forbidden(state, 'acquire', resource, 'recall')
   if (state.resources.get(resource)?.grants.some(given => given.lease.status !== FROZEN) !== true)
-    return refuse(state, 'NOT_FOUND', `nobody holds ${resource}`, { resource })
+    return refuse(state, 'no-holder', { resource })
   recall(state, effects, resource, by)
   return done()
 }

@@ -1,6 +1,7 @@
 /** Policies: rules for the names under a prefix. Each rule is taken from the longest prefix that sets it. */
 import type { PolicyRules, Scope, Verb } from '../command.ts'
 import { badPrefix } from '../name.ts'
+import { type Flaw, outside, shown, tooMany, within } from '../reason.ts'
 import { memberOf } from '../state/pools.ts'
 import type { State } from '../state.ts'
 
@@ -75,6 +76,7 @@ export function capacityOf(state: State, name: string): number {
   return prefix === undefined ? (memberOf(state, name)?.units ?? DEFAULTS.capacity) : state.policies.get(prefix)!.capacity!
 }
 
+const MAX_SCOPES = 256
 const CHOICES = { queue: ['fifo', 'fit', 'backfill', 'fair'], preempt: ['none', 'marked'] } as const
 
 const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, keyof typeof CHOICES>, readonly [low: number, high: number]>> = {
@@ -110,41 +112,46 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, keyof typeof CHOICES>, 
 }
 
 /** What is wrong with a policy, or undefined. */
-export function badRules(rules: PolicyRules): string | undefined {
-  for (const name of Object.keys(rules))
-    if (!Object.hasOwn(CHOICES, name) && !Object.hasOwn(BOUNDS, name)) return `there is no rule ${name}`
+export function badRules(rules: PolicyRules): Flaw | undefined {
+  for (const rule of Object.keys(rules))
+    if (!Object.hasOwn(CHOICES, rule) && !Object.hasOwn(BOUNDS, rule)) return { reason: 'unknown-rule', facts: { rule } }
   for (const [name, choices] of Object.entries(CHOICES)) {
     const value = rules[name as keyof typeof CHOICES]
-    if (value !== undefined && !(choices as readonly string[]).includes(value)) return `${name} is one of ${choices.join(', ')}`
+    if (value !== undefined && !(choices as readonly string[]).includes(value))
+      return { reason: 'not-one-of', facts: { field: `rules.${name}`, choices, given: shown(value) } }
   }
   // Checked in a fixed order, not in that of the request: all replicas must name the same mistake, and a log does not keep the order of the request.
   for (const [name, [low, high]] of Object.entries(BOUNDS)) {
     const value = rules[name as keyof typeof BOUNDS]
     if (value !== undefined && (!Number.isSafeInteger(value) || value < low || value > high))
-      return `${name} must be a whole number from ${low} to ${high}, not ${String(value)}`
+      return outside(`rules.${name}`, low, high, value)
   }
-  if ((rules.flapReuse ?? DEFAULTS.flapReuse) > (rules.flapSuppress ?? DEFAULTS.flapSuppress))
-    return `flapReuse (${DEFAULTS.flapReuse} unless given) is above flapSuppress (${DEFAULTS.flapSuppress} unless given)`
-  if (rules.ttlMin !== undefined && rules.ttlMax !== undefined && rules.ttlMin > rules.ttlMax) return 'ttlMin is above ttlMax'
+  const { flapReuse = DEFAULTS.flapReuse, flapSuppress = DEFAULTS.flapSuppress, ttlMin, ttlMax } = rules
+  if (flapReuse > flapSuppress)
+    return { reason: 'above', facts: { field: 'rules.flapReuse', value: flapReuse, other: 'rules.flapSuppress', limit: flapSuppress } }
+  if (ttlMin !== undefined && ttlMax !== undefined && ttlMin > ttlMax)
+    return { reason: 'above', facts: { field: 'rules.ttlMin', value: ttlMin, other: 'rules.ttlMax', limit: ttlMax } }
   return undefined
 }
 
-export function badScopes(allow: readonly Scope[], verbs: readonly Verb[]): string | undefined {
-  if (!Array.isArray(allow) || allow.length > 256) return 'allow must be a list of at most 256 scopes'
-  for (const scope of allow) {
-    if (!verbs.includes(scope.verb)) return `there is no verb ${String(scope.verb)}; there are ${verbs.join(', ')}`
+export function badScopes(allow: readonly Scope[], verbs: readonly Verb[]): Flaw | undefined {
+  if (!Array.isArray(allow)) return { reason: 'not-list', facts: { field: 'allow', given: shown(allow) } }
+  if (allow.length > MAX_SCOPES) return tooMany('allow', MAX_SCOPES)
+  for (const [i, scope] of allow.entries()) {
+    if (!verbs.includes(scope.verb))
+      return { reason: 'not-one-of', facts: { field: `allow[${i}].verb`, choices: verbs, given: shown(scope.verb) } }
     const bad = badPrefix(scope.prefix)
-    if (bad !== undefined) return `the prefix of ${scope.verb} ${bad}`
+    if (bad !== undefined) return within(`allow[${i}].prefix`, bad)
   }
   return undefined
 }
 
 /** What is wrong with a ttl under the policies for a name, or undefined. */
-export function ttlOutside(state: State, ttl: number, name: string): string | undefined {
+export function ttlOutside(state: State, ttl: number, name: string): Flaw | undefined {
   const low = rule(state, name, 'ttlMin')
   const high = rule(state, name, 'ttlMax')
   if (ttl >= low && ttl <= high) return undefined
-  return `ttl ${ttl} ms is outside ${low} to ${high} ms${name === '' ? '' : `, which is allowed for ${name}`}`
+  return { reason: 'ttl-outside', facts: { ttl, low, high, ...(name !== '' && { name }) } }
 }
 
 /** The grace period and the longest life of a lease, after adding a name with the policies for it. */

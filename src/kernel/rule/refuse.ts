@@ -1,23 +1,30 @@
 /** Refusals: outcomes that changed nothing. */
-import type { RefusalCode, Refused } from '../outcome.ts'
+import type { Verb } from '../command.ts'
+import type { Refused } from '../outcome.ts'
+import { boundedFacts, type Facts, type FactsByReason, type Flaw, REASONS, type Reason, shown } from '../reason.ts'
 import { COUNTER_LIMIT, type State } from '../state.ts'
 
-export function refuse(state: State, code: RefusalCode, message: string, facts: Refused['facts'] = {}): Refused {
-  return { kind: 'refused', revision: state.revision, code, message, facts }
+export function refuse<R extends Reason>(state: Pick<State, 'revision'>, reason: R, facts: FactsByReason[R]): Refused {
+  return { kind: 'refused', revision: state.revision, code: REASONS[reason].code, reason, facts: boundedFacts(facts as Facts) }
 }
 
-export function invalid(state: State, message: string): Refused {
-  return refuse(state, 'INVALID', message)
+/** Refuses a command for what is wrong with it. */
+export function refuseFlaw(state: Pick<State, 'revision'>, { reason, facts }: Flaw): Refused {
+  return refuse(state, reason, facts as never)
 }
 
 export function gone(state: State, lease: number): Refused {
-  if (!Number.isSafeInteger(lease) || lease < 1) return invalid(state, `${String(lease)} is not a lease's number`)
-  return refuse(state, 'GONE', `lease ${lease} has ended, or never was: acquire a new one`, { lease })
+  if (!Number.isSafeInteger(lease) || lease < 1) return refuse(state, 'not-a-lease', { given: shown(lease) })
+  return refuse(state, 'gone', { lease })
 }
 
-/** With `facts`: refused because of the state, not because of the key alone. */
-export function forbidden(state: State, what: string, facts?: Refused['facts']): Refused {
-  return refuse(state, 'FORBIDDEN', `this key may not ${what}: ask whoever administers keys for the scope`, facts)
+/** `verb`: the scope that the key lacks, for the name. */
+export function forbidden(state: State, verb: Verb, name: string, action: string = verb): Refused {
+  return refuse(state, 'forbidden', { action, name, verb })
+}
+
+export function forbiddenAdmin(state: State, action: string): Refused {
+  return refuse(state, 'forbidden-admin', { action, verb: 'admin' })
 }
 
 /** Refuses commands that create a lease when the counters are exhausted: ids are never reused. */
@@ -32,7 +39,5 @@ export function revisionsExhausted(state: State): Refused | undefined {
 }
 
 export function spent(state: State): Refused {
-  return refuse(state, 'LIMIT', 'this log has no numbers left for leases, tokens, keys or revisions: begin a new log, as with ?name=NEW', {
-    limit: COUNTER_LIMIT,
-  })
+  return refuse(state, 'counters-exhausted', { limit: COUNTER_LIMIT })
 }

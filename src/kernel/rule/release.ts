@@ -7,15 +7,15 @@ import { FROZEN, type LeaseState, type State } from '../state.ts'
 import { mayRelease, mayTouch } from './authority.ts'
 import type { Effects } from './effects.ts'
 import { end, type LeaseEnd, releaseGrant } from './end.ts'
-import { forbidden, gone, refuse } from './refuse.ts'
+import { gone, refuse } from './refuse.ts'
 import { settle } from './settle.ts'
 
 export function releaseRefusal(state: State, { lease: id, resource }: Release, key: number): Refused | undefined {
   const lease = findLease(state, id)
   if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
-  if (!mayRelease(state, key, lease)) return forbidden(state, `release all that would end with lease ${id}`, { lease: id })
+  if (!mayRelease(state, key, lease)) return refuse(state, 'forbidden-whole', { action: 'release', lease: id })
   if (resource !== undefined && !lease.grants.some(given => given.resource.name === resource))
-    return refuse(state, 'GONE', `lease ${id} does not hold ${resource}`, { lease: id, resource })
+    return refuse(state, 'not-held', { lease: id, resource })
   return undefined
 }
 

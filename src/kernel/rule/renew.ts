@@ -18,8 +18,7 @@ import { settle } from './settle.ts'
 export const MAX_RENEWALS = 10_000
 
 export function renew(state: State, effects: Effects, { leases, waiting = false, ttl = 0 }: Renew, key: number): Outcome {
-  if (!Array.isArray(leases) || leases.length > MAX_RENEWALS)
-    return refuse(state, 'LIMIT', `at most ${MAX_RENEWALS} renewals in one command`)
+  if (!Array.isArray(leases) || leases.length > MAX_RENEWALS) return refuse(state, 'too-many-renewals', { limit: MAX_RENEWALS })
   const ttls: number[] = []
   for (const id of leases) {
     const lease = findLease(state, id)

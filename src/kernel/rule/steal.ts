@@ -8,7 +8,7 @@ import type { Effects } from './effects.ts'
 import { end } from './end.ts'
 import { capacityOf } from './policy.ts'
 import type { WantedResource } from './queue.ts'
-import { invalid } from './refuse.ts'
+import { refuse } from './refuse.ts'
 
 /** With more victims than this, they are not compared with each other: the cost of a steal must not grow with their square. */
 const MAX_SPARED = 64
@@ -100,7 +100,7 @@ function victimsOn(
   const own = inTheWay.filter(({ lease }) => above.has(lease))
   const capacity = capacityOf(state, want.resource)
   if (own.some(({ shared }) => want.shared || shared) || unitsOf(own) + want.units > capacity)
-    return invalid(state, `lease ${own[0]!.lease.id} holds what is to be stolen, and the thief hangs on it: the thief would end with it`)
+    return refuse(state, 'steals-from-parent', { lease: own[0]!.lease.id })
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
   if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
   // Earlier steals and recipients of transfers come first: what they take must become free as well.

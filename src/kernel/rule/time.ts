@@ -104,7 +104,7 @@ function termDue(state: State, effects: Effects, lease: LeaseState, freed: Freed
 function endQuiet(state: State, effects: Effects): Outcome {
   state.quiet = undefined
   effects.timer(undefined, QUIET)
-  emit(state, effects, 'generation', undefined, { cause: 'granting again' })
+  emit(state, effects, 'generation', undefined, { cause: 'granting-again' })
   const { freed } = state
   // In the order of leases, not of resources: the order of leases is part of the state, the order of resources differs between replicas.
   for (const lease of state.leases.values())

@@ -21,6 +21,7 @@ import {
 } from '../command.ts'
 import { badName, badText, under, utf8Length, VALUE_BYTES } from '../name.ts'
 import type { Outcome, Refused } from '../outcome.ts'
+import { type Flaw, shown, tooMany, within } from '../reason.ts'
 import { type EntryUsage, entryBytes } from '../state/free-entries.ts'
 import { findLease, touch } from '../state/leases.ts'
 import { addFreeEntry, dropEntry } from '../state/resources.ts'
@@ -31,7 +32,7 @@ import { type Effects, emit } from './effects.ts'
 import { detachEntry, removeFree } from './end.ts'
 import { leaseForEntries, putOn } from './entry.ts'
 import { rule, ruledBy, ttlOutside } from './policy.ts'
-import { forbidden, gone, invalid, refuse, revisionsExhausted } from './refuse.ts'
+import { forbidden, gone, refuse, refuseFlaw, revisionsExhausted } from './refuse.ts'
 import { settle } from './settle.ts'
 
 /** Entries under these say that a process is alive. */
@@ -58,7 +59,7 @@ export function transaction(state: State, effects: Effects, command: Transaction
 /** Why the transaction is refused, or what it will do. */
 export function planTransaction(state: State, command: Transaction, key: number): TransactionPlan | Refused {
   const wrong = malformed(command)
-  if (wrong !== undefined) return invalid(state, `transaction: ${wrong}`)
+  if (wrong !== undefined) return refuseFlaw(state, wrong)
   // Both branches are checked: which of them would be taken is not revealed to a key that may not know.
   const refused = beyondKey(state, command, key) ?? outsidePolicy(state, command) ?? revisionsExhausted(state)
   if (refused !== undefined) return refused
@@ -68,49 +69,55 @@ export function planTransaction(state: State, command: Transaction, key: number)
 }
 
 /** What is wrong with the command itself, whatever the state. */
-function malformed({ compare = [], success = [], failure = [] }: Transaction): string | undefined {
-  if (compare.length > MAX_COMPARISONS) return `it has ${compare.length} comparisons, and at most ${MAX_COMPARISONS} are allowed`
+function malformed({ compare = [], success = [], failure = [] }: Transaction): Flaw | undefined {
+  if (compare.length > MAX_COMPARISONS) return tooMany('compare', MAX_COMPARISONS)
   let bytes = 0
-  for (const comparison of compare) {
+  for (const [i, comparison] of compare.entries()) {
     const bad = badComparison(comparison)
-    if (bad !== undefined) return bad
+    if (bad !== undefined) return within(`compare[${i}]`, bad)
     bytes += utf8Length(comparison.key) + utf8Length(comparison.value ?? '')
   }
-  for (const changes of [success, failure]) {
-    if (changes.length > MAX_CHANGES) return `a branch has ${changes.length} changes, and at most ${MAX_CHANGES} are allowed`
+  for (const [branch, changes] of Object.entries({ success, failure })) {
+    if (changes.length > MAX_CHANGES) return tooMany(branch, MAX_CHANGES)
     const keys = new Set<string>()
-    for (const change of changes) {
+    for (const [i, change] of changes.entries()) {
       const bad = badChangeForm(change)
-      if (bad !== undefined) return bad
-      if (keys.has(change.key)) return `${change.key} is changed twice in one branch`
+      if (bad !== undefined) return within(`${branch}[${i}]`, bad)
+      if (keys.has(change.key)) return { reason: 'named-twice', facts: { field: branch, name: change.key } }
       keys.add(change.key)
       bytes += entryBytes({ key: change.key, value: change.value ?? '' })
     }
   }
   return bytes > MAX_TRANSACTION_BYTES
-    ? `its keys and values have ${bytes} bytes, and at most ${MAX_TRANSACTION_BYTES} are allowed`
+    ? { reason: 'too-large', facts: { field: 'transaction', bytes, limit: MAX_TRANSACTION_BYTES } }
     : undefined
 }
 
-function badComparison({ key, field, is, number = 0, value }: Comparison): string | undefined {
+function badComparison({ key, field, is, number = 0, value }: Comparison): Flaw | undefined {
   const badKey = badName(key)
-  if (badKey !== undefined) return `the key of a comparison ${badKey}`
-  if (!COMPARED.includes(field)) return `there is no field ${String(field)} to compare`
-  if (!RELATIONS.includes(is)) return `there is no relation ${String(is)}`
-  if (!Number.isSafeInteger(number) || number < 0) return `${key} is compared with ${String(number)}, which is not a whole number`
-  if (field !== 'value') return value === undefined || value === '' ? undefined : `${key} is compared by ${field}: leave value out`
-  if (is !== 'equal' && is !== 'unequal') return `the value of ${key} can be equal or unequal, not ${is}`
+  if (badKey !== undefined) return within('key', badKey)
+  if (!COMPARED.includes(field)) return notOneOf('field', COMPARED, field)
+  if (!RELATIONS.includes(is)) return notOneOf('is', RELATIONS, is)
+  if (!Number.isSafeInteger(number) || number < 0) return { reason: 'not-whole', facts: { field: 'number', given: shown(number) } }
+  if (field !== 'value')
+    return value === undefined || value === '' ? undefined : { reason: 'not-together', facts: { field: 'value', other: field } }
+  if (is !== 'equal' && is !== 'unequal') return notOneOf('is', ['equal', 'unequal'], is)
   const badValue = badText(value ?? '', VALUE_BYTES)
-  return badValue === undefined ? undefined : `the value that ${key} is compared with ${badValue}`
+  return badValue === undefined ? undefined : within('value', badValue)
 }
 
-function badChangeForm({ key, value = '', lease, delete: deletes = false }: EntryChange): string | undefined {
+function notOneOf(field: string, choices: readonly string[], value: unknown): Flaw {
+  return { reason: 'not-one-of', facts: { field, choices, given: shown(value) } }
+}
+
+function badChangeForm({ key, value = '', lease, delete: deletes = false }: EntryChange): Flaw | undefined {
   const badKey = badName(key)
-  if (badKey !== undefined) return `the entry's key ${badKey}`
-  if (LEASED_ONLY.some(prefix => under(prefix, key))) return `the entry ${key} says that its holder is alive: put it on a lease`
-  if (deletes && (value !== '' || lease !== undefined)) return `${key} is deleted: leave value and lease out`
+  if (badKey !== undefined) return within('key', badKey)
+  if (LEASED_ONLY.some(prefix => under(prefix, key))) return { reason: 'leased-only', facts: { key } }
+  if (deletes && (value !== '' || lease !== undefined))
+    return { reason: 'not-together', facts: { field: 'delete', other: value !== '' ? 'value' : 'lease' } }
   const badValue = badText(value, VALUE_BYTES)
-  return badValue === undefined ? undefined : `the value of ${key} ${badValue}`
+  return badValue === undefined ? undefined : within('value', badValue)
 }
 
 function* changesOf({ success = [], failure = [] }: Transaction): Generator<EntryChange, void, void> {
@@ -121,16 +128,13 @@ function* changesOf({ success = [], failure = [] }: Transaction): Generator<Entr
 function beyondKey(state: State, command: Transaction, key: number): Refused | undefined {
   if (key === 0) return undefined
   for (const comparison of command.compare ?? [])
-    if (!allowed(state, key, 'read', comparison.key)) return forbidden(state, `read ${comparison.key}`)
-  for (const change of changesOf(command))
-    if (!allowed(state, key, 'register', change.key)) return forbidden(state, `register ${change.key}`)
+    if (!allowed(state, key, 'read', comparison.key)) return forbidden(state, 'read', comparison.key)
+  for (const change of changesOf(command)) if (!allowed(state, key, 'register', change.key)) return forbidden(state, 'register', change.key)
   return undefined
 }
 
 function outsidePolicy(state: State, command: Transaction): Refused | undefined {
-  for (const { key } of changesOf(command))
-    if (rule(state, key, 'freeEntries') === 0)
-      return refuse(state, 'INVALID', `no transaction may change ${key}: a policy must allow free entries there (freeEntries)`, { key })
+  for (const { key } of changesOf(command)) if (rule(state, key, 'freeEntries') === 0) return refuse(state, 'no-free-entries', { key })
   return undefined
 }
 
@@ -148,17 +152,13 @@ function holds(state: State, { key, field, is, number = 0, value = '' }: Compari
 function badChange(state: State, changes: readonly EntryChange[], key: number): Refused | undefined {
   for (const { key: name, lease: id } of changes) {
     const there = state.entries.get(name)
-    if (there !== undefined && !mayTouch(state, key, there.lease)) return forbidden(state, `change ${name}, which is of another key`)
-    if (there !== undefined && there.generation > 0)
-      return refuse(state, 'STALE', `the entry ${name} belongs to generation ${there.generation}: only a newer generation replaces it`, {
-        key: name,
-        generation: there.generation,
-      })
+    if (there !== undefined && !mayTouch(state, key, there.lease)) return refuse(state, 'forbidden-entry', { name })
+    if (there !== undefined && there.generation > 0) return refuse(state, 'older-generation', { key: name, generation: there.generation })
     if (id === undefined) continue
     const lease = leaseForEntries(state, id, key)
     if (lease === undefined) return gone(state, id)
     const wrong = ttlOutside(state, lease.ttl, name)
-    if (wrong !== undefined) return invalid(state, wrong)
+    if (wrong !== undefined) return refuseFlaw(state, wrong)
   }
   return undefined
 }
@@ -209,28 +209,24 @@ function tooMuch(state: State, changes: readonly EntryChange[]): Refused | undef
   }
   for (const [prefix, more] of entries) {
     const most = rule(state, prefix, 'freeEntries')
-    if (more.entries > 0 && state.free.under(prefix).entries + more.entries > most) return overPolicy(state, prefix, most, 'entries')
+    if (more.entries > 0 && state.free.under(prefix).entries + more.entries > most)
+      return refuse(state, 'too-many-free-entries', { prefix, limit: most })
   }
   for (const [prefix, more] of bytes) {
     const most = rule(state, prefix, 'freeBytes')
-    if (more.bytes > 0 && state.free.under(prefix).bytes + more.bytes > most) return overPolicy(state, prefix, most, 'bytes')
+    if (more.bytes > 0 && state.free.under(prefix).bytes + more.bytes > most)
+      return refuse(state, 'too-many-free-bytes', { prefix, limit: most })
   }
   return undefined
 }
 
-function overPolicy(state: State, prefix: string, limit: number, what: string): Refused {
-  const where = prefix === '' ? 'in all' : `under ${prefix}`
-  return refuse(state, 'LIMIT', `there may be ${limit} ${what} of free entries ${where}: delete some, or allow more by a policy`, {
-    prefix,
-    limit,
-  })
-}
-
 function tooMuchForLease(state: State, { id, rare }: LeaseState, more: EntryUsage): Refused | undefined {
-  const refused = (limit: number, what: string) =>
-    refuse(state, 'LIMIT', `lease ${id} takes at most ${limit} ${what}: put the rest on another lease`, { lease: id, limit })
-  if (more.entries > 0 && (rare?.entries?.size ?? 0) + more.entries > MAX_LEASE_ENTRIES) return refused(MAX_LEASE_ENTRIES, 'entries')
-  return more.bytes > 0 && (rare?.bytes ?? 0) + more.bytes > MAX_LEASE_BYTES ? refused(MAX_LEASE_BYTES, 'bytes of entries') : undefined
+  if (more.entries > 0 && (rare?.entries?.size ?? 0) + more.entries > MAX_LEASE_ENTRIES)
+    return refuse(state, 'too-many-entries', { lease: id, limit: MAX_LEASE_ENTRIES })
+  const bytes = rare?.bytes ?? 0
+  return more.bytes > 0 && bytes + more.bytes > MAX_LEASE_BYTES
+    ? refuse(state, 'too-many-entry-bytes', { lease: id, limit: MAX_LEASE_BYTES, bytes })
+    : undefined
 }
 
 function remove(state: State, effects: Effects, key: string): void {

@@ -3,6 +3,7 @@
 import { MAX_RESOURCES, type Widen } from '../command.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
+import { tooMany, within } from '../reason.ts'
 import { findLease, rareOf, touch } from '../state/leases.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { resourceOf } from '../state/resources.ts'
@@ -14,7 +15,7 @@ import { exists, judgeWaiter } from './judge.ts'
 import { bounded, capacityOf, rule, ruledBy, ttlOutside } from './policy.ts'
 import { updateRoom } from './pool/member.ts'
 import { positionOf, pressHolders, type WantedResource } from './queue.ts'
-import { forbidden, gone, invalid, refuse } from './refuse.ts'
+import { forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 
 /**
@@ -26,11 +27,11 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
   if (lease.status !== WAITING) return done()
   const { any, wants: known } = rareOf(lease)
-  if (any === 0) return invalid(state, `lease ${id} waits for all that it wants: more would be another request`)
+  if (any === 0) return refuse(state, 'waits-for-all', { lease: id })
   const named = new Set(known.map(want => want.resource))
   const less = wants.map(normal).filter(want => known.some(had => isLess(state, want, had)))
   const fresh = wants.map(normal).filter(({ resource }) => !named.has(resource) && named.add(resource))
-  if (named.size > MAX_RESOURCES) return invalid(state, `a lease takes a list of at most ${MAX_RESOURCES} resources`)
+  if (named.size > MAX_RESOURCES) return refuseFlaw(state, tooMany('wants', MAX_RESOURCES))
   for (const want of fresh) {
     const refused = refusal(state, lease, want)
     if (refused !== undefined) return refused
@@ -65,15 +66,14 @@ function isLess(state: State, want: WantedResource, had: WantedResource): boolea
 function refusal(state: State, lease: LeaseState, want: WantedResource): Outcome | undefined {
   const name = want.resource
   const bad = badName(name)
-  if (bad !== undefined) return invalid(state, `the resource's name ${bad}`)
-  if (!allowed(state, lease.key, 'acquire', name)) return forbidden(state, `acquire ${name}`)
+  if (bad !== undefined) return refuseFlaw(state, within('resource', bad))
+  if (!allowed(state, lease.key, 'acquire', name)) return forbidden(state, 'acquire', name)
   const wrong = ttlOutside(state, lease.ttl, name)
-  if (wrong !== undefined) return invalid(state, wrong)
+  if (wrong !== undefined) return refuseFlaw(state, wrong)
   const capacity = capacityOf(state, name)
-  if (want.units > capacity) return invalid(state, `${name} has ${capacity} units in all, ${want.units} can never be granted`)
+  if (want.units > capacity) return refuse(state, 'beyond-capacity', { resource: name, units: want.units, capacity })
   const most = rule(state, name, 'waiters')
-  if ((state.resources.get(name)?.queue.length ?? 0) >= most)
-    return refuse(state, 'LIMIT', `${most} already wait for ${name}, as many as are allowed`, { resource: name, limit: most })
+  if ((state.resources.get(name)?.queue.length ?? 0) >= most) return refuse(state, 'too-many-waiters', { resource: name, limit: most })
   const prefix = ruledBy(state, name, 'quota')
   // The lease counts towards the quota only once.
   return prefix === undefined || wantsUnder(lease, prefix) ? undefined : overQuota(state, lease.holder.name, [want])

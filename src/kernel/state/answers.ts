@@ -52,7 +52,6 @@ function weightOf(outcome: Outcome): number {
   let characters = 0
   if (outcome.kind === 'granted') for (const name of outcome.resources) characters += name.length
   else if (outcome.kind === 'refused') {
-    characters = outcome.message.length
     for (const fact of Object.values(outcome.facts))
       if (typeof fact === 'string') characters += fact.length
       else if (typeof fact === 'object') for (const item of fact) characters += String(item).length

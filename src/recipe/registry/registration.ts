@@ -23,6 +23,7 @@ import {
   stateEntryOf,
   stateOf,
 } from '../../registry/entry.ts'
+import { sentenceOf } from '../../wording.ts'
 import { WriteQueue } from './write-queue.ts'
 
 export interface RegisterOptions {
@@ -415,5 +416,5 @@ function equal(a: InstanceState, b: InstanceState): boolean {
 
 export function refusalOf(outcome: Outcome): LeaseError {
   if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
-  return new LeaseError(outcome.code, outcome.message, { facts: outcome.facts })
+  return new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
 }

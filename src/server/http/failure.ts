@@ -3,6 +3,7 @@
 import type { Facts } from '../../errors.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Outcome, Refused } from '../../kernel/outcome.ts'
+import { sentenceOf } from '../../wording.ts'
 import type { HttpResponse } from './route.ts'
 
 const STATUS: Readonly<Record<string, number>> = {
@@ -42,15 +43,16 @@ export class HttpFailure extends Error {
   }
 }
 
-export function refusalResponse({ code, message, facts, revision }: Refused, more: Facts = {}): HttpResponse {
-  return errorResponse(code, message, { ...facts, ...more }, { 'Leasehold-Revision': String(revision) })
+export function refusalResponse(refused: Refused, more: Facts = {}): HttpResponse {
+  const { code, facts, revision } = refused
+  return errorResponse(code, sentenceOf(refused), { ...facts, ...more }, { 'Leasehold-Revision': String(revision) })
 }
 
 /** Returns an outcome of the expected kind. Throws a refusal. */
 export function expectOutcome<K extends Outcome['kind']>(outcome: Outcome, kind: K): Extract<Outcome, { readonly kind: K }> {
   if (outcome.kind === kind) return outcome as Extract<Outcome, { readonly kind: K }>
   if (outcome.kind === 'refused')
-    throw new HttpFailure(outcome.code, outcome.message, {
+    throw new HttpFailure(outcome.code, sentenceOf(outcome), {
       facts: outcome.facts,
       headers: { 'Leasehold-Revision': String(outcome.revision) },
     })

@@ -1,6 +1,6 @@
 /** Parses untrusted parts of a request: JSON, path and query. Throws `INVALID` with one sentence about the first error. */
 import type { TObject, TSchema } from 'typebox'
-import { badName, badPrefix } from '../../kernel/name.ts'
+import { whyBadName, whyBadPrefix } from '../../wording.ts'
 import { HttpFailure } from './failure.ts'
 import { firstError, matches } from './first-error.ts'
 
@@ -18,13 +18,13 @@ export function check(schema: TSchema, value: unknown, what: string): void {
 
 /** A bad name would only be not found. The error tells the client why. */
 export function mustBeName(name: string): string {
-  const bad = badName(name)
+  const bad = whyBadName(name)
   if (bad !== undefined) throw new HttpFailure('INVALID', `the name ${name.slice(0, 64)} ${bad}`)
   return name
 }
 
 export function mustBePrefix(prefix: string): string {
-  const bad = badPrefix(prefix)
+  const bad = whyBadPrefix(prefix)
   if (bad !== undefined) throw new HttpFailure('INVALID', `the prefix ${prefix.slice(0, 64)} ${bad}`)
   return prefix
 }

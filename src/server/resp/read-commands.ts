@@ -1,7 +1,7 @@
 /** RESP commands that read leases, resources, entries and history. */
 import { LeaseError } from '../../errors.ts'
-import { badName, badPrefix } from '../../kernel/name.ts'
 import type { Query } from '../../lessor.ts'
+import { whyBadName, whyBadPrefix } from '../../wording.ts'
 import { withExpiry } from '../expiry.ts'
 import { MAX_LISTED } from '../guarded-lessor.ts'
 import { invalid, type RespCommand, readOptions, text, whole } from './command.ts'
@@ -98,14 +98,14 @@ export const READ_COMMANDS: readonly RespCommand[] = [
 
 export function prefixAt(session: RespSession, i: number): string {
   const prefix = text(session, i, 'a prefix')
-  const wrong = badPrefix(prefix)
+  const wrong = whyBadPrefix(prefix)
   if (wrong !== undefined) throw invalid(`the prefix ${wrong}`)
   return prefix
 }
 
 function nameAt(session: RespSession, i: number): string {
   const name = text(session, i, 'a resource')
-  const wrong = badName(name)
+  const wrong = whyBadName(name)
   if (wrong !== undefined) throw invalid(`the resource ${wrong}`)
   return name
 }

@@ -2,6 +2,7 @@
 import { LeaseError } from '../../errors.ts'
 import type { Granted, Outcome, Queued } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
+import { sentenceOf } from '../../wording.ts'
 
 /** Turns an internal error into `UNKNOWN`. Its message may contain private data, so the client does not get it. */
 export function asLeaseError(error: unknown): LeaseError {
@@ -23,7 +24,7 @@ function writeCoded(to: RespWriter, code: string, message: string, facts: object
 
 /** Writes an outcome of another kind than expected: a refusal, or an internal error. */
 function writeUnexpected(to: RespWriter, outcome: Outcome): void {
-  if (outcome.kind === 'refused') writeCoded(to, outcome.code, outcome.message, outcome.facts)
+  if (outcome.kind === 'refused') writeCoded(to, outcome.code, sentenceOf(outcome), outcome.facts)
   else if (outcome.kind === 'void' || outcome.kind === 'nothing') to.error('UNAVAILABLE', 'nothing was done: retry the command')
   else to.error('UNKNOWN', `internal error: the outcome was ${outcome.kind}`)
 }

@@ -3,7 +3,7 @@
  * `lease.events, prefix, revision, [events as JSON]` is pushed for each revision. A `resync` among the events means that some were missed: the client reads again.
  */
 import { EVENT_TYPES, type EventType } from '../../kernel/event.ts'
-import { badPrefix } from '../../kernel/name.ts'
+import { whyBadPrefix } from '../../wording.ts'
 import type { Caller } from '../access-control.ts'
 import { invalid, readOptions, text, whole } from './command.ts'
 import { writeError } from './replies.ts'
@@ -12,7 +12,7 @@ import type { RespSession } from './session.ts'
 export function watch(session: RespSession): void {
   const { args, caller, host } = session
   const prefix = text(session, 1, 'the prefix')
-  const wrong = badPrefix(prefix)
+  const wrong = whyBadPrefix(prefix)
   if (wrong !== undefined) throw invalid(`the prefix ${wrong}`)
   let after: number | undefined
   const types: EventType[] = []

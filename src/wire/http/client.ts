@@ -332,7 +332,7 @@ function outcomeOf({ outcome, error }: ProposalAnswer): Outcome | Error {
   if (outcome !== undefined) return outcome
   const failed = errorOf(error!)!
   // A malformed proposal is refused in the same way as one that makes no sense: by an outcome.
-  if (failed.code === 'INVALID') return { kind: 'refused', revision: 0, code: 'INVALID', message: failed.message, facts: failed.facts }
+  if (failed.code === 'INVALID') return { kind: 'refused', revision: 0, code: 'INVALID', reason: 'malformed', facts: failed.facts }
   return failed
 }
 

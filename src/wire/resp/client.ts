@@ -14,6 +14,7 @@ import type { Command } from '../../kernel/command.ts'
 import { copyOf } from '../../kernel/copy.ts'
 import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
+import { refuseFlaw } from '../../kernel/rule/refuse.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 import type { ServerMessage } from '../messages.ts'
 import { rewoundError } from '../rewound-error.ts'
@@ -134,8 +135,7 @@ export class RemoteLessor implements Lessor {
     if (this.#closed !== undefined) return Promise.reject(this.#whyClosed())
     // Refuse a malformed command here: it could not be encoded, or would be read as damaged by the server.
     const wrong = malformed(command) ?? malformedAsker(key, op)
-    if (wrong !== undefined)
-      return Promise.resolve({ kind: 'refused', revision: this.#revision, code: 'INVALID', message: wrong, facts: {} })
+    if (wrong !== undefined) return Promise.resolve(refuseFlaw({ revision: this.#revision }, wrong))
     // Copy: it is encoded at the end of this turn, and again on another connection. The caller may have changed its object by then.
     const own = copyOf(command)
     const proposal = op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }

@@ -23,7 +23,7 @@ function peopled(): World {
 function judge(world: World, command: Command): Outcome {
   const wrong = malformed(command)
   const before = world.hash()
-  if (wrong !== undefined) return { kind: 'refused', revision: 0, code: 'INVALID', message: wrong, facts: {} }
+  if (wrong !== undefined) return refuseFlaw({ revision: 0 }, wrong)
   const outcome = apply(world.state, { command }, world.effects)
   if (outcome.kind === 'refused') expect(world.hash()).toBe(before)
   return outcome

@@ -63,7 +63,7 @@ class Both {
     })
     const isRefused = !this.model.isPossible(ask) || !this.model.mayEverHold(ask)
     if (outcome.kind === 'refused') {
-      expect(isRefused || from > 0, outcome.message).toBe(true)
+      expect(isRefused || from > 0, outcome.reason).toBe(true)
       return
     }
     expect(isRefused).toBe(false)

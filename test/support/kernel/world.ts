@@ -1,4 +1,5 @@
 /** A kernel to play with: commands in, outcomes and events out, everything that must always hold checked after every step. */
+import * as fs from 'node:fs'
 import { strict as assert } from 'node:assert'
 import { expect } from 'vitest'
 import { apply } from '../../../src/kernel/apply.ts'
@@ -10,6 +11,7 @@ import type { Granted, Outcome, Queued, RefusalCode, Refused } from '../../../sr
 import type { Effects } from '../../../src/kernel/rule/effects.ts'
 import { findLease } from '../../../src/kernel/state/leases.ts'
 import { timerId, timerOf } from '../../../src/kernel/state/timers.ts'
+import type { FactsByReason, Reason } from '../../../src/kernel/reason.ts'
 import { createState, type LeaseState, RULES, type Slot, type State } from '../../../src/kernel/state.ts'
 import { check } from './invariant.ts'
 
@@ -64,7 +66,7 @@ export class World {
     assert(state.nextToken >= nextToken && state.nextLease >= nextLease, 'ids and tokens only grow')
     if (outcome.kind === 'refused') {
       assert(news.length === 0, 'a refusal emits no event')
-      if (this.strict) assert(stateHash(state) === before, `a refusal changes nothing: ${outcome.message}`)
+      if (this.strict) assert(stateHash(state) === before, `a refusal changes nothing: ${outcome.reason}`)
     }
     if (this.strict) check(state)
     return outcome
@@ -96,11 +98,13 @@ export class World {
     return outcome
   }
 
-  refused(outcome: Outcome, code: RefusalCode, message?: RegExp): Refused {
+  /** `facts`: some of those that the reason must come with. */
+  refused<R extends Reason>(outcome: Outcome, code: RefusalCode, reason?: R | RegExp, facts: Partial<FactsByReason[R]> = {}): Refused {
     expect(outcome).toMatchObject({ kind: 'refused', code })
-    const { message: said } = outcome as Refused
-    expect(said.length).toBeGreaterThan(8)
-    if (message !== undefined) expect(said).toMatch(message)
+    if (process.env.KERNEL_RECORD !== undefined && reason instanceof RegExp) {
+      const at = new Error().stack!.split('\n').find(line => line.includes('.test.ts'))!
+      fs.appendFileSync(process.env.KERNEL_RECORD, `${JSON.stringify({ at, outcome, re: String(reason) })}\n`)
+    } else if (reason !== undefined) expect(outcome).toMatchObject({ reason, facts })
     return outcome as Refused
   }
 

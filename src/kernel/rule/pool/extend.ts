@@ -1,53 +1,41 @@
 /** Extending: a lease that holds members of a pool may live longer, unless a waiter or a reservation needs them. */
 import type { Extend } from '../../command.ts'
 import { done, type Outcome } from '../../outcome.ts'
+import { outside } from '../../reason.ts'
 import { findLease, rareOf, touch } from '../../state/leases.ts'
 import { agedOf } from '../../state/timers.ts'
 import { CAP, type LeaseState, LIVE, type State, SUSPECT } from '../../state.ts'
 import { mayTouch } from '../authority.ts'
 import { type Effects, startTimer } from '../effects.ts'
 import { rule, TTL_LIMIT } from '../policy.ts'
-import { gone, invalid, refuse } from '../refuse.ts'
+import { gone, refuse, refuseFlaw } from '../refuse.ts'
 import { missedBy } from './reservation.ts'
 import { firstInNeed } from './waiters.ts'
 
 export function extend(state: State, effects: Effects, { lease: id, by }: Extend, key: number): Outcome {
-  if (!Number.isSafeInteger(by) || by < 1 || by > TTL_LIMIT) return invalid(state, `by must be a duration above 0, not ${String(by)}`)
+  if (!Number.isSafeInteger(by) || by < 1 || by > TTL_LIMIT) return refuseFlaw(state, outside('by', 1, TTL_LIMIT, by))
   const lease = findLease(state, id)
   const isHeld = lease !== undefined && (lease.status === LIVE || lease.status === SUSPECT)
   if (!isHeld || !mayTouch(state, key, lease)) return gone(state, id)
   const claim = lease.rare?.pool
-  if (claim === undefined || lease.grants.length === 0)
-    return invalid(state, `lease ${id} holds no members of a pool: only those are extended`)
+  if (claim === undefined || lease.grants.length === 0) return refuse(state, 'holds-no-members', { lease: id })
   const timer = lease.rare!.timers?.[CAP]
-  if (timer === undefined) return invalid(state, `lease ${id} has no maxLife that could be extended: it lasts as long as it is renewed`)
+  if (timer === undefined) return refuse(state, 'no-max-life', { lease: id })
   const whole = lease.rare!.maxLife + by
   const most = longestLife(state, lease)
-  if (whole > most)
-    return refuse(state, 'LIMIT', `lease ${id} would live for ${whole} ms in all, and its policy allows ${most}`, {
-      lease: id,
-      limit: most,
-    })
+  if (whole > most) return refuse(state, 'too-long-life', { lease: id, limit: most, life: whole })
   const waiter = firstInNeed(state, lease)
   if (waiter !== undefined)
-    return refuse(state, 'HELD', `${waiter.holder.name} waits for members of ${claim.pool} that lease ${id} holds: it is not extended`, {
-      pool: claim.pool,
-      holder: waiter.holder.name,
-      waiter: waiter.id,
-    })
+    return refuse(state, 'needed-by-waiter', { pool: claim.pool, holder: waiter.holder.name, waiter: waiter.id, lease: id })
   const reservation = missedBy(state, lease, whole)
   if (reservation !== undefined)
-    return refuse(
-      state,
-      'HELD',
-      `${reservation.holder.name} has reserved members of ${claim.pool} for that time: lease ${id} is not extended`,
-      {
-        pool: claim.pool,
-        holder: reservation.holder.name,
-        waiter: reservation.id,
-        begin: reservation.rare!.pool!.from - state.elapsed,
-      },
-    )
+    return refuse(state, 'needed-by-reservation', {
+      pool: claim.pool,
+      holder: reservation.holder.name,
+      waiter: reservation.id,
+      begin: reservation.rare!.pool!.from - state.elapsed,
+      lease: id,
+    })
   touch(state, lease)
   rareOf(lease).maxLife = whole
   // The time that it has run counts on: an extension is no new life.

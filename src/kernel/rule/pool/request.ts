@@ -3,6 +3,7 @@ import { type Acquire, MAX_CONDITION_VALUES, MAX_CONDITIONS, MAX_RESOURCES, type
 import { copyOf } from '../../copy.ts'
 import { badName, badText } from '../../name.ts'
 import type { Refused } from '../../outcome.ts'
+import { type Flaw, outside, shown, tooMany, within } from '../../reason.ts'
 import { findLease } from '../../state/leases.ts'
 import type { PoolClaim, PoolState, State } from '../../state.ts'
 import { rule, TTL_LIMIT } from '../policy.ts'
@@ -14,51 +15,65 @@ import { askedUnits } from './order.ts'
 import { mostUnits } from './quota.ts'
 
 const MAX_TOTAL = 1_000_000_000
+const LABEL_BYTES = 128
+const LABEL_VALUE_BYTES = 1_024
 
 function whole(value: number | undefined, high: number): boolean {
   return value === undefined || (Number.isSafeInteger(value) && value >= 1 && value <= high)
 }
 
 /** What is wrong with the request itself, whatever the state. */
-export function badPoolRequest({ pool: request, wants, any, steal, recall, maxLife }: Acquire): string | undefined {
+export function badPoolRequest({ pool: request, wants, any, steal, recall, maxLife }: Acquire): Flaw | undefined {
   const { pool, count, units, total, match = [], near, account, expect, from } = request!
   const bad = badName(pool)
-  if (bad !== undefined) return `the name of the pool ${bad}`
-  if (wants.length > 0) return 'a request of a pool names no resources: the pool chooses them'
-  if (any !== undefined || steal !== undefined || recall === true) return 'any, steal and recall are for named resources, not for pools'
-  if (!whole(count, MAX_RESOURCES)) return `count must be from 1 to ${MAX_RESOURCES}, not ${count}`
-  if (!whole(units, MAX_TOTAL)) return `units must be a whole number from 1 to ${MAX_TOTAL}, not ${units}`
-  if (!whole(total, MAX_TOTAL)) return `total must be a whole number from 1 to ${MAX_TOTAL}, not ${total}`
-  if (total !== undefined && (count !== undefined || units !== undefined)) return 'total stands alone, without count and units'
-  if (!whole(expect, TTL_LIMIT)) return `expect must be a duration above 0, not ${expect}`
-  if (!whole(from, TTL_LIMIT)) return `from must be a duration above 0, not ${from}`
-  if (from !== undefined && maxLife === undefined) return 'a reservation needs maxLife: the length of its window'
+  if (bad !== undefined) return within('pool.pool', bad)
+  const other = wants.length > 0 ? 'wants' : any !== undefined ? 'any' : steal !== undefined ? 'steal' : recall === true ? 'recall' : ''
+  if (other !== '') return { reason: 'not-together', facts: { field: 'pool', other } }
+  if (!whole(count, MAX_RESOURCES)) return outside('pool.count', 1, MAX_RESOURCES, count)
+  if (!whole(units, MAX_TOTAL)) return outside('pool.units', 1, MAX_TOTAL, units)
+  if (!whole(total, MAX_TOTAL)) return outside('pool.total', 1, MAX_TOTAL, total)
+  if (total !== undefined && (count !== undefined || units !== undefined))
+    return { reason: 'not-together', facts: { field: 'pool.total', other: count !== undefined ? 'pool.count' : 'pool.units' } }
+  if (!whole(expect, TTL_LIMIT)) return outside('pool.expect', 1, TTL_LIMIT, expect)
+  if (!whole(from, TTL_LIMIT)) return outside('pool.from', 1, TTL_LIMIT, from)
+  if (from !== undefined && maxLife === undefined) return { reason: 'needs', facts: { field: 'pool.from', other: 'maxLife' } }
   const badAccount = account === undefined ? undefined : badName(account)
-  if (badAccount !== undefined) return `the account ${badAccount}`
-  if (near !== undefined && (near === '' || badText(near, 128) !== undefined)) return 'near must be the name of a label'
-  if (!Array.isArray(match) || match.length > MAX_CONDITIONS) return `match is a list of at most ${MAX_CONDITIONS} conditions`
-  for (const condition of match) {
+  if (badAccount !== undefined) return within('pool.account', badAccount)
+  const badNear = near === undefined ? undefined : badLabel(near)
+  if (badNear !== undefined) return within('pool.near', badNear)
+  if (!Array.isArray(match)) return { reason: 'not-list', facts: { field: 'pool.match', given: shown(match) } }
+  if (match.length > MAX_CONDITIONS) return tooMany('pool.match', MAX_CONDITIONS)
+  for (const [i, condition] of match.entries()) {
     const wrong = badCondition(condition)
-    if (wrong !== undefined) return wrong
+    if (wrong !== undefined) return within(`pool.match[${i}]`, wrong)
   }
   return undefined
 }
 
-function badCondition({ label, test, values = [] }: PoolCondition): string | undefined {
-  if (label === '' || badText(label, 128) !== undefined) return 'a condition needs the name of a label, of at most 128 bytes'
-  if (!Array.isArray(values) || values.length > MAX_CONDITION_VALUES) return `a condition has at most ${MAX_CONDITION_VALUES} values`
-  if (values.some(value => badText(value, 1_024) !== undefined)) return `a value for ${label} is longer than 1024 bytes of UTF-8`
+function badLabel(label: string): Flaw | undefined {
+  return label === '' ? { reason: 'empty', facts: { field: '' } } : badText(label, LABEL_BYTES)
+}
+
+function badCondition({ label, test, values = [] }: PoolCondition): Flaw | undefined {
+  const bad = badLabel(label)
+  if (bad !== undefined) return within('label', bad)
+  if (!Array.isArray(values)) return { reason: 'not-list', facts: { field: 'values', given: shown(values) } }
+  if (values.length > MAX_CONDITION_VALUES) return tooMany('values', MAX_CONDITION_VALUES)
+  for (const [i, value] of values.entries()) {
+    const wrong = badText(value, LABEL_VALUE_BYTES)
+    if (wrong !== undefined) return within(`values[${i}]`, wrong)
+  }
   switch (test) {
     case 'in':
     case 'not-in':
-      return values.length > 0 ? undefined : `${label} ${test} needs values`
+      return values.length > 0 ? undefined : { reason: 'empty', facts: { field: 'values' } }
     case 'absent':
     case 'present':
-      return values.length === 0 ? undefined : `${label} ${test} takes no values`
+      return values.length === 0 ? undefined : { reason: 'not-together', facts: { field: 'values', other: test } }
     default:
       return values.length === 1 && !Number.isNaN(decimal(values[0]!))
         ? undefined
-        : `${label} is compared with one plain decimal number, such as 40 or 80.5`
+        : { reason: 'not-decimal', facts: { field: 'values', given: shown(values[0]) } }
   }
 }
 
@@ -85,11 +100,9 @@ export function claimOf(state: State, { pool: request, holder }: Acquire): PoolC
   }
 }
 
-/** The request as the command had it, for messages. */
-export function requestOf({ count, units, total, near }: PoolClaim): string {
-  const what =
-    total > 0 ? `${total} units` : `${count} ${count === 1 ? 'member' : 'members'}${units > 0 ? ` with ${units} units each` : ''}`
-  return near === '' ? what : `${what} with the same ${near}`
+/** What was asked for, as facts. */
+function requestOf({ count, units, total, near }: PoolClaim): { count: number; each?: number; total?: number; near?: string } {
+  return { count, ...(units > 0 && { each: units }), ...(total > 0 && { total }), ...(near !== '' && { near }) }
 }
 
 /** Refuses a request that all present members together could not serve. */
@@ -98,15 +111,9 @@ export function impossible(state: State, pool: PoolState, claim: PoolClaim): Ref
   const { name, members } = pool
   const fitting = [...members.values()].filter(({ labels }) => matches(labels, claim.match))
   const units = fitting.reduce((sum, { capacity }) => sum + capacity, 0)
-  const of =
-    claim.match.length > 0 ? `${fitting.length} of its ${members.size} members match, with` : `it has ${members.size} members, with`
-  const near = claim.near !== '' && couldServe(pool, { ...claim, near: '' }) ? `, and too few of them have the same ${claim.near}` : ''
-  return refuse(state, 'LIMIT', `the pool ${name} can never give ${requestOf(claim)}: ${of} ${units} units in all${near}`, {
-    pool: name,
-    members: members.size,
-    matching: fitting.length,
-    units,
-  })
+  const isApart = claim.near !== '' && couldServe(pool, { ...claim, near: '' })
+  const about = { pool: name, members: members.size, matching: fitting.length, units, ...requestOf(claim) }
+  return refuse(state, 'pool-impossible', isApart ? { ...about, apart: true } : about)
 }
 
 /** Refuses a request of more units than its account could ever hold, also with all that it may borrow. */
@@ -116,24 +123,18 @@ export function beyondQuota(state: State, pool: PoolState, claim: PoolClaim): Re
   if (most === undefined) return undefined
   const asked = askedUnits(pool, claim)
   if (asked <= most) return undefined
-  return refuse(
-    state,
-    'LIMIT',
-    `${claim.account} may hold ${most} units of ${pool.name} in all, and asks for ${asked}: ask for less, or let an operator raise quotaUnits of ${account}`,
-    { pool: pool.name, account: claim.account, quota: most },
-  )
+  return refuse(state, 'pool-quota', { pool: pool.name, account: claim.account, quota: most, units: asked, policy: account })
 }
 
 /** Refuses a request that cannot be served now and does not wait. */
 export function notNow(state: State, pool: PoolState, claim: PoolClaim): Refused {
   const free = pool.free.filter(({ labels }) => matches(labels, claim.match))
-  const waiting = pool.queue.length
-  const others = waiting === 0 ? '' : `, and ${waiting} ${waiting === 1 ? 'waits' : 'wait'} for it`
-  return refuse(state, 'HELD', `the pool ${pool.name} cannot give ${requestOf(claim)} now: ${free.length} that match are free${others}`, {
+  return refuse(state, 'pool-held', {
     pool: pool.name,
     members: pool.members.size,
     free: free.length,
-    queue: waiting,
+    queue: pool.queue.length,
+    ...requestOf(claim),
   })
 }
 
@@ -143,17 +144,8 @@ export function notNow(state: State, pool: PoolState, claim: PoolClaim): Refused
  */
 export function cannotWaitInPool(state: State, pool: PoolState, holding: readonly number[]): Refused | undefined {
   const most = rule(state, pool.name, 'waiters')
-  if (pool.queue.length >= most)
-    return refuse(state, 'LIMIT', `${most} already wait for the pool ${pool.name}, as many as are allowed`, {
-      pool: pool.name,
-      limit: most,
-    })
+  if (pool.queue.length >= most) return refuse(state, 'too-many-pool-waiters', { pool: pool.name, limit: most })
   const kept = holding.find(id => findLease(state, id)?.rare?.pool?.pool === pool.name)
   if (kept === undefined) return undefined
-  return refuse(
-    state,
-    'DEADLOCK',
-    `lease ${kept} keeps members of the pool ${pool.name}, and waiting for more of them could last for ever: release it first, or take all in one request`,
-    { pool: pool.name, lease: kept, cycle: [pool.name] },
-  )
+  return refuse(state, 'pool-deadlock', { pool: pool.name, lease: kept, cycle: [pool.name] })
 }

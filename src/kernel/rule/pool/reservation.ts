@@ -83,11 +83,7 @@ class Rooms {
 /** Refuses a reservation for which the windows accepted before leave too little. */
 export function windowRefusal(state: State, pool: PoolState, claim: PoolClaim, maxLife: number): Refused | undefined {
   const windows = windowsOf(pool)
-  if (pool.reserved.size >= MAX_RESERVATIONS)
-    return refuse(state, 'LIMIT', `the pool ${pool.name} has ${MAX_RESERVATIONS} reservations, as many as are allowed`, {
-      pool: pool.name,
-      limit: MAX_RESERVATIONS,
-    })
+  if (pool.reserved.size >= MAX_RESERVATIONS) return refuse(state, 'too-many-reservations', { pool: pool.name, limit: MAX_RESERVATIONS })
   const end = claim.from + maxLife
   const moments = [claim.from, ...windows.flatMap(({ begin }) => (begin > claim.from && begin < end ? [begin] : []))]
   for (const moment of moments) {
@@ -95,18 +91,12 @@ export function windowRefusal(state: State, pool: PoolState, claim: PoolClaim, m
     const present = windows.filter(window => window.begin <= moment && moment < window.end)
     for (const { needs } of present) rooms.serve(needs)
     if (rooms.serve(claim)) continue
-    const names = present.map(({ lease }) => lease.holder.name)
-    return refuse(
-      state,
-      'HELD',
-      `the pool ${pool.name} is reserved at that time by ${[...new Set(names)].join(', ')}: ask for fewer members, or for another time`,
-      {
-        pool: pool.name,
-        holders: names,
-        leases: present.map(({ lease }) => lease.id),
-        begin: present.map(({ begin }) => begin - state.elapsed),
-      },
-    )
+    return refuse(state, 'pool-reserved', {
+      pool: pool.name,
+      holders: present.map(({ lease }) => lease.holder.name),
+      leases: present.map(({ lease }) => lease.id),
+      begin: present.map(({ begin }) => begin - state.elapsed),
+    })
   }
   return undefined
 }
