@@ -1,8 +1,8 @@
 /** Outcomes: what the kernel decided, at `revision`. A refusal is an outcome, not a failure: it changed nothing. */
 
-import type { Facts, Reason } from './reason.ts'
+import type { Facts, Reason, RefusalCode } from './reason.ts'
 
-export type RefusalCode = 'HELD' | 'GONE' | 'STALE' | 'DEADLOCK' | 'INVALID' | 'FORBIDDEN' | 'LIMIT' | 'UNAVAILABLE' | 'NOT_FOUND'
+export type { RefusalCode } from './reason.ts'
 
 export interface Refused {
   readonly kind: 'refused'

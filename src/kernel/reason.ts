@@ -4,8 +4,8 @@
  *
  * A new reason is a row here, with the next number, and a row in src/wording.ts. Numbers are in the log: none is used twice, and facts are only appended.
  */
-import { fits, NAME_BYTES } from './name.ts'
-import type { RefusalCode } from './outcome.ts'
+
+export type RefusalCode = 'HELD' | 'GONE' | 'STALE' | 'DEADLOCK' | 'INVALID' | 'FORBIDDEN' | 'LIMIT' | 'UNAVAILABLE' | 'NOT_FOUND'
 
 export type Fact = string | number | boolean | readonly string[] | readonly number[]
 /** Plain values that programs can read and JSON can carry. */
@@ -29,7 +29,7 @@ interface ReasonRow {
 }
 
 /** The most items of a fact that is a list. Texts are cut to NAME_BYTES: an answer that is kept must stay small. */
-export const MAX_FACT_ITEMS = 64
+export const MAX_FACT_ITEMS = 256
 
 /** About one field of a command: `field` is its path, such as `acquire.wants[0].resource`. */
 const FIELD = { field: 'text' } as const
@@ -224,38 +224,6 @@ export type Flaw = { readonly [R in Reason]: { readonly reason: R; readonly fact
 
 /** The table with its rows as they are read at run time. */
 export const REASON_ROWS: Readonly<Record<string, ReasonRow>> = REASONS
-
-const ROOM = Math.floor(NAME_BYTES / 3)
-
-function cut(text: string): string {
-  if (fits(text, NAME_BYTES)) return text
-  let end = Math.min(text.length, NAME_BYTES)
-  // Never within a surrogate pair: half of one cannot be written.
-  while (end > 0 && !fits(text.slice(0, end), NAME_BYTES)) end = end > ROOM ? Math.max(ROOM, end - 1) : end - 1
-  return text.slice(0, end)
-}
-
-/** Cuts facts to their bounds, and drops those that are undefined: a replica that reads them from a snapshot must have the same. */
-export function boundedFacts(facts: Readonly<Record<string, Fact | undefined>>): Facts {
-  let isBounded = true
-  for (const name in facts) {
-    const fact = facts[name]
-    if (typeof fact === 'boolean' || Number.isSafeInteger(fact)) continue
-    if (typeof fact === 'string' && fact.length <= ROOM && fact.isWellFormed()) continue
-    isBounded = false
-    break
-  }
-  if (isBounded) return facts as Facts
-  const bounded: Record<string, Fact> = {}
-  for (const [name, fact] of Object.entries(facts)) {
-    if (fact === undefined) continue
-    if (typeof fact === 'string') bounded[name] = cut(fact)
-    else if (typeof fact === 'number') bounded[name] = Number.isSafeInteger(fact) ? fact : 0
-    else if (typeof fact === 'boolean') bounded[name] = fact
-    else bounded[name] = fact.slice(0, MAX_FACT_ITEMS).map(item => (typeof item === 'string' ? cut(item) : item)) as readonly string[]
-  }
-  return bounded
-}
 
 /** The same flaw, of a value at `path`. */
 export function within(path: string, flaw: Flaw): Flaw {

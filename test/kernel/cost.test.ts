@@ -125,9 +125,9 @@ test('a quota is counted: neither other leases nor those of the holder are walke
     })
   }
   for (let i = 1_000; i < 1_002; i++) world.acquire('me', `q/${i}`)
-  world.refused(world.ask('me', 'q/x'), 'LIMIT', /1002 leases under q/)
+  world.refused(world.ask('me', 'q/x'), 'LIMIT', 'quota', { leases: 1_002, prefix: 'q' })
   world.policy('q', { quota: 1_003 })
   world.acquire('me', 'q/x')
-  world.refused(world.ask('me', 'q/y'), 'LIMIT', /1003 leases under q/)
+  world.refused(world.ask('me', 'q/y'), 'LIMIT', 'quota', { leases: 1_003, prefix: 'q' })
   expect(looks).toBe(0)
 })

@@ -102,6 +102,6 @@ test('a waiter for any of several resources is reported as withdrawn from the qu
   world.release(one.lease)
   expect(world.revisionEvents.filter(event => event.lease === lease).map(({ type, resource, cause }) => [type, resource, cause])).toEqual([
     ['granted', 'p/1', undefined],
-    ['withdrawn', 'p/2', 'granted elsewhere'],
+    ['withdrawn', 'p/2', 'granted-elsewhere'],
   ])
 })

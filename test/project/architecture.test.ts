@@ -12,6 +12,8 @@ import { describe, expect, test } from 'vitest'
 const rooms: readonly Room[] = [
   { room: 'kernel/', may: [], packages: 'none' },
   { room: 'errors.ts', may: ['type:kernel/'] },
+  // The sentences of refusals: every room that shows one makes it here.
+  { room: 'wording.ts', may: ['type:kernel/', 'kernel/name.ts', 'kernel/reason.ts'] },
   { room: 'duration.ts', may: ['errors.ts'] },
   { room: 'options.ts', may: ['errors.ts'] },
   { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },

@@ -20,18 +20,6 @@ const WORDS_ALLOWED: readonly { readonly path: string; readonly text: string; re
   { path: 'test/project/style.test.ts', text: '', reason: 'it lists the words' },
   { path: 'test/support/engine.ts', text: "name === 'nobody'", reason: 'a user of the operating system' },
   { path: 'bench/engine.mjs', text: "name === 'nobody'", reason: 'a user of the operating system' },
-  ...[
-    ['src/kernel/rule/acquire.ts', "'those who waited before'"],
-    ['src/kernel/rule/operate.ts', '`nobody holds ${'],
-    ['src/kernel/rule/refuse.ts', 'ask whoever administers keys'],
-    ['src/kernel/rule/claim.ts', 'nobody else of the name'],
-  ].map(([path, text]) => ({
-    path: path!,
-    text: text!,
-    reason: 'answers are kept in the state, so another text needs a new rules version',
-  })),
-  { path: 'test/kernel/rule/end.test.ts', text: '/nobody holds x/', reason: 'the message of the kernel' },
-  { path: 'test/kernel/rule/queue.test.ts', text: '/those who waited before/', reason: 'the message of the kernel' },
 ]
 
 /** Parts of a file name that say nothing about what is in the file. */

@@ -84,7 +84,7 @@ test('a damaged backup is refused wherever a bit flipped or it was cut off; a ba
     await expect(readBackup(cut(bytes.subarray(0, at), 997))).rejects.toMatchObject({ code: 'INVALID' })
   }
   const future = bytes.slice()
-  future[16] = 2
+  future[16] = 255
   await expect(readBackup(cut(future))).rejects.toMatchObject({ code: 'UNSUPPORTED', message: expect.stringMatching(/newer leasehold/) })
   await expect(readBackup(cut(new TextEncoder().encode('SQLite format 3\0 and so on')))).rejects.toThrow(/not a backup/)
   await leases[Symbol.asyncDispose]()

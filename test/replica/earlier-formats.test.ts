@@ -1,5 +1,5 @@
 /** What builds of earlier formats wrote is refused with a sentence that says what to do, and nothing is changed. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -13,7 +13,7 @@ import { frameChunk } from '../../src/replica/frame.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { completeMove, mustBeEmpty, restore, restoreMoved } from '../../src/replica/restore.ts'
 import { FileStore } from '../../src/store/file/file.ts'
-import type { Store } from '../../src/store.ts'
+import { START, type Store } from '../../src/store.ts'
 import { acquire, Rig } from '../support/replica/rig.ts'
 
 const earlier = JSON.parse(readFileSync(new URL('../support/earlier-formats.json', import.meta.url), 'utf8')) as {
@@ -115,16 +115,24 @@ describe.each([
     expect((await store.open()).head.index).toBe(before.length)
   })
 
-  test('is refused in a file as well, and no file is changed', async () => {
+  test('is refused in a file as well, and its records and its snapshot stay as they are', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'leasehold-earlier-'))
     try {
       const path = join(folder, 'leases.db')
       await fill(new FileStore({ path }))
-      const contents = () => Object.fromEntries(readdirSync(folder).map(file => [file, readFileSync(join(folder, file), 'base64')]))
-      const before = contents()
+      // The table of the processes that use the file changes whenever it is opened.
+      const contents = async () => {
+        await using store = new FileStore({ path })
+        const { head, snapshot: found } = await store.open()
+        const read = await store.read(found?.position ?? START)
+        const kept = found === undefined ? undefined : Buffer.from(await collected(found.bytes)).toString('base64')
+        const bytes = read.kind === 'records' ? read.records.map(({ bytes }) => Buffer.from(bytes).toString('base64')) : read.kind
+        return { head, kept, bytes, headFile: readFileSync(`${path}-head`, 'base64') }
+      }
+      const before = await contents()
       await expect(Replica.open(new FileStore({ path }))).rejects.toMatchObject(REFUSED)
       await expect(restore(new FileStore({ path, own: { name: 'restore' } }), createState())).rejects.toMatchObject(REFUSED)
-      expect(contents()).toEqual(before)
+      expect(await contents()).toEqual(before)
     } finally {
       rmSync(folder, { recursive: true, force: true })
     }

@@ -3,7 +3,7 @@ import { expect } from 'vitest'
 import type { Outcome, Refused } from '../../src/kernel/outcome.ts'
 import { cases, op, plain } from '../support/sim/refereed-world.ts'
 
-const deadlock: Refused = { kind: 'refused', revision: 0, code: 'DEADLOCK', message: '', facts: {} }
+const deadlock: Refused = { kind: 'refused', revision: 0, code: 'DEADLOCK', reason: 'deadlock', facts: { cycle: [] } }
 
 cases(
   'S9',
@@ -154,7 +154,7 @@ cases(
     },
     'a client receives a refusal that is not in the log': c => {
       c.acquire('a', 'x')
-      c.referee.answers.received({ kind: 'refused', revision: c.state.revision, code: 'HELD', message: '', facts: {} }, '0:s:1', 0, 0)
+      c.referee.answers.received({ kind: 'refused', revision: c.state.revision, code: 'HELD', reason: 'reserved', facts: { resource: 'x', queue: 0 } }, '0:s:1', 0, 0)
     },
     'a client receives an outcome that was lost meanwhile': c => {
       c.acquire('b', 'y')

@@ -2,25 +2,29 @@
 import type { FaceLessor } from '../../src/face/face.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
+import { REASONS, type Reason } from '../../src/kernel/reason.ts'
 import type { Query, QueryResults, View } from '../../src/lessor.ts'
 import type { Dice } from './resp-mutation.ts'
 
 /** One of its answers in four is a refusal. */
-const REFUSALS = ['HELD', 'GONE', 'INVALID', 'FORBIDDEN', 'LIMIT', 'NOT_FOUND'] as const
+const REFUSALS = ['held', 'gone', 'malformed', 'forbidden-lease', 'too-many-leases', 'no-match'] as const satisfies readonly Reason[]
 
 export function instantLessor(dice: Dice): FaceLessor {
   let revision = 1
   return {
     propose: async command => {
       revision++
-      if (dice.below(4) === 0)
-        return { kind: 'refused', revision, code: dice.of(REFUSALS), message: 'as the dice fell', facts: { holder: 'ann', lease: 7 } }
+      if (dice.below(4) === 0) return refused(dice.of(REFUSALS), revision)
       return outcomeOf(command, revision)
     },
     read: async <K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>) =>
       ({ revision, value: (EMPTY as Record<string, unknown>)[query.kind] }) as unknown as View<K>,
     async *watch() {}, // nothing ever changes
   }
+}
+
+function refused(reason: (typeof REFUSALS)[number], revision: number): Outcome {
+  return { kind: 'refused', revision, code: REASONS[reason].code, reason, facts: { holder: 'ann', lease: 7 } }
 }
 
 function outcomeOf(command: Command, revision: number): Outcome {

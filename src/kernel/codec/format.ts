@@ -7,7 +7,7 @@
  */
 import { FromTheFuture, FromThePast } from './bytes.ts'
 
-export const FORMAT = 32
+export const FORMAT = 33
 
 /** Throws FromTheFuture. Called before the checksum is read: a newer format may have another one. */
 export function refuseNewer(format: number | undefined): void {

@@ -1,7 +1,8 @@
 /** Refusals: outcomes that changed nothing. */
 import type { Verb } from '../command.ts'
+import { boundedFacts } from '../fact.ts'
 import type { Refused } from '../outcome.ts'
-import { boundedFacts, type Facts, type FactsByReason, type Flaw, REASONS, type Reason, shown } from '../reason.ts'
+import { type Facts, type FactsByReason, type Flaw, REASONS, type Reason, shown } from '../reason.ts'
 import { COUNTER_LIMIT, type State } from '../state.ts'
 
 export function refuse<R extends Reason>(state: Pick<State, 'revision'>, reason: R, facts: FactsByReason[R]): Refused {

@@ -113,8 +113,8 @@ describe('an operation with a digest of its command', () => {
     const [x, y] = [digestOf(take('x')), digestOf(take('y'))]
     const first = ask(world, take('x'), 1, { asked: x })
     for (let i = 0; i < 2; i++) {
-      world.refused(ask(world, take('y'), 1, { asked: y }), 'INVALID', /used for something else/)
-      world.refused(ask(world, take('y'), 1), 'INVALID', /used for something else/)
+      world.refused(ask(world, take('y'), 1, { asked: y }), 'INVALID', 'op-reused')
+      world.refused(ask(world, take('y'), 1), 'INVALID', 'op-reused')
       expect(ask(world, take('x'), 1, { asked: x })).toEqual(first)
       expect(answered(world.state, { command: take('y'), op: { session: 's', seq: 1, acked: 0, asked: y } })).toMatchObject({
         code: 'INVALID',
@@ -128,7 +128,7 @@ describe('an operation with a digest of its command', () => {
     const op = { session: 's', seq: 1, acked: 0, asked: digestOf(take('x')) }
     const batch = { proposer: 1, seq: 1, applied: 0, trail: [0, 0] as const, wall: 0, proposals: [{ command: take('x'), key: 3, op }] }
     expect(decodeBatch(encodeBatch(batch)).proposals[0]).toMatchObject({ key: 3, op })
-    expect(malformedAsker(0, { ...op, asked: 0.5 })).toMatch(/whole number/)
+    expect(malformedAsker(0, { ...op, asked: 0.5 })).toMatchObject({ reason: 'not-whole', facts: { field: 'op.asked' } })
   })
 
   test('has another digest for every difference that matters, and for no other', () => {

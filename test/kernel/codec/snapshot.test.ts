@@ -38,7 +38,7 @@ describe('a lease', () => {
     const world = new World({ strict: false })
     const { lease } = world.acquire('ann', [])
     for (let i = 0; i < MAX_LEASE_ENTRIES; i++) expect(world.do({ kind: 'put', lease, key: `e/${i}`, value: '' }).kind).toBe('done')
-    world.refused(world.do({ kind: 'put', lease, key: 'one-more', value: '' }), 'LIMIT', /entries/)
+    world.refused(world.do({ kind: 'put', lease, key: 'one-more', value: '' }), 'LIMIT', 'too-many-entries')
     // What it has it may change.
     expect(world.do({ kind: 'put', lease, key: 'e/7', value: 'changed' }).kind).toBe('done')
     expect(world.do({ kind: 'delete', key: 'e/8' }).kind).toBe('done')
@@ -53,7 +53,7 @@ describe('a lease', () => {
     for (let i = 0; ; i++) {
       const outcome = world.do({ kind: 'put', lease, key: `e/${i}`, value })
       if (outcome.kind === 'refused') {
-        world.refused(outcome, 'LIMIT', /bytes/)
+        world.refused(outcome, 'LIMIT', 'too-many-entry-bytes')
         break
       }
       last = i
@@ -63,10 +63,10 @@ describe('a lease', () => {
     expect((last + 2) * 17 * KIB).toBeGreaterThan(MAX_LEASE_BYTES)
     expect(world.do({ kind: 'put', lease, key: 'e/0', value: '' }).kind).toBe('done')
     expect(world.do({ kind: 'put', lease, key: 'more', value: 'v'.repeat(16_000) }).kind).toBe('done')
-    world.refused(world.do({ kind: 'put', lease, key: 'e/0', value }), 'LIMIT', /bytes/)
+    world.refused(world.do({ kind: 'put', lease, key: 'e/0', value }), 'LIMIT', 'too-many-entry-bytes')
     // A replica that began with a snapshot counts the same.
     world.state = reload(world.state)
-    world.refused(world.do({ kind: 'put', lease, key: 'e/0', value }), 'LIMIT', /bytes/)
+    world.refused(world.do({ kind: 'put', lease, key: 'e/0', value }), 'LIMIT', 'too-many-entry-bytes')
     expect(world.do({ kind: 'delete', key: 'e/1' }).kind).toBe('done')
     expect(world.do({ kind: 'put', lease, key: 'e/0', value }).kind).toBe('done')
   })
@@ -89,7 +89,7 @@ describe('a lease', () => {
 test('the number of policies is limited', () => {
   const world = new World({ strict: false })
   for (let i = 0; i < MAX_POLICIES; i++) world.state.policies.set(`p/${i}`, { capacity: 2 })
-  world.refused(world.do({ kind: 'policy', prefix: 'more', rules: { capacity: 2 } }), 'LIMIT', /policies/)
+  world.refused(world.do({ kind: 'policy', prefix: 'more', rules: { capacity: 2 } }), 'LIMIT', 'too-many-policies')
   expect(world.do({ kind: 'policy', prefix: 'p/1', rules: { capacity: 3 } }).kind).toBe('done')
   expect(world.do({ kind: 'policy', prefix: 'p/2' }).kind).toBe('done')
   expect(world.do({ kind: 'policy', prefix: 'more', rules: { capacity: 2 } }).kind).toBe('done')

@@ -23,7 +23,7 @@ describe('the entries of a waiter', () => {
     const { lease } = world.acquire('ann', 'x', entry('leader', 'ann'))
     world.queue('bob', 'x', entry('leader', 'bob'))
     world.queue('cid', 'x', entry('leader', 'cid'))
-    world.refused(world.ask('dan', 'y', entry('leader')), 'HELD', /leader/)
+    world.refused(world.ask('dan', 'y', entry('leader')), 'HELD', 'entry-held', { key: 'leader' })
     world.release(lease)
     expect(world.entries()).toEqual(['leader=bob@2'])
     world.release(2)

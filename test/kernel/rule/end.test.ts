@@ -121,7 +121,7 @@ describe('release', () => {
     world.release(lease, 'x')
     expect([world.holders('x'), world.holders('y')]).toEqual([['b'], ['a']])
     expect(world.eventsSince(3)).toEqual(['released x released', 'granted x'])
-    world.refused(world.release(lease, 'x'), 'GONE', /does not hold x/)
+    world.refused(world.release(lease, 'x'), 'GONE', 'not-held', { resource: 'x' })
     world.release(lease, 'y')
     expect(world.renew(lease), 'it holds nothing and lives').toBe(10_000)
   })
@@ -196,7 +196,7 @@ describe('break', () => {
     world.do({ kind: 'revoke', target: { lease: a!.lease } })
     world.do({ kind: 'break', resource: 'x' })
     expect(world.holders('x')).toEqual(['a*', 'b*'])
-    world.refused(world.do({ kind: 'break', resource: 'x' }), 'NOT_FOUND', /nobody holds x/)
+    world.refused(world.do({ kind: 'break', resource: 'x' }), 'NOT_FOUND', 'no-holder', { resource: 'x' })
     world.refused(world.do({ kind: 'break', resource: 'y', after: 5 }), 'NOT_FOUND')
   })
 
@@ -256,7 +256,7 @@ describe('transfer', () => {
     const world = new World()
     const known = world.acquire('c', 'z')
     const giver = world.acquire('a', 'x')
-    world.refused(world.do({ kind: 'transfer', lease: giver.lease, to: 'c', incarnation: 99 }), 'INVALID', /never given/)
+    world.refused(world.do({ kind: 'transfer', lease: giver.lease, to: 'c', incarnation: 99 }), 'INVALID', 'never-given')
     const { id } = world.do({
       kind: 'transfer',
       lease: giver.lease,

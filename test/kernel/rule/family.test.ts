@@ -90,13 +90,13 @@ describe('parents and children', () => {
     world.due(suspect.lease)
     world.acquire('c', 'b', { parent: suspect.lease })
     const waiter = world.queue('w', 'a')
-    world.refused(world.ask('c', 'c', { parent: waiter.lease }), 'INVALID', /still waits/)
+    world.refused(world.ask('c', 'c', { parent: waiter.lease }), 'INVALID', 'parent-waits')
     const frozen = world.acquire('f', 'd')
     world.do({ kind: 'revoke', target: { lease: frozen.lease } })
     world.refused(world.ask('c', 'c', { parent: frozen.lease }), 'GONE')
     world.release(frozen.lease)
     world.refused(world.ask('c', 'c', { parent: frozen.lease }), 'GONE')
-    world.refused(world.ask('c', 'c', { parent: 1_000 }), 'INVALID', /no lease 1000/)
+    world.refused(world.ask('c', 'c', { parent: 1_000 }), 'INVALID', 'parent-missing', { lease: 1000 })
   })
 
   test('a child that holds the same resource as its parent ends once when the resource is broken', () => {

@@ -14,7 +14,7 @@ describe('an announced break', () => {
   test('is refused if it would be the sixth and the shortest, and not ignored', () => {
     const world = new World()
     const lease = broken(world)
-    world.refused(world.do({ kind: 'break', resource: 'x', after: 1_000 }), 'LIMIT', /x .*at once/)
+    world.refused(world.do({ kind: 'break', resource: 'x', after: 1_000 }), 'LIMIT', 'too-many-breaks', { resource: 'x' })
     // One that could change nothing needs no room.
     expect(world.do({ kind: 'break', resource: 'x', after: 20_000 }).kind).toBe('done')
     expect(world.do({ kind: 'break', resource: 'x' }).kind).toBe('done')

@@ -32,7 +32,7 @@ describe('the queue', () => {
     world.queue('b', ['x', 'y'])
     world.release(x.lease)
     expect(world.holders('x')).toEqual([])
-    world.refused(world.ask('c', 'x'), 'HELD', /those who waited before/)
+    world.refused(world.ask('c', 'x'), 'HELD', 'reserved')
     expect(world.queue('c', 'x').position).toBe(1)
     world.release(y.lease)
     expect([world.holders('x'), world.holders('y')]).toEqual([['b'], ['b']])

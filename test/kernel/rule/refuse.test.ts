@@ -19,7 +19,7 @@ describe('when the counters are exhausted', () => {
       const { lease, waiter } = asks(world)
       const registered = world.acquire('reg', [], { entries: [{ key: 'e', value: '' }] })
       world.state[counter] = COUNTER_LIMIT
-      world.refused(world.ask('cid', 'y'), 'LIMIT', /number/)
+      world.refused(world.ask('cid', 'y'), 'LIMIT', 'counters-exhausted')
       world.refused(world.ask('cid', 'x', { wait: true }), 'LIMIT')
       world.refused(world.ask('cid', []), 'LIMIT')
       world.refused(world.do({ kind: 'transfer', lease, to: 'cid', stopped: true }), 'LIMIT')

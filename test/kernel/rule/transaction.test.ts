@@ -9,6 +9,7 @@ import {
   type Transaction,
 } from '../../../src/kernel/command.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
+import type { Reason } from '../../../src/kernel/reason.ts'
 import { reload, World } from '../../support/kernel/world.ts'
 
 function allowing(freeEntries = 100, more: object = {}): World {
@@ -145,29 +146,29 @@ describe('a transaction', () => {
         ],
       },
     ])
-      world.refused(transact(world, transaction), 'INVALID', /policy must allow free entries/)
+      world.refused(transact(world, transaction), 'INVALID', 'no-free-entries')
     expect(world.entries()).toEqual([])
   })
 
   test('is refused under services/ and pool/, whatever the policy', () => {
     const world = new World()
     world.policy('', { freeEntries: 10 })
-    for (const key of ['services/web/1', 'pool/gpus/1']) world.refused(put(world, { key, value: '' }), 'INVALID', /its holder is alive/)
+    for (const key of ['services/web/1', 'pool/gpus/1']) world.refused(put(world, { key, value: '' }), 'INVALID', 'leased-only')
   })
 
   test('is bounded in number and bytes by the policy of the prefix', () => {
     const world = allowing(2, { freeBytes: 20 })
     put(world, { key: 'kv/a', value: '1' }, { key: 'kv/b', value: '2' })
-    world.refused(put(world, { key: 'kv/c', value: '' }), 'LIMIT', /2 entries of free entries under kv/)
+    world.refused(put(world, { key: 'kv/c', value: '' }), 'LIMIT', 'too-many-free-entries', { prefix: 'kv', limit: 2 })
     expect(put(world, { key: 'kv/c', value: '' }, { key: 'kv/a', delete: true })).toMatchObject({ succeeded: true })
-    world.refused(put(world, { key: 'kv/c', value: 'x'.repeat(13) }), 'LIMIT', /20 bytes/)
+    world.refused(put(world, { key: 'kv/c', value: 'x'.repeat(13) }), 'LIMIT', 'too-many-free-bytes', { limit: 20 })
     expect(put(world, { key: 'kv/c', value: 'x'.repeat(11) })).toMatchObject({ succeeded: true })
     // What is there may stay, shrink and be deleted under a stricter policy.
     world.policy('kv', { freeEntries: 1, freeBytes: 1 })
     expect(put(world, { key: 'kv/c', value: 'x' }, { key: 'kv/b', delete: true })).toMatchObject({ succeeded: true })
     world.policy('kv/deep', { freeEntries: 1, freeBytes: 100 })
     expect(put(world, { key: 'kv/deep/a', value: '' })).toMatchObject({ succeeded: true })
-    world.refused(put(world, { key: 'kv/deep/b', value: '' }), 'LIMIT', /under kv\/deep/)
+    world.refused(put(world, { key: 'kv/deep/b', value: '' }), 'LIMIT', 'too-many-free-entries')
   })
 
   test('respects the limits of a lease for all its changes together', () => {
@@ -176,7 +177,7 @@ describe('a transaction', () => {
     const some = (from: number, to: number): EntryChange[] =>
       Array.from({ length: to - from }, (_, i) => ({ key: `kv/${from + i}`, value: '', lease }))
     for (let from = 0; from < MAX_LEASE_ENTRIES - 2; from += 100) put(world, ...some(from, Math.min(from + 100, MAX_LEASE_ENTRIES - 2)))
-    world.refused(put(world, ...some(MAX_LEASE_ENTRIES - 2, MAX_LEASE_ENTRIES + 1)), 'LIMIT', /at most 1024 entries/)
+    world.refused(put(world, ...some(MAX_LEASE_ENTRIES - 2, MAX_LEASE_ENTRIES + 1)), 'LIMIT', 'too-many-entries', { limit: 1024 })
     expect(put(world, ...some(MAX_LEASE_ENTRIES - 2, MAX_LEASE_ENTRIES))).toMatchObject({ succeeded: true })
     expect(put(world, ...some(MAX_LEASE_ENTRIES, MAX_LEASE_ENTRIES + 1), { key: 'kv/0', delete: true })).toMatchObject({ succeeded: true })
   })
@@ -184,7 +185,7 @@ describe('a transaction', () => {
   test('that is malformed is refused, and says what is wrong', () => {
     const world = allowing()
     const key = 'kv/a'
-    const wrong: readonly (readonly [Omit<Transaction, 'kind'>, RegExp])[] = [
+    const wrong: readonly (readonly [Omit<Transaction, 'kind'>, Reason])[] = [
       [
         {
           success: [
@@ -192,19 +193,19 @@ describe('a transaction', () => {
             { key, delete: true },
           ],
         },
-        /changed twice/,
+        'named-twice',
       ],
-      [{ success: [{ key: '/kv', value: '' }] }, /begins with a slash/],
-      [{ failure: [{ key, value: 'x'.repeat(16_385) }] }, /longer than 16384/],
-      [{ success: [{ key, value: 'x', delete: true }] }, /leave value and lease out/],
-      [{ success: [{ key, lease: 1, delete: true }] }, /leave value and lease out/],
-      [{ compare: [{ key, field: 'value', is: 'less' }] }, /equal or unequal/],
-      [{ compare: [{ key, field: 'version', is: 'equal', value: '1' }] }, /leave value out/],
-      [{ compare: Array(MAX_COMPARISONS + 1).fill({ key, field: 'version', is: 'equal' }) }, /at most 128/],
-      [{ success: Array.from({ length: MAX_CHANGES + 1 }, (_, i) => ({ key: `kv/${i}` })) }, /at most 128/],
-      [{ success: Array.from({ length: 70 }, (_, i) => ({ key: `kv/${i}`, value: 'x'.repeat(16_000) })) }, /bytes/],
+      [{ success: [{ key: '/kv', value: '' }] }, 'leading-slash'],
+      [{ failure: [{ key, value: 'x'.repeat(16_385) }] }, 'too-long'],
+      [{ success: [{ key, value: 'x', delete: true }] }, 'not-together'],
+      [{ success: [{ key, lease: 1, delete: true }] }, 'not-together'],
+      [{ compare: [{ key, field: 'value', is: 'less' }] }, 'not-one-of'],
+      [{ compare: [{ key, field: 'version', is: 'equal', value: '1' }] }, 'not-together'],
+      [{ compare: Array(MAX_COMPARISONS + 1).fill({ key, field: 'version', is: 'equal' }) }, 'too-many'],
+      [{ success: Array.from({ length: MAX_CHANGES + 1 }, (_, i) => ({ key: `kv/${i}` })) }, 'too-many'],
+      [{ success: Array.from({ length: 70 }, (_, i) => ({ key: `kv/${i}`, value: 'x'.repeat(16_000) })) }, 'too-large'],
     ]
-    for (const [transaction, message] of wrong) world.refused(transact(world, transaction), 'INVALID', message)
+    for (const [transaction, reason] of wrong) world.refused(transact(world, transaction), 'INVALID', reason)
   })
 })
 
@@ -216,9 +217,15 @@ describe('keys', () => {
     expect(transact(world, { compare: compare('kv/seen/a'), success: [{ key: 'kv/own/a', value: '' }] }, key)).toMatchObject({
       succeeded: true,
     })
-    world.refused(transact(world, { compare: compare('kv/own/a') }, key), 'FORBIDDEN', /read kv\/own\/a/)
-    world.refused(transact(world, { success: [{ key: 'kv/seen/a', value: '' }] }, key), 'FORBIDDEN', /register kv\/seen\/a/)
-    world.refused(transact(world, { failure: [{ key: 'kv/seen/a', value: '' }] }, key), 'FORBIDDEN', /register kv\/seen\/a/)
+    world.refused(transact(world, { compare: compare('kv/own/a') }, key), 'FORBIDDEN', 'forbidden', { action: 'read', verb: 'read' })
+    world.refused(transact(world, { success: [{ key: 'kv/seen/a', value: '' }] }, key), 'FORBIDDEN', 'forbidden', {
+      action: 'register',
+      verb: 'register',
+    })
+    world.refused(transact(world, { failure: [{ key: 'kv/seen/a', value: '' }] }, key), 'FORBIDDEN', 'forbidden', {
+      action: 'register',
+      verb: 'register',
+    })
   })
 
   test('do not reach entries and leases of another key by a transaction', () => {
@@ -241,8 +248,8 @@ describe('an entry without a lease', () => {
     const world = allowing()
     put(world, { key: 'kv/a', value: '1' })
     const { lease } = world.acquire('ann', [])
-    world.refused(world.do({ kind: 'put', lease, key: 'kv/a', value: '2' }), 'HELD', /hangs on no lease/)
-    world.refused(world.ask('ann', 'x', { entries: [{ key: 'kv/a', value: '2' }] }), 'HELD', /hangs on no lease/)
+    world.refused(world.do({ kind: 'put', lease, key: 'kv/a', value: '2' }), 'HELD', 'entry-without-lease')
+    world.refused(world.ask('ann', 'x', { entries: [{ key: 'kv/a', value: '2' }] }), 'HELD', 'entry-without-lease')
   })
 
   test('lets the waiter that brings an entry of its key be served when it is deleted', () => {
@@ -258,7 +265,7 @@ describe('an entry without a lease', () => {
     const world = allowing()
     put(world, { key: 'kv/a', value: '1' })
     const { lease } = world.acquire('ann', [])
-    world.refused(world.do({ kind: 'delete', key: 'kv/a', lease }), 'STALE', /hangs on no lease/)
+    world.refused(world.do({ kind: 'delete', key: 'kv/a', lease }), 'STALE', 'taken-over')
     expect(world.do({ kind: 'delete', key: 'kv/a' })).toMatchObject({ kind: 'done' })
     expect(world.entries()).toEqual([])
   })
@@ -267,14 +274,14 @@ describe('an entry without a lease', () => {
     const world = allowing()
     put(world, { key: 'kv/a', value: '1' })
     world.do({ kind: 'policy', prefix: 'kv' })
-    world.refused(world.do({ kind: 'move', into: 'begin' }), 'INVALID', /1 entries without a lease/)
+    world.refused(world.do({ kind: 'move', into: 'begin' }), 'INVALID', 'target-not-empty', { entries: 1 })
   })
 
   test('of a newer generation is not replaced by a transaction', () => {
     const world = allowing()
     const { lease } = world.acquire('ann', [])
     world.do({ kind: 'put', lease, key: 'kv/a', value: '1', generation: 3 })
-    world.refused(put(world, { key: 'kv/a', value: '2' }), 'STALE', /generation 3/)
+    world.refused(put(world, { key: 'kv/a', value: '2' }), 'STALE', 'older-generation', { generation: 3 })
   })
 
   test('is in every snapshot, as it was when the snapshot began', () => {

@@ -38,7 +38,7 @@ test('when a server is killed under load and restarted, each acknowledged reques
       const outcome = await lessor.propose({ kind: 'acquire', holder: 'load', ttl: 3_600_000, wants: [{ resource }] }, { op })
       unanswered.delete(number)
       // HELD would mean that an earlier copy of this request was granted: executed twice.
-      expect(outcome.kind === 'refused' ? `${outcome.code} ${outcome.message}` : outcome.kind).toBe('granted')
+      expect(outcome.kind === 'refused' ? `${outcome.code} ${outcome.reason}` : outcome.kind).toBe('granted')
       acknowledged.set(resource, outcome as Granted)
     }
   })

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import type { PoolRequest } from '../../../../src/kernel/command.ts'
 import type { Outcome } from '../../../../src/kernel/outcome.ts'
+import type { Reason } from '../../../../src/kernel/reason.ts'
 import { poolsNeedTicks } from '../../../../src/kernel/rule/pool/waiters.ts'
 import { CAP, HOLD } from '../../../../src/kernel/state.ts'
 import { type Options, World } from '../../../support/kernel/world.ts'
@@ -82,13 +83,13 @@ test('a priority goes first, and a waiter that has aged long enough goes before 
 
 test('what all members together could never give is refused with the numbers, and a waiter for it is passed over', () => {
   const world = new PoolWorld()
-  world.refused(world.take('ann', 'g'), 'LIMIT', /has 0 members/)
+  world.refused(world.take('ann', 'g'), 'LIMIT', 'pool-impossible', { members: 0, matching: 0, units: 0 })
   const offer = world.offer('host', ['g/a', 'g/b'], { units: 2, labels: { model: 'x' } })
-  world.refused(world.take('ann', { pool: 'g', count: 3 }), 'LIMIT', /can never give 3 members: it has 2 members, with 4 units/)
+  world.refused(world.take('ann', { pool: 'g', count: 3 }), 'LIMIT', 'pool-impossible', { members: 2, matching: 2, units: 4, count: 3 })
   world.refused(world.take('ann', { pool: 'g', total: 5 }), 'LIMIT')
   const match = [{ label: 'model', test: 'in', values: ['y'] }] as const
-  world.refused(world.take('ann', { pool: 'g', match }), 'LIMIT', /0 of its 2 members match/)
-  world.refused(world.take('ann', { pool: 'g', count: 2, near: 'host' }), 'LIMIT', /too few of them have the same host/)
+  world.refused(world.take('ann', { pool: 'g', match }), 'LIMIT', 'pool-impossible', { members: 2, matching: 0, units: 0 })
+  world.refused(world.take('ann', { pool: 'g', count: 2, near: 'host' }), 'LIMIT', 'pool-impossible', { near: 'host' })
   const all = world.taken('ann', { pool: 'g', count: 2 })
   const two = world.waits('bob', { pool: 'g', count: 2 })
   const one = world.waits('cat', { pool: 'g', units: 1 })
@@ -104,20 +105,20 @@ test('what all members together could never give is refused with the numbers, an
 test('a request that is malformed is refused as such', () => {
   const world = new PoolWorld()
   world.offer('host', ['g/a'])
-  const bad: readonly [Partial<PoolRequest>, RegExp][] = [
-    [{ count: 0 }, /count/],
-    [{ count: 257 }, /count/],
-    [{ total: 2, count: 1 }, /total stands alone/],
-    [{ from: 1_000 }, /maxLife/],
-    [{ near: '' }, /near/],
-    [{ account: '/' }, /account/],
-    [{ match: [{ label: 'x', test: 'less', values: ['many'] }] }, /plain decimal/],
-    [{ match: [{ label: 'x', test: 'in', values: [] }] }, /needs values/],
-    [{ match: [{ label: 'x', test: 'absent', values: ['y'] }] }, /no values/],
-    [{ match: Array.from({ length: 17 }, () => ({ label: 'x', test: 'present' as const })) }, /at most 16/],
+  const bad: readonly [Partial<PoolRequest>, Reason][] = [
+    [{ count: 0 }, 'out-of-range'],
+    [{ count: 257 }, 'out-of-range'],
+    [{ total: 2, count: 1 }, 'not-together'],
+    [{ from: 1_000 }, 'needs'],
+    [{ near: '' }, 'empty'],
+    [{ account: '/' }, 'leading-slash'],
+    [{ match: [{ label: 'x', test: 'less', values: ['many'] }] }, 'not-decimal'],
+    [{ match: [{ label: 'x', test: 'in', values: [] }] }, 'empty'],
+    [{ match: [{ label: 'x', test: 'absent', values: ['y'] }] }, 'not-together'],
+    [{ match: Array.from({ length: 17 }, () => ({ label: 'x', test: 'present' as const })) }, 'too-many'],
   ]
-  for (const [request, message] of bad) world.refused(world.take('ann', { pool: 'g', ...request }), 'INVALID', message)
-  world.refused(world.ask('ann', 'a', { pool: { pool: 'g' } }), 'INVALID', /names no resources/)
+  for (const [request, reason] of bad) world.refused(world.take('ann', { pool: 'g', ...request }), 'INVALID', reason)
+  world.refused(world.ask('ann', 'a', { pool: { pool: 'g' } }), 'INVALID', 'not-together')
   world.refused(world.ask('ann', [], { pool: { pool: 'g' }, wait: true, steal: 'after' }), 'INVALID')
 })
 
@@ -185,7 +186,7 @@ test('a waiter that keeps members of the pool is refused: waiting for more could
   world.offer('host', ['g/a', 'g/b'])
   const first = world.taken('ann', 'g')
   world.taken('bob', 'g')
-  world.refused(world.take('ann', 'g', { holding: [first.lease] }), 'DEADLOCK', /take all in one request/)
+  world.refused(world.take('ann', 'g', { holding: [first.lease] }), 'DEADLOCK', 'pool-deadlock')
   expect(world.take('ann', 'g')).toMatchObject({ kind: 'queued' })
 })
 
@@ -227,14 +228,14 @@ test('a lease is extended unless a waiter could use what it holds, and within th
   world.do({ kind: 'aged', marks: [{ timer: lease * 8 + CAP, epoch: 1, ms: 4_000 }] })
   expect(extend(20_000)).toMatchObject({ kind: 'done' })
   expect(world.lease(lease)!.rare!.timers![CAP]).toMatchObject({ duration: 30_000, aged: 4_000, epoch: 2 })
-  world.refused(extend(40_000), 'LIMIT', /allows 60000/)
+  world.refused(extend(40_000), 'LIMIT', 'too-long-life', { limit: 60000 })
   world.refused(extend(0), 'INVALID')
   world.taken('bob', of('y'))
   world.waits('cat', of('y'))
   expect(extend(1)).toMatchObject({ kind: 'done' })
   world.waits('dan', of('x'))
-  expect(world.refused(extend(1), 'HELD', /dan waits/).facts).toMatchObject({ holder: 'dan' })
-  world.refused(world.do({ kind: 'extend', lease: world.acquire('eve', 'z').lease, by: 1 }), 'INVALID', /no members/)
+  expect(world.refused(extend(1), 'HELD', 'needed-by-waiter', { holder: 'dan' }).facts).toMatchObject({ holder: 'dan' })
+  world.refused(world.do({ kind: 'extend', lease: world.acquire('eve', 'z').lease, by: 1 }), 'INVALID', 'holds-no-members')
 })
 
 test('a reservation goes first when its window begins, and before that grants leave it its members', () => {
@@ -247,9 +248,9 @@ test('a reservation goes first when its window begins, and before that grants le
   world.refused(world.ask('cat', [], { pool: { pool: 'g' }, maxLife: 70_000 }), 'HELD')
   world.release(unlimited)
   const short = world.taken('cat', 'g', { maxLife: 50_000 })
-  world.refused(world.do({ kind: 'extend', lease: short.lease, by: 20_000 }), 'HELD', /ann has reserved/)
+  world.refused(world.do({ kind: 'extend', lease: short.lease, by: 20_000 }), 'HELD', 'needed-by-reservation', { holder: 'ann' })
   // Another window at the same time does not fit; one behind it does.
-  world.refused(world.take('dan', { pool: 'g', from: 70_000 }, { maxLife: 30_000 }), 'HELD', /reserved at that time by ann/)
+  world.refused(world.take('dan', { pool: 'g', from: 70_000 }, { maxLife: 30_000 }), 'HELD', 'pool-reserved')
   expect(world.take('dan', { pool: 'g', from: 90_000 }, { maxLife: 30_000 })).toMatchObject({ kind: 'queued' })
   const waiting = world.waits('eve', 'g')
   world.tick(30_000)
