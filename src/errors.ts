@@ -1,7 +1,8 @@
 /** The one error class of Leasehold, its codes, and the facts that come with each code. */
 
-/** Facts of an error: plain values that programs can read and JSON can carry. */
-export type Facts = Readonly<Record<string, string | number | boolean | readonly string[] | readonly number[]>>
+import type { Facts } from './kernel/reason.ts'
+
+export type { Facts } from './kernel/reason.ts'
 
 /**
  * Every error code, with the facts it may carry. A fact that does not apply is left out, so check before use. Facts that are not listed here

@@ -8,7 +8,7 @@
 export type RefusalCode = 'HELD' | 'GONE' | 'STALE' | 'DEADLOCK' | 'INVALID' | 'FORBIDDEN' | 'LIMIT' | 'UNAVAILABLE' | 'NOT_FOUND'
 
 export type Fact = string | number | boolean | readonly string[] | readonly number[]
-/** Plain values that programs can read and JSON can carry. */
+/** Facts of a refusal or an error: plain values that programs can read and JSON can carry. */
 export type Facts = Readonly<Record<string, Fact>>
 
 interface FactTypes {
@@ -209,7 +209,7 @@ export const REASONS = {
 
 export type Reason = keyof typeof REASONS
 
-type Plain<T> = T extends `${infer F extends FactType}?` ? F : T
+type Plain<T> = T extends `${infer F}?` ? F : T
 type FactsOf<L extends FactList> = {
   readonly [N in keyof L as L[N] extends `${string}?` ? never : N]: FactTypes[Plain<L[N]> & FactType]
 } & {

@@ -85,7 +85,7 @@ export class Directory {
     const touched = new Set<KnownInstance>()
     for (const { type, key = '', value = '', lease, holder = '', cause = '', revision } of events) {
       this.#revision = Math.max(this.#revision, revision)
-      if (type === 'preserving') this.#preserved.set(key.slice(SERVICES.length + 1), cause)
+      if (type === 'preserving') this.#preserved.set(key.slice(SERVICES.length + 1), preservedText(cause))
       else if (type === 'relaxed') this.#preserved.delete(key.slice(SERVICES.length + 1))
       const known =
         type === 'put' ? this.#put(this.#known, key, value, lease, holder, revision) : this.#applyEvent(type, key, lease, revision)
@@ -244,4 +244,10 @@ function remove(from: Map<string, Set<KnownInstance>>, name: string, known: Know
   const group = from.get(name)
   group?.delete(known)
   if (group?.size === 0) from.delete(name)
+}
+
+/** The cause of a `preserving` event, `suspect 4/20`, for people. */
+function preservedText(cause: string): string {
+  const [, suspect = 'some', total = 'all'] = /(\d+)\/(\d+)/.exec(cause) ?? []
+  return `${suspect} of ${total} missed a renewal: lapses are slowed`
 }

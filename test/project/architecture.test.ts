@@ -33,7 +33,7 @@ const rooms: readonly Room[] = [
   { room: 'lessor.ts', may: ['type:lessor/list-part.ts', 'type:kernel/', 'type:store.ts', 'type:errors.ts'] },
   // Which policy is in force for a name is a rule: readers of policies ask it, and do not decide it again.
   { room: 'lessor/', may: ['type:kernel/', 'kernel/rule/policy.ts', 'type:lessor.ts'] },
-  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'] },
 
   // Terms from past durations: data and pure functions.
   { room: 'learn/', may: ['kernel/state/durations.ts', 'type:lessor.ts', 'errors.ts', 'duration.ts'] },
@@ -42,14 +42,14 @@ const rooms: readonly Room[] = [
     room: 'holder/',
     may: [
       ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'lease.ts'],
-      ...['learn/', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/', 'options.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
     ],
   },
   { room: 'lease.ts', may: ['type:holder/held-lease.ts', 'options.ts', 'errors.ts'] },
   { room: 'leases.ts', may: ['holder/', 'recipe/'] },
   // Registrations, and which instance is picked: data and pure functions, so that the server lists, feeds and answers by the same rules as the
   // library. Names are checked by the kernel's own rule.
-  { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts'] },
+  { room: 'registry/', may: ['type:kernel/', 'kernel/name.ts', 'type:lessor.ts', 'errors.ts', 'wording.ts'] },
   // Conditions as text, explanations and forecasts for waiters of a pool: data and pure functions, the same for the library, the server and the command line.
   {
     room: 'pool/',
@@ -75,6 +75,7 @@ const rooms: readonly Room[] = [
         'lease.ts',
         'options.ts',
         'errors.ts',
+        'wording.ts',
         'duration.ts',
         'clock.ts',
       ],
@@ -104,24 +105,24 @@ const rooms: readonly Room[] = [
     room: 'agent/',
     may: [
       ...['type:kernel/', 'kernel/command.ts', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'type:leases.ts', 'type:recipe/'],
-      ...['holder/operations.ts', 'type:holder/', 'options.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+      ...['holder/operations.ts', 'type:holder/', 'options.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
     ],
   },
 
   {
     room: 'wire/',
-    may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'lessor/list-part.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'lessor/list-part.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
   },
   // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
   {
     room: 'face/',
-    may: ['registry/', 'type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'type:clock.ts'],
+    may: ['registry/', 'type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'wording.ts', 'type:clock.ts'],
   },
   {
     room: 'server/',
     may: [
       ...['dashboard/', 'registry/', 'face/face.ts', 'board/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
-      ...['learn/expectation.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/expectation.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
     ],
   },
   // MCP: the tools of agents, over stdio and as a route of the server.
@@ -137,7 +138,7 @@ const rooms: readonly Room[] = [
   })),
   {
     room: 'guard/',
-    may: ['agent/', 'server/', 'leases.ts', 'lessor.ts', 'kernel/name.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: ['agent/', 'server/', 'leases.ts', 'lessor.ts', 'kernel/name.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
   },
   { room: 'dashboard/', may: ['wire/http/client.ts', 'wire/http/action-verb.ts', 'type:wire/http/', 'type:lessor.ts'] },
 

@@ -95,13 +95,12 @@ export function review(state: State, effects: Effects, name: string): void {
   if (!before) {
     if (share === 0 || total < rule(state, name, 'preserveLeast') || suspect <= Math.max(FEW, tolerated)) return
     Object.assign(upkeepOf(state, name), { preserving: true, since: state.wall })
-    const cause = `${suspect} of ${total} missed a renewal, and ${share} % are expected: lapses are slowed`
-    emit(state, effects, 'preserving', undefined, { key: name, cause })
+    emit(state, effects, 'preserving', undefined, { key: name, cause: `suspect ${suspect}/${total}` })
   } else if (share === 0 || suspect <= Math.max(FEW, Math.floor(tolerated / 2))) {
     const upkeep = upkeepOf(state, name)
     Object.assign(upkeep, { preserving: false, since: 0 })
     if (upkeep.base === 0) state.upkeep.delete(name)
-    emit(state, effects, 'relaxed', undefined, { key: name, cause: `${suspect} of ${total} are suspect` })
+    emit(state, effects, 'relaxed', undefined, { key: name, cause: `suspect ${suspect}/${total}` })
   }
 }
 

@@ -121,9 +121,7 @@ describe('self-preservation', () => {
     for (const lease of all.slice(0, 3)) world.due(lease)
     expect(world.state.upkeep.size).toBe(0)
     world.due(all[3]!)
-    expect(world.eventsSince(world.events.length - 1)).toEqual([
-      'preserving services/s 4 of 20 missed a renewal, and 85 % are expected: lapses are slowed',
-    ])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['preserving services/s suspect 4/20'])
     world.due(all[4]!)
     expect(world.events.filter(({ type }) => type === 'preserving')).toHaveLength(1)
   })
@@ -158,7 +156,7 @@ describe('self-preservation', () => {
     for (const lease of all.slice(0, 6)) world.due(lease)
     expect(world.state.upkeep.get('services/s')).toMatchObject({ preserving: true })
     for (const lease of all.slice(0, 4)) world.renew(lease)
-    expect(world.eventsSince(world.events.length - 1)).toEqual(['relaxed services/s 2 of 20 are suspect'])
+    expect(world.eventsSince(world.events.length - 1)).toEqual(['relaxed services/s suspect 2/20'])
     world.due(all[4]!)
     expect(shape(world, all.slice(0, 6))).toBe('llll.s')
   })
@@ -227,7 +225,7 @@ describe('self-preservation', () => {
     const all = services(world, 10)
     for (const lease of all) world.due(lease)
     world.policy('services/s', { preserveShare: 0, sweepShare: 100 })
-    expect(world.eventsSince(world.events.length - 2)).toEqual(['policy services/s', 'relaxed services/s 10 of 10 are suspect'])
+    expect(world.eventsSince(world.events.length - 2)).toEqual(['policy services/s', 'relaxed services/s suspect 10/10'])
     world.renew(all[9]!)
     for (const lease of all.slice(0, 9)) world.due(lease)
     expect(shape(world, all)).toBe('.........l')
