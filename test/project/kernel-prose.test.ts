@@ -56,7 +56,7 @@ test('no file of the kernel has a sentence in it', () => {
 
 test.each([
   ["refuse(state, 'HELD', 'it is held')", 1],
-  ['const why = `${name} is held by ${holder}`', 1],
+  ['const why = `it is held by $'.concat('{holder}`'), 1],
   ["const about = needed(name, 'The name of it.')", 1],
   ["throw new Damaged('it ends too soon')", 0],
   ["refuse(state, 'too-many-leases', { limit })", 0],

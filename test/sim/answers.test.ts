@@ -154,7 +154,12 @@ cases(
     },
     'a client receives a refusal that is not in the log': c => {
       c.acquire('a', 'x')
-      c.referee.answers.received({ kind: 'refused', revision: c.state.revision, code: 'HELD', reason: 'reserved', facts: { resource: 'x', queue: 0 } }, '0:s:1', 0, 0)
+      c.referee.answers.received(
+        { kind: 'refused', revision: c.state.revision, code: 'HELD', reason: 'reserved', facts: { resource: 'x', queue: 0 } },
+        '0:s:1',
+        0,
+        0,
+      )
     },
     'a client receives an outcome that was lost meanwhile': c => {
       c.acquire('b', 'y')

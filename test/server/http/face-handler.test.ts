@@ -2,8 +2,8 @@
 import { afterEach, expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
 import type { Face, HttpFace } from '../../../src/face/face.ts'
-import { world } from '../../support/http-world.ts'
 import { sentenceOf } from '../../../src/wording.ts'
+import { world } from '../../support/http-world.ts'
 
 const open: AsyncDisposable[] = []
 afterEach(async () => {
