@@ -1,0 +1,233 @@
+/**
+ * Known findings: mistakes of the engine, its clients and its faces that are not fixed yet. Each is shown by tests that are expected to fail. A seed of
+ * the simulator or a random program that meets one reports it by its name and does not fail. A finding leaves this table in the change that fixes it.
+ */
+
+/** What a lease or a request can have or undergo. */
+export type Feature =
+  | ('wait' | 'no-wait' | 'any' | 'units' | 'shared' | 'parent' | 'session' | 'entries' | 'pool-member' | 'reservation' | 'preemptible')
+  | ('quota' | 'borrowed' | 'transfer' | 'break' | 'steal' | 'revoke' | 'widen' | 'partial-release' | 'extend' | 'renew-with-ttl')
+  | ('learned-term' | 'worker-heartbeat' | 'renew-never' | 'grace' | 'lock-delay' | 'cap' | 'adopt-by-name' | 'restore' | 'rollback')
+  | ('migration' | 'face-lease' | 'short-lived')
+
+export interface Finding {
+  /** What happens today. */
+  readonly sentence: string
+  /** The pairs of features that show it; a feature paired with itself shows it alone. Empty: no feature of a lease or a request shows it. */
+  readonly pairs: readonly (readonly [Feature, Feature])[]
+  /** The file of the tests that are expected to fail. */
+  readonly test: string
+}
+
+export const findings = {
+  'transfer-answers-other-request': {
+    sentence: 'A transfer answers a waiting request for other names, another mode or more units.',
+    pairs: [
+      ['transfer', 'wait'],
+      ['transfer', 'units'],
+      ['transfer', 'shared'],
+    ],
+    test: 'test/findings/transfer.test.ts',
+  },
+  'transfer-drops-request-parent': {
+    sentence: 'A request that a transfer answers loses its parent and its entries.',
+    pairs: [
+      ['transfer', 'parent'],
+      ['transfer', 'session'],
+      ['transfer', 'entries'],
+    ],
+    test: 'test/findings/transfer.test.ts',
+  },
+  'transfer-self-wait': {
+    sentence: 'A request that waits for a name which its own incarnation holds by a transfer waits for ever.',
+    pairs: [['transfer', 'wait']],
+    test: 'test/findings/transfer.test.ts',
+  },
+  'transfer-restarts-notice': {
+    sentence: 'A transferred lease gets the whole time of a running notice again, so passing a lease on evades preemption.',
+    pairs: [['transfer', 'preemptible']],
+    test: 'test/findings/notices.test.ts',
+  },
+  'transfer-orphans-notice': {
+    sentence: 'A transferred lease is revoked for a waiter that has gone, because the timer of the notice is inherited without the notice.',
+    pairs: [['transfer', 'preemptible']],
+    test: 'test/findings/notices.test.ts',
+  },
+  'transfer-drops-rank': {
+    sentence: 'A transferred lease loses its rank and its priority.',
+    pairs: [
+      ['transfer', 'preemptible'],
+      ['transfer', 'pool-member'],
+    ],
+    test: 'test/findings/notices.test.ts',
+  },
+  'notice-after-partial-release': {
+    sentence: 'A holder that gave back the member it was asked for is revoked when the notice is due.',
+    pairs: [['preemptible', 'partial-release']],
+    test: 'test/findings/notices.test.ts',
+  },
+  'worker-heartbeat-overbelief': {
+    sentence: 'With a worker heartbeat, a holder believes in its lease beyond its term after a stall.',
+    pairs: [['worker-heartbeat', 'worker-heartbeat']],
+    test: 'test/findings/time.test.ts',
+  },
+  'reservation-two-processes': {
+    sentence: 'A granted reservation can belong to two processes of one name.',
+    pairs: [['reservation', 'adopt-by-name']],
+    test: 'test/findings/reservations.test.ts',
+  },
+  'reservation-log-time-lag': {
+    sentence: 'A reservation lapses before its window, because the window counts log time and the term counts real time.',
+    pairs: [['reservation', 'reservation']],
+    test: 'test/findings/reservations.test.ts',
+  },
+  'reservation-beyond-quota': {
+    sentence: 'A reservation beyond the quota of its account is accepted, keeps members from others and is never served.',
+    pairs: [['reservation', 'quota']],
+    test: 'test/findings/reservations.test.ts',
+  },
+  'reservation-silences-log': {
+    sentence: 'After a lost tail, a log that had a reservation grants nothing for the lead time of the reservation.',
+    pairs: [
+      ['reservation', 'rollback'],
+      ['reservation', 'restore'],
+    ],
+    test: 'test/findings/reservations.test.ts',
+  },
+  'reservation-ended-by-downtime': {
+    sentence: 'A reservation ends when no replica runs for longer than its show-up time.',
+    pairs: [['reservation', 'short-lived']],
+    test: 'test/findings/reservations.test.ts',
+  },
+  'fit-starved-waiter': {
+    sentence: 'Under `fit`, a waiter whose member is free waits behind 256 others that do not fit.',
+    pairs: [
+      ['pool-member', 'wait'],
+      ['pool-member', 'reservation'],
+    ],
+    test: 'test/findings/pools.test.ts',
+  },
+  'restore-two-holders': {
+    sentence: 'A restored log grants before the terms that were granted after the backup have passed.',
+    pairs: [['restore', 'restore']],
+    test: 'test/findings/restore.test.ts',
+  },
+  'short-lived-immortal-lease': {
+    sentence: 'The lease of a dead holder never ends when every process closes the store within a tick.',
+    pairs: [
+      ['short-lived', 'no-wait'],
+      ['short-lived', 'short-lived'],
+    ],
+    test: 'test/findings/short-lived.test.ts',
+  },
+  'face-partial-release': {
+    sentence: 'A face renews a lock whose resource was released by a partial release and is held by another.',
+    pairs: [['face-lease', 'partial-release']],
+    test: 'test/findings/faces.test.ts',
+  },
+  'face-ignored-outcome': {
+    sentence: 'A face ignores the outcome of its second step and answers that a lock is held which is gone.',
+    pairs: [['face-lease', 'face-lease']],
+    test: 'test/findings/faces.test.ts',
+  },
+  'client-own-orphan': {
+    sentence: 'After an outage a client waits for a lease that it was granted itself by a request whose outcome was UNKNOWN.',
+    pairs: [],
+    test: 'test/findings/client.test.ts',
+  },
+  'client-loss-as-release': {
+    sentence: 'A lease that the client lost is counted and listed as released by the server.',
+    pairs: [],
+    test: 'test/findings/client.test.ts',
+  },
+  'rollback-early-grant': {
+    sentence: 'A server that starts on a rolled-back folder grants a name before its holder has reported.',
+    pairs: [['rollback', 'rollback']],
+    test: 'test/findings/restore.test.ts',
+  },
+  'guard-on-pool': {
+    sentence: 'A PostgresGuard on a pool runs a transaction and its work on different connections.',
+    pairs: [],
+    test: 'test/findings/guard.test.ts',
+  },
+  'collected-lease': {
+    sentence: 'A lease to which the program keeps no reference is released by the garbage collector.',
+    pairs: [],
+    test: 'test/findings/collected.test.ts',
+  },
+  'python-collected-lease': {
+    sentence: 'In Python, a lease to which the program keeps no reference is released, and a copy of a lease is made without an error.',
+    pairs: [],
+    test: 'clients/python/tests/test_findings.py',
+  },
+  'python-exclusive-coroutine': {
+    sentence: '`@leases.exclusive` on an `async def` or a generator excludes nothing.',
+    pairs: [],
+    test: 'clients/python/tests/test_findings.py',
+  },
+  'python-nested-request': {
+    sentence: 'In Python, a request inside a request for the same name ends with TIMEOUT, not at once with INVALID.',
+    pairs: [],
+    test: 'clients/python/tests/test_findings.py',
+  },
+  'doubled-name': {
+    sentence: 'A request that names a resource twice is refused.',
+    pairs: [],
+    test: 'test/findings/answers.test.ts',
+  },
+  'pool-no-wait-refused': {
+    sentence: 'A request to a pool without `wait` is refused although the same request with `wait` is granted at once.',
+    pairs: [
+      ['pool-member', 'no-wait'],
+      ['borrowed', 'no-wait'],
+    ],
+    test: 'test/findings/pools.test.ts',
+  },
+  'entry-ttl-max-bypass': {
+    sentence: 'A renewal with `ttl` is not bound by `ttlMax` of the entries of the lease.',
+    pairs: [['entries', 'renew-with-ttl']],
+    test: 'test/findings/time.test.ts',
+  },
+  'learned-grace': {
+    sentence: 'The duration learned from a lapse with a grace period counts the whole term.',
+    pairs: [['learned-term', 'grace']],
+    test: 'test/findings/time.test.ts',
+  },
+  'wall-step-renewal': {
+    sentence: 'A step of the wall clock renews leases that are never renewed or renewed by hand.',
+    pairs: [['renew-never', 'renew-never']],
+    test: 'test/findings/time.test.ts',
+  },
+  'slots-left-free': {
+    sentence: 'Simultaneous requests for slots wait beside free numbers.',
+    pairs: [['any', 'wait']],
+    test: 'test/findings/pools.test.ts',
+  },
+  'backfill-forecast': {
+    sentence: 'Forecasts play `backfill` as `fit`: a waiter is said to start now that starts later.',
+    pairs: [['pool-member', 'wait']],
+    test: 'test/findings/pools.test.ts',
+  },
+  'stale-undone-operation': {
+    sentence: 'An operation that was never done is answered STALE once 65,536 answers are kept.',
+    pairs: [],
+    test: 'test/findings/answers.test.ts',
+  },
+  'python-late-jeopardy': {
+    sentence: 'In Python, `on_jeopardy(0.0)` fires after the loss.',
+    pairs: [],
+    test: 'clients/python/tests/test_findings.py',
+  },
+  'break-limit-number': {
+    sentence: 'The refusal of one announced break too many names the wrong number.',
+    pairs: [['break', 'break']],
+    test: 'test/findings/answers.test.ts',
+  },
+  'keyless-waiter-place': {
+    sentence: 'After the first key is created, the place of a waiter without a key stays in the queue.',
+    pairs: [['wait', 'wait']],
+    test: 'test/findings/answers.test.ts',
+  },
+} as const satisfies Readonly<Record<string, Finding>>
+
+export type FindingName = keyof typeof findings
