@@ -39,7 +39,8 @@ export const findings = {
     test: 'test/findings/transfer.test.ts',
   },
   'transfer-self-wait': {
-    sentence: 'A request that waits for a name which its own incarnation holds by a transfer waits for ever.',
+    sentence:
+      'A request for two names, one of which was transferred to its own process, is answered with that lease and not with DEADLOCK.',
     pairs: [['transfer', 'wait']],
     test: 'test/findings/transfer.test.ts',
   },
@@ -59,6 +60,11 @@ export const findings = {
       ['transfer', 'preemptible'],
       ['transfer', 'pool-member'],
     ],
+    test: 'test/findings/notices.test.ts',
+  },
+  'transfer-drops-labels': {
+    sentence: 'A transferred lease loses its labels, so its class, and the start of its holding.',
+    pairs: [['transfer', 'learned-term']],
     test: 'test/findings/notices.test.ts',
   },
   'notice-after-partial-release': {
@@ -150,6 +156,11 @@ export const findings = {
     pairs: [],
     test: 'test/findings/guard.test.ts',
   },
+  'guard-hides-error': {
+    sentence: 'A PostgresGuard whose rollback fails reports that, and not why it rolled back.',
+    pairs: [],
+    test: 'test/findings/guard.test.ts',
+  },
   'collected-lease': {
     sentence: 'A lease to which the program keeps no reference is released by the garbage collector.',
     pairs: [],
@@ -174,6 +185,11 @@ export const findings = {
     sentence: 'A request that names a resource twice is refused.',
     pairs: [],
     test: 'test/findings/answers.test.ts',
+  },
+  'python-doubled-name': {
+    sentence: 'In Python, a resource that a request names twice is requested and listed twice.',
+    pairs: [],
+    test: 'clients/python/tests/test_findings.py',
   },
   'pool-no-wait-refused': {
     sentence: 'A request to a pool without `wait` is refused although the same request with `wait` is granted at once.',

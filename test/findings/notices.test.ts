@@ -1,0 +1,118 @@
+/** Known findings: a lease that was told to make room is passed on, or gives back a part. */
+import { expect } from 'vitest'
+import type { PolicyRules } from '../../src/kernel/command.ts'
+import { timerId, timerOf } from '../../src/kernel/state/timers.ts'
+import { PREEMPT } from '../../src/kernel/state.ts'
+import { World } from '../support/kernel/world.ts'
+import { knownFinding } from '../support/known-finding.ts'
+
+const NOTICE = 30_000
+
+/** A pool `g` with these members. */
+function poolWorld(rules: PolicyRules, ...members: readonly string[]): World {
+  const world = new World()
+  world.policy('g', rules)
+  world.acquire('host', [], { ttl: 86_400_000, entries: members.map(member => ({ key: `pool/g/${member}`, value: '{}' })) })
+  return world
+}
+
+/** The events that the next command causes, as `TYPE HOLDER`. */
+function eventsOf(world: World, command: () => void): string[] {
+  const { length } = world.events
+  command()
+  return world.events.slice(length).map(({ type, holder }) => `${type} ${holder}`)
+}
+
+function transfer(world: World, lease: number, to: string): number {
+  const outcome = world.do({ kind: 'transfer', lease, to, stopped: true })
+  expect(outcome).toMatchObject({ kind: 'done' })
+  return (outcome as { id: number }).id
+}
+
+/** The victim of the waiter, which was told that it has 30 s. */
+function noticed({ victim = 0, waiter = 5 }: { readonly victim?: number; readonly waiter?: number } = {}) {
+  const world = poolWorld({ preempt: 'marked', preemptNotice: NOTICE }, 'a')
+  const { lease } = world.acquire('victim', [], { priority: victim, pool: { pool: 'g', preemptible: true } })
+  const { lease: waits } = world.queue('urgent', [], { priority: waiter, pool: { pool: 'g' } })
+  expect(timerOf(world.lease(lease)!, PREEMPT)).toMatchObject({ duration: NOTICE })
+  return { world, victim: lease, waiter: waits }
+}
+
+knownFinding('transfer-restarts-notice', 'a transferred lease has the time that was left of its notice', async claim => {
+  const { world, victim } = noticed()
+  const { epoch } = timerOf(world.lease(victim)!, PREEMPT)!
+  world.do({ kind: 'aged', marks: [{ timer: timerId(world.lease(victim)!, PREEMPT), epoch, ms: 29_000 }] })
+  expect(timerOf(world.lease(victim)!, PREEMPT)).toMatchObject({ aged: 29_000 })
+  const heir = transfer(world, victim, 'heir')
+  const { duration, aged } = timerOf(world.lease(heir)!, PREEMPT)!
+  await claim(() => expect(duration - aged).toBe(1_000))
+})
+
+knownFinding('transfer-orphans-notice', 'a transferred lease is kept when the waiter that its notice is for goes away', async claim => {
+  const { world, victim, waiter } = noticed({ victim: -1, waiter: 0 })
+  const heir = transfer(world, victim, 'heir')
+  world.renew(heir)
+  world.release(waiter)
+  expect(world.lease(waiter)).toBeUndefined()
+  const timer = timerOf(world.lease(heir)!, PREEMPT)
+  await claim(() => expect(timer).toBeUndefined())
+})
+
+knownFinding('transfer-drops-rank', 'a lease that overtook a waiter makes room for it, also after a transfer', async claim => {
+  const told = (transferred: boolean): string[] => {
+    const world = poolWorld({ queue: 'backfill', preemptNotice: 1_000 }, 'a', 'b')
+    const first = world.acquire('first', [], { pool: { pool: 'g' } })
+    world.do({ kind: 'tick', n: 1, elapsed: 5_000 })
+    world.queue('head', [], { pool: { pool: 'g', count: 2 } })
+    const overtaker = world.acquire('overtaker', [], { wait: true, pool: { pool: 'g', preemptible: true } })
+    if (transferred) transfer(world, overtaker.lease, 'heir')
+    return eventsOf(world, () => world.release(first.lease))
+  }
+  expect(told(false)).toContain('recalled overtaker')
+  const events = told(true)
+  await claim(() => expect(events).toContain('recalled heir'))
+})
+
+knownFinding(
+  'transfer-drops-rank',
+  'a waiter of lower priority does not preempt a lease of higher priority that was transferred',
+  async claim => {
+    const told = (transferred: boolean): string[] => {
+      const world = poolWorld({ preempt: 'marked', preemptNotice: 1_000 }, 'a')
+      const { lease } = world.acquire('important', [], { priority: 5, pool: { pool: 'g', preemptible: true } })
+      if (transferred) transfer(world, lease, 'heir')
+      return eventsOf(world, () => void world.queue('waiter', [], { priority: 1, pool: { pool: 'g' } }))
+    }
+    expect(told(false)).toEqual(['queued waiter'])
+    const events = told(true)
+    await claim(() => expect(events).toEqual(['queued waiter']))
+  },
+)
+
+knownFinding('transfer-drops-labels', 'a transferred lease keeps its labels and the start of its holding', async claim => {
+  const world = new World()
+  const at = (wall: number, command: Parameters<World['do']>[0]) => world.entry([command], { wall })
+  const labels = [['learn', 'jobs']] as const
+  at(1_000, { kind: 'acquire', holder: 'a', ttl: 10_000, wants: [{ resource: 'x' }], labels })
+  const [given] = world.state.resources.get('x')!.grants
+  expect(given!.lease.rare).toMatchObject({ labels })
+  const { since } = given!.lease
+  at(6_000, { kind: 'transfer', lease: given!.lease.id, to: 'b', stopped: true })
+  const [received] = world.state.resources.get('x')!.grants
+  expect(received!.lease.holder.name).toBe('b')
+  await claim(() => expect({ since: received!.lease.since, labels: received!.lease.rare?.labels }).toEqual({ since, labels }))
+})
+
+knownFinding('notice-after-partial-release', 'a holder that gave back the member it was asked for keeps its lease', async claim => {
+  const world = poolWorld({ preempt: 'marked', preemptNotice: NOTICE }, 'a')
+  const { lease } = world.acquire('v', [], {
+    entries: [{ key: 'jobs/v', value: 'running' }],
+    pool: { pool: 'g', preemptible: true },
+  })
+  world.acquire('v', 'db', { parent: lease })
+  world.queue('urgent', [], { priority: 5, pool: { pool: 'g' } })
+  expect(timerOf(world.lease(lease)!, PREEMPT)).toBeDefined()
+  expect(eventsOf(world, () => world.release(lease, 'g/a'))).toEqual(['released v', 'granted urgent'])
+  const timer = timerOf(world.lease(lease)!, PREEMPT)
+  await claim(() => expect(timer).toBeUndefined())
+})

@@ -1,0 +1,181 @@
+/** Known findings: terms, renewals and durations. */
+import { expect } from 'vitest'
+import type { Clock } from '../../src/clock.ts'
+import { LeaseError } from '../../src/errors.ts'
+import { BackupRenewer } from '../../src/holder/backup-renewer.ts'
+import { marginOf } from '../../src/holder/validity.ts'
+import { LoopPulse, WorkerHeartbeat } from '../../src/holder/worker-heartbeat.ts'
+import type { Command } from '../../src/kernel/command.ts'
+import type { Outcome } from '../../src/kernel/outcome.ts'
+import { BINS, EDGES } from '../../src/kernel/state/durations.ts'
+import { timerId, timerOf } from '../../src/kernel/state/timers.ts'
+import { TERM } from '../../src/kernel/state.ts'
+import { Leases } from '../../src/leases.ts'
+import type { ProposeOptions } from '../../src/lessor.ts'
+import { MemoryLog } from '../../src/store/memory.ts'
+import { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
+import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { World } from '../support/kernel/world.ts'
+import { knownFinding } from '../support/known-finding.ts'
+
+/** The clock of an event loop that can be blocked: time passes, and its timers fire when it turns again. */
+class LoopClock implements Clock {
+  readonly lateness = 50
+  readonly #clock: ManualClock
+  #overdue: Set<() => void> | undefined
+
+  constructor(clock: ManualClock) {
+    this.#clock = clock
+  }
+
+  block(): void {
+    this.#overdue = new Set()
+  }
+
+  unblock(): void {
+    const overdue = this.#overdue!
+    this.#overdue = undefined
+    for (const fire of overdue) fire()
+  }
+
+  after(ms: number, then: () => void): () => void {
+    const fire = () => {
+      if (this.#overdue === undefined) then()
+      else this.#overdue.add(then)
+    }
+    const cancel = this.#clock.after(ms, fire)
+    return () => {
+      cancel()
+      this.#overdue?.delete(then)
+    }
+  }
+
+  now = () => this.#clock.now()
+  uptime = () => this.#clock.uptime()
+  wall = () => this.#clock.wall()
+  boot = () => this.#clock.boot()
+  random = () => this.#clock.random()
+  bits = () => this.#clock.bits()
+  soon = (then: () => void) => this.#clock.soon(then)
+}
+
+/** Notes when each renewal is sent, and can be unreachable. */
+class NotingLessor extends SilentLessor {
+  readonly sent: number[] = []
+  isReachable = true
+  readonly #clock: ManualClock
+
+  constructor(clock: ManualClock, log: MemoryLog) {
+    super(clock, log)
+    this.#clock = clock
+  }
+
+  override async propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+    if (!this.isReachable) throw new LeaseError('UNAVAILABLE', 'unreachable, as the test said')
+    if (command.kind === 'renew') this.sent.push(this.#clock.now())
+    return super.propose(command, options)
+  }
+}
+
+knownFinding(
+  'worker-heartbeat-overbelief',
+  'a lease that the worker renewed during a stall is not held beyond the term of that renewal',
+  async claim => {
+    const [term, maxStall] = [30_000, 10_000]
+    const clock = new ManualClock()
+    const log = new MemoryLog({ clock })
+    const ofLoop = new NotingLessor(clock, log)
+    const ofWorker = new NotingLessor(clock, log)
+    const loop = new LoopClock(clock)
+    const pulse = new LoopPulse()
+    const renewer = new BackupRenewer({ lessor: ofWorker, clock, pulse, margin: marginOf({}), maxStall })
+    const thread = {
+      post(message: Parameters<ConstructorParameters<typeof WorkerHeartbeat>[1]['post']>[0]) {
+        if (typeof message === 'string') return
+        if ('page' in message) renewer.addPage(message.page)
+        else renewer.mindTerm(message.shortest)
+      },
+      [Symbol.asyncDispose]: async () => renewer.close(),
+    }
+    const heartbeat = new WorkerHeartbeat(loop, thread, pulse, maxStall)
+    await using leases = new Leases(ofLoop, { clock: loop, heartbeat: 'worker' }, heartbeat)
+    const lease = await leases.acquire('k', { ttl: term })
+    await clock.advance(0.46 * term)
+    loop.block()
+    await clock.advance(6_000)
+    expect(ofWorker.sent).toHaveLength(1)
+    // From here on neither thread reaches the lessor.
+    ofLoop.isReachable = ofWorker.isReachable = false
+    loop.unblock()
+    await clock.settle()
+    expect(lease.held).toBe(true)
+    const over = ofWorker.sent[0]! + term
+    while (clock.now() < over) await clock.advance(Math.min(500, over - clock.now()))
+    const { held } = lease
+    ofLoop.isReachable = ofWorker.isReachable = true
+    await claim(() => expect(held).toBe(false))
+    await ofWorker[Symbol.asyncDispose]()
+  },
+)
+
+knownFinding('entry-ttl-max-bypass', 'a renewal with ttl gets no more than the `ttlMax` of the entries of its lease', async claim => {
+  const world = new World()
+  world.policy('agents', { ttlMax: 30_000 })
+  const entries = [{ key: 'agents/7', value: 'busy' }]
+  expect(world.ask('x', 'free', { ttl: 40_000, entries })).toMatchObject({ kind: 'refused', code: 'INVALID' })
+  const { lease } = world.acquire('x', 'free', { ttl: 10_000, entries })
+  const renewed = world.do({ kind: 'renew', leases: [lease], ttl: 86_400_000 })
+  expect(renewed.kind).toBe('renewed')
+  await claim(() => expect((renewed as { ttls: readonly number[] }).ttls[0]).toBeLessThanOrEqual(30_000))
+})
+
+knownFinding(
+  'learned-grace',
+  'the duration learned from a lapse ends soon after the last renewal, with a grace period as without',
+  async claim => {
+    const learned = (grace: number): number => {
+      const world = new World()
+      const done = (command: Command, wall: number): Outcome => {
+        const applied = world.entry([command], { wall })
+        if (applied.kind !== 'applied') throw new Error(applied.kind)
+        return applied.outcomes[0]!
+      }
+      const labels = [['learn', 'jobs']] as const
+      const began = 1_000_000
+      const term = 600_000
+      const granted = done(
+        { kind: 'acquire', holder: 'h', ttl: term, wants: [{ resource: 'jobs/a' }], labels, ...(grace > 0 && { grace }) },
+        began,
+      )
+      expect(granted.kind).toBe('granted')
+      const { lease } = granted as { lease: number }
+      done({ kind: 'renew', leases: [lease] }, began) // then the holder dies
+      const due = (wall: number) => {
+        const { epoch } = timerOf(world.lease(lease)!, TERM)!
+        done({ kind: 'due', timer: timerId(world.lease(lease)!, TERM), epoch }, wall)
+      }
+      due(began + term)
+      if (grace > 0) due(began + term + grace)
+      expect(world.lease(lease)).toBeUndefined()
+      const { sums } = world.state.durations.get('jobs')!
+      const bin = sums.findIndex(sum => sum !== undefined)
+      return EDGES[bin % BINS]! + sums[bin]!
+    }
+    expect(learned(0)).toBe(150_000)
+    const withGrace = learned(10_000)
+    await claim(() => expect(withGrace).toBeLessThan(200_000))
+  },
+)
+
+for (const renew of ['never', 'manual'] as const)
+  knownFinding('wall-step-renewal', `a lease with renew: '${renew}' is not renewed by a step of the wall clock`, async claim => {
+    const { clock, leases } = silentLessor()
+    await using _ = leases
+    const lease = await leases.acquire('x', { ttl: 2_000, renew })
+    await clock.advance(1_500)
+    expect(lease.held).toBe(true)
+    clock.stepWall(3_600_000)
+    await clock.advance(500)
+    const { held } = lease
+    await claim(() => expect(held).toBe(false))
+  })
