@@ -2,7 +2,8 @@
  * The disciplines of pools again, the naive way: lists that are searched from the front and worked out anew for each question, written from what docs/pools.md
  * promises. Only the decay of usage is the kernel's own (`usageAt`, which has tests of its own), because it rounds.
  *
- * Left out: hosts that vanish, sharers, waiters for members by name, and whether a reservation is accepted; the kernel tells.
+ * Left out: hosts that vanish, sharers, waiters for members by name other than recipients of transfers, and whether a reservation is accepted; the kernel
+ * tells.
  */
 import type { PoolCondition } from '../../../src/kernel/command.ts'
 import { usageAt } from '../../../src/kernel/rule/pool/usage.ts'
@@ -42,8 +43,8 @@ interface Piece {
 
 interface ModelLease {
   readonly id: number
-  readonly ask: Ask
-  readonly rank: number
+  ask: Ask
+  rank: number
   /** Log time at which its window begins; 0: it is no reservation. */
   readonly begin: number
   status: 'waiting' | 'held' | 'frozen'
@@ -53,7 +54,14 @@ interface ModelLease {
   age: number
   yields: boolean
   borrows: boolean
+  /** The waiter that it is preempted for; 0: none. */
   notice: number
+  /** For how many ms the notice has run, as the log says; undefined: no notice runs. */
+  noticeRan: number | undefined
+  /** Of a recipient that waits until the giver has stopped: the members that it waits for. */
+  promised: readonly Piece[]
+  /** The end of the lease gives back the advance on its usage. */
+  hasAdvance: boolean
 }
 
 interface ModelMember {
@@ -76,31 +84,37 @@ export class PoolModel {
   members: ModelMember[] = []
   leases: ModelLease[] = []
   elapsed = 0
+  /** Members or waiters have changed since the waiters were served. */
+  isChanged = false
   #grants = 0
   readonly #spending = new Map<string, Spending>()
+  readonly #servesAtOnce: boolean
 
-  constructor(rules: ModelRules) {
+  /** `servesAtOnce`: after each command. Otherwise the caller serves. */
+  constructor(rules: ModelRules, { servesAtOnce = true }: { readonly servesAtOnce?: boolean } = {}) {
     this.#rules = rules
+    this.#servesAtOnce = servesAtOnce
   }
 
   // Commands
 
   offer(member: ModelMember): void {
     this.members = [...this.members.filter(({ name }) => name !== member.name), member]
-    this.#serve()
+    this.#change()
   }
 
   withdraw(name: string): void {
     this.members = this.members.filter(member => member.name !== name)
-    this.#serve()
+    this.#change()
   }
 
-  take(id: number, ask: Ask): 'granted' | 'queued' {
+  take(id: number, ask: Ask, joins = true): 'granted' | 'queued' {
     const begin = ask.from === 0 ? 0 : this.elapsed + ask.from
     const step = this.#rules.aging === 0 ? 1e9 : this.#rules.aging
     const rank = begin > 0 ? -5e14 + begin : this.elapsed - ask.priority * step
     const lease: ModelLease = {
-      ...{ id, ask, rank, begin, status: 'waiting', holds: [], start: 0, age: 0, yields: false, borrows: false, notice: 0 },
+      ...{ id, ask, rank, begin, status: 'waiting', holds: [], start: 0, age: 0, yields: false, borrows: false },
+      ...{ notice: 0, noticeRan: undefined, promised: [], hasAdvance: true },
     }
     const isFirst = this.#isPlanned()
       ? this.#waiting().every(waiter => this.#isPassedOver(waiter)) && this.#standing(ask) === 'within'
@@ -108,7 +122,7 @@ export class PoolModel {
     const chosen = isFirst && begin === 0 ? this.#offered(lease) : undefined
     this.leases.push(lease)
     if (chosen !== undefined) this.#give(lease, chosen, false)
-    else if (this.#isPlanned()) this.#serve()
+    else if (this.#isPlanned() && joins) this.#change()
     return lease.status === 'waiting' ? 'queued' : 'granted'
   }
 
@@ -124,31 +138,150 @@ export class PoolModel {
   /** The holder has stopped, or the waiter goes away. */
   release(id: number): void {
     const lease = this.leases.find(other => other.id === id)!
-    const frees = lease.status === 'waiting' || lease.holds.some(({ member }) => this.members.some(({ name }) => name === member))
-    for (const { units } of lease.holds) {
-      const account = this.#upToDate(lease.ask.account)
-      const penalty = usageAt({ usage: this.#penalty(units), at: lease.start, held: 0 }, this.elapsed, this.#halfLife())
-      account.usage = Math.max(0, account.usage - penalty)
-      lease.holds = lease.holds.slice(1)
-    }
+    const isNamed = lease.holds.some(({ member }) => this.members.some(({ name }) => name === member) && !this.#isPromised(member))
+    const isWaiter = isInQueue(lease)
+    while (lease.holds.length > 0) this.#return(lease, lease.holds[0]!)
     this.leases = this.leases.filter(other => other !== lease)
-    if (frees) this.#serve()
+    const isLeft = lease.promised.some(({ member }) => this.members.some(other => other.name === member && this.#room(other) > 0))
+    if (isWaiter || isNamed || (isLeft && this.#rules.queue !== 'fit')) this.#change()
+  }
+
+  #return(lease: ModelLease, piece: Piece): void {
+    const account = this.#upToDate(lease.ask.account)
+    if (lease.hasAdvance) account.usage = Math.max(0, account.usage - this.#advanceLeft(lease, piece.units))
+    lease.holds = lease.holds.filter(other => other !== piece)
+  }
+
+  #advanceLeft({ start }: ModelLease, units: number): number {
+    return usageAt({ usage: this.#penalty(units), at: start, held: 0 }, this.elapsed, this.#halfLife())
+  }
+
+  /** The holder gives back one member and keeps the rest. `endsNotice`: with the last one, it is not asked for anything any more. */
+  giveBack(id: number, member: string, endsNotice: boolean): void {
+    const lease = this.#lease(id)
+    this.#return(lease, lease.holds.find(piece => piece.member === member)!)
+    if (lease.holds.length === 0 && endsNotice) endNotice(lease)
+    if (!this.#isPromised(member)) this.#change()
+  }
+
+  /**
+   * The lease goes to another holder. The claim stays as it was, and so does a notice that runs. `atOnce`: its holder has stopped; otherwise the recipient waits
+   * for the members, and is served before the pool. Known mistakes: `losesNotice`, but not its timer; `losesRank`, and priority; `refunds`, the advance is given
+   * back twice.
+   */
+  handOver(
+    id: number,
+    to: number,
+    how: { readonly atOnce: boolean; readonly losesNotice: boolean; readonly losesRank: boolean; readonly refunds: boolean },
+  ): void {
+    const { atOnce, losesNotice, losesRank, refunds } = how
+    const giver = this.#lease(id)
+    const { holds } = giver
+    const heir: ModelLease = { ...giver, id: to, hasAdvance: true, promised: atOnce ? [] : holds, holds: [], status: 'waiting' }
+    if (losesNotice) heir.notice = 0
+    if (losesRank) Object.assign(heir, { rank: atOnce ? 0 : -1e15, ask: { ...heir.ask, priority: 0 } })
+    giver.hasAdvance = refunds
+    if (atOnce) this.release(id)
+    else this.freeze(id)
+    this.leases.push(heir)
+    if (atOnce) this.#grant(heir, holds)
+  }
+
+  /** A mark: the notice has run for at least so long. */
+  age(id: number, ms: number): void {
+    const lease = this.#lease(id)
+    if (lease.noticeRan !== undefined) lease.noticeRan = Math.max(lease.noticeRan, ms)
+  }
+
+  /** Why it may not hold its members for `by` ms longer; undefined: it does from now on. */
+  extend(id: number, by: number): 'HELD' | undefined {
+    const lease = this.#lease(id)
+    const isWaitedFor = this.#waiting().some(
+      waiter =>
+        !this.#isPassedOver(waiter) &&
+        lease.holds.some(({ member }) =>
+          this.members.some(({ name, labels }) => name === member && fitsLabels({ labels }, waiter.ask.match)),
+        ),
+    )
+    const maxLife = lease.ask.maxLife + by
+    if (isWaitedFor || this.#robbed(endOf(lease.start, maxLife), lease.holds, lease) !== undefined) return 'HELD'
+    lease.ask = { ...lease.ask, maxLife }
+    return undefined
+  }
+
+  /** Whether a request would be granted at once. `withWaiting`: as one that joins the queue; otherwise only as one that goes before it. */
+  wouldGet(id: number, ask: Ask, withWaiting: boolean): boolean {
+    const trial = this.#copy()
+    trial.take(id, ask, withWaiting)
+    if (withWaiting) trial.serve()
+    return trial.leases.some(lease => lease.id === id && lease.status !== 'waiting')
+  }
+
+  #copy(): PoolModel {
+    const copy = new PoolModel(this.#rules, { servesAtOnce: false })
+    Object.assign(copy, { members: this.members, elapsed: this.elapsed, leases: this.leases.map(lease => ({ ...lease })) })
+    copy.#grants = this.#grants
+    for (const [name, spending] of this.#spending) copy.#spending.set(name, { ...spending })
+    return copy
+  }
+
+  #lease(id: number): ModelLease {
+    return this.leases.find(other => other.id === id)!
+  }
+
+  #change(): void {
+    this.isChanged = true
+    if (this.#servesAtOnce) this.serve()
   }
 
   /** The lease has ended, and its holder may not have stopped. */
   freeze(id: number): void {
     const lease = this.leases.find(other => other.id === id)!
     lease.status = 'frozen'
-    lease.notice = 0
+    endNotice(lease)
   }
 
   tick(ms: number): void {
     this.elapsed += ms
     for (const [name, account] of this.#spending) {
-      const isIdle = !this.leases.some(({ ask }) => ask.account === name)
+      const isIdle = !this.leases.some(lease => lease.ask.account === name && (isInQueue(lease) || lease.holds.length > 0))
       if (isIdle && usageAt({ ...account, held: 0 }, this.elapsed, this.#halfLife()) < NEGLIGIBLE) this.#spending.delete(name)
     }
+    this.#change()
+  }
+
+  /** Serves all that can be served. */
+  serve(): void {
+    this.serveRecipients()
+    this.isChanged = false
     this.#serve()
+  }
+
+  /** Recipients of transfers come before the waiters of the pool. */
+  serveRecipients(): void {
+    for (let next = this.#nextRecipient(); next !== undefined; next = this.#nextRecipient()) {
+      const { promised } = next
+      next.promised = []
+      // It leaves the queue of the member before it takes it: for that moment the pool had room.
+      if (this.#rules.queue !== 'fit' && promised.some(({ member }) => !this.#isPromised(member))) this.isChanged = true
+      this.#grant(next, promised)
+    }
+  }
+
+  /** The usage of each account that has one, at this time. */
+  usage(): Record<string, number> {
+    return Object.fromEntries([...this.#spending.keys()].sort().map(name => [name, this.#share(name).usage]))
+  }
+
+  #nextRecipient(): ModelLease | undefined {
+    const recipients = this.leases.filter(({ promised }) => promised.length > 0).sort((a, b) => a.id - b.id)
+    return recipients.find((recipient, i) =>
+      recipient.promised.every(({ member, units }) => {
+        const isLate = recipients.slice(0, i).some(({ promised }) => promised.some(piece => piece.member === member))
+        const { units: all } = this.members.find(({ name }) => name === member)!
+        return this.#used(member) + units <= all && (!isLate || this.#rules.queue === 'fit')
+      }),
+    )
   }
 
   /** One line for each lease: what the kernel must agree with. */
@@ -219,7 +352,7 @@ export class PoolModel {
   }
 
   #waiting(): ModelLease[] {
-    return this.leases.filter(({ status }) => status === 'waiting').sort((a, b) => a.rank - b.rank || a.id - b.id)
+    return this.leases.filter(isInQueue).sort((a, b) => a.rank - b.rank || a.id - b.id)
   }
 
   #order(): ModelLease[] {
@@ -260,7 +393,17 @@ export class PoolModel {
     return pieces.filter(({ member }) => member === name).reduce((sum, { units }) => sum + units, 0)
   }
 
-  #room = (member: ModelMember): number => Math.max(0, member.units - this.#used(member.name))
+  /** A recipient of a transfer that waits for the member comes before the pool. */
+  #room = ({ name, units }: ModelMember): number => (this.#isPromised(name) ? 0 : Math.max(0, units - this.#used(name)))
+
+  /** A recipient of a transfer that waits for the member comes before the pool. */
+  #isPromised(name: string): boolean {
+    return this.#rules.queue !== 'fit' && this.#isNamed(name)
+  }
+
+  #isNamed(name: string): boolean {
+    return this.leases.some(({ promised }) => promised.some(({ member }) => member === name))
+  }
 
   #choose(ask: Ask, members: readonly ModelMember[], roomOf: (member: ModelMember) => number): Piece[] | undefined {
     const { near, match } = ask
@@ -278,7 +421,7 @@ export class PoolModel {
   }
 
   #fits(ask: Ask, ended: readonly ModelLease[], avoid: readonly Ask[] = []): boolean {
-    const members = this.members.filter(member => !avoid.some(({ match }) => fitsLabels(member, match)))
+    const members = this.members.filter(member => !this.#isNamed(member.name) && !avoid.some(({ match }) => fitsLabels(member, match)))
     return this.#choose(ask, members, ({ name, units }) => units - this.#used(name, ended)) !== undefined
   }
 
@@ -289,12 +432,12 @@ export class PoolModel {
   }
 
   /** The reservation that would find too little at its beginning, if these pieces were held until then. */
-  #robbed(until: number, taken: readonly Piece[]): ModelLease | undefined {
+  #robbed(until: number, taken: readonly Piece[], except?: ModelLease): ModelLease | undefined {
     const windows = this.#waiting().filter(({ begin }) => begin > 0)
     windows.sort((a, b) => a.begin - b.begin || a.id - b.id)
     return windows.find(window => {
       if (window.begin <= this.elapsed || window.begin >= until) return false
-      const stays = this.leases.filter(({ yields, ask, start }) => !yields && endOf(start, ask.maxLife) > window.begin)
+      const stays = this.leases.filter(lease => lease !== except && !lease.yields && endOf(lease.start, lease.ask.maxLife) > window.begin)
       const gone = [...stays.flatMap(({ holds }) => holds), ...taken]
       const room = ({ name, units }: ModelMember) =>
         Math.max(0, units - gone.filter(({ member }) => member === name).reduce((sum, piece) => sum + piece.units, 0))
@@ -328,9 +471,15 @@ export class PoolModel {
     const after = this.#held(lease.ask.account) + units
     const account = this.#upToDate(lease.ask.account)
     account.usage += this.#penalty(units)
-    this.#grants += chosen.length
-    Object.assign(lease, { status: 'held', holds: chosen, start: this.elapsed, age: this.#grants, yields })
+    Object.assign(lease, { start: this.elapsed, yields })
+    this.#grant(lease, chosen)
     lease.borrows = quotaUnits > 0 && after > quotaUnits && after <= quotaUnits + quotaBorrow
+  }
+
+  #grant(lease: ModelLease, pieces: readonly Piece[]): void {
+    this.#upToDate(lease.ask.account)
+    this.#grants += pieces.length
+    Object.assign(lease, { status: 'held', holds: pieces, age: this.#grants })
   }
 
   #serve(): void {
@@ -361,8 +510,13 @@ export class PoolModel {
     }
     const mayGoOn = () => all.length === 0 || (queue !== 'fifo' && (queue !== 'fair' || apart().length > 0))
     const candidates = this.#order().filter(waiter => !this.#isPassedOver(waiter) && this.#standing(waiter.ask) !== 'over')
-    const borrowers = candidates.filter(({ ask }) => this.#standing(ask) === 'borrowed')
-    for (const waiter of candidates.filter(other => !borrowers.includes(other))) {
+    const borrowers: ModelLease[] = []
+    for (const waiter of candidates) {
+      if (this.#standing(waiter.ask) === 'borrowed') {
+        borrowers.push(waiter)
+        continue
+      }
+      // Borrowers behind this point would overtake a waiter that may not even be tried.
       if (!mayGoOn()) break
       if (all.length === 0 || queue === 'fit') {
         const chosen = this.#isPlanned() && isListed(waiter) ? undefined : this.#offered(waiter)
@@ -386,7 +540,7 @@ export class PoolModel {
   }
 
   #endingSoon(): ModelLease[] {
-    return this.leases.filter(({ status, notice }) => status === 'frozen' || notice !== 0)
+    return this.leases.filter(lease => lease.holds.length > 0 && (lease.status === 'frozen' || isNoticed(lease)))
   }
 
   /** It would end before the head could start; or it may be preempted. Never while the head starts as soon as those end that must. */
@@ -406,11 +560,11 @@ export class PoolModel {
   // Preemption
 
   #review(blocked: readonly ModelLease[]): void {
-    const noticed = this.leases.filter(({ notice }) => notice !== 0).sort((a, b) => a.age - b.age)
+    const noticed = this.leases.filter(isNoticed).sort((a, b) => a.age - b.age)
     for (const lease of noticed) {
       const waiter = this.leases.find(({ id, status }) => id === lease.notice && status === 'waiting')
       const others = this.#endingSoon().filter(other => other !== lease)
-      if (waiter === undefined || this.#fits(waiter.ask, others)) lease.notice = 0
+      if (waiter === undefined || this.#fits(waiter.ask, others)) endNotice(lease)
     }
     const { queue, preempt, preemptNotice } = this.#rules
     if (!preempt && queue !== 'backfill') return
@@ -421,7 +575,8 @@ export class PoolModel {
       const avoid = waiters.slice(0, i).map(({ ask }) => ask)
       if (this.#fits(waiter.ask, soon, avoid)) continue
       const open = this.members.filter(
-        member => fitsLabels(member, waiter.ask.match) && !avoid.some(({ match }) => fitsLabels(member, match)),
+        member =>
+          !this.#isNamed(member.name) && fitsLabels(member, waiter.ask.match) && !avoid.some(({ match }) => fitsLabels(member, match)),
       )
       const near = waiter.ask.near
       const useful = open.filter(({ labels }) => near === undefined || labels[near] !== undefined).map(({ name }) => name)
@@ -429,7 +584,7 @@ export class PoolModel {
       const chosen = subsets(candidates).find(victims => this.#fits(waiter.ask, [...soon, ...victims], avoid))
       for (const victim of chosen ?? []) {
         if (preemptNotice === 0) victim.status = 'frozen'
-        else victim.notice = waiter.id
+        else Object.assign(victim, { notice: waiter.id, noticeRan: 0 })
         soon.push(victim)
       }
     }
@@ -440,11 +595,10 @@ export class PoolModel {
     const { queue, preempt, minHold, accounts } = this.#rules
     const { account, priority } = waiter.ask
     const units = this.#asked(waiter.ask)
-    const lost = this.leases.filter(({ notice }) => notice !== 0)
+    const lost = this.leases.filter(isNoticed)
     const found: ModelLease[] = []
-    const refund = (lease: ModelLease) =>
-      usageAt({ usage: this.#penalty(unitsOf(lease)), at: lease.start, held: 0 }, this.elapsed, this.#halfLife())
-    for (const lease of this.leases.filter(({ status, notice }) => status === 'held' && notice === 0).sort((a, b) => b.age - a.age)) {
+    const refund = (lease: ModelLease) => this.#advanceLeft(lease, unitsOf(lease))
+    for (const lease of this.leases.filter(lease => lease.status === 'held' && !isNoticed(lease)).sort((a, b) => b.age - a.age)) {
       const theirs = lease.ask
       const before = [...lost, ...found].filter(({ ask }) => ask.account === theirs.account)
       const giver = this.#share(theirs.account)
@@ -467,6 +621,19 @@ export class PoolModel {
     }
     return found
   }
+}
+
+function isInQueue({ status, promised }: ModelLease): boolean {
+  return status === 'waiting' && promised.length === 0
+}
+
+function isNoticed({ status, notice, holds }: ModelLease): boolean {
+  return status === 'held' && notice !== 0 && holds.length > 0
+}
+
+function endNotice(lease: ModelLease): void {
+  lease.notice = 0
+  lease.noticeRan = undefined
 }
 
 function fitsLabels({ labels }: Pick<ModelMember, 'labels'>, match: readonly PoolCondition[]): boolean {

@@ -1,0 +1,592 @@
+/**
+ * All that a lease can have or undergo, again, the naive way and together: lists that are searched from the front. It states what is right; where the kernel is
+ * known to be wrong (sim/findings.ts), the model says so by the finding's name and follows the kernel. Members of pools are decided by PoolModel.
+ *
+ * Left out, because other tests have them: changed capacities (model.ts), generations and transactions (entry-model.ts), keys, registrations, and members
+ * that come and go.
+ */
+import { type Ask, type ModelRules, PoolModel } from './pool-model.ts'
+import type { ProgramFinding } from './program-findings.ts'
+
+export const POOL = 'g'
+export const FIRST_TERM = 30_000
+const NOT_LIMITED = 86_400_000
+const RECIPIENT = -1e15
+const BY_FORCE = -2e15
+const PRIORITY = 1e9
+
+export interface Wish {
+  readonly resource: string
+  readonly units: number
+  readonly shared: boolean
+}
+
+export interface ModelEntry {
+  readonly key: string
+  readonly value: string
+}
+
+interface Running {
+  readonly duration: number
+  ran: number
+}
+
+export interface ModelLease {
+  readonly id: number
+  readonly holder: string
+  incarnation: number
+  ttl: number
+  term: number
+  readonly grace: number
+  maxLife: number
+  parent: number
+  readonly priority: number
+  readonly rank: number
+  any: number
+  /** The class of work that the log learns from; empty: none. */
+  readonly work: string
+  readonly isPool: boolean
+  /** It came by a transfer. */
+  readonly isHeir: boolean
+  status: 'waiting' | 'live' | 'suspect' | 'frozen'
+  confirmed: boolean
+  open: boolean
+  since: number
+  /** The term that ran out before the grace period began. */
+  lastTerm: number
+  wishes: readonly Wish[]
+  held: readonly Wish[]
+  pending: readonly ModelEntry[]
+  cap: Running | undefined
+  breaks: readonly Running[]
+}
+
+export interface ModelRequest {
+  readonly holder: string
+  readonly incarnation?: number
+  readonly ttl: number
+  readonly wishes: readonly Wish[]
+  readonly any?: number
+  readonly wait?: boolean
+  readonly priority?: number
+  readonly parent?: number
+  readonly grace?: number
+  readonly maxLife?: number
+  readonly entries?: readonly ModelEntry[]
+  readonly work?: string
+  readonly steal?: 'after' | 'force'
+  readonly pool?: Ask
+}
+
+export interface ProgramRules {
+  readonly capacity: Readonly<Record<string, number>>
+  /** By resource. */
+  readonly lockDelay: Readonly<Record<string, number>>
+  /** The most leases of one holder that hold or want a resource of this kind (`KIND/…`). */
+  readonly quota: { readonly kind: string; readonly most: number }
+  /** The longest ttl of leases with an entry of this kind (`KIND/…`). */
+  readonly ttlMax: { readonly kind: string; readonly most: number }
+  readonly pool: ModelRules
+}
+
+export class ProgramModel {
+  readonly rules: ProgramRules
+  readonly pool: PoolModel
+  leases: ModelLease[] = []
+  entries: (ModelEntry & { readonly lease: number })[] = []
+  /** Class of work, ms, and whether the holder died. */
+  readonly learned: (readonly [work: string, ms: number, died: boolean])[] = []
+  wall = 0
+  longest: number
+  nextLease: number
+  readonly #follows: (finding: ProgramFinding) => boolean
+
+  /** `follows`: called where the kernel is wrong in the way of this finding, if the finding is not mended yet. True: it is known. */
+  constructor(
+    rules: ProgramRules,
+    start: { readonly nextLease: number; readonly longest: number },
+    follows: (finding: ProgramFinding) => boolean,
+  ) {
+    this.rules = rules
+    this.pool = new PoolModel(rules.pool, { servesAtOnce: false })
+    this.nextLease = start.nextLease
+    this.longest = start.longest
+    this.#follows = follows
+  }
+
+  find(id: number): ModelLease | undefined {
+    return this.leases.find(lease => lease.id === id)
+  }
+
+  /** `accepts`: what the kernel said about a reservation, which depends on all other windows. */
+  acquire(request: ModelRequest, accepts = true): string {
+    const { holder, incarnation, ttl, wishes, any = 0, wait = false, parent = 0, grace = 0, maxLife = 0, entries = [], pool } = request
+    if (ttl > this.rules.ttlMax.most && entries.some(({ key }) => key.startsWith(`${this.rules.ttlMax.kind}/`))) return 'INVALID'
+    if (wishes.some(wish => wish.units > this.#room(wish.resource))) return 'INVALID'
+    if (parent >= this.nextLease || this.find(parent)?.status === 'waiting') return 'INVALID'
+    if (parent > 0 && !this.#isHeld(parent)) return 'GONE'
+    const process = { name: holder, incarnation: incarnation ?? this.nextLease }
+    let mustWait = false
+    for (const { key } of entries) {
+      const refusal = this.#entryRefusal(process, key)
+      if (refusal === 'HELD' && wait) mustWait = true
+      else if (refusal !== undefined) return refusal
+    }
+    if (this.#isOverQuota(holder, wishes)) return 'LIMIT'
+    const { priority = 0, work = '', steal } = request
+    const rank = steal === undefined ? this.pool.elapsed - priority * PRIORITY : steal === 'force' ? BY_FORCE : RECIPIENT
+    const isReservation = pool !== undefined && pool.from > 0
+    const lease: ModelLease = {
+      ...{ id: this.nextLease, holder, incarnation: process.incarnation, ttl, grace, maxLife, parent, priority, rank, any, work },
+      ...{ term: isReservation ? ttl + pool.from : Math.min(ttl, FIRST_TERM), isPool: pool !== undefined, isHeir: false },
+      ...{ status: 'waiting', confirmed: false, open: isReservation, since: this.wall, lastTerm: 0, wishes, held: [], pending: entries },
+      ...{ cap: undefined, breaks: [] },
+    }
+    if (pool !== undefined) return this.#acquireMembers(lease, pool, wait, accepts)
+    const got = mustWait ? undefined : this.#wouldGet(lease)
+    if (got === undefined && !wait) return 'HELD'
+    const isOwn = ({ isHeir, open, confirmed, held, ...other }: ModelLease) =>
+      isHeir && !open && !confirmed && other.holder === holder && other.incarnation === process.incarnation && meets(held, wishes)
+    const waitsForItself = got === undefined && steal === undefined && any === 0 && this.leases.some(isOwn)
+    if (waitsForItself && !this.#follows('transfer-self-wait')) return 'DEADLOCK'
+    const victims = steal === undefined || got !== undefined ? [] : this.#victims(lease, steal === 'force')
+    if (victims === 'INVALID') return 'INVALID'
+    this.nextLease++
+    this.leases.push(lease)
+    if (got !== undefined) this.#give(lease, got)
+    for (const victim of victims) this.#end(victim, steal === 'force', 'revoked')
+    this.#serve()
+    return this.find(lease.id)!.status === 'waiting' ? 'queued' : 'granted'
+  }
+
+  #acquireMembers(lease: ModelLease, ask: Ask, wait: boolean, accepts: boolean): string {
+    const { pool } = this
+    if (ask.from > 0) {
+      if (!wait) return 'INVALID'
+      if (!pool.isPossible(ask)) return 'LIMIT'
+      if (!accepts) return 'HELD'
+      if (!pool.mayEverHold(ask) && !this.#follows('reservation-beyond-quota')) return 'LIMIT'
+    } else {
+      const now = pool.wouldGet(lease.id, ask, false)
+      if (!now && (!pool.isPossible(ask) || !pool.mayEverHold(ask))) return 'LIMIT'
+      if (!now && !wait && (!pool.wouldGet(lease.id, ask, true) || this.#follows('pool-no-wait-refused'))) return 'HELD'
+    }
+    this.nextLease++
+    this.leases.push(lease)
+    pool.take(lease.id, ask)
+    this.#serve()
+    return lease.status === 'waiting' ? 'queued' : 'granted'
+  }
+
+  renew(id: number, { ttl = 0, waiting = false }: { readonly ttl?: number; readonly waiting?: boolean } = {}): number {
+    const lease = this.find(id)
+    if (lease === undefined || lease.status === 'frozen') return -1
+    if (waiting && lease.status !== 'waiting') return 0
+    const ahead = lease.status === 'waiting' && lease.isPool ? Math.max(0, this.#claim(id).begin - this.pool.elapsed) : 0
+    // The process that renews a lease has it. A reservation before its window has no process yet.
+    if (lease.open && ahead === 0 && !(lease.confirmed && this.#follows('reservation-two-processes'))) lease.open = false
+    if (lease.status === 'suspect') lease.status = 'live'
+    if (lease.status === 'live') {
+      lease.confirmed = true
+      lease.ttl = Math.max(lease.ttl, Math.min(ttl, this.#longestTtl(lease, ttl)))
+    }
+    lease.term = ahead > 0 ? lease.ttl + ahead : lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM)
+    if (lease.status === 'live' && this.held(lease).length > 0) this.longest = Math.max(this.longest, lease.term)
+    return lease.term
+  }
+
+  #longestTtl(lease: ModelLease, ttl: number): number {
+    const { kind, most } = this.rules.ttlMax
+    const isLimited = this.entries.some(({ key, lease: on }) => on === lease.id && key.startsWith(`${kind}/`))
+    if (isLimited && ttl > Math.max(most, lease.ttl) && !this.#follows('entry-ttl-max-bypass')) return most
+    return NOT_LIMITED
+  }
+
+  claim(id: number, incarnation: number | undefined): string {
+    const lease = this.find(id)
+    if (lease === undefined || lease.status === 'frozen') return 'GONE'
+    if (!lease.open) return 'HELD'
+    lease.open = false
+    if (incarnation !== undefined) lease.incarnation = incarnation
+    this.#serve()
+    return 'done'
+  }
+
+  extend(id: number, by: number): string {
+    const lease = this.find(id)
+    if (lease === undefined || (lease.status !== 'live' && lease.status !== 'suspect')) return 'GONE'
+    if (!lease.isPool || this.held(lease).length === 0 || lease.cap === undefined) return 'INVALID'
+    if (this.pool.extend(id, by) !== undefined) return 'HELD'
+    lease.maxLife += by
+    lease.cap = { duration: lease.cap.duration + by, ran: lease.cap.ran }
+    return 'done'
+  }
+
+  widen(id: number, wishes: readonly Wish[]): string {
+    const lease = this.find(id)
+    if (lease === undefined) return 'GONE'
+    if (lease.status !== 'waiting') return 'done'
+    if (lease.any === 0) return 'INVALID'
+    const fresh = wishes.filter(wish => !lease.wishes.some(({ resource }) => resource === wish.resource))
+    for (const wish of fresh) {
+      if (wish.units > this.#room(wish.resource)) return 'INVALID'
+      if (!lease.wishes.some(isUnder(this.rules.quota.kind)) && this.#isOverQuota(lease.holder, [wish])) return 'LIMIT'
+    }
+    lease.wishes = [...lease.wishes, ...fresh]
+    this.#serve()
+    return 'done'
+  }
+
+  /** `stopped`: descendants that their holder does not use any more either. */
+  release(id: number, { resource, stopped = [] }: { readonly resource?: string; readonly stopped?: readonly number[] } = {}): string {
+    const lease = this.find(id)
+    if (lease === undefined) return 'GONE'
+    const held = this.held(lease)
+    if (resource !== undefined && !held.some(wish => wish.resource === resource)) return 'GONE'
+    if (resource === undefined || (lease.status === 'frozen' && held.length === 1)) this.#end(lease, true, 'released', stopped)
+    else if (lease.isPool) {
+      const isAsked = held.length === 1 && this.#claim(id).noticeRan !== undefined
+      this.pool.giveBack(id, resource.slice(POOL.length + 1), !(isAsked && this.#follows('notice-after-partial-release')))
+    } else lease.held = lease.held.filter(wish => wish.resource !== resource)
+    this.#serve()
+    return 'done'
+  }
+
+  termDue(id: number): string {
+    const lease = this.find(id)!
+    if (lease.status === 'live' && lease.grace > 0) {
+      Object.assign(lease, { status: 'suspect', lastTerm: lease.term, term: lease.grace })
+      this.#serve()
+      return 'done'
+    }
+    if (lease.status === 'live' || lease.status === 'suspect') this.#end(lease, true, 'lapsed')
+    else this.#end(lease, true, 'released')
+    this.#serve()
+    return 'done'
+  }
+
+  /** A cap, an announced break or the notice of a preemption is due. */
+  limitDue(id: number): string {
+    this.#end(this.find(id)!, false, 'revoked')
+    this.#serve()
+    return 'done'
+  }
+
+  revoke(ids: readonly number[], force: boolean): string {
+    if (ids.length === 0) return 'NOT_FOUND'
+    for (const id of ids) {
+      const lease = this.find(id)
+      if (lease !== undefined) this.#end(lease, force, 'revoked')
+    }
+    this.#serve()
+    return 'done'
+  }
+
+  break(resource: string, after: number): string {
+    const holders = this.leases.filter(lease => lease.status !== 'frozen' && this.held(lease).some(wish => wish.resource === resource))
+    if (holders.length === 0) return 'NOT_FOUND'
+    const isFull = (lease: ModelLease) =>
+      lease.breaks.length >= (lease.isPool ? 4 : 5) && lease.breaks.every(({ duration }) => duration > after)
+    if (after > 0 && holders.some(isFull)) return 'LIMIT'
+    for (const lease of holders)
+      if (after === 0) {
+        if (this.find(lease.id) === lease) this.#end(lease, false, 'revoked')
+      } else if (lease.breaks.every(({ duration }) => duration > after)) lease.breaks = [...lease.breaks, { duration: after, ran: 0 }]
+    this.#serve()
+    return 'done'
+  }
+
+  /** A timer has run for at least so long, as the log says. */
+  age(id: number, timer: 'cap' | 'break' | 'notice', ms: number): void {
+    const lease = this.find(id)!
+    const running = timer === 'cap' ? lease.cap : lease.breaks[0]
+    if (timer === 'notice') this.pool.age(id, ms)
+    else running!.ran = Math.max(running!.ran, ms)
+  }
+
+  transfer(id: number, to: string, { incarnation, stopped }: { readonly incarnation?: number; readonly stopped: boolean }): string {
+    const giver = this.find(id)
+    if (giver === undefined || giver.status !== 'live') return 'GONE'
+    const held = this.held(giver)
+    if (held.length === 0) return 'INVALID'
+    const isMeant = (lease: ModelLease) => lease.holder === to && (incarnation === undefined || lease.incarnation === incarnation)
+    const answered = this.#line().find(request => !request.isHeir && isMeant(request) && this.#covers(giver, held, request))
+    const heir = this.#heirOf(giver, held, to, incarnation)
+    // Today the first waiter of that name gets the lease, whatever it waits for.
+    const addressed = held.flatMap(({ resource }) => this.#queueOf(resource).filter(isMeant))[0]
+    const isOther = addressed !== undefined && addressed !== answered
+    if (isOther && (incarnation === undefined || answered !== undefined) && this.#follows('transfer-answers-other-request'))
+      Object.assign(heir, { incarnation: addressed.incarnation, open: false })
+    else if (answered !== undefined) this.#answer(heir, answered)
+    const losesNotice = giver.isPool && this.#claim(id).noticeRan !== undefined && this.#follows('transfer-orphans-notice')
+    const isRanked = giver.isPool && (giver.priority !== 0 || this.#claim(id).yields)
+    const losesRank = isRanked && this.#follows('transfer-drops-rank')
+    if (losesRank) heir.priority = 0
+    if (giver.work !== '' && heir.work === giver.work && this.#follows('transfer-drops-class')) heir.work = ''
+    const refunds = giver.isPool && this.rules.pool.sharePenalty > 0 && this.#follows('transfer-refunds-twice')
+    this.nextLease++
+    if (giver.isPool) this.pool.handOver(id, heir.id, { atOnce: stopped, losesNotice, losesRank, refunds })
+    this.#end(giver, stopped, 'transferred')
+    this.leases.push(heir)
+    if (stopped) this.#give(heir, held)
+    this.#endSelfWaits(heir, held, answered)
+    this.#serve()
+    if (losesNotice && (this.#claimOf(heir.id)?.notice ?? 0) !== 0) this.#follows('transfer-restarts-notice')
+    return 'done'
+  }
+
+  #heirOf(giver: ModelLease, held: readonly Wish[], to: string, incarnation: number | undefined): Mutable<ModelLease> {
+    const { ttl, grace, maxLife, parent, priority, work, isPool, cap, breaks } = giver
+    const id = this.nextLease
+    return {
+      ...{ id, holder: to, incarnation: incarnation ?? id, ttl, term: Math.min(ttl, FIRST_TERM), grace, maxLife, parent, priority, work },
+      ...{ rank: RECIPIENT, any: 0, isPool, isHeir: true, status: 'waiting', confirmed: false, open: incarnation === undefined },
+      ...{ since: this.wall, lastTerm: 0, wishes: isPool ? [] : held, held: [], pending: [], cap: cap && { ...cap } },
+      breaks: breaks.map(one => ({ ...one })),
+    }
+  }
+
+  /** Whether the lease has all that the request waits for. */
+  #covers(giver: ModelLease, held: readonly Wish[], { wishes, any, parent }: ModelLease): boolean {
+    const covered = wishes.filter(wish =>
+      held.some(has => has.resource === wish.resource && has.shared === wish.shared && has.units >= wish.units),
+    )
+    return covered.length >= (any === 0 ? wishes.length : any) && (giver.parent === 0 || giver.parent === parent)
+  }
+
+  /** The new lease is what the request asked for. Today it has only the process of the request. */
+  #answer(heir: Mutable<ModelLease>, request: ModelLease): void {
+    Object.assign(heir, { incarnation: request.incarnation, open: false })
+    const { parent, pending, ttl, work } = request
+    const isAlike = parent === heir.parent && pending.length === 0 && ttl === heir.ttl && work === heir.work
+    if (isAlike || this.#follows('transfer-drops-request-parent')) return
+    Object.assign(heir, { parent, pending, ttl, term: Math.min(ttl, FIRST_TERM), work })
+  }
+
+  /** A request for a name that its own process has got by a transfer would wait for itself. */
+  #endSelfWaits(heir: ModelLease, held: readonly Wish[], answered: ModelLease | undefined): void {
+    if (heir.open) return
+    for (const request of this.#line()) {
+      const isOwn = request.holder === heir.holder && request.incarnation === heir.incarnation && !request.isHeir && request !== answered
+      if (isOwn && meets(held, request.wishes) && !this.#follows('transfer-self-wait')) this.#drop(request)
+    }
+  }
+
+  put(id: number, key: string, value: string): string {
+    const lease = this.find(id)
+    if (lease === undefined || (lease.status !== 'live' && lease.status !== 'suspect')) return 'GONE'
+    const refusal = this.#entryRefusal({ name: lease.holder, incarnation: lease.incarnation }, key)
+    if (refusal !== undefined) return refusal
+    if (lease.ttl > this.rules.ttlMax.most) return 'INVALID'
+    this.#attach(id, { key, value })
+    this.#serve()
+    return 'done'
+  }
+
+  delete(key: string, lease?: number): string {
+    const there = this.entries.find(entry => entry.key === key)
+    if (there === undefined) return 'NOT_FOUND'
+    if (lease !== undefined && there.lease !== lease) return 'STALE'
+    this.entries = this.entries.filter(entry => entry !== there)
+    this.#serve()
+    return 'done'
+  }
+
+  tick(ms: number): void {
+    this.wall += ms
+    this.pool.tick(ms)
+    this.#serve()
+  }
+
+  /** The members of a pool lease are its resources. */
+  held(lease: ModelLease): readonly Wish[] {
+    if (!lease.isPool) return lease.held
+    const { holds = [] } = this.#claimOf(lease.id) ?? {}
+    return holds.map(({ member, units }) => ({ resource: `${POOL}/${member}`, units, shared: false }))
+  }
+
+  queue(resource: string): number[] {
+    return this.#queueOf(resource).map(({ id }) => id)
+  }
+
+  /** The waiters that name a resource, first to last. */
+  #queueOf(resource: string): ModelLease[] {
+    const isPromised = ({ id }: ModelLease) => this.#claimOf(id)?.promised.some(({ member }) => `${POOL}/${member}` === resource) === true
+    return this.leases
+      .filter(lease => lease.status === 'waiting' && (isPromised(lease) || lease.wishes.some(wish => wish.resource === resource)))
+      .sort(inOrder)
+  }
+
+  #claimOf(id: number): PoolModel['leases'][number] | undefined {
+    return this.pool.leases.find(lease => lease.id === id)
+  }
+
+  #claim(id: number): PoolModel['leases'][number] {
+    return this.#claimOf(id)!
+  }
+
+  #isHeld(id: number): boolean {
+    return ['live', 'suspect'].includes(this.find(id)?.status ?? '')
+  }
+
+  #room(resource: string): number {
+    return this.rules.capacity[resource] ?? 1
+  }
+
+  /** An older process of the same name never overwrites a newer one, and no other holder takes an entry over. */
+  #entryRefusal({ name, incarnation }: { readonly name: string; readonly incarnation: number }, key: string): 'HELD' | 'STALE' | undefined {
+    const there = this.entries.find(entry => entry.key === key)
+    if (there === undefined) return undefined
+    const owner = this.find(there.lease)!
+    if (owner.holder !== name) return 'HELD'
+    return owner.incarnation > incarnation ? 'STALE' : undefined
+  }
+
+  #isOverQuota(holder: string, wishes: readonly Wish[]): boolean {
+    const { kind, most } = this.rules.quota
+    if (!wishes.some(isUnder(kind))) return false
+    return this.leases.filter(lease => lease.holder === holder && [...lease.held, ...lease.wishes].some(isUnder(kind))).length >= most
+  }
+
+  /** The waiters for names, first to last. */
+  #line(): ModelLease[] {
+    return this.leases.filter(({ status, wishes }) => status === 'waiting' && wishes.length > 0).sort(inOrder)
+  }
+
+  #wouldGet(lease: ModelLease): readonly Wish[] | undefined {
+    const process = { name: lease.holder, incarnation: lease.incarnation }
+    if (lease.pending.some(({ key }) => this.#entryRefusal(process, key) !== undefined)) return undefined
+    const free = lease.wishes.filter(wish => {
+      const others = this.leases.flatMap(other => other.held).filter(held => held.resource === wish.resource)
+      const used = others.reduce((sum, held) => sum + (held.shared ? 0 : held.units), 0)
+      const fits = wish.shared ? used === 0 : !others.some(held => held.shared) && used + wish.units <= this.#room(wish.resource)
+      const isLate = this.#queueOf(wish.resource).some(other => other !== lease && inOrder(other, lease) < 0)
+      return fits && !isLate
+    })
+    const needed = lease.any === 0 ? lease.wishes.length : lease.any
+    return free.length < needed ? undefined : free.slice(0, needed)
+  }
+
+  /** The leases that a steal ends. Of resources with one unit only: whatever is in its way. */
+  #victims(thief: ModelLease, force: boolean): readonly ModelLease[] | 'INVALID' {
+    const above = this.#ancestry(thief.parent)
+    const victims = new Set<ModelLease>()
+    for (const wish of thief.wishes)
+      for (const lease of this.leases) {
+        const has = lease.held.find(held => held.resource === wish.resource)
+        if (has === undefined || (lease.status === 'frozen' && !force) || (wish.shared && has.shared)) continue
+        if (above.includes(lease)) return 'INVALID'
+        victims.add(lease)
+      }
+    if (thief.wishes.length === 1) return [...victims]
+    return [...victims].filter(lease => !this.#ancestry(lease.parent).some(ancestor => victims.has(ancestor)))
+  }
+
+  #ancestry(id: number): ModelLease[] {
+    const lease = this.find(id)
+    return lease === undefined ? [] : [lease, ...this.#ancestry(lease.parent)]
+  }
+
+  #give(lease: ModelLease, got: readonly Wish[]): void {
+    Object.assign(lease, { status: 'live', since: this.wall, wishes: [], any: 0, held: lease.isPool ? [] : got })
+    if (got.length > 0) this.longest = Math.max(this.longest, lease.term)
+    if (lease.maxLife > 0) lease.cap ??= { duration: lease.maxLife, ran: 0 }
+    for (const entry of lease.pending) this.#attach(lease.id, entry)
+    lease.pending = []
+  }
+
+  #attach(lease: number, entry: ModelEntry): void {
+    this.entries = [...this.entries.filter(({ key }) => key !== entry.key), { ...entry, lease }]
+  }
+
+  /** Waiters for names first, then the pool. */
+  #serve(): void {
+    this.#followPool()
+    for (;;) {
+      for (let next = this.#nextInLine(); next !== undefined; next = this.#nextInLine()) this.#give(next, this.#wouldGet(next)!)
+      this.pool.serveRecipients()
+      this.#followPool()
+      if (!this.pool.isChanged) return
+      this.pool.serve()
+      this.#followPool()
+    }
+  }
+
+  #nextInLine(): ModelLease | undefined {
+    return this.#line().find(lease => this.#wouldGet(lease) !== undefined)
+  }
+
+  /** What the pool has decided: grants, and preemptions without notice. */
+  #followPool(): void {
+    for (const lease of this.leases.filter(({ isPool }) => isPool)) {
+      const claim = this.#claimOf(lease.id)
+      if (claim === undefined) continue
+      if (claim.status !== 'waiting' && lease.status === 'waiting') {
+        const isWindow = claim.begin > 0 && !lease.isHeir
+        if (isWindow && lease.term > Math.max(this.longest, lease.ttl) && this.#follows('reservation-silences-log'))
+          this.longest = lease.term
+        // Its holder has a whole ttl to show up.
+        if (isWindow) Object.assign(lease, { confirmed: true, term: lease.ttl })
+        this.#give(lease, this.held(lease))
+      }
+      if (claim.status === 'frozen' && (lease.status === 'live' || lease.status === 'suspect')) this.#end(lease, false, 'revoked')
+    }
+  }
+
+  /** `stopped`: its holder does not rely on it any more. `also`: descendants of which that is true as well. */
+  #end(lease: ModelLease, stopped: boolean, type: 'released' | 'lapsed' | 'revoked' | 'transferred', also: readonly number[] = []): void {
+    if (this.find(lease.id) !== lease) return
+    const children = this.leases.filter(({ parent }) => parent === lease.id)
+    const held = this.held(lease)
+    if (lease.status === 'waiting') this.#drop(lease)
+    else if (lease.status === 'frozen') {
+      if (stopped) this.#drop(lease)
+    } else {
+      this.#learn(lease, type)
+      this.entries = this.entries.filter(entry => entry.lease !== lease.id)
+      const delay = type === 'lapsed' ? Math.max(0, ...held.map(({ resource }) => this.rules.lockDelay[resource] ?? 0)) : 0
+      const believes = !stopped && lease.status === 'live' && held.length > 0
+      if (!believes && delay === 0) this.#drop(lease)
+      else {
+        Object.assign(lease, { status: 'frozen', parent: 0, cap: undefined, breaks: [], ...(delay > 0 && { term: delay }) })
+        if (lease.isPool) this.pool.freeze(lease.id)
+      }
+    }
+    for (const child of children) {
+      const hasStopped = also.includes(child.id)
+      this.#end(child, hasStopped, hasStopped ? 'released' : 'revoked', also)
+    }
+  }
+
+  #drop(lease: ModelLease): void {
+    this.leases = this.leases.filter(other => other !== lease)
+    if (this.#claimOf(lease.id) !== undefined) this.pool.release(lease.id)
+  }
+
+  /** How long work of its class is held. A dead holder used it until some time in the half of a term that followed its last renewal. */
+  #learn(lease: ModelLease, type: string): void {
+    const { work, grace, status, since } = lease
+    const isOwn = this.held(lease).some(({ resource }) => resource.split('/')[0] === work.split('/')[0])
+    if (work === '' || !isOwn) return
+    const held = this.wall - since
+    if (type === 'released') this.learned.push([work, held, false])
+    if (type !== 'lapsed') return
+    const isWrong = status === 'suspect' && this.#follows('learned-grace')
+    const term = status === 'suspect' && !isWrong ? lease.lastTerm : lease.term
+    this.learned.push([work, Math.max(0, Math.min(held, held - grace - Math.floor((term * 3) / 4))), true])
+  }
+}
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] }
+
+function inOrder(one: ModelLease, other: ModelLease): number {
+  return one.rank - other.rank || one.id - other.id
+}
+
+function meets(held: readonly Wish[], wishes: readonly Wish[]): boolean {
+  return wishes.some(wish => held.some(has => has.resource === wish.resource))
+}
+
+function isUnder(kind: string): (wish: Wish) => boolean {
+  return ({ resource }) => resource.startsWith(`${kind}/`)
+}
