@@ -4,9 +4,9 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import type { LogView } from './log-view.ts'
 import type { World } from './world.ts'
 
-/** A refusal because of the key is not remembered: it is refused again, at a later revision. */
-function isForbidden(outcome: Outcome): boolean {
-  return outcome.kind === 'refused' && outcome.code === 'FORBIDDEN'
+/** A refusal because of the key, or by a log whose leases have moved, is not remembered: it is decided again, at a later revision. */
+function isForgotten(outcome: Outcome): boolean {
+  return outcome.kind === 'refused' && (outcome.code === 'FORBIDDEN' || outcome.code === 'UNAVAILABLE')
 }
 
 export function operationName(key: number, { session, seq }: Operation): string {
@@ -63,7 +63,7 @@ export class AnswerChecker {
     const text = JSON.stringify(outcome)
     const known = this.#outcomes.get(name)
     if (known === undefined) this.#outcomes.set(name, text)
-    else if (isForbidden(outcome) && isForbidden(JSON.parse(known) as Outcome)) return
+    else if (isForgotten(JSON.parse(known) as Outcome)) this.#outcomes.set(name, text)
     else if (known !== text && outcome.kind !== 'renewed' && !(outcome.kind === 'refused' && outcome.code === 'STALE'))
       this.#world.violate('S11', `${name} was answered ${known} and then ${text}`)
   }

@@ -4,6 +4,7 @@
  */
 import type { Event } from '../src/kernel/event.ts'
 import { under } from '../src/kernel/name.ts'
+import type { PairTracker } from './pairs.ts'
 
 export interface ObservedBelief {
   readonly who: string
@@ -25,10 +26,13 @@ export class BeliefChecker {
   /** The largest capacity of each prefix so far: grants from before a shrink are kept. */
   readonly #widest = new Map<string, number>()
 
+  readonly #pairs: Pick<PairTracker, 'looked'> | undefined
+
   /** `fate` says how a lease ended, for the message of a violation. */
-  constructor(violate: (invariant: string, message: string) => void, fate: (lease: number) => string) {
+  constructor(violate: (invariant: string, message: string) => void, fate: (lease: number) => string, pairs?: Pick<PairTracker, 'looked'>) {
     this.#violate = violate
     this.#fate = fate
+    this.#pairs = pairs
   }
 
   allows(prefix: string, capacity: number): void {
@@ -44,6 +48,7 @@ export class BeliefChecker {
   /** S1: a holder uses its lease from now on. */
   begins(belief: ObservedBelief): void {
     if (!belief.holds()) return // the answer came too late
+    this.#pairs?.looked('S1', belief.lease, ...belief.grants.map(({ resource }) => resource))
     for (const { resource, units, shared, token } of belief.grants) {
       let all = this.#byResource.get(resource)
       if (all === undefined) {

@@ -25,13 +25,25 @@ export class EntryChecker {
     }
   }
 
-  /** The log lost records: the rest is replayed. */
-  lose(): void {
-    this.#holders.clear()
+  /** Another process has taken the lease, with its entries. */
+  claimed(lease: number): void {
+    const taken = findLease(this.#log.state, lease)
+    if (taken === undefined) return
+    const { name, incarnation } = taken.holder
+    for (const key of taken.rare?.entries ?? []) this.#holders.set(key, { name, incarnation })
   }
 
-  judgePut({ key, lease }: Event): void {
-    const known = this.#holders.get(key!)
+  /** The log lost records: the rest is replayed, after the contents with which the log began. */
+  lose(): void {
+    this.#holders.clear()
+    for (const { key, lease } of this.#log.state.entries.values())
+      this.#holders.set(key, { name: lease.holder.name, incarnation: lease.holder.incarnation })
+  }
+
+  /** `events`: those of the same command. */
+  judgePut({ key, lease }: Event, events: readonly Event[]): void {
+    // In one revision an entry may end with its lease, and another waiter bring it again.
+    const known = events.some(event => event.type === 'deleted' && event.key === key) ? undefined : this.#holders.get(key!)
     const holder = findLease(this.#log.state, lease)?.holder
     if (known === undefined || holder === undefined) return
     if (known.name !== holder.name) this.#world.violate('S7', `${holder.name} took the entry ${key} from ${known.name}`)

@@ -17,6 +17,8 @@ export interface FaultyScene {
   readonly clients: readonly Machine[]
   readonly remote: RemoteAccess | undefined
   readonly isOver: boolean
+  /** No faults now. */
+  readonly isCalm: boolean
   randomRate(): number
   crash(machine: Machine): void
 }
@@ -33,7 +35,7 @@ export class Faults {
     const pace = { http: 2.5, agents: 6 }[this.#scene.profile as string] ?? 1
     this.#scene.world.later(this.#scene.dice.between(80, 900) * pace, () => {
       if (this.#scene.isOver) return
-      this.#fault()
+      if (!this.#scene.isCalm) this.#fault()
       this.start()
     })
   }
@@ -67,6 +69,7 @@ export class Faults {
     const step = this.#scene.dice.pick([-3_600_000, -30_000, 30_000, 3_600_000])
     this.#scene.world.fault(`the wall clock of ${machine.name} jumps by ${step}`)
     machine.wallOffset += step
+    machine.wallSteppedAt = this.#scene.world.now
   }
 
   #changeRate(machine: Machine): void {

@@ -3,12 +3,7 @@
  * the simulator or a random program that meets one reports it by its name and does not fail. A finding leaves this table in the change that fixes it.
  */
 
-/** What a lease or a request can have or undergo. */
-export type Feature =
-  | ('wait' | 'no-wait' | 'any' | 'units' | 'shared' | 'parent' | 'session' | 'entries' | 'pool-member' | 'reservation' | 'preemptible')
-  | ('quota' | 'borrowed' | 'transfer' | 'break' | 'steal' | 'revoke' | 'widen' | 'partial-release' | 'extend' | 'renew-with-ttl')
-  | ('learned-term' | 'worker-heartbeat' | 'renew-never' | 'grace' | 'lock-delay' | 'cap' | 'adopt-by-name' | 'restore' | 'rollback')
-  | ('migration' | 'face-lease' | 'short-lived')
+import type { Feature } from './features.ts'
 
 export interface Finding {
   /** What happens today. */

@@ -1,10 +1,12 @@
-/** `npm run sim -- --seeds N [--seed S] [--planted [--record FILE]] [--json]` */
+/** `npm run sim -- --seeds N [--seed S] [--pairs] [--planted [--record FILE]] [--json]` */
 import { writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
+import { addCounts, pairTable, reportPairs } from './pair-table.ts'
 import { findPlanted, placesSource } from './planted-search.ts'
 import { PROFILES, type ProfileName } from './profiles.ts'
 import { runSeed } from './run.ts'
 import type { SeedResult } from './seed.ts'
+import { SUITE } from './suite.ts'
 
 const values = parseOptions()
 
@@ -20,6 +22,7 @@ function parseOptions() {
     from: { type: 'string', default: '1' },
     profile: { type: 'string' },
     planted: { type: 'boolean', default: false },
+    pairs: { type: 'boolean', default: false },
     only: { type: 'string' },
     record: { type: 'string' },
     json: { type: 'boolean', default: false },
@@ -70,37 +73,92 @@ function describe({ seed, profile, commands, faults, digest, violation, short }:
   return `seed ${seed} (${profile}, ${commands} commands, ${faults} faults, digest ${digest.toString(16)}): ${how}`
 }
 
-async function simulate(): Promise<number> {
-  const only = values.seed === undefined ? undefined : whole('seed')
-  const first = only ?? whole('from')
-  const count = only === undefined ? whole('seeds') : 1
-  const profile = chosenProfile()
-  const sum = { commands: 0, faults: 0, simulatedMs: 0, violations: 0, short: 0 }
+/** What came of some seeds. */
+class Sums {
+  held = 0
+  violations = 0
+  short = 0
+  commands = 0
+  faults = 0
+  simulatedMs = 0
+  readonly found: { seed: number; digest: number; invariant: string; message: string }[] = []
+  /** How many seeds met each known finding. */
+  readonly met = new Map<string, number>()
+  readonly pairs = new Map<string, number>()
+
+  add({ seed, digest, commands, faults, simulatedMs, violation, short, met, pairs }: SeedResult): void {
+    this.commands += commands
+    this.faults += faults
+    this.simulatedMs += simulatedMs
+    if (violation !== undefined) {
+      this.violations++
+      this.found.push({ seed, digest, ...violation })
+    } else if (short) this.short++
+    else this.held++
+    for (const finding of Object.keys(met)) this.met.set(finding, (this.met.get(finding) ?? 0) + 1)
+    addCounts(this.pairs, pairs)
+  }
+
+  get report() {
+    const { held, violations, short, commands, faults, found } = this
+    const simulatedHours = Number((this.simulatedMs / 3_600_000).toFixed(3))
+    return { seeds: held + violations + short, commands, faults, simulatedHours, violations, ...(short > 0 && { short }), found }
+  }
+}
+
+interface SeedRange {
+  readonly first: number
+  readonly count: number
+  readonly profile: ProfileName | undefined
+}
+
+async function run(sums: Sums, { first, count, profile }: SeedRange): Promise<void> {
   const step = count < 100 ? 5 : 50
-  const found: { seed: number; digest: number; invariant: string; message: string }[] = []
-  let held = 0
   for (let seed = first; seed < first + count; seed++) {
     const result = await runSeed(seed, { profile, ...(values.trace && { trace: line => process.stderr.write(`${line}\n`) }) })
-    sum.commands += result.commands
-    sum.faults += result.faults
-    sum.simulatedMs += result.simulatedMs
-    const { violation, digest } = result
-    if (violation !== undefined) {
-      sum.violations++
-      found.push({ seed, digest, ...violation })
-    } else if (result.short) sum.short++
-    else held++
-    if (violation !== undefined || result.short || only !== undefined) say(describe(result))
-    if (violation !== undefined && values.first) break
+    sums.add(result)
+    const failed = result.violation !== undefined || result.short
+    for (const [finding, how] of Object.entries(result.met)) say(`seed ${seed} (${result.profile}): known finding ${finding} (${how})`)
+    if (failed || values.seed !== undefined) say(describe(result))
+    if (result.violation !== undefined && values.first) return
     if ((seed - first + 1) % step === 0) say(`${seed - first + 1} of ${count} seeds`)
   }
-  const { commands, faults, violations, short } = sum
-  const seeds = held + violations + short
-  const simulatedHours = Number((sum.simulatedMs / 3_600_000).toFixed(3))
+}
+
+function sayKnown({ met }: Sums): void {
+  for (const [finding, count] of [...met].sort()) say(`known finding ${finding}: met by ${count} seeds`)
+}
+
+async function simulate(): Promise<number> {
+  const only = values.seed === undefined ? undefined : whole('seed')
+  const sums = new Sums()
+  await run(sums, { first: only ?? whole('from'), count: only === undefined ? whole('seeds') : 1, profile: chosenProfile() })
+  const { seeds, commands, faults, simulatedHours, violations } = sums.report
+  sayKnown(sums)
   say(`${seeds} seeds, ${commands} commands, ${faults} faults, ${simulatedHours} simulated hours, ${violations} violations`)
-  say(`${held} passed, ${violations + short} failed`)
-  if (values.json) report({ seeds, commands, faults, simulatedHours, violations, ...(short > 0 && { short }), found })
-  return violations + short === 0 ? 0 : 1
+  say(`${sums.held} passed, ${violations + sums.short} failed`)
+  if (values.json) report({ ...sums.report, ...(sums.met.size > 0 && { known: Object.fromEntries(sums.met) }) })
+  return violations + sums.short === 0 ? 0 : 1
+}
+
+/** The seeds of `npm test`, and the pairs of features that met in them. */
+async function pairs(): Promise<number> {
+  const sums = new Sums()
+  for (const { profile, seeds } of SUITE) await run(sums, { first: 1, count: seeds, profile })
+  const { met, missing, unreached, reached, wrong } = reportPairs(sums.pairs)
+  const { seeds, commands, faults, simulatedHours, violations, found } = sums.report
+  for (const line of pairTable(sums.pairs)) say(line)
+  for (const name of missing) say(`never met: ${name.replace(' ', ' × ')}`)
+  for (const name of wrong) say(`met, and listed as impossible: ${name.replace(' ', ' × ')}`)
+  sayKnown(sums)
+  say(`${seeds} seeds, ${commands} commands, ${faults} faults, ${simulatedHours} simulated hours, ${violations} violations`)
+  say(`${met} pairs met, ${missing.length} missing, ${unreached.length} listed as not reached yet, ${reached.length} listed and reached`)
+  const failed = violations + sums.short + missing.length + wrong.length
+  say(`${sums.held + met} passed, ${failed} failed`)
+  const counts = Object.fromEntries([...sums.pairs].sort(([a], [b]) => (a < b ? -1 : 1)))
+  if (values.json)
+    report({ seeds, violations, found, known: Object.fromEntries(sums.met), met, missing, unreached, reached, wrong, pairs: counts })
+  return failed === 0 ? 0 : 1
 }
 
 async function planted(): Promise<number> {
@@ -117,4 +175,4 @@ async function planted(): Promise<number> {
   return found.length === results.length ? 0 : 1
 }
 
-process.exitCode = values.planted ? await planted() : await simulate()
+process.exitCode = values.planted ? await planted() : values.pairs ? await pairs() : await simulate()

@@ -8,6 +8,11 @@ import { operationName } from './answers.ts'
 import { pauseOn, type Site } from './participants.ts'
 import type { Machine } from './world.ts'
 
+/** A step of the wall clock is noticed within this time, unless the machine stalls. */
+const STEP_NOTICED = 10_000
+/** A renewal that confirms a grant is not repeated for longer. */
+const CONFIRMED = 1_000
+
 export class ObservedLessor implements Lessor {
   readonly #site: Site
   readonly #machine: Machine
@@ -48,6 +53,15 @@ export class ObservedLessor implements Lessor {
     }
     if (command.kind === 'release' || command.kind === 'transfer') referee.givenUp.add(command.lease)
     if (command.kind === 'release') for (const lease of command.stopped ?? []) referee.givenUp.add(lease)
+    if (command.kind === 'renew')
+      // The renewal that confirmed the grant of a waiter may be sent again.
+      for (const lease of command.leases)
+        if (world.now - (referee.neverRenewed.get(lease) ?? world.now) > CONFIRMED)
+          world.violate(
+            'S5',
+            `lease ${lease} is renewed, although its program never renews it`,
+            ...(world.now - this.#machine.wallSteppedAt < STEP_NOTICED ? (['wall-step-renewal'] as const) : []),
+          )
     const { revision, losses } = referee
     try {
       const outcome = await this.#inner.propose(command, options)

@@ -16,7 +16,8 @@ import type { Machine, World } from './world.ts'
 export interface Site {
   readonly world: World
   readonly referee: Referee
-  readonly log: WatchedLog
+  /** The log that hosts open. Another one, after the leases have moved or a backup was restored there. */
+  log: WatchedLog
   readonly wire: Wire
   readonly ages: boolean
   /** The engine notifies readers of new records; otherwise they poll. */
@@ -175,6 +176,7 @@ export class Host implements LessorAccess {
     reuse(own)
     const outcome = await answer
     referee.answers.answered(outcome, op && operationName(key, op), asked, losses)
+    if (command.kind === 'acquire' && outcome.kind === 'refused' && outcome.code === 'HELD') referee.pairs.refused(command)
     if (this.replica === replica) referee.decided(this.machine.name, this.#running.rules, replica.index)
     if (command.kind === 'renew' && outcome.kind === 'renewed')
       for (const [i, lease] of command.leases.entries())

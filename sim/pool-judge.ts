@@ -76,7 +76,10 @@ export class PoolJudge {
 
   #judgeVanished({ resources, entries }: State, key: string): void {
     if (!key.startsWith(`pool/${POOL}/`)) return
-    const still = resources.get(key.slice('pool/'.length))?.grants.find(grant => grant.lease.status !== FROZEN)
+    // A lease that asked for the resource by its name may be granted it in the same revision.
+    const still = resources
+      .get(key.slice('pool/'.length))
+      ?.grants.find(({ lease }) => lease.status !== FROZEN && lease.rare?.pool !== undefined)
     // In the same revision another holder may have offered it again.
     if (still !== undefined && !entries.has(key)) this.#verdict.violate('S8', `${key} is gone, and lease ${still.lease.id} still holds it`)
   }
@@ -85,10 +88,10 @@ export class PoolJudge {
     const { violate } = this.#verdict
     const { id, rare } = lease
     const claim = rare!.pool!
+    // The recipient of a transfer goes before all waiters and reservations, and gets what its giver had left.
+    if (scene.rankOf(lease) < RESERVED) return
     if (new Set(resources).size !== claim.count)
       violate('S10', `lease ${id} was granted ${resources}, and asked for ${claim.count} members`)
-    // The recipient of a transfer goes before all waiters and reservations.
-    if (scene.rankOf(lease) < RESERVED) return
     this.#judgeWindow(scene, lease)
     const { head } = scene
     if (head === undefined) return
@@ -129,6 +132,8 @@ export class PoolJudge {
       return claim === undefined || (!claim.yields && (rare!.maxLife === 0 || claim.start + rare!.maxLife > from))
     }
     if (!stays(lease)) return
+    // A member may be held by its name, by a lease that asked no pool and has no regard for reservations.
+    if (members.some(resource => state.resources.get(resource)?.grants.some(grant => grant.lease.rare?.pool === undefined))) return
     const kept = members.filter(resource => state.resources.get(resource)?.grants.some(grant => stays(grant.lease)))
     if (members.length - kept.length < count)
       this.#verdict.violate('S14', `lease ${lease.id} was granted members that ${reservation.id} has reserved`)
@@ -168,6 +173,7 @@ export class PoolJudge {
   #judgeIdleness({ state, rules, within, free }: PoolScene): void {
     // They may be kept for a window ahead.
     if (within.length === 0 || state.pools.get(POOL)!.reserved.size > 0) return
+    if (within.some(({ rare }) => rare!.pending.length > 0)) return
     const asks = within.map(({ rare }) => rare!.pool!.count)
     const least = rules.queue === 'fit' ? Math.min(...asks) : rules.queue === 'fair' ? Math.max(...asks) : asks[0]!
     if (free >= least) this.#verdict.violate('L1', `${free} members of ${POOL} are free, and ${within.map(({ id }) => id)} wait`)
@@ -240,8 +246,10 @@ class PoolScene {
     this.within = waiters.filter(({ rare }) => this.#isServable(rare!.pool!))
   }
 
+  /** Undefined as well if the first waiter brings entries: it may wait for their keys. */
   get head(): LeaseState | undefined {
-    return this.within[0]
+    const [first] = this.within
+    return first !== undefined && first.rare!.pending.length === 0 ? first : undefined
   }
 
   #isServable({ count, account, from }: PoolClaim): boolean {

@@ -3,7 +3,7 @@
  * when it is appended, and which leases each holder uses.
  */
 import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
-import { stateHash } from '../src/kernel/codec/snapshot.ts'
+import { StateLoader, stateHash } from '../src/kernel/codec/snapshot.ts'
 import type { Command, Proposal } from '../src/kernel/command.ts'
 import { ELSEWHERE, type Event } from '../src/kernel/event.ts'
 import { badName } from '../src/kernel/name.ts'
@@ -14,9 +14,11 @@ import { createState, FROZEN, type LeaseState, type State, WAITING } from '../sr
 import type { Position } from '../src/store.ts'
 import { AnswerChecker } from './answers.ts'
 import { BeliefChecker } from './beliefs.ts'
+import { ClaimChecker } from './claims.ts'
 import { EntryChecker } from './entries.ts'
 import { KeyChecker } from './keys.ts'
 import type { Ended, LogView } from './log-view.ts'
+import { PairTracker } from './pairs.ts'
 import { RevisionChecker } from './revisions.ts'
 import { TermChecker } from './terms.ts'
 import { judgeBooks, TransactionChecker } from './transactions.ts'
@@ -28,6 +30,12 @@ interface Recorded {
   readonly bytes: Uint8Array
   readonly index: number
   readonly at: number
+}
+
+/** The contents with which a log begins: chunks of a snapshot, and the record that they belong to. */
+export interface LogBase {
+  readonly chunks: readonly Uint8Array[]
+  readonly index: number
 }
 
 const ENDS = new Set<Event['type']>(['released', 'lapsed', 'revoked', 'transferred', 'withdrawn'])
@@ -43,16 +51,21 @@ export class Referee implements LogView {
   readonly #entries: EntryChecker
   readonly #keys: KeyChecker
   readonly #transactions: TransactionChecker
+  readonly #claims: ClaimChecker
+  readonly pairs = new PairTracker(() => this.#state)
   readonly answers: AnswerChecker
   readonly beliefs: BeliefChecker
   readonly revisions: RevisionChecker
   readonly terms: TermChecker
   #state = createState()
   readonly #records: Recorded[] = []
+  #base: LogBase | undefined
   #lastToken = 0
   readonly ended = new Map<number, Ended>()
   /** Leases that their own holder released or transferred. */
   readonly givenUp = new Set<number>()
+  /** Leases that their program never renews: since when it has them. */
+  readonly neverRenewed = new Map<number, number>()
   losses = 0
   commands = 0
   /** Records were lost and no survivor has written a generation yet: if they died now, no process would know of the loss. */
@@ -60,23 +73,21 @@ export class Referee implements LogView {
   sentAt = 0
   readonly #appliedRecords = new Set<string>()
   readonly #children = new Map<number, Set<number>>()
-  /** The highest token that each fence has accepted. */
   readonly #fences = new Map<string, number>()
-  /** The processes that have the log open, and whether as its owner. */
   readonly #users = new Map<string, boolean>()
-  /** The record that raised the rules. */
   #raisedAt = Number.POSITIVE_INFINITY
 
   constructor(world: World, { apply = applyBatch }: { readonly apply?: typeof applyBatch } = {}) {
     this.#world = world
     this.#applyBatch = apply
     const violate = (invariant: string, message: string) => world.violate(invariant, message)
-    this.#waiters = new Waiters(violate)
+    this.#waiters = new Waiters(violate, this.pairs)
+    this.#claims = new ClaimChecker(world, this, this.pairs)
     this.#entries = new EntryChecker(world, this)
     this.#keys = new KeyChecker(world, this)
     this.#transactions = new TransactionChecker(world, this)
     this.answers = new AnswerChecker(world, this)
-    this.beliefs = new BeliefChecker(violate, lease => this.ended.get(lease)?.type ?? 'not ended')
+    this.beliefs = new BeliefChecker(violate, lease => this.ended.get(lease)?.type ?? 'not ended', this.pairs)
     this.revisions = new RevisionChecker(world, this)
     this.terms = new TermChecker(world, this)
   }
@@ -113,9 +124,11 @@ export class Referee implements LogView {
     const events: Event[] = []
     let at = 0
     const before = { revision: state.revision }
+    this.#claims.before(judge ? batch.proposals[0]?.command : undefined)
     const applied = this.#applyBatch(state, index, batch, { events, timer() {} }, outcome => {
       const proposal = batch.proposals[at++]!
-      if (this.answers.isRepeated(proposal, outcome) && events.length === 0) return // an earlier answer, judged then
+      const next = () => this.#claims.before(judge ? batch.proposals[at]?.command : undefined)
+      if (this.answers.isRepeated(proposal, outcome) && events.length === 0) return next() // an earlier answer, judged then
       this.#waiters.follow(state, proposal.command, outcome)
       if (judge) this.#judgeCommand(proposal, outcome, events)
       this.#follow(proposal.command, outcome, events, appendedAt)
@@ -126,6 +139,7 @@ export class Referee implements LogView {
         this.revisions.add(events)
       }
       events.length = 0
+      next()
     })
     if (judge && applied.kind === 'applied') this.commands += batch.proposals.length
     if (applied.kind === 'applied') {
@@ -138,6 +152,8 @@ export class Referee implements LogView {
 
   #judgeCommand({ command, key = 0 }: Proposal, outcome: Outcome, events: readonly Event[]): void {
     const world = this.#world
+    this.pairs.applied(command, outcome, events)
+    this.#claims.judge(command, outcome, events)
     for (const event of events) {
       world.note(`${event.type} ${event.lease} ${event.resource ?? event.key ?? ''} ${event.token ?? ''} ${event.cause ?? ''}`)
       if (event.type === 'granted') this.#judgeGrant(event, command)
@@ -145,9 +161,14 @@ export class Referee implements LogView {
       if (event.type === 'lapsed' || (event.type === 'suspected' && command.kind === 'due')) {
         this.beliefs.judgeEnd(event, this.givenUp)
         this.terms.judgeLapse(event)
+        for (const invariant of ['S4', 'S5']) this.pairs.looked(invariant, event.lease)
       }
-      if (event.type === 'revoked' && event.cause === 'break' && command.kind === 'due') this.terms.judgeBreak(event)
-      if (event.type === 'put') this.#entries.judgePut(event)
+      if (event.type === 'revoked' && event.cause === 'break' && command.kind === 'due') {
+        this.terms.judgeBreak(event)
+        this.pairs.looked('S4', event.lease)
+      }
+      if (event.type === 'put') this.#entries.judgePut(event, events)
+      if (event.type === 'put' || event.type === 'deleted') this.pairs.looked('S18', event.lease)
       if (ends(event)) this.#judgeEnd(event, command)
     }
     for (const event of events) {
@@ -175,6 +196,7 @@ export class Referee implements LogView {
     this.#transactions.follow(events)
     if (outcome.kind === 'refused') return
     this.#keys.follow(command, outcome)
+    if (command.kind === 'claim') this.#entries.claimed(command.lease)
     if (command.kind === 'acquire' && command.parent !== undefined && (outcome.kind === 'granted' || outcome.kind === 'queued'))
       this.#children.set(command.parent, (this.#children.get(command.parent) ?? new Set()).add(outcome.lease))
     if (command.kind === 'acquire' && command.steal === 'force')
@@ -191,6 +213,7 @@ export class Referee implements LogView {
   #generationWritten(): void {
     this.awaitsGeneration = false
     this.terms.generationWritten()
+    for (const { id } of this.#state.leases.values()) this.pairs.looked('S24', id)
   }
 
   #judgeChildren({ lease, type }: Event): void {
@@ -204,6 +227,7 @@ export class Referee implements LogView {
     if (ended !== undefined)
       world.violate(ended.type === 'withdrawn' ? 'S14' : 'S6', `lease ${lease} was granted ${resource} after it had ended: ${ended.type}`)
     if (resource === undefined || token === undefined) return
+    for (const invariant of ['S8', 'S15']) this.pairs.looked(invariant, lease, resource)
     const holder = findLease(this.#state, lease)
     // A transfer was checked against the rights of the former holder.
     if (holder !== undefined && command.kind !== 'transfer' && !this.#keys.allows(holder, resource))
@@ -217,19 +241,13 @@ export class Referee implements LogView {
     if (token <= this.#lastToken && !this.awaitsGeneration) world.violate('S3', `token ${token} follows ${this.#lastToken}`)
     this.#lastToken = Math.max(this.#lastToken, token)
     this.answers.grantedToken(lease, token)
-    const there = this.#state.resources.get(resource)
-    if (there === undefined) return
-    const capacity = rule(this.#state, resource, 'capacity')
-    const units = there.grants.reduce((sum, grant) => sum + grant.units, 0)
-    // A transferred grant is older: a capacity that shrank since then does not end it.
-    if (units > capacity && command.kind !== 'transfer') world.violate('S15', `${units} of ${capacity} units of ${resource} are granted`)
-    const shared = there.grants.filter(grant => grant.shared).length
-    if (shared > 0 && shared < there.grants.length) world.violate('S15', `${resource} is granted shared and exclusively at once`)
+    judgeUnits(world, this.#state, resource, command)
   }
 
   #judgeEnd({ lease, type }: Event, command: Command): void {
     const world = this.#world
     const ended = this.ended.get(lease)
+    for (const invariant of ['S6', 'S8']) this.pairs.looked(invariant, lease)
     if (ended !== undefined && ended.at !== world.now && type !== 'released')
       world.violate('S6', `lease ${lease} ended twice: ${ended.type}, ${type}`)
     const isReleased = command.kind === 'release' && (command.lease === lease || command.stopped?.includes(lease) === true)
@@ -275,9 +293,33 @@ export class Referee implements LogView {
   lose(count: number): void {
     this.losses++
     this.awaitsGeneration = true
+    this.pairs.actsOnAll('rollback')
     this.#records.splice(this.#records.length - count, count)
     const { nextToken } = this.#state
-    this.#state = createState()
+    this.#beginAgain()
+    this.pairs.rebuild('rollback')
+    this.beliefs.lose(this.#state.nextToken, nextToken)
+  }
+
+  /** Hosts use another log from now on: the leases have moved there, or a backup was restored into it, and what was decided since then is lost. */
+  beginWith(base: LogBase, cause: 'restore' | 'migration'): void {
+    this.losses++
+    this.pairs.actsOnAll(cause)
+    const { nextToken, nextLease } = this.#state
+    this.#records.length = 0
+    this.#base = base
+    this.#beginAgain()
+    // A lease that ended since the backup is there again. No id and no token of the lost ones may come again.
+    for (const { id } of this.#state.leases.values()) this.ended.delete(id)
+    if (this.#state.nextLease < nextLease || this.#state.nextToken < nextToken)
+      this.#world.violate('S3', `counters go back with a ${cause}`)
+    this.pairs.rebuild(cause)
+    this.#generationWritten()
+  }
+
+  /** Forgets what is lost, and applies what is left of the log. */
+  #beginAgain(): void {
+    this.#state = this.#base === undefined ? createState() : loadState(this.#base)
     this.#appliedRecords.clear()
     this.#children.clear()
     this.#fences.clear()
@@ -286,16 +328,16 @@ export class Referee implements LogView {
     this.#transactions.lose()
     this.answers.lose()
     this.revisions.lose()
-    this.terms.lose(this.#records.length)
+    this.terms.lose(this.length)
     this.#raisedAt = Number.POSITIVE_INFINITY
-    this.#waiters.forget()
-    for (const [lease, { index }] of this.ended) if (index > this.#records.length) this.ended.delete(lease)
+    this.#waiters.forget(this.#state)
+    for (const [lease, { index }] of this.ended) if (index > this.length) this.ended.delete(lease)
     for (const record of this.#records) this.#apply(record, false)
-    this.beliefs.lose(this.#state.nextToken, nextToken)
+    this.#claims.forget()
   }
 
   get length(): number {
-    return this.#records.length
+    return (this.#base?.index ?? 0) + this.#records.length
   }
 
   /** A replica renewed a lease; it knew the log up to `known` when it was asked. */
@@ -350,4 +392,21 @@ export class Referee implements LogView {
     if (index === this.#state.index && hash() !== this.hash())
       this.#world.violate('S22', `${machine.name} has another state than the log at record ${index}`)
   }
+}
+
+function loadState({ chunks, index }: LogBase): State {
+  const loader = new StateLoader()
+  for (const chunk of chunks) loader.add(chunk)
+  return Object.assign(loader.finish(), { index })
+}
+
+function judgeUnits(world: World, state: State, resource: string, command: Command): void {
+  const there = state.resources.get(resource)
+  if (there === undefined) return
+  const capacity = rule(state, resource, 'capacity')
+  const units = there.grants.reduce((sum, grant) => sum + grant.units, 0)
+  // A transferred grant is older: a capacity that shrank since then does not end it.
+  if (units > capacity && command.kind !== 'transfer') world.violate('S15', `${units} of ${capacity} units of ${resource} are granted`)
+  const shared = there.grants.filter(grant => grant.shared).length
+  if (shared > 0 && shared < there.grants.length) world.violate('S15', `${resource} is granted shared and exclusively at once`)
 }

@@ -61,6 +61,8 @@ export async function runRollback(
     ...{ seed, profile: 'rollback', commands: scene.commands, faults: happened, events, simulatedMs: Math.round(world.now), digest },
     ...(violation !== undefined && { violation }),
     ...(short && { short }),
+    met: Object.fromEntries(world.met),
+    pairs: {},
   }
 }
 

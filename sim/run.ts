@@ -38,5 +38,7 @@ export async function runSeed(
     digest: world.digest,
     ...(violation !== undefined && { violation }),
     ...(short && { short }),
+    met: Object.fromEntries(world.met),
+    pairs: Object.fromEntries(scene.referee.pairs.counts),
   }
 }

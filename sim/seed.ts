@@ -12,6 +12,10 @@ export interface SeedResult {
   readonly violation?: { readonly invariant: string; readonly message: string }
   /** The time was over before the required commands and faults: no invariant was violated, but too little was tried. */
   readonly short?: true
+  /** The known findings that the seed met, and how. */
+  readonly met: Readonly<Record<string, string>>
+  /** How often each pair of features met (pairs.ts). */
+  readonly pairs: Readonly<Record<string, number>>
 }
 
 export interface SeedOptions {

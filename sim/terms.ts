@@ -74,6 +74,12 @@ export class TermChecker {
     if (known === undefined || sent + term > known.sent + known.term) this.#acks.set(lease, { sent, term })
   }
 
+  /** The end of the acknowledged term of a lease in true time, by the slowest clock. No holder may believe in it for longer. */
+  believableUntil(lease: number): number | undefined {
+    const ack = this.#acks.get(lease)
+    return ack === undefined ? undefined : ack.sent + ack.term * (1 + RHO)
+  }
+
   forgetAcknowledged(lease: number): void {
     this.#acks.delete(lease)
   }

@@ -82,9 +82,14 @@ export class TransactionChecker {
       if (lease === 0 ? free.get(key) === undefined : !entries.has(key)) this.#violate(`the entry ${key} is gone, and was not deleted`)
   }
 
-  /** The log lost records: the rest is replayed. */
+  /** The log lost records: the rest is replayed, after the contents with which the log began. */
   lose(): void {
     this.#entries.clear()
+    const { free, entries } = this.#log.state
+    for (const { key, value, created, revision, version } of free.values())
+      this.#entries.set(key, { value, lease: 0, created, revision, version })
+    for (const { key, value, lease, created, revision, version } of entries.values())
+      this.#entries.set(key, { value, lease: lease.id, created, revision, version })
   }
 
   #violate(message: string): void {

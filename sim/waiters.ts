@@ -4,8 +4,10 @@ import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
-import { FROZEN, type LeaseState, type Resource, type State } from '../src/kernel/state.ts'
+import { FROZEN, type LeaseState, type Resource, type State, WAITING } from '../src/kernel/state.ts'
+import type { PairTracker } from './pairs.ts'
 import { PoolJudge } from './pool-judge.ts'
+import { POOL } from './pools.ts'
 
 /** The rank of a lease that steals or was transferred: before all plain waiters. */
 const FIRST = -1e15
@@ -23,17 +25,24 @@ export class Waiters {
   /** The request of each lease. `any`: this many of the resources; 0: all of them. */
   readonly #requests = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
 
-  constructor(violate: (invariant: string, message: string) => void) {
+  readonly #pairs: Pick<PairTracker, 'looked'>
+
+  constructor(violate: (invariant: string, message: string) => void, pairs: Pick<PairTracker, 'looked'>) {
     this.#violate = violate
+    this.#pairs = pairs
     this.#pools = new PoolJudge({ violate, rankOf: lease => this.#ranks.get(lease) })
   }
 
-  /** The log lost records: the rest is replayed. */
-  forget(): void {
+  /** The log lost records: the rest is replayed, after the contents with which the log began. */
+  forget(state: State): void {
     this.#ranks.clear()
     this.#queued.clear()
     this.#requests.clear()
     this.#pools.forget()
+    for (const { id, rare, status } of state.leases.values()) {
+      if (rare !== undefined) this.#ranks.set(id, rare.rank)
+      if (status === WAITING) this.#queued.add(id)
+    }
   }
 
   wasQueued(lease: number): boolean {
@@ -60,6 +69,7 @@ export class Waiters {
     for (const { type, lease, resource } of events) {
       if (resource === undefined) continue
       if (type === 'queued') this.#judgeRank(state, lease)
+      if (type === 'queued' || type === 'granted') this.#pairs.looked('S14', lease, resource)
       if (type === 'granted') {
         const all = granted.get(lease)
         if (all === undefined) granted.set(lease, [resource])
@@ -68,12 +78,14 @@ export class Waiters {
       const there = state.resources.get(resource)
       if (there === undefined) continue
       this.judgeFree(state, there)
+      this.#pairs.looked('L1', lease, resource)
       if (type === 'queued') this.#judgeOrder(there)
       // The recipient of a transfer takes the holder's place, and none in the queue.
       if (type === 'granted' && command.kind !== 'transfer') this.#judgeTurn(state, there, lease)
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
     this.#pools.judge(state, command, events)
+    if (state.pools.size > 0) for (const invariant of ['S10', 'S14', 'S15', 'L1']) this.#pairs.looked(invariant, POOL)
   }
 
   #judgeRank(state: State, id: number): void {
@@ -96,7 +108,7 @@ export class Waiters {
   /** In a fifo queue no waiter overtakes another. */
   #judgeTurn(state: State, there: Resource, id: number): void {
     const first = firstServable(state, there)
-    if (first === undefined || rule(state, there.name, 'queue') !== 'fifo') return
+    if (first === undefined || rule(state, there.name, 'queue') !== 'fifo' || first.rare!.pending.length > 0) return
     const rank = this.#ranks.get(id) ?? 0
     const before = this.#ranks.get(first.id) ?? first.rare!.rank
     if (before < rank || (before === rank && first.id < id))
@@ -105,6 +117,7 @@ export class Waiters {
 
   /** A request is granted whole, or with as many resources as it asked for: never a part. */
   #judgeWhole(lease: number, resources: readonly string[]): void {
+    this.#pairs.looked('S10', lease, ...resources)
     const request = this.#requests.get(lease)
     if (request === undefined) return
     const expected = request.any === 0 ? request.resources.length : request.any
@@ -115,8 +128,9 @@ export class Waiters {
   /** A resource must not be free while the first waiter fits. */
   judgeFree(state: State, there: Resource): void {
     const first = firstServable(state, there)
-    if (first === undefined || state.quiet !== undefined) return
-    const { wants, any } = first.rare!
+    if (first === undefined || state.quiet !== undefined || state.moved !== undefined) return
+    const { wants, any, pending } = first.rare!
+    if (pending.length > 0) return // it may wait for the keys of its entries
     const free = wants.filter(want => {
       const resource = state.resources.get(want.resource)
       if (resource === undefined || resource.grants.length > 0 || want.units > rule(state, want.resource, 'capacity')) return false

@@ -3,6 +3,7 @@
  * same world, to the byte.
  */
 import { type Clock, turn } from '../src/clock.ts'
+import { type FindingName, findings } from './findings.ts'
 
 /** Clock rates in the world stay within this of each other. */
 export const RHO = 0.005
@@ -89,6 +90,8 @@ export class World {
   readonly #heap: Happening[] = []
   #order = 0
   #violation: Violation | undefined
+  /** The known findings that this world has met, and how. */
+  readonly met = new Map<FindingName, string>()
   readonly #trace: ((line: string) => void) | undefined
 
   constructor(seed: number, trace?: (line: string) => void) {
@@ -112,8 +115,11 @@ export class World {
     this.note(`fault ${what}`)
   }
 
-  violate(invariant: string, message: string): void {
-    this.#violation ??= new Violation(invariant, message)
+  /** `finding`: the known finding that this violation shows, if no other mistake can be its cause. It is reported, and the run goes on. */
+  violate(invariant: string, message: string, finding?: FindingName): void {
+    if (finding !== undefined && finding in findings) {
+      if (!this.met.has(finding)) this.met.set(finding, `${invariant}: ${message}`)
+    } else this.#violation ??= new Violation(invariant, message)
   }
 
   /** With a machine: only if its present process still runs by then. */
@@ -191,6 +197,8 @@ export class Machine {
   #nowBase: number
   #upBase: number
   wallOffset = 1_700_000_000_000
+  /** When its wall clock was last stepped. */
+  wallSteppedAt = Number.NEGATIVE_INFINITY
   #stalledUntil = 0
   #deferred: Happening[] = []
   /** When its stall began; undefined while it runs. */
@@ -204,6 +212,8 @@ export class Machine {
   rough = -1
   /** Called when the present process ends. Promises of an ended process that never settle would cost Node memory and time. */
   readonly mourners = new Set<() => void>()
+  /** Machines that stand for other threads of the same process: they are suspended with it, and do not stall with its loop. */
+  readonly threads = new Set<Machine>()
 
   constructor(world: World, name: string, rate: number) {
     this.world = world
@@ -265,6 +275,7 @@ export class Machine {
   suspend(ms: number): void {
     if (!this.alive || this.stalledSince !== undefined) return
     this.stall(ms)
+    for (const thread of this.threads) thread.stall(ms)
     const { life } = this
     const asleep = this.world.now
     this.world.later(ms, () => {

@@ -4,9 +4,11 @@
  */
 import { describe, expect, test } from 'vitest'
 import type { ObservedBelief } from '../../../sim/beliefs.ts'
+import type { FindingName } from '../../../sim/findings.ts'
 import { Referee } from '../../../sim/referee.ts'
 import { World } from '../../../sim/world.ts'
 import { applyBatch, encodeBatch } from '../../../src/kernel/codec/batch.ts'
+import { saveState } from '../../../src/kernel/codec/snapshot.ts'
 import type { Acquire, Command, Operation, PolicyRules, Proposal } from '../../../src/kernel/command.ts'
 import type { Event } from '../../../src/kernel/event.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
@@ -18,6 +20,8 @@ type Tamper = (state: State, events: Event[], outcome: Outcome, command: Command
 
 export class RefereedWorld extends World {
   readonly violations: string[] = []
+  /** The known findings that were reported instead of a violation. */
+  readonly known: FindingName[] = []
   readonly referee: Referee
   /** Called after each command, before the referee sees its result. */
   tamper: Tamper = () => undefined
@@ -37,8 +41,9 @@ export class RefereedWorld extends World {
     this.referee = new Referee(this, { apply })
   }
 
-  override violate(invariant: string): void {
-    this.violations.push(invariant)
+  override violate(invariant: string, _message: string, finding?: FindingName): void {
+    if (finding === undefined) this.violations.push(invariant)
+    else this.known.push(finding)
   }
 
   get state(): State {
@@ -67,6 +72,11 @@ export class RefereedWorld extends World {
   /** Appends the last record once more. */
   again(): void {
     this.append(this.#last)
+  }
+
+  /** The contents of the log, as a snapshot. */
+  saved(): Iterable<Uint8Array> {
+    return saveState(this.state)
   }
 
   lose(count: number): void {

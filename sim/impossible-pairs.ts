@@ -1,0 +1,12 @@
+/** Pairs of features that cannot meet, with the reason. Every other pair must be met by the seeds of `npm test` (suite.ts). */
+import type { Feature } from './features.ts'
+
+/** For `[first, second]`: why the second cannot act while the first is in force on the same lease or resource. */
+const IMPOSSIBLE: readonly (readonly [first: Feature, second: Feature, reason: string])[] = []
+
+const REASONS = new Map(IMPOSSIBLE.map(([first, second, reason]) => [`${first} ${second}`, reason]))
+
+/** Undefined: the pair is possible. */
+export function whyImpossible(first: Feature, second: Feature): string | undefined {
+  return REASONS.get(`${first} ${second}`)
+}
