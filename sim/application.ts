@@ -290,13 +290,18 @@ export class Believed implements ObservedBelief {
   readonly #machine: Machine
   readonly #life: number
 
-  constructor(who: string, lease: Lease, machine: Machine, shared: boolean) {
+  constructor(who: string, lease: Lease, machine: Machine, shared: boolean, unitsOf: (resource: string) => number = () => 1) {
     this.who = who
     this.lease = lease.id
     this.#lease = lease
     this.#machine = machine
     this.#life = machine.life
-    this.grants = lease.resources.map(resource => ({ resource, units: shared ? 0 : 1, shared, token: lease.tokens[resource]! }))
+    this.grants = lease.resources.map(resource => ({
+      resource,
+      units: shared ? 0 : unitsOf(resource),
+      shared,
+      token: lease.tokens[resource]!,
+    }))
   }
 
   holds(): boolean {

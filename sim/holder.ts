@@ -384,14 +384,14 @@ function ignoreLeaseErrors(error: unknown): void {
   if (!(error instanceof LeaseError)) throw error
 }
 
-interface Mark {
+export interface Mark {
   readonly now: number
   readonly uptime: number
   readonly world: number
 }
 
 /** A lease with the holder's own view of its validity. */
-class Held implements ObservedBelief {
+export class Held implements ObservedBelief {
   readonly who: string
   readonly #clock: Clock
   lease = 0

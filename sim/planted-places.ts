@@ -131,4 +131,8 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a waiter that would borrow goes before one within its quota': { profile: 'pool', seed: 4 },
   'borrowed members are not taken back for a waiter within its quota': { profile: 'pool', seed: 7 },
   'an agent that is active yields': { profile: 'agents', seed: 1 },
+  'a transferred lease loses its grace period': { profile: 'combined', seed: 1 },
+  'a transferred lease leaves its parent': { profile: 'combined', seed: 1 },
+  'a lock-delay is over at once': { profile: 'combined', seed: 2 },
+  'a limited life is cut to a third': { profile: 'combined', seed: 1 },
 }

@@ -7,6 +7,7 @@
  */
 
 import { AGENT_BUGS } from './planted-agents.ts'
+import { COMBINED_BUGS } from './planted-combined.ts'
 import { HOLDER_BUGS } from './planted-holder.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
 import type { Planted } from './planted-mistake.ts'
@@ -494,5 +495,6 @@ export const BUGS: readonly Planted[] = [
   ...WIRE_BUGS,
   ...ROLLBACK_BUGS,
   ...POOL_BUGS,
+  ...COMBINED_BUGS,
   ...AGENT_BUGS,
 ]

@@ -15,6 +15,7 @@ export const PROFILES = [
   'transactions',
   'pool',
   'agents',
+  'combined',
 ] as const
 export type ProfileName = (typeof PROFILES)[number]
 
@@ -22,7 +23,7 @@ export type ProfileName = (typeof PROFILES)[number]
  * Seeds take their profiles in turns. Worlds with whole servers or two builds cost twice as much as the others, and run half as often.
  */
 export const MIX: readonly ProfileName[] = [
-  // Agents are run by name only (--profile agents): their worlds take as long as five others.
-  ...PROFILES.filter(name => name !== 'agents'),
-  ...PROFILES.filter(name => name !== 'resp' && name !== 'http' && name !== 'rolling' && name !== 'rollback' && name !== 'agents'),
+  // Agents and the combined world are run by name only: their worlds take as long as five others.
+  ...PROFILES.filter(name => name !== 'agents' && name !== 'combined'),
+  ...PROFILES.filter(name => !['resp', 'http', 'rolling', 'rollback', 'agents', 'combined'].includes(name)),
 ]

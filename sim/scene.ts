@@ -8,8 +8,10 @@ import { AgentReferee } from './agent-referee.ts'
 import { Application, ApplicationWorld, applicationOn } from './application.ts'
 import { Bookkeeper } from './bookkeeper.ts'
 import { type Build, PRESENT } from './builds.ts'
+import type { Combined, CombinedScene } from './combined.ts'
 import { Faults, type FaultyScene } from './faults.ts'
 import { Holder } from './holder.ts'
+import { mixedPolicies } from './mixed-wishes.ts'
 import { type OperatedScene, Operators } from './operators.ts'
 import { Client, Host, HostLessor, type Site } from './participants.ts'
 import { poolPolicies } from './pools.ts'
@@ -23,7 +25,26 @@ const LONGEST_TTL = 4_000
 /** After the faults: how long after its term a lease may still exist. */
 const AFTER_HEAL = 1_500
 
-export class Scene implements FaultyScene, OperatedScene {
+/** How many hosts each world has. */
+const HOSTS: Readonly<Record<ProfileName, number>> = {
+  rollback: 0,
+  embedded: 3,
+  servers: 2,
+  owned: 1,
+  restless: 2,
+  moving: 3,
+  calm: 2,
+  library: 3,
+  resp: 2,
+  http: 1,
+  rolling: 3,
+  transactions: 2,
+  pool: 3,
+  agents: 3,
+  combined: 2,
+}
+
+export class Scene implements FaultyScene, OperatedScene, CombinedScene {
   readonly referee: Referee
   readonly world: World
   readonly dice: Dice
@@ -42,6 +63,9 @@ export class Scene implements FaultyScene, OperatedScene {
   readonly #agents: AgentReferee
   #abandoner: Abandoner | undefined
   #bookkeepers: Bookkeeper[] = []
+  #combined: Combined | undefined
+  isCalm = false
+  readonly #newLog: () => WatchedLog
   /** The key that some holders share at the moment. */
   readonly ring = { key: 0 }
   hasBegun = false
@@ -59,7 +83,8 @@ export class Scene implements FaultyScene, OperatedScene {
     this.referee = new Referee(world, next === undefined ? {} : { apply: next.applyBatch })
     this.applicationWorld = new ApplicationWorld(world)
     const engine = world.machine('engine', this.randomRate())
-    const log = new WatchedLog({ clock: engine.clock() })
+    this.#newLog = () => new WatchedLog({ clock: engine.clock() })
+    const log = this.#newLog()
     this.#agents = new AgentReferee(world, this.referee)
     log.onAppend = (position, bytes, sentAt) => void [this.referee.observe(position, bytes, sentAt), this.#agents.look()]
     const bad = profile !== 'calm'
@@ -83,27 +108,23 @@ export class Scene implements FaultyScene, OperatedScene {
     wire.begins = (machine, moment) => this.#mayDie(machine, moment)
   }
 
+  newLog(): WatchedLog {
+    return this.#newLog()
+  }
+
+  calm(): () => void {
+    this.isCalm = true
+    return () => {
+      this.isCalm = false
+    }
+  }
+
   randomRate(): number {
     return 1 + this.dice.between(-RHO / 2, RHO / 2)
   }
 
   async begin(): Promise<void> {
-    const names = {
-      rollback: 0,
-      embedded: 3,
-      servers: 2,
-      owned: 1,
-      restless: 2,
-      moving: 3,
-      calm: 2,
-      library: 3,
-      resp: 2,
-      http: 1,
-      rolling: 3,
-      transactions: 2,
-      pool: 3,
-      agents: 3,
-    }[this.profile]
+    const names = HOSTS[this.profile]
     const alone = this.profile === 'owned' || (this.profile === 'http' && this.dice.chance(0.5))
     for (let i = 0; i < names; i++) {
       const owned = alone || (this.profile === 'moving' && i !== 1)
@@ -118,12 +139,15 @@ export class Scene implements FaultyScene, OperatedScene {
     if (this.profile === 'moving') this.#move()
     else for (const host of this.hosts.slice(1)) void host.start()
     await this.#rules()
+    // Loaded only here: other profiles need no server.
+    if (this.profile === 'combined') this.#combined = new (await import('./combined.ts')).Combined(this)
     if (this.hasRemoteHolders) for (let i = 0; i < 3; i++) this.clients.push(this.world.machine(`client${i}`, this.randomRate()))
     for (const machine of this.hasRemoteHolders ? this.clients : this.hosts.map(host => host.machine)) this.#settleHolders(machine)
     if (this.profile === 'owned') this.#abandoner = new Abandoner(this.world, this.hosts[0]!)
     if (this.profile === 'transactions') this.#bookkeepers = [0, 1].map(i => new Bookkeeper(this.world, this.dice, this.hosts, i))
     this.hasBegun = true
-    if (this.profile !== 'agents') this.#operators.start()
+    if (this.#combined !== undefined) this.#combined.start()
+    else if (this.profile !== 'agents') this.#operators.start()
     this.#faults.start()
     if (this.nextBuild !== undefined) this.#raise(this.nextBuild)
   }
@@ -175,16 +199,8 @@ export class Scene implements FaultyScene, OperatedScene {
   }
 
   async #rules(): Promise<void> {
-    const policies: Command[] = [{ kind: 'policy', prefix: 'p', rules: { capacity: 3 } }]
-    if (this.profile === 'transactions') policies.push({ kind: 'policy', prefix: 'kv', rules: { freeEntries: 10 } })
-    if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/1', rules: { lockDelay: 200 } })
-    if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/2', rules: { maxLife: 1_500 } })
-    if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/3', rules: { maxHold: 400 } })
-    if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'e', rules: { grace: 300 } })
-    if (this.dice.chance(0.4)) policies.push({ kind: 'policy', prefix: 'x', rules: { aging: 700 } })
-    if (this.dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 's', rules: { queue: 'fit' } })
-    if (this.profile === 'pool') policies.push(...poolPolicies(this.dice))
-    if (this.dice.chance(0.5)) void this.#operators.changeKey()
+    const policies = policiesOf(this.profile, this.dice)
+    if (this.profile !== 'combined' && this.dice.chance(0.5)) void this.#operators.changeKey()
     for (const policy of policies) {
       void this.hosts[0]!.propose(policy).catch(error => {
         if (!(error instanceof LeaseError)) throw error
@@ -195,6 +211,7 @@ export class Scene implements FaultyScene, OperatedScene {
   #settleHolders(machine: Machine): void {
     const host = this.hosts.find(candidate => candidate.machine === machine)
     if (this.profile === 'agents') return this.#settleAgents(machine, host!)
+    if (this.#combined !== undefined) return host && this.#combined.settle(machine, host)
     if (this.usesLibrary) return this.#settleApplication(machine, host)
     const door = host ?? new Client(this.site, machine, this.hosts)
     const ttls = this.profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
@@ -229,7 +246,7 @@ export class Scene implements FaultyScene, OperatedScene {
 
   /** A process may die at any await, most often while it opens its store or writes a snapshot. */
   #mayDie(machine: Machine, moment: Moment): void {
-    if (this.profile === 'calm' || !this.hasBegun || this.isOver) return
+    if (this.profile === 'calm' || !this.hasBegun || this.isOver || this.isCalm) return
     const p = { opening: 0.03, snapshot: 0.02, appending: 0.0005, reading: 0.0002 }[moment]
     if (!this.dice.chance(p)) return
     this.world.later(this.dice.between(0, this.site.wire.weather.delay * 2), () => {
@@ -239,11 +256,12 @@ export class Scene implements FaultyScene, OperatedScene {
 
   crash(machine: Machine): void {
     const host = this.hosts.find(candidate => candidate.machine === machine)
-    if (!machine.alive || (host !== undefined && this.referee.awaitsGeneration)) return
+    if (!machine.alive || this.isCalm || (host !== undefined && this.referee.awaitsGeneration)) return
     this.world.fault(`${machine.name} is killed`)
     this.holders = this.holders.filter(holder => !holder.name.startsWith(`${machine.name}/`))
     this.#applications = this.#applications.filter(({ name }) => name !== applicationOn(machine) && !name.startsWith(`${machine.name}-`))
     this.applicationWorld.office.forget(applicationOn(machine))
+    this.#combined?.forget(machine)
     if (host === undefined) machine.kill()
     else host.crash()
     if (this.profile === 'moving' && host !== undefined) return // it restarts in its turn, or when no other host runs
@@ -307,6 +325,7 @@ export class Scene implements FaultyScene, OperatedScene {
     this.isOver = true
     for (const holder of this.holders) holder.stopped = true
     for (const application of this.#applications) application.stop()
+    this.#combined?.stop()
     if (this.#abandoner !== undefined) this.#abandoner.stopped = true
     for (const bookkeeper of this.#bookkeepers) bookkeeper.stopped = true
     const { wire } = this.site
@@ -377,4 +396,18 @@ export class Scene implements FaultyScene, OperatedScene {
 /** The value of a promise if it is settled by now. */
 function settledOr<T>(promise: Promise<T>): Promise<T | undefined> {
   return Promise.race([promise, Promise.resolve(undefined)])
+}
+
+function policiesOf(profile: ProfileName, dice: Dice): readonly Command[] {
+  const policies: Command[] = [{ kind: 'policy', prefix: 'p', rules: { capacity: 3 } }]
+  if (profile === 'transactions') policies.push({ kind: 'policy', prefix: 'kv', rules: { freeEntries: 10 } })
+  if (dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/1', rules: { lockDelay: 200 } })
+  if (dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/2', rules: { maxLife: 1_500 } })
+  if (dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'x/3', rules: { maxHold: 400 } })
+  if (dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 'e', rules: { grace: 300 } })
+  if (dice.chance(0.4)) policies.push({ kind: 'policy', prefix: 'x', rules: { aging: 700 } })
+  if (dice.chance(0.3)) policies.push({ kind: 'policy', prefix: 's', rules: { queue: 'fit' } })
+  if (profile === 'pool') policies.push(...poolPolicies(dice))
+  if (profile === 'combined') policies.splice(0, policies.length, ...mixedPolicies(dice))
+  return policies
 }

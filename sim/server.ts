@@ -1,8 +1,10 @@
 /** A real server on a host's replica: its guarded lessor, RESP listener and HTTP handler. Only the sockets are simulated. */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
+import type { Face } from '../src/face/face.ts'
 import type { Lessor } from '../src/lessor.ts'
 import type { Replica } from '../src/replica/replica.ts'
+import { setFaceRules } from '../src/server/face-rules.ts'
 import { GuardedLessor } from '../src/server/guarded-lessor.ts'
 import { HttpHandler } from '../src/server/http/handler.ts'
 import { DEFAULT_LIMITS } from '../src/server/limits.ts'
@@ -32,13 +34,15 @@ export class SimulatedServer {
     return SimulatedServer.on(new HostLessor(host, replica), replica, host.machine.clock(), operator)
   }
 
-  static async on(lessor: Lessor, replica: Replica, clock: Clock, operator: string): Promise<SimulatedServer> {
+  static async on(lessor: Lessor, replica: Replica, clock: Clock, operator: string, faces: readonly Face[] = []): Promise<SimulatedServer> {
+    await setFaceRules(lessor, faces)
     const guarded = await GuardedLessor.open({ lessor, clock, operator })
     const closing = new AbortController()
     const context = {
       ...{ guarded, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },
       figures: () => ({}),
       connections: () => 0,
+      faces,
     }
     return new SimulatedServer(replica, guarded, closing, context)
   }

@@ -1,0 +1,286 @@
+/**
+ * The combined world: all features of leases meet on a few names. Holders with the kernel's commands, programs with the real library and a second thread,
+ * clients of the Kubernetes face and processes that live shorter than a tick compete there, while operators break, revoke and pass on leases, the leases
+ * move to another log, and backups are restored.
+ */
+import { LeaseError } from '../src/errors.ts'
+import { kubernetesFace } from '../src/face/kubernetes/kubernetes-face.ts'
+import type { Command } from '../src/kernel/command.ts'
+import { Leases } from '../src/leases.ts'
+import { readBackup } from '../src/replica/backup.ts'
+import { readFrames } from '../src/replica/frame.ts'
+import { moveLeases } from '../src/replica/move-leases.ts'
+import type { Replica } from '../src/replica/replica.ts'
+import { restore } from '../src/replica/restore.ts'
+import { Elector } from './elector.ts'
+import { MARKS_LABEL } from './features.ts'
+import { Board, MixedHolder } from './mixed-holder.ts'
+import { MixedProgram } from './mixed-program.ts'
+import { FACE_NAME, NAMES, UNITS } from './mixed-wishes.ts'
+import { Network } from './network.ts'
+import { ObservedLessor } from './observed.ts'
+import { Host, HostLessor, pauseOn, type Site } from './participants.ts'
+import type { Referee } from './referee.ts'
+import { SimulatedServer } from './server.ts'
+import { type WatchedLog, WiredStore } from './wire.ts'
+import type { Dice, Machine, World } from './world.ts'
+
+const SECRET = 'the-operators-own-secret'
+const HOLDERS = 3
+/** By how much the operator's clock is ahead of all others, in ms. */
+const AHEAD = 36_000_000
+/** An operator tries again this often before it gives up a move. */
+const TRIES = 12
+
+/** The scene in which this world is played. */
+export interface CombinedScene {
+  readonly world: World
+  readonly dice: Dice
+  readonly site: Site
+  readonly referee: Referee
+  readonly hosts: readonly Host[]
+  readonly isOver: boolean
+  newLog(): WatchedLog
+  propose(command: Command): Promise<boolean>
+  /** No faults until the returned function is called. */
+  calm(): () => void
+}
+
+export class Combined {
+  readonly #scene: CombinedScene
+  readonly #board = new Board()
+  readonly #operator: Machine
+  /** The machine of processes that live shorter than a tick. */
+  readonly #cron: Host
+  readonly #network: Network
+  #programs: { readonly name: string; readonly machine: Machine; stop(): void }[] = []
+  readonly #threads = new Map<Machine, Machine>()
+  #backup: Uint8Array | undefined
+  #busy = false
+
+  constructor(scene: CombinedScene) {
+    this.#scene = scene
+    this.#operator = scene.world.machine('operator', 1)
+    // Ids of a log begin above the wall time: an operator whose clock is behind would give some again, which the documented assumptions allow.
+    this.#operator.wallOffset += AHEAD
+    this.#cron = new Host(scene.site, scene.world.machine('cron', 1), false)
+    this.#network = new Network(scene.site.wire)
+  }
+
+  /** All names to which leases are passed on. Some belong to two processes. */
+  get #names(): string[] {
+    return this.#scene.hosts.flatMap(({ machine }) => [...Array.from({ length: HOLDERS }, (_, i) => `mixed/${i}`), `${machine.name}/lib`])
+  }
+
+  /** The operators' policies apply before anything is held. */
+  start(): void {
+    for (const host of this.#scene.hosts) {
+      host.begins = replica => void this.#serve(host, replica)
+      if (host.replica !== undefined) void this.#serve(host, host.replica)
+    }
+    this.#operate()
+    this.#shortLived(this.#cron)
+    for (const i of [0, 1]) this.#elect(`elector${i}`, this.#scene.world.machine(`elector${i}`, 1))
+  }
+
+  async #serve(host: Host, replica: Replica): Promise<void> {
+    const lessor = new HostLessor(host, replica)
+    try {
+      this.#network.servers.set(host, await SimulatedServer.on(lessor, replica, host.machine.clock(), SECRET, [kubernetesFace()]))
+    } catch (error) {
+      if (!(error instanceof LeaseError)) throw error // the replica ended before the server was ready
+    }
+  }
+
+  /** The holders and programs of one host, which end with its process. */
+  settle(machine: Machine, host: Host): void {
+    const { site, world, hosts } = this.#scene
+    for (let i = 0; i < HOLDERS; i++) {
+      const session = `${machine.name}/${i}.${machine.life}`
+      const holder = new MixedHolder(site, machine, host, { name: `mixed/${i}`, session, board: this.#board, peers: this.#names })
+      this.#programs.push({ name: session, machine, stop: () => holder.stop() })
+      void holder.live()
+    }
+    const thread = this.#threads.get(machine) ?? world.machine(`${machine.name}/thread`, 1)
+    this.#threads.set(machine, thread)
+    const connect = async () => (host.replica === undefined ? undefined : new HostLessor(host, host.replica))
+    const options = { name: `${machine.name}/lib`, machine, connect, board: this.#board, peers: this.#names, thread, hosts }
+    const program = new MixedProgram(site, options)
+    this.#programs.push({ name: options.name, machine, stop: () => program.stop() })
+    void program.live()
+  }
+
+  #elect(name: string, machine: Machine): void {
+    const host = this.#scene.dice.pick(this.#scene.hosts)
+    const elector = new Elector(this.#scene.site, { name, machine, host, fetch: this.#network.fetch(machine, host), secret: SECRET })
+    this.#programs.push({ name, machine, stop: () => elector.stop() })
+    void elector.live()
+  }
+
+  forget(machine: Machine): void {
+    this.#programs = this.#programs.filter(program => program.machine !== machine)
+  }
+
+  stop(): void {
+    for (const program of this.#programs) program.stop()
+  }
+
+  /** A process that opens the store, asks without waiting and ends within a tick, as a cron job does: in order, or by kill -9 with its lease. */
+  #shortLived(host: Host): void {
+    const { world, dice, isOver } = this.#scene
+    if (isOver) return
+    const { machine } = host
+    if (this.#busy) return void world.later(300, () => this.#shortLived(host))
+    world.later(dice.between(100, 500), () => {
+      host.crash() // if it was killed at another moment
+      machine.revive()
+      void this.#live(host)
+        .catch(error => {
+          if (!(error instanceof LeaseError)) throw error
+        })
+        .finally(() => this.#shortLived(host))
+    })
+  }
+
+  async #live(host: Host): Promise<void> {
+    const { dice } = this.#scene
+    const clock = host.machine.clock()
+    const { life } = host.machine
+    void host.start()
+    for (let i = 0; i < 20 && host.replica === undefined; i++) await pauseOn(clock, 20)
+    const { replica } = host
+    if (replica === undefined || host.machine.life !== life) return host.crash()
+    const lessor = new ObservedLessor(this.#scene.site, host.machine, new HostLessor(host, replica))
+    const leases = new Leases(lessor, { holder: 'cron', clock, ttl: 600 })
+    const names = dice.pick([[dice.pick(NAMES)], [UNITS], [FACE_NAME]])
+    const lease = await leases.tryAcquire(names, { labels: { [MARKS_LABEL]: 'short-lived' }, ...(dice.chance(0.3) && { mode: 'shared' }) })
+    await pauseOn(clock, dice.between(1, 60))
+    if (lease !== undefined && dice.chance(0.5)) return host.crash()
+    await lease?.release()
+    await host.close()
+    host.crash()
+  }
+
+  // Operators
+
+  #operate(): void {
+    const { world, dice } = this.#scene
+    world.later(dice.between(60, 350), () => {
+      if (this.#scene.isOver) return
+      this.#operate()
+      const names = [...NAMES, UNITS, FACE_NAME]
+      const leases = [...this.#scene.referee.state.leases.values()]
+      const act = dice.whole(0, 19)
+      if (act < 5) void this.#scene.propose({ kind: 'break', resource: dice.pick(names), after: dice.pick([0, 150, 600, 1_200]) })
+      else if (act < 9 && leases.length > 0) void this.#scene.propose({ kind: 'revoke', target: { lease: dice.pick(leases).id } })
+      else if (act < 12 && leases.length > 0) void this.#transfer(dice.pick(leases).id, dice.pick(this.#names))
+      else if (act === 12) void this.#scene.propose({ kind: 'recall', resource: dice.pick(names) })
+      else if (act === 13) void this.#takeBackup().catch(ignored)
+      else if (act === 14 && this.#backup !== undefined && world.now > 4_000) void this.#alone(() => this.#restore()).catch(ignored)
+      else if (act === 15 && world.now > 4_000) void this.#alone(() => this.#migrate()).catch(ignored)
+    })
+  }
+
+  /** Without asking the holder, which may use the lease for a while yet. */
+  async #transfer(lease: number, to: string): Promise<void> {
+    const host = this.#scene.hosts.find(({ replica }) => replica !== undefined)
+    const outcome = await host?.propose({ kind: 'transfer', lease, to }).catch(ignored)
+    if (outcome?.kind === 'done' && outcome.id !== undefined) this.#board.offer(to, outcome.id)
+  }
+
+  async #takeBackup(): Promise<void> {
+    const { hosts, referee } = this.#scene
+    const replica = hosts.find(host => host.replica !== undefined)?.replica
+    // Terms that are longer than those in a backup are not known to it.
+    if (replica === undefined || this.#busy || referee.awaitsGeneration || referee.state.longest < 4_000) return
+    const pieces: Uint8Array[] = []
+    for await (const piece of replica.backup()) pieces.push(piece)
+    this.#backup = Buffer.concat(pieces)
+  }
+
+  /** One move or restore at a time, without other faults, and not while a loss is being made up for. */
+  async #alone(work: () => Promise<void>): Promise<void> {
+    const { referee } = this.#scene
+    if (this.#busy || referee.awaitsGeneration || referee.state.quiet !== undefined) return
+    this.#busy = true
+    const resume = this.#scene.calm()
+    try {
+      await work()
+    } finally {
+      resume()
+      this.#busy = false
+    }
+  }
+
+  #storeOf(log: WatchedLog): WiredStore {
+    return new WiredStore(log, this.#scene.site.wire, this.#operator, { ages: this.#scene.site.ages, push: true })
+  }
+
+  /** Moves all leases to a new log, with the real command. It is repeated until it is complete or called off. */
+  async #migrate(): Promise<void> {
+    const { world, hosts, referee } = this.#scene
+    const clock = this.#operator.clock()
+    const log = this.#scene.newLog()
+    const place = `simulated:${world.events}`
+    world.fault('the leases move to another log')
+    for (let i = 0; i < TRIES; i++) {
+      const replica = hosts.find(host => host.replica !== undefined)?.replica
+      const options = { place, open: async () => this.#storeOf(log), clock }
+      const moved = replica === undefined ? undefined : await moveLeases(replica, options).then(() => true, ignored)
+      if (moved === true) return this.#continueOn(log, 'migration')
+      if (referee.state.moved === undefined && replica !== undefined) return // called off
+      await pauseOn(clock, 200)
+      if (referee.state.moved === '' && replica !== undefined) await replica.propose({ kind: 'move', stay: true }).catch(ignored)
+    }
+  }
+
+  /** Restores the last backup into a new log, while no replica runs. Holders that had leases may use them until their terms are over. */
+  async #restore(): Promise<void> {
+    const { world, hosts } = this.#scene
+    const clock = this.#operator.clock()
+    const log = this.#scene.newLog()
+    const bytes = this.#backup!
+    this.#backup = undefined
+    world.fault('a backup is restored')
+    await this.#closeAll()
+    const state = await readBackup(oneOf(bytes))
+    for (let i = 0; i < TRIES; i++) {
+      const done = await restore(this.#storeOf(log), state, { clock }).then(() => true, ignored)
+      if (done === true) return this.#continueOn(log, 'restore')
+      if (log.head.index > 0) break // it was begun, and its outcome is unknown
+      await pauseOn(clock, 100)
+    }
+    for (const host of hosts) if (host.machine.alive) void host.start()
+  }
+
+  async #closeAll(): Promise<void> {
+    this.#cron.crash()
+    for (const host of this.#scene.hosts) await host.close().catch(ignored)
+  }
+
+  /** All hosts use the new log from now on. */
+  async #continueOn(log: WatchedLog, cause: 'restore' | 'migration'): Promise<void> {
+    const { hosts, referee, site } = this.#scene
+    await this.#closeAll()
+    const { snapshot, head } = log
+    const chunks: Uint8Array[] = []
+    for await (const chunk of readFrames(snapshot!.bytes)) chunks.push(chunk)
+    const records = log.read(snapshot!.position, 0)
+    site.log.onAppend = () => {} // a record that was under way is of no effect any more
+    referee.beginWith({ chunks, index: snapshot!.position.index }, cause)
+    site.log = log
+    if (records.kind === 'records') for (const { position, bytes } of records.records) referee.observe(position, bytes, 0)
+    if (head.index !== referee.length) throw new Error('the referee has not seen the whole log')
+    log.onAppend = (position, bytes, sentAt) => referee.observe(position, bytes, sentAt)
+    for (const host of hosts) if (host.machine.alive) void host.start()
+  }
+}
+
+async function* oneOf(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void> {
+  yield bytes
+}
+
+function ignored(error: unknown): undefined {
+  if (!(error instanceof LeaseError)) throw error
+  return undefined
+}
