@@ -59,8 +59,8 @@ const inner = inTurn(vitest('inner tests', 'inner', 2_700, { nice: TESTING }), p
 const computing = inTurn(
   style,
   types,
-  simulation('simulation', 900, '--seeds', '25'),
-  simulation('simulation of agents', 600, '--profile', 'agents', '--seeds', '5'),
+  // All seeds of sim/suite.ts, and whether the features of leases met in pairs.
+  simulation('simulation', 1_500, '--pairs'),
   simulation('planted bugs', 1_800, '--planted'),
 )
 
