@@ -5,6 +5,8 @@
 
 import type { Feature } from './features.ts'
 
+export type { Feature } from './features.ts'
+
 export interface Finding {
   /** What happens today. */
   readonly sentence: string
