@@ -203,7 +203,8 @@ export class Heartbeat {
     const ran = now - sent.now
     const slept = since(sent, now, uptime) - ran
     const unanswered = held.lastRequest > sent.number
-    if (slept > 0) this.#target.expired(held, 'suspend', slept)
+    // A shorter difference explains nothing: the process did not run for a moment between the readings of its two clocks.
+    if (slept * 4 > held.validity) this.#target.expired(held, 'suspend', slept)
     else if (stalled) this.#target.expired(held, 'no-progress', now - held.lastProgress)
     else if (!unanswered && held.stage === 'held' && RENEWAL_INTERVALS[strategy] === undefined)
       this.#target.expired(held, 'not-renewed', ran)

@@ -151,6 +151,20 @@ describe('after a stall that outlasted the ttl, the loss is reported as a stall'
     lessor.answer()
     await leases[Symbol.asyncDispose]()
   })
+
+  test('when the process did not run for a moment between the readings of its two clocks, which looks like a short sleep', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    const lease = await leases.acquire('k', { ttl: 500 })
+    lessor.stopAnswering()
+    await clock.advance(260)
+    const uptime = clock.uptime.bind(clock)
+    vi.spyOn(clock, 'uptime').mockImplementation(() => uptime() + 11)
+    clock.stall(800)
+    await clock.advance(1)
+    expect((lease.signal.reason as LeaseError).facts).toMatchObject({ cause: 'stall' })
+    lessor.answer()
+    await leases[Symbol.asyncDispose]()
+  })
 })
 
 test('an onLost callback that throws or rejects causes a process warning', async () => {

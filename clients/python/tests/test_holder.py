@@ -101,6 +101,17 @@ def test_a_short_stall_does_not_hide_a_longer_one_before(world: World) -> None:
     assert isinstance(lease.reason, LeaseLost) and lease.reason.cause == "stall"
 
 
+def test_a_moment_between_the_readings_of_the_two_clocks_is_not_named_as_a_sleep(world: World) -> None:
+    leases = world.connect()
+    lease = leases.acquire("k", ttl=10)
+    leases.acquire("other", ttl=30)
+    world.unreachable()
+    world.clock.sleep_machine(0.03)
+    world.stall(8)
+    world.stall(2)
+    assert isinstance(lease.reason, LeaseLost) and lease.reason.cause == "stall"
+
+
 def test_a_machine_that_slept_learns_of_its_loss_although_its_monotonic_clock_stood_still(world: World) -> None:
     lease = world.connect().acquire("k", ttl=10)
     world.clock.sleep_machine(60)

@@ -179,7 +179,8 @@ class Held:
         now = self._clock.read()
         ran = now.monotonic - self.renewed.monotonic
         slept = now.boottime - self.renewed.boottime - ran
-        if slept > 0.02:
+        # A shorter difference explains nothing: the process did not run for a moment between the readings of its two clocks.
+        if slept * 4 > self.term:
             cause, duration = "suspend", slept
         elif self.strategy == "on-activity" and not self.touched and not unanswered:
             cause, duration = "inactive", ran
