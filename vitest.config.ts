@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config'
+import { EVENT_TIMEOUT, QUICK_TIMEOUT, TEST_TIMEOUT } from './test/support/bounds.ts'
 import { innerTests, quickTests } from './test/support/quick-tests.ts'
 
 /** The groups of `npm test` and `npm run test:quick` (scripts/test.mjs), each by its own process of Vitest. Without the variable, every test can be named. */
@@ -19,19 +20,14 @@ const computes = group === 'inner' || group === 'quick'
 export default defineConfig({
   test: {
     ...(group === undefined ? { include: [everything] } : groups[group]),
-    setupFiles: [
-      'test/support/property-seed.ts',
-      'test/support/second-attempt.ts',
-      ...(group === 'quick' ? ['test/support/quick.ts'] : []),
-    ],
+    setupFiles: ['test/support/property-seed.ts', ...(group === 'quick' ? ['test/support/quick.ts'] : [])],
     pool: 'forks',
     // Tests that compute use both cores of a small machine. The others wait for processes and engines much of their time.
     maxWorkers: computes ? 2 : 3,
     ...(group === 'installation' && { maxConcurrency: 3 }),
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
-    // A busy machine may stall for longer than one second, the default.
-    expect: { poll: { timeout: 10_000 } },
+    testTimeout: group === 'quick' ? QUICK_TIMEOUT : TEST_TIMEOUT,
+    hookTimeout: TEST_TIMEOUT,
+    expect: { poll: { timeout: EVENT_TIMEOUT } },
     coverage: { provider: 'v8', include: ['src/**/*.ts'], exclude: ['src/cli/**', 'src/dashboard/**'] },
   },
 })

@@ -115,7 +115,7 @@ function byVitest({ code, report }, say) {
   }
 }
 
-/** The tests that failed and then passed: some that start programs are tried twice (test/support/second-attempt.ts, foreign-clients.ts). */
+/** The tests that failed and then passed: only other people's own suites are repeated (test/support/foreign-suites.ts). */
 export function secondAttempts(testResults) {
   return testResults
     .flatMap(file => file.assertionResults)

@@ -22,7 +22,6 @@ import { LeaseError } from '../src/errors.ts'
 import { FileStore } from '../src/store/file/file.ts'
 import { Place } from './support/cli.ts'
 
-const SLOW = 60_000
 const root = process.getuid?.() === 0
 
 describe('a symbolic link is not followed', () => {
@@ -49,7 +48,7 @@ describe('a symbolic link is not followed', () => {
     expect(existsSync(path)).toBe(false)
   })
 
-  test('in place of a socket for the server', { timeout: SLOW }, async () => {
+  test('in place of a socket for the server', async () => {
     await using here = new Place()
     writeFileSync(here.file('precious'), 'do not touch')
     symlinkSync(here.file('precious'), here.file('socket'))
@@ -59,7 +58,7 @@ describe('a symbolic link is not followed', () => {
     expect(readFileSync(here.file('precious'), 'utf8')).toBe('do not touch')
   })
 
-  test('in place of a backup: the link is replaced, and its target keeps its content', { timeout: SLOW }, async () => {
+  test('in place of a backup: the link is replaced, and its target keeps its content', async () => {
     await using here = new Place()
     writeFileSync(here.file('precious'), 'do not touch')
     symlinkSync(here.file('precious'), here.file('backup'))
@@ -116,7 +115,7 @@ describe('a file that other users may use is refused', () => {
     await filled(path)
   })
 
-  test('by commands and by the server alike: 77, and the message says what to do', { timeout: SLOW }, async () => {
+  test('by commands and by the server alike: 77, and the message says what to do', async () => {
     await using here = new Place()
     expect((await here.run(['ls'])).code).toBe(0)
     const path = here.file('leasehold/leasehold.db')
@@ -130,7 +129,7 @@ describe('a file that other users may use is refused', () => {
   })
 })
 
-test('every file of a server is private to its user', { timeout: SLOW }, async () => {
+test('every file of a server is private to its user', async () => {
   await using here = new Place()
   const server = here.start(['serve', '--listen', '127.0.0.1:0', '--socket', here.file('leasehold/socket')])
   await server.printed(/http:/)
@@ -224,7 +223,7 @@ describe('a path where no file can be created is refused at once', () => {
     ['below a device', '/dev/null/x.db', /\/dev\/null/],
     ['a device itself', '/dev/null', /is not a plain file/],
     ['with a name too long', `/tmp/${'x'.repeat(300)}/x.db`, /too long/i],
-  ])('%s', { timeout: SLOW }, async (_, path, words) => {
+  ])('%s', async (_, path, words) => {
     await using here = new Place()
     const { code, stderr } = await here.run(['ls', '--store', `file:${path}`])
     expect(stderr).toMatch(words)
@@ -232,10 +231,10 @@ describe('a path where no file can be created is refused at once', () => {
     expect(stderr).not.toContain('can be reached')
   })
 
-  test('and a command that waits on a file ends with the first TERM', { timeout: SLOW }, async () => {
+  test('and a command that waits on a file ends with the first TERM', async () => {
     await using here = new Place()
     const child = here.start(['watch'])
-    await expect.poll(() => existsSync(here.file('leasehold/leasehold.db-wal')), { timeout: 20_000 }).toBe(true)
+    await expect.poll(() => existsSync(here.file('leasehold/leasehold.db-wal'))).toBe(true)
     child.process.kill('SIGTERM')
     expect(await child.finished).toMatchObject({ code: 143 })
   })

@@ -37,7 +37,7 @@ export interface LessorFixture extends AsyncDisposable {
 }
 
 /** Ends a case that hangs; no case waits for it. */
-const TIMEOUT = 20_000
+const TIMEOUT = 60_000
 /** Long enough not to expire within a case. */
 const LONG = 600_000
 const SHORT = 1_000

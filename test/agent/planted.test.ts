@@ -8,7 +8,6 @@ import { type AgentCode, AgentTown } from '../support/agents.ts'
 
 const DIST = fileURLToPath(new URL('../../dist/', import.meta.url))
 const MINUTE = 60_000
-const TIMEOUT = 120_000
 let place: string
 let copies = 0
 
@@ -182,7 +181,7 @@ async function holds(rule: keyof typeof RULES, code: AgentCode): Promise<boolean
 }
 
 describe('without a mistake', () => {
-  test('every rule holds', { timeout: TIMEOUT }, async () => {
+  test('every rule holds', async () => {
     const code = await codeWith()
     for (const rule of Object.keys(RULES) as (keyof typeof RULES)[]) expect(await holds(rule, code), rule).toBe(true)
   })
@@ -192,7 +191,7 @@ describe('without a mistake', () => {
   })
 })
 
-test.each(MISTAKES)('a mistake in $file is noticed: $rule', { timeout: TIMEOUT }, async mistake => {
+test.each(MISTAKES)('a mistake in $file is noticed: $rule', async mistake => {
   const code = await codeWith(mistake)
   // A mistake may also show as a refusal of the kernel.
   expect(await holds(mistake.rule, code).catch(error => (error as { readonly name?: string }).name)).not.toBe(true)

@@ -160,8 +160,6 @@ function kill(belief: Belief): void {
   belief.tokens.clear()
 }
 
-test('agents that die, stall and forget: one holder at a time, no loss without a notice, nothing left after the clocks', {
-  timeout: 300_000,
-}, async () => {
+test('agents that die, stall and forget: one holder at a time, no loss without a notice, nothing left after the clocks', async () => {
   await fc.assert(fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 25 }), run), { numRuns: 40 })
 })

@@ -35,7 +35,7 @@ async function checkAll(here: Place, rows: readonly Row[]): Promise<void> {
   }
 }
 
-test('a mistyped command or option is answered with the line to type instead', { timeout: SLOW }, async () => {
+test('a mistyped command or option is answered with the line to type instead', async () => {
   await using here = new Place()
   await checkAll(here, [
     [['rnu', 'x', '--', 'echo', 'a b'], 64, 'there is no command rnu. Did you mean run?', "Write: leasehold run x -- echo 'a b'"],
@@ -83,7 +83,7 @@ test('a mistyped command or option is answered with the line to type instead', {
   expect(existsSync(here.file('leasehold')), 'nothing was opened').toBe(false)
 })
 
-test('what is not there is answered with the command that lists what is', { timeout: SLOW }, async () => {
+test('what is not there is answered with the command that lists what is', async () => {
   await using here = new Place()
   await checkAll(here, [
     [['policy', 'unset', 'jobs'], 1, 'there is no policy for jobs', 'To see the policies, run: leasehold policy get'],
@@ -93,7 +93,7 @@ test('what is not there is answered with the command that lists what is', { time
   ])
 })
 
-test('options that contradict each other are refused, and nothing is run', { timeout: SLOW }, async () => {
+test('options that contradict each other are refused, and nothing is run', async () => {
   await using here = new Place()
   const run = (...options: string[]) => ['run', 'x', ...options, '--', 'sh', '-c', 'echo ran']
   await checkAll(here, [
@@ -114,7 +114,7 @@ test('options that contradict each other are refused, and nothing is run', { tim
   expect(existsSync(here.file('leasehold')), 'nothing was opened').toBe(false)
 })
 
-test('every command that is mistyped by two swapped letters is recognised', { timeout: SLOW }, async () => {
+test('every command that is mistyped by two swapped letters is recognised', async () => {
   await using here = new Place()
   const names = Object.keys(COMMANDS).filter(name => name.length > 2)
   await checkAll(
@@ -153,7 +153,7 @@ describeWith([programs.openssl], 'an address that is wrong', () => {
 
   const ls = (url: string) => ['ls', '--store', url]
 
-  test('a server: TLS to a plain port, plain to a TLS port, another server, no server', { timeout: SLOW }, async () => {
+  test('a server: TLS to a plain port, plain to a TLS port, another server, no server', async () => {
     const at = (port: string) => `127.0.0.1:${port}`
     const [plain, tls, another, none] = [at(ports.plain), at(ports.tls), at(ports.other), at(ports.free)]
     await checkAll(here, [
@@ -181,9 +181,7 @@ describeWith([programs.openssl], 'an address that is wrong', () => {
     ])
   })
 
-  test('a path: a folder, a file that is not ours, a device, a name without a scheme; what is there stays as it was', {
-    timeout: SLOW,
-  }, async () => {
+  test('a path: a folder, a file that is not ours, a device, a name without a scheme; what is there stays as it was', async () => {
     const folder = here.file('folder')
     mkdirSync(folder)
     const [text, binary, database] = [here.file('text'), here.file('binary'), here.file('other.db')]
@@ -212,7 +210,7 @@ describeWith([programs.openssl], 'an address that is wrong', () => {
     expect([text, binary, database].map(path => readFileSync(path))).toEqual(before)
   })
 
-  test('a wrong address from the environment is corrected there', { timeout: SLOW }, async () => {
+  test('a wrong address from the environment is corrected there', async () => {
     const { code, stderr } = await here.run(['ls'], { env: { LEASEHOLD_URL: `leasehold://127.0.0.1:${ports.tls}` } })
     expect([code, stderr]).toEqual([
       69,

@@ -6,10 +6,9 @@ import { expect, test } from 'vitest'
 import { completedCommands, completionScript, SHELLS } from '../../src/cli/completion.ts'
 import { EXAMPLES } from '../../src/cli/examples.ts'
 import { program } from '../../src/cli/program.ts'
+import { EVENT_TIMEOUT } from '../support/bounds.ts'
 import { Place } from '../support/cli.ts'
 import { describeWith, programs } from '../support/engine.ts'
-
-const SLOW = 120_000
 
 /** The answers of bash for words of which the last is completed. */
 function completed(script: string, words: readonly string[]): readonly string[] {
@@ -20,7 +19,7 @@ function completed(script: string, words: readonly string[]): readonly string[] 
   return stdout.split('\n').filter(Boolean)
 }
 
-test('bash completes commands, subcommands, options and their choices, and the command after --', { timeout: SLOW }, async () => {
+test('bash completes commands, subcommands, options and their choices, and the command after --', async () => {
   await using here = new Place()
   const printed = await here.run(['completion', 'bash'])
   expect(printed).toMatchObject({ code: 0, stderr: '' })
@@ -65,7 +64,7 @@ function checkOffers(offersFor: (line: string) => readonly string[]): void {
 }
 
 describeWith([programs.fish], 'fish', () => {
-  test('completes commands, subcommands, options and their choices, and the command after --', { timeout: SLOW }, async () => {
+  test('completes commands, subcommands, options and their choices, and the command after --', async () => {
     await using here = new Place()
     const script = here.file('leasehold.fish')
     writeFileSync(script, completionScript('fish', completedCommands(await program())))
@@ -83,12 +82,16 @@ describeWith([programs.fish], 'fish', () => {
 })
 
 describeWith([programs.zsh], 'zsh', () => {
-  test('completes commands, subcommands, options and their choices, and the command after --', { timeout: SLOW }, async () => {
+  test('completes commands, subcommands, options and their choices, and the command after --', async () => {
     await using here = new Place()
     writeFileSync(here.file('_leasehold'), completionScript('zsh', completedCommands(await program())))
     const capture = fileURLToPath(new URL('../support/zsh-completions.zsh', import.meta.url))
     checkOffers(line => {
-      const { stdout, status } = spawnSync('zsh', ['-f', capture, here.path, line], { encoding: 'utf8', cwd: here.path, timeout: 60_000 })
+      const { stdout, status } = spawnSync('zsh', ['-f', capture, here.path, line], {
+        encoding: 'utf8',
+        cwd: here.path,
+        timeout: EVENT_TIMEOUT,
+      })
       expect({ status }, `${line}: ${stdout}`).toEqual({ status: 0 })
       return [...new Set(stdout.split(/\r?\n/).map(found => found.trim()))].filter(found => found !== '' && found !== '_leasehold')
     })

@@ -3,8 +3,6 @@ import { describe, expect, test } from 'vitest'
 import { rememberFlags, withStoreFlags } from '../../src/cli/hints.ts'
 import { Place } from '../support/cli.ts'
 
-const SLOW = 120_000
-
 describe('options that contradict each other are rejected, and nothing is run', () => {
   const refused: readonly (readonly [words: RegExp, args: readonly string[]])[] = [
     [/--wait and --no-wait/, ['run', 'a', '--no-wait', '--wait', '3s', '--', 'touch', 'ran']],
@@ -19,7 +17,7 @@ describe('options that contradict each other are rejected, and nothing is run', 
     [/--dns-domain without --dns/, ['serve', '--dns-domain', 'x', '--listen', '0']],
     [/--dns-public without --dns/, ['serve', '--dns-public', '--listen', '0']],
   ]
-  test.each(refused)('%s', { timeout: SLOW }, async (words, args) => {
+  test.each(refused)('%s', async (words, args) => {
     await using here = new Place()
     const { code, stderr } = await here.run([...args])
     expect(stderr).toMatch(words)
@@ -28,7 +26,7 @@ describe('options that contradict each other are rejected, and nothing is run', 
   })
 })
 
-test('a conflict in the configuration file is a configuration error', { timeout: SLOW }, async () => {
+test('a conflict in the configuration file is a configuration error', async () => {
   await using here = new Place()
   writeFileSync(here.file('c.json'), JSON.stringify({ serve: { dnsDomain: 'x' } }))
   expect(await here.run(['serve', '--config', here.file('c.json'), '--listen', '0'])).toMatchObject({
@@ -37,7 +35,7 @@ test('a conflict in the configuration file is a configuration error', { timeout:
   })
 })
 
-test('options that only look contradictory are accepted', { timeout: SLOW }, async () => {
+test('options that only look contradictory are accepted', async () => {
   await using here = new Place()
   for (const args of [
     ['--ttl', '1s', '--grace', '1s'],

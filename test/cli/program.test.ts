@@ -2,9 +2,7 @@
 import { expect, test } from 'vitest'
 import { Place } from '../support/cli.ts'
 
-const SLOW = 120_000
-
-test('a meaningless request is refused with what to do instead', { timeout: SLOW }, async () => {
+test('a meaningless request is refused with what to do instead', async () => {
   await using here = new Place()
   const cases: [number, string[], RegExp][] = [
     [64, ['show', '/'], /begins with a slash/],

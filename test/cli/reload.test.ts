@@ -25,7 +25,7 @@ function servedName(port: number): Promise<string> {
 }
 
 describeWith([programs.openssl], 'HUP', () => {
-  test('a server reads its certificate and its key again, and keeps them if the new files are broken', { timeout: 60_000 }, async () => {
+  test('a server reads its certificate and its key again, and keeps them if the new files are broken', async () => {
     await using here = new Place()
     const { cert, key } = issue(here, 'first')
     const server = here.start(['serve', '--store', 'memory:', '--listen', '127.0.0.1:0', '--tls-cert', cert, '--tls-key', key])
@@ -42,7 +42,7 @@ describeWith([programs.openssl], 'HUP', () => {
     expect(await servedName(port)).toBe('second')
   })
 
-  test('a server without certificates goes on after HUP', { timeout: 60_000 }, async () => {
+  test('a server without certificates goes on after HUP', async () => {
     await using here = new Place()
     const server = here.start(['serve', '--store', 'memory:', '--listen', '127.0.0.1:0', '--probe', '127.0.0.1:0'])
     const [, url] = await server.printed(/probes: (http:\/\/[\d.:]+)\/healthz/)

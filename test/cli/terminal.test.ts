@@ -5,8 +5,6 @@ import { listProcesses } from '../../src/cli/process/process-table.ts'
 import { alive, eventually, Place, processesWith, program, type Running } from '../support/cli.ts'
 import { hasHandledSignals } from '../support/signals.ts'
 
-const SLOW = 120_000
-
 /** `script` of util-linux gives a program a terminal. It is part of every Debian. */
 const there = process.platform === 'linux' && /util-linux/.test(spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout ?? '')
 if (!there) console.warn('SKIPPED: the tests of a real terminal need script(1) of util-linux')
@@ -29,7 +27,7 @@ function type(running: Running, keys: string): void {
 }
 
 describe.skipIf(!there)('on a terminal', () => {
-  test('the command reads from the terminal, can open it, and is in its foreground', { timeout: SLOW }, async () => {
+  test('the command reads from the terminal, can open it, and is in its foreground', async () => {
     await using here = new Place()
     const script =
       'read line; echo "read $line"; : </dev/tty && echo "has it"; read -r a b c d group e f g < /proc/$$/stat; set -- $(cat /proc/$$/stat); echo "group $5 of $8"'
@@ -42,7 +40,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect((await running.finished).code).toBe(0)
   })
 
-  test('Ctrl-C reaches the command once, and leasehold ends with it', { timeout: SLOW }, async () => {
+  test('Ctrl-C reaches the command once, and leasehold ends with it', async () => {
     await using here = new Place()
     const patient = leasehold(
       here,
@@ -61,14 +59,14 @@ describe.skipIf(!there)('on a terminal', () => {
     expect(code).toBe(6)
     expect(stdout.match(/got it/g)).toHaveLength(1)
 
-    const mortal = leasehold(here, 'run', 'a', '--', 'sh', '-c', 'echo up; exec sleep 60')
+    const mortal = leasehold(here, 'run', 'a', '--', 'sh', '-c', 'echo up; exec sleep 600')
     await mortal.printed(/up/)
     type(mortal, '\u0003')
     expect((await mortal.finished).code).toBe(130)
     expect(await here.json('ls')).toEqual([])
   })
 
-  test('TERM that is sent to leasehold is forwarded', { timeout: SLOW }, async () => {
+  test('TERM that is sent to leasehold is forwarded', async () => {
     await using here = new Place()
     const running = leasehold(
       here,
@@ -85,10 +83,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect((await running.finished).code).toBe(9)
   })
 
-  test('every signal reaches the command once, whether it was sent to leasehold alone or to the whole job', {
-    timeout: SLOW,
-    retry: 0,
-  }, async () => {
+  test('every signal reaches the command once, whether it was sent to leasehold alone or to the whole job', async () => {
     await using here = new Place()
     const names = ['INT', 'QUIT', 'TERM', 'HUP', 'USR1', 'USR2', 'WINCH'] as const
     const traps = names.map(name => `trap 'echo "got ${name}."' ${name}`).join('; ')
@@ -114,7 +109,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect(names.map(name => stdout.split(`got ${name}.`).length - 1)).toEqual([3, 3, 2, 2, 2, 2, 2])
   })
 
-  test('a server whose terminal is closed stops in order', { timeout: SLOW }, async () => {
+  test('a server whose terminal is closed stops in order', async () => {
     await using here = new Place()
     const serve = [process.execPath, program, 'serve', '--listen', '127.0.0.1:0'].map(quoted).join(' ')
     // The shell forwards the hangup to its job, as interactive shells do.
@@ -128,9 +123,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect((await here.run(['run', 'a', '--', 'true'])).code).toBe(0)
   })
 
-  test('while it waits, one line shows the holder, the duration and the place in the queue, and is cleared when the wait is over', {
-    timeout: SLOW,
-  }, async () => {
+  test('while it waits, one line shows the holder, the duration and the place in the queue, and is cleared when the wait is over', async () => {
     await using here = new Place()
     const holder = here.start(['run', 'a', '--holder', 'first', '--', 'sh', '-c', 'echo up; while [ ! -e stop ]; do sleep 0.05; done'])
     await holder.printed(/up/)
@@ -147,9 +140,9 @@ describe.skipIf(!there)('on a terminal', () => {
     expect(stdout.endsWith('\r\u001b[Kmine\r\n')).toBe(true)
   })
 
-  test('Ctrl-C during the wait leaves the queue', { timeout: SLOW }, async () => {
+  test('Ctrl-C during the wait leaves the queue', async () => {
     await using here = new Place()
-    const holder = here.start(['run', 'a', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+    const holder = here.start(['run', 'a', '--', 'sh', '-c', 'echo up; exec sleep 600'])
     await holder.printed(/up/)
     const running = leasehold(here, 'run', 'a', '--', 'true')
     await running.printed(/waiting for a/)
@@ -158,9 +151,7 @@ describe.skipIf(!there)('on a terminal', () => {
     expect(await here.json('ls')).toMatchObject([{ queue: [] }])
   })
 
-  test('a lost lease ends the command and its descendants, orphans included, and no other member of the pipeline', {
-    timeout: SLOW,
-  }, async () => {
+  test('a lost lease ends the command and its descendants, orphans included, and no other member of the pipeline', async () => {
     await using here = new Place()
     const shell = inTerminal(here, 'bash', '--norc', '--noprofile', '-i')
     const orphan = `sh -c "trap '' TERM HUP; echo orphan \\$\\$; while :; do sleep 0.1; done" & `
@@ -178,7 +169,7 @@ describe.skipIf(!there)('on a terminal', () => {
     await shell.finished
   })
 
-  test('Ctrl-Z stops the job; if the lease was lost meanwhile, the command is ended when fg resumes it', { timeout: SLOW }, async () => {
+  test('Ctrl-Z stops the job; if the lease was lost meanwhile, the command is ended when fg resumes it', async () => {
     await using here = new Place()
     const shell = inTerminal(here, 'bash', '--norc', '--noprofile', '-i')
     const run = (...args: string[]) => [process.execPath, program, 'run', ...args].map(quoted).join(' ')
@@ -186,7 +177,7 @@ describe.skipIf(!there)('on a terminal', () => {
     const pid = Number((await shell.printed(/up (\d+)/))[1])
     type(shell, '\u001a')
     await shell.printed(/Stopped/)
-    expect((await here.run(['run', 'a', '--wait', '60s', '--', 'true'])).code).toBe(0)
+    expect((await here.run(['run', 'a', '--wait', '10m', '--', 'true'])).code).toBe(0)
     type(shell, 'fg; echo "code $?"\n')
     await shell.printed(/code 79/)
     expect(alive(pid)).toBe(false)
@@ -194,17 +185,17 @@ describe.skipIf(!there)('on a terminal', () => {
     await shell.finished
   })
 
-  test('a hangup of the terminal ends the command', { timeout: SLOW }, async () => {
+  test('a hangup of the terminal ends the command', async () => {
     await using here = new Place()
     const mark = String(performance.now())
-    const running = leasehold(here, 'run', 'a', '--', 'sh', '-c', `echo up; sleep 60; : ${mark}`)
+    const running = leasehold(here, 'run', 'a', '--', 'sh', '-c', `echo up; sleep 600; : ${mark}`)
     await running.printed(/up/)
     running.process.kill('SIGKILL')
     await eventually('nothing of it is left', () => processesWith(mark).length === 0)
-    expect((await here.run(['run', 'a', '--wait', '20s', '--', 'true'])).code).toBe(0)
+    expect((await here.run(['run', 'a', '--wait', '10m', '--', 'true'])).code).toBe(0)
   })
 
-  test('NO_COLOR is honoured, and there are no colours without a terminal', { timeout: SLOW }, async () => {
+  test('NO_COLOR is honoured, and there are no colours without a terminal', async () => {
     await using here = new Place()
     await here.json('policy', 'set', 'a', 'capacity=2')
     const coloured = await leasehold(here, 'policy', 'get').finished

@@ -5,8 +5,6 @@ import { expect, test } from 'vitest'
 import { Place } from '../support/cli.ts'
 import { describeWith, programs } from '../support/engine.ts'
 
-const SLOW = 120_000
-
 /** Creates a certificate for loopback and the certificate of its authority. */
 function certified(here: Place): { readonly files: string[]; readonly ca: string } {
   const [ca, caKey, cert, key, csr, ext] = ['ca.pem', 'ca.key', 's.pem', 's.key', 's.csr', 's.ext'].map(name => here.file(name)) as [
@@ -22,7 +20,7 @@ function certified(here: Place): { readonly files: string[]; readonly ca: string
 }
 
 describeWith([programs.openssl], 'a server with a certificate', () => {
-  test('an untrusted certificate is reported as the reason, with a remedy', { timeout: SLOW }, async () => {
+  test('an untrusted certificate is reported as the reason, with a remedy', async () => {
     await using here = new Place()
     const { files, ca } = certified(here)
     const server = here.start(['serve', '--listen', '127.0.0.1:0', ...files])
@@ -41,7 +39,7 @@ describeWith([programs.openssl], 'a server with a certificate', () => {
     expect(trusting.code).toBe(0)
   })
 
-  test('if the server also has a socket, commands that open the file use the socket', { timeout: SLOW }, async () => {
+  test('if the server also has a socket, commands that open the file use the socket', async () => {
     await using here = new Place()
     const { files } = certified(here)
     const server = here.start(['serve', '--listen', '127.0.0.1:0', '--socket', here.file('a socket?'), ...files])
@@ -50,7 +48,7 @@ describeWith([programs.openssl], 'a server with a certificate', () => {
     expect([code, stdout]).toEqual([0, 'in\n'])
   })
 
-  test('commands that open the file find a server that has only a socket', { timeout: SLOW }, async () => {
+  test('commands that open the file find a server that has only a socket', async () => {
     await using here = new Place()
     const server = here.start(['serve', '--socket', here.file('s')])
     await server.printed(/serving/)

@@ -6,7 +6,6 @@ import { defaultUrl } from '../../src/connect/url.ts'
 import { Place, program } from '../support/cli.ts'
 import { describeWith, programs, unprivilegedUser } from '../support/engine.ts'
 
-const SLOW = 120_000
 const isRoot = process.getuid?.() === 0
 
 describe.skipIf(!isRoot)("the machine's file", () => {
@@ -44,7 +43,7 @@ describe.skipIf(!isRoot)("the machine's file", () => {
     expect([code, stderr]).toEqual([78, expect.stringMatching(/settings of this machine[\s\S]*--store or LEASEHOLD_URL/)])
   })
 
-  test('a flag, the environment and the configuration file of the user come first', { timeout: SLOW }, async () => {
+  test('a flag, the environment and the configuration file of the user come first', async () => {
     await using here = new Place()
     const path = here.file('machine.json')
     writeFileSync(path, '{"store":"leasehold:///no/such.sock"}')
@@ -60,7 +59,7 @@ describe.skipIf(!isRoot)("the machine's file", () => {
 })
 
 describeWith([programs.setpriv], 'two users of a machine', () => {
-  test.skipIf(!isRoot)('exclude each other by the default store, without a setting of their own', { timeout: SLOW }, async () => {
+  test.skipIf(!isRoot)('exclude each other by the default store, without a setting of their own', async () => {
     await using here = new Place()
     chmodSync(here.path, 0o755)
     const [socket, machine, state] = [here.file('leasehold.sock'), here.file('machine.json'), here.file('state')]
@@ -88,7 +87,7 @@ describeWith([programs.setpriv], 'two users of a machine', () => {
     expect([direct.code, direct.stdout]).toEqual([77, ''])
   })
 
-  test.skipIf(!isRoot)('a socket without a mode is for its own user', { timeout: SLOW }, async () => {
+  test.skipIf(!isRoot)('a socket without a mode is for its own user', async () => {
     await using here = new Place()
     chmodSync(here.path, 0o755)
     const socket = here.file('leasehold.sock')

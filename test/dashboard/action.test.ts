@@ -20,7 +20,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'an action of th
     await page.locator('#key').fill(key)
     await page.locator('#key-form button').click()
     await page.locator('#status[data-state=live]').waitFor()
-  }, 120_000)
+  })
   afterAll(async () => {
     await browser?.close()
     await here?.[Symbol.asyncDispose]()

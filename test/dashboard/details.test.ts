@@ -13,7 +13,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
   let browser: Browser
   beforeAll(async () => {
     browser = await launch()
-  }, 60_000)
+  })
   afterAll(() => browser?.close())
 
   test('shows until when a claim lasts at most, and how long the agent expected to need it', async () => {

@@ -82,7 +82,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
   let browser: Browser
   beforeAll(async () => {
     browser = await launch()
-  }, 60_000)
+  })
   afterAll(() => browser?.close())
 
   const live = (page: Page) => page.locator('#status[data-state=live]').waitFor()
@@ -424,7 +424,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     expect(await page.evaluate('document.documentElement.dataset.ran')).toBeUndefined()
     expect(requested.filter(url => !url.startsWith(here.url))).toEqual([])
     expect(errors.filter(text => !/status of 40[04]/.test(text))).toEqual([])
-  }, 120_000)
+  })
 
   test('the HTTP client runs in a browser without a build step', async () => {
     const built = join(root, 'dist/wire/http/client.js')

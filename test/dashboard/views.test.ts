@@ -38,7 +38,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the views of th
     ;[browser, here] = await Promise.all([launch(), world()])
     filled = await fillWorld(here)
     tab = await openTab(browser, `${here.url}/`)
-  }, 120_000)
+  })
   afterAll(async () => {
     await browser?.close()
     await here?.[Symbol.asyncDispose]()

@@ -69,8 +69,6 @@ describe('POST /v1/hooks/agent', () => {
     const { post, there } = here
     const { hostname } = await import('node:os')
     await post(`pid=999999999&started=1&machine=${hostname()}&${HERE}`, rawEvent('claude-pre-edit', '/r'))
-    await expect
-      .poll(async () => (await there.lessor.read({ kind: 'resources', prefix: 'repo' })).value.length, { timeout: 20_000 })
-      .toBe(0)
+    await expect.poll(async () => (await there.lessor.read({ kind: 'resources', prefix: 'repo' })).value.length).toBe(0)
   })
 })

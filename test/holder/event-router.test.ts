@@ -189,4 +189,4 @@ test('with a key that may acquire but not watch, a waiter learns of its grant an
   const stop = new AbortController()
   for (const prefix of ['', 'secret'])
     await expect(ci.watch(prefix, { signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toMatchObject({ code: 'FORBIDDEN' })
-}, 60_000)
+})

@@ -99,11 +99,14 @@ test('a loop that was blocked for longer than the ttl learns of the loss, and ne
 
 test('a client of a server ends after its last answer, even if nothing was closed', async () => {
   await using here = await server()
-  const began = performance.now()
-  const { ended } = child(`leasehold://127.0.0.1:${here.port}`, `await leases.request('k', () => {})`)
-  expect(await ended).toMatchObject({ code: 0 })
-  expect(performance.now() - began).toBeLessThan(20_000) // the timeout for an answer is 30 s
-}, 60_000)
+  const { ended } = child(
+    `leasehold://127.0.0.1:${here.port}`,
+    `await leases.request('k', () => {})
+     const answered = performance.now()
+     process.on('exit', () => console.log(performance.now() - answered < 20_000)) // the timeout for an answer is 30 s`,
+  )
+  expect(await ended).toEqual({ code: 0, output: 'true\n' })
+})
 
 describe('a process that waits for events stays alive until they come', () => {
   const watching = `

@@ -10,12 +10,17 @@ import { BackupRenewer } from '../../src/holder/backup-renewer.ts'
 import { LoopPulse, SlotPage } from '../../src/holder/worker-heartbeat.ts'
 import { Leases } from '../../src/leases.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
+import { EVENT_TIMEOUT } from '../support/bounds.ts'
 
 const index = fileURLToPath(new URL('../../dist/index.js', import.meta.url))
 
 function place() {
   const path = mkdtempSync(join(tmpdir(), 'leasehold-heartbeat-'))
-  return { url: `file:${join(path, 'leases.db')}`, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
+  return {
+    url: `file:${join(path, 'leases.db')}`,
+    got: join(path, 'got'),
+    [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }),
+  }
 }
 
 /** A process that prints one JSON object per line. Monotonic time is common to the processes of one machine. */
@@ -40,22 +45,26 @@ ${source}`
     lines.push(...parts.map(line => JSON.parse(line)))
     for (const wake of seen.splice(0)) wake()
   })
+  // Not with its exit: what it printed may arrive later.
+  let closed = false
   const ended = new Promise<number | null>(resolve => running.on('close', resolve))
   void ended.then(() => {
+    closed = true
     for (const wake of seen.splice(0)) wake()
   })
   return {
     ended,
     async line(place: number): Promise<Record<string, unknown>> {
-      while (lines[place] === undefined && running.exitCode === null) await new Promise<void>(resolve => seen.push(resolve))
+      while (lines[place] === undefined && !closed) await new Promise<void>(resolve => seen.push(resolve))
       return lines[place]!
     },
   }
 }
 
-const RIVAL = `say({ asking: true }); const lease = await leases.acquire('k', { ttl: '20s' }); say({ got: now(), token: lease.token }); await lease.release()`
+const RIVAL = `say({ asking: true }); const lease = await leases.acquire('k', { ttl: '20s' }); say({ got: now(), token: lease.token })
+     ;(await import('node:fs')).writeFileSync(process.env.GOT, ''); await lease.release()`
 
-test('a loop that is blocked for longer than the ttl, but not for longer than maxStall, keeps its lease', { timeout: 60_000 }, async () => {
+test('a loop that is blocked for longer than the ttl, but not for longer than maxStall, keeps its lease', async () => {
   using here = place()
   const holder = child(
     here.url,
@@ -70,7 +79,7 @@ test('a loop that is blocked for longer than the ttl, but not for longer than ma
      await leases[Symbol.asyncDispose]()`,
   )
   await holder.line(0)
-  const rival = child(here.url, { holder: 'rival' }, RIVAL)
+  const rival = child(here.url, { holder: 'rival' }, RIVAL, { GOT: here.got })
   expect(await holder.line(1)).toEqual({ held: true, aborted: false, remaining: true })
   const last = await holder.line(2)
   expect(last).toMatchObject({ held: true, aborted: false, losses: [] })
@@ -80,25 +89,25 @@ test('a loop that is blocked for longer than the ttl, but not for longer than ma
   expect([await holder.ended, await rival.ended]).toEqual([0, 0])
 })
 
-test('a loop that is blocked for longer than maxStall loses its lease, another holder gets it, and the first line after the block knows', {
-  timeout: 60_000,
-}, async () => {
+test('a loop that is blocked for longer than maxStall loses its lease, another holder gets it, and the first line after the block knows', async () => {
   using here = place()
   const holder = child(
     here.url,
     { holder: 'blocked', heartbeat: 'worker', maxStall: '1500ms' },
-    `const lease = await leases.acquire('k', { ttl: '4s' })
+    `const { existsSync } = await import('node:fs')
+     const lease = await leases.acquire('k', { ttl: '4s' })
      say({ held: true })
      await pause(2_500)
      const from = now()
-     block(14_000)
+     for (const end = now() + ${EVENT_TIMEOUT}; !existsSync(process.env.GOT) && now() < end; ) ; // blocked until the rival has it
      let error
      try { lease.assertHeld() } catch (thrown) { error = thrown }
      say({ held: lease.held, aborted: lease.signal.aborted, code: error.code, cause: error.facts.cause, from, woke: now(), token: lease.token })
      await leases[Symbol.asyncDispose]()`,
+    { GOT: here.got },
   )
   await holder.line(0)
-  const rival = child(here.url, { holder: 'rival' }, RIVAL)
+  const rival = child(here.url, { holder: 'rival' }, RIVAL, { GOT: here.got })
   const woken = await holder.line(1)
   expect(woken).toMatchObject({ held: false, aborted: true, code: 'LOST', cause: 'stall' })
   const next = await rival.line(1)
@@ -109,17 +118,17 @@ test('a loop that is blocked for longer than maxStall loses its lease, another h
   expect([await holder.ended, await rival.ended]).toEqual([0, 0])
 })
 
-test('the thread keeps no process alive once all leases are released', { timeout: 60_000 }, async () => {
+test('the thread keeps no process alive once all leases are released', async () => {
   using here = place()
   const { ended } = child(here.url, { heartbeat: 'worker' }, `await leases.request('k', { ttl: '1s' }, () => {})`)
   expect(await ended).toBe(0)
 })
 
-test('a process that ends while its thread is inside SQLite is not aborted', { timeout: 60_000 }, async () => {
+test('a process that ends while its thread is inside SQLite is not aborted', async () => {
   using here = place()
   const sign = fileURLToPath(`${here.url}.slow`)
   const mutex = new URL('../../dist/store/file/exit-mutex.js', import.meta.url)
-  // From the sign on, each call of SQLite takes long, and the thread that makes it leaves a file.
+  // From the sign on, each call of SQLite lasts until the process is about to end, and a moment longer. The thread that makes it leaves a file.
   const preload = `import { existsSync, writeFileSync } from 'node:fs'
     import { threadId, workerData } from 'node:worker_threads'
     if (workerData instanceof SharedArrayBuffer) {
@@ -131,7 +140,8 @@ test('a process that ends while its thread is inside SQLite is not aborted', { t
         lock.call(this, timeout)
         if (!existsSync(${JSON.stringify(sign)})) return
         writeFileSync(${JSON.stringify(sign)} + threadId, '')
-        for (let i = 0; i < 50_000; i++) database.prepare('SELECT 1').get()
+        for (let left = 10_000; left > 0; left -= existsSync(${JSON.stringify(`${sign}.ending`)}) ? 100 : 0)
+          for (let i = 0; i < 100; i++) database.prepare('SELECT 1').get()
       }
     }`
   const { ended } = child(
@@ -141,7 +151,8 @@ test('a process that ends while its thread is inside SQLite is not aborted', { t
      await leases.request('k', () => {})
      writeFileSync(${JSON.stringify(sign)}, '')
      const inside = () => readdirSync(${JSON.stringify(dirname(sign))}).filter(name => /slow\\d+$/.test(name))
-     while (inside().length < 2) await pause(5) // its own store's, and that of the heartbeat`,
+     while (inside().length < 2) await pause(5) // its own store's, and that of the heartbeat
+     writeFileSync(${JSON.stringify(`${sign}.ending`)}, '')`,
     { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(preload)}` },
   )
   expect(await ended).toBe(0)
@@ -149,7 +160,6 @@ test('a process that ends while its thread is inside SQLite is not aborted', { t
 
 test.each(['throw new Error("fell")', 'process.exit(3)'])(
   'a thread that fails (%s) is reported, and its process goes on without it',
-  { timeout: 60_000 },
   async falls => {
     using here = place()
     const sign = fileURLToPath(`${here.url}.fall`)

@@ -7,7 +7,6 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { CLIENTS, McpClient } from '../support/mcp.ts'
 import { type Place, place } from '../support/resp-place.ts'
 
-const TIMEOUT = 60_000
 let open: Place
 
 beforeAll(async () => {
@@ -32,7 +31,7 @@ function post({ port }: Place, body: unknown, headers: Record<string, string> = 
 const LIST = { jsonrpc: '2.0', id: 1, method: 'tools/list', params: {} }
 
 describe.each(CLIENTS)('the client %s', kind => {
-  test('claims, is queued, and finds its claims again by its name, over another connection', { timeout: TIMEOUT }, async () => {
+  test('claims, is queued, and finds its claims again by its name, over another connection', async () => {
     const prefix = `name-${CLIENTS.indexOf(kind)}`
     const [a, b] = [`${prefix}-a`, `${prefix}-b`]
     {
@@ -87,7 +86,7 @@ describe('a request', () => {
     expect((await fetch(url(open, 'x'), { method: 'DELETE' })).status).toBe(405)
   })
 
-  test('of one agent beyond eight at a time is answered with LIMIT', { timeout: TIMEOUT }, async () => {
+  test('of one agent beyond eight at a time is answered with LIMIT', async () => {
     await using holder = await McpClient.http('1.x', url(open, 'busy-holder'))
     await holder.call('claim', { names: ['busy'], purpose: 'x' })
     await using client = await McpClient.http('1.x', url(open, 'busy-waiter'))
@@ -99,7 +98,7 @@ describe('a request', () => {
 })
 
 describe('with keys', () => {
-  test('an agent needs a key, acts only within its scopes, and cannot touch an agent of another key', { timeout: TIMEOUT }, async () => {
+  test('an agent needs a key, acts only within its scopes, and cannot touch an agent of another key', async () => {
     await using server = await place({ http: httpListener({ routes: [mcpRoute()] }) })
     const create = (name: string, prefix: string) =>
       server.lessor.propose({
@@ -129,7 +128,7 @@ describe('with keys', () => {
 })
 
 describe('between calls', () => {
-  test('a place in a queue is kept for 15 minutes, and a grant waits for the agent as long', { timeout: TIMEOUT }, async () => {
+  test('a place in a queue is kept for 15 minutes, and a grant waits for the agent as long', async () => {
     const clock = new ManualClock()
     await using server = await place({ clock, http: httpListener({ routes: [mcpRoute()] }) })
     await using one = await McpClient.http('1.x', url(server, 'one'))

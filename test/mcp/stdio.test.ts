@@ -36,7 +36,7 @@ class Repository implements AsyncDisposable {
 }
 
 describe.each(CLIENTS)('the client %s', kind => {
-  test('lists the tools with schemas and annotations, and none that renews', { timeout: TIMEOUT }, async () => {
+  test('lists the tools with schemas and annotations, and none that renews', async () => {
     await using repository = new Repository()
     const { tools } = await repository.agent(kind, 'planner')
     expect(tools.map(({ name }) => name).sort()).toEqual(['ask', 'claim', 'look', 'mine', 'release', 'take', 'whoami'])
@@ -51,7 +51,7 @@ describe.each(CLIENTS)('the client %s', kind => {
     }
   })
 
-  test('calls each tool, and every result matches its schema', { timeout: TIMEOUT }, async () => {
+  test('calls each tool, and every result matches its schema', async () => {
     await using repository = new Repository()
     const [one, two] = await Promise.all([repository.agent(kind, 'one'), repository.agent(kind, 'two')])
     expect(await one.call('whoami')).toMatchObject({
@@ -95,7 +95,7 @@ describe.each(CLIENTS)('the client %s', kind => {
 })
 
 describe('the end of an agent', () => {
-  test('frees its claims at once when the input ends', { timeout: TIMEOUT }, async () => {
+  test('frees its claims at once when the input ends', async () => {
     await using repository = new Repository()
     const one = await repository.agent('1.x', 'one')
     const two = await repository.agent('1.x', 'two')
@@ -105,7 +105,7 @@ describe('the end of an agent', () => {
     expect(await two.call('claim', { names: ['a'], purpose: 'y', wait_seconds: 30 })).toMatchObject({ status: 'held' })
   })
 
-  test('frees its claims when TERM ends its server', { timeout: TIMEOUT }, async () => {
+  test('frees its claims when TERM ends its server', async () => {
     await using repository = new Repository()
     const one = await repository.agent('1.x', 'one')
     const two = await repository.agent('1.x', 'two')
@@ -114,7 +114,7 @@ describe('the end of an agent', () => {
     expect(await two.call('claim', { names: ['a'], purpose: 'y', wait_seconds: 30 })).toMatchObject({ status: 'held' })
   })
 
-  test('frees its claims when the bound process is gone, although its server still runs', { timeout: TIMEOUT }, async () => {
+  test('frees its claims when the bound process is gone, although its server still runs', async () => {
     await using repository = new Repository()
     const bound = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'ignore' })
     const one = await repository.agent('1.x', 'one', '--bind-pid', `${bound.pid}`)
@@ -129,7 +129,7 @@ describe('the end of an agent', () => {
 })
 
 describe('leasehold mcp', () => {
-  test('finds the same claims in two worktrees of one repository', { timeout: TIMEOUT }, async () => {
+  test('finds the same claims in two worktrees of one repository', async () => {
     await using repository = new Repository()
     const one = await repository.agent('1.x', 'one')
     await one.call('claim', { names: [`${repository.folder}/src/a.ts`], purpose: 'x' })
@@ -148,7 +148,7 @@ describe('leasehold mcp', () => {
     TIMEOUT,
   )
 
-  test('answers UNAVAILABLE with the next step while its server is away, and works when it is back', { timeout: TIMEOUT }, async () => {
+  test('answers UNAVAILABLE with the next step while its server is away, and works when it is back', async () => {
     const place = new Place()
     await using _ = place
     const first = place.start(['serve', '--listen', '127.0.0.1:0'])

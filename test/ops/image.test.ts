@@ -40,7 +40,7 @@ async function compose(context: { skip(why: string): never }): Promise<Readonly<
   return (yaml.parse(composeFile, { merge: true }) as { readonly services: Record<string, Service> }).services
 }
 
-test('hadolint finds nothing wrong with the Dockerfile', { timeout: TIMEOUT }, async context => {
+test('hadolint finds nothing wrong with the Dockerfile', async context => {
   const python = await orSkip('hadolint', hadolint(), context)
   await run(join(dirname(python), 'hadolint'), [join(CONTEXT, 'Dockerfile')])
   const broken = mkdtempSync(join(tmpdir(), 'leasehold-hadolint-'))
@@ -118,9 +118,7 @@ describeEngine('postgres', 'the image', () => {
     return here.spawn('setpriv', [...as, 'env', '-i', ...settings, ...words], { cwd: '/' })
   }
 
-  test('its entry point serves its store as its user, its health check passes, and fails when the server is gone', {
-    timeout: TIMEOUT,
-  }, async context => {
+  test('its entry point serves its store as its user, its health check passes, and fails when the server is gone', async context => {
     const image = built(context)
     await using here = new Place()
     const command = [...image.entrypoint, ...image.command].map(word => word.replace(':7420', ':0').replace(':7421', ':0'))
@@ -135,9 +133,7 @@ describeEngine('postgres', 'the image', () => {
     expect((await start(here, image, [...image.entrypoint, 'run', 'a', '--', 'true']).finished).code).toBe(0)
   })
 
-  test('three servers on one Postgres start as the compose file says, share leases, and go on without one of them', {
-    timeout: TIMEOUT,
-  }, async context => {
+  test('three servers on one Postgres start as the compose file says, share leases, and go on without one of them', async context => {
     const image = built(context)
     const services = await compose(context)
     await using here = new Place()

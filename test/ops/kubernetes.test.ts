@@ -16,7 +16,6 @@ const root = fileURLToPath(new URL('../..', import.meta.url))
 const CHART = join(root, 'ops/helm/leasehold')
 const MANIFESTS = join(root, 'ops/kubernetes/leasehold.yaml')
 const run = promisify(execFile)
-const TIMEOUT = 300_000
 /** The oldest version that the chart allows, and the newest whose schemas can be had. */
 const VERSIONS = ['1.27', '1.37']
 
@@ -53,12 +52,12 @@ async function manifests(text: string, context: TestContext): Promise<readonly M
     .filter(found => found !== null)
 }
 
-test('Helm lints the chart without a warning', { timeout: TIMEOUT }, async context => {
+test('Helm lints the chart without a warning', async context => {
   const { lint } = await render(context)
   expect(lint).toBe('false [[INFO] Chart.yaml: icon is recommended]')
 })
 
-test('the manifests are what the chart renders, without hooks', { timeout: TIMEOUT }, async context => {
+test('the manifests are what the chart renders, without hooks', async context => {
   const { charts } = await render(context)
   const head =
     '# Made of ops/helm/leasehold (test/ops/kubernetes.test.ts): three servers on a shared store. docs/deploy.md says which Secrets it needs.\n'
@@ -67,9 +66,7 @@ test('the manifests are what the chart renders, without hooks', { timeout: TIMEO
   expect(head + charts[0], hint).toBe(readFileSync(MANIFESTS, 'utf8'))
 })
 
-test('every rendering is valid for the oldest and the newest Kubernetes, and an unknown field is found', {
-  timeout: TIMEOUT,
-}, async context => {
+test('every rendering is valid for the oldest and the newest Kubernetes, and an unknown field is found', async context => {
   const { charts } = await render(context)
   const python = await orSkip('kubernetes-validate', kubernetesValidate(), context)
   const validate = join(dirname(python), 'kubernetes-validate')
@@ -87,7 +84,7 @@ test('every rendering is valid for the oldest and the newest Kubernetes, and an 
   }
 })
 
-test('servers are probed on the port for probes, spread over nodes, and not drained all at once', { timeout: TIMEOUT }, async context => {
+test('servers are probed on the port for probes, spread over nodes, and not drained all at once', async context => {
   const found = await manifests(readFileSync(MANIFESTS, 'utf8'), context)
   const of = (kind: string) => found.find(manifest => manifest.kind === kind)!
   const { template, selector, replicas } = of('Deployment').spec
@@ -111,9 +108,7 @@ test('servers are probed on the port for probes, spread over nodes, and not drai
   expect(of('Service').spec.ports.map((port: { targetPort: string }) => port.targetPort)).toEqual(['leasehold'])
 })
 
-test('a client certificate is required if the values say so, and a chart without TLS says that a proxy encrypts', {
-  timeout: TIMEOUT,
-}, async context => {
+test('a client certificate is required if the values say so, and a chart without TLS says that a proxy encrypts', async context => {
   const { charts } = await render(context)
   const args = await Promise.all(
     charts.map(async chart => {

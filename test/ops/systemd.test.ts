@@ -61,9 +61,7 @@ describeWith([programs['systemd-analyze']], 'systemd', () => {
   })
 })
 
-test('the command of the server serves, reads its certificates again on reload, and stops on TERM within its time', {
-  timeout: 60_000,
-}, async () => {
+test('the command of the server serves, reads its certificates again on reload, and stops on TERM within its time', async () => {
   await using here = new Place()
   const variables = { LEASEHOLD_SERVE: '--probe 127.0.0.1:0' }
   const [, ...args] = words(setting('leasehold.service', 'ExecStart'), variables).map(word =>
@@ -79,9 +77,7 @@ test('the command of the server serves, reads its certificates again on reload, 
   expect((await server.finished).code).toBe(0)
 })
 
-test('the job of a timer runs on one machine, with its exit code, and the others succeed without running it', {
-  timeout: 60_000,
-}, async () => {
+test('the job of a timer runs on one machine, with its exit code, and the others succeed without running it', async () => {
   await using here = new Place()
   const job = here.file('jobs/nightly')
   mkdirSync(here.file('jobs'))

@@ -24,7 +24,7 @@ async function installed(): Promise<Disposable & { readonly path: string }> {
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
 }
 
-test('the example store passes the published suites from outside the package', { timeout: 300_000 }, async () => {
+test('the example store passes the published suites from outside the package', async () => {
   requireFreshBuild()
   using project = await installed()
   cpSync(join(root, 'examples/directory-store'), join(project.path, 'directory-store'), { recursive: true })

@@ -7,8 +7,6 @@ import { requireFreshBuild } from '../support/fresh-build.ts'
 
 beforeAll(() => requireFreshBuild())
 
-const SLOW = 120_000
-
 const snippets = [...readFileSync(new URL('../../README.md', import.meta.url), 'utf8').matchAll(/^```sh\n(.*?)^```$/gms)].map(
   ([, text]) => text!,
 )
@@ -34,7 +32,7 @@ async function served(here: Place): Promise<string> {
   return (await server.printed(/127\.0\.0\.1:(\d+)\//))[1]!
 }
 
-test('the leasehold commands of README.md run, line by line, without a server', { timeout: SLOW }, async () => {
+test('the leasehold commands of README.md run, line by line, without a server', async () => {
   await using here = place()
   const { code, stdout, stderr } = await here.spawn('sh', ['-ec', snippet('leasehold run')]).finished
   expect({ code, stderr }).toMatchObject({ code: 0, stderr: expect.stringMatching(/leases\.backup: \d+ bytes/) })
@@ -42,7 +40,7 @@ test('the leasehold commands of README.md run, line by line, without a server', 
 })
 
 describeWith([programs.curl], 'the curl commands of README.md', () => {
-  test('run', { timeout: SLOW }, async () => {
+  test('run', async () => {
     await using here = place()
     const port = await served(here)
     const { code, stdout } = await here.spawn('sh', ['-ec', snippet('curl').replaceAll('7420', port)]).finished
@@ -52,7 +50,7 @@ describeWith([programs.curl], 'the curl commands of README.md', () => {
 })
 
 describeWith([programs['redis-cli']], 'the redis-cli commands of README.md', () => {
-  test('run', { timeout: SLOW }, async () => {
+  test('run', async () => {
     await using here = place()
     const port = await served(here)
     const { code, stdout } = await here.spawn('sh', ['-ec', snippet('redis-cli').replaceAll('7420', port)]).finished

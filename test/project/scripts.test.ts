@@ -53,17 +53,13 @@ test('the last lines of a part that failed are repeated at the end', async () =>
   expect(failing).toEqual(['the end of a part:\n  seed 7 failed'])
 })
 
-test('tests that passed in the second attempt are named with what failed first', () => {
+test('suites that passed in the second attempt are named with what failed first', () => {
   const assertionResults = [
     { status: 'passed', fullName: 'works', failureMessages: [] },
     { status: 'passed', fullName: 'stalled', failureMessages: ['expected 210 to be below 200\n    at here'] },
     { status: 'failed', fullName: 'fails', failureMessages: ['expected 1 to be 2'] },
   ]
   expect(secondAttempts([{ assertionResults }])).toEqual(['passed in the second attempt: stalled: expected 210 to be below 200'])
-})
-
-test('in CI, tests in this folder get a second attempt, unless they say otherwise', ({ task }) => {
-  expect(task.retry ?? 0).toBe(process.env.CI === 'true' ? 1 : 0)
 })
 
 test('failed tests are repeated at the end with the start of their messages', () => {

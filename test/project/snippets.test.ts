@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { EVENT_TIMEOUT } from '../support/bounds.ts'
 import { requireFreshBuild } from '../support/fresh-build.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -52,7 +53,7 @@ beforeAll(async () => {
     ({ stdout }) => stdout,
     (error: { stdout: string; stderr: string }) => error.stdout + error.stderr,
   )
-}, 90_000)
+})
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
@@ -65,19 +66,13 @@ test.each(pages)('%s has a snippet', page => {
 })
 
 describe.each(pages)('%s', page => {
-  test.each(snippets.filter(snippet => snippet.page === page))(
-    'the snippet at line $line runs and exits',
-    {
-      timeout: 60_000,
-    },
-    async ({ file }) => {
-      // A folder of its own for each, so that files and the default store are its own.
-      const cwd = join(folder, 'run', file)
-      mkdirSync(cwd, { recursive: true })
-      const env = { ...process.env, XDG_STATE_HOME: cwd }
-      await run(process.execPath, [join(folder, 'out', `${file}.js`)], { cwd, env, timeout: 30_000 })
-    },
-  )
+  test.each(snippets.filter(snippet => snippet.page === page))('the snippet at line $line runs and exits', async ({ file }) => {
+    // A folder of its own for each, so that files and the default store are its own.
+    const cwd = join(folder, 'run', file)
+    mkdirSync(cwd, { recursive: true })
+    const env = { ...process.env, XDG_STATE_HOME: cwd }
+    await run(process.execPath, [join(folder, 'out', `${file}.js`)], { cwd, env, timeout: EVENT_TIMEOUT })
+  })
 })
 
 test.each(recipes.filter(name => name !== 'README.md'))(

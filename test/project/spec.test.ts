@@ -19,7 +19,7 @@ const says = { holds: 'it holds that', breaks: 'the search catches', reaches: 'i
 
 for (const model of await models())
   for (const search of model.searches)
-    test.skipIf(unable)(`in ${model.name}.pml ${says[search.kind]}: ${search.sentence}`, { timeout: 120_000 }, async () => {
+    test.skipIf(unable)(`in ${model.name}.pml ${says[search.kind]}: ${search.sentence}`, async () => {
       const { wrong } = await check(model.name, search)
       expect(wrong).toBeUndefined()
     })

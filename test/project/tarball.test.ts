@@ -184,7 +184,7 @@ describe('strict TypeScript, without skipLibCheck', () => {
   })
 })
 
-test('publint and arethetypeswrong find nothing wrong with it, for ESM', { timeout: TIMEOUT }, async context => {
+test('publint and arethetypeswrong find nothing wrong with it, for ESM', async context => {
   const tools = await orSkip('publint and arethetypeswrong', packageCheckers(), context)
   const bin = join(tools.resolve.paths('publint')![0]!, '.bin')
   const published = await run(join(bin, 'publint'), ['run', tarball, '--strict'], { timeout: TIMEOUT })
@@ -193,7 +193,7 @@ test('publint and arethetypeswrong find nothing wrong with it, for ESM', { timeo
 })
 
 describe.each([22, 24])('Node %i', major => {
-  test('needs no SQLite but its own, and prints no warning', { timeout: TIMEOUT }, async context => {
+  test('needs no SQLite but its own, and prints no warning', async context => {
     const other = await orSkip(`Node ${major}`, otherNode(major), context)
     rmSync(join(folder, 'node_modules/@photostructure'), { recursive: true, force: true }) // as npm install --omit=optional
     rmSync(join(folder, 'leases.db'), { force: true })

@@ -63,7 +63,7 @@ test('there are the four tutorials', () => {
 })
 
 describe.each(followed)('%s', page => {
-  test('can be followed from its first line to its last', { timeout: 120_000 }, async () => {
+  test('can be followed from its first line to its last', async () => {
     await using here = new Place()
     mkdirSync(here.file('bin'))
     mkdirSync(here.file('node_modules'))
@@ -130,9 +130,7 @@ function killLeftovers(here: Place): void {
 /** Until a command in the background has its lease, or waits for it, so that the next block meets what the page says. */
 async function heldBy(here: Place, running: Running): Promise<void> {
   await expect
-    .poll(async () => (await here.run(['ls', '--json'])).stdout.split('\n').length + (running.stderr().includes('held') ? 1 : 0), {
-      timeout: 30_000,
-    })
+    .poll(async () => (await here.run(['ls', '--json'])).stdout.split('\n').length + (running.stderr().includes('held') ? 1 : 0), {})
     .toBeGreaterThan(1)
 }
 

@@ -9,7 +9,7 @@ import { describeEngine, engine } from '../support/engine.ts'
 import { ServerProcess } from '../support/server-process.ts'
 
 const address = 'http://10.0.0.7:8080'
-const polling = { timeout: 20_000, interval: 50 }
+const polling = { interval: 50 }
 
 interface Where extends AsyncDisposable {
   url(name: string): string
@@ -55,7 +55,7 @@ function everyRecipe(begin: () => Promise<Where>): void {
   let where: Where
   beforeAll(async () => {
     where = await begin()
-  }, 60_000)
+  })
   afterAll(() => where?.[Symbol.asyncDispose]())
 
   test('a waiter gets everything that a killed process held', async () => {

@@ -106,7 +106,7 @@ test('in a file that two guards share, neither admits a token older than the oth
   ) // prettier-ignore
 })
 
-test('in a file that several processes share, tokens are admitted in one order, and the highest stays', { timeout: 60_000 }, async () => {
+test('in a file that several processes share, tokens are admitted in one order, and the highest stays', async () => {
   using here = folder()
   const path = join(here.path, 'fence.json')
   const children = [1, 2, 3].map(() => guardProcess(path))
@@ -128,7 +128,7 @@ test('in a file that several processes share, tokens are admitted in one order, 
   }
 })
 
-test('a process that is killed inside the guard leaves no lock, and no half of a file', { timeout: 60_000 }, async () => {
+test('a process that is killed inside the guard leaves no lock, and no half of a file', async () => {
   using here = folder()
   const path = join(here.path, 'fence.json')
   const guard = new FileGuard(path)

@@ -209,7 +209,7 @@ test('a backup of a log whose leases have left, and such a log, are not restored
 })
 
 describeEngine('redis', 'a server on an engine', () => {
-  test('that was started before the leases arrived serves them', { timeout: 60_000 }, async () => {
+  test('that was started before the leases arrived serves them', async () => {
     await using redis = await engine('redis')
     const url = `${redis.url}?name=new`
     await using server = (await openInPlace(url)) as Replica

@@ -14,8 +14,6 @@ import { describeEngine, engine } from '../support/engine.ts'
 import { ask } from '../support/http-world.ts'
 import { command, type Place, place, Raw } from '../support/resp-place.ts'
 
-const SLOW = 120_000
-
 class Peers implements Disposable {
   readonly #port: number
   readonly sockets: Socket[] = []
@@ -51,7 +49,7 @@ describe('a server with a small heap', () => {
     ['/openapi.json', 'GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n'],
     ['a page without a Host header', 'GET / HTTP/1.1\r\n\r\n'],
     ['the page', 'GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-  ])('survives 250 connections that request %s thousands of times and read nothing', { timeout: SLOW }, async (_, request) => {
+  ])('survives 250 connections that request %s thousands of times and read nothing', async (_, request) => {
     await using here = new CliPlace()
     const { server, port } = await served(here, { NODE_OPTIONS: '--max-old-space-size=96' })
     using peers = new Peers(port)
@@ -85,7 +83,7 @@ describe('a stopping server', () => {
       'never completes its body',
       'POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n{',
     ],
-  ])('stops in order and in time, even if a client %s', { timeout: SLOW }, async (_, bytes) => {
+  ])('stops in order and in time, even if a client %s', async (_, bytes) => {
     await using here = new CliPlace()
     const { server, port } = await served(here)
     using raw = new Raw(port)
@@ -104,7 +102,7 @@ describe('a stopping server', () => {
 })
 
 describeEngine('redis', 'a stopping server on an engine', () => {
-  test('stops in time, even if its store has stopped answering', { timeout: SLOW }, async () => {
+  test('stops in time, even if its store has stopped answering', async () => {
     await using redis = await engine('redis')
     await using here = new CliPlace()
     const { server, port } = await served(here, {}, '--store', redis.url)
@@ -133,7 +131,7 @@ async function locked(limits: Partial<typeof DEFAULT_LIMITS>, clock = systemCloc
 }
 
 describe('on a server with keys', () => {
-  test('connections without a key cannot use up the slots of clients with a key', { timeout: SLOW }, async () => {
+  test('connections without a key cannot use up the slots of clients with a key', async () => {
     await using here = await locked({ connections: 20, reserved: 10, strangersPerAddress: 100 })
     const known: Raw[] = []
     for (let i = 0; i < 12; i++) {
@@ -158,7 +156,7 @@ describe('on a server with keys', () => {
     for (const raw of [...known, ...strangers]) raw[Symbol.dispose]()
   })
 
-  test('one address has its own limit on connections without a key', { timeout: SLOW }, async () => {
+  test('one address has its own limit on connections without a key', async () => {
     await using here = await locked({ connections: 100, reserved: 10, strangersPerAddress: 5 })
     const strangers = Array.from({ length: 8 }, () => new Raw(here.port))
     for (const raw of strangers) raw.send(command('PING'))
@@ -166,7 +164,7 @@ describe('on a server with keys', () => {
     for (const raw of strangers) raw[Symbol.dispose]()
   })
 
-  test('a connection that sends no key is closed soon, and one that has sent a key may be idle', { timeout: SLOW }, async () => {
+  test('a connection that sends no key is closed soon, and one that has sent a key may be idle', async () => {
     const clock = new ManualClock()
     await using here = await locked({ strangerTime: 5_000 }, clock)
     using unauthenticatedClient = new Raw(here.port)
@@ -188,7 +186,7 @@ describe('on a server with keys', () => {
     expect(await known.ask('PING')).toBe('PONG')
   })
 
-  test('connections of a revoked key count as unauthenticated', { timeout: SLOW }, async () => {
+  test('connections of a revoked key count as unauthenticated', async () => {
     const clock = new ManualClock()
     await using here = await locked({ strangerTime: 5_000 }, clock)
     const key = await here.lessor.propose({ kind: 'key', name: 'x', hash: hashSecret('x'), allow: [] })
@@ -204,9 +202,7 @@ describe('on a server with keys', () => {
 })
 
 describe('unread responses', () => {
-  test('are bounded in total: clients that do not read are closed, unauthenticated ones first, and clients that read stay', {
-    timeout: SLOW,
-  }, async () => {
+  test('are bounded in total: clients that do not read are closed, unauthenticated ones first, and clients that read stay', async () => {
     await using here = await place({ http: httpListener(), limits: { ...DEFAULT_LIMITS, unread: 8 << 20 } })
     using reader = new Raw(here.port)
     for (const half of ['a', 'b']) {

@@ -52,7 +52,7 @@ beforeAll(async () => {
   const closing = new AbortController().signal
   context = { guarded, clock: systemClock, limits, log, figures: () => ({}), closing, connections: () => 1 }
   handler = new HttpHandler(context)
-}, 60_000)
+})
 
 afterAll(async () => {
   await context.guarded[Symbol.asyncDispose]()

@@ -124,7 +124,7 @@ describeWith([programs.openssl], 'TLS', () => {
 })
 
 describe('unfinished handshakes', () => {
-  test('do not keep other clients from connecting', { timeout: 60_000 }, async () => {
+  test('do not keep other clients from connecting', async () => {
     const file = (name: string) => join(folder, name)
     await using here = await place({
       tls: { cert: file('server.pem'), key: file('server.key') },

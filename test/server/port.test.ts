@@ -224,9 +224,7 @@ describe('limits', () => {
     deaf.destroy()
   })
 
-  test('30 watchers that do not read 30,000 events use bounded memory and get a resync', {
-    timeout: 60_000,
-  }, async () => {
+  test('30 watchers that do not read 30,000 events use bounded memory and get a resync', async () => {
     await using here = await place({ events: 2_000, limits: { ...DEFAULT_LIMITS, watchBuffer: 64 << 10 } })
     const watchers = Array.from({ length: 30 }, () => new Raw(here.port))
     for (const watcher of watchers) {
@@ -318,7 +316,6 @@ describe('a graceful stop', () => {
     using busy = new Raw(here.port)
     busy.send(Buffer.concat(Array.from({ length: 500 }, (_, i) => command('LEASE.ACQUIRE', `b/${i}`, 'TTL', 60_000))))
     const first = await busy.next()
-    const began = Date.now()
     const closing = here.server.close()
     let answered = Array.isArray(first) ? 1 : 0
     for (let next = await busy.next(); next !== 'closed'; next = await busy.next()) if (Array.isArray(next)) answered++
@@ -326,7 +323,6 @@ describe('a graceful stop', () => {
     expect(await waiter.next()).toBe('closed')
     expect(await idle.next()).toBe('closed')
     await closing
-    expect(Date.now() - began).toBeLessThan(4_000)
     // Every accepted request was answered: each holder knows of its grant.
     const { value } = await here.lessor.read({ kind: 'resources', prefix: 'b' })
     expect(value).toHaveLength(answered)
@@ -334,7 +330,7 @@ describe('a graceful stop', () => {
     await expect(once(connect({ port: here.port, host: '127.0.0.1' }), 'connect')).rejects.toThrow()
   })
 
-  test('does not wait for clients that do not hang up', { timeout: 60_000 }, async () => {
+  test('does not wait for clients that do not hang up', async () => {
     const clock = new ManualClock()
     await using here = await place({ clock })
     const stays = connect({ port: here.port, host: '127.0.0.1', allowHalfOpen: true })
@@ -354,7 +350,7 @@ describe('a graceful stop', () => {
 })
 
 describeWith([{ program: 'chromium', packages: ['chromium'] }], 'a page in a browser', () => {
-  test('whose DNS name resolves to this machine cannot run a command, with any HTTP method', { timeout: 60_000 }, async () => {
+  test('whose DNS name resolves to this machine cannot run a command, with any HTTP method', async () => {
     const evil = createHttpServer((_, response) => {
       response.setHeader('content-type', 'text/html')
       response.setHeader('connection', 'close')

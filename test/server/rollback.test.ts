@@ -6,8 +6,6 @@ import type { Lease } from '../../src/lease.ts'
 import type { Leases } from '../../src/leases.ts'
 import { Place, type Running } from '../support/cli.ts'
 
-const SECONDS = 1_000
-
 /** A server on a file, restarted on the same port. */
 class Server {
   readonly #place: Place
@@ -44,7 +42,6 @@ async function raw(leases: Leases, command: Parameters<Leases['lessor']['propose
 
 test.each(['leasehold', 'http'])(
   'after the data directory was restored from a copy, a holder over %s:// loses its lease, and the lease is not confused with a newer one',
-  { timeout: 90 * SECONDS },
   async scheme => {
     await using place = new Place()
     const server = new Server(place)

@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { EVENT_TIMEOUT } from './bounds.ts'
 
 export const program = fileURLToPath(new URL('../../dist/cli/leasehold.js', import.meta.url))
 
@@ -139,7 +140,7 @@ export function alive(pid: number): boolean {
 }
 
 /** Polls until `look` returns something true. For conditions that real processes bring about; fails after `within` ms. */
-export async function eventually<T>(what: string, look: () => T | Promise<T>, within = 30_000): Promise<NonNullable<T>> {
+export async function eventually<T>(what: string, look: () => T | Promise<T>, within = EVENT_TIMEOUT): Promise<NonNullable<T>> {
   const end = performance.now() + within
   for (;;) {
     const found = await look()

@@ -19,6 +19,7 @@ import { describe, test } from 'vitest'
 import { etcd as etcdModule } from '../../src/store/etcd/module.ts'
 import { postgres as postgresModule } from '../../src/store/postgres/module.ts'
 import { redis as redisModule } from '../../src/store/redis/module.ts'
+import { EVENT_TIMEOUT } from './bounds.ts'
 import { folderLock } from './folder-lock.ts'
 
 export type Kind = 'redis' | 'postgres' | 'etcd' | 'etcd3'
@@ -102,11 +103,6 @@ export function describeEngine(kind: Kind, name: string, define: () => void | Pr
   describeWith(neededBy(kind), `${name} (${kind})`, define)
 }
 
-/** As `describeEngine`, for tests of guarantees. A guarantee that fails once in a thousand runs is broken, so no test is retried. */
-export function describePromises(kind: Kind, name: string, define: () => void | Promise<void>): void {
-  describeWith(neededBy(kind), `${name} (${kind})`, define, { retry: 0 })
-}
-
 /** A program that tests need, or a file of it, and the Debian packages that contain it. */
 export interface Needed {
   readonly program: string
@@ -136,27 +132,13 @@ export const programs = {
 } as const satisfies Record<string, Needed>
 
 /** As `describeEngine`, for tests that need other programs as well. */
-export function describePrograms(
-  kind: Kind,
-  others: readonly Needed[],
-  name: string,
-  define: () => void | Promise<void>,
-  options?: { readonly retry?: number },
-): void {
-  describeWith([...neededBy(kind), ...others], `${name} (${kind})`, define, options)
+export function describePrograms(kind: Kind, others: readonly Needed[], name: string, define: () => void | Promise<void>): void {
+  describeWith([...neededBy(kind), ...others], `${name} (${kind})`, define)
 }
 
-/**
- * As `describeEngine`, for programs alone. On a busy machine another project's program may start or answer late: in CI such a test is retried
- * once, and the report says so. Tests of guarantees set `retry: 0`.
- */
-export function describeWith(
-  needed: readonly Needed[],
-  name: string,
-  define: () => void | Promise<void>,
-  { retry = process.env.CI === 'true' ? 1 : 0 }: { readonly retry?: number } = {},
-): void {
-  describe(name, { retry }, async () => {
+/** As `describeEngine`, for programs alone. */
+export function describeWith(needed: readonly Needed[], name: string, define: () => void | Promise<void>): void {
+  describe(name, async () => {
     const missing = await Promise.all(needed.map(provide)).then(
       () => undefined,
       (error: unknown) => error,
@@ -311,7 +293,7 @@ async function emptyPostgres(user: User | undefined): Promise<string> {
 }
 
 /** Limited, so that an engine that never starts is reported with its log, and does not block the test. */
-const READY_WITHIN = 30_000
+const READY_WITHIN = EVENT_TIMEOUT
 
 /** Processes and folders that must not outlive this process. */
 const alive = new Set<{ readonly pid: number; readonly fastStopSignal: NodeJS.Signals }>()
@@ -405,7 +387,7 @@ class Process implements Member {
   pause(): void {
     this.#signalAll('SIGSTOP')
     // On a busy machine the signal takes time, and the engine answers until then.
-    const until = Date.now() + 5_000
+    const until = Date.now() + EVENT_TIMEOUT
     while (Date.now() < until && [this.pid, ...descendants(this.pid)].some(pid => !isStopped(pid)))
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)
   }

@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import type { LinkFailure } from '../../src/testing/store-suite.ts'
+import { EVENT_TIMEOUT } from './bounds.ts'
 import type { Engine, Member } from './engine.ts'
 
 export async function asked<T>(port: number, path: string, body: object = {}): Promise<T> {
@@ -23,7 +24,7 @@ export async function asked<T>(port: number, path: string, body: object = {}): P
 
 /** The leader, once all members agree on it. */
 export async function leader(engine: Engine): Promise<Member> {
-  for (const until = Date.now() + 20_000; Date.now() < until; await sleep(50)) {
+  for (const until = Date.now() + EVENT_TIMEOUT; Date.now() < until; await sleep(50)) {
     const results = await Promise.allSettled(
       engine.members.filter(({ running }) => running).map(async member => ({ member, ...(await status(member.port)) })),
     )
@@ -31,7 +32,7 @@ export async function leader(engine: Engine): Promise<Member> {
     const leading = answers.find(({ id, leader }) => id === leader && answers.every(other => other.leader === id))
     if (leading && answers.length * 2 > engine.members.length) return leading.member
   }
-  throw new Error('no leader for 20 s')
+  throw new Error('no leader')
 }
 
 async function status(port: number): Promise<{ id: string; leader: string }> {

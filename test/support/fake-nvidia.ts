@@ -1,5 +1,5 @@
 /** A host with GPUs that do not exist: a program `nvidia-smi` whose answers a test writes. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -68,7 +68,9 @@ export class FakeNvidia {
   }
 
   print(file: 'gpus.csv' | 'apps.csv' | 'list.txt' | 'exit', text: string): void {
-    writeFileSync(join(this.path, file), text)
+    // At once: the program may read it at any moment, and half a file is a device that is gone.
+    writeFileSync(join(this.path, `${file}.new`), text)
+    renameSync(join(this.path, `${file}.new`), join(this.path, file))
   }
 
   hang(hangs: boolean): void {

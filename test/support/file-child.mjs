@@ -1,5 +1,4 @@
 // Another process on the same file, for tests. It executes commands that arrive over IPC, on the built library.
-import { systemClock } from '../../dist/clock.js'
 import { loadEngine } from '../../dist/store/file/engine.js'
 import { FileStore } from '../../dist/store/file/file.js'
 import { FileLog } from '../../dist/store/file/log.js'
@@ -44,11 +43,11 @@ const calls = {
       process.send(['acknowledged', i, after])
     }
   },
-  /** The time, on the machine's monotonic clock, at which this process read the next record. */
+  /** The next records, when there are any. */
   async next() {
     const { records } = await store.read(after, { wait: new AbortController().signal })
     after = records.at(-1).position
-    return systemClock.now()
+    return records.map(({ bytes }) => new TextDecoder().decode(bytes))
   },
   async announce(address) {
     await store.announce(address)

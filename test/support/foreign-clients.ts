@@ -11,6 +11,7 @@ import { type AddressInfo, connect, createServer } from 'node:net'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { EVENT_TIMEOUT } from './bounds.ts'
 import { folderLock } from './folder-lock.ts'
 
 const run = promisify(execFile)
@@ -70,7 +71,7 @@ export async function pythonClients(...packages: readonly string[]): Promise<str
 
 /** Runs a Python program; returns what it printed. */
 export async function python(interpreter: string, program: string, ...args: readonly string[]): Promise<string> {
-  const { stdout } = await run(interpreter, ['-c', program, ...args], { timeout: 60_000 })
+  const { stdout } = await run(interpreter, ['-c', program, ...args], { timeout: EVENT_TIMEOUT })
   return stdout
 }
 
@@ -162,18 +163,10 @@ export async function javaClients(program: string, ...packages: readonly string[
 /** Runs a program; returns what it printed. */
 export async function output(program: string, ...args: readonly string[]): Promise<string> {
   try {
-    return (await run(program, [...args], { timeout: 60_000 })).stdout
+    return (await run(program, [...args], { timeout: EVENT_TIMEOUT })).stdout
   } catch (error) {
     throw new Error(`${(error as Error).message}\n${(error as { stdout?: string }).stdout ?? ''}`, { cause: error })
   }
-}
-
-/**
- * The options of a test with other people's clients. They have limits of their own, some of a few milliseconds, which a machine that stalls exceeds; so such a test
- * gets a second attempt, and `npm test` names those that needed it. Tests of what must never happen, such as two holders at once, get none.
- */
-export function foreign(timeout: number): { readonly timeout: number; readonly retry: number } {
-  return { timeout, retry: 1 }
 }
 
 /** Skips the test loudly, or fails where CI=true. */

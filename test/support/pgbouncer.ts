@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import { EVENT_TIMEOUT } from './bounds.ts'
 import { find, freePorts, type Needed, unprivilegedUser } from './engine.ts'
 
 export const pgbouncer: Needed = { program: 'pgbouncer', packages: ['pgbouncer'] }
@@ -50,7 +51,7 @@ logfile = ${join(folder, 'log')}
     await rm(folder, { recursive: true, force: true })
   }
   for (let attempt = 1; !(await answers(port!)); attempt++) {
-    if (attempt === 200 || child.exitCode !== null) {
+    if (attempt * 25 > EVENT_TIMEOUT || child.exitCode !== null) {
       const log = await readFile(join(folder, 'log'), 'utf8').catch(() => '')
       await end()
       throw new Error(`PgBouncer did not start: ${log.slice(-1_000)}`)

@@ -4,14 +4,13 @@
  */
 import { configureGlobal, readConfigureGlobal } from 'fast-check'
 import { beforeEach } from 'vitest'
+import { QUICK_TIMEOUT } from './bounds.ts'
 
-/** `testTimeout` of vitest.config.ts. */
-const DEFAULT_TIMEOUT = 60_000
 /** Ms for the runs of one property. */
 const PROPERTY_TIME = 1_500
 
 configureGlobal({ ...readConfigureGlobal(), interruptAfterTimeLimit: PROPERTY_TIME, markInterruptAsFailure: false })
 
 beforeEach(({ task, skip }) => {
-  skip(task.timeout > DEFAULT_TIMEOUT, 'left out of the quick loop: it needs more than the default timeout')
+  skip(task.timeout > QUICK_TIMEOUT, 'left out of the quick loop: it needs more than the default timeout')
 })

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import time
 from collections.abc import Sequence
 
 import pytest
+
+from .bounds import EVENT_TIMEOUT
 
 COMMAND = os.environ.get("LEASEHOLD_TEST_SERVER", "")
 needs_server = pytest.mark.skipif(not COMMAND, reason="LEASEHOLD_TEST_SERVER is not set")
@@ -19,16 +22,23 @@ class Server:
     """One process of `leasehold serve`."""
 
     def __init__(self, store: str = "memory:", options: Sequence[str] = ()) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = 0  # the system chooses one, and a restart keeps it
         self._store = store
         self._options = options
         self.start()
 
     def start(self) -> None:
         words = [*shlex.split(COMMAND), "serve", "--store", self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
-        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            address = re.search(r"://127\.0\.0\.1:(\d+)/", line)
+            if address is not None:
+                self.port = int(address[1])
+                break
+        else:
+            raise RuntimeError("the server did not start")
+        end = time.monotonic() + EVENT_TIMEOUT
         while time.monotonic() < end:
             try:
                 self._try()

@@ -14,7 +14,7 @@ def test_an_import_does_not_load_what_only_a_connection_needs() -> None:
     # -S: what is installed beside it may load modules at the start of the interpreter.
     path = next(folder for folder in sys.path if folder.endswith("src"))
     script = f"import sys; sys.path.insert(0, {path!r}); {SCRIPT}"
-    done = subprocess.run([sys.executable, "-S", "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-S", "-c", script], check=True, capture_output=True, text=True, timeout=120)
     loaded = done.stdout.split()
     assert "leasehold._core" in loaded
     assert [name for name in LATER if name in loaded] == []

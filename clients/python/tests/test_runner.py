@@ -21,6 +21,7 @@ from leasehold import LeaseError, _runner
 from leasehold._engine import Engine
 from leasehold._runner import Runner
 
+from .bounds import EVENT_TIMEOUT
 from .renewals import await_a_term
 from .socket_server import SocketServer
 
@@ -166,7 +167,7 @@ print("held", flush=True)
 
 @pytest.mark.parametrize("rest", ["", "raise SystemExit(0)", "import threading; threading.Thread(target=lambda: None).start()"])
 def test_the_interpreter_exits_and_gives_back_what_it_held(server: SocketServer, rest: str) -> None:
-    done = subprocess.run([sys.executable, "-c", EXIT.format(rest=rest), server.url], timeout=30, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", EXIT.format(rest=rest), server.url], timeout=EVENT_TIMEOUT, capture_output=True, text=True)
     assert (done.stdout, done.stderr, done.returncode) == ("held\n", "", 0)
     assert server.memory.holder_of("k") is None
 
@@ -302,7 +303,7 @@ with leasehold.connect(sys.argv[1]) as leases:
     try:
         lease.assert_held()
     except leasehold.LeaseLost as error:
-        print(error.cause, error.duration > 1, lease.lost.wait(5), flush=True)
+        print(error.cause, error.duration > 1, lease.lost.wait(120), flush=True)
 """
 
 
@@ -316,7 +317,7 @@ def test_a_process_that_was_stopped_learns_of_its_loss_when_it_goes_on(server: S
     process.stdin.write("\n")
     process.stdin.flush()
     process.send_signal(signal.SIGCONT)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=EVENT_TIMEOUT)
     looked, told = out.splitlines()
     assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]
 
@@ -330,13 +331,13 @@ with leasehold.connect(sys.argv[1]) as leases:
     try:
         lease.assert_held()
     except leasehold.LeaseLost as error:
-        print(error.cause, error.duration > 1, lease.lost.wait(5), flush=True)
+        print(error.cause, error.duration > 1, lease.lost.wait(120), flush=True)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="usleep is looked up in the C library of Linux")
 def test_a_call_that_holds_the_interpreter_lock_learns_of_its_loss_afterwards(server: SocketServer) -> None:
-    done = subprocess.run([sys.executable, "-c", LOCKED, server.url], timeout=60, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", LOCKED, server.url], timeout=EVENT_TIMEOUT, capture_output=True, text=True)
     looked, told = done.stdout.splitlines()
     assert looked == "False" and told.split()[0] in ("stall", "unreachable") and told.split()[1:] == ["True", "True"]
 
@@ -346,7 +347,7 @@ def test_tls_with_an_authority_of_its_own(tmp_path: pathlib.Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     words += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(words, check=True, capture_output=True, timeout=30)
+    subprocess.run(words, check=True, capture_output=True, timeout=EVENT_TIMEOUT)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server = SocketServer(context)

@@ -18,6 +18,7 @@ import leasehold
 import leasehold.aio
 from leasehold import LeaseError
 
+from .bounds import EVENT_TIMEOUT
 from .renewals import await_a_term
 from .server_process import Server, needs_server
 
@@ -178,7 +179,7 @@ def test_processes_lose_no_update_while_the_server_is_killed(tmp_path: pathlib.P
             time.sleep(1)
             server.kill()
             server.start()
-        assert [process.wait(120) for process in processes] == [0, 0, 0]
+        assert [process.wait(EVENT_TIMEOUT) for process in processes] == [0, 0, 0]
         assert counter.read_text().split()[1] == "120"
     finally:
         server.kill()
@@ -242,7 +243,7 @@ def test_a_unix_socket(tmp_path: pathlib.Path) -> None:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates with")
 def test_a_client_certificate(tmp_path: pathlib.Path) -> None:
     def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+        subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True, timeout=EVENT_TIMEOUT)
 
     new = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     openssl(

@@ -4,9 +4,7 @@ import { expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { Place, program } from '../../support/cli.ts'
 
-test('a backup is readable by its owner only, and restore continues with greater tokens and replaces a state only with --yes', {
-  timeout: 60_000,
-}, async () => {
+test('a backup is readable by its owner only, and restore continues with greater tokens and replaces a state only with --yes', async () => {
   await using here = new Place()
   await here.json('policy', 'set', 'jobs', 'capacity=2')
   const first = await here.run(['run', 'a', '--ttl', '3s', '--', 'sh', '-c', 'echo $LEASEHOLD_TOKEN'])

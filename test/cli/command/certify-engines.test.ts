@@ -20,7 +20,7 @@ async function certified(on: Engine): Promise<Last> {
 }
 
 describeEngine('postgres', 'certifying', () => {
-  test('a Postgres is certified, and only its empty tables are left', { timeout: 90_000 }, async () => {
+  test('a Postgres is certified, and only its empty tables are left', async () => {
     await using postgres = await engine('postgres')
     const last = await certified(postgres)
     expect(last.left).toEqual([expect.stringMatching(/^the tables of the schema leasehold/)])
@@ -36,7 +36,7 @@ describeEngine('postgres', 'certifying', () => {
 })
 
 describeEngine('etcd', 'certifying', () => {
-  test('an etcd is certified, and no key is left', { timeout: 90_000 }, async () => {
+  test('an etcd is certified, and no key is left', async () => {
     await using etcd = await engine('etcd')
     await certified(etcd)
     const all = { key: Buffer.of(0).toString('base64'), range_end: Buffer.of(0).toString('base64'), count_only: true }
@@ -45,7 +45,7 @@ describeEngine('etcd', 'certifying', () => {
 })
 
 describeEngine('redis', 'certifying', () => {
-  test('a command that restarts nothing has shown nothing', { timeout: 60_000 }, async () => {
+  test('a command that restarts nothing has shown nothing', async () => {
     await using redis = await engine('redis')
     await using place = new Place()
     const { stdout, code } = await place.run(['certify', redis.url, '--restart', 'true'])

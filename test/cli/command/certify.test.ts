@@ -9,7 +9,7 @@ import { certify, lastOf, linesOf } from '../../support/certify.ts'
 import { Place } from '../../support/cli.ts'
 import { describeEngine, type Engine, engine, freePorts } from '../../support/engine.ts'
 
-test('a file is certified, its measurements are said to people, and nothing is left beside it', { timeout: 120_000 }, async () => {
+test('a file is certified, its measurements are said to people, and nothing is left beside it', async () => {
   await using place = new Place()
   const { code, stdout, stderr } = await place.run(['certify', `file:${place.file('mine.db')}`])
   expect(stderr).toMatch(/41\/41 passed/)
@@ -31,9 +31,7 @@ test('what cannot be reached is 69, and what is no engine is a mistake of the ca
 })
 
 describeEngine('redis', 'certifying', () => {
-  test('a Redis that syncs is certified: answers cut off, a writer killed and the engine killed lose nothing', {
-    timeout: 120_000,
-  }, async () => {
+  test('a Redis that syncs is certified: answers cut off, a writer killed and the engine killed lose nothing', async () => {
     await using redis = await engine('redis')
     await using place = new Place()
     const finished = await certify(place, redis)
@@ -55,7 +53,7 @@ describeEngine('redis', 'certifying', () => {
     expect(await keys(redis)).toEqual([])
   })
 
-  test('a Redis that does not sync is not certified, though it loses nothing when it is merely killed', { timeout: 120_000 }, async () => {
+  test('a Redis that does not sync is not certified, though it loses nothing when it is merely killed', async () => {
     await using redis = await engine('redis', { args: ['--appendfsync', 'no'] })
     await using place = new Place()
     const finished = await certify(place, redis)
@@ -65,7 +63,7 @@ describeEngine('redis', 'certifying', () => {
     expect(finished.code).toBe(1)
   })
 
-  test('a Redis that keeps nothing is not certified, and what a restart lost is counted', { timeout: 120_000 }, async () => {
+  test('a Redis that keeps nothing is not certified, and what a restart lost is counted', async () => {
     await using redis = await engine('redis', { args: ['--appendonly', 'no'] })
     await using place = new Place()
     const finished = await certify(place, redis)
@@ -79,7 +77,7 @@ describeEngine('redis', 'certifying', () => {
     expect(finished.code).toBe(1)
   })
 
-  test('what we may not try is not passed, and what the engine refuses is failed', { timeout: 120_000 }, async () => {
+  test('what we may not try is not passed, and what the engine refuses is failed', async () => {
     await using redis = await engine('redis')
     await tell(redis, 'ACL', 'SETUSER', 'few', 'on', '>rights', '~*', '+@all', '-unlink', '-pexpire', '-scan')
     await using place = new Place()

@@ -5,8 +5,6 @@ import { describe, expect, test } from 'vitest'
 import { Place } from '../../support/cli.ts'
 import { rawEvent } from '../../support/hook-events.ts'
 
-const SLOW = 180_000
-
 /** A repository with a worktree. */
 function repository(here: Place): { readonly main: string; readonly tree: string; git(...args: string[]): string } {
   const main = here.file('main')
@@ -29,7 +27,7 @@ async function serve(here: Place): Promise<string> {
 }
 
 describe('guard', () => {
-  test('claims and denies over a server, and without one, the same', { timeout: SLOW }, async () => {
+  test('claims and denies over a server, and without one, the same', async () => {
     await using here = new Place()
     const url = await serve(here)
     const { main, tree } = repository(here)
@@ -53,7 +51,7 @@ describe('guard', () => {
     }
   })
 
-  test('allows with a loud warning if it cannot decide, and denies with --fail-closed', { timeout: SLOW }, async () => {
+  test('allows with a loud warning if it cannot decide, and denies with --fail-closed', async () => {
     await using here = new Place()
     const { main } = repository(here)
     const away = ['guard', '--store', 'http://127.0.0.1:1', '--agent', 'ann']
@@ -70,7 +68,7 @@ describe('guard', () => {
     expect((await here.run(['guard', '--help'])).stdout).toMatch(/--fail-closed/)
   })
 
-  test('the claims of an agent are free soon after its process has died', { timeout: SLOW }, async () => {
+  test('the claims of an agent are free soon after its process has died', async () => {
     await using here = new Place()
     const url = await serve(here)
     const { main } = repository(here)
@@ -85,12 +83,12 @@ describe('guard', () => {
     expect(JSON.stringify(await held())).toContain(`agent-${agent.process.pid}`)
     agent.process.kill('SIGKILL')
     await agent.finished
-    await expect.poll(async () => JSON.stringify(await held()), { timeout: 30_000, interval: 200 }).not.toContain('agent-')
+    await expect.poll(async () => JSON.stringify(await held()), { interval: 200 }).not.toContain('agent-')
   })
 })
 
 describe('init', () => {
-  test('shows what it would write, writes it after yes, and takes it out again byte for byte', { timeout: SLOW }, async () => {
+  test('shows what it would write, writes it after yes, and takes it out again byte for byte', async () => {
     await using here = new Place()
     const { main } = repository(here)
     const init = (...args: string[]) =>
@@ -123,7 +121,7 @@ describe('init', () => {
     expect((await init('emacs')).code).toBe(64)
   })
 
-  test('the hooks of git refuse a commit and a push of what another agent holds', { timeout: SLOW }, async () => {
+  test('the hooks of git refuse a commit and a push of what another agent holds', async () => {
     await using here = new Place()
     const url = await serve(here)
     const { main, tree, git } = repository(here)

@@ -3,9 +3,7 @@ import { expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { Place } from '../../support/cli.ts'
 
-const SLOW = 120_000
-
-test('ls, show and history print tables or JSON, and only data on stdout', { timeout: SLOW }, async () => {
+test('ls, show and history print tables or JSON, and only data on stdout', async () => {
   await using here = new Place()
   const empty = await here.run(['ls'])
   expect(empty).toMatchObject({ code: 0, stdout: '', stderr: expect.stringMatching(/no resource is held/) })

@@ -10,12 +10,10 @@ interface Shown {
   readonly grants: readonly { readonly lease: number; readonly token: number; readonly remaining: number }[]
 }
 
-test('leases move to another file while a command runs under one: the command keeps running, tokens grow, and the old file refers to the new one', {
-  timeout: 60_000,
-}, async () => {
+test('leases move to another file while a command runs under one: the command keeps running, tokens grow, and the old file refers to the new one', async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
-  const holder = here.start(['run', 'job', '--store', from, '--ttl', '9s', '--', 'sh', '-c', 'echo up; read line; echo done'])
+  const holder = here.start(['run', 'job', '--store', from, '--ttl', '20s', '--', 'sh', '-c', 'echo up; read line; echo done'])
   await holder.printed(/up/)
   const [held] = await here.json('show', 'job', '--store', from)
   const { lease, token } = (held as unknown as Shown).grants[0]!
@@ -38,7 +36,7 @@ test('leases move to another file while a command runs under one: the command ke
   expect(await here.json('ls', '--store', to)).toEqual([])
 })
 
-test('a move into a store that holds leases is refused, and nothing changes', { timeout: 60_000 }, async () => {
+test('a move into a store that holds leases is refused, and nothing changes', async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   await here.run(['policy', 'set', 'x', 'capacity=2', '--store', to])
@@ -48,16 +46,14 @@ test('a move into a store that holds leases is refused, and nothing changes', { 
   expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
 })
 
-test('a move that was interrupted can be cancelled', { timeout: 60_000 }, async () => {
+test('a move that was interrupted can be cancelled', async () => {
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['migrate', from, '--cancel'])).stderr).toMatch(/nothing has left/)
   expect((await here.run(['migrate', from])).stderr).toMatch(/--cancel/)
 })
 
-test('a completed move can neither be repeated nor cancelled, and the old store refers to the new one and grants nothing', {
-  timeout: 60_000,
-}, async () => {
+test('a completed move can neither be repeated nor cancelled, and the old store refers to the new one and grants nothing', async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   await here.json('migrate', from, to)
@@ -74,7 +70,7 @@ test('a completed move can neither be repeated nor cancelled, and the old store 
   await holder.finished
 })
 
-test('the same command completes a move that was interrupted after the leases had left', { timeout: 60_000 }, async () => {
+test('the same command completes a move that was interrupted after the leases had left', async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   {
@@ -90,7 +86,7 @@ test('the same command completes a move that was interrupted after the leases ha
   expect((await here.run(['run', 'free', '--store', from, '--no-wait', '--', 'true'])).code).toBe(0)
 })
 
-test('a relative path is recorded as an absolute one, so that clients in other folders find the file', { timeout: 60_000 }, async () => {
+test('a relative path is recorded as an absolute one, so that clients in other folders find the file', async () => {
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)
@@ -98,7 +94,7 @@ test('a relative path is recorded as an absolute one, so that clients in other f
   expect(moved).toMatchObject({ to: `file:${here.file('to.db')}` })
 })
 
-test('migrate prints no password', { timeout: 60_000 }, async () => {
+test('migrate prints no password', async () => {
   await using here = new Place()
   const gone = 'redis://:s3cret@127.0.0.1:1'
   const asked = await Promise.all([
@@ -112,7 +108,7 @@ test('migrate prints no password', { timeout: 60_000 }, async () => {
   }
 })
 
-test('a server that is started on the old file afterwards serves the new store', { timeout: 90_000 }, async () => {
+test('a server that is started on the old file afterwards serves the new store', async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   const serve = () => here.start(['serve', '--store', from, '--listen', '127.0.0.1:0'])
@@ -138,7 +134,7 @@ test('a server that is started on the old file afterwards serves the new store',
   expect((await second.finished).code).toBe(0)
 })
 
-test('a server whose leases have moved to a store that it cannot open names that store', { timeout: 60_000 }, async () => {
+test('a server whose leases have moved to a store that it cannot open names that store', async () => {
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   {
@@ -154,7 +150,7 @@ test('a server whose leases have moved to a store that it cannot open names that
 test.each([
   ['that cannot be reached', 'redis://127.0.0.1:1'],
   ['whose driver is missing', 'mysql://127.0.0.1/x'],
-])('a move to a store %s leaves the old log unchanged', { timeout: 60_000 }, async (_, to) => {
+])('a move to a store %s leaves the old log unchanged', async (_, to) => {
   await using here = new Place()
   const from = `file:${here.file('from.db')}`
   expect((await here.run(['run', 'job', '--store', from, '--', 'true'])).code).toBe(0)

@@ -5,8 +5,6 @@ import { parseTime } from '../../../src/cli/command/pool/reserve.ts'
 import { alive, eventually, isLinux, Place, type Running } from '../../support/cli.ts'
 import { FakeNvidia, uuidOf } from '../../support/fake-nvidia.ts'
 
-const SLOW = 120_000
-
 /** A host that offers the GPUs of a fake `nvidia-smi` in the pool `gpus`. */
 async function offer(here: Place, gpus: FakeNvidia, ...more: string[]): Promise<Running> {
   const running = here.start(['pool', 'offer', 'gpus', '--discover', 'nvidia', '--interval', '200ms', ...more], { env: gpus.env })
@@ -18,7 +16,7 @@ async function grants(here: Place): Promise<{ member: string; grants: { lease: n
   return (await here.json('pool', 'ls', 'gpus')) as never
 }
 
-test('a host offers its GPUs, a command takes two that match, and they are free when it has ended', { timeout: SLOW }, async () => {
+test('a host offers its GPUs, a command takes two that match, and they are free when it has ended', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia(
     { uuid: '1' },
@@ -60,7 +58,7 @@ test('a host offers its GPUs, a command takes two that match, and they are free 
   expect(other.stdout).toBe(`${uuidOf('3')} 2/${hostname()} []\n`)
 })
 
-test('a request that the pool can never serve is refused at once, with the reason and what to do', { timeout: SLOW }, async () => {
+test('a request that the pool can never serve is refused at once, with the reason and what to do', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1' })
   await offer(here, gpus)
@@ -78,22 +76,18 @@ test('a request that the pool can never serve is refused at once, with the reaso
   expect((await here.run(['pool', 'take', 'none', '--', 'true'])).code).toBe(69)
 })
 
-test.runIf(isLinux)(
-  'a taker that is killed frees its GPUs after its ttl, and its command does not survive it',
-  { timeout: SLOW },
-  async () => {
-    await using here = new Place()
-    using gpus = new FakeNvidia({ uuid: '1' })
-    await offer(here, gpus)
-    const taker = here.start(['pool', 'take', 'gpus', '--ttl', '2s', '--grace', '500ms', '--', 'sh', '-c', 'echo "pid $$"; sleep 600'])
-    const [, pid] = await taker.printed(/pid (\d+)/)
-    taker.process.kill('SIGKILL')
-    await eventually('the command is gone', () => !alive(Number(pid)))
-    await eventually('the member is free', async () => (await grants(here))[0]!.grants.length === 0)
-  },
-)
+test.runIf(isLinux)('a taker that is killed frees its GPUs after its ttl, and its command does not survive it', async () => {
+  await using here = new Place()
+  using gpus = new FakeNvidia({ uuid: '1' })
+  await offer(here, gpus)
+  const taker = here.start(['pool', 'take', 'gpus', '--ttl', '2s', '--grace', '500ms', '--', 'sh', '-c', 'echo "pid $$"; sleep 600'])
+  const [, pid] = await taker.printed(/pid (\d+)/)
+  taker.process.kill('SIGKILL')
+  await eventually('the command is gone', () => !alive(Number(pid)))
+  await eventually('the member is free', async () => (await grants(here))[0]!.grants.length === 0)
+})
 
-test('a waiter is listed in the queue, and gets the GPU when its holder gives it back', { timeout: SLOW }, async () => {
+test('a waiter is listed in the queue, and gets the GPU when its holder gives it back', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1' })
   await offer(here, gpus)
@@ -124,7 +118,7 @@ test('a waiter is listed in the queue, and gets the GPU when its holder gives it
   expect((await here.run(['pool', 'return', 'gpus/GPU-9'])).stderr).toMatch(/has no member GPU-9/)
 })
 
-test('a lease is extended while no client waits, and refused with the waiter when one does', { timeout: SLOW }, async () => {
+test('a lease is extended while no client waits, and refused with the waiter when one does', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1' })
   await offer(here, gpus)
@@ -140,7 +134,7 @@ test('a lease is extended while no client waits, and refused with the waiter whe
   await second.finished
 })
 
-test('a reservation is listed, used by a command when its window begins, and can be given back', { timeout: SLOW }, async () => {
+test('a reservation is listed, used by a command when its window begins, and can be given back', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1' })
   await offer(here, gpus)
@@ -170,49 +164,47 @@ test('the time of a reservation is a time of day, a date or a duration', () => {
     expect(() => parseTime(wrong, at(12, 0))).toThrow()
 })
 
-test.runIf(isLinux)(
-  'use without a lease is shown, and a process that runs already can be adopted until it has ended',
-  { timeout: SLOW },
-  async () => {
-    await using here = new Place()
-    using gpus = new FakeNvidia({ uuid: '1' })
-    const stranger = here.spawn('/bin/sleep', ['600'])
-    gpus.setApps({ uuid: '1', pid: stranger.pid, name: 'python train.py' })
-    const host = await offer(here, gpus)
-    await host.printed(new RegExp(`used without a lease: process ${stranger.pid}`))
-    const listed = await here.run(['pool', 'ls', 'gpus'])
-    expect(listed.stdout).toMatch(
-      new RegExp(`NO LEASE[\\s\\S]*GPU-00000001 is used without a lease: process ${stranger.pid} of \\S+ \\(python train.py\\)`),
-    )
-    const adopting = here.start(['pool', 'adopt', 'gpus', '--pid', String(stranger.pid)])
-    await adopting.printed(/took GPU-00000001\S* of gpus for process/)
-    await eventually('it has a lease', async () => !/NO LEASE/.test((await here.run(['pool', 'ls', 'gpus'])).stdout))
-    await eventually('the time for which it is held counts', async () => {
-      const [, held] = /GPU-00000001.* \S+@\S+:\d+ +(\d\S* m?s)/.exec((await here.run(['pool', 'ls', 'gpus'])).stdout) ?? []
-      return held !== undefined && held !== '0 ms'
-    })
-    const again = await here.run(['pool', 'adopt', 'gpus', '--pid', String(stranger.pid)])
-    expect(again.code).toBe(75)
-    stranger.process.kill('SIGKILL')
-    expect(await adopting.finished).toMatchObject({ code: 0, stderr: expect.stringMatching(/has ended; the members are free/) })
-    expect((await grants(here))[0]!.grants).toEqual([])
-    expect((await here.run(['pool', 'adopt', 'gpus', '--pid', '999999999'])).stderr).toMatch(/there is no process 999999999/)
-    expect((await here.run(['pool', 'adopt', 'gpus', '--pid', String(process.pid)])).code).toBe(64)
-  },
-)
-
-test('an idle taker is warned and asked to give its GPU back; with --on-recall term its command gets TERM', { timeout: SLOW }, async () => {
+test.runIf(isLinux)('use without a lease is shown, and a process that runs already can be adopted until it has ended', async () => {
   await using here = new Place()
-  using gpus = new FakeNvidia({ uuid: '1', utilisation: '0' })
+  using gpus = new FakeNvidia({ uuid: '1' })
+  const stranger = here.spawn('/bin/sleep', ['600'])
+  gpus.setApps({ uuid: '1', pid: stranger.pid, name: 'python train.py' })
+  const host = await offer(here, gpus)
+  await host.printed(new RegExp(`used without a lease: process ${stranger.pid}`))
+  const listed = await here.run(['pool', 'ls', 'gpus'])
+  expect(listed.stdout).toMatch(
+    new RegExp(`NO LEASE[\\s\\S]*GPU-00000001 is used without a lease: process ${stranger.pid} of \\S+ \\(python train.py\\)`),
+  )
+  const adopting = here.start(['pool', 'adopt', 'gpus', '--pid', String(stranger.pid)])
+  await adopting.printed(/took GPU-00000001\S* of gpus for process/)
+  await eventually('it has a lease', async () => !/NO LEASE/.test((await here.run(['pool', 'ls', 'gpus'])).stdout))
+  await eventually('the time for which it is held counts', async () => {
+    const [, held] = /GPU-00000001.* \S+@\S+:\d+ +(\d\S* m?s)/.exec((await here.run(['pool', 'ls', 'gpus'])).stdout) ?? []
+    return held !== undefined && held !== '0 ms'
+  })
+  const again = await here.run(['pool', 'adopt', 'gpus', '--pid', String(stranger.pid)])
+  expect(again.code).toBe(75)
+  stranger.process.kill('SIGKILL')
+  expect(await adopting.finished).toMatchObject({ code: 0, stderr: expect.stringMatching(/has ended; the members are free/) })
+  expect((await grants(here))[0]!.grants).toEqual([])
+  expect((await here.run(['pool', 'adopt', 'gpus', '--pid', '999999999'])).stderr).toMatch(/there is no process 999999999/)
+  expect((await here.run(['pool', 'adopt', 'gpus', '--pid', String(process.pid)])).code).toBe(64)
+})
+
+test('an idle taker is warned and asked to give its GPU back; with --on-recall term its command gets TERM', async () => {
+  await using here = new Place()
+  using gpus = new FakeNvidia({ uuid: '1', utilisation: '80' })
   const host = await offer(here, gpus, '--idle-warn', '1s', '--idle-recall', '3s', '--idle-end', '10m')
   const script = 'trap "echo bye; exit 3" TERM; echo up; while :; do sleep 0.05; done'
   const taker = here.start(['pool', 'take', 'gpus', '--on-recall', 'term', '--', 'sh', '-c', script])
+  await taker.printed(/up/)
+  gpus.setGpus({ uuid: '1', utilisation: '0' })
   await taker.printed(/GPU-00000001\S* has been idle for/)
   expect(await taker.finished).toMatchObject({ code: 3, stdout: 'up\nbye\n' })
   expect(host.stderr()).toMatch(/idle for \S+ s and is warned[\s\S]*is asked to return them/)
 })
 
-test('a host records who held its GPUs, also over a restart', { timeout: SLOW }, async () => {
+test('a host records who held its GPUs, also over a restart', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1', utilisation: '80' })
   const file = here.file('usage.json')
@@ -230,9 +222,7 @@ test('a host records who held its GPUs, also over a restart', { timeout: SLOW },
   expect((await here.run(['pool', 'usage'])).stdout).toMatch(/POOL +USER +HELD +SHARE +BUSY/)
 })
 
-test('a host whose devices cannot be found says why and offers nothing; one that finds devices another host offers says which', {
-  timeout: SLOW,
-}, async () => {
+test('a host whose devices cannot be found says why and offers nothing; one that finds devices another host offers says which', async () => {
   await using here = new Place()
   const none = await here.run(['pool', 'offer', 'gpus', '--discover', 'echo hello'])
   expect([none.code, none.stderr]).toEqual([69, expect.stringMatching(/printed no JSON: hello[\s\S]*No device was offered/)])

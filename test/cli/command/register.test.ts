@@ -1,11 +1,7 @@
 import { expect, test } from 'vitest'
 import { eventually, Place } from '../../support/cli.ts'
 
-const SLOW = 60_000
-
-test('a service is listed while its command runs, drains when it is asked to stop, and is removed when the command has ended', {
-  timeout: SLOW,
-}, async () => {
+test('a service is listed while its command runs, drains when it is asked to stop, and is removed when the command has ended', async () => {
   await using here = new Place()
   const script = 'trap "echo stopping; exit 7" TERM; echo up; while :; do sleep 0.05; done'
   const words = [
@@ -35,9 +31,7 @@ test('a service is listed while its command runs, drains when it is asked to sto
   expect((await here.run(['discover', 'planner', '--pick'])).code).toBe(1)
 })
 
-test('a name that another holder has is refused with the name of that holder, and a command that is not found leaves nothing listed', {
-  timeout: SLOW,
-}, async () => {
+test('a name that another holder has is refused with the name of that holder, and a command that is not found leaves nothing listed', async () => {
   await using here = new Place()
   const one = here.start([
     'register',
@@ -51,7 +45,7 @@ test('a name that another holder has is refused with the name of that holder, an
     '--',
     'sh',
     '-c',
-    'echo up; exec sleep 60',
+    'echo up; exec sleep 600',
   ])
   await one.printed(/up/)
   const two = await here.run(['register', 'planner', '--address', 'a:1', '--instance', 'a', '--holder', 'second', '--', 'true'])
@@ -61,7 +55,7 @@ test('a name that another holder has is refused with the name of that holder, an
   expect((await here.run(['register', 'planner', '--', 'true'])).code).toBe(64)
 })
 
-test('the command gets the lease of its registration, and no token or resource of a lease around it', { timeout: SLOW }, async () => {
+test('the command gets the lease of its registration, and no token or resource of a lease around it', async () => {
   await using here = new Place()
   const script = 'echo "$LEASEHOLD_SERVICE [$LEASEHOLD_TOKEN] [$LEASEHOLD_RESOURCE] $LEASEHOLD_LEASE"'
   const env = { LEASEHOLD_TOKEN: '5', LEASEHOLD_RESOURCE: 'outer', LEASEHOLD_LEASE: '7' }
@@ -71,10 +65,10 @@ test('the command gets the lease of its registration, and no token or resource o
   expect([bad.code, bad.stderr]).toEqual([64, expect.not.stringMatching(/exit code/i)])
 })
 
-test('register reports that no server makes its health check, or how many servers do', { timeout: SLOW }, async () => {
+test('register reports that no server makes its health check, or how many servers do', async () => {
   await using here = new Place()
   const words = ['register', 'planner', '--address', 'tcp://127.0.0.1:9', '--check', 'tcp://127.0.0.1:9', '--instance']
-  const alone = here.start([...words, 'a', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+  const alone = here.start([...words, 'a', '--', 'sh', '-c', 'echo up; exec sleep 600'])
   await alone.printed(/up/)
   await eventually('the missing check is reported', async () => /planner: unchecked: no server makes health checks/.test(alone.stderr()))
   expect(await here.json('discover', 'planner')).toMatchObject([{ instance: 'a', status: 'unknown', reason: 'not checked yet' }])
@@ -84,16 +78,14 @@ test('register reports that no server makes its health check, or how many server
   const server = here.start(['serve', '--listen', '127.0.0.1:0', '--check-allow', '127.0.0.1:*'])
   await server.printed(/health checks of/)
   await eventually('it makes checks', async () => (await here.json('ls', 'leasehold/checks')).length > 0)
-  const checked = here.start([...words, 'b', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+  const checked = here.start([...words, 'b', '--', 'sh', '-c', 'echo up; exec sleep 600'])
   await checked.printed(/up/)
   expect(checked.stderr()).toMatch(/planner: 1 server makes health checks/)
   expect(checked.stderr()).not.toMatch(/unchecked/)
   await eventually('it is found dead', async () => (await here.json('discover', 'planner', '--status', 'critical')).length === 1)
 })
 
-test('a server answers DNS and heartbeat datagrams at the given addresses, and refuses public DNS without --dns-public', {
-  timeout: SLOW,
-}, async () => {
+test('a server answers DNS and heartbeat datagrams at the given addresses, and refuses public DNS without --dns-public', async () => {
   await using here = new Place()
   const server = here.start([
     'serve',

@@ -5,15 +5,13 @@ import { expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { eventually, Place, program, type Running } from '../../support/cli.ts'
 
-const SLOW = 120_000
-
 async function started(here: Place, ...args: string[]): Promise<{ server: Running; page: string; port: string }> {
   const server = here.start(['serve', '--listen', '127.0.0.1:0', ...args])
   const [page, port] = await server.printed(/http:\/\/127\.0\.0\.1:(\d+)\//)
   return { server, page, port: port! }
 }
 
-test('serve prints the address of its page, answers there, and stops in order at TERM', { timeout: SLOW }, async () => {
+test('serve prints the address of its page, answers there, and stops in order at TERM', async () => {
   await using here = new Place()
   const { server, page } = await started(here)
   expect(server.stdout()).toBe(`${page}\n`)
@@ -24,16 +22,14 @@ test('serve prints the address of its page, answers there, and stops in order at
   expect(await server.finished).toMatchObject({ code: 0, signal: null })
 })
 
-test('commands that open the file connect to the server that owns it, with keys or without, and work as before', {
-  timeout: SLOW,
-}, async () => {
+test('commands that open the file connect to the server that owns it, with keys or without, and work as before', async () => {
   await using here = new Place()
   const { server, port } = await started(here)
   const secret = here.file('leasehold/leasehold.db-operator')
   expect(statSync(secret).mode & 0o777).toBe(0o600)
   const key = (await here.run(['key', 'create', '--name', 'ci', '--allow', 'acquire,renew,release,read:jobs/'])).stdout.trim()
   expect(key).toMatch(/^lh_/)
-  const running = here.start(['run', 'jobs/a', '--holder', 'first', '--', 'sh', '-c', 'echo "up $LEASEHOLD_URL"; exec sleep 60'])
+  const running = here.start(['run', 'jobs/a', '--holder', 'first', '--', 'sh', '-c', 'echo "up $LEASEHOLD_URL"; exec sleep 600'])
   expect((await running.printed(/up (.*)\n/))[1]).toBe(here.url)
   expect((await here.run(['run', 'jobs/a', '--no-wait', '--', 'true'])).code).toBe(75)
   expect(await here.json('ls')).toMatchObject([{ resource: 'jobs/a', grants: [{ holder: 'first' }] }])
@@ -54,9 +50,7 @@ test('commands that open the file connect to the server that owns it, with keys 
   expect(server.stdout() + server.stderr() + readFileSync(file, 'latin1')).not.toContain(key)
 })
 
-test('the command that is suggested for the first key names the given store and creates the key there', {
-  timeout: SLOW,
-}, async () => {
+test('the command that is suggested for the first key names the given store and creates the key there', async () => {
   await using here = new Place()
   const store = `file:${here.file('my leases.db')}`
   const refused = await here.run(['serve', '--store', store, '--listen', '0.0.0.0:0'])
@@ -69,7 +63,7 @@ test('the command that is suggested for the first key names the given store and 
   expect(await here.json('key', 'ls')).toEqual([])
 })
 
-test('a secret beside the file that other users could have written is replaced', { timeout: SLOW }, async () => {
+test('a secret beside the file that other users could have written is replaced', async () => {
   await using here = new Place()
   const planted = `lh_${'a'.repeat(43)}`
   const file = here.file('planted.db-operator')
@@ -80,10 +74,12 @@ test('a secret beside the file that other users could have written is replaced',
   expect(statSync(file).mode & 0o777).toBe(0o600)
 })
 
-test('when a server is killed and restarted, the command keeps running and keeps its lease', { timeout: SLOW }, async () => {
+test('when a server is killed and restarted, the command keeps running and keeps its lease', async () => {
   await using here = new Place()
   const { server, port } = await started(here)
-  const running = here.start(['run', 'a', '--ttl', '60s', '--', 'sh', '-c', 'echo up; while [ ! -e stop ]; do sleep 0.05; done; exit 3'])
+  // By the address: a client of the file would use the file itself if the server is away for 10 s, and no server could own it then.
+  const words = ['run', 'a', '--store', `leasehold://127.0.0.1:${port}`, '--ttl', '5m', '--']
+  const running = here.start([...words, 'sh', '-c', 'echo up; while [ ! -e stop ]; do sleep 0.05; done; exit 3'])
   await running.printed(/up/)
   server.process.kill('SIGKILL')
   await server.finished
@@ -95,9 +91,7 @@ test('when a server is killed and restarted, the command keeps running and keeps
   expect(await here.json('ls')).toEqual([])
 })
 
-test('a server whose log was removed opens it again above all that it saw, and grants nothing while old holders may be running', {
-  timeout: SLOW,
-}, async () => {
+test('a server whose log was removed opens it again above all that it saw, and grants nothing while old holders may be running', async () => {
   await using here = new Place()
   const { server, page } = await started(here)
   const ask = async (where: string, resource: string) => {
@@ -108,6 +102,7 @@ test('a server whose log was removed opens it again above all that it saw, and g
     })
     return { status: response.status, ...((await response.json()) as { tokens?: Record<string, number>; error?: { code: string } }) }
   }
+  const sent = performance.now()
   const first = await ask(page, 'a')
   expect(first.status).toBe(201)
   for (const file of ['', '-wal', '-shm']) rmSync(`${here.url.slice('file:'.length)}${file}`, { force: true })
@@ -115,16 +110,16 @@ test('a server whose log was removed opens it again above all that it saw, and g
   const [, again] = await server.printed(/http:.*\n(http:\/\/127\.0\.0\.1:\d+\/)\n/)
   expect(server.stderr()).toContain('a new generation begins')
   // The server did not see the held lease end, so it waits for its ttl.
-  expect((await ask(again!, 'a')).status).not.toBe(201)
   const granted = async () => {
     const answer = await ask(again!, 'a')
     return answer.status === 201 ? answer : undefined
   }
-  const later = await eventually('it grants again', granted, 40_000)
+  const later = await eventually('it grants again', granted)
+  expect(performance.now() - sent).toBeGreaterThanOrEqual(8_000)
   expect(later.tokens!.a).toBeGreaterThan(first.tokens!.a!)
 })
 
-test('when the server stops answering, the command is ended while its lease still lasts', { timeout: SLOW }, async () => {
+test('when the server stops answering, the command is ended while its lease still lasts', async () => {
   await using here = new Place()
   const { server } = await started(here)
   const running = here.start([
@@ -143,13 +138,10 @@ test('when the server stops answering, the command is ended while its lease stil
   server.process.kill('SIGSTOP')
   const { code, stderr } = await running.finished
   expect(code).toBe(79)
-  const [, left] = /could not be renewed and would be lost in ([\d.]+) s\. Ending the command: TERM now, KILL in 4 s/.exec(stderr) ?? []
-  expect(Number(left)).toBeGreaterThan(1)
+  expect(stderr).toMatch(/could not be renewed and would be lost in [\d.]+ m?s\. Ending the command: TERM now, KILL in 4 s/)
 })
 
-test('serve refuses to own a file in shared use, shares it with --shared, and reports a port in use or takes the next one', {
-  timeout: SLOW,
-}, async () => {
+test('serve refuses to own a file in shared use, shares it with --shared, and reports a port in use or takes the next one', async () => {
   await using here = new Place()
   await using taken = createServer().listen(0, '127.0.0.1')
   await eventually('it listens', () => taken.address())
@@ -173,7 +165,7 @@ test('serve refuses to own a file in shared use, shares it with --shared, and re
   expect(next.stderr()).not.toMatch(/cannot take connections|in use/)
 })
 
-test('serve refuses a public address without keys and a bad configuration, and says what to do', { timeout: SLOW }, async () => {
+test('serve refuses a public address without keys and a bad configuration, and says what to do', async () => {
   await using here = new Place()
   const open = await here.run(['serve', '--listen', '0.0.0.0:0'])
   expect(open.code).not.toBe(0)
@@ -192,7 +184,7 @@ test('serve refuses a public address without keys and a bad configuration, and s
   expect((await server.printed(/"serving":"([^"]*)"/))[1]).toBe(`file:${here.file('c.db')}`)
 })
 
-test('a mistake in a flag is 64, and one in the environment or the file is 78 with its place', { timeout: SLOW }, async () => {
+test('a mistake in a flag is 64, and one in the environment or the file is 78 with its place', async () => {
   await using here = new Place()
   const files = [
     '{"serve":{"listen":["foo"]}}',
@@ -235,7 +227,7 @@ test('a mistake in a flag is 64, and one in the environment or the file is 78 wi
   expect(named.map(({ code }) => code)).toEqual([78, 78, 78])
 })
 
-test('npm start serves the default store on the next free port', { timeout: SLOW }, async () => {
+test('npm start serves the default store on the next free port', async () => {
   await using here = new Place()
   const npm = spawnSync('npm', ['--version']).status === 0
   expect(npm).toBe(true)

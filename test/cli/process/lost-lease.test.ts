@@ -4,8 +4,6 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { alive, eventually, Place, processesWith } from '../../support/cli.ts'
 
-const SLOW = 120_000
-
 /** A command that ignores TERM, with a child that ignores it too. It prints the pids of both. */
 const STUBBORN =
   'trap "echo term" TERM; sh -c \'trap "" TERM; echo inner $$; while :; do sleep 0.1; done\' & echo outer $$; while :; do sleep 0.1; done'
@@ -16,10 +14,7 @@ async function leaseOf(here: Place): Promise<string> {
 }
 
 describe('when the lease is lost while the command runs', () => {
-  test('the whole group is ended with TERM, grace and KILL, the exit code is 79, and the next command starts only then', {
-    timeout: SLOW,
-    retry: 0,
-  }, async () => {
+  test('the whole group is ended with TERM, grace and KILL, the exit code is 79, and the next command starts only then', async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--grace', '3s', '--', 'sh', '-c', STUBBORN])
     const outer = Number((await running.printed(/outer (\d+)/))[1])
@@ -41,7 +36,7 @@ describe('when the lease is lost while the command runs', () => {
     expect((await next.finished).stdout).toBe('alone\n')
   })
 
-  test('a command that ends within its grace is not killed, and the exit code is 79', { timeout: SLOW }, async () => {
+  test('a command that ends within its grace is not killed, and the exit code is 79', async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--', 'sh', '-c', 'trap "echo tidy; exit 0" TERM; echo up; while :; do sleep 0.05; done'])
     await running.printed(/up/)
@@ -49,9 +44,7 @@ describe('when the lease is lost while the command runs', () => {
     expect(await running.finished).toMatchObject({ code: 79, stdout: 'up\ntidy\n' })
   })
 
-  test('--on-lost term never kills; --on-lost ignore keeps the command running, with a warning and its own exit code', {
-    timeout: SLOW,
-  }, async () => {
+  test('--on-lost term never kills; --on-lost ignore keeps the command running, with a warning and its own exit code', async () => {
     await using here = new Place()
     const script = 'trap "echo term" TERM; echo up; while [ ! -e go ]; do sleep 0.05; done; exit 4'
     const start = (how: string) => here.start(['run', how, '--on-lost', how, '--grace', '100ms', '--', 'sh', '-c', script])
@@ -65,24 +58,22 @@ describe('when the lease is lost while the command runs', () => {
     expect(await ignore.finished).toMatchObject({ code: 4, stdout: 'up\n' })
   })
 
-  test('a command that is stopped at that moment is resumed, handles TERM and is not killed', { timeout: SLOW }, async () => {
+  test('a command that is stopped at that moment is resumed, handles TERM and is not killed', async () => {
     await using here = new Place()
     const script = 'trap "echo tidy; exit 0" TERM; echo $$; while :; do sleep 0.05; done'
-    const running = here.start(['run', 'a', '--ttl', '5m', '--grace', '60s', '--', 'sh', '-c', script])
+    const running = here.start(['run', 'a', '--ttl', '1h', '--grace', '15m', '--', 'sh', '-c', script])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
     process.kill(pid, 'SIGSTOP')
     await here.run(['revoke', 'a'])
-    const asked = performance.now()
     expect(await running.finished).toMatchObject({ code: 79, stdout: `${pid}\ntidy\n` })
-    expect(performance.now() - asked).toBeLessThan(45_000)
   })
 
-  test('after a stall longer than the ttl, the command is ended when leasehold wakes', { timeout: SLOW }, async () => {
+  test('after a stall longer than the ttl, the command is ended when leasehold wakes', async () => {
     await using here = new Place()
-    const running = here.start(['run', 'a', '--ttl', '4s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const running = here.start(['run', 'a', '--ttl', '4s', '--', 'sh', '-c', 'echo $$; exec sleep 600'])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
     running.process.kill('SIGSTOP')
-    expect((await here.run(['run', 'a', '--wait', '60s', '--', 'true'])).code).toBe(0)
+    expect((await here.run(['run', 'a', '--wait', '10m', '--', 'true'])).code).toBe(0)
     expect(alive(pid)).toBe(true) // no process could end it meanwhile: its writes need the token
     running.process.kill('SIGCONT')
     const { code, stderr } = await running.finished
@@ -91,9 +82,9 @@ describe('when the lease is lost while the command runs', () => {
     expect(alive(pid)).toBe(false)
   })
 
-  test('the command is ended when the data file is removed', { timeout: SLOW }, async () => {
+  test('the command is ended when the data file is removed', async () => {
     await using here = new Place()
-    const running = here.start(['run', 'a', '--ttl', '2s', '--', 'sh', '-c', 'echo up; exec sleep 60'])
+    const running = here.start(['run', 'a', '--ttl', '2s', '--', 'sh', '-c', 'echo up; exec sleep 600'])
     await running.printed(/up/)
     rmSync(here.file('leasehold'), { recursive: true })
     expect((await running.finished).code).toBe(79)
@@ -101,18 +92,18 @@ describe('when the lease is lost while the command runs', () => {
 })
 
 describe('when leasehold itself is killed', () => {
-  test('its command is ended and its lease lapses', { timeout: SLOW }, async () => {
+  test('its command is ended and its lease lapses', async () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--ttl', '4s', '--grace', '1s', '--', 'sh', '-c', STUBBORN])
     const outer = Number((await running.printed(/outer (\d+)/))[1])
     const inner = Number((await running.printed(/inner (\d+)/))[1])
     running.process.kill('SIGKILL')
     await eventually('the command and its child have ended', () => !alive(outer) && !alive(inner))
-    expect((await here.run(['run', 'a', '--wait', '60s', '--', 'true'])).code).toBe(0)
+    expect((await here.run(['run', 'a', '--wait', '10m', '--', 'true'])).code).toBe(0)
     expect(await here.json('history', 'a')).toMatchObject([{ cause: 'lapsed' }, { cause: 'released' }])
   })
 
-  test('its command is ended even if the kill comes before the guardian knows its target', { timeout: SLOW }, async () => {
+  test('its command is ended even if the kill comes before the guardian knows its target', async () => {
     await using here = new Place()
     // The same steps as `run`, up to that moment.
     const starter = `
@@ -130,9 +121,9 @@ describe('when leasehold itself is killed', () => {
     process.kill(-others[0]!, 'SIGKILL')
   })
 
-  test('the guardian does not wait for a command that has ended within the grace', { timeout: SLOW }, async () => {
+  test('the guardian does not wait for a command that has ended within the grace', async () => {
     await using here = new Place()
-    const running = here.start(['run', 'a', '--grace', '5432s', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const running = here.start(['run', 'a', '--grace', '5432s', '--', 'sh', '-c', 'echo $$; exec sleep 600'])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
     running.process.kill('SIGKILL')
     await eventually('the command has ended', () => !alive(pid))
@@ -143,9 +134,9 @@ describe('when leasehold itself is killed', () => {
     )
   })
 
-  test('with --on-lost ignore the command keeps running, and a guardian exits when it is no longer needed', { timeout: SLOW }, async () => {
+  test('with --on-lost ignore the command keeps running, and a guardian exits when it is no longer needed', async () => {
     await using here = new Place()
-    const running = here.start(['run', 'a', '--on-lost', 'ignore', '--', 'sh', '-c', 'echo $$; exec sleep 60'])
+    const running = here.start(['run', 'a', '--on-lost', 'ignore', '--', 'sh', '-c', 'echo $$; exec sleep 600'])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
     running.process.kill('SIGKILL')
     await new Promise<void>(resolve => running.process.once('exit', () => resolve()))

@@ -2,8 +2,6 @@ import { createServer } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { Place, type Running } from '../../support/cli.ts'
 
-const SLOW = 120_000
-
 /** Accepts connections and never answers a request. */
 async function silent(): Promise<AsyncDisposable & { readonly url: string; connected(): Promise<void> }> {
   let came = () => {}
@@ -27,19 +25,18 @@ describe('before the connection is established', () => {
     [['register', 'j', '--address', 'a:1'], 'SIGHUP', 129],
     [['ls'], 'SIGTERM', 143],
   ] as const)
-    test(`${name} ends ${words[0]} at once, and nothing is run`, { timeout: SLOW }, async () => {
+    test(`${name} ends ${words[0]} at once, and nothing is run`, async () => {
       await using here = new Place()
       await using mute = await silent()
       const connected = mute.connected()
       const running = here.start([...words, '--store', mute.url, ...(words[0] === 'ls' ? [] : ['--', 'echo', 'RAN'])])
       await connected
       running.process.kill(name)
-      const asked = performance.now()
-      expect(await running.finished).toMatchObject({ code, stdout: '' })
-      expect(performance.now() - asked).toBeLessThan(8_000) // an opening is tried for longer than that
+      // Its opening would give up after a while, with another code and a message.
+      expect(await running.finished).toMatchObject({ code, stdout: '', stderr: expect.not.stringMatching(/no server/) })
     })
 
-  test('USR1 and USR2 neither open a debugger nor end leasehold', { timeout: SLOW }, async () => {
+  test('USR1 and USR2 neither open a debugger nor end leasehold', async () => {
     await using here = new Place()
     await using mute = await silent()
     const connected = mute.connected()
@@ -54,17 +51,17 @@ describe('before the connection is established', () => {
   })
 })
 
-test('INT and TERM end a register that waits for a name, and its command is not run', { timeout: SLOW }, async () => {
+test('INT and TERM end a register that waits for a name, and its command is not run', async () => {
   await using here = new Place()
   const words = ['register', 's', '--address', 'a:1', '--instance', 'x']
-  const holder = here.start([...words, '--', 'sh', '-c', 'echo up; exec sleep 60'])
+  const holder = here.start([...words, '--', 'sh', '-c', 'echo up; exec sleep 600'])
   await holder.printed(/up/)
   for (const [name, code] of [
     ['SIGINT', 130],
     ['SIGTERM', 143],
   ] as const) {
     const before = (await here.json('discover', 's')).length
-    const waiter = here.start([...words, '--wait', '60s', '--holder', 'waiter', '--', 'echo', 'RAN'])
+    const waiter = here.start([...words, '--wait', '10m', '--holder', 'waiter', '--', 'echo', 'RAN'])
     await loaded(waiter)
     waiter.process.kill(name)
     expect(await waiter.finished).toMatchObject({ code, stdout: '' })
@@ -88,7 +85,7 @@ async function loaded({ pid }: Running): Promise<void> {
 }
 
 describe('when a server is unreachable for longer than clients wait for an answer', () => {
-  test('candidates and waiters keep their places, and --wait or a signal ends the wait', { timeout: SLOW }, async () => {
+  test('candidates and waiters keep their places, and --wait or a signal ends the wait', async () => {
     await using here = new Place()
     const serve = async (port: string) => {
       const server = here.start(['serve', '--store', `file:${here.file('s.db')}`, '--listen', `127.0.0.1:${port}`])
@@ -96,10 +93,10 @@ describe('when a server is unreachable for longer than clients wait for an answe
     }
     const { server, port } = await serve('0')
     const store = ['--store', `leasehold://127.0.0.1:${port}`]
-    const office = ['--', 'sh', '-c', 'echo "in office $LEASEHOLD_TOKEN"; exec sleep 60']
-    const leader = here.start(['elect', 'seat', '--ttl', '2s', ...store, ...office])
+    const office = ['--', 'sh', '-c', 'echo "in office $LEASEHOLD_TOKEN"; exec sleep 600']
+    const leader = here.start(['elect', 'seat', '--ttl', '5s', ...store, ...office])
     await leader.printed(/in office/)
-    const candidate = here.start(['elect', 'seat', '--ttl', '2s', '--json', ...store, ...office])
+    const candidate = here.start(['elect', 'seat', '--ttl', '5s', '--json', ...store, ...office])
     await candidate.printed(/"waiting"/)
     server.process.kill('SIGKILL')
     await server.finished

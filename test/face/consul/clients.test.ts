@@ -7,11 +7,11 @@ import { connect } from '../../../src/connect/connect.ts'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { consulNode, consulProgram, consulPython, installedConsul } from '../../support/client-sets.ts'
-import { foreign, orSkip, output, python } from '../../support/foreign-clients.ts'
+import { orSkip, output, python } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
-const LONG = foreign(300_000)
+const LONG = { timeout: 300_000 }
 
 const RECORDED = new URL('recorded.jsonl', import.meta.url)
 
@@ -213,7 +213,7 @@ print(c.health.service('api')[1], c.status.leader() != '')
   ])
 })
 
-test('a Go Lock, npm consul and the library never hold one name together', { timeout: LONG.timeout }, async context => {
+test('a Go Lock, npm consul and the library never hold one name together', LONG, async context => {
   const [program, require] = await orSkip('Go api and npm consul beside the library', Promise.all([consulProgram(), consulNode()]), context)
   await using here = await world()
   const ROUNDS = 6

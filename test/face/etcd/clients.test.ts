@@ -11,11 +11,11 @@ import { etcdFace } from '../../../src/face/etcd/gateway.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { etcdPython, patroni } from '../../support/client-sets.ts'
 import { describeEngine, find, freePorts, unprivilegedUser } from '../../support/engine.ts'
-import { foreign, orSkip, python, recorded } from '../../support/foreign-clients.ts'
+import { orSkip, python, recorded } from '../../support/foreign-clients.ts'
 import { type Place, place } from '../../support/resp-place.ts'
 
 const RECORDED = 'test/face/etcd/recorded.jsonl'
-const LONG = foreign(400_000)
+const LONG = { timeout: 400_000 }
 
 const open = (): Promise<Place> => place({ faces: [etcdFace()], http: httpListener() })
 
@@ -205,7 +205,7 @@ describeEngine('postgres', 'Patroni', () => {
       await one.query('insert into kept values (1)')
       // The replica has the row before the leader dies: replication is asynchronous.
       const rows = () => two.query('select n from kept').catch(() => [])
-      await expect.poll(rows, { timeout: 60_000 }).toEqual([{ n: 1 }])
+      await expect.poll(rows).toEqual([{ n: 1 }])
       const leader = async () => (await here.lessor.read({ kind: 'entries', prefix: 'etcd/%/service/cluster/leader' })).value
       expect(await leader()).toMatchObject([{ value: 'one', status: 'live' }])
       await one.kill()

@@ -109,7 +109,7 @@ class Side {
 }
 
 describeEngine('etcd', 'the etcd face beside etcd', () => {
-  test('gives the same answers to the same requests', { timeout: 240_000 }, async () => {
+  test('gives the same answers to the same requests', async () => {
     await using real = await engine('etcd')
     await using here = await place({ faces: [etcdFace()], http: httpListener() })
     const sides = [new Side(real.port), new Side(here.port)] as const

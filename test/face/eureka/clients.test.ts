@@ -5,11 +5,11 @@ import { describe, expect, test } from 'vitest'
 import { eurekaFace } from '../../../src/face/eureka/face.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { eurekaJava, eurekaNode } from '../../support/client-sets.ts'
-import { foreign, orSkip } from '../../support/foreign-clients.ts'
+import { orSkip } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
-const LONG = foreign(420_000)
+const LONG = { timeout: 420_000 }
 /** One that is missing fails the compilation before. */
 const JAVA_PROGRAM = 'java'
 

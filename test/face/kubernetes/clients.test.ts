@@ -5,14 +5,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { kubernetesProgram, kubernetesPython, kubernetesRust } from '../../support/client-sets.ts'
-import { foreign, orSkip, output } from '../../support/foreign-clients.ts'
+import { orSkip, output } from '../../support/foreign-clients.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
 /** How long a client may take for its next line, on a busy machine. */
-const PATIENCE = 90_000
+const PATIENCE = EVENT_TIMEOUT
 /** The first build of the Go clients takes minutes. */
-const LONG = foreign(1_500_000)
+const LONG = { timeout: 1_500_000 }
 
 const program = kubernetesProgram
 
@@ -153,7 +154,7 @@ describe('client-go', () => {
     expect(await here.holders('job')).toEqual(['two'])
   })
 
-  test('an elector and the library exclude each other', { timeout: LONG.timeout }, async context => {
+  test('an elector and the library exclude each other', LONG, async context => {
     const clients = await orSkip('client-go leaderelection', program(), context)
     const here = await place()
     await using leases = await connect(`leasehold://127.0.0.1:${here.port}`, { holder: 'typescript' })

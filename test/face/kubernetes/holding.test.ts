@@ -192,7 +192,7 @@ function holdDirectly(clock: ManualClock): (actor: Actor) => Promise<void> {
   }
 }
 
-test('no two of them lead together, whatever the order of their steps', { timeout: 120_000 }, async () => {
+test('no two of them lead together, whatever the order of their steps', async () => {
   let led = 0
   let crashes = 0
   for (let run = 0; run < RUNS; run++) {

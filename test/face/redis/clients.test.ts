@@ -2,10 +2,10 @@
 import { describe, expect, test } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
 import { redisJava, redisNode, redisProgram, redisPython } from '../../support/client-sets.ts'
-import { foreign, JAVA, orSkip, output, python, recorded } from '../../support/foreign-clients.ts'
+import { JAVA, orSkip, output, python, recorded } from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
-const LONG = foreign(300_000)
+const LONG = { timeout: 300_000 }
 
 /** What the tests use of the clients; each is the package itself. */
 interface RedlockLock {

@@ -266,9 +266,7 @@ test('BLPOP of the signal of python-redis-lock is answered when the lock is free
   expect(await said(waiter, 'BLPOP', 'lock-signal:jobs', '1e99')).toMatch(/timeout/)
 })
 
-test('frames of real clients with random damage end in an error of Redis or a closed connection, and nothing is disturbed', {
-  timeout: 120_000,
-}, async () => {
+test('frames of real clients with random damage end in an error of Redis or a closed connection, and nothing is disturbed', async () => {
   await using here = await open()
   const frames = [
     command('SET', 'k', 'v', 'NX', 'PX', 1_000),

@@ -17,7 +17,7 @@ for _ in range(int(sys.argv[2])):
 print('done')
 `
 
-test('redlock, redis-py and the library never hold one name together', { timeout: 300_000 }, async context => {
+test('redlock, redis-py and the library never hold one name together', async context => {
   const [require, interpreter] = await orSkip('redlock and redis-py beside the library', Promise.all([redisNode(), redisPython()]), context)
   await using here = await place({ faces: [redisFace()] })
   const stop = new AbortController()

@@ -7,14 +7,15 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
-import { expect, test } from 'vitest'
+import { expect } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
 import { redislockTests, redlockTests } from '../../support/client-sets.ts'
-import { foreign, orSkip } from '../../support/foreign-clients.ts'
+import { orSkip } from '../../support/foreign-clients.ts'
+import { foreignSuite } from '../../support/foreign-suites.ts'
 import { place } from '../../support/resp-place.ts'
 
 const run = promisify(execFile)
-const LONG = foreign(600_000)
+const TIMEOUT = 600_000
 
 /** What a program printed, whether it failed or not. */
 async function printed(command: string, args: readonly string[], cwd: string, env: Readonly<Record<string, string>>): Promise<string> {
@@ -22,7 +23,7 @@ async function printed(command: string, args: readonly string[], cwd: string, en
   return (await run(command, [...args], options).catch((error: { readonly stdout: string; readonly stderr: string }) => error)).stdout
 }
 
-test("bsm/redislock's tests", LONG, async context => {
+foreignSuite("bsm/redislock's tests", TIMEOUT, async context => {
   const program = await orSkip("bsm/redislock's tests", redislockTests(), context)
   await using here = await place({ faces: [redisFace()] })
   // They take locks for 5 ms.
@@ -74,7 +75,7 @@ for (const client of [require('redis').RedisClient, require('ioredis')]) client.
 /** They want a lock in the first attempt after its term, by the clock of the test; what follows them in the same group waits for that lock. */
 const TIMED = /immediately after a resource is expired|lockWithOptions/
 
-test("redlock's tests", LONG, async context => {
+foreignSuite("redlock's tests", TIMEOUT, async context => {
   const require = await orSkip("redlock's tests", redlockTests(), context)
   await using here = await place({ faces: [redisFace()] })
   const suite = join(dirname(require.resolve('redlock')), 'test.js')

@@ -161,11 +161,9 @@ describe('with API keys', () => {
     const { here, open } = await guarded()
     await using _ = here
     await using stranger = await open('stranger')
-    const began = performance.now()
     const found = stranger.registry.discover({ service: 's' })
     await expect(found.list()).rejects.toMatchObject({ code: 'FORBIDDEN' })
     await expect(found.ready()).rejects.toMatchObject({ code: 'FORBIDDEN' })
-    expect(performance.now() - began).toBeLessThan(8_000) // timeout is 10 s
   })
 
   test('discovery by a key that may read and not watch reads again and again', async () => {
@@ -176,8 +174,8 @@ describe('with API keys', () => {
     const found = await reader.registry.discover({ service: 's' }).ready()
     expect(await found.list()).toEqual([])
     await using _me = await root.registry.register({ service: 's', address: 'tcp://h:1' })
-    await expect.poll(() => found.list(), { timeout: 10_000 }).toHaveLength(1)
-  }, 60_000)
+    await expect.poll(() => found.list()).toHaveLength(1)
+  })
 })
 
 test('discovery is UNAVAILABLE after the leases were closed', async () => {

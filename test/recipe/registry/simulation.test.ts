@@ -65,7 +65,7 @@ describe('no live instance is removed', () => {
 })
 
 describe('dead instances are removed', () => {
-  test('after a ttl and a grace, if they are a few', { timeout: MINUTE }, async () => {
+  test('after a ttl and a grace, if they are a few', async () => {
     const here = await town({ seed: 7, processes: 40 })
     for (const agent of here.agents.slice(0, 4)) agent.kill()
     await here.run(30_000 + 15_000 + 1_000)
@@ -73,7 +73,7 @@ describe('dead instances are removed', () => {
     expect(here.listed).toEqual(here.living)
   })
 
-  test('after a ttl and a grace, if the service is small', { timeout: MINUTE }, async () => {
+  test('after a ttl and a grace, if the service is small', async () => {
     const here = await town({ seed: 8, processes: 2 })
     for (const agent of here.agents) agent.kill()
     await here.run(46_000)
@@ -133,21 +133,21 @@ describe('with random faults all live instances are listed in the end', () => {
 })
 
 describe('the simulator detects', () => {
-  test('that a server with a clock of double speed removes a live instance', { timeout: MINUTE }, async () => {
+  test('that a server with a clock of double speed removes a live instance', async () => {
     const here = await town({ seed: 20, processes: 40 })
     here.halls[0]!.machine.setRate(2)
     here.cut.add(here.agents[0]!)
     await expect(here.run(MINUTE)).rejects.toThrow(/^S17: services\/s\/0-0 lapsed \d+ ms after a renewal that was acknowledged/)
   })
 
-  test('that dead instances stay listed for too long', { timeout: MINUTE }, async () => {
+  test('that dead instances stay listed for too long', async () => {
     const here = await town({ seed: 21, processes: 40, rules: { preserveMost: 20_000 } })
     void here.halls[0]!.replica!.propose({ kind: 'policy', prefix: 'services/s', rules: { preserveMost: 3_600_000 } })
     for (const agent of here.agents.slice(0, 20)) agent.kill()
     await expect(here.run(5 * MINUTE)).rejects.toThrow(/^S17: s\/\d+-0 is still listed/)
   })
 
-  test('that an older generation replaces a newer one', { timeout: MINUTE }, async () => {
+  test('that an older generation replaces a newer one', async () => {
     const here = await town({ seed: 22, processes: 3 })
     const [agent] = here.agents
     agent!.kill()

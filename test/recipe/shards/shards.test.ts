@@ -29,13 +29,13 @@ everywhere('members share the shards evenly, and a member that leaves gives its 
       onRevoked: ({ index }) => void seen.push(`${name}-${index}`),
     }),
   )
-  await expect.poll(() => [groups.a.owned.length, groups.b.owned.length].sort(), { timeout: 10_000 }).toEqual([2, 3])
+  await expect.poll(() => [groups.a.owned.length, groups.b.owned.length].sort()).toEqual([2, 3])
   const owners = await groups.a.owners()
   for (const [shard, owner] of owners.entries()) expect(groups[owner as 'a' | 'b'].owned.map(({ index }) => index)).toContain(shard)
   const moved = groups.a.owned.map(({ index }) => index)
   off.a.abort()
   await joined[0]
-  await expect.poll(() => groups.b.owned.length, { timeout: 10_000 }).toBe(5)
+  await expect.poll(() => groups.b.owned.length).toBe(5)
   expect(seen.filter(what => what.startsWith('a-')).sort()).toEqual(expect.arrayContaining(moved.map(index => `a-${index}`)))
   off.b.abort()
   await joined[1]
@@ -141,7 +141,7 @@ interface Step {
 }
 
 describe('a group of members', () => {
-  test('that join, leave, die and stall: no shard has two owners, and every shard has one in the end', { timeout: 300_000 }, async () => {
+  test('that join, leave, die and stall: no shard has two owners, and every shard has one in the end', async () => {
     await fc.assert(
       fc.asyncProperty(life, async given => {
         expect(await live(source, given)).toEqual([])
@@ -150,7 +150,7 @@ describe('a group of members', () => {
     )
   })
 
-  test('moves only the shards of a member that dies, within its ttl and a second', { timeout: 60_000 }, async () => {
+  test('moves only the shards of a member that dies, within its ttl and a second', async () => {
     expect(await deathMovesOnly(source)).toEqual([])
   })
 
@@ -311,7 +311,7 @@ describe('a mistake is noticed', () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-shards-'))
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-  test.each(MISTAKES)('$name', { timeout: 120_000 }, async ({ name, file, find, put, seen }) => {
+  test.each(MISTAKES)('$name', async ({ name, file, find, put, seen }) => {
     const copy = join(folder, name.replaceAll(' ', '-'))
     cpSync(built, copy, { recursive: true, filter: path => !path.endsWith('.d.ts') })
     replaceOnce(join(copy, file), find, put)

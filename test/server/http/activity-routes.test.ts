@@ -28,7 +28,7 @@ async function acquire({ lessor }: World, holder: string, names: readonly string
 /** Waits until the observer has seen everything that the lessor decided. */
 async function observed({ ask, lessor }: World): Promise<void> {
   const { revision } = await lessor.read({ kind: 'summary' })
-  await expect.poll(async () => (await ask('GET', '/v1/events')).json.revision, { timeout: 20_000 }).toBeGreaterThanOrEqual(revision)
+  await expect.poll(async () => (await ask('GET', '/v1/events')).json.revision).toBeGreaterThanOrEqual(revision)
 }
 
 const sum = (values: readonly (number | null)[]) => values.reduce<number>((total, value) => total + (value ?? 0), 0)

@@ -8,7 +8,7 @@ test('a read with wait is answered by the first change, and not by changes elsew
   await using here = await world()
   const { revision } = (await here.ask('GET', '/v1/resources/jobs/a')).json
   const waiting = here.ask('GET', `/v1/resources/jobs/a?wait=1m&after=${revision}`)
-  await expect.poll(() => here.server.guarded.watches, { timeout: 30_000 }).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   await acquire(here, 'jobs/b')
   expect(here.server.guarded.watches).toBe(1)
   await acquire(here, 'jobs/a')
@@ -28,7 +28,7 @@ test('a change between two reads is answered at once', async () => {
 test('a read with wait is answered unchanged when the time is over', async () => {
   await using here = await world()
   const waiting = here.ask('GET', '/v1/entries?wait=10s')
-  await expect.poll(() => here.server.guarded.watches, { timeout: 30_000 }).toBe(1)
+  await expect.poll(() => here.server.guarded.watches).toBe(1)
   await here.clock.advance(10_000)
   expect((await waiting).json.entries).toEqual([])
   expect(here.server.guarded.watches).toBe(0)

@@ -8,14 +8,16 @@ import { expect, onTestFinished, test } from 'vitest'
 import { Replica } from '../../../src/replica/replica.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { serve } from '../../../src/server/serve.ts'
-import { MemoryStore } from '../../../src/store/memory.ts'
+import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeWith, find, freePorts } from '../../support/engine.ts'
 import { ask } from '../../support/http-world.ts'
 
-/** Starts a server on the system clock. Returns its port. */
-async function server(): Promise<number> {
-  const lessor = await Replica.open(new MemoryStore())
-  const opened = await serve({ lessor, listen: '127.0.0.1:0', http: httpListener({}) })
+/** Starts a server on a clock of its own. Returns its port. */
+async function server(clock: ManualClock): Promise<number> {
+  const lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+  const opened = await serve({ lessor, listen: '127.0.0.1:0', http: httpListener({}), clock })
   onTestFinished(async () => {
     await opened.close()
     await lessor[Symbol.asyncDispose]()
@@ -58,8 +60,8 @@ interface Scraped {
 }
 
 /** The targets of Prometheus as soon as they are `enough`, or when the time is over. */
-async function targets(port: number, enough: (found: readonly Scraped[]) => boolean, within: number): Promise<readonly Scraped[]> {
-  const until = performance.now() + within
+async function targets(port: number, enough: (found: readonly Scraped[]) => boolean): Promise<readonly Scraped[]> {
+  const until = performance.now() + EVENT_TIMEOUT
   for (let found: readonly Scraped[] = []; ; await sleep(200)) {
     try {
       found = (await ask(port, undefined, 'GET', '/api/v1/targets?state=active')).json.data.activeTargets
@@ -74,23 +76,13 @@ const names = (found: readonly Scraped[]) => found.map(({ labels }) => labels.ag
 
 describeWith([{ program: 'prometheus', packages: ['prometheus'] }], 'Prometheus', () => {
   test('scrapes registered instances, and drops those that are deregistered or lapse', async () => {
-    const port = await server()
+    const clock = new ManualClock()
+    const port = await server(clock)
     const address = `http://127.0.0.1:${port}`
     const register = (name: string, more: object = {}) =>
-      ask(port, undefined, 'PUT', `/v1/services/${name}`, { address, ttl: '5m', tags: ['blue'], ...more })
+      ask(port, undefined, 'PUT', `/v1/services/${name}`, { address, ttl: '1h', tags: ['blue'], ...more })
     for (const name of ['planner/a', 'planner/leaver', 'critic/a']) expect((await register(name)).status).toBe(201)
-    expect((await register('planner/mortal', { ttl: '3s', grace: 0 })).status).toBe(201)
-    const beating = new AbortController()
-    const beats = (async () => {
-      while (!beating.signal.aborted) {
-        await ask(port, undefined, 'POST', '/v1/services/planner/mortal/heartbeat')
-        await sleep(500)
-      }
-    })()
-    onTestFinished(() => {
-      beating.abort()
-      return beats
-    })
+    expect((await register('planner/mortal', { ttl: '5m', grace: 0 })).status).toBe(201)
     const watching = await prometheus({
       global: { scrape_interval: '1s' },
       scrape_configs: [
@@ -104,13 +96,13 @@ describeWith([{ program: 'prometheus', packages: ['prometheus'] }], 'Prometheus'
         },
       ],
     })
-    const all = await targets(watching, found => found.length === 3 && found.every(({ health }) => health === 'up'), 20_000)
+    const all = await targets(watching, found => found.length === 3 && found.every(({ health }) => health === 'up'))
     expect(names(all)).toEqual(['a', 'leaver', 'mortal'])
     // The registered address is this server itself, which has metrics to scrape.
     expect(all.map(({ health }) => health)).toEqual(['up', 'up', 'up'])
     expect(all[0]!.discoveredLabels).toMatchObject({ __meta_leasehold_service: 'planner', __meta_leasehold_status: 'passing' })
-    beating.abort()
+    await clock.advance(6 * 60_000)
     expect((await ask(port, undefined, 'DELETE', '/v1/services/planner/leaver')).status).toBe(204)
-    expect(names(await targets(watching, found => found.length === 1, 20_000))).toEqual(['a'])
-  }, 60_000)
+    expect(names(await targets(watching, found => found.length === 1))).toEqual(['a'])
+  })
 })

@@ -244,7 +244,7 @@ test('a query costs as much work among twenty thousand instances as among twenty
   }
   expect(work[1]).toEqual(work[0])
   expect(work[0]!.slice(-4), 'no query scans all instances').toEqual([0, 0, 0, 0])
-}, 120_000)
+})
 
 test('a reply over UDP is at most ten times as long as its query, and has no additional records', async () => {
   await using here = await world()

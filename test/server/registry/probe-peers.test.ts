@@ -13,6 +13,7 @@ import { Catalog } from '../../../src/server/registry/catalog.ts'
 import { HealthChecks } from '../../../src/server/registry/health-checks.ts'
 import { probe } from '../../../src/server/registry/probe.ts'
 import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeWith, programs } from '../../support/engine.ts'
 import { world } from '../../support/http-world.ts'
 
@@ -199,7 +200,7 @@ test('more targets than there are slots answer 101, and other checks are still m
   }
   for (let i = 0; i < 80; i++) await put(`hostile-${i}`, `http://127.0.0.1:${hostile.port}/`)
   const until = async (done: () => boolean) => {
-    const end = systemClock.now() + 20_000
+    const end = systemClock.now() + EVENT_TIMEOUT
     while (!done() && systemClock.now() < end) {
       await clock.advance(250)
       for (let i = 0; i < 20; i++) await turn()

@@ -6,6 +6,7 @@ import { describe, expect, test } from 'vitest'
 import { type ProbeOptions, probe } from '../../../src/server/registry/probe.ts'
 import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 
 const LOCAL = new ProbeRules(['127.0.0.1:*'])
 
@@ -15,7 +16,7 @@ async function listening(server: { listen(port: number, host: string): unknown; 
   return (server.address() as AddressInfo).port
 }
 
-const probeLocal = (url: string, options: Partial<ProbeOptions> = {}) => probe(url, { rules: LOCAL, timeout: 5_000, ...options })
+const probeLocal = (url: string, options: Partial<ProbeOptions> = {}) => probe(url, { rules: LOCAL, timeout: EVENT_TIMEOUT, ...options })
 
 describe('a probe', () => {
   test('of HTTP passes for 2xx, does not follow redirects, and shows nothing of the body', async () => {

@@ -51,7 +51,7 @@ test('incomplete commands of many connections are bounded in total', async () =>
   small.send(ping.subarray(5))
   expect(await small.next()).toBe('PONG')
   for (const raw of raws) raw.socket.destroy()
-  await expect.poll(() => here.server.connections, { timeout: 5_000 }).toBe(1)
+  await expect.poll(() => here.server.connections).toBe(1)
   using later = new Raw(here.port)
   later.send(half)
   later.send(command('LEASE.ACQUIRE', 'x'.repeat(100_000)).subarray(80_000))
@@ -234,7 +234,7 @@ describe('before it has sent a required key, a connection', () => {
       socket.write(half)
     }
     // One command fits, and half of another does not.
-    await expect.poll(() => cut, { timeout: 5_000 }).toBeGreaterThan(2)
+    await expect.poll(() => cut).toBeGreaterThan(2)
     using later = new Raw(here.port)
     const echo = command('ECHO', 'x'.repeat(40_000))
     later.send(Buffer.concat([command('PING'), echo.subarray(0, 30_000)]))
@@ -471,7 +471,7 @@ describe('a list', () => {
     expect(await message(raw.ask('LEASE.LIST', 'a', 'LIMIT'))).toMatch(/^INVALID /)
   })
 
-  test('that is incomplete is refused without LIMIT', { timeout: 60_000 }, async () => {
+  test('that is incomplete is refused without LIMIT', async () => {
     await using here = await place()
     using raw = new Raw(here.port)
     for (let i = 0; i <= 100; i++) await raw.ask('LEASE.ACQUIRE', ...Array.from({ length: 100 }, (_, j) => `a/${i}/${j}`), 'TTL', 60_000)

@@ -13,10 +13,10 @@ import { LeaseError } from '../../../src/errors.ts'
 import { EtcdStore } from '../../../src/store/etcd/etcd.ts'
 import { etcdOptions } from '../../../src/store/etcd/url.ts'
 import { type Position, START } from '../../../src/store.ts'
-import { describePrograms, describePromises, engine, programs } from '../../support/engine.ts'
+import { describeEngine, describePrograms, engine, programs } from '../../support/engine.ts'
 import { asked } from '../../support/etcd.ts'
 
-const describeTls = (name: string, define: () => void) => describePrograms('etcd', [programs.openssl], name, define, { retry: 0 })
+const describeTls = (name: string, define: () => void) => describePrograms('etcd', [programs.openssl], name, define)
 
 describe('an etcd URL', () => {
   test('names hosts, a log, a user and certificates', () => {
@@ -50,7 +50,7 @@ describe('an etcd URL', () => {
   })
 })
 
-describePromises('etcd', 'an etcd with users', () => {
+describeEngine('etcd', 'an etcd with users', () => {
   test('a store opened with a user keeps working when authentication is switched on, and when it is switched off again', async () => {
     await using etcd = await engine('etcd')
     await using store = await opened(`etcd://root:root@127.0.0.1:${etcd.port}/`)
@@ -73,7 +73,7 @@ describePromises('etcd', 'an etcd with users', () => {
     await asked(etcd.port, '/auth/enable')
     after = await append(store, after)
     expect(after.index).toBe(4)
-  }, 60_000)
+  })
 
   test('checks user, password and permissions, and the store replaces a token that is no longer valid', async () => {
     await using etcd = await engine('etcd')
@@ -117,7 +117,7 @@ describePromises('etcd', 'an etcd with users', () => {
     })
     after = await append(store, after)
     expect(after.index).toBe(3)
-  }, 60_000)
+  })
 })
 
 describeTls('an etcd behind TLS', () => {
@@ -166,7 +166,7 @@ describeTls('an etcd behind TLS', () => {
     } finally {
       server.close()
     }
-  }, 60_000)
+  })
 })
 
 async function opened(url: string, options: { readonly timeout?: number } = {}): Promise<EtcdStore> {

@@ -85,7 +85,6 @@ async function standStill(run: Chaos, member: Member): Promise<void> {
 
 describeEngine('etcd3', 'chaos', () => {
   test('under a series of faults on three members no two holders overlap, no acknowledged record is lost, and grants resume', {
-    retry: 0,
     timeout: 400_000,
   }, async () => {
     await using etcd = await engine('etcd3')

@@ -75,7 +75,7 @@ function compare(state: State, leases: ReadonlyMap<number, Acknowledged>): void 
   expect(state.resources.size).toBe(there.size * 2)
 }
 
-test(`an owner killed ${CYCLES} times under load loses nothing that it acknowledged`, { timeout: 240_000 }, async () => {
+test(`an owner killed ${CYCLES} times under load loses nothing that it acknowledged`, async () => {
   await using place = await folder()
   const replay = new Replay()
   const leases = new Map<number, Acknowledged>()

@@ -251,7 +251,7 @@ describe('a failing disk', () => {
     const strace = spawn('strace', ['-f', '-o', '/dev/null', ...inject, '-p', `${child.pid}`], { stdio: ['ignore', 'ignore', 'pipe'] })
     const said: string[] = []
     strace.stderr.on('data', chunk => said.push(String(chunk)))
-    await expect.poll(() => said.join(''), { timeout: 10_000 }).toContain('attached')
+    await expect.poll(() => said.join('')).toContain('attached')
     expect(await ask('append', 'lost?')).toMatchObject([false, { code: 'UNKNOWN', facts: { reason: 'io' } }])
     const gone = once(strace, 'exit')
     strace.kill('SIGINT')

@@ -41,7 +41,7 @@ async function loseAnswer(path: string, thread: Worker, append: () => Promise<un
   const appending = append()
   channel.mockRestore()
   // Written after the append is committed and its answer sent.
-  await expect.poll(() => readFileSync(`${path}-head`).equals(before), { timeout: 10_000 }).toBe(false)
+  await expect.poll(() => readFileSync(`${path}-head`).equals(before)).toBe(false)
   await endThread(thread)
   await appending
 }

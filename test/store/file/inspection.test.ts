@@ -192,9 +192,7 @@ describe('a rejected open leaves every file unchanged:', () => {
   })
 })
 
-test('several processes at once: all open a log that crashed; none opens one with an outdated write-ahead file, and it stays unchanged', {
-  timeout: 120_000,
-}, async () => {
+test('several processes at once: all open a log that crashed; none opens one with an outdated write-ahead file, and it stays unchanged', async () => {
   using folder = new Folder()
   const [early, late, whole] = [await folder.crashed('early', 3), await folder.closed('late', 400), await folder.crashed('whole', 50)]
   const stale = folder.place('stale')
@@ -223,7 +221,7 @@ test('several processes at once: all open a log that crashed; none opens one wit
 })
 
 describe('the message of a command', () => {
-  test('about a file of another program says so, and does not advise to move it', { timeout: 60_000 }, async () => {
+  test('about a file of another program says so, and does not advise to move it', async () => {
     await using here = new Place()
     writeFileSync(here.file('notes.txt'), 'Dear diary, '.repeat(1_000), { mode: 0o600 })
     for (const path of ['/etc/passwd', here.file('notes.txt')])
@@ -236,9 +234,7 @@ describe('the message of a command', () => {
     expect(readdirSync(here.path)).toEqual(['notes.txt'])
   })
 
-  test('about damage that the driver reports without a code names the damage and advises to restore a backup', {
-    timeout: 60_000,
-  }, async () => {
+  test('about damage that the driver reports without a code names the damage and advises to restore a backup', async () => {
     await using here = new Place()
     using folder = new Folder()
     const path = await folder.closed('made', 60)

@@ -7,7 +7,6 @@ import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
-import { systemClock } from '../../../src/clock.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import type { Command } from '../../../src/kernel/command.ts'
 import { Replica } from '../../../src/replica/replica.ts'
@@ -16,21 +15,17 @@ import { FileStore, type FileStoreOptions } from '../../../src/store/file/file.t
 import { type Position, START, type Store } from '../../../src/store.ts'
 
 describe('several processes on one file', () => {
-  test('a record that one process appends is read by another within 50 ms', async () => {
+  test('each record that one process appends is read by another that waits for it', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
     await using store = await folder.open()
     await child.ask('open', { path: folder.path })
-    const delays: number[] = []
     let after = START
     for (let i = 0; i < 25; i++) {
-      const seen = child.ask<number>('next')
+      const seen = child.ask<readonly string[]>('next')
       after = await append(store, `${i}`, after)
-      const acknowledged = systemClock.now()
-      delays.push((await seen) - acknowledged)
+      expect(await seen).toEqual([`${i}`])
     }
-    // Other load on this machine may have kept one of the processes from running.
-    expect(delays.toSorted((a, b) => a - b)[20]).toBeLessThan(50)
   })
 
   test('after kill -9 of an owner the next one opens at once, and no acknowledged record is missing', async () => {
@@ -204,7 +199,7 @@ describe('several processes on one file', () => {
     const { DatabaseSync } = await loadEngine()
     const db = new DatabaseSync(folder.path, { timeout: 1_000 })
     const count = () => (db.prepare('select count(*) n from chunk').get() as { n: number }).n
-    await expect.poll(count, { timeout: 10_000 }).toBe(1)
+    await expect.poll(count).toBe(1)
     db.close()
   })
 

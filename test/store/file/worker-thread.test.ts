@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { FileStore } from '../../../src/store/file/file.ts'
 import { startThreadAhead } from '../../../src/store/file/worker-thread.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 
 test('the next store uses the thread that was started ahead, and the store after it starts its own', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-'))
@@ -29,7 +30,7 @@ test('the next store uses the thread that was started ahead, and the store after
 test('a thread that was started ahead and is not needed does not keep its process alive', () => {
   const module = new URL('../../../dist/store/file/worker-thread.js', import.meta.url).href
   const program = `import { startThreadAhead } from ${JSON.stringify(module)}; startThreadAhead(); console.log('done')`
-  expect(execFileSync(process.execPath, ['--input-type=module', '-e', program], { timeout: 60_000 }).toString()).toBe('done\n')
+  expect(execFileSync(process.execPath, ['--input-type=module', '-e', program], { timeout: EVENT_TIMEOUT }).toString()).toBe('done\n')
 })
 
 test('a thread that is ended while it appends does not abort its process', () => {
@@ -52,7 +53,7 @@ test('a thread that is ended while it appends does not abort its process', () =>
     console.log('done')`
   try {
     const args = ['--input-type=module', '-e', program, folder]
-    expect(execFileSync(process.execPath, args, { timeout: 60_000 }).toString()).toBe('done\n')
+    expect(execFileSync(process.execPath, args, { timeout: EVENT_TIMEOUT }).toString()).toBe('done\n')
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }

@@ -18,7 +18,7 @@ const backendsTerminated: Fault = {
 }
 
 describeEngine('postgres', 'chaos', () => {
-  test('replicas on a Postgres that is killed, paused, restarted and cut off: S1 to S24 hold', { retry: 0, timeout: 400_000 }, async () => {
+  test('replicas on a Postgres that is killed, paused, restarted and cut off: S1 to S24 hold', { timeout: 400_000 }, async () => {
     await using server = await engine('postgres')
     const report = await chaos({
       engine: server,

@@ -7,9 +7,9 @@ import { LeaseError } from '../../../src/errors.ts'
 import { PostgresStore } from '../../../src/store/postgres/postgres.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
-import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 
-const WITHIN = { timeout: 20_000, interval: 50 }
+const POLL = { interval: 50 }
 
 async function ask({ url }: Engine, text: string): Promise<Record<string, unknown>[]> {
   const client = new pg.Client({ connectionString: url })
@@ -43,16 +43,14 @@ async function promote(standby: Engine): Promise<void> {
   expect(await ask(standby, 'select pg_promote() done')).toEqual([{ done: true }])
 }
 
-describePromises('postgres', 'a failover', () => {
-  test('to a synchronous standby loses no acknowledged record, and every client continues with the same URL', {
-    timeout: 60_000,
-  }, async () => {
+describeEngine('postgres', 'a failover', () => {
+  test('to a synchronous standby loses no acknowledged record, and every client continues with the same URL', async () => {
     await using primary = await engine('postgres')
     await using standby = await engine('postgres', { standbyOf: primary.port })
     await ask(primary, `alter system set synchronous_standby_names = '*'`)
     await ask(primary, 'select pg_reload_conf()')
     const state = async () => (await ask(primary, 'select sync_state from pg_stat_replication')).map(({ sync_state }) => sync_state)
-    await expect.poll(state, WITHIN).toEqual(['sync'])
+    await expect.poll(state, POLL).toEqual(['sync'])
 
     const url = either(standby, primary) // the primary is not the first host
     await using store = new PostgresStore({ url, timeout: 1_500 })
@@ -80,12 +78,12 @@ describePromises('postgres', 'a failover', () => {
         }
       }
     })()
-    await expect.poll(() => acknowledged.size, WITHIN).toBeGreaterThan(50)
+    await expect.poll(() => acknowledged.size, POLL).toBeGreaterThan(50)
     await primary.kill9()
-    await expect.poll(() => unanswered.length, WITHIN).toBeGreaterThan(0)
+    await expect.poll(() => unanswered.length, POLL).toBeGreaterThan(0)
     await promote(standby)
     const before = acknowledged.size
-    await expect.poll(() => acknowledged.size, WITHIN).toBeGreaterThan(before + 50)
+    await expect.poll(() => acknowledged.size, POLL).toBeGreaterThan(before + 50)
     stopping = true
     await writing
 
@@ -99,9 +97,7 @@ describePromises('postgres', 'a failover', () => {
     await next.release()
   })
 
-  test('to a standby that was behind makes stores that read lost records report DIVERGED, even after the log has regrown', {
-    timeout: 60_000,
-  }, async () => {
+  test('to a standby that was behind makes stores that read lost records report DIVERGED, even after the log has regrown', async () => {
     await using primary = await engine('postgres')
     await using replication = await Cable.to(primary.port)
     await using standby = await engine('postgres', { standbyOf: replication.port })
@@ -113,7 +109,7 @@ describePromises('postgres', 'a failover', () => {
     const a = await appended(store, 'a')
     const replayed = async () =>
       (await ask(standby, 'select max(idx)::int n from leasehold.entry e join leasehold.log l on l.id = e.log'))[0]!.n
-    await expect.poll(replayed, WITHIN).toBeGreaterThanOrEqual(1)
+    await expect.poll(replayed, POLL).toBeGreaterThanOrEqual(1)
     replication.refuse()
     const b = await appended(store, 'b', a)
     const lease = await leases.acquire('k', { ttl: '30s' })
@@ -122,7 +118,7 @@ describePromises('postgres', 'a failover', () => {
     await promote(standby)
 
     await expect
-      .poll(() => store.read(b).catch(error => error), WITHIN)
+      .poll(() => store.read(b).catch(error => error), POLL)
       .toMatchObject({ kind: 'diverged', reason: expect.stringMatching(/ends at 1, before 2/) })
     await using other = new PostgresStore({ url: standby.url })
     await other.open()
@@ -136,13 +132,13 @@ describePromises('postgres', 'a failover', () => {
     expect([...(await recordsOf(other)).values()]).toEqual(['a', 'another'])
   })
 
-  test('a standby is rejected, by its URL and through a pool that connects to it', { timeout: 60_000 }, async () => {
+  test('a standby is rejected, by its URL and through a pool that connects to it', async () => {
     await using primary = await engine('postgres')
     await using standby = await engine('postgres', { standbyOf: primary.port })
     await using store = new PostgresStore({ url: primary.url })
     await store.open()
     const a = await appended(store, 'a')
-    await expect.poll(() => ask(standby, 'select from leasehold.entry').catch(() => []), WITHIN).toHaveLength(1)
+    await expect.poll(() => ask(standby, 'select from leasehold.entry').catch(() => []), POLL).toHaveLength(1)
     const refused = { code: 'UNAVAILABLE', facts: { reason: 'readonly' } }
     await expect(new PostgresStore({ url: standby.url }).open()).rejects.toMatchObject(refused)
 
@@ -158,8 +154,8 @@ describePromises('postgres', 'a failover', () => {
       pool.options.user = 'postgres'
       pool.options.database = 'postgres'
       await ask(primary, 'select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and datname is not null')
-      await expect.poll(() => led.read(a).catch(error => error), WITHIN).toMatchObject(refused)
-      await expect.poll(() => led.append(Buffer.from('b'), a).catch(error => error), WITHIN).toMatchObject(refused)
+      await expect.poll(() => led.read(a).catch(error => error), POLL).toMatchObject(refused)
+      await expect.poll(() => led.append(Buffer.from('b'), a).catch(error => error), POLL).toMatchObject(refused)
     } finally {
       await pool.end()
     }

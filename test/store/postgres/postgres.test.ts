@@ -12,11 +12,12 @@ import { PostgresStore, type PostgresStoreOptions } from '../../../src/store/pos
 import { type Appended, type Position, START } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
-import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
+import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 import { passLeaseBetween } from '../../support/handed-in.ts'
 import { loseTail } from '../../support/postgres-tail.ts'
 
-describePromises('postgres', 'a store in Postgres', () => {
+describeEngine('postgres', 'a store in Postgres', () => {
   let server: Engine
   let shared: pg.Pool
   let sql: postgres.Sql
@@ -41,7 +42,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     async (): Promise<StoreFixture> => {
       const name = `log ${++logs}`
       return {
-        store: () => new PostgresStore({ ...options(), name }),
+        store: () => new PostgresStore({ timeout: EVENT_TIMEOUT, ...options(), name }),
         loseTail: count => loseTail(shared, name, count),
         linked: () => linked(name, way),
         [Symbol.asyncDispose]: async () => {},
@@ -251,7 +252,7 @@ describePromises('postgres', 'a store in Postgres', () => {
     ).toBe(0)
   })
 
-  test('an unfinished snapshot of a dead writer does not block the next one', { timeout: 20_000 }, async () => {
+  test('an unfinished snapshot of a dead writer does not block the next one', async () => {
     await using store = new PostgresStore({ url: server.url, name: 'abandoned' })
     await store.open()
     const answer = await store.append(Uint8Array.of(1), START)
@@ -266,7 +267,7 @@ describePromises('postgres', 'a store in Postgres', () => {
       const store = new PostgresStore({ url: '${server.url}', name: 'short' })
       await store.open()
       console.log('opened')`
-    const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], { timeout: 15_000 })
+    const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], { timeout: EVENT_TIMEOUT })
     expect(stdout).toBe('opened\n')
   })
 

@@ -98,7 +98,7 @@ describeEngine('postgres', 'the listening connection to Postgres', () => {
       await using store = await opened({ name: 'unseen' })
       await using other = new PostgresStore({ sql, name: 'unseen' })
       await other.open()
-      await expect.poll(() => other.profile.push, { timeout: 5_000 }).toBe(true)
+      await expect.poll(() => other.profile.push).toBe(true)
       await using ear = await eavesdropper('unseen')
       const waiting = other.read(START, { wait: new AbortController().signal })
       await appended(store)
@@ -168,12 +168,12 @@ describeEngine('postgres', 'the listening connection to Postgres', () => {
         await filler.connect()
         await filler.query(`insert into ${schema}.entry select 1000, n, n, '' from generate_series(1, 30000) n`)
         await filler.end()
-        await expect.poll(blocks, { timeout: 15_000 }).toBeGreaterThan(30_000) // the statistics of a session are published when it ends
+        await expect.poll(blocks).toBeGreaterThan(30_000) // the statistics of a session are published when it ends
         before = await blocks()
         for (let i = 0; i < 100; i++) after = await appended(store, after)
       }
       await sql.end()
-      await expect.poll(blocks, { timeout: 15_000 }).toBeGreaterThan(before + 300)
+      await expect.poll(blocks).toBeGreaterThan(before + 300)
       expect((await blocks()) - before).toBeLessThan(100 * 40)
     }
   })

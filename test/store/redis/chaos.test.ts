@@ -39,7 +39,7 @@ const scriptsForgotten: Fault = {
 }
 
 describeEngine('redis', 'chaos', () => {
-  test('a failed run keeps its evidence and says where it is', { retry: 0 }, async () => {
+  test('a failed run keeps its evidence and says where it is', async () => {
     await using redis = await engine('redis')
     const broken: Fault = {
       name: 'a fault that cannot be undone',
@@ -66,7 +66,6 @@ describeEngine('redis', 'chaos', () => {
   })
 
   test('under a series of faults on one Redis no two holders overlap, no acknowledged record is lost, and grants resume', {
-    retry: 0,
     timeout: 400_000,
   }, async () => {
     await using redis = await engine('redis')

@@ -11,13 +11,16 @@ import type { LeaseError } from '../../../src/errors.ts'
 import { RedisStore, type RedisStoreOptions } from '../../../src/store/redis/redis.ts'
 import { type Position, START, type Store } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
-import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
+import { describeEngine, type Engine, engine } from '../../support/engine.ts'
+import { whileTimePasses } from '../../support/virtual-time.ts'
 
-/** For stores whose server falls silent: short, but longer than an ordinary answer takes on a busy machine. */
+/** For stores whose server falls silent, in virtual time: a busy server is not taken for a silent one. */
 const TIMEOUT = 1_500
 const NOT_PERSISTENT = ['--appendonly', 'no']
 
-describePromises('redis', 'refusals of Redis', () => {
+describeEngine('redis', 'refusals of Redis', () => {
   test('while Redis is unreachable every call is UNAVAILABLE, at open and later, and calls succeed when it is back', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
@@ -144,7 +147,7 @@ describePromises('redis', 'refusals of Redis', () => {
   })
 })
 
-describePromises('redis', 'lost answers of Redis', () => {
+describeEngine('redis', 'lost answers of Redis', () => {
   test('an append whose connection is cut before the answer is UNKNOWN, and the record is in the log', async () => {
     await using redis = await engine('redis')
     await using cable = await Cable.to(redis.port)
@@ -162,16 +165,17 @@ describePromises('redis', 'lost answers of Redis', () => {
 
   test('while Redis is paused an append is UNKNOWN and a read UNAVAILABLE, within the timeout; the append may take effect later', async () => {
     await using redis = await engine('redis')
-    await using store = await opened(redis, { timeout: TIMEOUT })
+    const clock = new ManualClock()
+    await using store = await opened(redis, { timeout: TIMEOUT, clock })
     const a = await append(store, 'a')
     const waiting = rejects(store.read(a, { wait: new AbortController().signal }), 'UNAVAILABLE')
     redis.pause()
-    const began = systemClock.now()
-    await rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent')
-    await rejects(store.read(a), 'UNAVAILABLE')
-    await rejects(store.append(bytes('c'), a), 'UNAVAILABLE') // no connection was established
-    await waiting
-    expect(systemClock.now() - began).toBeLessThan(TIMEOUT * 10)
+    const began = clock.now()
+    await whileTimePasses(clock, rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent'))
+    await whileTimePasses(clock, rejects(store.read(a), 'UNAVAILABLE'))
+    await whileTimePasses(clock, rejects(store.append(bytes('c'), a), 'UNAVAILABLE')) // no connection was established
+    await whileTimePasses(clock, waiting)
+    expect(clock.now() - began).toBeLessThan(TIMEOUT * 10)
     redis.resume()
     await eventually(async () => expect(await words(store)).toEqual(['a', 'b']))
     await append(store, 'd', (await positions(store)).at(-1)!)
@@ -179,10 +183,11 @@ describePromises('redis', 'lost answers of Redis', () => {
 
   test('CLIENT PAUSE longer than the timeout gives the same errors', async () => {
     await using redis = await engine('redis')
-    await using store = await opened(redis, { timeout: TIMEOUT })
+    const clock = new ManualClock()
+    await using store = await opened(redis, { timeout: TIMEOUT, clock })
     const a = await append(store, 'a')
     await tell(redis, 'CLIENT', 'PAUSE', String(3 * TIMEOUT), 'WRITE')
-    await rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent')
+    await whileTimePasses(clock, rejects(store.append(bytes('b'), a), 'UNKNOWN', 'silent'))
     await eventually(async () => expect((await words(store))[0]).toBe('a'))
     // Redis may or may not serve the abandoned connection: both are allowed after UNKNOWN.
     const after = (await positions(store)).at(-1)!
@@ -217,7 +222,7 @@ describePromises('redis', 'lost answers of Redis', () => {
   })
 })
 
-describePromises('redis', 'data loss in Redis', () => {
+describeEngine('redis', 'data loss in Redis', () => {
   test('after a flush open stores report DIVERGED, waiting or not, and a new store finds an empty log', async () => {
     await using redis = await engine('redis')
     await using store = await opened(redis)
@@ -391,7 +396,7 @@ describePromises('redis', 'data loss in Redis', () => {
     await tell(follower, 'REPLICAOF', '127.0.0.1', String(replication.port))
     await eventually(async () => expect(String(await tell(follower, 'INFO', 'replication'))).toMatch(/master_link_status:up/))
     await using address = await movable(primary.port)
-    await using store = await opened({ url: `redis://127.0.0.1:${address.port}`, timeout: TIMEOUT })
+    await using store = await opened({ url: `redis://127.0.0.1:${address.port}` })
     const a = await append(store, 'a')
     await eventually(async () => expect(await tell(follower, 'XLEN', '{leasehold}:log')).toBe(1))
     replication.refuse()
@@ -414,7 +419,7 @@ describePromises('redis', 'data loss in Redis', () => {
 })
 
 async function opened(on: Engine | RedisStoreOptions, options: RedisStoreOptions = {}): Promise<RedisStore> {
-  const store = new RedisStore({ ...('kind' in on ? { url: on.url } : on), ...options })
+  const store = new RedisStore({ timeout: EVENT_TIMEOUT, ...('kind' in on ? { url: on.url } : on), ...options })
   await store.open()
   return store
 }
@@ -468,7 +473,7 @@ async function rejects(call: Promise<unknown>, code: string, reason?: string): P
 
 /** Retries a failing call for a while: an engine needs time to start, and a lost connection is noticed late. */
 async function eventually<T>(attempt: () => Promise<T>): Promise<T> {
-  for (const until = systemClock.now() + 10_000; ; ) {
+  for (const until = systemClock.now() + EVENT_TIMEOUT; ; ) {
     try {
       return await attempt()
     } catch (error) {

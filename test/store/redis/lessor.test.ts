@@ -2,9 +2,10 @@ import { afterAll, beforeAll, test } from 'vitest'
 import { RedisStore } from '../../../src/store/redis/redis.ts'
 import { lessorSuite } from '../../../src/testing/lessor-suite.ts'
 import { replicasOn } from '../../../src/testing/manual-time-store.ts'
-import { describePromises, type Engine, engine } from '../../support/engine.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
+import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 
-describePromises('redis', 'replicas on one log in Redis', () => {
+describeEngine('redis', 'replicas on one log in Redis', () => {
   let server: Engine
   let logs = 0
 
@@ -15,7 +16,7 @@ describePromises('redis', 'replicas on one log in Redis', () => {
 
   const fixture = async () => {
     const name = `lessor-${++logs}`
-    return replicasOn(() => new RedisStore({ url: server.url, name }))
+    return replicasOn(() => new RedisStore({ url: server.url, name, timeout: EVENT_TIMEOUT }))
   }
 
   for (const { name, run } of lessorSuite(fixture)) test(name, run)

@@ -16,12 +16,13 @@ import { RedisStore, type RedisStoreOptions } from '../../../src/store/redis/red
 import { type Position, START, type Store } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
-import { describePromises, describeWith, type Engine, engine, programs } from '../../support/engine.ts'
+import { EVENT_TIMEOUT } from '../../support/bounds.ts'
+import { describeEngine, describeWith, type Engine, engine, programs } from '../../support/engine.ts'
 import { passLeaseBetween } from '../../support/handed-in.ts'
 
 const run = promisify(execFile)
 
-describePromises('redis', 'a store in Redis', () => {
+describeEngine('redis', 'a store in Redis', () => {
   let redis: Engine
   let cluster: Engine
   let logs = 0
@@ -45,7 +46,7 @@ describePromises('redis', 'a store in Redis', () => {
     return async () => {
       const name = `log-${++logs}`
       return {
-        store: () => new RedisStore({ ...options(), name }),
+        store: () => new RedisStore({ timeout: EVENT_TIMEOUT, ...options(), name }),
         loseTail: count => loseTail(on(), name, count),
         linked: () => linked(on(), name, way),
         [Symbol.asyncDispose]: async () => {},
@@ -394,7 +395,7 @@ describePromises('redis', 'a store in Redis', () => {
       store.read(position, { wait: new AbortController().signal }).catch(() => {})
       console.log('done')
     })`
-    const { stdout } = await run(process.execPath, ['-e', script], { timeout: 10_000 })
+    const { stdout } = await run(process.execPath, ['-e', script], { timeout: EVENT_TIMEOUT })
     expect(stdout).toBe('done\n')
   })
 })
@@ -428,14 +429,11 @@ async function freePort(): Promise<number> {
 }
 
 async function until(done: () => Promise<boolean>): Promise<void> {
-  for (let i = 0; !(await done()); i++) {
-    if (i === 1_000) throw new Error('the condition did not become true')
-    await new Promise(resolve => setTimeout(resolve, 10))
-  }
+  await expect.poll(done, { interval: 10 }).toBe(true)
 }
 
 async function opened(options: RedisStoreOptions): Promise<RedisStore> {
-  const store = new RedisStore(options)
+  const store = new RedisStore({ timeout: EVENT_TIMEOUT, ...options })
   await store.open()
   return store
 }

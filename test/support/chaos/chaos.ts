@@ -21,6 +21,7 @@ import { systemClock } from '../../../src/clock.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import type { Store } from '../../../src/store.ts'
 import { Cable, through } from '../../../src/testing/cuttable-connection.ts'
+import { EVENT_TIMEOUT } from '../bounds.ts'
 import type { Engine } from '../engine.ts'
 import { type History, type Note, readNotes } from './history.ts'
 import { Observer } from './observer.ts'
@@ -310,7 +311,7 @@ export class ReplicaProcess implements AsyncDisposable {
     })
     const late = new AbortController()
     const begun = once(child, 'message', { signal: late.signal })
-    const timer = setTimeout(() => late.abort(new Error(`${me} is not ready after 20 s`)), 20_000)
+    const timer = setTimeout(() => late.abort(new Error(`${me} is not ready`)), EVENT_TIMEOUT)
     await Promise.race([begun, exited]).finally(() => clearTimeout(timer))
   }
 

@@ -138,9 +138,8 @@ test('a request that was sent is UNKNOWN, one that was not sent is UNAVAILABLE, 
   expect(lessor.server).toBe(`127.0.0.1:${here.port}`)
 })
 
-test('the client leaves a silent server for the next one before a third of the remaining lease time is over', {
-  timeout: 60_000,
-}, async () => {
+// How soon it leaves is shown in virtual time by silence.test.ts.
+test('the client leaves a silent server for the next one, which answers the request', async () => {
   await using here = await place()
   await using other = await place()
   const dials = [here, other].map(({ port }) => serverAddressOf(`leasehold://127.0.0.1:${port}`).dials[0]!)
@@ -158,11 +157,9 @@ test('the client leaves a silent server for the next one before a third of the r
     },
   }
   stalled.server.guarded.submit = (_caller, _command, _options, completion) => void pending.push(completion)
-  const began = systemClock.now()
   const renewed = await lessor.propose({ kind: 'renew', leases: [5] })
   expect(renewed.kind).toBe('renewed')
   expect(lessor.server).not.toBe(first)
-  expect(systemClock.now() - began).toBeLessThan(ttl / 6 + ttl / 6) // twice the limit, for a busy machine
 })
 
 test('a backup over RESP is complete, and needs a key that administers everything', async () => {

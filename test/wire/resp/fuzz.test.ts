@@ -7,9 +7,7 @@ import { ReplyParser } from '../../../src/wire/resp/reply-parser.ts'
 import { CORPUS, Dice, mutated, pieces, SEED } from '../../support/resp-mutation.ts'
 
 describe(`with seed ${SEED}`, () => {
-  test('360,000 mutated inputs give the command parser the same commands however they are split, or a ProtocolError', {
-    timeout: 120_000,
-  }, () => {
+  test('360,000 mutated inputs give the command parser the same commands however they are split, or a ProtocolError', () => {
     const dice = new Dice(SEED)
     const read = (chunks: readonly Buffer[]): string => {
       const parser = new CommandParser({ bytes: 4_096, args: 64 })
@@ -36,9 +34,7 @@ describe(`with seed ${SEED}`, () => {
     }
   })
 
-  test('300,000 mutated answers give the client’s parser messages, or an error that ends the connection', {
-    timeout: 120_000,
-  }, () => {
+  test('300,000 mutated answers give the client’s parser messages, or an error that ends the connection', () => {
     const dice = new Dice(SEED)
     const writer = new Writer()
     writeServerMessage(writer, {
