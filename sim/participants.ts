@@ -104,7 +104,7 @@ export class Host implements LessorAccess {
     if (!(error instanceof LeaseError)) throw error
     if (error.code === 'DIVERGED' && referee.losses === 0) world.violate('S22', error.message)
     // A replica that applied lost records must not write on top of the present log.
-    if (error.message.includes('decided otherwise')) world.violate('S24', error.message)
+    if (error.reason === 'disagreement') world.violate('S24', error.message)
     // A replica stops if and only if it does not know the rules of the log.
     if (error.code === 'UNSUPPORTED' && this.#running.rules >= referee.state.rules) world.violate('S22', error.message)
   }

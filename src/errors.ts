@@ -1,4 +1,4 @@
-/** The one error class of Leasehold, its codes, and the facts that come with each code. */
+/** The one error class of Leasehold, its codes, its reasons, and the facts that come with each. */
 
 import type { Facts } from './kernel/reason.ts'
 
@@ -71,18 +71,17 @@ export interface FactsByCode {
   readonly NOT_FOUND: { readonly resource?: string; readonly key?: string; readonly member?: string }
   /** Certainly not done: the store or server could not be reached, or is closed. Next: retry. */
   readonly UNAVAILABLE: {
-    readonly reason?: string
     readonly path?: string
     readonly where?: string
     readonly moved?: string
     readonly certificate?: string
   }
   /** It may or may not have been done. Next: retry only under the same operation id, or read what happened. */
-  readonly UNKNOWN: { readonly lease?: number; readonly ttl?: number; readonly reason?: string }
+  readonly UNKNOWN: { readonly lease?: number; readonly ttl?: number; readonly path?: string; readonly where?: string }
   /** The server wants a key, or does not know this one. Next: pass `apiKey`, or ask an administrator for a key. */
   readonly UNAUTHENTICATED: { readonly lease?: number; readonly cause?: string }
   /** The store, server or platform cannot do this. Next: use another store, or leave out the requirement. */
-  readonly UNSUPPORTED: { readonly reason?: string; readonly path?: string }
+  readonly UNSUPPORTED: { readonly path?: string; readonly where?: string; readonly client?: number; readonly server?: number }
   /** The log lost records that this process had seen. Nothing can be decided on it any more. Next: connect again. */
   readonly DIVERGED: { readonly lease?: number; readonly token?: number; readonly revision?: number }
 }
@@ -90,19 +89,134 @@ export interface FactsByCode {
 /** See `FactsByCode` for what each code means and what to do next. */
 export type ErrorCode = keyof FactsByCode
 
+/** Where a store or a server is, without its password. */
+interface At {
+  readonly where: string
+}
+
+/** The file that the error is about. */
+interface OfFile {
+  readonly path: string
+}
+
+/**
+ * Every reason of an error that is not a refusal by the rules of leasing, with the facts it has. One reason may come with several codes: `UNAVAILABLE` if certainly nothing was done, otherwise `UNKNOWN`.
+ */
+export interface FactsByFailure {
+  // Reaching a store or a server.
+  /** No connection could be made, or no answer came. `engine` is the kind of store or server, `errno` the code of the operating system if there is one. */
+  readonly unreachable: At & { readonly engine: string; readonly errno?: string }
+  /** The connection was lost while it was in use. */
+  readonly connection: At
+  /** It is connected and has not answered in time. */
+  readonly silent: At
+  /** The port requires TLS. `meant` is the scheme to use. */
+  readonly 'tls-required': At & { readonly meant?: string }
+  /** The address asks for TLS, and the port does not speak it. */
+  readonly 'tls-unsupported': At
+  /** The server's certificate is not trusted here. */
+  readonly certificate: { readonly certificate: string }
+  /** Another program, or none that Leasehold can use, answers at this address. */
+  readonly stranger: At
+  /** A Leasehold server answers at this address, and the URL asks for another engine. */
+  readonly leasehold: At
+  /** The server ended the connection before it answered. */
+  readonly 'hung-up': At
+  /** Client and server have different versions of the messages of `leasehold://`. */
+  readonly messages: { readonly client: number; readonly server: number }
+
+  // Denied by a store.
+  readonly credentials: At
+  readonly password: At
+  readonly user: At
+  /** The user or the process lacks a right, in the store or on the file. */
+  readonly permission: { readonly where?: string; readonly path?: string; readonly owner?: number }
+  readonly database: At
+
+  // The state of a store.
+  readonly loading: At
+  readonly restart: At
+  readonly standby: At
+  readonly readonly: { readonly where?: string; readonly path?: string; readonly primary?: string }
+  readonly replicas: At
+  readonly disk: At
+  readonly memory: At
+  readonly cluster: At
+  readonly connections: At
+  /** The role of the server changed during the call. */
+  readonly changed: At
+  /** A transaction or a script of another process does not end. */
+  readonly busy: { readonly where?: string; readonly path?: string; readonly pid?: number }
+  readonly full: { readonly where?: string; readonly path?: string }
+  /** A request is larger than the store accepts. */
+  readonly large: At
+  /** etcd runs without its JSON gateway. */
+  readonly gateway: At
+  /** Any other failure; the message has the words of the engine. */
+  readonly failed: { readonly where?: string; readonly path?: string }
+
+  // What the store or file contains.
+  /** A newer version of Leasehold wrote it. */
+  readonly newer: { readonly where?: string; readonly path?: string; readonly version?: number; readonly format?: number }
+  /** Another program wrote it. */
+  readonly foreign: { readonly where?: string; readonly path?: string; readonly key?: string }
+  readonly damaged: OfFile
+
+  /** A replica on the same log came to another state: one of them is faulty, and it is unknown which. */
+  readonly disagreement: { readonly lease: number; readonly token: number; readonly revision: number }
+
+  // Files.
+  /** Another process owns the file, and may serve it at `address`. */
+  readonly owned: OfFile & {
+    readonly owner?: number
+    readonly name?: string
+    readonly host?: string
+    readonly since?: number
+    readonly address?: string
+  }
+  /** Processes share the file, and it cannot be owned. */
+  readonly used: OfFile & { readonly users?: readonly number[] }
+  /** A process is stopped in the middle of a transaction. */
+  readonly stopped: OfFile & { readonly pid: number }
+  readonly io: OfFile
+  readonly folder: OfFile
+  /** It is neither a file nor a folder. */
+  readonly kind: OfFile
+  /** Other users may read or write the file. */
+  readonly mode: OfFile & { readonly mode: string }
+  /** It is a link, or has several names. */
+  readonly link: OfFile
+
+  // Programs that were started.
+  readonly missing: { readonly program: string }
+  readonly exit: { readonly program: string }
+  readonly timeout: { readonly program: string }
+  readonly output: { readonly program: string }
+  /** An earlier run cannot be ended. */
+  readonly stuck: { readonly program: string }
+}
+
+/** Why an error happened that is not a refusal by the rules. */
+export type FailureReason = keyof FactsByFailure
+
+/** `reason` of a LeaseError. A server of a later version may send one that is not listed here: have a branch for it. */
+export type ErrorReason = FailureReason
+
 /** Any `LeaseError`, as a union: comparing `code` narrows `facts`. */
 export type AnyLeaseError = { readonly [C in ErrorCode]: LeaseError<C> }[ErrorCode]
 
 export interface LeaseErrorOptions {
   readonly cause?: unknown
+  /** Why, for programs: more exact than the code. */
+  readonly reason?: ErrorReason | undefined
   readonly facts?: Facts
   /** With `LOST` from `request`: what the callback returned. */
   readonly result?: unknown
 }
 
 /**
- * What every call of Leasehold rejects with, except that an aborted call rejects with the reason of its signal. Programs read `code` and
- * `facts`; people read `message`, which names the resource, what happened and what to do next.
+ * What every call of Leasehold rejects with, except that an aborted call rejects with the reason of its signal. Programs read `code`,
+ * `reason` and `facts`; people read `message`, which names the resource, what happened and what to do next, and may change in any version.
  *
  * @example
  * try {
@@ -115,13 +229,16 @@ export interface LeaseErrorOptions {
 export class LeaseError<C extends ErrorCode = ErrorCode> extends Error {
   override readonly name = 'LeaseError'
   readonly code: C
+  /** Why, more exactly than `code`. Undefined where the code says it all. */
+  declare readonly reason?: ErrorReason
   readonly facts: Facts & FactsByCode[C]
   /** With `LOST` from `request`: what the callback returned. */
   declare readonly result?: unknown
 
-  constructor(code: C, message: string, { cause, facts = {}, result }: LeaseErrorOptions = {}) {
+  constructor(code: C, message: string, { cause, reason, facts = {}, result }: LeaseErrorOptions = {}) {
     super(message, cause === undefined ? undefined : { cause })
     this.code = code
+    if (reason !== undefined) this.reason = reason
     this.facts = facts as Facts & FactsByCode[C]
     if (result !== undefined) this.result = result
   }

@@ -121,9 +121,9 @@ function checkKind(path: string, { mode }: Stats): void {
   const kind = mode & constants.S_IFMT
   if (kind === constants.S_IFLNK) throw linkError(path)
   if (kind === constants.S_IFDIR)
-    throw new LeaseError('INVALID', `${path} is a folder: name a file in it`, { facts: { path, reason: 'folder' } })
+    throw new LeaseError('INVALID', `${path} is a folder: name a file in it`, { reason: 'folder', facts: { path } })
   if (kind !== constants.S_IFREG)
-    throw new LeaseError('INVALID', `${path} is not a plain file: name another`, { facts: { path, reason: 'kind' } })
+    throw new LeaseError('INVALID', `${path} is not a plain file: name another`, { reason: 'kind', facts: { path } })
 }
 
 function checkPrivate(path: string, found: Stats): void {
@@ -133,12 +133,12 @@ function checkPrivate(path: string, found: Stats): void {
   const me = process.getuid()
   if (uid !== me) {
     const message = `${path} belongs to user ${uid}, and this process runs as user ${me}: run it as user ${uid}, or give the file to user ${me} (chown ${me} ${path})`
-    throw new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'permission', owner: uid } })
+    throw new LeaseError('UNAVAILABLE', message, { reason: 'permission', facts: { path, owner: uid } })
   }
   if ((mode & 0o077) !== 0) {
     const octal = (mode & 0o777).toString(8).padStart(4, '0')
     const message = `${path} has mode ${octal}, so other users may read or write it. It is refused for that reason: chmod 600 ${path}`
-    throw new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'mode', mode: octal } })
+    throw new LeaseError('UNAVAILABLE', message, { reason: 'mode', facts: { path, mode: octal } })
   }
 }
 
@@ -153,7 +153,8 @@ function linkError(path: string): LeaseError {
     'INVALID',
     `${path} is a symbolic link${to}, and symbolic links are not followed: name the file itself, or remove the link`,
     {
-      facts: { path, reason: 'link' },
+      reason: 'link',
+      facts: { path },
     },
   )
 }

@@ -29,7 +29,7 @@ describe('a symbolic link is not followed', () => {
     using folder = new Folder()
     const [dangling, leading, theirs] = [folder.file('dangling.db'), folder.file('leading.db'), folder.file('theirs.db')]
     symlinkSync(folder.file('made-by-link.db'), dangling)
-    expect(await refused(dangling)).toMatchObject({ code: 'INVALID', facts: { reason: 'link', path: dangling } })
+    expect(await refused(dangling)).toMatchObject({ code: 'INVALID', reason: 'link', facts: { path: dangling } })
     expect(existsSync(folder.file('made-by-link.db'))).toBe(false)
     await filled(theirs)
     symlinkSync(theirs, leading)
@@ -43,7 +43,7 @@ describe('a symbolic link is not followed', () => {
     const [path, precious] = [folder.file('log.db'), folder.file('precious')]
     writeFileSync(precious, 'do not touch', { mode: 0o600 })
     symlinkSync(precious, `${path}${side}`)
-    expect(await refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'link', path: `${path}${side}` } })
+    expect(await refused(path)).toMatchObject({ code: 'INVALID', reason: 'link', facts: { path: `${path}${side}` } })
     expect(readFileSync(precious, 'utf8')).toBe('do not touch')
     expect(existsSync(path)).toBe(false)
   })
@@ -78,7 +78,7 @@ describe('a file that other users may use is refused', () => {
       for (const mode of [0o644, 0o660, 0o602]) {
         chmodSync(`${path}${side}`, mode)
         const error = await refused(path)
-        expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'mode', path: `${path}${side}` } })
+        expect(error).toMatchObject({ code: 'UNAVAILABLE', reason: 'mode', facts: { path: `${path}${side}` } })
         expect(error.message).toContain(`chmod 600 ${path}${side}`)
       }
       chmodSync(`${path}${side}`, 0o600)
@@ -92,7 +92,7 @@ describe('a file that other users may use is refused', () => {
     await filled(path)
     for (const side of ['-wal', '-shm', '-journal']) {
       writeFileSync(`${path}${side}`, 'x', { mode: 0o644 })
-      expect(await refused(path)).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'mode', path: `${path}${side}` } })
+      expect(await refused(path)).toMatchObject({ code: 'UNAVAILABLE', reason: 'mode', facts: { path: `${path}${side}` } })
       rmSync(`${path}${side}`)
     }
     writeFileSync(`${path}-wal`, '', { mode: 0o644 })
@@ -108,7 +108,7 @@ describe('a file that other users may use is refused', () => {
     for (const side of ['', '-head', '-owner']) {
       chownSync(`${path}${side}`, 65_534, 65_534)
       const error = await refused(path)
-      expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'permission', path: `${path}${side}`, owner: 65_534 } })
+      expect(error).toMatchObject({ code: 'UNAVAILABLE', reason: 'permission', facts: { path: `${path}${side}`, owner: 65_534 } })
       expect(error.message).toContain('run it as user 65534')
       chownSync(`${path}${side}`, 0, 0)
     }
@@ -173,7 +173,7 @@ describe('the operator secret is sent only to the server of the store', () => {
     writeFileSync(precious, 'a private key', { mode: 0o600 })
     symlinkSync(precious, `${path}-operator`)
     await using there = await announced(path)
-    expect(await connect(`file:${path}`).catch(error => error)).toMatchObject({ code: 'INVALID', facts: { reason: 'link' } })
+    expect(await connect(`file:${path}`).catch(error => error)).toMatchObject({ code: 'INVALID', reason: 'link' })
     expect(there.received()).toBe('')
   })
 
@@ -182,7 +182,7 @@ describe('the operator secret is sent only to the server of the store', () => {
     const path = folder.file('log.db')
     writeFileSync(`${path}-operator`, secret, { mode: 0o644 })
     await using there = await announced(path)
-    expect(await connect(`file:${path}`).catch(error => error)).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'mode' } })
+    expect(await connect(`file:${path}`).catch(error => error)).toMatchObject({ code: 'UNAVAILABLE', reason: 'mode' })
     expect(there.received()).toBe('')
     writeFileSync(`${path}-operator`, 'a private key')
     chmodSync(`${path}-operator`, 0o600)

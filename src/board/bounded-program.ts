@@ -7,7 +7,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Clock } from '../clock.ts'
 import { inWords } from '../duration.ts'
-import { LeaseError } from '../errors.ts'
+import { type ErrorReason, LeaseError } from '../errors.ts'
 
 const MAX_STDERR = 4_096
 
@@ -34,7 +34,7 @@ export class BoundedProgram {
     this.#env = env
   }
 
-  /** Returns stdout. Throws `UNAVAILABLE` with `facts.reason`: `missing`, `exit`, `timeout`, `output` or `stuck`. */
+  /** Returns stdout. Throws `UNAVAILABLE` with the reason `missing`, `exit`, `timeout`, `output` or `stuck`. */
   run([file = '', ...args]: readonly string[], signal: AbortSignal): Promise<string> {
     if (this.#stuck !== undefined) {
       const { pid } = this.#stuck
@@ -73,7 +73,7 @@ export class BoundedProgram {
         child.stdout.destroy()
         child.stderr.destroy()
       }
-      const fail = (text: string, reason: string) =>
+      const fail = (text: string, reason: ProgramFailure) =>
         settle(() => {
           kill()
           reject(failure(file, text, reason))
@@ -111,6 +111,8 @@ function missing(error: Error): boolean {
   return (error as NodeJS.ErrnoException).code === 'ENOENT'
 }
 
-function failure(file: string, text: string, reason: string): LeaseError {
-  return new LeaseError('UNAVAILABLE', `${file} ${text}`, { facts: { reason } })
+type ProgramFailure = Extract<ErrorReason, 'missing' | 'exit' | 'timeout' | 'output' | 'stuck'>
+
+function failure(file: string, text: string, reason: ProgramFailure): LeaseError {
+  return new LeaseError('UNAVAILABLE', `${file} ${text}`, { reason, facts: { program: file } })
 }

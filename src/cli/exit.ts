@@ -37,6 +37,7 @@ export interface Failure {
   readonly means: string
   /** What to do next. */
   readonly next: string
+  readonly reason?: string | undefined
   readonly facts?: Readonly<Record<string, unknown>>
 }
 
@@ -138,7 +139,7 @@ const LATE_ANSWER: Advice = {
   next: 'Try again. Use a longer --ttl if answers regularly take this long.',
 }
 
-/** By `facts.reason` of an error about a file. No server is involved, so the advice is not to check that it can be reached. */
+/** By the reason of an error about a file. No server is involved, so the advice is not to check that it can be reached. */
 const FILE_ADVICE: Readonly<Record<string, Partial<Advice>>> = {
   permission: { exit: EXIT.permission, next: 'Run as the user who owns the file.' },
   readonly: { exit: EXIT.permission, next: 'Run as the user who owns the file.' },
@@ -150,13 +151,13 @@ const FILE_ADVICE: Readonly<Record<string, Partial<Advice>>> = {
 }
 
 /** For a store that denies access. Only a person can change that, so retrying is useless. Undefined: the error is of another kind. */
-export function accessDenialAdvice({ facts }: LeaseError): Partial<Advice> | undefined {
-  const { reason, path } = facts
+export function accessDenialAdvice({ reason, facts }: LeaseError): Partial<Advice> | undefined {
+  const { path } = facts
   if (path !== undefined) {
-    const advice = FILE_ADVICE[String(reason)]
+    const advice = FILE_ADVICE[reason ?? '']
     return advice?.exit === EXIT.permission ? advice : undefined // the other reasons may pass
   }
-  if (!['permission', 'credentials', 'password', 'user'].includes(reason as string)) return undefined
+  if (!['permission', 'credentials', 'password', 'user'].includes(reason ?? '')) return undefined
   return {
     exit: EXIT.permission,
     means: 'Nothing was done.',
@@ -167,12 +168,12 @@ export function accessDenialAdvice({ facts }: LeaseError): Partial<Advice> | und
 export function failureOf(error: unknown): Failure {
   if (error instanceof CommandFailure) return error.failure
   if (error instanceof LeaseError) {
-    const { code, message, facts } = error
-    const ofFile = facts.path !== undefined && FILE_ADVICE[String(facts.reason)]
+    const { code, message, reason, facts } = error
+    const ofFile = facts.path !== undefined && FILE_ADVICE[reason ?? '']
     const advice = { ...ADVICE[code], ...ofFile, ...accessDenialAdvice(error), ...(facts.cause === 'late-answer' && LATE_ANSWER) }
     const { resource } = facts
     const next = code === 'NOT_FOUND' ? listCommand() : advice.next.replace('leasehold help COMMAND', helpCommand())
-    return { code, message, facts, ...advice, next: typeof resource === 'string' ? next.replace('NAME', resource) : next }
+    return { code, reason, message, facts, ...advice, next: typeof resource === 'string' ? next.replace('NAME', resource) : next }
   }
   const { code: errno = '', message = String(error) } = (error ?? {}) as NodeJS.ErrnoException
   const means = 'Nothing else was done.'
@@ -194,9 +195,9 @@ export function reportError(
   { json, env = process.env }: { readonly json: boolean; readonly env?: NodeJS.ProcessEnv },
 ): number {
   if (error instanceof Interrupted) return exitCodeOfSignal(error.signal)
-  const { exit, code, means, facts, ...texts } = failureOf(error)
+  const { exit, code, reason, means, facts, ...texts } = failureOf(error)
   const [message, next] = [withStoreFlags(texts.message), withStoreFlags(texts.next)]
-  if (json) writeStderrLine(jsonLine({ error: { code, message, means, next, exit, ...facts } }))
+  if (json) writeStderrLine(jsonLine({ error: { code, ...(reason !== undefined && { reason }), message, means, next, exit, ...facts } }))
   else for (const line of [`leasehold: ${clean(message)}`, `  ${clean(means)}`, `  ${clean(next)}`]) writeStderrLine(line)
   if (env.LEASEHOLD_DEBUG !== undefined && !json)
     for (const line of String((error as Error)?.stack).split('\n')) writeStderrLine(clean(line))

@@ -126,7 +126,7 @@ function untrustedCertificate({ path, address }: FileOwner, cause: unknown): Lea
   return new LeaseError(
     'UNAVAILABLE',
     `${path} is served at ${address}, whose certificate is not trusted here (${certificate}): set NODE_EXTRA_CA_CERTS=FILE to its authority's, or start the server with --socket PATH as well, so that processes of this machine connect through the socket`,
-    { cause, facts: { path, address, certificate } },
+    { cause, reason: 'certificate', facts: { path, address, certificate } },
   )
 }
 
@@ -150,7 +150,7 @@ async function overHttp(url: string, { clock = systemClock, apiKey = process.env
 
 /** The live server that owns a file, if that is why the file could not be opened. */
 function ownerOf(error: unknown): FileOwner | undefined {
-  if (!(error instanceof LeaseError) || error.facts.reason !== 'owned') return undefined
+  if (!(error instanceof LeaseError) || error.reason !== 'owned') return undefined
   const { path, address } = error.facts
   return typeof path === 'string' && typeof address === 'string' ? { path, address } : undefined
 }

@@ -104,7 +104,9 @@ export class RelocatingLessor implements Lessor {
       if (error.code !== 'UNKNOWN' || options.op === undefined) throw error
       return this.propose(command, { ...options, op: { ...options.op, again: true } }).catch(next => {
         // The server may have carried out the command before it stopped.
-        throw next instanceof LeaseError && next.code === 'UNAVAILABLE' ? new LeaseError('UNKNOWN', error.message, { cause: next }) : next
+        throw next instanceof LeaseError && next.code === 'UNAVAILABLE'
+          ? new LeaseError('UNKNOWN', error.message, { cause: next, reason: error.reason, facts: error.facts })
+          : next
       })
     }
   }
@@ -308,6 +310,7 @@ export class RelocatingLessor implements Lessor {
     } catch (cause) {
       throw new LeaseError('UNAVAILABLE', `the leases have moved to ${url}, which cannot be opened here: ${(cause as Error).message}`, {
         cause,
+        reason: cause instanceof LeaseError ? cause.reason : undefined,
         facts: { moved: url },
       })
     }

@@ -5,6 +5,7 @@
 import { LeaseError } from '../errors.ts'
 import type { Attachment, Command } from '../kernel/command.ts'
 import { GONE, type Outcome } from '../kernel/outcome.ts'
+import { refusedError } from '../refused-error.ts'
 import { Directory } from '../registry/directory.ts'
 import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, SERVICES, stateEntryOf, stateOf } from '../registry/entry.ts'
 import type { Instance } from '../registry/match.ts'
@@ -107,6 +108,6 @@ export class Registrations {
 }
 
 function refusal(outcome: Outcome): LeaseError {
-  if (outcome.kind === 'refused') return new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
+  if (outcome.kind === 'refused') return refusedError(outcome)
   return new LeaseError('UNAVAILABLE', `nothing was done (the outcome was ${outcome.kind}): retry the request`)
 }

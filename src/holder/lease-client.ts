@@ -323,7 +323,8 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
       () => undefined, // it is only for people
     )
     if (remaining === undefined) throw error
-    throw new LeaseError('HELD', error.message, { facts: { ...error.facts, remaining: Math.max(0, Math.round(remaining)) } })
+    const facts = { ...error.facts, remaining: Math.max(0, Math.round(remaining)) }
+    throw new LeaseError('HELD', error.message, { reason: error.reason, facts })
   }
 
   #mustBeOpen(): void {

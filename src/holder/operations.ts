@@ -4,9 +4,9 @@ import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
-import type { Outcome, Refused } from '../kernel/outcome.ts'
+import type { Outcome } from '../kernel/outcome.ts'
 import type { Lessor } from '../lessor.ts'
-import { sentenceOf } from '../wording.ts'
+import { refusedError } from '../refused-error.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
 
 export const SHORTEST_RETRY = 20
@@ -159,8 +159,7 @@ function never(): boolean {
 /** A refusal as an error. */
 export function refused(outcome: Outcome): LeaseError {
   if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
-  const { code, facts } = outcome satisfies Refused
-  return new LeaseError(code, sentenceOf(outcome), { facts })
+  return refusedError(outcome)
 }
 
 function isUnknown(error: unknown): boolean {
@@ -181,5 +180,9 @@ function isCertainlyNotDone(error: unknown): error is LeaseError {
 }
 
 function asUnknown(cause: LeaseError): LeaseError {
-  return new LeaseError('UNKNOWN', `${cause.message}: an earlier copy of this request may or may not have been carried out`, { cause })
+  return new LeaseError('UNKNOWN', `${cause.message}: an earlier copy of this request may or may not have been carried out`, {
+    cause,
+    reason: cause.reason,
+    facts: cause.facts,
+  })
 }

@@ -28,13 +28,15 @@ const ELSE = 'Call mine to see what you hold; if this happens again, tell a pers
 
 export interface FailureView {
   readonly code: string
+  readonly reason?: string
   readonly message: string
   readonly next: string
 }
 
 export function failureView(error: unknown): FailureView {
   if (!(error instanceof LeaseError)) return { code: 'INTERNAL', message: 'an internal error: see the log of leasehold mcp', next: ELSE }
-  return { code: error.code, message: error.message.slice(0, 2_000), next: NEXT[error.code] ?? ELSE }
+  const { code, reason } = error
+  return { code, ...(reason !== undefined && { reason }), message: error.message.slice(0, 2_000), next: NEXT[error.code] ?? ELSE }
 }
 
 /** As many items as fit into one answer. */

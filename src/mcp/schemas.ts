@@ -23,6 +23,7 @@ const Notice = Type.Object({
 const Failure = Type.Object(
   {
     code: text('A stable code, such as INVALID, HELD, LIMIT, DEADLOCK, UNAVAILABLE or FORBIDDEN.'),
+    reason: Type.Optional(text('Why, more exactly than the code.')),
     message: text('What is wrong.'),
     next: text('What to do in your next step.'),
   },

@@ -138,7 +138,8 @@ export class FileGuard implements Guard {
       const waited = this.#clock.now() - began
       if (waited >= this.#timeout)
         throw new LeaseError('UNAVAILABLE', `waited ${Math.round(waited)} ms for another process to leave the guard of ${this.#path}`, {
-          facts: { path: this.#path, reason: 'busy' },
+          reason: 'busy',
+          facts: { path: this.#path },
         })
       await pause(this.#clock, tries < 20 ? 1 : 10, undefined, { ref: true })
     }
@@ -174,7 +175,8 @@ function tokensIn(path: string, text: string): [string, number][] {
     // reported below
   }
   throw new LeaseError('UNAVAILABLE', `${path} is damaged, and was left as it is: no token is admitted. Restore it from a backup`, {
-    facts: { path, reason: 'damaged' },
+    reason: 'damaged',
+    facts: { path },
   })
 }
 

@@ -22,7 +22,7 @@ import { checkOptionNames } from '../options.ts'
 import { EXPLAINED, type ExplainPoolOptions, explainPool, explainWaiter, type WaitExplanation } from '../pool/explain.ts'
 import { readDurations } from '../pool/learned-durations.ts'
 import { type Match, parseMatch } from '../pool/match.ts'
-import { sentenceOf } from '../wording.ts'
+import { refusedError } from '../refused-error.ts'
 
 export type Labels = Readonly<Record<string, string>>
 
@@ -265,7 +265,7 @@ export class Pool {
       labels: Object.entries({ ...labels, [CLASS_LABEL]: learn }),
       pool: { ...this.#request(count, rest, expect), from: milliseconds(from, 'from') },
     })
-    if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
+    if (outcome.kind === 'refused') throw refusedError(outcome)
     if (outcome.kind !== 'queued') throw new LeaseError('UNKNOWN', `a reservation was answered with ${outcome.kind}`)
     return { lease: outcome.lease, position: outcome.position }
   }

@@ -284,7 +284,7 @@ export class Follower {
     if (this.#trails[slot] === trail[0] && this.#trails[slot + 1] === trail[1]) return true
     if (awaiting && this.#loadedMove !== index) return false
     const message = `record ${index} was proposed by a replica that decided otherwise up to record ${applied}: compare versions`
-    throw new LeaseError('DIVERGED', message, { facts: { ...this.survivor } })
+    throw new LeaseError('DIVERGED', message, { reason: 'disagreement', facts: { ...this.survivor } })
   }
 
   // The end of the log, and changes

@@ -9,6 +9,7 @@ import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Move } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
+import { refusedError } from '../refused-error.ts'
 import type { Store } from '../store.ts'
 import { sentenceOf } from '../wording.ts'
 import { readBackup } from './backup.ts'
@@ -84,11 +85,11 @@ async function begin(old: Lessor, store: Store): Promise<number> {
 /** Adds to an error what has become of the move. */
 function withMoveState(error: unknown, what: string, move: 'called-off' | 'not-complete'): unknown {
   if (!(error instanceof LeaseError)) return error
-  return new LeaseError(error.code, `${what} (${error.message})`, { cause: error, facts: { ...error.facts, move } })
+  return new LeaseError(error.code, `${what} (${error.message})`, { cause: error, reason: error.reason, facts: { ...error.facts, move } })
 }
 
 async function order(lessor: Lessor, command: Move): Promise<number> {
   const outcome = await lessor.propose(command)
-  if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
+  if (outcome.kind === 'refused') throw refusedError(outcome)
   return outcome.revision
 }

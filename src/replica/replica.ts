@@ -15,6 +15,7 @@ import { movedAway } from '../kernel/rule/move.ts'
 import type { State } from '../kernel/state.ts'
 import { complete } from '../lessor/complete.ts'
 import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import { refusedError } from '../refused-error.ts'
 import type { Profile, Store } from '../store.ts'
 import { sentenceOf } from '../wording.ts'
 import { backupBytes } from './backup.ts'
@@ -334,8 +335,7 @@ export class Replica implements Lessor {
   /** This log cannot speak for leases that have left it, or that are being moved. */
   #mustBeHere(moved: string | undefined): void {
     if (moved === undefined) return
-    const refused = movedAway(this.#state, moved)
-    throw new LeaseError(refused.code, sentenceOf(refused), { facts: refused.facts })
+    throw refusedError(movedAway(this.#state, moved))
   }
 
   watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {

@@ -21,6 +21,7 @@ import type { Effects } from '../kernel/rule/effects.ts'
 import { carryLineage } from '../kernel/state/lineage.ts'
 import { recordFence } from '../kernel/state/resources.ts'
 import { createState, RULES, type State } from '../kernel/state.ts'
+import { refusedError } from '../refused-error.ts'
 import { type Position, START, type Store } from '../store.ts'
 import { sentenceOf } from '../wording.ts'
 import { frameChunk, readFrames } from './frame.ts'
@@ -80,7 +81,7 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
   } catch (error) {
     if (!(error instanceof LeaseError)) throw error
     // The caller must not take this for "nothing was done": the log has one more generation.
-    throw new LeaseError(error.code, error.message, { cause: error, facts: { ...error.facts, restore: 'begun' } })
+    throw new LeaseError(error.code, error.message, { cause: error, reason: error.reason, facts: { ...error.facts, restore: 'begun' } })
   }
   return contentsOf(backup)
 }
@@ -114,7 +115,7 @@ export async function mustBeEmpty(store: Store): Promise<void> {
   try {
     const { state } = await OfflineLog.open(store)
     const outcome = apply(state, { command: BEGIN }, silent())
-    if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
+    if (outcome.kind === 'refused') throw refusedError(outcome)
   } finally {
     await Promise.resolve(store[Symbol.asyncDispose]()).catch(() => {}) // nothing was written, so nothing is lost
   }
@@ -231,7 +232,7 @@ class OfflineLog {
   /** Makes an empty log decide nothing any more, whichever replica writes to it. */
   async close(above: Generation, clock: Clock): Promise<void> {
     const [closed] = await this.append([BEGIN, above], clock)
-    if (closed?.kind === 'refused') throw new LeaseError(closed.code, sentenceOf(closed), { facts: closed.facts })
+    if (closed?.kind === 'refused') throw refusedError(closed)
   }
 
   /** Replaces the contents of the log by `state`. */
@@ -273,6 +274,7 @@ function unread(error: unknown): never {
   if (!(error instanceof LeaseError) || error.code !== 'UNAVAILABLE') throw error
   throw new LeaseError('UNKNOWN', `it was written, but its outcome cannot be read: ${error.message}`, {
     cause: error,
+    reason: error.reason,
     facts: error.facts,
   })
 }

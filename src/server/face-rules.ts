@@ -2,7 +2,7 @@
 import { LeaseError } from '../errors.ts'
 import type { Face } from '../face/face.ts'
 import type { Lessor } from '../lessor.ts'
-import { sentenceOf } from '../wording.ts'
+import { sentenceOf } from '../refused-error.ts'
 
 /** Sets the rules of each face under its prefix. A rule that a policy for this prefix sets already stays: the operator has decided it. */
 export async function setFaceRules(lessor: Lessor, faces: readonly Face[]): Promise<void> {
@@ -14,6 +14,9 @@ export async function setFaceRules(lessor: Lessor, faces: readonly Face[]): Prom
     const rules = { ...needed, ...known }
     if (known !== undefined && Object.keys(rules).length === Object.keys(known).length) continue
     const outcome = await lessor.propose({ kind: 'policy', prefix: name, rules })
-    if (outcome.kind === 'refused') throw new LeaseError(outcome.code, `the face ${name} cannot be answered: ${sentenceOf(outcome)}`)
+    if (outcome.kind === 'refused') {
+      const { code, facts } = outcome
+      throw new LeaseError(code, `the face ${name} cannot be answered: ${sentenceOf(outcome)}`, { facts })
+    }
   }
 }

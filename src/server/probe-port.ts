@@ -62,7 +62,7 @@ export class ProbePort implements AsyncDisposable {
 /** Without the facts: --next-port is about the server's own port. */
 function failure(cause: unknown, address: string): unknown {
   const error = listenError(cause, address)
-  return error instanceof LeaseError ? new LeaseError(error.code, `--probe: ${error.message}`, { cause }) : error
+  return error instanceof LeaseError ? new LeaseError(error.code, `--probe: ${error.message}`, { cause, reason: error.reason }) : error
 }
 
 async function answer(request: IncomingMessage, response: ServerResponse, look: () => Promise<Readiness>): Promise<void> {

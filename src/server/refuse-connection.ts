@@ -36,7 +36,12 @@ export function refuseHttp(socket: Socket): void {
 export function refuseWithoutTls(socket: Socket, wire: Wire, then: () => void): void {
   const [secure, plain] = wire === 'http' ? ['https', 'http'] : ['leaseholds', 'leasehold']
   const message = `this port requires TLS: use ${secure}:// instead of ${plain}://`
-  socket.write(wire === 'http' ? httpError('400 Bad Request', { code: 'UNAVAILABLE', message }) : `-UNAVAILABLE ${message}\r\n`, () => {
+  const rest = { reason: 'tls-required', meant: secure }
+  const text =
+    wire === 'http'
+      ? httpError('400 Bad Request', { code: 'UNAVAILABLE', message, ...rest })
+      : `-UNAVAILABLE ${message}\t${JSON.stringify(rest)}\r\n`
+  socket.write(text, () => {
     socket.destroySoon()
     then()
   })

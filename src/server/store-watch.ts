@@ -93,7 +93,7 @@ export class StoreWatch implements Disposable {
     const { lessor } = this.#guarded
     const last = failedAppend?.()?.error
     // A read shows nothing about writes, and the owner of a store reads its own memory.
-    if (last !== undefined && (!lessor.profile.shared || WRITE_ONLY_REASONS.has(last.facts.reason))) return last
+    if (last !== undefined && (!lessor.profile.shared || WRITE_ONLY_REASONS.has(last.reason))) return last
     const startedAt = clock.now()
     const late = new AbortController()
     const cancel = clock.after(CHECK_TIMEOUT, () =>

@@ -131,7 +131,7 @@ async function eachAccident(open: () => Promise<OwnedFixture>): Promise<void> {
     try {
       await owner.open()
     } catch (error) {
-      assert.ok(error instanceof LeaseError && error.facts.reason !== undefined, `${accident.name}: ${String(error)}`)
+      assert.ok(error instanceof LeaseError && error.reason !== undefined, `${accident.name}: ${String(error)}`)
       await owner[Symbol.asyncDispose]()
       assert.ok((await accident.contents()) === before, `${accident.name}: the data has changed, although opening it was refused`)
       seen.push('refused')

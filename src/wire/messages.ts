@@ -5,15 +5,30 @@
  * Commands and outcomes are encoded as in the log; rare and human-readable parts are JSON. Neither side trusts the other's bytes: a message
  * that cannot be read is `Damaged` or `FromTheFuture`, and ends the connection.
  */
-import { type ErrorCode, type Facts, LeaseError } from '../errors.ts'
+import { LeaseError } from '../errors.ts'
 import { Damaged, FromTheFuture, Reader, type Writer } from '../kernel/codec/bytes.ts'
 import { readOutcome, readProposal, writeOutcome, writeProposal } from '../kernel/codec/encode.ts'
 import type { Proposal } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event, type EventType } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import type { View } from '../lessor.ts'
+import { errorFrom, withReason } from './received-error.ts'
 
-export const MESSAGES_VERSION = 1
+/**
+ * The version of these messages. Client and server must have the same one, which each names in the greeting: clients in other languages use the `LEASE.*` commands.
+ * Version 1 had sentences in its outcomes.
+ */
+export const MESSAGES_VERSION = 2
+
+/** The error of a client and a server with different versions, on either side. */
+export function otherMessages(where: string, { client, server }: { readonly client: number; readonly server: number }): LeaseError {
+  const older = client < server ? 'client' : 'server'
+  return new LeaseError(
+    'UNSUPPORTED',
+    `${where}: the client has version ${client} of the messages of leasehold://, and the server version ${server}. Upgrade the ${older}, or connect with http:// or https://`,
+    { reason: 'messages', facts: { client, server } },
+  )
+}
 
 /** From a client to a server. */
 export type ClientMessage =
@@ -101,7 +116,7 @@ export function writeServerMessage(to: Writer, message: ServerMessage): void {
     case 'failed':
       to.text(message.error.code)
       to.text(message.error.message)
-      return to.text(JSON.stringify(message.error.facts))
+      return to.text(JSON.stringify(withReason(message.error)))
     case 'view':
       return to.text(message.json ?? JSON.stringify(message.view))
     case 'watching':
@@ -163,17 +178,6 @@ function eventsFrom(value: unknown): readonly Event[] {
     if (typeof event !== 'object' || !isWhole(event?.revision) || typeof event.type !== 'string')
       throw new Damaged('an event without a revision')
   return value as readonly Event[]
-}
-
-const CODES: ReadonlySet<string> = new Set<ErrorCode>([
-  ...(['HELD', 'GONE', 'STALE', 'DEADLOCK', 'INVALID', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE', 'NOT_FOUND'] as const),
-  ...(['TIMEOUT', 'LOST', 'UNKNOWN', 'UNAUTHENTICATED', 'UNSUPPORTED', 'DIVERGED'] as const),
-])
-
-/** A code that this version does not know becomes UNKNOWN: the client can conclude nothing from it. */
-export function errorFrom(code: string, message: string, facts: unknown = {}): LeaseError {
-  const known = CODES.has(code) ? (code as ErrorCode) : 'UNKNOWN'
-  return new LeaseError(known, message, typeof facts === 'object' && facts !== null ? { facts: facts as Facts } : {})
 }
 
 export function isWhole(value: unknown): value is number {

@@ -100,7 +100,7 @@ describe('a store that is passed in', () => {
     const path = join(here.path, 'leases.db')
     await using leases = await connect(new FileStore({ path, own: { name: 'the first' } }))
     await using _lease = await leases.acquire('k', { advanced: { require: ['durable'] } })
-    await expect(connect(new FileStore({ path }))).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'owned' } })
+    await expect(connect(new FileStore({ path }))).rejects.toMatchObject({ code: 'UNAVAILABLE', reason: 'owned' })
   })
 
   test('is closed if it cannot be opened', async () => {

@@ -12,8 +12,9 @@ import { describe, expect, test } from 'vitest'
 const rooms: readonly Room[] = [
   { room: 'kernel/', may: [], packages: 'none' },
   { room: 'errors.ts', may: ['type:kernel/'] },
-  // The sentences of refusals: every room that shows one makes it here.
-  { room: 'wording.ts', may: ['type:kernel/', 'kernel/name.ts', 'kernel/reason.ts'] },
+  // Errors that are made in one place, for every store and every wire.
+  { room: 'unreachable-error.ts', may: ['errors.ts'] },
+  { room: 'refused-error.ts', may: ['errors.ts', 'type:kernel/'] },
   { room: 'duration.ts', may: ['errors.ts'] },
   { room: 'options.ts', may: ['errors.ts'] },
   { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
@@ -26,14 +27,14 @@ const rooms: readonly Room[] = [
   { room: 'store.ts', may: ['kernel/', 'errors.ts'] },
   {
     room: 'store/',
-    may: ['store.ts', 'private-file.ts', 'kernel/', 'errors.ts', 'duration.ts', 'clock.ts', 'at-exit.ts'],
+    may: ['store.ts', 'private-file.ts', 'kernel/', 'errors.ts', 'unreachable-error.ts', 'duration.ts', 'clock.ts', 'at-exit.ts'],
     packages: 'drivers too',
   },
 
   { room: 'lessor.ts', may: ['type:lessor/list-part.ts', 'type:kernel/', 'type:store.ts', 'type:errors.ts'] },
   // Which policy is in force for a name is a rule: readers of policies ask it, and do not decide it again.
   { room: 'lessor/', may: ['type:kernel/', 'kernel/rule/policy.ts', 'type:lessor.ts'] },
-  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'] },
+  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'] },
 
   // Terms from past durations: data and pure functions.
   { room: 'learn/', may: ['kernel/state/durations.ts', 'type:lessor.ts', 'errors.ts', 'duration.ts'] },
@@ -42,7 +43,7 @@ const rooms: readonly Room[] = [
     room: 'holder/',
     may: [
       ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'lease.ts'],
-      ...['learn/', 'options.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/', 'options.ts', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'],
     ],
   },
   { room: 'lease.ts', may: ['type:holder/held-lease.ts', 'options.ts', 'errors.ts'] },
@@ -75,7 +76,7 @@ const rooms: readonly Room[] = [
         'lease.ts',
         'options.ts',
         'errors.ts',
-        'wording.ts',
+        'refused-error.ts',
         'duration.ts',
         'clock.ts',
       ],
@@ -111,18 +112,39 @@ const rooms: readonly Room[] = [
 
   {
     room: 'wire/',
-    may: ['web-clock.ts', 'registry/', 'kernel/', 'lessor.ts', 'lessor/list-part.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
+    may: [
+      ...[
+        'web-clock.ts',
+        'registry/',
+        'kernel/',
+        'lessor.ts',
+        'lessor/list-part.ts',
+        'errors.ts',
+        'unreachable-error.ts',
+        'refused-error.ts',
+      ],
+      ...['duration.ts', 'clock.ts'],
+    ],
   },
   // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
   {
     room: 'face/',
-    may: ['registry/', 'type:kernel/', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'errors.ts', 'wording.ts', 'type:clock.ts'],
+    may: [
+      'registry/',
+      'type:kernel/',
+      'kernel/name.ts',
+      'kernel/outcome.ts',
+      'type:lessor.ts',
+      'errors.ts',
+      'refused-error.ts',
+      'type:clock.ts',
+    ],
   },
   {
     room: 'server/',
     may: [
       ...['dashboard/', 'registry/', 'face/face.ts', 'board/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
-      ...['learn/expectation.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/expectation.ts', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'],
     ],
   },
   // MCP: the tools of agents, over stdio and as a route of the server.

@@ -157,7 +157,7 @@ test('admit waits for a process that stalls inside the guard, then rejects with 
   lock.exec('begin exclusive')
   await expect(new FileGuard(path, { timeout: 50 }).admit('a', 6)).rejects.toMatchObject({
     code: 'UNAVAILABLE',
-    facts: { reason: 'busy' },
+    reason: 'busy',
   })
   lock.exec('rollback')
   lock.close()
@@ -169,19 +169,19 @@ test('a token file that is damaged, a link, or open to other users admits no tok
   const path = join(here.path, 'fence.json')
   for (const text of ['', '[["a",', '{}', '[["a","5"]]', '[["a",-1]]']) {
     writeFileSync(path, text, { mode: 0o600 })
-    await expect(new FileGuard(path).admit('a', 7)).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged' } })
+    await expect(new FileGuard(path).admit('a', 7)).rejects.toMatchObject({ code: 'UNAVAILABLE', reason: 'damaged' })
     expect(readFileSync(path, 'utf8')).toBe(text)
   }
   rmSync(path)
   await new FileGuard(path).admit('a', 7)
   chmodSync(path, 0o644)
-  await expect(new FileGuard(path).admit('a', 8)).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'mode' } })
+  await expect(new FileGuard(path).admit('a', 8)).rejects.toMatchObject({ code: 'UNAVAILABLE', reason: 'mode' })
   rmSync(path)
   writeFileSync(join(here.path, 'precious'), '[]', { mode: 0o600 })
   for (const link of [path, `${path}-lock`, `${path}.new`]) {
     rmSync(link, { force: true })
     symlinkSync(join(here.path, 'precious'), link)
-    await new FileGuard(path).admit('a', 8).catch(error => expect(error).toMatchObject({ facts: { reason: 'link' } }))
+    await new FileGuard(path).admit('a', 8).catch(error => expect(error).toMatchObject({ reason: 'link' }))
     rmSync(link, { force: true })
     expect(readFileSync(join(here.path, 'precious'), 'utf8')).toBe('[]')
   }

@@ -74,6 +74,7 @@ function wordsOf({ example }: RespCommand, { lease, token, given }: Named): stri
 async function request(here: Place, key: string | undefined, command: RespCommand, words: string[]): Promise<unknown> {
   using raw = new Raw(here.port)
   if (key !== undefined) expect(await raw.ask('AUTH', key)).toBe('OK')
+  if (key !== undefined && command.name === 'LEASE.BATCH') await raw.ask('HELLO', 2, 'MESSAGES', 2)
   return await raw.ask(command.name, ...words)
 }
 

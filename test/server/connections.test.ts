@@ -69,7 +69,7 @@ function batchOfReads(): Uint8Array {
   const batch = new Writer()
   for (let id = 1; id <= 500; id++)
     writeClientMessage(batch, { kind: 'read', id, consistent: false, atLeast: 0, query: { kind: 'entries', prefix: 'k' } })
-  return command('LEASE.BATCH', batch.view())
+  return Buffer.concat([command('HELLO', 2, 'MESSAGES', 2), command('LEASE.BATCH', batch.view())])
 }
 
 describe('a stopping server', () => {

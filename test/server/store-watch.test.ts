@@ -62,9 +62,7 @@ test('a store that answers reads and fails to sync writes is down until an appen
     failedAppend: () => replica.storeError,
   })
   const [address] = server.addresses as [string]
-  const failing = vi
-    .spyOn(store, 'append')
-    .mockRejectedValue(new LeaseError('UNKNOWN', 'the disk failed (EIO)', { facts: { reason: 'io' } }))
+  const failing = vi.spyOn(store, 'append').mockRejectedValue(new LeaseError('UNKNOWN', 'the disk failed (EIO)', { reason: 'io' }))
   const acquiring = replica.propose({ kind: 'acquire', holder: 'h', ttl: 60_000, wants: [{ resource: 'a' }] })
   await clock.advance(8_000)
   expect(lines).toMatchObject([{ level: 'error', facts: { store: 'down', reason: 'the disk failed (EIO)' } }])

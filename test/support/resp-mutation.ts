@@ -28,7 +28,7 @@ export class Dice {
 function batch(...messages: ClientMessage[]): Buffer {
   const writer = new Writer()
   for (const message of messages) writeClientMessage(writer, message)
-  return command('LEASE.BATCH', writer.view())
+  return Buffer.concat([command('HELLO', 3, 'MESSAGES', 2), command('LEASE.BATCH', writer.view())])
 }
 
 export const CORPUS: readonly Buffer[] = [

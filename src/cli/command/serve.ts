@@ -316,7 +316,7 @@ async function openFollowingMoves(
     } catch (error) {
       if (url === first || !(error instanceof LeaseError)) throw error
       const message = `the leases of ${redactedUrl(first)} have moved to ${redactedUrl(url)}, which cannot be opened here: ${error.message}`
-      throw new LeaseError(error.code, message, { cause: error, facts: error.facts })
+      throw new LeaseError(error.code, message, { cause: error, reason: error.reason, facts: error.facts })
     }
   }
 }

@@ -1,7 +1,7 @@
 /** The words of Consul's HTTP API: durations, parameters, headers and errors. */
 import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import { sentenceOf } from '../../wording.ts'
+import { refusedError } from '../../refused-error.ts'
 import type { FaceCaller, HttpFaceFailure, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
 
@@ -65,7 +65,7 @@ export function failureResponse({ code, message, status }: HttpFaceFailure): Htt
 /** The outcome, if it is of this kind. Throws a refusal. */
 export function expected<K extends Outcome['kind']>(outcome: Outcome, kind: K): Extract<Outcome, { readonly kind: K }> {
   if (outcome.kind === kind) return outcome as Extract<Outcome, { readonly kind: K }>
-  if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
+  if (outcome.kind === 'refused') throw refusedError(outcome)
   throw new LeaseError('UNAVAILABLE', `nothing was done (the outcome was ${outcome.kind}): retry the request`)
 }
 

@@ -31,7 +31,7 @@
 import type { Command, Comparison, Renew } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
-import { sentenceOf } from '../../wording.ts'
+import { sentenceOf } from '../../refused-error.ts'
 import type { FaceCaller } from '../face.ts'
 import {
   isSameSpec,
@@ -44,7 +44,7 @@ import {
   storedValue,
   type WriteMark,
 } from './lease-object.ts'
-import { alreadyExists, conflict, invalid, MODIFIED, refusalOf } from './status.ts'
+import { alreadyExists, conflict, invalid, modified, refusalOf } from './status.ts'
 import { microTime } from './time-text.ts'
 
 /** The term of a holder whose Lease has no duration: client-go's default. */
@@ -145,7 +145,7 @@ export class LeaseObjects {
       const since = clock.now()
       const held = await this.#hold(name, before, lease)
       const written = at(lease, await this.#change(name, before, { value, held }))
-      if (clock.now() - since > LATE && !(await this.#renew(name, held, ttlOf(lease)))) throw conflict(name.name, MODIFIED)
+      if (clock.now() - since > LATE && !(await this.#renew(name, held, ttlOf(lease)))) throw modified(name.name)
       return written
     }
     const { held } = before
@@ -174,7 +174,7 @@ export class LeaseObjects {
     })
     if (outcome.kind === 'refused') throw refusalOf(name.name, outcome)
     if (outcome.kind === 'transacted' && outcome.succeeded) return outcome.revision
-    throw before.lease === undefined ? alreadyExists(name.name) : conflict(name.name, MODIFIED)
+    throw before.lease === undefined ? alreadyExists(name.name) : modified(name.name)
   }
 
   /** Returns the lease by which the identity that the object names holds its resource for a whole term from now on. */
@@ -192,10 +192,10 @@ export class LeaseObjects {
     })
     if (outcome.kind === 'granted') {
       // The first term may be shorter than the ttl until the first renewal.
-      if (outcome.ttl < ttl && !(await this.#renew(name, outcome.lease, ttl))) throw conflict(name.name, MODIFIED)
+      if (outcome.ttl < ttl && !(await this.#renew(name, outcome.lease, ttl))) throw modified(name.name)
       return outcome.lease
     }
-    if (outcome.kind !== 'refused') throw conflict(name.name, MODIFIED)
+    if (outcome.kind !== 'refused') throw modified(name.name)
     if (outcome.code === 'HELD') await this.#showHolder(name, before, lease, outcome)
     if (outcome.code !== 'HELD') throw refusalOf(name.name, outcome)
     const { holder: present } = outcome.facts
@@ -228,7 +228,7 @@ export class LeaseObjects {
   /** The term that a renewal began, or GONE. */
   async #term(name: ObjectName, command: Renew): Promise<number> {
     const outcome = await this.#propose(command)
-    if (outcome.kind !== 'renewed') throw outcome.kind === 'refused' ? refusalOf(name.name, outcome) : conflict(name.name, MODIFIED)
+    if (outcome.kind !== 'renewed') throw outcome.kind === 'refused' ? refusalOf(name.name, outcome) : modified(name.name)
     return outcome.ttls[0] ?? GONE
   }
 

@@ -28,12 +28,12 @@ import {
   expired,
   GROUP,
   invalid,
-  MODIFIED,
+  ModifiedFailure,
   methodNotAllowed,
+  modified,
   noSuchPath,
   notFound,
   RESOURCE,
-  StatusFailure,
   unsupportedType,
 } from './status.ts'
 import { leaseTable, partialLease } from './table.ts'
@@ -253,12 +253,11 @@ class LeaseRoutes {
       mustBeNamed(lease, name)
       // A patch that names a resourceVersion is for that one only.
       const asked = lease.metadata.resourceVersion ?? ''
-      if (asked !== '' && asked !== before.lease.metadata.resourceVersion) throw conflict(name.name, MODIFIED)
+      if (asked !== '' && asked !== before.lease.metadata.resourceVersion) throw modified(name.name)
       try {
         return await this.#answer(200, await this.#replace(name, before, lease))
       } catch (error) {
-        const changed = error instanceof StatusFailure && error.reason === 'Conflict' && error.message.endsWith(MODIFIED)
-        if (!changed || attempt === PATCH_ATTEMPTS) throw error
+        if (!(error instanceof ModifiedFailure) || attempt === PATCH_ATTEMPTS) throw error
       }
     }
   }
@@ -447,7 +446,7 @@ function isSameLease(a: KubeLease, b: KubeLease): boolean {
 }
 
 function mustBeVersion({ lease }: FoundLease, { name }: ObjectName, asked: string): void {
-  if (lease!.metadata.resourceVersion !== asked) throw conflict(name, MODIFIED)
+  if (lease!.metadata.resourceVersion !== asked) throw modified(name)
 }
 
 function patcher(type: string, patch: unknown): (lease: KubeLease) => unknown {

@@ -1,7 +1,7 @@
 /** Failures as Kubernetes words them: a `Status` object with a reason that clients decide by. */
 import { LeaseError } from '../../errors.ts'
 import type { Refused } from '../../kernel/outcome.ts'
-import { sentenceOf } from '../../wording.ts'
+import { sentenceOf } from '../../refused-error.ts'
 
 export const GROUP = 'coordination.k8s.io'
 export const RESOURCE = 'leases'
@@ -77,7 +77,14 @@ export function conflict(name: string, why: string): StatusFailure {
 }
 
 /** The words that client libraries show and people know. */
-export const MODIFIED = 'the object has been modified; please apply your changes to the latest version and try again'
+const MODIFIED = 'the object has been modified; please apply your changes to the latest version and try again'
+
+/** Another client was faster. With the object as it is now, the request may succeed. */
+export class ModifiedFailure extends StatusFailure {}
+
+export function modified(name: string): StatusFailure {
+  return new ModifiedFailure(409, 'Conflict', `Operation cannot be fulfilled on ${RESOURCE}.${GROUP} "${name}": ${MODIFIED}`, about(name))
+}
 
 export function badRequest(message: string): StatusFailure {
   return new StatusFailure(400, 'BadRequest', message)

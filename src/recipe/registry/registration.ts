@@ -13,6 +13,7 @@ import { LeaseError } from '../../errors.ts'
 import type { Acquire, Attachment, Command } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { Lessor } from '../../lessor.ts'
+import { refusedError } from '../../refused-error.ts'
 import {
   entryOf,
   type InstanceState,
@@ -416,5 +417,5 @@ function equal(a: InstanceState, b: InstanceState): boolean {
 
 export function refusalOf(outcome: Outcome): LeaseError {
   if (outcome.kind !== 'refused') return new LeaseError('UNAVAILABLE', `the lessor answered ${outcome.kind}: nothing was done`)
-  return new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
+  return refusedError(outcome)
 }

@@ -1,9 +1,8 @@
 /** Turns refusals and failures into HTTP responses. */
 
-import type { Facts } from '../../errors.ts'
-import { LeaseError } from '../../errors.ts'
+import { type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
 import type { Outcome, Refused } from '../../kernel/outcome.ts'
-import { sentenceOf } from '../../wording.ts'
+import { sentenceOf } from '../../refused-error.ts'
 import type { HttpResponse } from './route.ts'
 
 const STATUS: Readonly<Record<string, number>> = {
@@ -24,6 +23,8 @@ const STATUS: Readonly<Record<string, number>> = {
   UNKNOWN: 504,
 }
 
+const INTERNAL_ERROR = 'internal error: the request may or may not have been applied. See the log of the server'
+
 /** The Retry-After header, in seconds, if the error does not name a time. */
 const RETRY_AFTER = 1
 
@@ -31,13 +32,15 @@ const RETRY_AFTER = 1
 export class HttpFailure extends Error {
   readonly code: string
   readonly status: number
+  readonly reason: ErrorReason | undefined
   readonly facts: Facts
   readonly headers: Readonly<Record<string, string>>
 
-  constructor(code: string, message: string, { status = STATUS[code]!, facts = {}, headers = {} }: Partial<HttpFailure> = {}) {
+  constructor(code: string, message: string, { status = STATUS[code]!, reason, facts = {}, headers = {} }: Partial<HttpFailure> = {}) {
     super(message)
     this.code = code
     this.status = status
+    this.reason = reason
     this.facts = facts
     this.headers = headers
   }
@@ -45,7 +48,8 @@ export class HttpFailure extends Error {
 
 export function refusalResponse(refused: Refused, more: Facts = {}): HttpResponse {
   const { code, facts, revision } = refused
-  return errorResponse(code, sentenceOf(refused), { ...facts, ...more }, { 'Leasehold-Revision': String(revision) })
+  const error = { code, message: sentenceOf(refused), facts: { ...facts, ...more } }
+  return errorResponse(error, { 'Leasehold-Revision': String(revision) })
 }
 
 /** Returns an outcome of the expected kind. Throws a refusal. */
@@ -60,20 +64,25 @@ export function expectOutcome<K extends Outcome['kind']>(outcome: Outcome, kind:
 }
 
 export function failureResponse(error: unknown): HttpResponse {
-  if (error instanceof HttpFailure) return errorResponse(error.code, error.message, error.facts, error.headers, error.status)
-  if (error instanceof LeaseError) return errorResponse(error.code, error.message, error.facts)
+  if (error instanceof HttpFailure) return errorResponse(error, error.headers, error.status)
+  if (error instanceof LeaseError) return errorResponse(error)
   // A bug in the server. Its message goes to the log only. The request may or may not have been applied.
-  return errorResponse('UNKNOWN', 'internal error: the request may or may not have been applied. See the log of the server', {}, {}, 500)
+  return errorResponse({ code: 'UNKNOWN', message: INTERNAL_ERROR, facts: {} }, {}, 500)
 }
 
 export function isInternalError(error: unknown): boolean {
   return !(error instanceof HttpFailure) && !(error instanceof LeaseError)
 }
 
+interface SentError {
+  readonly code: string
+  readonly message: string
+  readonly reason?: string | undefined
+  readonly facts: Facts
+}
+
 function errorResponse(
-  code: string,
-  message: string,
-  facts: Facts,
+  { code, message, reason, facts }: SentError,
   headers: Readonly<Record<string, string>> = {},
   status = STATUS[code] ?? 500,
 ): HttpResponse {
@@ -86,8 +95,8 @@ function errorResponse(
       ...(retry !== undefined && { 'Retry-After': String(retry) }),
       ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }),
     },
-    // Code and message are assigned first, for their place, and last: a fact of the same name must not replace them.
-    body: JSON.stringify({ error: Object.assign({ code, message }, facts, { code, message }) }),
+    // Code, reason and message are assigned first, for their place, and last: a fact of the same name must not replace them.
+    body: JSON.stringify({ error: Object.assign({ code, reason, message }, facts, { code, reason, message }) }),
   }
 }
 

@@ -4,6 +4,7 @@ import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Attachment, Command, Operation } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Renewed } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
+import { refusedError } from '../../refused-error.ts'
 import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, stateEntryOf, stateOf } from '../../registry/entry.ts'
 import { sentenceOf } from '../../wording.ts'
 import type { Caller } from '../access-control.ts'
@@ -191,6 +192,6 @@ export function gone({ service, instance }: Pick<HeartbeatRequest, 'service' | '
 }
 
 function accepted(outcome: Outcome): Exclude<Outcome, { readonly kind: 'refused' }> {
-  if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome), { facts: outcome.facts })
+  if (outcome.kind === 'refused') throw refusedError(outcome)
   return outcome
 }

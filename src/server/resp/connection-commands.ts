@@ -1,5 +1,5 @@
 /** Commands about the connection and the server, such as HELLO, AUTH, PING and INFO. Every Redis client sends some of them. They are answered as Redis does. */
-import { MESSAGES_VERSION } from '../../wire/messages.ts'
+import { MESSAGES_VERSION, otherMessages } from '../../wire/messages.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { LOG_WENT_BACK } from '../listener.ts'
 import { type RespCommand, text } from './command.ts'
@@ -10,7 +10,14 @@ import type { RespSession, SessionCommand } from './session.ts'
 export const REDIS_VERSION = '7.4.0'
 
 export const CONNECTION_COMMANDS: readonly RespCommand[] = [
-  { name: 'HELLO', arity: -1, open: true, summary: '[2 | 3 [AUTH user key] [SETNAME name] [WITNESS text]]', example: ['2'], run: hello },
+  {
+    name: 'HELLO',
+    arity: -1,
+    open: true,
+    summary: '[2 | 3 [AUTH user key] [SETNAME name] [WITNESS text] [MESSAGES version]]',
+    example: ['2'],
+    run: hello,
+  },
   { name: 'AUTH', arity: -2, open: true, summary: '[user] key', example: ['no-such-key'], run: auth },
   {
     name: 'PING',
@@ -96,6 +103,7 @@ function hello(session: RespSession): void {
   let secret: string | undefined
   let name: string | undefined
   let witness: string | undefined
+  let messages: number | undefined
   for (let i = 2; i < args.count; ) {
     if (args.is(i, 'AUTH') && i + 2 < args.count) {
       secret = text(session, i + 2, 'the key')
@@ -106,10 +114,16 @@ function hello(session: RespSession): void {
     } else if (args.is(i, 'WITNESS') && i + 1 < args.count) {
       witness = text(session, i + 1, 'the witness')
       i += 2
+    } else if (args.is(i, 'MESSAGES') && i + 1 < args.count) {
+      messages = args.number(i + 1) ?? 0
+      i += 2
     } else return session.reply(to => to.error('ERR', 'syntax error in HELLO'))
   }
   if (secret !== undefined) session.identify(secret)
   else guarded.access.admit(session.caller)
+  if (messages !== undefined && messages !== MESSAGES_VERSION)
+    throw otherMessages('this server', { client: messages, server: MESSAGES_VERSION })
+  if (messages !== undefined) session.messages = messages
   if (name !== undefined) session.name = name
   const { profile } = guarded.lessor
   // This reply and all after it use the new protocol. Replies to earlier commands use the old one.

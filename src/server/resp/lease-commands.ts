@@ -2,6 +2,7 @@
 import { parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { PolicyRules, Revoke } from '../../kernel/command.ts'
+import { MESSAGES_VERSION, otherMessages } from '../../wire/messages.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
 import { hashSecret, newSecret } from '../key-secret.ts'
 import { acquire, grant, widen } from './acquire.ts'
@@ -183,6 +184,9 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     example: [''],
     run: session => {
       const { batch, args } = session
+      // A client of version 1 names none.
+      if (session.messages !== MESSAGES_VERSION)
+        throw otherMessages('this server', { client: session.messages ?? 1, server: MESSAGES_VERSION })
       try {
         const count = batch.take(args.bytes(1))
         // With the first answer: a write of its own would wake the client for nothing.

@@ -1,6 +1,8 @@
-/** Writes results as RESP. The facts of an error follow its message after a tab, as one JSON object: names and messages contain no tab. */
+/** Writes results as RESP. The reason and the facts of an error follow its message after a tab, as one JSON object: names and messages contain no tab. */
 import { LeaseError } from '../../errors.ts'
 import type { Granted, Outcome, Queued } from '../../kernel/outcome.ts'
+import { sentenceOf } from '../../refused-error.ts'
+import { withReason } from '../../wire/received-error.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { sentenceOf } from '../../wording.ts'
 
@@ -13,18 +15,18 @@ export function asLeaseError(error: unknown): LeaseError {
 }
 
 export function writeError(to: RespWriter, thrown: unknown): void {
-  const { code, message, facts } = asLeaseError(thrown)
-  writeCoded(to, code, message, facts)
+  const error = asLeaseError(thrown)
+  writeCoded(to, error.code, error.message, withReason(error))
 }
 
-function writeCoded(to: RespWriter, code: string, message: string, facts: object): void {
-  const known = Object.keys(facts).length > 0
-  to.error(code, known ? `${message.replaceAll('\t', ' ')}\t${JSON.stringify(facts)}` : message)
+function writeCoded(to: RespWriter, code: string, message: string, rest: object): void {
+  const known = Object.keys(rest).length > 0
+  to.error(code, known ? `${message.replaceAll('\t', ' ')}\t${JSON.stringify(rest)}` : message)
 }
 
 /** Writes an outcome of another kind than expected: a refusal, or an internal error. */
 function writeUnexpected(to: RespWriter, outcome: Outcome): void {
-  if (outcome.kind === 'refused') writeCoded(to, outcome.code, sentenceOf(outcome), outcome.facts)
+  if (outcome.kind === 'refused') writeCoded(to, outcome.code, sentenceOf(outcome), withReason(outcome))
   else if (outcome.kind === 'void' || outcome.kind === 'nothing') to.error('UNAVAILABLE', 'nothing was done: retry the command')
   else to.error('UNKNOWN', `internal error: the outcome was ${outcome.kind}`)
 }

@@ -1,5 +1,5 @@
 /** What an error of etcd means: whether the request may have taken effect, whether to retry, and what to tell operators. */
-import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
+import { type ErrorCode, type ErrorReason, LeaseError } from '../../errors.ts'
 
 export class EtcdError extends Error {
   /** The request certainly had no effect. */
@@ -40,7 +40,7 @@ const rules: readonly {
   readonly stale?: true
   readonly open?: true
   readonly code?: ErrorCode
-  readonly reason?: string
+  readonly reason?: ErrorReason
   readonly next?: string
 }[] = [
   { found: /invalid auth token|revision of auth store is old|auth: revision in header is old/, stale: true },
@@ -96,9 +96,8 @@ export function etcdError(status: number, text: string, endpoint: string): EtcdE
   })
 }
 
-function failure(code: ErrorCode, endpoint: string, reason: string, says: string, next: string): LeaseError {
-  const facts: Facts = { reason, endpoint }
-  return new LeaseError(code, `etcd at ${endpoint} ${says}: ${next}`, { facts })
+function failure(code: ErrorCode, endpoint: string, reason: ErrorReason, says: string, next: string): LeaseError {
+  return new LeaseError(code, `etcd at ${endpoint} ${says}: ${next}`, { reason, facts: { where: endpoint } })
 }
 
 function parsed(text: string): { readonly code: number | undefined; readonly message: string } {

@@ -10,9 +10,10 @@ import { readFile } from 'node:fs/promises'
 import { systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import { unreachableWithCode } from '../../unreachable-error.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { EtcdAppender } from './append.ts'
-import { Gateway, MAYBE_DONE, NOTHING_DONE, type Tls } from './gateway.ts'
+import { Gateway, type Tls } from './gateway.ts'
 import { EtcdKeys, FORMAT } from './keys.ts'
 import { EtcdLog } from './log.ts'
 import type { RangeAnswer } from './message.ts'
@@ -161,7 +162,7 @@ export class EtcdStore implements Store {
     throw new LeaseError(
       'UNSUPPORTED',
       `the log ${this.#keys.prefix} in etcd has format '${format}', and this version knows ${FORMAT}: use the version that wrote it`,
-      { facts: { reason: 'newer', format } },
+      { reason: 'newer', facts: { format } },
     )
   }
 }
@@ -181,7 +182,9 @@ async function countMembers(gateway: Gateway): Promise<number> {
 function nothingDone(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.code !== 'UNKNOWN') return error
   if (error.cause instanceof LeaseError) return error.cause // what the last copy was refused with
-  return new LeaseError('UNAVAILABLE', error.message.replace(MAYBE_DONE, NOTHING_DONE), { cause: error.cause, facts: error.facts })
+  if (error.reason === 'unreachable') return unreachableWithCode(error, 'UNAVAILABLE')
+  const { message, cause, reason, facts } = error
+  return new LeaseError('UNAVAILABLE', message, { cause, reason, facts })
 }
 
 function rethrowNothingDone(error: unknown): never {

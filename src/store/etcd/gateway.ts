@@ -8,6 +8,7 @@ import http from 'node:http'
 import https from 'node:https'
 import { afterReading, type Clock, pause } from '../../clock.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
+import { MAYBE_DONE, unreachableError, unreachableWithCode } from '../../unreachable-error.ts'
 import { EtcdError, etcdError } from './errors.ts'
 import { hostAndPort } from './url.ts'
 
@@ -41,8 +42,6 @@ export interface Stream {
 const SHARE = 3
 const PAUSE_FIRST = 20
 const PAUSE_LAST = 400
-export const MAYBE_DONE = 'what was asked may or may not have been done'
-export const NOTHING_DONE = 'nothing was done'
 
 export class Gateway {
   readonly #options: GatewayOptions
@@ -153,11 +152,8 @@ export class Gateway {
   }
 
   #unanswered(code: ErrorCode, failure: EtcdError): LeaseError {
-    const what = code === 'UNKNOWN' ? MAYBE_DONE : NOTHING_DONE
-    return new LeaseError(code, `no answer from etcd at ${this.place} for ${this.#options.timeout} ms (${failure.message}): ${what}`, {
-      cause: failure.cause ?? failure,
-      facts: { reason: 'unreachable', endpoints: this.#options.endpoints },
-    })
+    const detail = `no answer for ${this.#options.timeout} ms`
+    return unreachableError({ engine: 'etcd', where: this.place, cause: failure.cause ?? failure, code, detail })
   }
 
   async #once<T>(endpoint: number, path: string, body: string, within: number): Promise<T> {
@@ -169,7 +165,7 @@ export class Gateway {
     if (status === 200) return parsed<T>(text)
     const failure = etcdError(status, text, this.#options.endpoints[endpoint]!)
     // The cached path and token may be out of date: etcd was upgraded, or authentication was switched on or off.
-    if (known !== undefined && failure.final?.facts.reason === 'gateway') {
+    if (known !== undefined && failure.final?.reason === 'gateway') {
       this.#known = this.#path = undefined
       throw new EtcdError(failure.message, {})
     }
@@ -273,11 +269,9 @@ export class Gateway {
 /** The same failure as `UNKNOWN`: an earlier copy of the change may have taken effect. */
 export function maybeDone(error: unknown): unknown {
   if (!(error instanceof LeaseError) || error.code === 'UNKNOWN') return error
-  const message = error.message.replace(`: ${NOTHING_DONE}`, '')
-  return new LeaseError('UNKNOWN', `${message}; the answer to an earlier copy was lost: ${MAYBE_DONE}`, {
-    cause: error,
-    facts: error.facts,
-  })
+  if (error.reason === 'unreachable') return unreachableWithCode(error, 'UNKNOWN')
+  const { message, reason, facts } = error
+  return new LeaseError('UNKNOWN', `${message}; the answer to an earlier copy was lost: ${MAYBE_DONE}`, { cause: error, reason, facts })
 }
 
 function parsed<T>(text: string): T {

@@ -69,7 +69,8 @@ export class EtcdKeys {
         'INVALID',
         `${text} in etcd is not a record of a log: another program writes keys that begin with ${this.prefix}`,
         {
-          facts: { key: text, reason: 'foreign' },
+          reason: 'foreign',
+          facts: { key: text },
         },
       )
     return { index: Number(found[1]), nonce: BigInt(`0x${found[2]}`) }

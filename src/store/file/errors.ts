@@ -1,5 +1,5 @@
-/** Errors of the file store. The message tells operators what to do; `facts.reason` is for programs. */
-import { type ErrorCode, LeaseError } from '../../errors.ts'
+/** Errors of the file store. The message tells operators what to do; the reason is for programs. */
+import { type ErrorCode, type ErrorReason, LeaseError } from '../../errors.ts'
 import { describe, lockers, stopped } from './process.ts'
 
 /** The primary result codes of SQLite that the store distinguishes. */
@@ -19,7 +19,7 @@ export function isBusy(error: unknown): boolean {
 export function fileError(error: unknown, path: string, done: 'never' | 'perhaps' = 'never'): LeaseError {
   if (error instanceof LeaseError) return error
   const code = done === 'never' ? 'UNAVAILABLE' : 'UNKNOWN'
-  const failure = (reason: string, message: string) => new LeaseError(code, message, { cause: error, facts: { path, reason } })
+  const failure = (reason: ErrorReason, message: string) => new LeaseError(code, message, { cause: error, reason, facts: { path } })
   const text = error instanceof Error ? error.message : String(error)
   switch (resultCode(error)) {
     case FULL:
@@ -47,20 +47,20 @@ export function fileError(error: unknown, path: string, done: 'never' | 'perhaps
 export function damaged(
   path: string,
   what: string,
-  { cause, code = 'UNAVAILABLE' }: { cause?: unknown; code?: ErrorCode } = {},
+  { cause, code = 'UNAVAILABLE', untouched = false }: { cause?: unknown; code?: ErrorCode; untouched?: boolean } = {},
 ): LeaseError {
+  const kept = untouched ? ' It was left as it is.' : ''
   return new LeaseError(
     code,
-    `${path} is damaged: ${what}. Restore it from a backup, or move it away together with ${path}-* to start with an empty log`,
-    { cause, facts: { path, reason: 'damaged' } },
+    `${path} is damaged: ${what}.${kept} Restore it from a backup, or move it away together with ${path}-* to start with an empty log`,
+    { cause, reason: 'damaged', facts: { path, what } },
   )
 }
 
 /** The error for damage that was found before anything was written. */
 export function untouched(error: LeaseError): LeaseError {
-  const { code, message, facts, cause } = error
-  if (facts.reason !== 'damaged') return error
-  return new LeaseError(code, message.replace('. Restore it', '. It was left as it is. Restore it'), { cause, facts })
+  const { code, reason, facts, cause } = error
+  return reason === 'damaged' ? damaged(String(facts.path), String(facts.what), { cause, code, untouched: true }) : error
 }
 
 /** The error that names the process that has kept the file locked for `ms`. */
@@ -69,14 +69,18 @@ export function stuck(path: string, ms: number): LeaseError {
   const waited = `waited ${Math.round(ms)} ms to write ${path}`
   if (pid === undefined) {
     return new LeaseError('UNAVAILABLE', `${waited}: another process is in the middle of a transaction`, {
-      facts: { path, reason: 'busy' },
+      reason: 'busy',
+      facts: { path },
     })
   }
-  const facts = { path, pid, reason: stopped(pid) ? 'stopped' : 'busy' }
-  const state = stopped(pid)
+  const halted = stopped(pid)
+  const state = halted
     ? `is stopped inside a transaction: resume it with kill -CONT ${pid}, or end it`
     : 'is in the middle of a transaction: end it if it does not continue'
-  return new LeaseError('UNAVAILABLE', `${waited}: ${describe(pid)} ${state}`, { facts })
+  return new LeaseError('UNAVAILABLE', `${waited}: ${describe(pid)} ${state}`, {
+    reason: halted ? 'stopped' : 'busy',
+    facts: { path, pid },
+  })
 }
 
 /** Errors of the operating system, before SQLite opens the file. */

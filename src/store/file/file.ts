@@ -11,7 +11,7 @@ import assert from 'node:assert/strict'
 import { resolve } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { systemClock } from '../../clock.ts'
-import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
+import { type ErrorCode, type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { rechunk } from '../rechunk.ts'
@@ -43,7 +43,11 @@ export type WorkerRequest =
 
 export type WorkerAnswer =
   | [id: number, done: true, value: unknown]
-  | [id: number, done: false, error: { code: ErrorCode; message: string; facts: Facts; cause: string | undefined }]
+  | [
+      id: number,
+      done: false,
+      error: { code: ErrorCode; message: string; reason: ErrorReason | undefined; facts: Facts; cause: string | undefined },
+    ]
 
 interface PendingCall {
   readonly resolve: (value: never) => void

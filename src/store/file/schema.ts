@@ -36,7 +36,7 @@ export function recognize(path: string, found: Described, acknowledged: number):
   if (found.application !== APPLICATION) throw foreign(path, 'a database of another program', acknowledged)
   if (found.version > VERSION) {
     const message = `${path} was written by a newer Leasehold (format ${found.version}; this one knows ${VERSION}): use that one`
-    throw new LeaseError('UNSUPPORTED', message, { facts: { path, reason: 'newer', version: found.version } })
+    throw new LeaseError('UNSUPPORTED', message, { reason: 'newer', facts: { path, version: found.version } })
   }
   if (found.version < VERSION || found.vacuum !== 0 || found.tables.join() !== SCHEMA.join()) throw damaged(path, 'its tables were changed')
   return 'ours'
@@ -49,9 +49,10 @@ export function foreign(path: string, what: string, acknowledged: number): Lease
     return new LeaseError(
       'UNAVAILABLE',
       `${path} was replaced: it is ${what}, although ${acknowledged} records were acknowledged in a Leasehold file of that name. It was left as it is. Restore the last backup into a new file`,
-      { facts: { path, reason: 'damaged' } },
+      { reason: 'damaged', facts: { path } },
     )
   return new LeaseError('INVALID', `${path} is not a Leasehold file, but ${what}: choose another file`, {
-    facts: { path, reason: 'foreign' },
+    reason: 'foreign',
+    facts: { path },
   })
 }

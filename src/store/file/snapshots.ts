@@ -127,7 +127,8 @@ export class FileSnapshots {
     const rejected = this.#locate(at, state)
     if (rejected?.kind === 'disowned') {
       throw new LeaseError('UNAVAILABLE', `no snapshot was saved: ${path} was taken over by ${rejected.by}`, {
-        facts: { path, reason: 'owned', name: rejected.by },
+        reason: 'owned',
+        facts: { path, name: rejected.by },
       })
     }
     if (at.index <= (this.newest(state)?.position.index ?? 0)) return true

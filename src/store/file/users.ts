@@ -93,7 +93,8 @@ export class FileUsers {
         'UNAVAILABLE',
         `${this.#database.path} no longer lists this process: another process has taken the file over, or removed the row`,
         {
-          facts: { path: this.#database.path, reason: 'owned' },
+          reason: 'owned',
+          facts: { path: this.#database.path },
         },
       )
   }
@@ -116,11 +117,11 @@ export class FileUsers {
     const pids = [...new Set(this.#all().flatMap(user => (this.#isAlive(user) === 'yes' ? [user.pid] : [])))]
     if (this.#own && pids.length > 0) {
       const message = `${path} cannot be owned while it is in shared use by ${pids.map(describe).join(', ')}: end them first, or share it too`
-      return new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'used', users: pids } })
+      return new LeaseError('UNAVAILABLE', message, { reason: 'used', facts: { path, users: pids } })
     }
     if (!over) return undefined
     const message = `${path} is in use by a process that cannot be named (in another container?): end it first`
-    return new LeaseError('UNAVAILABLE', message, { facts: { path, reason: 'used' } })
+    return new LeaseError('UNAVAILABLE', message, { reason: 'used', facts: { path } })
   }
 
   /** Whether no other process is known to use the file. */
@@ -152,8 +153,8 @@ function ownedBy(path: string, { pid, name, host, since, address }: FileUser): L
   const owner = `${path} is owned by ${name} (${describe(pid)} on ${host}, since ${time(since)})`
   const advice = address ? `, which serves it at ${address}: connect there, or stop it first` : ': stop it first'
   const resume = stopped(pid) ? `. It is stopped: kill -CONT ${pid} resumes it` : ''
-  const facts = { path, reason: 'owned', owner: pid, name, host, since, ...(address ? { address } : {}) }
-  return new LeaseError('UNAVAILABLE', `${owner}${advice}${resume}`, { facts })
+  const facts = { path, owner: pid, name, host, since, ...(address ? { address } : {}) }
+  return new LeaseError('UNAVAILABLE', `${owner}${advice}${resume}`, { reason: 'owned', facts })
 }
 
 /** The boot of the machine, without the namespace. */

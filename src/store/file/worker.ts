@@ -225,9 +225,9 @@ function answer(id: number, value: unknown): void {
 }
 
 function refuse(id: number, error: unknown): void {
-  const { code, message, facts } = error instanceof LeaseError ? error : new LeaseError('UNKNOWN', String(error))
+  const { code, message, reason, facts } = error instanceof LeaseError ? error : new LeaseError('UNKNOWN', String(error))
   const cause = error instanceof Error && error.cause !== undefined ? String(error.cause) : undefined
-  port.postMessage([id, false, { code, message, facts, cause }] satisfies WorkerAnswer)
+  port.postMessage([id, false, { code, message, reason, facts, cause }] satisfies WorkerAnswer)
 }
 
 /** Buffers to transfer instead of copy. */

@@ -1,5 +1,6 @@
-/** Errors of the Postgres store. The message tells operators what to do; `facts.reason` is for programs. */
-import { LeaseError } from '../../errors.ts'
+/** Errors of the Postgres store. The message tells operators what to do; the reason is for programs. */
+import { type ErrorReason, LeaseError } from '../../errors.ts'
+import { errnoOf, MAYBE_DONE, NOTHING_DONE, neverConnected, unreachableError } from '../../unreachable-error.ts'
 import { codeOf, isAnswer, NotSent } from './driver.ts'
 
 /** A conflict with another transaction: a retry will succeed. */
@@ -12,7 +13,7 @@ export function isAbsent(error: unknown): boolean {
   return ['42P01', '42883', '3F000'].includes(codeOf(error))
 }
 
-const reasons: readonly (readonly [pattern: RegExp, reason: string, advice: string])[] = [
+const reasons: readonly (readonly [pattern: RegExp, reason: ErrorReason, advice: string])[] = [
   [/^28/, 'credentials', 'check the user and password in the URL, and pg_hba.conf'],
   [/^3D000/, 'database', 'this database does not exist: create it, or name another in the URL'],
   [/^42501/, 'permission', 'the role lacks a right: docs/stores.md names those it needs'],
@@ -27,11 +28,14 @@ export function postgresError(error: unknown, server: string, done: 'never' | 'p
   if (error instanceof LeaseError) return error
   const { cause = error } = error instanceof NotSent ? error : {}
   const certain = done === 'never' || error instanceof NotSent || isAnswer(error)
+  if (neverConnected(cause) || (error instanceof NotSent && errnoOf(cause) !== undefined))
+    return unreachableError({ engine: 'postgres', where: server, cause, code: certain ? 'UNAVAILABLE' : 'UNKNOWN' })
   const [, reason = 'failed', advice = ''] = reasons.find(([pattern]) => pattern.test(codeOf(cause))) ?? []
   const text = cause instanceof Error && cause.message !== '' ? cause.message : codeOf(cause) || String(cause)
-  const outcome = certain ? 'nothing was done' : 'it may or may not have been done'
+  const outcome = certain ? NOTHING_DONE : MAYBE_DONE
   return new LeaseError(certain ? 'UNAVAILABLE' : 'UNKNOWN', `${server}: ${text}; ${outcome}${advice === '' ? '' : `. ${advice}`}`, {
     cause,
-    facts: { place: server, reason },
+    reason,
+    facts: { where: server },
   })
 }

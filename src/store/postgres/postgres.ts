@@ -105,7 +105,7 @@ export class PostgresStore implements Store {
         'DIVERGED',
         `the log ${this.#name} in ${this.#server} lost records: ${divergence(missing)}; restore it from a backup`,
         {
-          facts: { place: this.#server, name: this.#name },
+          facts: { where: this.#server, name: this.#name },
         },
       )
     this.#notifier = new Notifier(this.#driver, {
@@ -153,7 +153,7 @@ export class PostgresStore implements Store {
       throw new LeaseError(
         'UNSUPPORTED',
         `the tables in ${this.#server} have version ${found}, and this process knows ${VERSION}: use the version of leasehold that created them`,
-        { facts: { place: this.#server, version: found ?? 0, reason: 'newer' } },
+        { reason: 'newer', facts: { where: this.#server, version: found ?? 0 } },
       )
     } catch (error) {
       throw postgresError(error, this.#server, 'never')
@@ -169,7 +169,8 @@ export class PostgresStore implements Store {
     )) as [[string, string, string, string, string]]
     if (standby === 'true')
       throw new LeaseError('UNAVAILABLE', `${this.#server} is a standby: name the primary`, {
-        facts: { place: this.#server, reason: 'standby' },
+        reason: 'standby',
+        facts: { where: this.#server },
       })
     const durable = fsync === 'on' && pages === 'on'
     const failover = durable && standbys !== '' && (commit === 'on' || commit === 'remote_apply')

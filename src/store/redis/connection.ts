@@ -96,7 +96,7 @@ export class RedisConnection {
         if (pending.until > now || !this.#settled(pending)) continue
         this.#drop(pending.connection)
         const message = `no answer from ${where} for ${timeout} ms`
-        pending.reject(new LeaseError(pending.ifLost, message, { facts: { where, reason: 'silent' } }))
+        pending.reject(new LeaseError(pending.ifLost, message, { reason: 'silent', facts: { where } }))
       }
       const next = Math.min(...[...this.#pending].map(pending => pending.until))
       if (next < Number.POSITIVE_INFINITY) this.#watch(next)

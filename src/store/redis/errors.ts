@@ -1,12 +1,13 @@
-/** Errors of the Redis store. The message tells operators what to do; `facts.reason` is for programs. */
-import { type ErrorCode, LeaseError } from '../../errors.ts'
+/** Errors of the Redis store. The message tells operators what to do; the reason is for programs. */
+import { type ErrorCode, type ErrorReason, LeaseError } from '../../errors.ts'
+import { unreachableError } from '../../unreachable-error.ts'
 
 /** The rights that a user needs besides the keys of the log, in the syntax of ACL SETUSER. */
 export const RIGHTS =
   '+eval +evalsha +xadd +xrange +xrevrange +xread +xtrim +xinfo|stream +exists +hget +hmget +hset +hlen +pexpire +persist +unlink +ping +select'
 
 /** Errors by which the server refuses a command: it had no effect. */
-const REFUSALS: Readonly<Record<string, readonly [reason: string, words: string]>> = {
+const REFUSALS: Readonly<Record<string, readonly [reason: ErrorReason, words: string]>> = {
   LOADING: ['loading', 'is still loading its data: retry later'],
   READONLY: ['readonly', 'is a replica and takes no writes: is there a new primary, and does the address lead to it?'],
   MASTERDOWN: ['readonly', 'is a replica that has lost its primary: connect to the primary'],
@@ -53,24 +54,16 @@ export function redisError(error: unknown, where: string, ifLost: ErrorCode): Le
   const text = error instanceof Error && error.message !== '' ? error.message : String((error as { code?: unknown })?.code ?? error)
   const word = refusal(error)
   if (word === undefined)
-    return new LeaseError(ifLost, `the connection to ${where} was lost (${text})`, { cause: error, facts: { where, reason: 'connection' } })
+    return new LeaseError(ifLost, `the connection to ${where} was lost (${text})`, { cause: error, reason: 'connection', facts: { where } })
   const [reason, words] = REFUSALS[word]!
   // Proxies answer ERR for any failure behind them, also after they forwarded the command.
-  return new LeaseError(word === 'ERR' ? ifLost : 'UNAVAILABLE', `${where} ${words} (${text})`, { cause: error, facts: { where, reason } })
+  return new LeaseError(word === 'ERR' ? ifLost : 'UNAVAILABLE', `${where} ${words} (${text})`, { cause: error, reason, facts: { where } })
 }
 
 export function unreachable(error: unknown, where: string): LeaseError {
   if (error instanceof LeaseError) return error
   if (refusal(error) !== undefined) return redisError(error, where, 'UNAVAILABLE')
-  const { message = '', code = '' } = (error ?? {}) as { message?: string; code?: string }
-  return new LeaseError(
-    'UNAVAILABLE',
-    `${where} cannot be reached (${message === '' ? code : message}): is it running, and is the address right?`,
-    {
-      cause: error,
-      facts: { where, reason: 'unreachable' },
-    },
-  )
+  return unreachableError({ engine: 'redis', where, cause: error })
 }
 
 /** Why a log has diverged, and what to do. */

@@ -4,6 +4,8 @@ import type { RedisArgument } from './driver.ts'
 import { refusal } from './errors.ts'
 
 export interface RedisSettings {
+  /** `leasehold` for a Leasehold server, which Redis clients can connect to. */
+  readonly server: string | undefined
   readonly role: string | undefined
   readonly primary: string
   readonly replicas: number
@@ -31,6 +33,7 @@ export async function readSettings(send: Send): Promise<RedisSettings> {
   const maxmemory = memory.get('maxmemory') ?? info.get('maxmemory')
   const whileRewriting = rewriting.get('no-appendfsync-on-rewrite')
   return {
+    server: info.get('server'),
     role: info.get('role'),
     primary: info.has('master_host') ? `${info.get('master_host')}:${info.get('master_port')}` : '',
     replicas: Number(info.get('connected_slaves') ?? 0),

@@ -77,6 +77,7 @@ export class RedisStore implements Store {
     const dial = client ? dialCopyOf(client, `{${parsed.name}}`, timeout) : dialUrl(parsed.url, timeout)
     const greet = async (send: (args: readonly RedisArgument[]) => Promise<unknown>) => {
       const settings = await readSettings(send)
+      if (settings.server === 'leasehold') throw leaseholdServer(where)
       if (settings.role === 'slave') throw replica(where, settings.primary)
       this.#profile = profileOf(settings)
     }
@@ -252,7 +253,15 @@ function chained(after: Position, rows: readonly Buffer[]): LogRecord[] | undefi
 
 function replica(where: string, primary: string): LeaseError {
   return new LeaseError('UNAVAILABLE', `${where} is a replica and takes no writes: connect to its primary, ${primary}`, {
-    facts: { where, reason: 'readonly', primary },
+    reason: 'readonly',
+    facts: { where, primary },
+  })
+}
+
+function leaseholdServer(where: string): LeaseError {
+  return new LeaseError('UNAVAILABLE', `${where} is not Redis: this is Leasehold. Use leasehold:// instead of redis://`, {
+    reason: 'leasehold',
+    facts: { where },
   })
 }
 

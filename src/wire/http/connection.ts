@@ -1,6 +1,8 @@
 /** Requests to one server with `fetch`, and the error that is true when no answer comes. */
 import type { Clock } from '../../clock.ts'
-import { type ErrorCode, type Facts, LeaseError } from '../../errors.ts'
+import { type ErrorCode, type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
+import { neverConnected, unreachableError } from '../../unreachable-error.ts'
+import { errorFrom } from '../received-error.ts'
 import { rewoundError } from '../rewound-error.ts'
 import { isNotTls, isUntrustedCertificate } from '../tls-errors.ts'
 
@@ -157,24 +159,37 @@ export class HttpConnection {
     for (const listener of [...this.onRewound]) listener(why)
   }
 
-  #adviceOn(error: unknown): string {
-    const cause = ((error as Error | undefined)?.cause ?? {}) as { code?: string; message?: string }
-    if (isNotTls(cause)) return `. It does not speak TLS: write ${this.#base.replace('https:', 'http:')}`
-    if (isUntrustedCertificate(cause.code))
-      return '. Its certificate is not trusted here: name its authority with NODE_EXTRA_CA_CERTS=FILE, or use leaseholds://host:port?ca=FILE'
-    return ''
-  }
-
   /** The error that a lessor throws for a request that failed with `error`. */
   errorFor(error: unknown, signal: AbortSignal | undefined, changes: boolean, answered = false): unknown {
     if (signal?.aborted) return signal.reason
     const closed = this.closing.signal.aborted
     if (error instanceof LeaseError && !closed) return error
-    const message = closed ? 'this lessor was closed' : `no answer from ${this.#base}: ${reasonOf(error)}${this.#adviceOn(error)}`
     // Only a server that was never reached has certainly done nothing.
-    if (changes && (answered || !neverReached(error)))
-      return new LeaseError('UNKNOWN', `${message}; the request may or may not have been executed`, { cause: error })
-    return new LeaseError('UNAVAILABLE', message, { cause: error })
+    const code: ErrorCode = changes && (answered || !neverReached(error)) ? 'UNKNOWN' : 'UNAVAILABLE'
+    const failure = closed ? { message: 'this lessor was closed' } : this.#failure(error)
+    if (failure === undefined) return unreachableError({ engine: 'leasehold', where: this.#base, cause: error, code })
+    const { message, reason, facts } = failure
+    const maybe = code === 'UNKNOWN' ? '; the request may or may not have been executed' : ''
+    return new LeaseError(code, `${message}${maybe}`, { cause: error, reason, ...(facts && { facts }) })
+  }
+
+  /** What is wrong with the server or its address. Undefined: no answer came. */
+  #failure(error: unknown): { readonly message: string; readonly reason?: ErrorReason; readonly facts?: Facts } | undefined {
+    const cause = ((error as Error | undefined)?.cause ?? {}) as { code?: string; message?: string }
+    const where = this.#base
+    const message = `no answer from ${where}: ${reasonOf(error)}`
+    if (error instanceof BadAnswer) return { message, reason: 'stranger', facts: { where } }
+    if (isNotTls(cause)) {
+      const plain = where.replace('https:', 'http:')
+      return { message: `${message}. It does not speak TLS: write ${plain}`, reason: 'tls-unsupported', facts: { where } }
+    }
+    if (!isUntrustedCertificate(cause.code)) return undefined
+    const advice = 'name its authority with NODE_EXTRA_CA_CERTS=FILE, or use leaseholds://host:port?ca=FILE'
+    return {
+      message: `${message}. Its certificate is not trusted here: ${advice}`,
+      reason: 'certificate',
+      facts: { where, certificate: (cause.message ?? String(cause.code)).replace(/\s+/g, ' ').slice(0, 256) },
+    }
   }
 }
 
@@ -219,18 +234,14 @@ function errorIn(text: string): LeaseError | undefined {
   }
 }
 
-export function errorOf({ code, message, ...facts }: HttpReply): LeaseError | undefined {
-  if (typeof code !== 'string' || typeof message !== 'string') return undefined
-  return new LeaseError(CODES[code] ?? (code as ErrorCode), message, { facts })
+export function errorOf({ code, message, ...rest }: HttpReply): LeaseError | undefined {
+  return typeof code === 'string' && typeof message === 'string' ? errorFrom(code, message, rest) : undefined
 }
-
-/** Codes that only HTTP has, as codes of a LeaseError. */
-const CODES: Readonly<Record<string, ErrorCode>> = { TOO_LARGE: 'LIMIT' }
 
 /** Node reports why a request failed. A browser does not: then the server may have been reached. */
 function neverReached(error: unknown): boolean {
   const { code } = ((error as Error | undefined)?.cause ?? {}) as { code?: string }
-  return code === 'ECONNREFUSED' || code === 'ENOTFOUND' || code === 'EAI_AGAIN' || code === 'UND_ERR_CONNECT_TIMEOUT'
+  return code === 'UND_ERR_CONNECT_TIMEOUT' || neverConnected(error)
 }
 
 function reasonOf(error: unknown): string {

@@ -16,6 +16,7 @@ import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import { refuseFlaw } from '../../kernel/rule/refuse.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
+import { unreachableError } from '../../unreachable-error.ts'
 import type { ServerMessage } from '../messages.ts'
 import { rewoundError } from '../rewound-error.ts'
 import { BackupStream } from './backup-stream.ts'
@@ -168,7 +169,7 @@ export class RemoteLessor implements Lessor {
     signal?.throwIfAborted()
     this.#mustBeOpen()
     const connection = this.#connections.open
-    if (connection === undefined) throw new LeaseError('UNAVAILABLE', `${this.#connections.names} cannot be reached at the moment`)
+    if (connection === undefined) throw unreachableError({ engine: 'leasehold', where: this.#connections.names })
     const id = ++this.#lastId
     const backup = new BackupStream(connection)
     this.#backups.set(id, backup)
@@ -246,14 +247,15 @@ export class RemoteLessor implements Lessor {
 
   #interrupted(connection: RespConnection, error: LeaseError): void {
     for (const backup of this.#backups.values())
-      if (backup.on === connection) backup.push(new LeaseError('UNAVAILABLE', error.message, { cause: error }))
+      if (backup.on === connection)
+        backup.push(new LeaseError('UNAVAILABLE', error.message, { cause: error, reason: error.reason, facts: error.facts }))
     this.#requests.interrupt(connection, error)
   }
 
   #disconnected(error: LeaseError): void {
     this.#subscriptions.disconnected()
-    if (error.code === 'UNAVAILABLE') return
-    // The key was refused: no server will take what was not sent.
+    if (this.#connections.mayEnd(error)) return
+    // The key, or the version of this client, was refused: no server will take what was not sent.
     this.#requests.refuseAll(error)
     this.#subscriptions.failAll(error)
   }

@@ -1,17 +1,19 @@
 /** One connection of a client to a server: a greeting, then messages both ways until it ends. It does not reconnect (see connections.ts). */
 import type { Clock } from '../../clock.ts'
-import { LeaseError } from '../../errors.ts'
+import { type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
 import { Damaged, FromTheFuture, Writer } from '../../kernel/codec/bytes.ts'
 import type { Lessor } from '../../lessor.ts'
+import { unreachableError } from '../../unreachable-error.ts'
 import {
   type ClientMessage,
-  errorFrom,
   isWhole,
   MESSAGES_VERSION,
+  otherMessages,
   readServerMessages,
   type ServerMessage,
   writeClientMessage,
 } from '../messages.ts'
+import { codeFrom, factsFrom, parseRespError, reasonFrom } from '../received-error.ts'
 import { isNotTls, isUntrustedCertificate } from '../tls-errors.ts'
 import { ProtocolError } from './command-parser.ts'
 import type { Dial } from './dial.ts'
@@ -57,7 +59,7 @@ export class RespConnection implements ByteLinkEnd {
   heartbeatAt: number | undefined
   #greeted = false
   #over = false
-  /** The greeting was sent without a witness. */
+  /** The greeting was sent as an older server understands it. */
   #plain = false
   readonly #options: RespConnectionOptions
   readonly #parser = new ReplyParser()
@@ -70,7 +72,7 @@ export class RespConnection implements ByteLinkEnd {
     this.name = dial.name
     this.heardAt = clock.now()
     this.#link = dial.open(this)
-    this.#sayHello(['WITNESS', options.witness])
+    this.#sayHello(['WITNESS', options.witness, 'MESSAGES', String(MESSAGES_VERSION)])
   }
 
   #sayHello(more: readonly string[]): void {
@@ -125,12 +127,15 @@ export class RespConnection implements ByteLinkEnd {
     this.heardAt = this.#options.clock.now()
     // A TLS alert in place of a greeting.
     if (!this.#greeted && bytes[0] === 0x15)
-      return this.close(new LeaseError('UNAVAILABLE', `${this.name} speaks TLS: write leaseholds://`))
+      return this.#fail(`${this.name} requires TLS: use leaseholds:// instead of leasehold://`, {
+        reason: 'tls-required',
+        meant: 'leaseholds',
+      })
     try {
       this.#parser.feed(bytes, reply => this.#reply(reply))
     } catch (error) {
       if (!(error instanceof ProtocolError || error instanceof Damaged || error instanceof FromTheFuture)) throw error
-      this.close(new LeaseError('UNAVAILABLE', `${this.name} does not answer as a Leasehold server: ${error.message}`, { cause: error }))
+      this.#fail(`${this.name} does not answer as a Leasehold server: ${error.message}`, { reason: 'stranger', cause: error })
     }
   }
 
@@ -157,23 +162,24 @@ export class RespConnection implements ByteLinkEnd {
 
   #greet(reply: Reply): void {
     if (reply instanceof ReplyError) {
-      if (!this.#plain && reply.message.includes('syntax error in HELLO')) {
-        this.#plain = true // an older server, which does not know WITNESS
+      const { code, message, rest } = parseRespError(reply.message)
+      if (!this.#plain && code === 'ERR') {
+        this.#plain = true // an older server, which does not know every word of this greeting
         return this.#sayHello([])
       }
-      const [, code = '', message = ''] = /^([A-Z]+) ([^\t]*)/.exec(reply.message) ?? []
-      const { code: known } = errorFrom(code, '')
+      const known = codeFrom(code)
+      const [reason, facts] = [reasonFrom(rest), factsFrom(rest)]
       // Another server would refuse an unknown client, too. Everything else may differ there.
+      const lasting = known === 'UNAUTHENTICATED' || known === 'FORBIDDEN' || known === 'UNSUPPORTED'
       return this.close(
-        new LeaseError(
-          known === 'UNAUTHENTICATED' || known === 'FORBIDDEN' ? known : 'UNAVAILABLE',
-          `${this.name}: ${message || reply.message}`,
-        ),
+        new LeaseError(lasting ? known : 'UNAVAILABLE', `${this.name}: ${message}`, { reason, facts: { where: this.name, ...facts } }),
       )
     }
     if (!(reply instanceof Map)) throw new ProtocolError('its greeting cannot be read')
     const fields = reply as ReadonlyMap<Reply, Reply>
-    if (fields.get('messages') !== MESSAGES_VERSION) throw new ProtocolError('it is another kind of server, or of another version')
+    const version = fields.get('messages')
+    if (!isWhole(version)) throw new ProtocolError('it is another kind of server')
+    if (version !== MESSAGES_VERSION) return this.close(otherMessages(this.name, { client: MESSAGES_VERSION, server: version }))
     const revision = fields.get('revision')
     const profile = fields.get('profile')
     if (!isWhole(revision) || !(profile instanceof Uint8Array)) throw new ProtocolError('its greeting cannot be read')
@@ -191,20 +197,33 @@ export class RespConnection implements ByteLinkEnd {
   }
 
   ended(): void {
-    this.close(new LeaseError('UNAVAILABLE', `${this.name} has closed the connection`))
+    this.#fail(`${this.name} has closed the connection`, { reason: this.#greeted ? 'connection' : 'hung-up' })
   }
 
   closed(why?: NodeJS.ErrnoException): void {
     const distrusted = isUntrustedCertificate(why?.code) ? why!.message.replace(/\s+/g, ' ').slice(0, 256) : undefined
-    let message = `${this.name} cannot be reached`
-    if (this.#greeted) message = `the connection to ${this.name} was lost`
-    else if (distrusted !== undefined)
-      message = `${this.name} shows a certificate that is not trusted here (${distrusted}): name its authority with NODE_EXTRA_CA_CERTS=FILE, or as ?ca=FILE behind the address`
-    else if (why !== undefined && isNotTls(why)) message = `${this.name} does not speak TLS: write leasehold:// instead of leaseholds://`
+    if (this.#greeted) return this.#fail(`the connection to ${this.name} was lost`, { reason: 'connection', cause: why })
+    if (distrusted !== undefined) {
+      const message = `${this.name} shows a certificate that is not trusted here (${distrusted}): name its authority with NODE_EXTRA_CA_CERTS=FILE, or as ?ca=FILE behind the address`
+      return this.#fail(message, { reason: 'certificate', certificate: distrusted, cause: why })
+    }
+    if (why !== undefined && isNotTls(why))
+      return this.#fail(`${this.name} does not speak TLS: write leasehold:// instead of leaseholds://`, {
+        reason: 'tls-unsupported',
+        cause: why,
+      })
+    this.close(unreachableError({ engine: 'leasehold', where: this.name, cause: why }))
+  }
+
+  #fail(
+    message: string,
+    { reason, cause, ...facts }: { readonly reason: ErrorReason; readonly cause?: unknown } & Record<string, unknown>,
+  ): void {
     this.close(
       new LeaseError('UNAVAILABLE', message, {
-        ...(why && { cause: why }),
-        ...(distrusted !== undefined && { facts: { certificate: distrusted } }),
+        reason,
+        facts: { where: this.name, ...(facts as Facts) },
+        ...(cause !== undefined && { cause }),
       }),
     )
   }

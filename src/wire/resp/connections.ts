@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../../clock.ts'
 import { inWords } from '../../duration.ts'
-import { LeaseError } from '../../errors.ts'
+import { type ErrorReason, LeaseError } from '../../errors.ts'
 import type { ServerMessage } from '../messages.ts'
 import { type Greeting, RespConnection } from './connection.ts'
 import type { Dial } from './dial.ts'
@@ -99,19 +99,21 @@ export class ServerConnections {
         timeout,
         () => {
           this.#firstResult = undefined
+          const { code = 'UNAVAILABLE', reason = 'unreachable', facts = { engine: 'leasehold', where: this.names } } = last ?? {}
+          const why = last === undefined ? '' : `: ${last.message}`
           reject(
-            new LeaseError(
-              'UNAVAILABLE',
-              `no server at ${this.names} within ${inWords(timeout)}${last === undefined ? '' : `: ${last.message}`}`,
-              { ...(last && { cause: last, facts: last.facts }) },
-            ),
+            new LeaseError(code, `no server at ${this.names} within ${inWords(timeout)}${why}`, {
+              ...(last && { cause: last }),
+              reason,
+              facts,
+            }),
           )
         },
         { ref: true },
       )
       this.#firstResult = error => {
         last = error
-        if (error !== undefined && error.code === 'UNAVAILABLE' && !(this.#options.dials.length === 1 && isWrongAddress(error))) return
+        if (error !== undefined && this.mayEnd(error) && !(this.#options.dials.length === 1 && isWrongAddress(error))) return
         this.#firstResult = undefined
         cancel()
         if (error === undefined) resolve()
@@ -119,6 +121,11 @@ export class ServerConnections {
       }
       this.#connect()
     })
+  }
+
+  /** Whether a later attempt, or another server, may take this client. */
+  mayEnd({ code }: LeaseError): boolean {
+    return code === 'UNAVAILABLE' || (code === 'UNSUPPORTED' && this.#options.dials.length > 1)
   }
 
   #connect(): void {
@@ -253,7 +260,7 @@ export class ServerConnections {
           if (this.#current !== connection) return
           if (this.#silence.isOver(connection, requests)) {
             const limit = inWords(this.#silence.limit(connection))
-            return connection.close(new LeaseError('UNAVAILABLE', `${connection.name} has not answered for ${limit}`))
+            return connection.close(this.#silent(connection.name, limit))
           }
           if (this.#silence.wantsSecond(connection, requests)) this.#trySecond()
           else this.#dropSecond()
@@ -261,6 +268,10 @@ export class ServerConnections {
         }),
       )
     })
+  }
+
+  #silent(where: string, limit: string): LeaseError {
+    return new LeaseError('UNAVAILABLE', `${where} has not answered for ${limit}`, { reason: 'silent', facts: { where } })
   }
 
   #isSilent(connection: RespConnection): boolean {
@@ -280,6 +291,14 @@ export class ServerConnections {
 }
 
 /** Another attempt would end the same way: the port speaks TLS or does not, shows a certificate that is not trusted, or belongs to another program. */
-function isWrongAddress({ message, facts }: LeaseError): boolean {
-  return facts.certificate !== undefined || /requires TLS|does not speak TLS|does not answer as a Leasehold server/.test(message)
+const WRONG_ADDRESS: ReadonlySet<ErrorReason | undefined> = new Set([
+  'tls-required',
+  'tls-unsupported',
+  'certificate',
+  'stranger',
+  'messages',
+])
+
+function isWrongAddress({ reason }: LeaseError): boolean {
+  return WRONG_ADDRESS.has(reason)
 }

@@ -140,7 +140,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
       if (request.on !== connection) continue
       request.interrupted()
       if (request.repeatable) this.#unsent.push(request)
-      else request.fail(request.unanswered(error.message))
+      else request.fail(request.unanswered(error.message, error))
     }
   }
 
@@ -188,7 +188,12 @@ export class PendingRequests implements Iterable<PendingRequest> {
         this.#timer = this.#failOverdueAfter(left)
         return
       }
-      request.fail(request.unanswered(`no answer from ${servers} for ${inWords(timeout)}`))
+      request.fail(
+        request.unanswered(`no answer from ${servers} for ${inWords(timeout)}`, {
+          reason: 'unreachable',
+          facts: { engine: 'leasehold', where: servers },
+        }),
+      )
     }
   }
 

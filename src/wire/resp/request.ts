@@ -1,5 +1,5 @@
 /** A proposal or read that waits for its answer: whether it may be sent again on another connection, and which error is true when no answer comes. */
-import { LeaseError } from '../../errors.ts'
+import { LeaseError, type LeaseErrorOptions } from '../../errors.ts'
 import type { Operation } from '../../kernel/command.ts'
 import type { ClientMessage, ServerMessage } from '../messages.ts'
 import type { RespConnection } from './connection.ts'
@@ -55,10 +55,11 @@ export class PendingRequest {
   }
 
   /** The error that is true when no answer has come. */
-  unanswered(why: string): LeaseError {
-    if (this.message.kind === 'read') return new LeaseError('UNAVAILABLE', why)
-    if (this.lost || this.on !== undefined) return new LeaseError('UNKNOWN', `${why}: the request may or may not have been executed`)
-    return new LeaseError('UNAVAILABLE', `${why}: the request was not sent`)
+  unanswered(why: string, { reason, facts }: Pick<LeaseErrorOptions, 'reason' | 'facts'> = {}): LeaseError {
+    const known = { reason, ...(facts && { facts }) }
+    if (this.message.kind === 'read') return new LeaseError('UNAVAILABLE', why, known)
+    if (this.lost || this.on !== undefined) return new LeaseError('UNKNOWN', `${why}: the request may or may not have been executed`, known)
+    return new LeaseError('UNAVAILABLE', `${why}: the request was not sent`, known)
   }
 
   /** Whether an error from the server settles the request. If not, it is sent again. */
@@ -70,8 +71,12 @@ export class PendingRequest {
 
   /** The error that is true for all copies, when the server refused the last one with `error`. */
   finally(error: LeaseError): LeaseError {
-    const { code, message } = error
+    const { code, message, reason, facts } = error
     if (!this.lost || this.message.kind === 'read' || !['UNAVAILABLE', 'LIMIT', 'FORBIDDEN', 'UNAUTHENTICATED'].includes(code)) return error
-    return new LeaseError('UNKNOWN', `${message}: an earlier copy of the request may or may not have been executed`, { cause: error })
+    return new LeaseError('UNKNOWN', `${message}: an earlier copy of the request may or may not have been executed`, {
+      cause: error,
+      reason,
+      facts,
+    })
   }
 }

@@ -341,7 +341,7 @@ describe('RESET', () => {
     using raw = new Raw(here.port)
     const writer = new Writer()
     writeClientMessage(writer, { kind: 'watch', id: 1, prefix: '' })
-    await raw.ask('HELLO', 3)
+    await raw.ask('HELLO', 3, 'MESSAGES', 2)
     raw.send(command('LEASE.BATCH', writer.view()))
     expect(await raw.next()).toBe(1)
     expect(await raw.next()).toMatchObject({ items: ['lease.batch', expect.anything()] })

@@ -49,9 +49,9 @@ describeEngine('etcd', 'a store in etcd under faults', () => {
     for (const cut of [() => cable.refuse(), () => cable.silence()]) {
       cut()
       const written = await whileTimePasses(clock, rejected(one.append(bytes('x'), after)))
-      expect(written).toMatchObject({ code: 'UNKNOWN', facts: { reason: 'unreachable' } })
+      expect(written).toMatchObject({ code: 'UNKNOWN', reason: 'unreachable' })
       const seen = await whileTimePasses(clock, rejected(one.read(after)))
-      expect(seen).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'unreachable' } })
+      expect(seen).toMatchObject({ code: 'UNAVAILABLE', reason: 'unreachable' })
       cable.heal()
     }
     await append(one, 'b', (await all(one)).at(-1)!.position)
@@ -291,7 +291,7 @@ describeEngine('etcd', 'a store in an etcd of its own', () => {
     for (let i = 0; ; i++) if (!(await others.fill(i, 500_000))) break
     expect(await rejected(one.append(bytes('b'), after))).toMatchObject({
       code: 'UNAVAILABLE',
-      facts: { reason: 'full' },
+      reason: 'full',
       message: expect.stringContaining('etcdctl alarm disarm'),
     })
     expect(words(await all(one))).toEqual(['a'])

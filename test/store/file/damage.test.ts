@@ -100,7 +100,7 @@ describe('a damaged file', () => {
       const log = new FileLog({ path, engine, timeout: 1_000 })
       const opened = await log.open().catch(error => error)
       if (opened instanceof LeaseError) {
-        expect(opened.facts.reason, `bit ${bit}`).toBe('damaged')
+        expect(opened.reason, `bit ${bit}`).toBe('damaged')
         noticed++
       } else {
         let { head } = opened
@@ -134,7 +134,7 @@ describe('a damaged file', () => {
     for (let i = 0; i < 2; i++) {
       const error = await refused(path)
       expect(error.message).toMatch(/damaged: it ends at \d+, although 40 was acknowledged.*Restore it from a backup, or move it away/)
-      expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
+      expect(error).toMatchObject({ code: 'UNAVAILABLE', reason: 'damaged', facts: { path } })
       collect()
       expect(readFileSync(`${path}-wal`).equals(before)).toBe(true)
     }
@@ -178,7 +178,7 @@ describe('an unusable file', () => {
     const { path } = await makeImage(folder, 'closed')
     change(path, 'pragma user_version = 2')
     const before = readFileSync(path)
-    expect(await refused(path)).toMatchObject({ code: 'UNSUPPORTED', facts: { reason: 'newer', version: 2 } })
+    expect(await refused(path)).toMatchObject({ code: 'UNSUPPORTED', reason: 'newer', facts: { version: 2 } })
     expect(readFileSync(path).equals(before)).toBe(true)
   })
 
@@ -187,21 +187,21 @@ describe('an unusable file', () => {
     const path = join(folder.name, 'theirs.db')
     change(path, 'create table t (a); insert into t values (1)')
     const before = readFileSync(path)
-    expect(await refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+    expect(await refused(path)).toMatchObject({ code: 'INVALID', reason: 'foreign' })
     expect(readFileSync(path).equals(before)).toBe(true)
     writeFileSync(path, 'Dear diary, '.repeat(1_000))
-    expect(await refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+    expect(await refused(path)).toMatchObject({ code: 'INVALID', reason: 'foreign' })
   })
 
   test('that is a folder is rejected', async () => {
     using folder = new Folder()
-    expect(await refused(folder.name)).toMatchObject({ code: 'INVALID', facts: { reason: 'folder' } })
+    expect(await refused(folder.name)).toMatchObject({ code: 'INVALID', reason: 'folder' })
   })
 
   test('whose folder is a file is rejected', async () => {
     using folder = new Folder()
     writeFileSync(join(folder.name, 'plain'), '')
-    expect(await refused(join(folder.name, 'plain', 'log.db'))).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'permission' } })
+    expect(await refused(join(folder.name, 'plain', 'log.db'))).toMatchObject({ code: 'UNAVAILABLE', reason: 'permission' })
   })
 
   test('without an engine gives an error that names the package to install', async () => {
@@ -252,7 +252,7 @@ describe('a failing disk', () => {
     const said: string[] = []
     strace.stderr.on('data', chunk => said.push(String(chunk)))
     await expect.poll(() => said.join('')).toContain('attached')
-    expect(await ask('append', 'lost?')).toMatchObject([false, { code: 'UNKNOWN', facts: { reason: 'io' } }])
+    expect(await ask('append', 'lost?')).toMatchObject([false, { code: 'UNKNOWN', reason: 'io' }])
     const gone = once(strace, 'exit')
     strace.kill('SIGINT')
     await gone
@@ -282,7 +282,7 @@ describe('a failing disk', () => {
       })().catch(error => error)
       expect(error).toBeInstanceOf(LeaseError)
       expect(['UNKNOWN', 'UNAVAILABLE']).toContain(error.code)
-      expect(error.facts).toMatchObject({ reason: 'full', path })
+      expect(error).toMatchObject({ reason: 'full', facts: { path } })
       expect(error.message).toContain('is full')
       expect(after.index).toBeGreaterThan(10)
       expect((await readAll(store)).map(({ position }) => position.index)).toEqual(Array.from({ length: after.index }, (_, i) => i + 1))
@@ -290,7 +290,7 @@ describe('a failing disk', () => {
       writeFileSync(join(disk.name, 'filler'), '')
       fill(join(disk.name, 'filler'))
       const other = new FileStore({ path: join(disk.name, 'other.db') })
-      await expect(other.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'full' } })
+      await expect(other.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', reason: 'full' })
 
       disk.resize(8)
       expect(await store.append(Uint8Array.of(1), after)).toMatchObject({ kind: 'appended' })
@@ -312,7 +312,7 @@ describe('a failing disk', () => {
     disk.remount('ro')
     const error = await refused(path)
     expect(error.code).toBe('UNAVAILABLE')
-    expect(['readonly', 'permission']).toContain(error.facts.reason)
+    expect(['readonly', 'permission']).toContain(error.reason)
     expect(await refused(join(disk.name, 'new.db'))).toMatchObject({ code: 'UNAVAILABLE' })
     disk.remount('rw')
     await using store = new FileStore({ path })
@@ -333,7 +333,7 @@ describe('a failing disk', () => {
       child.send([0, 'open', { path }])
       const [answer] = await once(child, 'message')
       expect(answer).toMatchObject([0, false, { code: 'UNAVAILABLE', facts: { path } }])
-      expect(['permission', 'readonly']).toContain(answer[2].facts.reason)
+      expect(['permission', 'readonly']).toContain(answer[2].reason)
       child.kill('SIGKILL')
     }
   })
@@ -435,7 +435,7 @@ async function check(
     if (!(error instanceof LeaseError)) throw error
     expect(['UNAVAILABLE', 'UNKNOWN', 'UNSUPPORTED', 'INVALID'], what).toContain(error.code)
     expect(error.facts, what).toHaveProperty('reason')
-    outcome = String(error.facts.reason)
+    outcome = String(error.reason)
   } finally {
     await log.close()
     await settled(() => !existsSync(`${path}-shm`))

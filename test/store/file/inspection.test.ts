@@ -47,7 +47,7 @@ describe('a rejected open leaves every file unchanged:', () => {
       folder.copy(late, path, beside === 'alone' ? [''] : ['', '-head', '-owner'])
       folder.copy(early, path, ['-wal'])
       const error = await folder.refused(path)
-      expect(error, beside).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
+      expect(error, beside).toMatchObject({ code: 'UNAVAILABLE', reason: 'damaged', facts: { path } })
       expect(error.message, beside).toContain('It was left as it is')
       rmSync(`${path}-wal`)
       await using store = new FileStore({ path })
@@ -64,7 +64,7 @@ describe('a rejected open leaves every file unchanged:', () => {
         folder.copy(made, path, sides)
         if (empty) writeFileSync(path, '', { mode: 0o600 })
         const error = await folder.refused(path)
-        expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'damaged', path } })
+        expect(error).toMatchObject({ code: 'UNAVAILABLE', reason: 'damaged', facts: { path } })
         expect(error.message).toMatch(/(is empty|is missing).*-wal holds records.*left as it is/s)
       }
     }
@@ -90,10 +90,10 @@ describe('a rejected open leaves every file unchanged:', () => {
       if (mode === 'wal') {
         const crashed = folder.place('foreign-crashed')
         for (const side of ['', '-wal']) execFileSync('cp', ['-p', `${path}${side}`, `${crashed}${side}`])
-        expect(await folder.refused(crashed)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+        expect(await folder.refused(crashed)).toMatchObject({ code: 'INVALID', reason: 'foreign' })
       }
       theirs.close()
-      expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+      expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', reason: 'foreign' })
     }
   })
 
@@ -109,7 +109,7 @@ describe('a rejected open leaves every file unchanged:', () => {
       'pragma journal_mode = wal; create table t (a); insert into t values (1); pragma wal_checkpoint; begin; select * from t',
     ])
     expect((await once(child, 'message'))[0]).toMatchObject([0, true, undefined])
-    expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+    expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', reason: 'foreign' })
     child.kill('SIGKILL')
   })
 
@@ -124,7 +124,7 @@ describe('a rejected open leaves every file unchanged:', () => {
     for (const side of ['', '-journal']) execFileSync('cp', ['-p', `${path}${side}`, `${crashed}${side}`])
     theirs.exec('rollback')
     theirs.close()
-    expect(await folder.refused(crashed)).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign' } })
+    expect(await folder.refused(crashed)).toMatchObject({ code: 'INVALID', reason: 'foreign' })
   })
 
   test('a file that is not a database', async () => {
@@ -133,7 +133,7 @@ describe('a rejected open leaves every file unchanged:', () => {
       const path = folder.place(`text-${text.length}`)
       writeFileSync(path, text, { mode: 0o600 })
       const error = await folder.refused(path)
-      expect(error).toMatchObject({ code: 'INVALID', facts: { reason: 'foreign', path } })
+      expect(error).toMatchObject({ code: 'INVALID', reason: 'foreign', facts: { path } })
       expect(error.message).toContain('is not a Leasehold file')
       expect(error.message).not.toMatch(/move|damaged|start with an empty log/)
     }
@@ -144,7 +144,7 @@ describe('a rejected open leaves every file unchanged:', () => {
     const error = await store.open().catch(error => error)
     expect(error).toMatchObject({
       code: 'INVALID',
-      facts: { reason: 'foreign' },
+      reason: 'foreign',
       message: expect.stringContaining('is not a Leasehold file'),
     })
     expect(error.message).not.toMatch(/move|damaged|start with an empty log|chmod|chown/)
@@ -154,7 +154,7 @@ describe('a rejected open leaves every file unchanged:', () => {
     using folder = new Folder()
     const path = folder.place('a')
     mkdirSync(path)
-    expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', facts: { reason: 'folder' } })
+    expect(await folder.refused(path)).toMatchObject({ code: 'INVALID', reason: 'folder' })
   })
 
   test('damaged pages, in a log that was closed and in one that crashed', async () => {
@@ -172,7 +172,7 @@ describe('a rejected open leaves every file unchanged:', () => {
         const opened = await store.open().catch(error => error)
         await store[Symbol.asyncDispose]()
         if (!(opened instanceof LeaseError)) continue // only a read detects this damage
-        expect(opened.facts.reason, `page ${page}`).toBe('damaged')
+        expect(opened.reason, `page ${page}`).toBe('damaged')
         expect(opened.message).toContain('It was left as it is')
         expect(folder.contents(path), `page ${page}`).toEqual(before)
       }
@@ -211,7 +211,7 @@ test('several processes at once: all open a log that crashed; none opens one wit
     )
   try {
     for (let round = 0; round < 3; round++)
-      for (const answer of await each(stale)) expect(answer).toMatchObject([0, false, { facts: { reason: 'damaged' } }])
+      for (const answer of await each(stale)) expect(answer).toMatchObject([0, false, { reason: 'damaged' }])
     for (const file of ['log.db', 'log.db-wal', 'log.db-head', 'log.db-owner'])
       expect(folder.contents(stale)[file] === before[file], file).toBe(true)
     for (const answer of await each(whole)) expect(answer).toMatchObject([0, true, { index: 50 }])
@@ -269,7 +269,7 @@ describe('the message of a command', () => {
     for (const words of ['database is locked', 'database table is locked: entry', 'locking protocol'])
       expect(isBusy(new Error(words)), words).toBe(true)
     expect(isBusy(new Error('database disk image is malformed'))).toBe(false)
-    expect(fileError(new Error('who knows'), '/p').facts.reason).toBe('failed')
+    expect(fileError(new Error('who knows'), '/p').reason).toBe('failed')
   })
 })
 

@@ -77,7 +77,7 @@ describe('several processes on one file', () => {
       expect(bare.message).toContain(`owned by alpha (process ${child.pid}`)
       expect(bare.message).toContain(hostname())
       expect(bare.message).toMatch(/since \d{4}-\d\d-\d\d .*stop it first/)
-      expect(bare.facts).toMatchObject({ reason: 'owned', owner: child.pid, name: 'alpha' })
+      expect(bare).toMatchObject({ reason: 'owned', facts: { owner: child.pid, name: 'alpha' } })
       expect(bare.facts).not.toHaveProperty('address')
     }
     await child.ask('announce', 'leasehold://127.0.0.1:7420')
@@ -95,7 +95,7 @@ describe('several processes on one file', () => {
     await using two = new Child()
     for (const child of [one, two]) await child.ask('open', { path: folder.path })
     const error = await refused(folder.path, { own: { name: 'alpha' } })
-    expect(error.facts).toMatchObject({ reason: 'used' })
+    expect(error).toMatchObject({ reason: 'used' })
     expect(error.facts.users).toEqual([one.pid, two.pid])
     expect(error.message).toContain(`process ${one.pid}`)
     await one.kill()
@@ -127,7 +127,7 @@ describe('several processes on one file', () => {
       () => expect.fail('appended'),
       error => error,
     )
-    expect(error).toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'stopped', pid: child.pid } })
+    expect(error).toMatchObject({ code: 'UNAVAILABLE', reason: 'stopped', facts: { pid: child.pid } })
     expect(error.message).toMatch(new RegExp(`process ${child.pid} \\(.*node.* is stopped inside a transaction.*kill -CONT ${child.pid}`))
     expect(await store.read(after)).toEqual({ kind: 'records', records: [] }) // reads work meanwhile
     child.process.kill('SIGCONT')

@@ -139,7 +139,7 @@ describeEngine('postgres', 'a failover', () => {
     await store.open()
     const a = await appended(store, 'a')
     await expect.poll(() => ask(standby, 'select from leasehold.entry').catch(() => []), POLL).toHaveLength(1)
-    const refused = { code: 'UNAVAILABLE', facts: { reason: 'readonly' } }
+    const refused = { code: 'UNAVAILABLE', reason: 'readonly' }
     await expect(new PostgresStore({ url: standby.url }).open()).rejects.toMatchObject(refused)
 
     // A pool of the application that is redirected while it is in use.

@@ -260,7 +260,7 @@ describeEngine('postgres', 'a log in Postgres', () => {
       const position = await appended(store, record(1), START)
       expect(await store.snapshot(position, (async function* () {})())).toBe('kept')
       await using other = new PostgresStore({ schema: 'granted', url: server.url.replace('postgres@', 'stranger@') })
-      await expect(other.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'permission' } })
+      await expect(other.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', reason: 'permission' })
     })
   })
 
@@ -283,7 +283,7 @@ describeEngine('postgres', 'a log in Postgres', () => {
     await (await opened({ url: server.url.replace(/postgres$/, 'looked_at') }))[Symbol.asyncDispose]()
     await admin.query('alter database looked_at set default_transaction_read_only = on')
     await using store = new PostgresStore({ url: server.url.replace(/postgres$/, 'looked_at') })
-    await expect(store.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { reason: 'readonly' } })
+    await expect(store.open()).rejects.toMatchObject({ code: 'UNAVAILABLE', reason: 'readonly' })
   })
 
   test('wrong passwords, databases and ports give different errors, and no message contains a password', async () => {
@@ -293,7 +293,7 @@ describeEngine('postgres', 'a log in Postgres', () => {
       return store.open().catch((error: LeaseError) => error) as Promise<LeaseError>
     }
     const nowhere = await failed(secret.replace(/postgres$/, 'nowhere'))
-    expect([nowhere.code, nowhere.facts.reason]).toEqual(['UNAVAILABLE', 'database'])
+    expect([nowhere.code, nowhere.reason]).toEqual(['UNAVAILABLE', 'database'])
     const closed = await failed(secret.replace(`:${server.port}`, ':1'))
     expect(closed.code).toBe('UNAVAILABLE')
     for (const { message } of [nowhere, closed]) expect(message).not.toContain('s3cret')

@@ -260,7 +260,7 @@ describeEngine('redis', 'a store in Redis', () => {
       expect(store.profile.notes.join('\n')).toMatch(/does not reveal its persistence settings/)
       await expect(new RedisStore({ url: own.url.replace('redis://', 'redis://leasehold:wrong@') }).open()).rejects.toMatchObject({
         code: 'UNAVAILABLE',
-        facts: { reason: 'permission' },
+        reason: 'permission',
         message: expect.not.stringMatching(/wrong@/),
       })
     })
@@ -272,7 +272,7 @@ describeEngine('redis', 'a store in Redis', () => {
     await grant('on', '>secret', 'resetchannels', '~{leasehold}:*', '-@all', ...RIGHTS.split(' '))
     await using store = await opened({ url: own.url.replace('redis://', 'redis://app:secret@') })
     const a = await append(store, 'a')
-    const refused = { code: 'UNAVAILABLE', facts: { reason: 'permission' }, message: expect.stringContaining(`~{NAME}:* ${RIGHTS}`) }
+    const refused = { code: 'UNAVAILABLE', reason: 'permission', message: expect.stringContaining(`~{NAME}:* ${RIGHTS}`) }
     await grant('-xadd')
     await expect(store.append(Buffer.from('b'), a)).rejects.toMatchObject(refused)
     await grant('+xadd', '-xtrim')

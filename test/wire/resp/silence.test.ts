@@ -162,7 +162,7 @@ test('after a short stall of the server the client has one connection', async ()
 // Back-pressure
 
 const PROFILE = JSON.stringify({ store: 'x', durable: true, failover: false, push: true, shared: false, ages: true, notes: [] })
-const GREETING = `%3\r\n$8\r\nmessages\r\n:1\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
+const GREETING = `%3\r\n$8\r\nmessages\r\n:2\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
 
 test('a request made while the connection is full is sent as soon as it has drained', async () => {
   const clock = new ManualClock()

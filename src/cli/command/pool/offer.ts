@@ -120,8 +120,7 @@ function idleRules({ idleBelow, idleWarn, idleRecall, idleEnd }: OfferFlags): Id
 
 /** The first look failed: a mistake in the command, or a driver that is not there. */
 function explained(error: unknown, discover: string): unknown {
-  const fromProgram =
-    error instanceof LeaseError ? typeof error.facts.reason === 'string' && error.code === 'UNAVAILABLE' : error instanceof Error
+  const fromProgram = error instanceof LeaseError ? error.reason !== undefined && error.code === 'UNAVAILABLE' : error instanceof Error
   if (!fromProgram || error instanceof CommandFailure || error instanceof Interrupted) return error
   const next =
     discover === 'nvidia'
