@@ -9,7 +9,13 @@ export interface DriverEvent {
   readonly call?: number
   readonly lease?: string
   readonly value?: Readonly<Record<string, unknown>> | null
-  readonly error?: { readonly code: string; readonly message: string; readonly facts: Readonly<Record<string, unknown>> }
+  readonly error?: {
+    readonly code: string
+    /** Null without one. */
+    readonly reason?: string | null
+    readonly message: string
+    readonly facts: Readonly<Record<string, unknown>>
+  }
   readonly position?: number
 }
 

@@ -25,6 +25,10 @@ export function checkExpectation(expected: Expectation, observed: Observed): voi
   for (const as of expected.notLost ?? []) if (lost(as) !== undefined) fail(as, 'is lost')
   for (const [as, codes] of Object.entries(expected.error ?? {}))
     if (![codes].flat().includes(answer(as)?.error?.code ?? '')) fail(as, `has no error ${codes}`)
+  for (const [as, reason] of Object.entries(expected.reason ?? {}))
+    if (answer(as)?.error?.reason !== reason) fail(as, `has not the reason ${reason}`)
+  for (const [as, message] of Object.entries(expected.message ?? {}))
+    if (answer(as)?.error?.message !== message) fail(as, `is not told "${message}"`)
   for (const [as, causes] of Object.entries(expected.lost ?? {}))
     if (![causes].flat().includes(String(lost(as)?.error?.facts.cause))) fail(as, `is not lost by ${causes}`)
   for (const [as, [least, most]] of Object.entries(expected.remaining ?? {})) {

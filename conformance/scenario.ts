@@ -16,6 +16,9 @@ export interface Expectation {
   /** `tryAcquire` answered that another holder has it. */
   readonly none?: readonly string[]
   readonly error?: Readonly<Record<string, string | readonly string[]>>
+  /** The reason of an error, and the sentence that it is told with. */
+  readonly reason?: Readonly<Record<string, string>>
+  readonly message?: Readonly<Record<string, string>>
   readonly lost?: Readonly<Record<string, string | readonly string[]>>
   readonly notLost?: readonly string[]
   readonly remaining?: Readonly<Record<string, readonly [number, number]>>

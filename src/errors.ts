@@ -1,4 +1,5 @@
 /** The one error class of Leasehold, its codes, its reasons, and the facts that come with each. */
+import type { Reason } from './kernel/reason.ts'
 
 import type { Facts } from './kernel/reason.ts'
 
@@ -100,7 +101,8 @@ interface OfFile {
 }
 
 /**
- * Every reason of an error that is not a refusal by the rules of leasing, with the facts it has. One reason may come with several codes: `UNAVAILABLE` if certainly nothing was done, otherwise `UNKNOWN`.
+ * Every reason of an error that is not a refusal by the rules of leasing, with the facts it has. Refusals have a
+ * `Reason`. One reason may come with several codes: `UNAVAILABLE` if certainly nothing was done, otherwise `UNKNOWN`.
  */
 export interface FactsByFailure {
   // Reaching a store or a server.
@@ -126,27 +128,41 @@ export interface FactsByFailure {
   readonly messages: { readonly client: number; readonly server: number }
 
   // Denied by a store.
+  /** User and password are not accepted. */
   readonly credentials: At
+  /** The password is not accepted. */
   readonly password: At
+  /** The store requires a user, or does not know this one. */
   readonly user: At
   /** The user or the process lacks a right, in the store or on the file. */
   readonly permission: { readonly where?: string; readonly path?: string; readonly owner?: number }
+  /** The database does not exist. */
   readonly database: At
 
   // The state of a store.
+  /** It still loads its data. */
   readonly loading: At
+  /** It is starting or shutting down. */
   readonly restart: At
+  /** It is a standby, which takes no writes. */
   readonly standby: At
+  /** It takes no writes here: it is a replica, or the file or the disk is read-only. */
   readonly readonly: { readonly where?: string; readonly path?: string; readonly primary?: string }
+  /** It has fewer replicas than its settings require. */
   readonly replicas: At
+  /** It cannot write to its disk. */
   readonly disk: At
+  /** Its memory is used up. */
   readonly memory: At
+  /** Its cluster is down, or keeps the log on another node. */
   readonly cluster: At
+  /** It has no connection left. */
   readonly connections: At
   /** The role of the server changed during the call. */
   readonly changed: At
   /** A transaction or a script of another process does not end. */
   readonly busy: { readonly where?: string; readonly path?: string; readonly pid?: number }
+  /** The disk or the quota is full. */
   readonly full: { readonly where?: string; readonly path?: string }
   /** A request is larger than the store accepts. */
   readonly large: At
@@ -160,6 +176,7 @@ export interface FactsByFailure {
   readonly newer: { readonly where?: string; readonly path?: string; readonly version?: number; readonly format?: number }
   /** Another program wrote it. */
   readonly foreign: { readonly where?: string; readonly path?: string; readonly key?: string }
+  /** The content is damaged. */
   readonly damaged: OfFile
 
   /** A replica on the same log came to another state: one of them is faulty, and it is unknown which. */
@@ -178,7 +195,9 @@ export interface FactsByFailure {
   readonly used: OfFile & { readonly users?: readonly number[] }
   /** A process is stopped in the middle of a transaction. */
   readonly stopped: OfFile & { readonly pid: number }
+  /** The disk failed. */
   readonly io: OfFile
+  /** It is a folder. */
   readonly folder: OfFile
   /** It is neither a file nor a folder. */
   readonly kind: OfFile
@@ -188,19 +207,23 @@ export interface FactsByFailure {
   readonly link: OfFile
 
   // Programs that were started.
-  readonly missing: { readonly program: string }
-  readonly exit: { readonly program: string }
-  readonly timeout: { readonly program: string }
-  readonly output: { readonly program: string }
+  /** The program was not found, or could not be started. */
+  readonly 'program-missing': { readonly program: string }
+  /** It ended with an error. */
+  readonly 'program-failed': { readonly program: string }
+  /** It did not end in time. */
+  readonly 'program-timeout': { readonly program: string }
+  /** It printed more than is read. */
+  readonly 'program-output': { readonly program: string }
   /** An earlier run cannot be ended. */
-  readonly stuck: { readonly program: string }
+  readonly 'program-stuck': { readonly program: string }
 }
 
 /** Why an error happened that is not a refusal by the rules. */
 export type FailureReason = keyof FactsByFailure
 
 /** `reason` of a LeaseError. A server of a later version may send one that is not listed here: have a branch for it. */
-export type ErrorReason = FailureReason
+export type ErrorReason = FailureReason | Reason
 
 /** Any `LeaseError`, as a union: comparing `code` narrows `facts`. */
 export type AnyLeaseError = { readonly [C in ErrorCode]: LeaseError<C> }[ErrorCode]

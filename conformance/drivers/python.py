@@ -198,7 +198,7 @@ class Client:
 
 
 def told(error: LeaseError) -> dict[str, Any]:
-    return {"code": error.code, "message": error.message, "facts": dict(error.facts)}
+    return {"code": error.code, "reason": error.reason, "message": error.message, "facts": dict(error.facts)}
 
 
 def main() -> None:

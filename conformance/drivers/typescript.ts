@@ -171,8 +171,8 @@ class Client {
   }
 }
 
-function told({ code, message, facts = {} }: LeaseError): NonNullable<DriverEvent['error']> {
-  return { code: code ?? 'CANCELLED', message, facts }
+function told({ code, reason, message, facts = {} }: LeaseError): NonNullable<DriverEvent['error']> {
+  return { code: code ?? 'CANCELLED', reason: reason ?? null, message, facts }
 }
 
 /** A message with all fields that any of them may have. */

@@ -199,6 +199,7 @@ async function errors() {
     built('errors.js'),
     built('cli/exit.js'),
   ])
+  const { REASONS } = await built('kernel/reason.js')
   const { source, declarations } = parse(join(root, 'dist/errors.d.ts'))
   const codes = members(declarations.get('FactsByCode'))
   const facts = code => members(code.typeAnnotation.typeAnnotation).map(({ key }) => `\`${key.name}\``)
@@ -212,7 +213,8 @@ async function errors() {
   return page(
     'Reference: errors',
     [
-      'Every failure has a `code` for programs, a `message` for people and facts. The library throws a `LeaseError` (`LeaseError.is(error, \'HELD\')` narrows it), HTTP answers `{"error":{"code","message",…facts}}`, RESP answers `-CODE message`, a tab and the facts as JSON, and the command line exits with a code and says what to do next.',
+      'Every failure has a `code` and often a `reason` for programs, facts, and a `message` for people. Programs do not look for words in messages: these may change in any version. The library throws a `LeaseError` (`LeaseError.is(error, \'HELD\')` narrows it), HTTP answers `{"error":{"code","reason","message",…facts}}`, RESP answers `-CODE message`, a tab and the reason and the facts as JSON, and the command line exits with a code and says what to do next.',
+      'A server of a later version may send a reason that is not listed here: have a branch for it.',
       'A call that a `signal` ended rejects with the reason of the signal, not with one of these.',
       table(
         ['code', 'HTTP', 'exit code'],
@@ -232,10 +234,28 @@ async function errors() {
           `**Facts.** ${facts.join(', ')}`,
         ].join('\n\n'),
       ),
+      '## Reasons of refusals',
+      'The rules of leasing refuse a command for one of these reasons. Facts with a `?` may be left out.',
+      table(
+        ['reason', 'code', 'facts'],
+        Object.entries(REASONS).map(([reason, { code, facts }]) => [`\`${reason}\``, `\`${code}\``, refusalFacts(facts)]),
+      ),
+      '## Reasons of failures',
+      'Stores, files, servers and programs fail for one of these reasons, with `UNAVAILABLE` if certainly nothing was done, with `UNKNOWN` if that is not certain, or with the code that fits better.',
+      table(
+        ['reason', 'meaning'],
+        members(declarations.get('FactsByFailure')).map(member => [`\`${member.key.name ?? member.key.value}\``, comment(source, member)]),
+      ),
       '## Only over HTTP',
       '`TOO_LARGE` (413): the body is larger than the limit `body`. Send less at once, or raise the limit. A status of 421 means that the `Host` header is not a name of this server: name it with `--host`. A status of 500 with `UNKNOWN` is a bug of the server: its log has the details.',
     ],
   )
+}
+
+function refusalFacts(facts) {
+  return Object.entries(facts)
+    .map(([name, type]) => `\`${name}${type.endsWith('?') ? '?' : ''}\``)
+    .join(', ')
 }
 
 // ---- Settings --------------------------------------------------------------------------------------------------------------

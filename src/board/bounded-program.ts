@@ -34,11 +34,11 @@ export class BoundedProgram {
     this.#env = env
   }
 
-  /** Returns stdout. Throws `UNAVAILABLE` with the reason `missing`, `exit`, `timeout`, `output` or `stuck`. */
+  /** Returns stdout. Throws `UNAVAILABLE` with the reason `program-missing`, `program-failed`, `program-timeout`, `program-output` or `program-stuck`. */
   run([file = '', ...args]: readonly string[], signal: AbortSignal): Promise<string> {
     if (this.#stuck !== undefined) {
       const { pid } = this.#stuck
-      return Promise.reject(failure(file, `still hangs (pid ${pid}), so no other one is started`, 'stuck'))
+      return Promise.reject(failure(file, `still hangs (pid ${pid}), so no other one is started`, 'program-stuck'))
     }
     return new Promise((resolve, reject) => {
       if (signal.aborted) return reject(signal.reason)
@@ -83,14 +83,14 @@ export class BoundedProgram {
           kill()
           reject(signal.reason)
         })
-      const cancel = this.#clock.after(this.#timeout, () => fail(`did not answer within ${inWords(this.#timeout)}`, 'timeout'), {
+      const cancel = this.#clock.after(this.#timeout, () => fail(`did not answer within ${inWords(this.#timeout)}`, 'program-timeout'), {
         ref: true,
       })
       signal.addEventListener('abort', onAbort, { once: true })
-      child.once('error', error => fail(missing(error) ? 'was not found' : `could not be started: ${error.message}`, 'missing'))
+      child.once('error', error => fail(missing(error) ? 'was not found' : `could not be started: ${error.message}`, 'program-missing'))
       child.stdout.on('data', (chunk: Buffer) => {
         bytes += chunk.length
-        if (bytes > this.#maxBytes) fail(`printed more than ${this.#maxBytes} bytes`, 'output')
+        if (bytes > this.#maxBytes) fail(`printed more than ${this.#maxBytes} bytes`, 'program-output')
         else out.push(chunk)
       })
       child.stderr.on('data', (chunk: Buffer) => {
@@ -101,7 +101,7 @@ export class BoundedProgram {
         if (code === 0) return settle(() => resolve(text))
         // nvidia-smi prints its errors on stdout.
         const said = (stderr.trim() || text.trim()).split('\n')[0]!.slice(0, 200)
-        fail(`ended with ${ended ?? `code ${code}`}${said === '' ? '' : `: ${said}`}`, 'exit')
+        fail(`ended with ${ended ?? `code ${code}`}${said === '' ? '' : `: ${said}`}`, 'program-failed')
       })
     })
   }
@@ -111,7 +111,7 @@ function missing(error: Error): boolean {
   return (error as NodeJS.ErrnoException).code === 'ENOENT'
 }
 
-type ProgramFailure = Extract<ErrorReason, 'missing' | 'exit' | 'timeout' | 'output' | 'stuck'>
+type ProgramFailure = Extract<ErrorReason, `program-${string}`>
 
 function failure(file: string, text: string, reason: ProgramFailure): LeaseError {
   return new LeaseError('UNAVAILABLE', `${file} ${text}`, { reason, facts: { program: file } })

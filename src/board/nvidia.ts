@@ -46,7 +46,7 @@ export function nvidiaDiscovery({ program, path = 'nvidia-smi', host = hostname(
 
 /** A program that hangs now will hang again: the whole run has failed. */
 function ifOnlyRefused(error: unknown): undefined {
-  if (LeaseError.is(error, 'UNAVAILABLE') && error.reason === 'exit') return undefined
+  if (LeaseError.is(error, 'UNAVAILABLE') && error.reason === 'program-failed') return undefined
   throw error
 }
 

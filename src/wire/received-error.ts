@@ -2,7 +2,9 @@
  * Errors as they arrive over a network: flat, with the reason and the facts beside the code and the message. A server of a later version may send reasons and
  * facts that this version does not know, and another program may send anything: what has no expected form or size is left out, and nothing throws.
  */
+
 import { type ErrorCode, type ErrorReason, type Facts, LeaseError } from '../errors.ts'
+import type { RefusalCode, Refused } from '../kernel/outcome.ts'
 
 const MAX_FACTS = 64
 const MAX_NAME = 64
@@ -56,6 +58,22 @@ function isFact(value: unknown): value is Facts[string] {
 
 function isItem(value: unknown): value is string | number {
   return typeof value === 'string' ? value.length <= MAX_TEXT : Number.isFinite(value)
+}
+
+const REFUSALS: ReadonlySet<string> = new Set<RefusalCode>([
+  ...(['HELD', 'GONE', 'STALE', 'DEADLOCK', 'INVALID', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE', 'NOT_FOUND'] as const),
+])
+
+/**
+ * A refusal of a server, with its sentence: the facts are in `facts`, or beside the code as in an error. A refusal with a code that this version does not know
+ * is an error, from which the client can conclude nothing.
+ */
+export function refusalFrom(answer: object): Refused | LeaseError {
+  const { revision, code, message, facts = answer, reason } = answer as Readonly<Record<string, unknown>>
+  const text = typeof message === 'string' ? message.slice(0, MAX_MESSAGE) : ''
+  if (typeof code !== 'string' || !REFUSALS.has(code)) return errorFrom(String(code), text, facts)
+  const known = { kind: 'refused', revision: typeof revision === 'number' ? revision : 0, code: code as RefusalCode } as const
+  return { ...known, reason: reasonFrom({ reason }), facts: factsFrom(facts), ...(text !== '' && { message: text }) } as unknown as Refused
 }
 
 /** The facts of an error as they are sent: with its reason, which no fact may replace. */

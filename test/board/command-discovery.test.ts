@@ -44,7 +44,7 @@ test.each(['', 'garbage', '{"devices":7}', '"text"', 'null'])('%j is a failed ru
 
 test('output without end is cut, and the program that prints it is killed', async () => {
   const program = new BoundedProgram({ clock: systemClock, maxBytes: 10_000 })
-  await expect(commandDiscovery({ program, command: 'yes' })(signal)).rejects.toMatchObject({ reason: 'output' })
+  await expect(commandDiscovery({ program, command: 'yes' })(signal)).rejects.toMatchObject({ reason: 'program-output' })
 })
 
 test('an aborted run ends at once, and the next run starts when the first program has gone', async () => {

@@ -119,6 +119,7 @@ export const programs = {
   etcdctl: { program: 'etcdctl', packages: ['etcd-client'] },
   openssl: { program: 'openssl', packages: ['openssl'] },
   curl: { program: 'curl', packages: ['curl'] },
+  python3: { program: 'python3', packages: ['python3'] },
   setpriv: { program: 'setpriv', packages: ['util-linux'] },
   zsh: { program: 'zsh', packages: ['zsh'] },
   fish: { program: 'fish', packages: ['fish'] },

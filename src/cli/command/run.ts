@@ -135,10 +135,10 @@ function slotRequest(leases: Leases, name: string, options: SlotOptions): LeaseR
 }
 
 /** `x has been held by ann for 12 s (3 waiting)`: with since when the resource is held and how many wait for it, where the error tells. */
-function heldFor({ message, facts: { since, queue } }: LeaseError, now: number): string {
+function heldFor({ message, facts: { resource, holder, since, queue } }: LeaseError, now: number): string {
   const waiting = typeof queue === 'number' && queue > 0 ? ` (${queue} waiting)` : ''
-  if (typeof since !== 'number' || since <= 0) return message + waiting
-  return `${message.replace(' is held by ', ' has been held by ')} for ${inWords(Math.max(0, now - since))}${waiting}`
+  if (typeof since !== 'number' || since <= 0 || typeof resource !== 'string' || typeof holder !== 'string') return message + waiting
+  return `${resource} has been held by ${holder} for ${inWords(Math.max(0, now - since))}${waiting}`
 }
 
 /** Names before `--`, the command after it. Without `--`, the first word is the name. */

@@ -1,6 +1,8 @@
 /** The routes of our own client, which is a lessor itself: kernel commands, queries and backups in their full form. */
 import type { Command } from '../../kernel/command.ts'
+import type { Outcome } from '../../kernel/outcome.ts'
 import type { Query } from '../../lessor.ts'
+import { sentenceOf } from '../../refused-error.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { VERSION } from '../version.ts'
 import { failureResponse, isInternalError } from './failure.ts'
@@ -28,10 +30,15 @@ function proposeOne({ guarded, caller }: RouteContext, proposal: unknown): Promi
   try {
     check(schema.Proposal, proposal, 'the proposal')
     const { command, op, key } = proposal as schema.Static<typeof schema.Proposal>
-    return guarded.propose(caller, command as Command, defined({ op, key }) as object).then(outcome => ({ outcome }), toError)
+    return guarded.propose(caller, command as Command, defined({ op, key }) as object).then(toAnswer, toError)
   } catch (error) {
     return Promise.resolve(toError(error))
   }
+}
+
+/** A refusal also has its sentence, for clients that do not know its reason. */
+function toAnswer(outcome: Outcome): object {
+  return { outcome: outcome.kind === 'refused' ? { ...outcome, message: sentenceOf(outcome) } : outcome }
 }
 
 export const lessorRoutes: readonly Route[] = [

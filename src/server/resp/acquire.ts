@@ -272,13 +272,14 @@ function follow(session: RespSession, { caller, signal, command }: Place, queued
         // Another lease than the one that waits, if it came by transfer.
         writeValue(to, { lease: granted, token: tokens[0] ?? 0, ttl, revision, tokens: all, waited: 1 })
       }),
-    (error: { readonly code?: string; readonly message: string }) => {
+    (error: { readonly code?: string; readonly reason?: string; readonly message: string; readonly facts?: object }) => {
       if (session.queue !== signal) return // the connection was reset, and no client waits for it any more
       session.push(to => {
         to.push(3)
         to.raw('$15\r\nlease.withdrawn\r\n')
         to.integer(lease)
-        writeValue(to, { lease, code: error.code ?? 'UNKNOWN', message: error.message })
+        const { code = 'UNKNOWN', reason, message, facts } = error
+        writeValue(to, { ...facts, lease, code, reason, message })
       })
     },
   )

@@ -11,6 +11,7 @@ import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 import { webClock } from '../../web-clock.ts'
+import { refusalFrom } from '../received-error.ts'
 import { errorOf, HttpConnection, type HttpReply, unlessEnded } from './connection.ts'
 import { EventStream } from './event-stream.ts'
 
@@ -329,11 +330,11 @@ export class HttpLessor implements Lessor {
 }
 
 function outcomeOf({ outcome, error }: ProposalAnswer): Outcome | Error {
+  if (outcome?.kind === 'refused') return refusalFrom(outcome)
   if (outcome !== undefined) return outcome
-  const failed = errorOf(error!)!
+  const failed = errorOf(error!) ?? new LeaseError('UNKNOWN', 'the server answered with an error that cannot be read')
   // A malformed proposal is refused in the same way as one that makes no sense: by an outcome.
-  if (failed.code === 'INVALID') return { kind: 'refused', revision: 0, code: 'INVALID', reason: 'malformed', facts: failed.facts }
-  return failed
+  return failed.code === 'INVALID' ? refusalFrom({ ...error!, revision: 0 }) : failed
 }
 
 /** The same request may succeed in a moment, or on another server. */

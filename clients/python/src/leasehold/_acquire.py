@@ -124,7 +124,9 @@ class Acquiring:
                 self._engine.give_back(self.lease, self._asked.ttl)
                 self.lease = given
             return self._confirm(facts)
-        error = LeaseError(str(facts.get("code", "UNKNOWN")), str(facts.get("message", "the wait was ended")))
+        from ._received import received_error  # only where it is used
+
+        error = received_error(str(facts.get("code", "UNKNOWN")), str(facts.get("message", "the wait was ended")), facts)
         # A repeated request is answered with the place that was lost with the former connection.
         if error.code in ("UNAVAILABLE", "UNKNOWN") or (error.code == "GONE" and self._repeated):
             self._again()

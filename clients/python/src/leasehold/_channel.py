@@ -204,7 +204,7 @@ class Channel:
                 return self._repeat(request)
             if not certain and value.code in ("FORBIDDEN", "UNAUTHENTICATED"):
                 text = f"{value.message}: an earlier copy of this request may or may not have been carried out"
-                value = LeaseError("UNKNOWN", text, value.facts)
+                value = LeaseError("UNKNOWN", text, value.facts, reason=value.reason)
         self._finish(request, None, value)
 
     def _repeat(self, request: Request) -> None:
@@ -277,7 +277,7 @@ class Channel:
                 continue
             request.uncertain = True
             if request.kind == "renew":
-                self._finish(request, None, LeaseError("UNKNOWN", error.message))
+                self._finish(request, None, LeaseError("UNKNOWN", error.message, error.facts, reason=error.reason))
             else:
                 self._queue.appendleft(request)
         if not self._ever:
@@ -343,7 +343,8 @@ class Channel:
         for request in waiting:
             error = closed_error()
             if request.sent is not None and request.kind != "read":
-                error = LeaseError("UNKNOWN", f"{error.message}: the change may or may not have been made")
+                text = f"{error.message}: the change may or may not have been made"
+                error = LeaseError("UNKNOWN", text, error.facts, reason=error.reason)
             self._finish(request, None, error)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LeaseError(Exception):
-    """A call failed. Programs read ``code`` and ``facts``, people read the message.
+    """A call failed. Programs read ``code``, ``reason`` and ``facts``, people read the message, which may change in any version.
 
     ======================================  =============================================================
     ``HELD``                                another holder has it, and the call does not wait
@@ -32,9 +32,13 @@ class LeaseError(Exception):
     ...         raise
     """
 
-    def __init__(self, code: str, message: str, facts: Mapping[str, Any] | None = None) -> None:
+    #: Why, more exactly than ``code``. None where the code says it all, and from a server that sends none.
+    reason: str | None
+
+    def __init__(self, code: str, message: str, facts: Mapping[str, Any] | None = None, *, reason: str | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.reason = reason
         self.message = message
         self.facts: Mapping[str, Any] = facts or {}
 
@@ -43,14 +47,14 @@ class LeaseError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions cross process borders by pickle (multiprocessing, concurrent.futures).
-        return (_restored, (type(self), self.code, self.message, dict(self.facts)))
+        return (_restored, (type(self), self.code, self.message, dict(self.facts), self.reason))
 
 
 class LeaseLost(LeaseError):
     """The lease ended before its holder released it. ``facts`` has ``cause``, ``ms``, ``lease``, ``resource`` and ``holder``."""
 
-    def __init__(self, message: str, facts: Mapping[str, Any]) -> None:
-        super().__init__("LOST", message, facts)
+    def __init__(self, message: str, facts: Mapping[str, Any], *, reason: str | None = None) -> None:
+        super().__init__("LOST", message, facts, reason=reason)
 
     @property
     def cause(self) -> str:
@@ -63,8 +67,10 @@ class LeaseLost(LeaseError):
         return float(self.facts.get("ms", 0)) / 1000
 
 
-def _restored(kind: type[LeaseError], code: str, message: str, facts: dict[str, Any]) -> LeaseError:
-    return LeaseLost(message, facts) if issubclass(kind, LeaseLost) else LeaseError(code, message, facts)
+def _restored(kind: type[LeaseError], code: str, message: str, facts: dict[str, Any], reason: str | None = None) -> LeaseError:
+    if issubclass(kind, LeaseLost):
+        return LeaseLost(message, facts, reason=reason)
+    return LeaseError(code, message, facts, reason=reason)
 
 
 def closed_error() -> LeaseError:

@@ -219,15 +219,17 @@ def _whole(text: bytearray) -> int:
 
 
 def _error(text: str) -> LeaseError:
-    """``CODE message``, and after a tab the facts as one JSON object."""
+    """``CODE message``, and after a tab the reason and the facts as one JSON object."""
     head, _, tail = text.partition("\t")
     code, _, message = head.partition(" ")
     if not tail:
         return LeaseError(code, message)
     import json  # only where it is used
 
+    from ._received import received_error
+
     try:
-        facts = json.loads(tail)
+        rest = json.loads(tail)
     except (ValueError, RecursionError):
-        facts = {}
-    return LeaseError(code, message, facts if isinstance(facts, dict) else {})
+        rest = None
+    return received_error(code, message, rest)

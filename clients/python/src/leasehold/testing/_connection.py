@@ -30,8 +30,9 @@ class Connection:
             try:
                 self.out += encode(self._server.run(self, words))
             except LeaseError as error:
-                facts = f"\t{json.dumps(error.facts)}" if error.facts else ""
-                self.out += f"-{error.code} {error.message}{facts}\r\n".encode()
+                rest = {**error.facts, "reason": error.reason} if error.reason else error.facts
+                tail = f"\t{json.dumps(rest)}" if rest else ""
+                self.out += f"-{error.code} {error.message}{tail}\r\n".encode()
         del self._data[: self._at]
         self._at = 0
 
