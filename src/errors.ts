@@ -1,9 +1,7 @@
 /** The one error class of Leasehold, its codes, its reasons, and the facts that come with each. */
-import type { Reason } from './kernel/reason.ts'
+import type { Facts, Reason } from './kernel/reason.ts'
 
-import type { Facts } from './kernel/reason.ts'
-
-export type { Facts } from './kernel/reason.ts'
+export type { Facts }
 
 /**
  * Every error code, with the facts it may carry. A fact that does not apply is left out, so check before use. Facts that are not listed here

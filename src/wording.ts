@@ -162,8 +162,13 @@ function isGiven(fact: unknown): boolean {
 
 /** The sentence for a reason. One for a reason that is not known here, as of a newer server, or with a fact missing, names all that is known. */
 export function sentence(reason: string, facts: Facts): string {
+  return knownSentence(reason, facts) ?? plain(reason, facts)
+}
+
+/** Undefined for a reason that is not known here, or if a fact that the sentence needs is missing or of another type. */
+export function knownSentence(reason: string, facts: Facts): string | undefined {
   const template = Object.hasOwn(SENTENCES, reason) ? SENTENCES[reason as Reason] : undefined
-  if (template === undefined) return plain(reason, facts)
+  if (template === undefined) return undefined
   let isComplete = true
   const fill = (text: string) =>
     text.replace(PLACEHOLDER, (_, name: string, format: string | undefined, test: string | undefined) => {
@@ -177,17 +182,24 @@ export function sentence(reason: string, facts: Facts): string {
     [...part.matchAll(PLACEHOLDER)].every(([, name]) => isGiven(facts[name!])) ? part : '',
   )
   const text = fill(chosen)
-  return isComplete ? text : plain(reason, facts)
+  return isComplete ? text : undefined
 }
 
-function plain(reason: string, facts: Facts): string {
-  const code = Object.hasOwn(REASON_ROWS, reason) ? `${REASON_ROWS[reason]!.code}, ` : ''
+function plain(
+  reason: string,
+  facts: Facts,
+  code: string | undefined = Object.hasOwn(REASON_ROWS, reason) ? REASON_ROWS[reason]!.code : undefined,
+): string {
+  const why = code === undefined ? reason : `${code}, ${reason}`
   const known = Object.entries(facts).map(([name, fact]) => `${name} ${Array.isArray(fact) ? fact.join(', ') : String(fact)}`)
-  return `refused (${code}${reason})${known.length === 0 ? '' : `: ${known.join('; ')}`}`
+  return `refused (${why})${known.length === 0 ? '' : `: ${known.join('; ')}`}`
 }
 
-export function sentenceOf({ reason, facts }: Pick<Refused, 'reason' | 'facts'>): string {
-  return sentence(reason, facts)
+/** A refusal, or one that came from a server: with the server's own sentence, for a reason that is not known here, and without a reason from an earlier version. */
+type Told = Pick<Refused, 'facts'> & { readonly code?: string; readonly reason?: string | undefined; readonly message?: string }
+
+export function sentenceOf({ code, reason = '', facts, message }: Told): string {
+  return knownSentence(reason, facts) ?? message ?? plain(reason, facts, code)
 }
 
 /** What is wrong with a value, as the end of a sentence that begins with what it is called. */

@@ -9,7 +9,6 @@ import { refusedError } from '../refused-error.ts'
 import { Directory } from '../registry/directory.ts'
 import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, SERVICES, stateEntryOf, stateOf } from '../registry/entry.ts'
 import type { Instance } from '../registry/match.ts'
-import { sentenceOf } from '../wording.ts'
 import type { FaceCaller } from './face.ts'
 
 /** The first term that a grant gets, whatever was asked: a longer one begins with a renewal. */

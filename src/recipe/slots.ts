@@ -19,7 +19,6 @@ import type { LeaseClient } from '../holder/lease-client.ts'
 import { MAX_RESOURCES } from '../kernel/command.ts'
 import type { Lease } from '../lease.ts'
 import { checkOptionNames } from '../options.ts'
-import { sentenceOf } from '../refused-error.ts'
 import { draw, hash } from '../registry/rendezvous.ts'
 import { sentenceOf } from '../wording.ts'
 

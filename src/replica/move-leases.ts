@@ -11,7 +11,6 @@ import type { Move } from '../kernel/command.ts'
 import type { Lessor } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import type { Store } from '../store.ts'
-import { sentenceOf } from '../wording.ts'
 import { readBackup } from './backup.ts'
 import { completeMove, type LogContents, mustBeEmpty, restoreMoved } from './restore.ts'
 

@@ -23,7 +23,6 @@ import { recordFence } from '../kernel/state/resources.ts'
 import { createState, RULES, type State } from '../kernel/state.ts'
 import { refusedError } from '../refused-error.ts'
 import { type Position, START, type Store } from '../store.ts'
-import { sentenceOf } from '../wording.ts'
 import { frameChunk, readFrames } from './frame.ts'
 import { unreadable } from './unreadable.ts'
 

@@ -2,7 +2,7 @@
 import { LeaseError } from '../errors.ts'
 import type { Face } from '../face/face.ts'
 import type { Lessor } from '../lessor.ts'
-import { sentenceOf } from '../refused-error.ts'
+import { sentenceOf } from '../wording.ts'
 
 /** Sets the rules of each face under its prefix. A rule that a policy for this prefix sets already stays: the operator has decided it. */
 export async function setFaceRules(lessor: Lessor, faces: readonly Face[]): Promise<void> {
@@ -15,8 +15,8 @@ export async function setFaceRules(lessor: Lessor, faces: readonly Face[]): Prom
     if (known !== undefined && Object.keys(rules).length === Object.keys(known).length) continue
     const outcome = await lessor.propose({ kind: 'policy', prefix: name, rules })
     if (outcome.kind === 'refused') {
-      const { code, facts } = outcome
-      throw new LeaseError(code, `the face ${name} cannot be answered: ${sentenceOf(outcome)}`, { facts })
+      const { code, reason, facts } = outcome
+      throw new LeaseError(code, `the face ${name} cannot be answered: ${sentenceOf(outcome)}`, { reason, facts })
     }
   }
 }

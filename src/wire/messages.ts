@@ -10,9 +10,10 @@ import { Damaged, FromTheFuture, Reader, type Writer } from '../kernel/codec/byt
 import { readOutcome, readProposal, writeOutcome, writeProposal } from '../kernel/codec/encode.ts'
 import type { Proposal } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event, type EventType } from '../kernel/event.ts'
-import type { Outcome } from '../kernel/outcome.ts'
+import type { Outcome, Refused } from '../kernel/outcome.ts'
 import type { View } from '../lessor.ts'
-import { errorFrom, withReason } from './received-error.ts'
+import { knownSentence } from '../wording.ts'
+import { errorFrom, refusalFrom, withReason } from './received-error.ts'
 
 /**
  * The version of these messages. Client and server must have the same one, which each names in the greeting: clients in other languages use the `LEASE.*` commands.
@@ -56,12 +57,15 @@ export type ServerMessage =
   /** How far the log has come. It contains everything answered before. Only for clients that asked for it. */
   | { readonly kind: 'witness'; readonly id: number; readonly witness: string }
 
-/** The index in these lists is the number on the wire: append only. */
+/**
+ * The index in these lists is the number on the wire: append only. `refused` is an outcome, with its reason as text: the number of a reason that a later server has,
+ * as in the log, would end the connection.
+ */
 const CLIENT_KINDS = ['propose', 'read', 'watch', 'backup', 'stop', 'beat'] as const satisfies readonly ClientMessage['kind'][]
 const SERVER_KINDS = [
   ...(['outcome', 'failed', 'view', 'watching', 'events', 'chunk', 'over', 'beat'] as const),
-  'witness',
-] as const satisfies readonly ServerMessage['kind'][]
+  ...(['witness', 'refused'] as const),
+] as const satisfies readonly (ServerMessage['kind'] | 'refused')[]
 
 export function writeClientMessage(to: Writer, message: ClientMessage): void {
   to.byte(CLIENT_KINDS.indexOf(message.kind))
@@ -108,6 +112,7 @@ export function readClientMessage(from: Reader): ClientMessage {
 }
 
 export function writeServerMessage(to: Writer, message: ServerMessage): void {
+  if (message.kind === 'outcome' && message.outcome.kind === 'refused') return writeRefusal(to, message.id, message.outcome)
   to.byte(SERVER_KINDS.indexOf(message.kind))
   to.uint(message.id)
   switch (message.kind) {
@@ -115,7 +120,7 @@ export function writeServerMessage(to: Writer, message: ServerMessage): void {
       return writeOutcome(to, message.outcome)
     case 'failed':
       to.text(message.error.code)
-      to.text(message.error.message)
+      to.text(ownSentence(message.error))
       return to.text(JSON.stringify(withReason(message.error)))
     case 'view':
       return to.text(message.json ?? JSON.stringify(message.view))
@@ -131,6 +136,20 @@ export function writeServerMessage(to: Writer, message: ServerMessage): void {
   }
 }
 
+function writeRefusal(to: Writer, id: number, { revision, code, reason, facts }: Refused): void {
+  to.byte(SERVER_KINDS.indexOf('refused'))
+  to.uint(id)
+  to.uint(revision)
+  to.text(code)
+  to.text(reason)
+  to.text(JSON.stringify(facts))
+}
+
+/** Empty where the client makes the same sentence of the reason and the facts. */
+function ownSentence({ message, reason, facts }: LeaseError): string {
+  return reason !== undefined && knownSentence(reason, facts) === message ? '' : message
+}
+
 export function readServerMessages(bytes: Uint8Array, each: (message: ServerMessage) => void): void {
   const from = new Reader(bytes)
   while (!from.ended) each(readServerMessage(from))
@@ -143,6 +162,10 @@ function readServerMessage(from: Reader): ServerMessage {
   switch (kind) {
     case 'outcome':
       return { kind, id, outcome: readOutcome(from) }
+    case 'refused': {
+      const refused = refusalFrom({ revision: from.uint(), code: from.text(), reason: from.text(), facts: json(from.text()) })
+      return refused instanceof LeaseError ? { kind: 'failed', id, error: refused } : { kind: 'outcome', id, outcome: refused }
+    }
     case 'failed':
       return { kind, id, error: errorFrom(from.text(), from.text(), json(from.text())) }
     case 'view': {

@@ -5,6 +5,7 @@
 
 import { type ErrorCode, type ErrorReason, type Facts, LeaseError } from '../errors.ts'
 import type { RefusalCode, Refused } from '../kernel/outcome.ts'
+import { sentenceOf } from '../wording.ts'
 
 const MAX_FACTS = 64
 const MAX_NAME = 64
@@ -26,9 +27,11 @@ export function codeFrom(code: string): ErrorCode {
   return CODES.has(code) ? (code as ErrorCode) : Object.hasOwn(HTTP_CODES, code) ? HTTP_CODES[code]! : 'UNKNOWN'
 }
 
-/** `rest`: an object with the facts, and the reason among them if the server sent one. */
+/** `rest`: an object with the facts, and the reason among them if the server sent one. Without a message, the sentence is made here. */
 export function errorFrom(code: string, message: string, rest: unknown = {}): LeaseError {
-  return new LeaseError(codeFrom(code), message.slice(0, MAX_MESSAGE), { reason: reasonFrom(rest), facts: factsFrom(rest) })
+  const [reason, facts] = [reasonFrom(rest), factsFrom(rest)]
+  const text = message.length === 0 ? sentenceOf({ code, reason, facts }) : message.slice(0, MAX_MESSAGE)
+  return new LeaseError(codeFrom(code), text, { reason, facts })
 }
 
 /** The reason in an error of a server. One that this version does not know is kept, for programs and for the log. */
@@ -71,7 +74,7 @@ const REFUSALS: ReadonlySet<string> = new Set<RefusalCode>([
 export function refusalFrom(answer: object): Refused | LeaseError {
   const { revision, code, message, facts = answer, reason } = answer as Readonly<Record<string, unknown>>
   const text = typeof message === 'string' ? message.slice(0, MAX_MESSAGE) : ''
-  if (typeof code !== 'string' || !REFUSALS.has(code)) return errorFrom(String(code), text, facts)
+  if (typeof code !== 'string' || !REFUSALS.has(code)) return errorFrom(String(code), text, { ...factsFrom(facts), reason })
   const known = { kind: 'refused', revision: typeof revision === 'number' ? revision : 0, code: code as RefusalCode } as const
   return { ...known, reason: reasonFrom({ reason }), facts: factsFrom(facts), ...(text !== '' && { message: text }) } as unknown as Refused
 }

@@ -12,9 +12,11 @@ import { describe, expect, test } from 'vitest'
 const rooms: readonly Room[] = [
   { room: 'kernel/', may: [], packages: 'none' },
   { room: 'errors.ts', may: ['type:kernel/'] },
+  // The sentences for reasons: the only place that words what the kernel refuses.
+  { room: 'wording.ts', may: ['kernel/'] },
   // Errors that are made in one place, for every store and every wire.
   { room: 'unreachable-error.ts', may: ['errors.ts'] },
-  { room: 'refused-error.ts', may: ['errors.ts', 'type:kernel/'] },
+  { room: 'refused-error.ts', may: ['errors.ts', 'type:kernel/', 'wording.ts'] },
   { room: 'duration.ts', may: ['errors.ts'] },
   { room: 'options.ts', may: ['errors.ts'] },
   { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
@@ -76,6 +78,7 @@ const rooms: readonly Room[] = [
         'lease.ts',
         'options.ts',
         'errors.ts',
+        'wording.ts',
         'refused-error.ts',
         'duration.ts',
         'clock.ts',
@@ -120,6 +123,7 @@ const rooms: readonly Room[] = [
         'lessor.ts',
         'lessor/list-part.ts',
         'errors.ts',
+        'wording.ts',
         'unreachable-error.ts',
         'refused-error.ts',
       ],
@@ -136,6 +140,7 @@ const rooms: readonly Room[] = [
       'kernel/outcome.ts',
       'type:lessor.ts',
       'errors.ts',
+      'wording.ts',
       'refused-error.ts',
       'type:clock.ts',
     ],
@@ -144,7 +149,7 @@ const rooms: readonly Room[] = [
     room: 'server/',
     may: [
       ...['dashboard/', 'registry/', 'face/face.ts', 'board/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
-      ...['learn/expectation.ts', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/expectation.ts', 'errors.ts', 'wording.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'],
     ],
   },
   // MCP: the tools of agents, over stdio and as a route of the server.

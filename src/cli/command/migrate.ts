@@ -9,7 +9,6 @@ import { LeaseError } from '../../errors.ts'
 import { refusedError } from '../../refused-error.ts'
 import { moveLeases } from '../../replica/move-leases.ts'
 import { filePathOf } from '../../store/file/url.ts'
-import { sentenceOf } from '../../wording.ts'
 import { CommandFailure, failureOf } from '../exit.ts'
 import { addGlobalOptions, commandInput } from '../invocation.ts'
 

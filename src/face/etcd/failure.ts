@@ -1,7 +1,7 @@
 /** Errors as the JSON gateway of etcd words them: an HTTP status, a code of gRPC, and etcd's own text, by which clients tell errors apart. */
 import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import { sentenceOf } from '../../refused-error.ts'
+import { sentenceOf } from '../../wording.ts'
 import type { HttpFaceFailure, HttpFaceResponse } from '../face.ts'
 
 const CODES = {

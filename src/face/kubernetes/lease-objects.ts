@@ -31,7 +31,7 @@
 import type { Command, Comparison, Renew } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
-import { sentenceOf } from '../../refused-error.ts'
+import { sentenceOf } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
 import {
   isSameSpec,

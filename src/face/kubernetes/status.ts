@@ -1,7 +1,7 @@
 /** Failures as Kubernetes words them: a `Status` object with a reason that clients decide by. */
 import { LeaseError } from '../../errors.ts'
 import type { Refused } from '../../kernel/outcome.ts'
-import { sentenceOf } from '../../refused-error.ts'
+import { sentenceOf } from '../../wording.ts'
 
 export const GROUP = 'coordination.k8s.io'
 export const RESOURCE = 'leases'

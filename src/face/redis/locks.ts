@@ -7,7 +7,7 @@
  */
 import type { Acquire, Release } from '../../kernel/command.ts'
 import { GONE, type Outcome } from '../../kernel/outcome.ts'
-import { sentenceOf } from '../../refused-error.ts'
+import { sentenceOf, whyBadName } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
 import { RespFailure } from '../face.ts'
 

@@ -24,7 +24,6 @@ import {
   stateEntryOf,
   stateOf,
 } from '../../registry/entry.ts'
-import { sentenceOf } from '../../wording.ts'
 import { WriteQueue } from './write-queue.ts'
 
 export interface RegisterOptions {

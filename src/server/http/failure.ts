@@ -2,7 +2,7 @@
 
 import { type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
 import type { Outcome, Refused } from '../../kernel/outcome.ts'
-import { sentenceOf } from '../../refused-error.ts'
+import { sentenceOf } from '../../wording.ts'
 import type { HttpResponse } from './route.ts'
 
 const STATUS: Readonly<Record<string, number>> = {
@@ -47,8 +47,8 @@ export class HttpFailure extends Error {
 }
 
 export function refusalResponse(refused: Refused, more: Facts = {}): HttpResponse {
-  const { code, facts, revision } = refused
-  const error = { code, message: sentenceOf(refused), facts: { ...facts, ...more } }
+  const { code, reason, facts, revision } = refused
+  const error = { code, reason, message: sentenceOf(refused), facts: { ...facts, ...more } }
   return errorResponse(error, { 'Leasehold-Revision': String(revision) })
 }
 
@@ -57,6 +57,7 @@ export function expectOutcome<K extends Outcome['kind']>(outcome: Outcome, kind:
   if (outcome.kind === kind) return outcome as Extract<Outcome, { readonly kind: K }>
   if (outcome.kind === 'refused')
     throw new HttpFailure(outcome.code, sentenceOf(outcome), {
+      reason: outcome.reason,
       facts: outcome.facts,
       headers: { 'Leasehold-Revision': String(outcome.revision) },
     })

@@ -6,7 +6,6 @@ import { GONE, type Outcome, type Renewed } from '../../kernel/outcome.ts'
 import type { EntryView } from '../../lessor.ts'
 import { refusedError } from '../../refused-error.ts'
 import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, stateEntryOf, stateOf } from '../../registry/entry.ts'
-import { sentenceOf } from '../../wording.ts'
 import type { Caller } from '../access-control.ts'
 import type { GuardedLessor } from '../guarded-lessor.ts'
 

@@ -1,7 +1,6 @@
 /** Writes results as RESP. The reason and the facts of an error follow its message after a tab, as one JSON object: names and messages contain no tab. */
 import { LeaseError } from '../../errors.ts'
 import type { Granted, Outcome, Queued } from '../../kernel/outcome.ts'
-import { sentenceOf } from '../../refused-error.ts'
 import { withReason } from '../../wire/received-error.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { sentenceOf } from '../../wording.ts'

@@ -73,7 +73,7 @@ export class RespSession implements ByteLinkEnd {
   protocol: 2 | 3 = 2
   /** The client keeps witnesses of the log: see Lessor.witness. `messages`: the version of LEASE.BATCH that it named. */
   sendsWitness = false
-  messages: number | undefined
+  messages?: number
   /** Watches started by LEASE.WATCH, by prefix. */
   readonly watches = new Map<string, AbortController>()
   readonly #fullBounds: SessionBounds

@@ -5,6 +5,7 @@ import type { Granted } from '../../../src/kernel/outcome.ts'
 import { Leases } from '../../../src/leases.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
+import { sentenceOf } from '../../../src/wording.ts'
 import { command, Raw } from '../../support/resp-place.ts'
 import { ServerProcess } from '../../support/server-process.ts'
 
@@ -36,7 +37,7 @@ test('when a server is killed under load and restarted, each acknowledged reques
       const outcome = await lessor.propose({ kind: 'acquire', holder: 'load', ttl: 3_600_000, wants: [{ resource }] }, { op })
       unanswered.delete(number)
       // HELD would mean that an earlier copy of this request was granted: executed twice.
-      expect(outcome.kind === 'refused' ? `${outcome.code} ${outcome.reason}` : outcome.kind).toBe('granted')
+      expect(outcome.kind === 'refused' ? `${outcome.code} ${sentenceOf(outcome)}` : outcome.kind).toBe('granted')
       acknowledged.set(resource, outcome as Granted)
     }
   })

@@ -80,7 +80,7 @@ SENTENCES: dict[str, str] = {
     "needed-by-waiter": "{holder} waits for members of {pool} that lease {lease} holds: it is not extended",
     "needed-by-reservation": "{holder} has reserved members of {pool} for that time: lease {lease} is not extended",
     "quiet": "the log lost records: nothing is granted until the longest ttl ({quiet} ms) has passed; ask again later",
-    "deadlock": "waiting would close a cycle: {cycle|path} → what the client holds; release that first",
+    "deadlock": "waiting would close a cycle[: {cycle|path} → what the client holds]; release what is held first",
     "pool-deadlock": "lease {lease} keeps members of the pool {pool}, and waiting for more of them could last for ever: release it first, or take all in one request",
     "gone": "lease {lease} has ended, or never existed: acquire a new one",
     "not-held": "lease {lease} does not hold {resource}",
