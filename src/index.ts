@@ -2,7 +2,17 @@
 export type { Clock, RearmableTimer } from './clock.ts'
 export { connect, type OpenOptions } from './connect/connect.ts'
 export { type Duration, parseDuration } from './duration.ts'
-export { type AnyLeaseError, type ErrorCode, type Facts, type FactsByCode, LeaseError, type LeaseErrorOptions } from './errors.ts'
+export {
+  type AnyLeaseError,
+  type ErrorCode,
+  type ErrorReason,
+  type Facts,
+  type FactsByCode,
+  type FactsByFailure,
+  type FailureReason,
+  LeaseError,
+  type LeaseErrorOptions,
+} from './errors.ts'
 export type {
   AcquireOptions,
   AdoptOptions,

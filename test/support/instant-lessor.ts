@@ -14,8 +14,7 @@ export function instantLessor(dice: Dice): FaceLessor {
   return {
     propose: async command => {
       revision++
-      if (dice.below(4) === 0)
-        return { kind: 'refused', revision, code: dice.of(REFUSALS), reason: 'held', facts: { resource: 'k', holder: 'ann', lease: 7 } }
+      if (dice.below(4) === 0) return refused(dice.of(REFUSALS), revision)
       return outcomeOf(command, revision)
     },
     read: async <K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>) =>

@@ -71,9 +71,9 @@ export class RespSession implements ByteLinkEnd {
   caller: Caller = anonymousCaller()
   name = ''
   protocol: 2 | 3 = 2
-  /** The client keeps witnesses of the log: see Lessor.witness. `messages`: the version of LEASE.BATCH that it named. */
+  /** The client keeps witnesses of the log: see Lessor.witness. */
   sendsWitness = false
-  messages?: number
+  messages?: number // of LEASE.BATCH: the version that the client named
   /** Watches started by LEASE.WATCH, by prefix. */
   readonly watches = new Map<string, AbortController>()
   readonly #fullBounds: SessionBounds
@@ -231,8 +231,7 @@ export class RespSession implements ByteLinkEnd {
       if (args.inline) this.closeAfterReplies()
       return
     }
-    const { count } = args
-    if (command.arity >= 0 ? count !== command.arity : count < -command.arity)
+    if (command.arity >= 0 ? args.count !== command.arity : args.count < -command.arity)
       return this.reply(to => to.error('ERR', `wrong number of arguments for '${command.name.toLowerCase()}' command`))
     try {
       if (!command.open) host.context.guarded.access.admit(this.caller)
