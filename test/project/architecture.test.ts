@@ -12,8 +12,8 @@ import { describe, expect, test } from 'vitest'
 const rooms: readonly Room[] = [
   { room: 'kernel/', may: [], packages: 'none' },
   { room: 'errors.ts', may: ['type:kernel/'] },
-  // The sentences for reasons: the only place that words what the kernel refuses.
-  { room: 'wording.ts', may: ['kernel/'] },
+  // The sentences of refusals: every room that shows one makes it here.
+  { room: 'wording.ts', may: ['type:kernel/', 'kernel/name.ts', 'kernel/reason.ts'] },
   // Errors that are made in one place, for every store and every wire.
   { room: 'unreachable-error.ts', may: ['errors.ts'] },
   { room: 'refused-error.ts', may: ['errors.ts', 'type:kernel/', 'wording.ts'] },

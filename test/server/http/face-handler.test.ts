@@ -2,8 +2,6 @@
 import { afterEach, expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
 import type { Face, HttpFace } from '../../../src/face/face.ts'
-import { refusedError } from '../../../src/refused-error.ts'
-import { world } from '../../support/http-world.ts'
 import { sentenceOf } from '../../../src/wording.ts'
 import { world } from '../../support/http-world.ts'
 
@@ -26,7 +24,7 @@ function bytesFace(more: Partial<HttpFace> = {}): Face {
         const value = Buffer.from(await request.body()).toString('base64')
         if (method !== 'PUT') return { status: 200, type: 'text/plain', body: `${path} ${query.get('wait')} ${holder} ${value}` }
         const outcome = await lessor.propose({ kind: 'transaction', success: [{ key: 'redis/bytes', value }] })
-        if (outcome.kind === 'refused') throw refusedError(outcome)
+        if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome))
         return { status: 201, body: outcome.kind }
       },
       failure: ({ code, message, status }) => ({ status, type: 'text/plain', body: `${code}! ${message}` }),
