@@ -1,4 +1,4 @@
-"""Errors as they arrive from a server: of this version, of an earlier one that sends no reason, or of a later one whose reasons are unknown here."""
+"""Errors as they arrive from a server: of this version, of an earlier one that sends no reason, or of a later one with other reasons."""
 
 from __future__ import annotations
 

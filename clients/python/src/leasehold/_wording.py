@@ -1,7 +1,7 @@
 """Sentences for people, made of the reason of a refusal and its facts, with the templates of the TypeScript library (``_sentences.py``).
 
-``{fact}`` is replaced by the fact. ``[…]`` is shown only if every fact in it is given and neither 0, false nor empty; ``{fact?}`` in it tests
-without printing. Formatters: ``{names|list}`` joins with commas, ``{cycle|path}`` with arrows, ``{count|members}`` counts members.
+``{fact}`` is replaced by the fact. ``[…]`` is shown only if every fact in it is given and neither 0, false nor empty; ``{fact?}`` in it
+tests without printing. Formatters: ``{names|list}`` joins with commas, ``{cycle|path}`` with arrows, ``{count|members}`` counts members.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def sentence(reason: str, facts: Mapping[str, Any]) -> str | None:
 
 def plain_sentence(code: str, reason: str, facts: Mapping[str, Any]) -> str:
     """All that is known, for a reason without a sentence."""
-    known = "; ".join(f"{name} {', '.join(map(_text, fact)) if isinstance(fact, list | tuple) else _text(fact)}" for name, fact in facts.items())
+    known = "; ".join(
+        f"{name} {', '.join(map(_text, fact)) if isinstance(fact, list | tuple) else _text(fact)}" for name, fact in facts.items()
+    )
     return f"refused ({code}, {reason})" + (f": {known}" if known else "")
 
 
