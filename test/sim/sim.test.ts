@@ -57,7 +57,13 @@ test('a seed gives the same world in another process', { timeout: MINUTE }, asyn
 test('the last line of --json is one object with the sums', { timeout: MINUTE }, () => {
   const { status, lines } = simulate(built, '--json', '--seeds', '2', '--from', '5')
   const sums = JSON.parse(lines.at(-1)!)
-  expect(Object.keys(sums).filter(name => name !== 'found' && name !== 'known')).toEqual(['seeds', 'commands', 'faults', 'simulatedHours', 'violations'])
+  expect(Object.keys(sums).filter(name => name !== 'found' && name !== 'known')).toEqual([
+    'seeds',
+    'commands',
+    'faults',
+    'simulatedHours',
+    'violations',
+  ])
   expect(sums).toMatchObject({ seeds: 2, violations: 0, found: [] })
   expect(sums.commands).toBeGreaterThanOrEqual(4_000)
   expect(sums.faults).toBeGreaterThanOrEqual(40)
