@@ -17,61 +17,68 @@ const scratch = mkdtempSync(join(tmpdir(), 'leasehold-test-'))
 const simulator = '.sim/sim/main.js'
 /** At most this many failed or repeated tests are named before the closing line. */
 const MAX_DETAILS = 20
-/** Parts that watch real time must not wait for those that only compute, nor for installations, which the last tests need. */
-const INSTALLING = 5
-const TESTING = 10
-const COMPUTING = 15
+/**
+ * Only ends a part that hangs, in seconds. It is the same for all parts and far above what any of them takes, because on a busy machine each may have to wait
+ * for all others. .github/workflows/ci.yml allows more.
+ */
+const HANGING = 4_500
+/** How far a part yields to the tests that watch real time. A little is enough: on a busy machine a part that yields by much more comes last of all. */
+const INSTALLING = 2
+const TESTING = 3
+const COMPUTING = 5
 
-const style = { name: 'style', seconds: 300, command: ['npm', 'run', '--silent', 'style'], nice: COMPUTING, count: byExitCode }
-const types = { name: 'types', seconds: 400, command: ['npm', 'run', '--silent', 'types'], nice: COMPUTING, count: byExitCode }
+const style = { name: 'style', seconds: HANGING, command: ['npm', 'run', '--silent', 'style'], nice: COMPUTING, count: byExitCode }
+const types = { name: 'types', seconds: HANGING, command: ['npm', 'run', '--silent', 'types'], nice: COMPUTING, count: byExitCode }
 
 /** Test files of one of the groups in vitest.config.ts. */
-function vitest(name, group, seconds, options = {}) {
+function vitest(name, group, options = {}) {
   const report = join(scratch, `${group}.json`)
   const command = ['node_modules/.bin/vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
   const { count = byVitest, ...more } = options
-  return { name, seconds, command, env: { LEASEHOLD_TEST: group }, count: (ended, say) => count({ ...ended, report }, say), ...more }
+  return {
+    name,
+    seconds: HANGING,
+    command,
+    env: { LEASEHOLD_TEST: group },
+    count: (ended, say) => count({ ...ended, report }, say),
+    ...more,
+  }
 }
 
-function simulation(name, seconds, ...args) {
-  return { name, seconds, needs: simulator, command: ['node', simulator, ...args], nice: COMPUTING, count: byClosingLine }
+function simulation(name, ...args) {
+  return { name, seconds: HANGING, needs: simulator, command: ['node', simulator, ...args], nice: COMPUTING, count: byClosingLine }
 }
 
-const build = { name: 'build', seconds: 300, command: ['npm', 'run', '--silent', 'build'], live: true, count: byExitCode }
+const build = { name: 'build', seconds: HANGING, command: ['npm', 'run', '--silent', 'build'], live: true, count: byExitCode }
 /** Engines, the browser and other programs, of Debian's packages. */
-const programs = vitest('installation of programs', 'programs', 600, { optional: true, count: uncounted })
+const programs = vitest('installation of programs', 'programs', { optional: true, count: uncounted })
 /** Other people's clients are installed and compiled from the first second on: the first time, that takes as long as the tests. */
-const installation = vitest('installation of clients', 'installation', 4_500, { nice: INSTALLING, optional: true, count: uncounted })
+const installation = vitest('installation of clients', 'installation', { nice: INSTALLING, optional: true, count: uncounted })
 /** Tests that start processes and open sockets, and then those of faces with other people's clients. */
-const realTime = inTurn(
-  vitest('tests', 'outer', 2_700, { live: true }),
-  vitest('clients', 'clients', 1_200, { live: true, count: byClients }),
-)
+const realTime = inTurn(vitest('tests', 'outer', { live: true }), vitest('clients', 'clients', { live: true, count: byClients }))
 const python = {
   name: 'python',
-  seconds: 1_200,
+  seconds: HANGING,
   needs: '.sim/conformance/run.js',
   command: ['node', 'scripts/python.mjs'],
   count: byClosingLine,
 }
 /** Tests that only compute; then the clients in Python, which mostly wait. */
-const inner = inTurn(vitest('inner tests', 'inner', 2_700, { nice: TESTING }), python)
+const inner = inTurn(vitest('inner tests', 'inner', { nice: TESTING }), python)
 const computing = inTurn(
   style,
   types,
   // All seeds of sim/suite.ts, and whether the features of leases met in pairs.
-  simulation('simulation', 1_500, '--pairs'),
-  simulation('planted bugs', 1_800, '--planted'),
+  simulation('simulation', '--pairs'),
+  simulation('planted bugs', '--planted'),
 )
 
-// Budgets only end what hangs. Each is several times what the part takes on two idle cores, since a busy machine must pass as well. The longest chain of them is
-// below 80 minutes, which is the limit in .github/workflows/ci.yml.
 const all = during(inTurn(beside(build, programs), beside(realTime, inner, computing)), installation)
 const quick = inTurn(
-  { name: 'build', seconds: 300, command: ['node', 'scripts/build.mjs', '--stale', '--package'], live: true, count: byExitCode },
+  { name: 'build', seconds: HANGING, command: ['node', 'scripts/build.mjs', '--stale', '--package'], live: true, count: byExitCode },
   { ...style, live: true },
   { ...types, live: true },
-  vitest('quick tests', 'quick', 1_200, { live: true, count: byVitestWithoutSkipped }),
+  vitest('quick tests', 'quick', { live: true, count: byVitestWithoutSkipped }),
 )
 
 async function main(plan) {

@@ -5,6 +5,7 @@ import { GONE, type Outcome } from '../../src/kernel/outcome.ts'
 import type { Lease } from '../../src/lease.ts'
 import type { PastGrant } from '../../src/lessor.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
+import { eventually } from '../support/eventually.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -95,7 +96,7 @@ test('a release while the end of the lease is being read is a loss', async () =>
   const renewed = lease.renew().catch(error => error)
   // Released in the turn in which the answer says that it is gone, and before its history was read.
   const read = vi.spyOn(lessor, 'read').mockImplementation(() => new Promise(() => {}))
-  await vi.waitFor(() => expect(read).toHaveBeenCalled())
+  await eventually(() => expect(read).toHaveBeenCalled())
   void lease.release()
   expect((lease.signal.reason as LeaseError).code).toBe('LOST')
   expect(leases.losses).toMatchObject([{ lease: lease.id, cause: 'ended' }])

@@ -4,12 +4,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { LeaseError } from '../../src/errors.ts'
 import type { Leases } from '../../src/leases.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
+import { eventually } from '../support/eventually.ts'
 import { place } from '../support/resp-place.ts'
 
 const address = 'http://10.0.0.7:8080'
@@ -132,7 +133,7 @@ test('cancelled calls leave no memory behind, and leases without pending calls c
   expect(closed).toBe(true)
   setFlagsFromString('--expose-gc')
   const collect = runInNewContext('gc') as () => void
-  await vi.waitFor(() => {
+  await eventually(() => {
     collect()
     expect(pending.filter(ref => ref.deref() !== undefined).length).toBeLessThan(5)
   })

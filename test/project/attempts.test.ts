@@ -43,6 +43,11 @@ test('polls wait for as long as test/support/bounds.ts says', () => {
   expect(own.map(({ file }) => file)).toEqual(['test/project/attempts.test.ts'])
 })
 
+test('no test waits by vi.waitFor, whose bound is one second', () => {
+  const waiting = sources().filter(({ text }) => /\bvi\.wait(?:For|Until)\(/.test(text))
+  expect(waiting.map(({ file }) => file)).toEqual(['test/support/eventually.ts'])
+})
+
 describe('the searches find', () => {
   test.each([
     "test('a', { retry: 1 }, f)",

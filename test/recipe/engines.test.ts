@@ -2,14 +2,14 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import type { Leases } from '../../src/leases.ts'
 import { describeEngine, engine } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
 import { ServerProcess } from '../support/server-process.ts'
 
 const address = 'http://10.0.0.7:8080'
-const polling = { interval: 50 }
 
 interface Where extends AsyncDisposable {
   url(name: string): string
@@ -82,16 +82,16 @@ function everyRecipe(begin: () => Promise<Where>): void {
         cache.write('a', 'new'),
       ])
       waited.catch(() => {})
-      await vi.waitFor(async () => expect(await waitsOf(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu', 'lock']), polling)
+      await eventually(async () => expect(await waitsOf(owner, 'next')).toEqual(['desk', 'election/seat', 'gpu', 'lock']))
       victim.kill('SIGKILL')
       const [lock, , , { value: term }] = await waited
       expect(lock.token).toBeGreaterThan(token)
       expect(term?.token).toBeGreaterThan(token)
-      await vi.waitFor(async () => {
+      await eventually(async () => {
         expect(await services.list()).toEqual([])
         expect((await owner.read({ kind: 'entries', prefix: 'there' }, { consistent: true })).value).toEqual([])
         expect(leaders).toEqual([token, term?.token])
-      }, polling)
+      })
       ending.abort()
       await observing
     } finally {
@@ -117,16 +117,16 @@ function everyRecipe(begin: () => Promise<Where>): void {
     await using _offer = await a.pool('gpu').offer('one')
     const taken = await a.pool('gpu').take()
     const takers = [b, c].map(async (leases, i) => {
-      await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(i), polling)
+      await eventually(async () => expect((await a.query('gpu')).pending).toHaveLength(i))
       const lease = await leases.pool('gpu').take()
       seen.push(leases.holder)
       await lease.release()
     })
-    await vi.waitFor(async () => expect((await a.query('gpu')).pending).toHaveLength(2), polling)
+    await eventually(async () => expect((await a.query('gpu')).pending).toHaveLength(2))
     const slot = await a.slot('port', { from: 1, to: 2, ttl: '20s' })
     const [queued, shards] = [b.slot('port', { from: 1, to: 1 }), [a, b].map(leases => leases.shards('shard', { count: 4, ttl: '20s' }))]
     const joined = shards.map(group => group.join({ signal: ending.signal, onAssigned() {} }))
-    await vi.waitFor(() => expect(shards.map(({ owned }) => owned.length)).toEqual([2, 2]), polling)
+    await eventually(() => expect(shards.map(({ owned }) => owned.length)).toEqual([2, 2]))
     const session = await a.session({ ttl: '1m' })
     void session.ended.then(() => seen.push('session'))
     const me = await a.registry.register({ service: 's', instance: 'a', address, ttl: '20s' })
@@ -156,9 +156,9 @@ function everyRecipe(begin: () => Promise<Where>): void {
     void terms.next() // its work has ended
     const { value: second } = await elected
     expect(second?.token).toBeGreaterThan(first?.token ?? 0)
-    await vi.waitFor(() => expect(leaders).toEqual([first?.token, second?.token]), polling)
+    await eventually(() => expect(leaders).toEqual([first?.token, second?.token]))
     await session.end()
-    await vi.waitFor(() => expect(seen).toEqual(['b', 'c', 'session']))
+    await eventually(() => expect(seen).toEqual(['b', 'c', 'session']))
     ending.abort()
     await observing
     await Promise.all(joined)

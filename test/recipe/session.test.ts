@@ -1,5 +1,6 @@
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { silentLessor } from '../../src/testing/in-memory.ts'
+import { eventually } from '../support/eventually.ts'
 import { everywhere } from '../support/recipe-places.ts'
 
 everywhere('leases and entries under a session end with it, in one revision', async ({ open }) => {
@@ -67,7 +68,7 @@ everywhere('a wait under a session that ends rejects with GONE, and so does a re
   await session.end()
   expect(await waiting).toMatchObject({ code: 'GONE', facts: { cause: 'parent' } })
   for (const error of await Promise.all(late)) expect(error).toMatchObject({ code: 'GONE' })
-  await vi.waitFor(async () => expect(await b.query()).toMatchObject({ held: [{ resource: 'busy' }], pending: [] }))
+  await eventually(async () => expect(await b.query()).toMatchObject({ held: [{ resource: 'busy' }], pending: [] }))
 })
 
 test('a lease under a session whose onLost has work to stop is released after that, and its units are not free before', async () => {

@@ -1,11 +1,12 @@
 /** The port for probes: what it answers without keys and certificates, and that it answers nothing else. */
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import type { Lessor } from '../../src/lessor.ts'
 import { serve } from '../../src/server/serve.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { eventually } from '../support/eventually.ts'
 import { world } from '../support/http-world.ts'
 
 const probed = async () => {
@@ -80,7 +81,7 @@ test('probes that ask at the same time share one read of the store, and a store 
   const ask = async (path: string) => (await fetch(url + path)).status
   counting = true
   const first = ask('/readyz')
-  await vi.waitFor(() => expect(reads).toBe(1))
+  await eventually(() => expect(reads).toBe(1))
   const others = [ask('/readyz'), ask('/readyz'), ask('/readyz')]
   for (let i = 0; i < 4; i++) expect(await ask('/healthz')).toBe(200) // sent later than the others
   expect(reads).toBe(1)

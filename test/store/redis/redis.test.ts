@@ -18,6 +18,7 @@ import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { type LinkedStore, type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeEngine, describeWith, type Engine, engine, programs } from '../../support/engine.ts'
+import { eventually } from '../../support/eventually.ts'
 import { passLeaseBetween } from '../../support/handed-in.ts'
 
 const run = promisify(execFile)
@@ -429,7 +430,7 @@ async function freePort(): Promise<number> {
 }
 
 async function until(done: () => Promise<boolean>): Promise<void> {
-  await expect.poll(done, { interval: 10 }).toBe(true)
+  await eventually(async () => expect(await done()).toBe(true))
 }
 
 async function opened(options: RedisStoreOptions): Promise<RedisStore> {
