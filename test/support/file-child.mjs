@@ -91,6 +91,6 @@ const calls = {
 process.on('message', ([id, call, ...args]) => {
   calls[call](...args).then(
     value => process.connected && process.send([id, true, value]),
-    ({ code, message, facts }) => process.send([id, false, { code, message, facts }]),
+    ({ code, message, reason, facts }) => process.send([id, false, { code, message, reason, facts }]),
   )
 })

@@ -92,11 +92,11 @@ test('keys apply: a pool is read, listed, taken and extended only with a scope o
 test.each([
   [{ pool: 'gpus', count: 0 }, /count/],
   [{ pool: 'gpus', count: 257 }, /count/],
-  [{ pool: '/x' }, /name of the pool/],
+  [{ pool: '/x' }, /pool\.pool begins with a slash/],
   [{ pool: 'gpus', match: [{ label: 'mem', test: 'at-least', values: ['lots'] }] }, /plain decimal number/],
   [{ pool: 'gpus', match: [{ label: 'mem', test: 'like', values: ['x'] }] }, /test/],
   [{ pool: 'gpus', unknown: 1 }, /unknown/],
-  [{ pool: 'gpus', total: 2, count: 1 }, /total stands alone/],
+  [{ pool: 'gpus', total: 2, count: 1 }, /total cannot be given together with/],
   [{ pool: 'gpus', expect: 'soon' }, /expect/],
 ])('the request %j is refused with what is wrong', async (pool, message) => {
   await using place = await world()
@@ -104,7 +104,7 @@ test.each([
   const { status, json } = await place.ask('POST', '/v1/leases', { holder: 'x', pool })
   expect([status, json.error.message]).toEqual([400, expect.stringMatching(message)])
   const both = await place.ask('POST', '/v1/leases', { holder: 'x', resources: ['a'], pool: { pool: 'gpus' } })
-  expect([both.status, both.json.error.message]).toEqual([400, expect.stringMatching(/names no resources/)])
+  expect([both.status, both.json.error.message]).toEqual([400, expect.stringMatching(/pool cannot be given together with/)])
 })
 
 test('the queue of a pool comes in pages, and one waiter is explained without the rest', async () => {

@@ -325,7 +325,7 @@ test('a registration that is repeated with its op gets the first answer', async 
   expect(first.status).toBe(201)
   expect(await put('x')).toMatchObject({ status: 201, json: { lease: first.json.lease } })
   for (let i = 0; i < 2; i++) expect(await put('y')).toMatchObject({ status: 200, json: { lease: first.json.lease } })
-  expect((await put('x', { address: 'http://10.0.0.9' })).json.error.message).toContain('used for something else')
+  expect((await put('x', { address: 'http://10.0.0.9' })).json.error.message).toContain('used for another command')
 })
 
 test('a removal that is repeated with its op gets the first answer, and does not remove a later registration', async () => {

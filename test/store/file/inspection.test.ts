@@ -265,7 +265,7 @@ describe('the message of a command', () => {
       'unable to open database file': 'permission',
     }
     for (const [words, reason] of Object.entries(reasons))
-      expect(fileError(new Error(words), '/p').facts, words).toEqual({ path: '/p', reason })
+      expect(fileError(new Error(words), '/p'), words).toMatchObject({ reason, facts: { path: '/p' } })
     for (const words of ['database is locked', 'database table is locked: entry', 'locking protocol'])
       expect(isBusy(new Error(words)), words).toBe(true)
     expect(isBusy(new Error('database disk image is malformed'))).toBe(false)
