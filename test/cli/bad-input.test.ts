@@ -88,7 +88,7 @@ test('what is not there is answered with the command that lists what is', async 
   await checkAll(here, [
     [['policy', 'unset', 'jobs'], 1, 'there is no policy for jobs', 'To see the policies, run: leasehold policy get'],
     [['key', 'revoke', 'ci'], 1, 'there is no key ci', 'To see the keys, run: leasehold key ls'],
-    [['break', 'jobs/a'], 1, 'holds jobs/a', 'To see the present leases, run: leasehold ls'],
+    [['break', 'jobs/a'], 1, 'jobs/a is not held', 'To see the present leases, run: leasehold ls'],
     [['revoke', 'jobs'], 1, 'no lease matches', 'To see the present leases, run: leasehold ls'],
   ])
 })

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { describePrograms, type Engine, engine, freePorts, programs } from '../support/engine.ts'
+import { eventually } from '../support/eventually.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const RULES = join(root, 'ops/prometheus/alerts.yml')
@@ -52,7 +53,7 @@ describePrograms('redis', [programs.promtool, programs.prometheus], 'Prometheus'
       `--storage.tsdb.path=${folder}/data`,
       `--web.listen-address=127.0.0.1:${ports[1]}`,
     )
-    await expect.poll(() => value('leasehold_store_up'), { interval: 250 }).toBe('1')
+    await eventually(async () => expect(await value('leasehold_store_up')).toBe('1'))
   })
 
   afterAll(async () => {
