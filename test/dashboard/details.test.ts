@@ -79,7 +79,8 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     await expect
       .poll(() => page.locator('.runs').innerText())
       .toMatch(/^2 of the last 3 runs failed, the last one \d+ m?s ago\. A run usually takes/)
-    expect(errors).toEqual([])
+    // The page may ask for a lease that has ended meanwhile, which Chromium reports as an error.
+    expect(errors.filter(text => !text.includes('410 (Gone)'))).toEqual([])
   })
 
   test('shows the newest runs of very many first, and more when asked', async () => {
