@@ -7,7 +7,13 @@ import { LeaseError } from '../../src/errors.ts'
 import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { refusedError } from '../../src/refused-error.ts'
 import { HttpLessor } from '../../src/wire/http/client.ts'
-import { MESSAGES_VERSION, writeClientMessage } from '../../src/wire/messages.ts'
+import {
+  MESSAGES_VERSION,
+  readServerMessages,
+  type ServerMessage,
+  writeClientMessage,
+  writeServerMessage,
+} from '../../src/wire/messages.ts'
 import { parseRespError } from '../../src/wire/received-error.ts'
 import { RemoteLessor } from '../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../src/wire/resp/dial.ts'
@@ -162,4 +168,26 @@ test('RESP and HTTP send the reason and the facts of a refusal beside its senten
   const refused = parseRespError(((await raw.ask('LEASE.ACQUIRE', 'k', 'TTL', 5_000, 'HOLDER', 'bob')) as ReplyError).message)
   expect(refused).toMatchObject({ code: 'HELD', rest: { reason: 'held', resource: 'k', holder: 'ann' } })
   expect(refused.message).toMatch(/k is held by ann/)
+})
+
+test('a batch carries no sentence of a refusal, and a reason that this client does not know ends no connection', () => {
+  const passed = (message: ServerMessage): { readonly bytes: string; readonly read: ServerMessage } => {
+    const writer = new Writer()
+    writeServerMessage(writer, message)
+    const read: ServerMessage[] = []
+    readServerMessages(Uint8Array.from(writer.view()), each => read.push(each))
+    return { bytes: Buffer.from(writer.view()).toString('utf8'), read: read[0]! }
+  }
+  const gone = { kind: 'refused', revision: 9, code: 'GONE', reason: 'gone', facts: { lease: 7 } } as const
+  const known = passed({ kind: 'outcome', id: 1, outcome: gone })
+  expect(known.read).toEqual({ kind: 'outcome', id: 1, outcome: gone })
+  expect(known.bytes).not.toContain('has ended')
+  const failed = passed({ kind: 'failed', id: 2, error: refusedError(gone) })
+  expect(failed.bytes).not.toContain('has ended')
+  expect(failed.read).toMatchObject({ error: { code: 'GONE', reason: 'gone', message: refusedError(gone).message } })
+  const later = passed({ kind: 'outcome', id: 3, outcome: { ...gone, reason: 'low-tide' as never, facts: { depth: 3 } } })
+  if (later.read.kind !== 'outcome' || later.read.outcome.kind !== 'refused') throw new Error('not a refusal')
+  expect(refusedError(later.read.outcome)).toMatchObject({ code: 'GONE', reason: 'low-tide', message: 'refused (GONE, low-tide): depth 3' })
+  const odd = passed({ kind: 'outcome', id: 4, outcome: { ...gone, code: 'TIDE' as never } })
+  expect(odd.read).toMatchObject({ kind: 'failed', id: 4, error: { code: 'UNKNOWN', reason: 'gone' } })
 })
