@@ -14,7 +14,7 @@ describe('over HTTP, an op that was used', () => {
     for (const other of [{ resources: ['o/b'] }, { holder: 'B' }, { ttl: '31s' }, { mode: 'shared' }]) {
       const reply = await acquire(other)
       expect([reply.status, reply.json.error.code], JSON.stringify(other)).toEqual([400, 'INVALID'])
-      expect(reply.json.error.message).toContain('used for something else')
+      expect(reply.json.error.reason).toBe('op-reused')
     }
     for (const same of [{}, { ttl: 30_000 }, { wait: '5s' }]) expect((await acquire(same)).json.lease).toBe(first.json.lease)
     expect((await here.ask('GET', '/v1/resources/o/b')).json.grants).toEqual([])
@@ -59,12 +59,12 @@ describe('over RESP, an op that was used', () => {
     await using here = await place()
     using raw = new Raw(here.port)
     const first = said(await raw.ask('LEASE.ACQUIRE', 'op/x', 'TTL', '60000', 'OP', 'k1'))
-    expect(said(await raw.ask('LEASE.ACQUIRE', 'op/y', 'TTL', '60000', 'OP', 'k1'))).toMatch(/^INVALID .*used for something else/)
+    expect(said(await raw.ask('LEASE.ACQUIRE', 'op/y', 'TTL', '60000', 'OP', 'k1'))).toMatch(/^INVALID .*used for another command/)
     expect(said(await raw.ask('LEASE.ACQUIRE', 'op/x', 'TTL', '60000', 'OP', 'k1'))).toBe(first)
     expect(said(await raw.ask('LEASE.BREAK', 'op/x', 'OP', 'k1'))).not.toBe(first)
     const { value } = await here.lessor.read({ kind: 'resource', resource: 'op/x' })
     expect(value.grants.map(({ status }) => status)).toEqual(['frozen'])
-    expect(said(await raw.ask('LEASE.BREAK', 'op/y', 'OP', 'k1'))).toMatch(/^INVALID .*used for something else/)
+    expect(said(await raw.ask('LEASE.BREAK', 'op/y', 'OP', 'k1'))).toMatch(/^INVALID .*used for another command/)
   })
 
   test('for a wait that timed out gets TIMEOUT again', async () => {
