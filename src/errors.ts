@@ -1,7 +1,7 @@
 /** The one error class of Leasehold, its codes, its reasons, and the facts that come with each. */
 import type { Facts, Reason } from './kernel/reason.ts'
 
-export type { Facts }
+export type { Fact, Facts, Reason } from './kernel/reason.ts'
 
 /**
  * Every error code, with the facts it may carry. A fact that does not apply is left out, so check before use. Facts that are not listed here
@@ -89,12 +89,12 @@ export interface FactsByCode {
 export type ErrorCode = keyof FactsByCode
 
 /** Where a store or a server is, without its password. */
-interface At {
+export interface PlaceFacts {
   readonly where: string
 }
 
 /** The file that the error is about. */
-interface OfFile {
+export interface FileFacts {
   readonly path: string
 }
 
@@ -105,67 +105,67 @@ interface OfFile {
 export interface FactsByFailure {
   // Reaching a store or a server.
   /** No connection could be made, or no answer came. `engine` is the kind of store or server, `errno` the code of the operating system if there is one. */
-  readonly unreachable: At & { readonly engine: string; readonly errno?: string }
+  readonly unreachable: PlaceFacts & { readonly engine: string; readonly errno?: string }
   /** The connection was lost while it was in use. */
-  readonly connection: At
+  readonly connection: PlaceFacts
   /** It is connected and has not answered in time. */
-  readonly silent: At
+  readonly silent: PlaceFacts
   /** The port requires TLS. `meant` is the scheme to use. */
-  readonly 'tls-required': At & { readonly meant?: string }
+  readonly 'tls-required': PlaceFacts & { readonly meant?: string }
   /** The address asks for TLS, and the port does not speak it. */
-  readonly 'tls-unsupported': At
+  readonly 'tls-unsupported': PlaceFacts
   /** The server's certificate is not trusted here. */
   readonly certificate: { readonly certificate: string }
   /** Another program, or none that Leasehold can use, answers at this address. */
-  readonly stranger: At
+  readonly stranger: PlaceFacts
   /** A Leasehold server answers at this address, and the URL asks for another engine. */
-  readonly leasehold: At
+  readonly leasehold: PlaceFacts
   /** The server ended the connection before it answered. */
-  readonly 'hung-up': At
+  readonly 'hung-up': PlaceFacts
   /** Client and server have different versions of the messages of `leasehold://`. */
   readonly messages: { readonly client: number; readonly server: number }
 
   // Denied by a store.
   /** User and password are not accepted. */
-  readonly credentials: At
+  readonly credentials: PlaceFacts
   /** The password is not accepted. */
-  readonly password: At
+  readonly password: PlaceFacts
   /** The store requires a user, or does not know this one. */
-  readonly user: At
+  readonly user: PlaceFacts
   /** The user or the process lacks a right, in the store or on the file. */
   readonly permission: { readonly where?: string; readonly path?: string; readonly owner?: number }
   /** The database does not exist. */
-  readonly database: At
+  readonly database: PlaceFacts
 
   // The state of a store.
   /** It still loads its data. */
-  readonly loading: At
+  readonly loading: PlaceFacts
   /** It is starting or shutting down. */
-  readonly restart: At
+  readonly restart: PlaceFacts
   /** It is a standby, which takes no writes. */
-  readonly standby: At
+  readonly standby: PlaceFacts
   /** It takes no writes here: it is a replica, or the file or the disk is read-only. */
   readonly readonly: { readonly where?: string; readonly path?: string; readonly primary?: string }
   /** It has fewer replicas than its settings require. */
-  readonly replicas: At
+  readonly replicas: PlaceFacts
   /** It cannot write to its disk. */
-  readonly disk: At
+  readonly disk: PlaceFacts
   /** Its memory is used up. */
-  readonly memory: At
+  readonly memory: PlaceFacts
   /** Its cluster is down, or keeps the log on another node. */
-  readonly cluster: At
+  readonly cluster: PlaceFacts
   /** It has no connection left. */
-  readonly connections: At
+  readonly connections: PlaceFacts
   /** The role of the server changed during the call. */
-  readonly changed: At
+  readonly changed: PlaceFacts
   /** A transaction or a script of another process does not end. */
   readonly busy: { readonly where?: string; readonly path?: string; readonly pid?: number }
   /** The disk or the quota is full. */
   readonly full: { readonly where?: string; readonly path?: string }
   /** A request is larger than the store accepts. */
-  readonly large: At
+  readonly large: PlaceFacts
   /** etcd runs without its JSON gateway. */
-  readonly gateway: At
+  readonly gateway: PlaceFacts
   /** Any other failure; the message has the words of the engine. */
   readonly failed: { readonly where?: string; readonly path?: string }
 
@@ -175,14 +175,14 @@ export interface FactsByFailure {
   /** Another program wrote it. */
   readonly foreign: { readonly where?: string; readonly path?: string; readonly key?: string }
   /** The content is damaged. */
-  readonly damaged: OfFile
+  readonly damaged: FileFacts
 
   /** A replica on the same log came to another state: one of them is faulty, and it is unknown which. */
   readonly disagreement: { readonly lease: number; readonly token: number; readonly revision: number }
 
   // Files.
   /** Another process owns the file, and may serve it at `address`. */
-  readonly owned: OfFile & {
+  readonly owned: FileFacts & {
     readonly owner?: number
     readonly name?: string
     readonly host?: string
@@ -190,19 +190,19 @@ export interface FactsByFailure {
     readonly address?: string
   }
   /** Processes share the file, and it cannot be owned. */
-  readonly used: OfFile & { readonly users?: readonly number[] }
+  readonly used: FileFacts & { readonly users?: readonly number[] }
   /** A process is stopped in the middle of a transaction. */
-  readonly stopped: OfFile & { readonly pid: number }
+  readonly stopped: FileFacts & { readonly pid: number }
   /** The disk failed. */
-  readonly io: OfFile
+  readonly io: FileFacts
   /** It is a folder. */
-  readonly folder: OfFile
+  readonly folder: FileFacts
   /** It is neither a file nor a folder. */
-  readonly kind: OfFile
+  readonly kind: FileFacts
   /** Other users may read or write the file. */
-  readonly mode: OfFile & { readonly mode: string }
+  readonly mode: FileFacts & { readonly mode: string }
   /** It is a link, or has several names. */
-  readonly link: OfFile
+  readonly link: FileFacts
 
   // Programs that were started.
   /** The program was not found, or could not be started. */

@@ -6,12 +6,16 @@ export {
   type AnyLeaseError,
   type ErrorCode,
   type ErrorReason,
+  type Fact,
   type Facts,
   type FactsByCode,
   type FactsByFailure,
   type FailureReason,
+  type FileFacts,
   LeaseError,
   type LeaseErrorOptions,
+  type PlaceFacts,
+  type Reason,
 } from './errors.ts'
 export type {
   AcquireOptions,

@@ -14,6 +14,7 @@ const internal = [
   'STATUSES',
   'STRATEGIES',
   'EVENT_TYPES',
+  'REASONS',
   'VERBS',
   'Unit',
   // The method of a timer, not the function of that name.
