@@ -136,7 +136,7 @@ describe('rounds', () => {
   })
 
   test('of real locks give real figures: a replica in memory beside async-mutex, which is installed if it is missing', {
-    timeout: 180_000,
+    timeout: 900_000,
   }, async () => {
     const { asyncMutex, inMemory } = await bench('embedded')
     const { lessorLock } = await bench('leasehold')

@@ -13,7 +13,7 @@ import { place, Raw } from '../support/resp-place.ts'
 
 const COUNT = Number(process.env.LEASEHOLD_MUTATIONS ?? 4_000)
 const AT_ONCE = 32
-const LONG = { timeout: 120_000 + COUNT * 20 }
+const LONG = { timeout: 900_000 + COUNT * 20 }
 /** A broken request may leave a client waiting: it gives up after this, in ms. */
 const PATIENCE = 1_000
 

@@ -78,5 +78,5 @@ describe('strategies', () => {
     await clock.advance(15_000)
     expect(lessor.proposals).toHaveLength(1)
     await leases[Symbol.asyncDispose]()
-  }, 60_000)
+  }, 900_000)
 })

@@ -228,7 +228,7 @@ test(`no two holders hold a lease at once, however the first ended, under stalls
   expect(seen.grants).toBeGreaterThan(SEEDS * 5)
   expect(seen.lost).toBeGreaterThan(SEEDS)
   expect(seen.moves).toBeGreaterThan(SEEDS / 4)
-}, 600_000)
+}, 900_000)
 
 test('the signal fires before the lessor can end the lease, in every case of silence', async () => {
   const cases = Number(process.env.LEASE_CASES ?? 1_000)
@@ -260,7 +260,7 @@ test('the signal fires before the lessor can end the lease, in every case of sil
     stop.abort()
     await replica[Symbol.asyncDispose]()
   }
-}, 600_000)
+}, 900_000)
 
 test('after a stall, queued answers are read before a lease counts as lost', async () => {
   const world = new ManualClock()

@@ -76,7 +76,7 @@ test('the compiled kernel comes to the same state on another version of Node', a
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }
-}, 120_000)
+}, 900_000)
 
 function length(entry: Uint8Array): Buffer {
   const bytes = Buffer.alloc(4)

@@ -41,7 +41,7 @@ function word(outcome: Outcome): string {
   return outcome.kind === 'refused' ? outcome.code : outcome.kind
 }
 
-test('entries and transactions do what a naive model of them does, also after a snapshot', { timeout: 120_000 }, () => {
+test('entries and transactions do what a naive model of them does, also after a snapshot', { timeout: 900_000 }, () => {
   fc.assert(
     fc.property(fc.array(step, { minLength: 1, maxLength: 50, size: 'max' }), steps => {
       const world = new World({ strict: false })

@@ -205,7 +205,7 @@ function follow(known: ReadonlyMap<string, string>, events: readonly Event[], pa
   return now
 }
 
-describe('every sequence of commands', { timeout: 120_000 }, () => {
+describe('every sequence of commands', { timeout: 900_000 }, () => {
   test.each(Object.entries(settings))('%s', (name, { before, letters, length }) => {
     const start = createState(0)
     for (const command of before) apply(start, { command }, { events: [], timer: () => undefined })

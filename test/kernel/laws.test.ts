@@ -80,7 +80,7 @@ function essence(state: State): string {
   return stateHash(copy)
 }
 
-describe('whatever is proposed', { timeout: 120_000 }, () => {
+describe('whatever is proposed', { timeout: 900_000 }, () => {
   test('every invariant holds after every command', () => {
     fc.assert(
       fc.property(seeds, seed => {
@@ -211,7 +211,7 @@ describe('whatever is proposed', { timeout: 120_000 }, () => {
   })
 })
 
-describe('snapshots', { timeout: 120_000 }, () => {
+describe('snapshots', { timeout: 900_000 }, () => {
   test('a snapshot at any cut, followed by the rest of the log, equals the whole log', () => {
     fc.assert(
       fc.property(seeds, seed => {

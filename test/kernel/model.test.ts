@@ -61,7 +61,7 @@ function holds(state: State): string[] {
     .sort()
 }
 
-describe('the kernel does what a naive model of it does', { timeout: 120_000 }, () => {
+describe('the kernel does what a naive model of it does', { timeout: 900_000 }, () => {
   test.each([
     { lockDelay: 0, fit: [] },
     { lockDelay: 700, fit: [] },

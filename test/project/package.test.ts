@@ -34,7 +34,7 @@ const lock = (JSON.parse(readFileSync(`${root}/package-lock.json`, 'utf8')) as {
 /** What `npm install leasehold` installs for a user. */
 const runtime = Object.entries(lock).filter(([path, { dev, peer }]) => path !== '' && !dev && !peer)
 
-test('the package contains the build and the documents: no tests, no sources, no scripts', { timeout: 300_000 }, async () => {
+test('the package contains the build and the documents: no tests, no sources, no scripts', { timeout: 900_000 }, async () => {
   requireFreshBuild()
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
   const [{ files }] = JSON.parse(stdout) as [{ files: { path: string }[] }]

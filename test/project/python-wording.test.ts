@@ -49,7 +49,7 @@ describeWith([programs.python3], 'with Python', () => {
       input: JSON.stringify([...samples, ['a-later-reason', { a: 1 }]]),
       env: { ...process.env, PYTHONPATH: fileURLToPath(new URL('../../clients/python/src', import.meta.url)), PYTHONIOENCODING: 'utf8' },
       encoding: 'utf8',
-      timeout: 60_000,
+      timeout: 900_000,
     })
     expect([status, stderr]).toEqual([0, ''])
     const expected = samples.map(([reason, facts]) => knownSentence(reason, facts) ?? null)

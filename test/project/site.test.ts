@@ -52,7 +52,7 @@ describe('the built site', () => {
     requireFreshBuild()
     await run(process.execPath, [script, '--into', folder])
     built = filesBelow(html, '.html')
-  }, 600_000)
+  }, 900_000)
 
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 

@@ -6,6 +6,6 @@
 /** Milliseconds for one real event. The default of `expect.poll`. */
 export const EVENT_TIMEOUT = 120_000
 /** Milliseconds for one test or hook, unless it says otherwise: it must be able to report the event that did not come. */
-export const TEST_TIMEOUT = 300_000
+export const TEST_TIMEOUT = 900_000
 /** The same in the quick loop, whose tests start no process. A test that asks for more is left out of it. */
 export const QUICK_TIMEOUT = 60_000

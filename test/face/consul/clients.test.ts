@@ -11,7 +11,7 @@ import { orSkip, output, python } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
-const LONG = { timeout: 300_000 }
+const LONG = { timeout: 900_000 }
 
 const RECORDED = new URL('recorded.jsonl', import.meta.url)
 

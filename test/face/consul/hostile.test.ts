@@ -21,7 +21,7 @@ const FACES: readonly [string, () => Face, ...URL[]][] = [
 ]
 
 describe.each(FACES)('mutated requests of %s clients', (name, face, ...files) => {
-  test('get an answer of the protocol, and leave others as they were', { timeout: 300_000 + MUTATED_REQUESTS * 5 }, async () => {
+  test('get an answer of the protocol, and leave others as they were', { timeout: 900_000 + MUTATED_REQUESTS * 5 }, async () => {
     await using here = await faceWorld(face())
     // Blocking queries end soon: time passes in steps of ten seconds here.
     const corpus = files

@@ -15,7 +15,7 @@ import { orSkip, python, recorded } from '../../support/foreign-clients.ts'
 import { type Place, place } from '../../support/resp-place.ts'
 
 const RECORDED = 'test/face/etcd/recorded.jsonl'
-const LONG = { timeout: 400_000 }
+const LONG = { timeout: 900_000 }
 
 const open = (): Promise<Place> => place({ faces: [etcdFace()], http: httpListener() })
 

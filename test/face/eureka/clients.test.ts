@@ -9,7 +9,7 @@ import { orSkip } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
 
-const LONG = { timeout: 420_000 }
+const LONG = { timeout: 900_000 }
 /** One that is missing fails the compilation before. */
 const JAVA_PROGRAM = 'java'
 

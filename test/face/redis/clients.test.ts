@@ -5,7 +5,7 @@ import { redisJava, redisNode, redisProgram, redisPython } from '../../support/c
 import { JAVA, orSkip, output, python, recorded } from '../../support/foreign-clients.ts'
 import { place } from '../../support/resp-place.ts'
 
-const LONG = { timeout: 300_000 }
+const LONG = { timeout: 900_000 }
 
 /** What the tests use of the clients; each is the package itself. */
 interface RedlockLock {

@@ -19,7 +19,7 @@ const TIMEOUT = 600_000
 
 /** What a program printed, whether it failed or not. */
 async function printed(command: string, args: readonly string[], cwd: string, env: Readonly<Record<string, string>>): Promise<string> {
-  const options = { cwd, timeout: 300_000, maxBuffer: 16 << 20, env: { ...process.env, ...env } }
+  const options = { cwd, timeout: 900_000, maxBuffer: 16 << 20, env: { ...process.env, ...env } }
   return (await run(command, [...args], options).catch((error: { readonly stdout: string; readonly stderr: string }) => error)).stdout
 }
 

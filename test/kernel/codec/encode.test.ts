@@ -142,7 +142,7 @@ const states = [1, 2, 3, 4].map(seed => {
 
 test.each(Object.entries(COMMANDS))(
   '%s: every replica that reads the command decides as its proposer does',
-  { timeout: 60_000 },
+  { timeout: 900_000 },
   (name, given) => {
     let sound = 0
     fc.assert(

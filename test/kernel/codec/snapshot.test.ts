@@ -95,7 +95,7 @@ test('the number of policies is limited', () => {
   expect(world.do({ kind: 'policy', prefix: 'more', rules: { capacity: 2 } }).kind).toBe('done')
 })
 
-describe('a snapshot', { timeout: 120_000 }, () => {
+describe('a snapshot', { timeout: 900_000 }, () => {
   test('of a lease with more entries than a chunk takes is written in small chunks and read back', () => {
     const world = overfull(300, 16 * KIB)
     const written = chunks(world.state)
@@ -167,7 +167,7 @@ describe('a snapshot', { timeout: 120_000 }, () => {
   })
 })
 
-describe('frames', { timeout: 120_000 }, () => {
+describe('frames', { timeout: 900_000 }, () => {
   async function* cut(bytes: Uint8Array, size: number) {
     for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size)
   }
@@ -206,7 +206,7 @@ describe('frames', { timeout: 120_000 }, () => {
   })
 })
 
-test('a log with a lease of many large entries is opened again after its snapshot', { timeout: 120_000 }, async () => {
+test('a log with a lease of many large entries is opened again after its snapshot', { timeout: 900_000 }, async () => {
   const rig = new Rig()
   const value = 'v'.repeat(16_000)
   {

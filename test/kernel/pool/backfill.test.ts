@@ -51,7 +51,7 @@ function listed(drawn: typeof jobs extends fc.Arbitrary<infer T> ? T : never, st
 
 const waited = ({ started, submitted }: Run): number => (started ?? Number.POSITIVE_INFINITY) - submitted
 
-describe('backfill', { timeout: 120_000 }, () => {
+describe('backfill', { timeout: 900_000 }, () => {
   test('delays no job beyond its start under strict fifo, whatever was expected, if leases that yield stop at once', () => {
     fc.assert(
       fc.property(jobs, drawn => {

@@ -18,7 +18,7 @@ function demand(lab: Lab, users: Readonly<Record<string, number>>, job: (account
   }
 }
 
-describe('with preemption, each of two equal users gets 45 to 55 % of any hour with demand', { timeout: 120_000 }, () => {
+describe('with preemption, each of two equal users gets 45 to 55 % of any hour with demand', { timeout: 900_000 }, () => {
   test.each([
     ...[1, 2, 3, 8].map(members => ({ members, jobs: 'hours', halfLife: undefined })),
     ...[1, 3, 8].map(members => ({ members, jobs: 'minutes', halfLife: 7 * 24 * hour })),
@@ -85,7 +85,7 @@ test('with preemption and weights of 3 to 1, the shares are about 3 to 1', () =>
   expect(ann / bob).toBeLessThan(3.3)
 })
 
-describe('without preemption, the debt is repaid within twice the longest job', { timeout: 120_000 }, () => {
+describe('without preemption, the debt is repaid within twice the longest job', { timeout: 900_000 }, () => {
   test.each([1, 4, 8])('%i members', members => {
     for (let seed = 1; seed <= 3; seed++) {
       const draw = random(seed)

@@ -162,7 +162,7 @@ function run(queue: ModelRules['queue'], preempt: boolean, seed: number): Both['
   return both.tried
 }
 
-describe.each(QUEUES)('in a queue of kind %s', { timeout: 240_000 }, queue => {
+describe.each(QUEUES)('in a queue of kind %s', { timeout: 900_000 }, queue => {
   test.each([false, true])('with preemption %s, every grant, loan, notice and place is as the model says', preempt => {
     const tried = { granted: 0, queued: 0, preempted: 0, yields: 0, borrows: 0, reserved: 0 }
     for (let seed = 1; seed <= SEEDS; seed++)

@@ -52,7 +52,7 @@ function lab(seed: number, rules: PolicyRules, more: Partial<LabOptions> = {}): 
   return made
 }
 
-describe.each(DISCIPLINES.map(rules => [JSON.stringify(rules), rules] as const))('under %s', { timeout: 120_000 }, (_, rules) => {
+describe.each(DISCIPLINES.map(rules => [JSON.stringify(rules), rules] as const))('under %s', { timeout: 900_000 }, (_, rules) => {
   test('quotas are never exceeded, and no job starves: all of them end, after a bounded number of preemptions', () => {
     for (let seed = 1; seed <= 4; seed++) {
       const world = lab(seed, rules, {

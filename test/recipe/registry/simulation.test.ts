@@ -13,7 +13,7 @@ async function town(options: Omit<TownOptions, 'seed'> & { readonly seed?: numbe
 }
 
 describe('no live instance is removed', () => {
-  test('when the server is stalled for a minute', { timeout: 2 * MINUTE }, async () => {
+  test('when the server is stalled for a minute', { timeout: 15 * MINUTE }, async () => {
     for (const seed of [1, 2, 3]) {
       const here = await town({ seed, processes: 40, owned: true })
       here.halls[0]!.stall(MINUTE)
@@ -23,7 +23,7 @@ describe('no live instance is removed', () => {
     }
   })
 
-  test('when the server is killed and restarted several times', { timeout: 2 * MINUTE }, async () => {
+  test('when the server is killed and restarted several times', { timeout: 15 * MINUTE }, async () => {
     for (const owned of [true, false]) {
       const here = await town({ seed: 4, processes: 40, owned })
       for (let i = 0; i < 4; i++) {
@@ -38,7 +38,7 @@ describe('no live instance is removed', () => {
     }
   })
 
-  test('when half of them cannot be reached for two minutes', { timeout: 2 * MINUTE }, async () => {
+  test('when half of them cannot be reached for two minutes', { timeout: 15 * MINUTE }, async () => {
     const here = await town({ seed: 5, processes: 60, services: ['a', 'b'] })
     for (const agent of here.agents.slice(0, 30)) here.cut.add(agent)
     await here.run(2 * MINUTE)
@@ -49,7 +49,7 @@ describe('no live instance is removed', () => {
     expect(here.listed).toEqual(here.living)
   })
 
-  test('when one of two servers is cut off from the log', { timeout: 2 * MINUTE }, async () => {
+  test('when one of two servers is cut off from the log', { timeout: 15 * MINUTE }, async () => {
     const here = await town({ seed: 6, processes: 40, servers: 2 })
     const { machine } = here.halls[1]!
     here.wire.mute.add(machine)
@@ -81,7 +81,7 @@ describe('dead instances are removed', () => {
   })
 
   test('a few at a time and not before five minutes, if they are many, and no live one with them', {
-    timeout: 2 * MINUTE,
+    timeout: 15 * MINUTE,
   }, async () => {
     const here = await town({ seed: 9, processes: 200 })
     for (const agent of here.agents.slice(0, 120)) agent.kill()
@@ -97,7 +97,7 @@ describe('dead instances are removed', () => {
 })
 
 describe('with random faults all live instances are listed in the end', () => {
-  test.each(Array.from({ length: 8 }, (_, i) => 100 + i))('seed %i', { timeout: 2 * MINUTE }, async seed => {
+  test.each(Array.from({ length: 8 }, (_, i) => 100 + i))('seed %i', { timeout: 15 * MINUTE }, async seed => {
     const here = new RegistryWorld({
       ...{ seed, processes: 24, each: 2, services: ['a', 'b', 'c'], servers: 1 + (seed % 2), owned: seed % 4 === 0, ttl: 10_000 },
       ...{ loss: 0.05, delay: 20, rules: { preserveMost: 40_000 } },
