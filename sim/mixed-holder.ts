@@ -55,6 +55,8 @@ export class MixedHolder {
   #incarnation: number | undefined
   /** Its leases that it uses now: parents of others. */
   readonly #held = new Set<Held>()
+  /** Leases that one of its two loops has adopted. The other must not use them too: it would believe in a lease that the first has given back. */
+  readonly #adopted = new Set<number>()
   stopped = false
 
   constructor(site: Site, machine: Machine, door: LessorAccess, options: MixedHolderOptions) {
@@ -261,20 +263,30 @@ export class MixedHolder {
 
   /** Takes a lease that was transferred to its name, or that it had reserved. Several processes of one name may try. */
   async #adopt(lease: number): Promise<void> {
-    const held = new Held(this.name, this.#clock)
-    held.lease = lease
-    const view = await this.#door.lease(lease)
-    if (view?.status === 'waiting' && this.#dice.chance(0.9)) return
-    if (view?.status !== 'live') return this.#options.board.taken(this.name, lease)
-    const incarnation = this.#incarnation
-    const state = findLease(this.#site.referee.state, lease)
-    // A renewal alone takes a lease that no process has taken yet. Any other must be claimed.
-    const byRenewal = state?.rare?.open === true && !state.confirmed && this.#dice.chance(0.4)
-    if (view.incarnation !== incarnation && !byRenewal) {
-      const claimed = await this.#propose({ kind: 'claim', lease, ...(incarnation !== undefined && { incarnation }) })
-      if (claimed.kind !== 'done') return this.#options.board.taken(this.name, lease)
+    if (this.#adopted.has(lease)) return this.#options.board.taken(this.name, lease)
+    this.#adopted.add(lease)
+    try {
+      const held = new Held(this.name, this.#clock)
+      held.lease = lease
+      if ((await this.#claim(lease)) && (await this.#confirm(held))) await this.#hold(held)
+    } finally {
+      this.#adopted.delete(lease)
     }
-    if (await this.#confirm(held)) await this.#hold(held)
+  }
+
+  /** As the library does: a lease that does not belong to this very process must be claimed, since a renewal does not say which process sent it. */
+  async #claim(lease: number): Promise<boolean> {
+    const { board } = this.#options
+    const view = await this.#door.lease(lease)
+    if (view?.status === 'waiting' && this.#dice.chance(0.9)) return false
+    if (view?.status === 'live') {
+      const incarnation = this.#incarnation
+      if (view.incarnation === incarnation) return true
+      const claimed = await this.#propose({ kind: 'claim', lease, ...(incarnation !== undefined && { incarnation }) })
+      if (claimed.kind === 'done') return true
+    }
+    board.taken(this.name, lease)
+    return false
   }
 }
 
