@@ -223,10 +223,17 @@ export class Combined {
     const log = this.#scene.newLog()
     const place = `simulated:${world.events}`
     world.fault('the leases move to another log')
-    for (let i = 0; i < TRIES; i++) {
+    // A log that the leases are leaving, or have left, grants nothing until the move is complete.
+    for (let i = 0; i < TRIES || referee.state.moved !== undefined; i++) {
       const replica = hosts.find(host => host.replica !== undefined)?.replica
       const options = { place, open: async () => this.#storeOf(log), clock }
-      const moved = replica === undefined ? undefined : await moveLeases(replica, options).then(() => true, ignored)
+      const moved =
+        replica === undefined
+          ? undefined
+          : await moveLeases(replica, options).then(
+              () => true,
+              error => isComplete(error, place),
+            )
       if (moved === true) return this.#continueOn(log, 'migration')
       if (referee.state.moved === undefined && replica !== undefined) return // called off
       await pauseOn(clock, 200)
@@ -278,6 +285,12 @@ export class Combined {
 
 async function* oneOf(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void> {
   yield bytes
+}
+
+/** An attempt whose answer was lost has completed the move: the next one finds nothing left to do. */
+function isComplete(error: unknown, place: string): boolean {
+  if (!(error instanceof LeaseError)) throw error
+  return error.code === 'INVALID' && error.facts['moved'] === place
 }
 
 function ignored(error: unknown): undefined {
