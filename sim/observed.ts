@@ -18,6 +18,8 @@ export class ObservedLessor implements Lessor {
   readonly #machine: Machine
   readonly #inner: Lessor
   readonly #life: number
+  /** For each lease, the last step of the wall clock after which a renewal was answered. */
+  readonly #stepsAnswered = new Map<number, number>()
   readonly #firstSent = new Map<string, number>()
 
   constructor(site: Site, machine: Machine, inner: Lessor) {
@@ -60,7 +62,7 @@ export class ObservedLessor implements Lessor {
           world.violate(
             'S5',
             `lease ${lease} is renewed, although its program never renews it`,
-            ...(world.now - this.#machine.wallSteppedAt < STEP_NOTICED ? (['wall-step-renewal'] as const) : []),
+            ...(this.#isByStep(lease) ? (['wall-step-renewal'] as const) : []),
           )
     const { revision, losses } = referee
     try {
@@ -70,13 +72,22 @@ export class ObservedLessor implements Lessor {
       if (outcome.kind === 'granted') referee.terms.acknowledged(outcome.lease, sent, outcome.ttl)
       if (outcome.kind === 'renewed' && command.kind === 'renew' && command.waiting !== true)
         for (const [i, lease] of command.leases.entries())
-          if (outcome.ttls[i]! > 0) referee.terms.acknowledged(lease, sent, outcome.ttls[i]!)
+          if (outcome.ttls[i]! > 0) {
+            referee.terms.acknowledged(lease, sent, outcome.ttls[i]!)
+            if (this.#machine.wallSteppedAt < sent) this.#stepsAnswered.set(lease, this.#machine.wallSteppedAt)
+          }
       return outcome
     } catch (error) {
       if (name !== undefined && op?.again !== true && error instanceof LeaseError && error.code === 'UNAVAILABLE')
         referee.answers.failed(name)
       throw error
     }
+  }
+
+  /** A step of the wall clock renews a lease once, as soon as it is noticed; the renewal is repeated until it is answered. */
+  #isByStep(lease: number): boolean {
+    const stepped = this.#machine.wallSteppedAt
+    return this.#site.world.now - stepped < STEP_NOTICED && this.#stepsAnswered.get(lease) !== stepped
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {

@@ -17,6 +17,7 @@ import type { Command, PolicyRules } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, LIVE, type PoolClaim, type State } from '../src/kernel/state.ts'
+import type { FindingName } from './findings.ts'
 import { POOL } from './pools.ts'
 
 /** A head waits for so many grants to others, and for so long, before it counts as starved. Leases of this world last for a second or two. */
@@ -28,7 +29,7 @@ const SPARE_NOTICES = 2
 const RESERVED = -5e14
 
 export interface PoolVerdict {
-  violate(invariant: string, message: string): void
+  violate(invariant: string, message: string, finding?: FindingName): void
   /** The rank that a lease has by its command, also if it never waited. */
   rankOf(lease: number): number | undefined
 }
@@ -166,7 +167,11 @@ export class PoolJudge {
     const hasLess = rules.queue === 'fair' && claim!.preemptible && scene.heldBy(asks!.account) < scene.heldBy(claim!.account)
     const isFair = claim!.account !== asks!.account && (isBorrowed || hasLess) && victim!.rare!.priority <= priority
     if (rules.preempt !== 'marked' || held < (rules.minHold ?? 0) || !(isAbove || isFair))
-      violate('S14', `lease ${id} is preempted for ${waiter.id} without a reason: it was held for ${held} ms, ${JSON.stringify(rules)}`)
+      violate(
+        'S14',
+        `lease ${id} is preempted for ${waiter.id} without a reason: it was held for ${held} ms, ${JSON.stringify(rules)}`,
+        ...(claim!.yields && scene.hasLostPlace(victim!, waiter) ? (['transfer-drops-rank'] as const) : []),
+      )
   }
 
   /** Members are free, and a waiter whose turn it is fits. */
@@ -297,6 +302,12 @@ class PoolScene {
   standsBefore(one: LeaseState, other: LeaseState): boolean {
     const [first, second] = [this.rankOf(one), this.rankOf(other)]
     return first < second || (first === second && one.id < other.id)
+  }
+
+  /** A transfer took away the rank of the lease: by rank 0 and its new id the kernel counts it among those that overtook the waiter. */
+  hasLostPlace(lease: LeaseState, { id, rare }: LeaseState): boolean {
+    const { rank } = lease.rare!
+    return this.rankOf(lease) < RESERVED && rank === 0 && (rare!.rank < 0 || (rare!.rank === 0 && id < lease.id))
   }
 
   rankOf({ id, rare }: LeaseState): number {

@@ -80,14 +80,14 @@ export class Referee implements LogView {
   constructor(world: World, { apply = applyBatch }: { readonly apply?: typeof applyBatch } = {}) {
     this.#world = world
     this.#applyBatch = apply
-    const violate = (invariant: string, message: string) => world.violate(invariant, message)
+    const violate = (...violation: Parameters<World['violate']>) => world.violate(...violation)
     this.#waiters = new Waiters(violate, this.pairs)
     this.#claims = new ClaimChecker(world, this, this.pairs)
     this.#entries = new EntryChecker(world, this)
     this.#keys = new KeyChecker(world, this)
     this.#transactions = new TransactionChecker(world, this)
     this.answers = new AnswerChecker(world, this)
-    this.beliefs = new BeliefChecker(violate, lease => this.ended.get(lease)?.type ?? 'not ended', this.pairs)
+    this.beliefs = new BeliefChecker(this.#claims.violateBelief, lease => this.ended.get(lease)?.type ?? 'not ended', this.pairs)
     this.revisions = new RevisionChecker(world, this)
     this.terms = new TermChecker(world, this)
   }

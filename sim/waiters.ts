@@ -6,7 +6,7 @@ import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State, WAITING } from '../src/kernel/state.ts'
 import type { PairTracker } from './pairs.ts'
-import { PoolJudge } from './pool-judge.ts'
+import { PoolJudge, type PoolVerdict } from './pool-judge.ts'
 import { POOL } from './pools.ts'
 
 /** The rank of a lease that steals or was transferred: before all plain waiters. */
@@ -18,7 +18,7 @@ const PRIORITY = 1e9
 const RESERVED = -5e14
 
 export class Waiters {
-  readonly #violate: (invariant: string, message: string) => void
+  readonly #violate: PoolVerdict['violate']
   readonly #ranks = new Map<number, number>()
   readonly #queued = new Set<number>()
   readonly #pools: PoolJudge
@@ -27,7 +27,7 @@ export class Waiters {
 
   readonly #pairs: Pick<PairTracker, 'looked'>
 
-  constructor(violate: (invariant: string, message: string) => void, pairs: Pick<PairTracker, 'looked'>) {
+  constructor(violate: PoolVerdict['violate'], pairs: Pick<PairTracker, 'looked'>) {
     this.#violate = violate
     this.#pairs = pairs
     this.#pools = new PoolJudge({ violate, rankOf: lease => this.#ranks.get(lease) })

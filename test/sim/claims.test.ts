@@ -142,6 +142,25 @@ describe('preemption', () => {
     expect(world.violations).toEqual([])
     expect(world.known).toContain('transfer-restarts-notice')
   })
+
+  test.each([
+    ['that lost its rank by a transfer is a known finding', 0, [], ['transfer-drops-rank']],
+    ['that kept a rank before the waiter is reported', -9e14, ['S14'], []],
+  ])('of a lease %s', (_, rank, violations, known) => {
+    const world = poolWorld({ queue: 'backfill' })
+    const given = transfer(world, world.acquire('a', [], { wait: true, pool: { pool: 'g' } }), 'c')
+    const before = world.known.length
+    const waits = world.acquire('b', [], { wait: true, priority: 5, pool: { pool: 'g' } })
+    world.tamper = (state, events) => {
+      const lease = findLease(state, given)!
+      rareOf(lease).rank = rank
+      Object.assign(lease.rare!.pool!, { yields: true, notice: waits })
+      events.push({ type: 'recalled', lease: given, resource: 'g/a', cause: 'preempt', revision: state.revision, at: 0 })
+      return undefined
+    }
+    world.do({ kind: 'put', lease: given, key: 'jobs/c', value: '' })
+    expect([world.violations, world.known.slice(before)]).toEqual([violations, known])
+  })
 })
 
 test('a reservation that two processes take is a known finding', () => {
@@ -152,6 +171,20 @@ test('a reservation that two processes take is a known finding', () => {
   world.renew(reserved)
   world.do({ kind: 'claim', lease: reserved, incarnation: other })
   expect([world.violations, world.known]).toEqual([[], ['reservation-two-processes']])
+  // Both believe in it. One of them gives it back, and the other does not know.
+  world.referee.beliefs.begins(world.belief(reserved))
+  world.release(reserved)
+  world.referee.beliefs.begins(world.belief(world.acquire('bob', [], { wait: true, pool: { pool: 'g' } })))
+  expect(world.violations).toEqual([])
+})
+
+test('a transferred lease that two processes take is reported', () => {
+  const world = new RefereedWorld()
+  const given = transfer(world, world.acquire('a', 'x'), 'b')
+  world.renew(given)
+  rareOf(findLease(world.state, given)!).open = true
+  world.do({ kind: 'claim', lease: given })
+  expect([world.violations, world.known]).toEqual([['S7'], []])
 })
 
 test('a limited life that ends too early is reported, also after a transfer', () => {
