@@ -7,4 +7,4 @@ export interface SuitePart {
   readonly seeds: number
 }
 
-export const SUITE: readonly SuitePart[] = [{ seeds: 25 }, { profile: 'agents', seeds: 5 }, { profile: 'combined', seeds: 12 }]
+export const SUITE: readonly SuitePart[] = [{ seeds: 25 }, { profile: 'agents', seeds: 5 }, { profile: 'combined', seeds: 15 }]
