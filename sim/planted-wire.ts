@@ -40,8 +40,8 @@ export const WIRE_BUGS: readonly Planted[] = [
   {
     name: 'an HTTP request that was broken off is reported as certainly not done',
     file: 'src/wire/http/connection.js',
-    find: 'if (changes && (answered || !neverReached(error)))',
-    put: 'if (false)',
+    find: 'changes && (answered || !neverReached(error))',
+    put: 'false',
     expected: ['S12'],
     profiles: http,
   },
