@@ -40,7 +40,7 @@ test("only other people's own suites are repeated, by name", () => {
 
 test('polls wait for as long as test/support/bounds.ts says', () => {
   const own = sources().filter(({ file, text }) => file.endsWith('.ts') && BOUND_OF_ITS_OWN.test(text))
-  expect(own.map(({ file }) => file)).toEqual(['test/project/attempts.test.ts'])
+  expect(own.map(({ file }) => file)).toEqual(['test/project/attempts.test.ts', 'test/support/eventually.ts'])
 })
 
 test('no test waits by vi.waitFor, whose bound is one second', () => {

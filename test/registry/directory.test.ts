@@ -49,8 +49,8 @@ describe('a directory', () => {
 
   test('knows which services are in self-preservation, and why', () => {
     const feed = new DirectoryFeed()
-    feed.apply(['preserving', 'services/s', { cause: '4 of 20' }])
-    expect([...feed.directory.preserved]).toEqual([['s', '4 of 20']])
+    feed.apply(['preserving', 'services/s', { cause: 'suspect 4/20' }])
+    expect([...feed.directory.preserved]).toEqual([['s', '4 of 20 missed a renewal: lapses are slowed']])
     feed.apply(['relaxed', 'services/s'])
     expect(feed.directory.preserved.size).toBe(0)
   })
