@@ -1,7 +1,7 @@
-// `npm test` runs every part within its time budget, several beside each other. `npm run test:quick` runs the parts that need no engine, no browser and no
+// `npm test` runs every part, several beside each other. `npm run test:quick` runs the parts that need no engine, no browser and no
 // network.
 //
-// A part that exceeds its budget is ended and has failed. A part that is missing, or that ends without its count, has failed. The last line is
+// A part that hangs is ended and has failed. A part that is missing, or that ends without its count, has failed. The last line is
 // `N passed, N failed` (with `, N skipped` if there are any), and the exit code agrees with it. With CI=true a skipped test is a failure.
 
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
