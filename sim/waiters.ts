@@ -155,7 +155,6 @@ export class Waiters {
 
 /** The first waiter that would fit if all units were free. A waiter that can never fit blocks no other. */
 function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
-  if (state.rules < 2) return queue[0]
   return queue.find(({ rare }) => {
     const { wants, any } = rare!
     const there = wants.filter(({ resource, units }) => units <= rule(state, resource, 'capacity'))
