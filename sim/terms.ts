@@ -1,7 +1,7 @@
 /** Checks S4, S5 and S19: no lease ends before its acknowledged term is over, and none outlives its term for long. */
 import type { Event } from '../src/kernel/event.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
-import { FROZEN } from '../src/kernel/state.ts'
+import { BREAK, FROZEN, PREEMPT, SLOTS } from '../src/kernel/state.ts'
 import type { LogView } from './log-view.ts'
 import { type Machine, RHO, type World } from './world.ts'
 
@@ -89,9 +89,14 @@ export class TermChecker {
     this.#lostRenewals.clear()
   }
 
-  /** The log lost all but its first `kept` records. */
+  /** The log lost all but its first `kept` records. Some breaks are lost: the replay restores those that the log's base does not contain. */
   lose(kept: number): void {
-    this.#breaks.clear() // some breaks are lost; the replay restores the others
+    for (const [id, { soonest }] of this.#breaks) {
+      const { timers = [], pool } = findLease(this.#log.state, id)?.rare ?? {}
+      if (timers.slice(BREAK, pool === undefined ? SLOTS : PREEMPT).some(timer => timer !== undefined))
+        this.#breaks.set(id, { soonest, latest: Number.POSITIVE_INFINITY })
+      else this.#breaks.delete(id)
+    }
     for (const [lease, index] of this.#renewedAt) if (index > kept) this.#lostRenewals.add(lease)
   }
 

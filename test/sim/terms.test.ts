@@ -81,6 +81,15 @@ cases(
       c.now = 400
       c.due(lease, BREAK)
     },
+    'the delay of a break continues in the log that the leases moved to, beside a second break': c => {
+      const lease = c.acquire('a', 'x')
+      c.do({ kind: 'break', resource: 'x', after: 400 })
+      c.referee.beginWith({ chunks: [...c.saved()], index: c.state.index }, 'migration')
+      c.now = 300
+      c.do({ kind: 'break', resource: 'x', after: 150 })
+      c.now = 400
+      c.due(lease, BREAK)
+    },
   },
   {
     'a lease lapses one millisecond early': c => {
