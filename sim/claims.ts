@@ -117,8 +117,8 @@ export class ClaimChecker {
   }
 
   /** A lease that was transferred to a name alone belongs to a process only if it answers the request of that process. */
-  #judgeAnswer({ grants, parent, requests }: Before, { id, rare, holder }: LeaseState, incarnation: number | undefined): void {
-    if (incarnation !== undefined || rare?.open === true) return
+  #judgeAnswer({ grants, parent, requests }: Before, { id, extras, holder }: LeaseState, incarnation: number | undefined): void {
+    if (incarnation !== undefined || extras?.open === true) return
     const covered = requests.filter(request => covers(grants, request))
     if (covered.length === 0)
       return this.#world.violate(
@@ -127,7 +127,7 @@ export class ClaimChecker {
         'transfer-answers-other-request',
       )
     const own = covered.find(request => request.parent === 0 || request.parent === parent)
-    const entries = new Set([...(rare?.entries ?? []), ...(rare?.pending ?? []).map(({ key }) => key)])
+    const entries = new Set([...(extras?.entries ?? []), ...(extras?.pending ?? []).map(({ key }) => key)])
     if (own === undefined || own.entries.some(key => !entries.has(key)))
       this.#world.violate(
         'S10',
@@ -138,12 +138,12 @@ export class ClaimChecker {
 
   #judgeKept(before: Before, received: LeaseState): void {
     const world = this.#world
-    const { rare, ttl, id } = received
-    const claim = rare?.pool
+    const { extras, ttl, id } = received
+    const claim = extras?.pool
     const kept: readonly (readonly [string, unknown, unknown])[] = [
-      ['parent', before.parent, rare?.parent?.id ?? 0],
-      ['limit on its life', before.maxLife, rare?.maxLife ?? 0],
-      ['grace', before.grace, rare?.grace ?? 0],
+      ['parent', before.parent, extras?.parent?.id ?? 0],
+      ['limit on its life', before.maxLife, extras?.maxLife ?? 0],
+      ['grace', before.grace, extras?.grace ?? 0],
       ['ttl', before.ttl, ttl],
       ['pool', before.claim?.pool, claim?.pool],
       ['account', before.claim?.account, claim?.account],
@@ -163,7 +163,7 @@ export class ClaimChecker {
       )
         world.violate('S14', `lease ${id} has lost its ${what} by a transfer: ${String(was)} is now ${String(is)}`)
     if (before.claim === undefined || received.status !== LIVE) return
-    if (before.priority !== (rare?.priority ?? 0) || before.rank !== (rare?.rank ?? 0))
+    if (before.priority !== (extras?.priority ?? 0) || before.rank !== (extras?.rank ?? 0))
       world.violate('S14', `lease ${id} has lost its priority ${before.priority} or its rank by a transfer`, 'transfer-drops-rank')
     this.#judgeTimers(before, received)
   }
@@ -171,7 +171,7 @@ export class ClaimChecker {
   /** Timers that were running continue. */
   #judgeTimers(before: Before, received: LeaseState): void {
     const world = this.#world
-    const { id, rare } = received
+    const { id, extras } = received
     for (let slot = CAP; slot < SLOTS; slot++) {
       const was = before.left[slot]
       const is = leftOf(this.#log.state, received, slot)
@@ -180,7 +180,7 @@ export class ClaimChecker {
         world.violate('S5', `a limit of lease ${id} with ${was} ms left has ${is ?? 'no'} ms left after a transfer`)
       if (slot === PREEMPT && is !== undefined && is > was)
         world.violate('S14', `the notice of lease ${id} began again with its transfer: ${was} ms were left`, 'transfer-restarts-notice')
-      if (slot === PREEMPT && is !== undefined && rare?.pool?.notice === 0)
+      if (slot === PREEMPT && is !== undefined && extras?.pool?.notice === 0)
         world.violate('S14', `the notice of lease ${id} goes on after its transfer, for no waiter`, 'transfer-orphans-notice')
     }
   }
@@ -209,7 +209,7 @@ export class ClaimChecker {
     this.#pairs.looked('S7', id)
     if (status !== LIVE || !confirmed) return
     // A granted reservation stays open after its first renewal; a transferred lease does not, whatever it was before.
-    const isReservation = (claim?.from ?? 0) > 0 && lease.rare?.handed !== true
+    const isReservation = (claim?.from ?? 0) > 0 && lease.extras?.handed !== true
     if (isReservation) this.#contested.add(id)
     this.#world.violate(
       'S7',
@@ -240,7 +240,7 @@ export class ClaimChecker {
       if (ttl === undefined) continue
       this.#pairs.looked('S5', id)
       if (lease.ttl !== ttl) continue
-      const entries = [...(lease.rare?.entries ?? [])]
+      const entries = [...(lease.extras?.entries ?? [])]
       const tooLong = (names: readonly string[]) => names.find(name => ttl > rule(state, name, 'ttlMax'))
       const resource = tooLong(lease.grants.map(grant => grant.resource.name))
       if (resource !== undefined) this.#world.violate('S5', `a renewal gave lease ${id} ${ttl} ms, and ${resource} allows less`)
@@ -253,8 +253,14 @@ export class ClaimChecker {
   #follow({ type, lease: id, cause }: Event, command: Command): void {
     const { now } = this.#world
     const lease = findLease(this.#log.state, id)
-    if (type === 'granted' && lease !== undefined && (lease.rare?.maxLife ?? 0) > 0 && !this.#lives.has(id) && command.kind !== 'transfer')
-      this.#lives.set(id, { from: now, life: lease.rare!.maxLife })
+    if (
+      type === 'granted' &&
+      lease !== undefined &&
+      (lease.extras?.maxLife ?? 0) > 0 &&
+      !this.#lives.has(id) &&
+      command.kind !== 'transfer'
+    )
+      this.#lives.set(id, { from: now, life: lease.extras!.maxLife })
     if (type === 'revoked' && cause === 'cap') {
       const life = this.#lives.get(id)
       this.#pairs.looked('S5', id)
@@ -283,22 +289,22 @@ function rememberLease(state: State, command: Command): Before | undefined {
   const id = command.kind === 'due' ? Math.floor(command.timer / SLOTS) : 'lease' in command ? command.lease : undefined
   const lease = typeof id === 'number' ? findLease(state, id) : undefined
   if (lease === undefined) return undefined
-  const { rare, status, confirmed, grants, ttl } = lease
+  const { extras, status, confirmed, grants, ttl } = lease
   return {
     ...{ id: lease.id, lease, status, confirmed, grants: [...grants], ttl },
-    parent: rare?.parent?.id ?? 0,
-    claim: rare?.pool === undefined ? undefined : { ...rare.pool },
-    rank: rare?.rank ?? 0,
-    priority: rare?.priority ?? 0,
-    maxLife: rare?.maxLife ?? 0,
-    grace: rare?.grace ?? 0,
+    parent: extras?.parent?.id ?? 0,
+    claim: extras?.pool === undefined ? undefined : { ...extras.pool },
+    rank: extras?.rank ?? 0,
+    priority: extras?.priority ?? 0,
+    maxLife: extras?.maxLife ?? 0,
+    grace: extras?.grace ?? 0,
     left: Array.from({ length: SLOTS }, (_, slot) => (slot < CAP ? undefined : leftOf(state, lease, slot))),
     requests: command.kind === 'transfer' ? requestsOf(state, grants, command.to) : [],
   }
 }
 
-function leftOf(state: State, { rare }: LeaseState, slot: number): number | undefined {
-  const timer = rare?.timers?.[slot]
+function leftOf(state: State, { extras }: LeaseState, slot: number): number | undefined {
+  const timer = extras?.timers?.[slot]
   return timer === undefined ? undefined : timer.duration - agedOf(state, timer)
 }
 
@@ -306,10 +312,10 @@ function requestsOf(state: State, grants: readonly Grant[], to: string): readonl
   const waiters = new Set(grants.flatMap(({ resource }) => state.resources.get(resource.name)?.queue ?? []))
   return [...waiters]
     .filter(({ holder, status }) => holder.name === to && status === WAITING)
-    .map(({ id, rare }) => ({
-      ...{ id, wants: rare!.wants, any: rare!.any },
-      parent: rare!.parent?.id ?? 0,
-      entries: rare!.pending.map(({ key }) => key),
+    .map(({ id, extras }) => ({
+      ...{ id, wants: extras!.wants, any: extras!.any },
+      parent: extras!.parent?.id ?? 0,
+      entries: extras!.pending.map(({ key }) => key),
     }))
 }
 

@@ -30,7 +30,7 @@ export class EntryChecker {
     const taken = findLease(this.#log.state, lease)
     if (taken === undefined) return
     const { name, incarnation } = taken.holder
-    for (const key of taken.rare?.entries ?? []) this.#holders.set(key, { name, incarnation })
+    for (const key of taken.extras?.entries ?? []) this.#holders.set(key, { name, incarnation })
   }
 
   /** The log lost records: the rest is replayed, after the contents with which the log began. */

@@ -74,7 +74,7 @@ export class Holder {
         if (this.#dice.chance(0.03)) await this.#intrude()
         if (this.#late !== undefined && this.#dice.chance(0.1)) await this.#fence(this.#late)
         const inherited = this.#inbox.shift()
-        if (inherited !== undefined) await this.#inherit(inherited)
+        if (inherited !== undefined) await this.#adoptTransferred(inherited)
         else await this.#cycle()
       } catch (error) {
         if (!(error instanceof LeaseError)) throw error
@@ -373,7 +373,7 @@ export class Holder {
   }
 
   /** A lease that another holder transferred: renewed first, used then. */
-  async #inherit(lease: number): Promise<void> {
+  async #adoptTransferred(lease: number): Promise<void> {
     const held = new Held(this.name, this.#clock)
     held.lease = lease
     if (await this.#waitFor(held, 1_000, false)) await this.#hold(held)

@@ -38,7 +38,7 @@ export class KeyChecker {
     const scopes = this.#scopes.get(lease.key) ?? []
     return scopes.some(
       ({ verb, prefix }) =>
-        (verb === 'acquire' || verb === 'admin' || (verb === 'renew' && lease.rare?.handed === true)) &&
+        (verb === 'acquire' || verb === 'admin' || (verb === 'renew' && lease.extras?.handed === true)) &&
         (prefix === '' || `${resource}/`.startsWith(`${prefix}/`)),
     )
   }

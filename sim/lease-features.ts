@@ -48,31 +48,31 @@ export function requestFeatures(state: State, command: Acquire): Set<Feature> {
 
 /** The features that the state itself shows to be in force on a lease. */
 export function featuresInState(state: State, lease: LeaseState): Set<Feature> {
-  const { rare, grants, status } = lease
-  const names = [...grants.map(({ resource }) => resource.name), ...(rare?.wants ?? []).map(({ resource }) => resource)]
+  const { extras, grants, status } = lease
+  const names = [...grants.map(({ resource }) => resource.name), ...(extras?.wants ?? []).map(({ resource }) => resource)]
   const found = new Set<Feature>()
   if (status === WAITING) found.add('wait')
   if (grants.some(({ units, shared }) => units > 1 && !shared)) found.add('units')
   if (grants.some(({ shared }) => shared)) found.add('shared')
   if (isFace(names)) found.add('face-lease')
   if (grants.some(({ resource }) => rule(state, resource.name, 'lockDelay') > 0)) found.add('lock-delay')
-  if (rare === undefined) return found
-  const { pool, timers, cause } = rare
-  for (const mark of marksIn(rare.labels)) found.add(mark)
-  if (status === WAITING && rare.any > 0) found.add('any')
-  if (status === WAITING && rare.wants.some(({ units, shared }) => units > 1 && !shared)) found.add('units')
-  if (status === WAITING && rare.wants.some(({ shared }) => shared)) found.add('shared')
-  if (rare.parent !== undefined || (rare.children?.size ?? 0) > 0) found.add('parent')
-  if ((rare.entries?.size ?? 0) > 0 || rare.pending.length > 0) found.add('entries')
-  if (pool !== undefined || [...(rare.entries ?? [])].some(key => key.startsWith('pool/'))) found.add('pool-member')
+  if (extras === undefined) return found
+  const { pool, timers, cause } = extras
+  for (const mark of marksIn(extras.labels)) found.add(mark)
+  if (status === WAITING && extras.any > 0) found.add('any')
+  if (status === WAITING && extras.wants.some(({ units, shared }) => units > 1 && !shared)) found.add('units')
+  if (status === WAITING && extras.wants.some(({ shared }) => shared)) found.add('shared')
+  if (extras.parent !== undefined || (extras.children?.size ?? 0) > 0) found.add('parent')
+  if ((extras.entries?.size ?? 0) > 0 || extras.pending.length > 0) found.add('entries')
+  if (pool !== undefined || [...(extras.entries ?? [])].some(key => key.startsWith('pool/'))) found.add('pool-member')
   if ((pool?.from ?? 0) > 0) found.add('reservation')
   if (pool?.preemptible === true) found.add('preemptible')
   if (pool?.borrows === true && status !== WAITING) found.add('borrowed')
   if (hasQuota(state, names, pool)) found.add('quota')
-  if (rare.grace > 0) found.add('grace')
-  if (rare.maxLife > 0) found.add('cap')
-  if (rare.open) found.add('adopt-by-name')
-  if (rare.handed) found.add('transfer')
+  if (extras.grace > 0) found.add('grace')
+  if (extras.maxLife > 0) found.add('cap')
+  if (extras.open) found.add('adopt-by-name')
+  if (extras.handed) found.add('transfer')
   if (hasBreak(timers, pool === undefined) || (status === FROZEN && cause === 'break')) found.add('break')
   if (status === FROZEN && cause === 'stolen') found.add('steal')
   if (status === FROZEN && cause === 'revoked') found.add('revoke')

@@ -229,8 +229,8 @@ export class MixedHolder {
     const act = dice.whole(0, 3)
     if (act === 0) await this.#renew(held, dice.pick([1_500, 3_500]))
     // A holder under notice often gives back what it was asked for, and keeps the rest.
-    if (act === 1 || (state?.rare?.recalled === true && dice.chance(0.5))) await this.#releasePart(held)
-    if (state?.rare?.pool !== undefined && state.rare.maxLife > 0 && dice.chance(0.5))
+    if (act === 1 || (state?.extras?.recalled === true && dice.chance(0.5))) await this.#releasePart(held)
+    if (state?.extras?.pool !== undefined && state.extras.maxLife > 0 && dice.chance(0.5))
       await this.#propose({ kind: 'extend', lease, by: dice.whole(100, 800) })
     if (act === 3) await this.#propose({ kind: 'put', lease, key: `e/${dice.chance(0.4) ? 'short' : 'long'}/${this.#own}`, value: 'x' })
     if (act === 2 && grants.length > 0) await this.#propose({ kind: 'recall', resource: dice.pick(grants).resource })

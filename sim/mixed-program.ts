@@ -168,14 +168,14 @@ export class MixedProgram {
   #judgeAnswer(lease: Lease, names: readonly string[], parent?: number): void {
     const { world, referee } = this.#site
     const state = findLease(referee.state, lease.id)
-    const came = state?.rare?.handed === true || referee.pairs.isMarked(lease.id, 'transfer')
+    const came = state?.extras?.handed === true || referee.pairs.isMarked(lease.id, 'transfer')
     if (lease.resources.length !== names.length || names.some(name => !lease.resources.includes(name)))
       world.violate(
         'S10',
         `${this.name} asked for ${names} and got ${lease.resources}`,
         ...(came ? (['transfer-answers-other-request'] as const) : []),
       )
-    if (parent !== undefined && state !== undefined && state.rare?.parent?.id !== parent && state.status === 1)
+    if (parent !== undefined && state !== undefined && state.extras?.parent?.id !== parent && state.status === 1)
       world.violate(
         'S8',
         `${this.name} acquired lease ${lease.id} under lease ${parent}, and it is not under it`,

@@ -85,7 +85,7 @@ export class Operators {
   #force(id: number): void {
     this.#scene.referee.beliefs.forced.add(id)
     for (const lease of this.#scene.referee.state.leases.values())
-      for (let above = lease.rare?.parent; above !== undefined; above = above.rare?.parent)
+      for (let above = lease.extras?.parent; above !== undefined; above = above.extras?.parent)
         if (above.id === id) this.#scene.referee.beliefs.forced.add(lease.id)
   }
 

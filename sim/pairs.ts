@@ -129,7 +129,7 @@ export class PairTracker {
         const own = requestFeatures(this.#state(), command)
         if (outcome.kind !== 'granted' && outcome.kind !== 'queued') return
         const lease = findLease(this.#state(), outcome.lease)
-        if (outcome.kind === 'granted' && lease?.rare?.pool?.borrows === true) own.add('borrowed')
+        if (outcome.kind === 'granted' && lease?.extras?.pool?.borrows === true) own.add('borrowed')
         const subjects = [outcome.lease, ...subjectsOf(command)]
         for (const feature of own) {
           if ((feature === 'wait' && outcome.kind !== 'queued') || feature === 'worker-heartbeat') continue
@@ -203,7 +203,7 @@ export class PairTracker {
     if (type === 'granted' && command.kind !== 'acquire' && command.kind !== 'transfer') {
       this.acts('wait', here)
       if (known?.has('reservation') === true) this.acts('reservation', here)
-      if (findLease(this.#state(), lease)?.rare?.pool?.borrows === true) this.acts('borrowed', here)
+      if (findLease(this.#state(), lease)?.extras?.pool?.borrows === true) this.acts('borrowed', here)
     }
     if (ENDS.has(type) && known?.has('parent') === true) this.acts('parent', here)
     if (ENDS.has(type) && known?.has('session') === true) this.acts('session', here)
@@ -225,12 +225,12 @@ export class PairTracker {
     if (typeof subject === 'string') return yield* onResource(state, subject)
     const lease = findLease(state, subject)
     if (lease === undefined) return
-    const { grants, rare } = lease
+    const { grants, extras } = lease
     for (const { resource } of grants) yield* onResource(state, resource.name)
-    for (const { resource } of rare?.wants ?? []) yield* onResource(state, resource)
-    if (rare?.pool !== undefined) yield* onResource(state, rare.pool.pool)
-    if (rare?.parent !== undefined) yield rare.parent.id
-    for (const child of rare?.children ?? []) yield child.id
+    for (const { resource } of extras?.wants ?? []) yield* onResource(state, resource)
+    if (extras?.pool !== undefined) yield* onResource(state, extras.pool.pool)
+    if (extras?.parent !== undefined) yield extras.parent.id
+    for (const child of extras?.children ?? []) yield child.id
   }
 }
 

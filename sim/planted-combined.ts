@@ -7,8 +7,8 @@ export const COMBINED_BUGS: readonly Planted[] = [
   {
     name: 'a transferred lease loses its grace period',
     file: 'src/kernel/rule/operate.js',
-    find: 'Object.assign(rareOf(received), { maxLife, grace })',
-    put: 'Object.assign(rareOf(received), { maxLife })',
+    find: 'Object.assign(extrasOf(received), { maxLife, grace })',
+    put: 'Object.assign(extrasOf(received), { maxLife })',
     expected: ['S14'],
     profiles,
   },

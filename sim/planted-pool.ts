@@ -53,8 +53,8 @@ export const POOL_BUGS: readonly Planted[] = [
   {
     name: 'a lease that overtook others does not yield to them',
     file: 'src/kernel/rule/pool/serve.js',
-    find: 'waiter.rare.pool.yields = yields;',
-    put: 'waiter.rare.pool.yields = false;',
+    find: 'waiter.extras.pool.yields = yields;',
+    put: 'waiter.extras.pool.yields = false;',
     expected: ['S14'],
     profiles: ['pool'],
   },
@@ -133,7 +133,7 @@ export const POOL_BUGS: readonly Planted[] = [
   {
     name: 'in a fair queue, members that are reserved go to an account that used less',
     file: 'src/kernel/rule/pool/order.js',
-    find: 'while (count < waiting.length && waiting[count].rare.pool.from > 0)',
+    find: 'while (count < waiting.length && waiting[count].extras.pool.from > 0)',
     put: 'while (count < 0)',
     expected: ['S14'],
     profiles: ['pool'],

@@ -53,7 +53,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'entries outlive their lease',
     file: 'src/kernel/rule/end.js',
-    find: 'if (rare.entries !== undefined)',
+    find: 'if (extras.entries !== undefined)',
     put: 'if (false)',
     expected: ['S8'],
   },
@@ -116,8 +116,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a waiter that wants more units than exist blocks other waiters',
     file: 'src/kernel/rule/judge.js',
-    find: 'rare.passed = new Set(',
-    put: 'if (false)\n        rare.passed = new Set(',
+    find: 'extras.passed = new Set(',
+    put: 'if (false)\n        extras.passed = new Set(',
     expected: ['L1', 'S14'],
     profiles: ['restless', 'embedded'],
   },
@@ -341,7 +341,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'an entry that was taken over ends with its former lease',
     file: 'src/kernel/rule/attach.js',
-    find: 'there.lease.rare.entries.delete(key);',
+    find: 'there.lease.extras.entries.delete(key);',
     put: '',
     expected: ['S18', 'S8'],
   },

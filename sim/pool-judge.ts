@@ -57,7 +57,7 @@ export class PoolJudge {
     for (const [id, resources] of granted) {
       const lease = findLease(state, id)
       // The recipient of a transfer takes the holder's place, and none in the queue.
-      if (lease?.rare?.pool === undefined || kind === 'transfer') continue
+      if (lease?.extras?.pool === undefined || kind === 'transfer') continue
       this.#judgeGrant(scene, lease, resources, told)
       if (scene.rankOf(lease) >= RESERVED) this.#judgeShare(scene, lease, granted)
     }
@@ -80,15 +80,15 @@ export class PoolJudge {
     // A lease that asked for the resource by its name may be granted it in the same revision.
     const still = resources
       .get(key.slice('pool/'.length))
-      ?.grants.find(({ lease }) => lease.status !== FROZEN && lease.rare?.pool !== undefined)
+      ?.grants.find(({ lease }) => lease.status !== FROZEN && lease.extras?.pool !== undefined)
     // In the same revision another holder may have offered it again.
     if (still !== undefined && !entries.has(key)) this.#verdict.violate('S8', `${key} is gone, and lease ${still.lease.id} still holds it`)
   }
 
   #judgeGrant(scene: PoolScene, lease: LeaseState, resources: readonly string[], told: ReadonlySet<number>): void {
     const { violate } = this.#verdict
-    const { id, rare } = lease
-    const claim = rare!.pool!
+    const { id, extras } = lease
+    const claim = extras!.pool!
     // The recipient of a transfer goes before all waiters and reservations, and gets what its giver had left.
     if (scene.rankOf(lease) < RESERVED) return
     if (new Set(resources).size !== claim.count)
@@ -96,7 +96,7 @@ export class PoolJudge {
     this.#judgeWindow(scene, lease)
     const { head } = scene
     if (head === undefined) return
-    if (scene.rules.queue === 'fair' && head.rare!.pool!.from > 0 && claim.from === 0)
+    if (scene.rules.queue === 'fair' && head.extras!.pool!.from > 0 && claim.from === 0)
       violate('S14', `${id} was granted members although the window of ${head.id} has begun`)
     if (claim.borrows) violate('S14', `${id} borrows members, and ${head.id} waits for its own`)
     if (!scene.standsBefore(head, lease) || scene.rules.queue === 'fit' || scene.rules.queue === 'fair') return
@@ -110,13 +110,13 @@ export class PoolJudge {
   }
 
   /** In a fair queue with preemption, no waiter is within its quota of an account that held less when the lease was granted. */
-  #judgeShare({ rules, within, heldBy }: PoolScene, { id, rare }: LeaseState, granted: ReadonlyMap<number, readonly string[]>): void {
-    const { account, from } = rare!.pool!
+  #judgeShare({ rules, within, heldBy }: PoolScene, { id, extras }: LeaseState, granted: ReadonlyMap<number, readonly string[]>): void {
+    const { account, from } = extras!.pool!
     if (rules.queue !== 'fair' || rules.preempt !== 'marked' || from > 0) return
     // At the most: it is not known in which order the grants of one command were made.
     const grants = [...granted].reduce((sum, [, resources]) => sum + resources.length, 0)
     const held = heldBy(account) - grants
-    const before = within.find(({ rare }) => rare!.pool!.account !== account && heldBy(rare!.pool!.account) < held)
+    const before = within.find(({ extras }) => extras!.pool!.account !== account && heldBy(extras!.pool!.account) < held)
     if (before !== undefined)
       this.#verdict.violate('S14', `${id} was granted members for ${account}, which held more than the account of ${before.id}`)
   }
@@ -124,24 +124,24 @@ export class PoolJudge {
   /** With one reservation ahead: enough members are left at its beginning. */
   #judgeWindow({ state, members, holders }: PoolScene, lease: LeaseState): void {
     const [reservation, another] = state.pools.get(POOL)!.reserved
-    if (reservation === undefined || another !== undefined || lease.rare!.pool!.from > 0) return
-    const { from, count } = reservation.rare!.pool!
+    if (reservation === undefined || another !== undefined || lease.extras!.pool!.from > 0) return
+    const { from, count } = reservation.extras!.pool!
     // A window that was granted is kept for its holder, although it may be over by then.
-    if (holders.some(({ rare }) => rare!.pool!.from > 0)) return
-    const stays = ({ rare }: LeaseState) => {
-      const claim = rare?.pool
-      return claim === undefined || (!claim.yields && (rare!.maxLife === 0 || claim.start + rare!.maxLife > from))
+    if (holders.some(({ extras }) => extras!.pool!.from > 0)) return
+    const stays = ({ extras }: LeaseState) => {
+      const claim = extras?.pool
+      return claim === undefined || (!claim.yields && (extras!.maxLife === 0 || claim.start + extras!.maxLife > from))
     }
     if (!stays(lease)) return
     // A member may be held by its name, by a lease that asked no pool and has no regard for reservations.
-    if (members.some(resource => state.resources.get(resource)?.grants.some(grant => grant.lease.rare?.pool === undefined))) return
+    if (members.some(resource => state.resources.get(resource)?.grants.some(grant => grant.lease.extras?.pool === undefined))) return
     const kept = members.filter(resource => state.resources.get(resource)?.grants.some(grant => stays(grant.lease)))
     if (members.length - kept.length < count)
       this.#verdict.violate('S14', `lease ${lease.id} was granted members that ${reservation.id} has reserved`)
   }
 
   #judgeQuotas(scene: PoolScene): void {
-    for (const account of new Set(scene.holders.map(({ rare }) => rare!.pool!.account))) {
+    for (const account of new Set(scene.holders.map(({ extras }) => extras!.pool!.account))) {
       const { quotaUnits = 0, quotaBorrow = 0 } = scene.rulesOf(account)
       const held = scene.heldBy(account)
       if (quotaUnits > 0 && held > quotaUnits + quotaBorrow)
@@ -151,21 +151,21 @@ export class PoolJudge {
 
   #judgeNotice(scene: PoolScene, id: number): void {
     const victim = findLease(scene.state, id)
-    const claim = victim?.rare?.pool
+    const claim = victim?.extras?.pool
     const waiter = claim === undefined ? undefined : findLease(scene.state, claim.notice)
     if (waiter === undefined) return
     const { violate } = this.#verdict
-    const { pool: asks, priority } = waiter.rare!
-    const forIt = scene.holders.filter(({ rare }) => rare!.pool!.notice === waiter.id)
+    const { pool: asks, priority } = waiter.extras!
+    const forIt = scene.holders.filter(({ extras }) => extras!.pool!.notice === waiter.id)
     if (forIt.length > asks!.count + SPARE_NOTICES)
       violate('S14', `${forIt.length} leases are preempted for ${waiter.id}, which asks for ${asks!.count} members`)
     if (claim!.yields && scene.standsBefore(waiter, victim!)) return
     const { rules } = scene
     const held = scene.state.elapsed - claim!.start
-    const isAbove = claim!.preemptible && priority > victim!.rare!.priority
+    const isAbove = claim!.preemptible && priority > victim!.extras!.priority
     const isBorrowed = claim!.borrows && scene.heldBy(claim!.account) > (scene.rulesOf(claim!.account).quotaUnits ?? 0)
     const hasLess = rules.queue === 'fair' && claim!.preemptible && scene.heldBy(asks!.account) < scene.heldBy(claim!.account)
-    const isFair = claim!.account !== asks!.account && (isBorrowed || hasLess) && victim!.rare!.priority <= priority
+    const isFair = claim!.account !== asks!.account && (isBorrowed || hasLess) && victim!.extras!.priority <= priority
     if (rules.preempt !== 'marked' || held < (rules.minHold ?? 0) || !(isAbove || isFair))
       violate(
         'S14',
@@ -178,8 +178,8 @@ export class PoolJudge {
   #judgeIdleness({ state, rules, within, free }: PoolScene): void {
     // They may be kept for a window ahead.
     if (within.length === 0 || state.pools.get(POOL)!.reserved.size > 0) return
-    if (within.some(({ rare }) => rare!.pending.length > 0)) return
-    const asks = within.map(({ rare }) => rare!.pool!.count)
+    if (within.some(({ extras }) => extras!.pending.length > 0)) return
+    const asks = within.map(({ extras }) => extras!.pool!.count)
     const least = rules.queue === 'fit' ? Math.min(...asks) : rules.queue === 'fair' ? Math.max(...asks) : asks[0]!
     if (free >= least) this.#verdict.violate('L1', `${free} members of ${POOL} are free, and ${within.map(({ id }) => id)} wait`)
   }
@@ -188,9 +188,9 @@ export class PoolJudge {
   #judgePromise(scene: PoolScene): void {
     const { state, rules, head, free, holders, usable } = scene
     if (rules.queue !== 'backfill' || head === undefined || state.pools.get(POOL)!.reserved.size > 0) return
-    const { count } = head.rare!.pool!
-    const ending = holders.filter(({ status, rare }) => status === FROZEN || rare!.pool!.notice !== 0)
-    const others = holders.filter(lease => !ending.includes(lease) && lease.rare!.pool!.yields && scene.standsBefore(head, lease))
+    const { count } = head.extras!.pool!
+    const ending = holders.filter(({ status, extras }) => status === FROZEN || extras!.pool!.notice !== 0)
+    const others = holders.filter(lease => !ending.includes(lease) && lease.extras!.pool!.yields && scene.standsBefore(head, lease))
     const soon = free + usable(ending)
     if (soon < count && soon + usable(others) >= count)
       this.#verdict.violate('L1', `${head.id} waits for ${others.map(({ id }) => id)}, which overtook it and were not told`)
@@ -199,15 +199,15 @@ export class PoolJudge {
   /** A lease that borrows, and that alone stands in the way of a head within its quota, was told. */
   #judgeLoan({ state, rules, head, free, holders, usable, heldBy, rulesOf }: PoolScene): void {
     if (rules.preempt !== 'marked' || rules.queue === 'fair' || head === undefined || state.pools.get(POOL)!.reserved.size > 0) return
-    const { count, account } = head.rare!.pool!
-    const ending = holders.filter(({ status, rare }) => status === FROZEN || rare!.pool!.notice !== 0)
+    const { count, account } = head.extras!.pool!
+    const ending = holders.filter(({ status, extras }) => status === FROZEN || extras!.pool!.notice !== 0)
     const soon = free + usable(ending)
     if (soon >= count) return
     const owes = holders.find(lease => {
-      const { pool: claim, priority } = lease.rare!
-      const isDue = claim!.borrows && claim!.account !== account && priority <= head.rare!.priority
+      const { pool: claim, priority } = lease.extras!
+      const isDue = claim!.borrows && claim!.account !== account && priority <= head.extras!.priority
       if (!isDue || ending.includes(lease) || state.elapsed - claim!.start < (rules.minHold ?? 0)) return false
-      const leaving = ending.filter(({ rare }) => rare!.pool!.account === claim!.account)
+      const leaving = ending.filter(({ extras }) => extras!.pool!.account === claim!.account)
       const keeps = heldBy(claim!.account) - leaving.reduce((sum, { grants }) => sum + grants.length, 0)
       return keeps > (rulesOf(claim!.account).quotaUnits ?? 0) && soon + usable([lease]) >= count
     })
@@ -245,16 +245,16 @@ class PoolScene {
     this.#rankOf = rankOf
     this.rules = { queue: 'fifo', ...state.policies.get(POOL) }
     this.members = [...state.entries.keys()].flatMap(key => (key.startsWith(`pool/${POOL}/`) ? [key.slice('pool/'.length)] : []))
-    this.holders = [...state.leases.values()].filter(({ rare, grants }) => rare?.pool?.pool === POOL && grants.length > 0)
+    this.holders = [...state.leases.values()].filter(({ extras, grants }) => extras?.pool?.pool === POOL && grants.length > 0)
     this.free = this.members.filter(resource => this.#isOffered(resource) && !state.resources.get(resource)?.grants.length).length
     const waiters = [...(state.pools.get(POOL)?.queue ?? [])].sort((a, b) => (this.standsBefore(a, b) ? -1 : 1))
-    this.within = waiters.filter(({ rare }) => this.#isServable(rare!.pool!))
+    this.within = waiters.filter(({ extras }) => this.#isServable(extras!.pool!))
   }
 
   /** Undefined as well if the first waiter brings entries: it may wait for their keys. */
   get head(): LeaseState | undefined {
     const [first] = this.within
-    return first !== undefined && first.rare!.pending.length === 0 ? first : undefined
+    return first !== undefined && first.extras!.pending.length === 0 ? first : undefined
   }
 
   #isServable({ count, account, from }: PoolClaim): boolean {
@@ -271,7 +271,7 @@ class PoolScene {
   rulesOf = (account: string): PolicyRules => this.state.policies.get(`${POOL}/accounts/${account}`) ?? {}
 
   heldBy = (account: string): number =>
-    this.holders.reduce((sum, { rare, grants }) => sum + (rare!.pool!.account === account ? grants.length : 0), 0)
+    this.holders.reduce((sum, { extras, grants }) => sum + (extras!.pool!.account === account ? grants.length : 0), 0)
 
   /** Members that would be free for others once these leases have ended. */
   usable = (leases: readonly LeaseState[]): number =>
@@ -285,10 +285,10 @@ class PoolScene {
     const { elapsed } = this.state
     const isSoon = (other: LeaseState) =>
       other === lease ||
-      (other.rare!.pool!.yields && this.standsBefore(head, other)) ||
-      ((other.status === FROZEN || other.rare!.pool!.notice !== 0) && !told.has(other.id))
+      (other.extras!.pool!.yields && this.standsBefore(head, other)) ||
+      ((other.status === FROZEN || other.extras!.pool!.notice !== 0) && !told.has(other.id))
     let room = this.free + this.usable(this.holders.filter(isSoon))
-    const { count } = head.rare!.pool!
+    const { count } = head.extras!.pool!
     if (room >= count) return { imminent: true, at: elapsed }
     const ends = this.holders.filter(other => !isSoon(other)).map(other => ({ other, at: endOf(other, elapsed) }))
     for (const { other, at } of ends.sort((a, b) => a.at - b.at)) {
@@ -305,18 +305,18 @@ class PoolScene {
   }
 
   /** A transfer took away the rank of the lease: by rank 0 and its new id the kernel counts it among those that overtook the waiter. */
-  hasLostPlace(lease: LeaseState, { id, rare }: LeaseState): boolean {
-    const { rank } = lease.rare!
-    return this.rankOf(lease) < RESERVED && rank === 0 && (rare!.rank < 0 || (rare!.rank === 0 && id < lease.id))
+  hasLostPlace(lease: LeaseState, { id, extras }: LeaseState): boolean {
+    const { rank } = lease.extras!
+    return this.rankOf(lease) < RESERVED && rank === 0 && (extras!.rank < 0 || (extras!.rank === 0 && id < lease.id))
   }
 
-  rankOf({ id, rare }: LeaseState): number {
-    return this.#rankOf(id) ?? rare!.rank
+  rankOf({ id, extras }: LeaseState): number {
+    return this.#rankOf(id) ?? extras!.rank
   }
 }
 
-function endOf({ rare }: LeaseState, now: number): number {
-  const { start, expect } = rare!.pool!
-  const lives = [expect, rare!.maxLife].filter(ms => ms > 0)
+function endOf({ extras }: LeaseState, now: number): number {
+  const { start, expect } = extras!.pool!
+  const lives = [expect, extras!.maxLife].filter(ms => ms > 0)
   return lives.length === 0 ? Number.POSITIVE_INFINITY : Math.max(now, start + Math.min(...lives))
 }

@@ -264,7 +264,7 @@ export class Referee implements LogView {
     for (const entry of this.#state.entries.values())
       if (entry.lease.id === lease) world.violate('S8', `the entry ${entry.key} outlives lease ${lease}, which ${type}`)
     for (const other of this.#state.leases.values())
-      if (other.rare?.parent?.id === lease) world.violate('S8', `lease ${other.id} outlives its parent ${lease}`)
+      if (other.extras?.parent?.id === lease) world.violate('S8', `lease ${other.id} outlives its parent ${lease}`)
   }
 
   /** Derived parts of the state must agree with the parts they are derived from. */

@@ -92,7 +92,7 @@ export class TermChecker {
   /** The log lost all but its first `kept` records. Some breaks are lost: the replay restores those that the log's base does not contain. */
   lose(kept: number): void {
     for (const [id, { soonest }] of this.#breaks) {
-      const { timers = [], pool } = findLease(this.#log.state, id)?.rare ?? {}
+      const { timers = [], pool } = findLease(this.#log.state, id)?.extras ?? {}
       if (timers.slice(BREAK, pool === undefined ? SLOTS : PREEMPT).some(timer => timer !== undefined))
         this.#breaks.set(id, { soonest, latest: Number.POSITIVE_INFINITY })
       else this.#breaks.delete(id)
@@ -113,7 +113,7 @@ export class TermChecker {
     // The grace of a suspect lease begins now.
     if (type === 'suspected') {
       this.#lastRenewal.set(lease, this.#world.now)
-      this.#terms.set(lease, findLease(this.#log.state, lease)?.rare?.grace ?? 0)
+      this.#terms.set(lease, findLease(this.#log.state, lease)?.extras?.grace ?? 0)
     }
     const ack = this.#acks.get(lease)
     if (ack === undefined || this.#log.ended.has(lease)) return

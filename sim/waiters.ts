@@ -39,8 +39,8 @@ export class Waiters {
     this.#queued.clear()
     this.#requests.clear()
     this.#pools.forget()
-    for (const { id, rare, status } of state.leases.values()) {
-      if (rare !== undefined) this.#ranks.set(id, rare.rank)
+    for (const { id, extras, status } of state.leases.values()) {
+      if (extras !== undefined) this.#ranks.set(id, extras.rank)
       if (status === WAITING) this.#queued.add(id)
     }
   }
@@ -89,7 +89,7 @@ export class Waiters {
   }
 
   #judgeRank(state: State, id: number): void {
-    const rank = findLease(state, id)?.rare?.rank
+    const rank = findLease(state, id)?.extras?.rank
     const expected = this.#ranks.get(id)
     if (rank !== undefined && expected !== undefined && rank !== expected)
       this.#violate('S14', `${id} waits with rank ${rank}, and by its priority it should be ${expected}`)
@@ -99,7 +99,7 @@ export class Waiters {
   #judgeOrder({ name, queue }: Resource): void {
     for (let i = 1; i < queue.length; i++) {
       const [before, after] = [queue[i - 1]!, queue[i]!]
-      const [first, second] = [before, after].map(({ id, rare }) => this.#ranks.get(id) ?? rare!.rank) as [number, number]
+      const [first, second] = [before, after].map(({ id, extras }) => this.#ranks.get(id) ?? extras!.rank) as [number, number]
       if (first > second || (first === second && before.id > after.id))
         this.#violate('S14', `${before.id} is before ${after.id} in the queue for ${name}, and has waited less`)
     }
@@ -108,9 +108,9 @@ export class Waiters {
   /** In a fifo queue no waiter overtakes another. */
   #judgeTurn(state: State, there: Resource, id: number): void {
     const first = firstServable(state, there)
-    if (first === undefined || rule(state, there.name, 'queue') !== 'fifo' || first.rare!.pending.length > 0) return
+    if (first === undefined || rule(state, there.name, 'queue') !== 'fifo' || first.extras!.pending.length > 0) return
     const rank = this.#ranks.get(id) ?? 0
-    const before = this.#ranks.get(first.id) ?? first.rare!.rank
+    const before = this.#ranks.get(first.id) ?? first.extras!.rank
     if (before < rank || (before === rank && first.id < id))
       this.#violate('S14', `${id} was granted ${there.name} before ${first.id}, which had waited longer`)
   }
@@ -129,7 +129,7 @@ export class Waiters {
   judgeFree(state: State, there: Resource): void {
     const first = firstServable(state, there)
     if (first === undefined || state.quiet !== undefined || state.moved !== undefined) return
-    const { wants, any, pending } = first.rare!
+    const { wants, any, pending } = first.extras!
     if (pending.length > 0) return // it may wait for the keys of its entries
     const free = wants.filter(want => {
       const resource = state.resources.get(want.resource)
@@ -155,8 +155,8 @@ export class Waiters {
 
 /** The first waiter that would fit if all units were free. A waiter that can never fit blocks no other. */
 function firstServable(state: State, { name, queue }: Resource): LeaseState | undefined {
-  return queue.find(({ rare }) => {
-    const { wants, any } = rare!
+  return queue.find(({ extras }) => {
+    const { wants, any } = extras!
     const there = wants.filter(({ resource, units }) => units <= rule(state, resource, 'capacity'))
     return there.length >= (any === 0 ? wants.length : any) && there.some(({ resource }) => resource === name)
   })
@@ -176,7 +176,7 @@ function closesCycle(state: State, command: Acquire, self: LeaseState | undefine
   const rank = rankOf(state, command)
   const seen = new Set<LeaseState>()
   const pending: { readonly wants: Acquire['wants']; readonly before: (other: LeaseState) => boolean }[] = [
-    { wants: command.wants, before: other => other !== self && other.rare!.rank <= rank },
+    { wants: command.wants, before: other => other !== self && other.extras!.rank <= rank },
   ]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     for (const want of next.wants) {
@@ -188,14 +188,14 @@ function closesCycle(state: State, command: Acquire, self: LeaseState | undefine
       if (only !== undefined && more.length === 0 && !only.shared && only.lease.status !== FROZEN)
         if (only.units + units > rule(state, want.resource, 'capacity')) {
           if (kept.has(only.lease.id)) return true
-          for (const other of state.leases.values()) if (other.rare?.holding.includes(only.lease.id) === true) waiters.push(other)
+          for (const other of state.leases.values()) if (other.extras?.holding.includes(only.lease.id) === true) waiters.push(other)
         }
       if (rule(state, want.resource, 'queue') === 'fifo') waiters.push(...resource.queue.filter(next.before))
       for (const waiter of waiters) {
-        if (waiter === self || seen.has(waiter) || waiter.rare!.any !== 0) continue
+        if (waiter === self || seen.has(waiter) || waiter.extras!.any !== 0) continue
         seen.add(waiter)
-        const { wants, rank: its } = waiter.rare!
-        pending.push({ wants, before: other => other.rare!.rank < its || (other.rare!.rank === its && other.id < waiter.id) })
+        const { wants, rank: its } = waiter.extras!
+        pending.push({ wants, before: other => other.extras!.rank < its || (other.extras!.rank === its && other.id < waiter.id) })
       }
     }
   }

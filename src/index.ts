@@ -24,9 +24,9 @@ export type {
   GrantOptions,
   Mode,
   Parent,
+  PreferredTtl,
   QueuePlace,
   TryAcquireOptions,
-  TtlWish,
 } from './holder/acquire-options.ts'
 export type { BreakOptions, GoverningClient, RevokeOptions, RevokeTarget } from './holder/governing-client.ts'
 export type { LearnedTerm, LearnOptions } from './holder/learned-terms.ts'

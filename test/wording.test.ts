@@ -38,7 +38,7 @@ test('a part in brackets is shown only if its facts are given', () => {
   expect(sentence('pool-held', { ...pool, count: 0, total: 8, queue: 0 })).toBe('the pool g cannot give 8 units now: 0 that match are free')
 })
 
-test('facts are shown as they are, also if they look like a template', () => {
+test('facts are shown as they are, even if they look like a template', () => {
   const said = sentence('older-token', { resource: '{token}[{highest}]', token: 1, highest: 2 })
   expect(said).toBe('token 1 is older than 2, which {token}[{highest}] has already seen')
 })

@@ -1,4 +1,4 @@
-/** What operators do from the page. Each action says first what it will do, asks once, and then sends one request; the server logs it in its audit log. */
+/** What operators do from the dashboard. Each action says first what it will do, asks once, and then sends one request; the server logs it in its audit log. */
 import { signal } from '@preact/signals'
 import { ACTION_VERBS, type OperatorAction } from '../wire/http/action-verb.ts'
 import type { InstanceAnswer, LeaseAnswer } from './answers.ts'
@@ -222,7 +222,7 @@ export function removePolicy(prefix: string): PlannedAction {
   }
 }
 
-/** Whether the key may do this to all of these names. The server decides: the page only leaves out what would be refused. */
+/** Whether the key may do this to all of these names. The server decides: the dashboard only leaves out what would be refused. */
 export function mayAct(action: OperatorAction, ...names: readonly string[]): boolean {
   return names.every(name => may(ACTION_VERBS[action], name))
 }

@@ -1,4 +1,4 @@
-/** Time on the page: the server's wall clock, and one timer that moves every visible countdown and age. */
+/** Time on the dashboard: the server's wall clock, and one timer that moves every visible countdown and age. */
 import { signal } from '@preact/signals'
 
 /** How often countdowns move, in ms. They show tenths of a second: with this step they are never more than 75 ms off. */
@@ -23,7 +23,7 @@ export const second = signal(0)
 const moving = new Set<(now: number) => void>()
 
 /**
- * Calls `move` at once, and then several times a second while the page is visible, with `performance.now()` as it will be in the middle of the step. Returns a
+ * Calls `move` at once, and then several times a second while the dashboard is visible, with `performance.now()` as it will be in the middle of the step. Returns a
  * function that ends this.
  */
 export function everyStep(move: (now: number) => void): () => void {

@@ -1,4 +1,4 @@
-/** The same request in other languages: what to paste into a shell or a program to do what the page shows. */
+/** The same request in other languages: what to paste into a shell or a program to do what the dashboard shows. */
 
 export interface Snippet {
   readonly language: 'CLI' | 'curl' | 'TypeScript' | 'Python'

@@ -1,4 +1,4 @@
-/** The frame around every view: where to go, whether the page is up to date, and for whom it acts. */
+/** The frame around every view: where to go, whether the dashboard is up to date, and for whom it acts. */
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { second } from './clock.ts'
@@ -139,7 +139,7 @@ function Status(): VNode {
 function Stale(): VNode | null {
   const since = staleSince.value
   if (since === undefined && stream.value === 'denied')
-    return <p class="notice">This key may not watch events. The page reads again every few seconds.</p>
+    return <p class="notice">This key may not watch events. The dashboard reads again every few seconds.</p>
   if (since === undefined) return null
   return (
     <p class="notice warn" id="stale" role="alert">

@@ -1,5 +1,5 @@
 /**
- * The events that the page has: the newest few thousand, in a list of bounded length. Events that arrive together are handed on once per animation frame, so
+ * The events that the dashboard has: the newest few thousand, in a list of bounded length. Events that arrive together are handed on once per animation frame, so
  * that a thousand a second cost sixty updates a second and no more. What people read changes less often still.
  */
 import { signal } from '@preact/signals'
@@ -20,7 +20,7 @@ let planned = false
 const listeners = new Set<(events: readonly Event[]) => void>()
 
 let newest = 0
-/** The newest revision that the page knows, a moment late. */
+/** The newest revision that the dashboard knows, a moment late. */
 export const revision = signal(0)
 const showRevision = paced(REVISION_PACE, () => (revision.value = newest))
 

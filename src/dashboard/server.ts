@@ -1,8 +1,8 @@
 /**
- * The server that the page came from, through our own HTTP client: requests, the event stream, the key of this tab and what it may do.
+ * The server that the dashboard came from, through our own HTTP client: requests, the event stream, the key of this tab and what it may do.
  *
  * The key is kept in the session storage of the tab and sent in a header. A key that the server does not know, or no longer, is removed at once, with
- * everything that the page showed.
+ * everything that the dashboard showed.
  */
 import { batch, computed, signal } from '@preact/signals'
 import { type Event, HttpLessor, LeaseError } from '../wire/http/client.ts'
@@ -12,23 +12,23 @@ import { isUnder } from './format.ts'
 import { forgetEvents, receive } from './live.ts'
 
 const KEY = 'leasehold-key'
-/** Events that the page asks for when it opens. */
+/** Events that the dashboard asks for when it opens. */
 const FIRST_EVENTS = 1_000
 const RETRY = 1_000
-/** A server sends a comment every 15 s. Without anything from it for this long the page is stale, also if no connection was closed. */
+/** A server sends a comment every 15 s. Without anything from it for this long the dashboard is stale, even if no connection was closed. */
 const SILENCE = 20_000
 
-/** Who the page acts for. Undefined until the server has answered. */
+/** Who the dashboard acts for. Undefined until the server has answered. */
 export const account = signal<Account | undefined>(undefined)
 /** Why a key must be entered; undefined: none is needed now. */
 export const keyWanted = signal<string | undefined>(undefined)
-/** When the page last knew that it was up to date, by `performance.now()`; undefined while it is. */
+/** When the dashboard last knew that it was up to date, by `performance.now()`; undefined while it is. */
 export const staleSince = signal<number | undefined>(undefined)
 /** Whether events arrive: `denied` if the key may not watch. */
 export const stream = signal<'connecting' | 'live' | 'denied'>('connecting')
 /** The last failure of the server itself, in its words. */
 export const failure = signal<string | undefined>(undefined)
-/** Changes whenever everything on the page must be read again. */
+/** Changes whenever everything on the dashboard must be read again. */
 export const epoch = signal(0)
 
 export const hasKey = computed(() => account.value !== undefined && !account.value.open)
@@ -137,15 +137,15 @@ async function follow(from: HttpLessor, end: AbortSignal): Promise<void> {
   } catch (error) {
     if (!LeaseError.is(error, 'FORBIDDEN')) throw error
     stream.value = 'denied'
-    // The rest of the page works without events: each view reads again every few seconds.
+    // The rest of the dashboard works without events: each view reads again every few seconds.
     await new Promise(resolve => end.addEventListener('abort', resolve))
   }
 }
 
-/** Sends a request. Its failure is also noted for the page as a whole: the key is not valid, or the server does not answer. */
+/** Sends a request. Its failure is also noted for the dashboard as a whole: the key is not valid, or the server does not answer. */
 async function request(method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: object, end?: AbortSignal): Promise<unknown> {
   const through = lessor
-  if (through === undefined) throw new LeaseError('UNAVAILABLE', 'the page is not connected to the server yet')
+  if (through === undefined) throw new LeaseError('UNAVAILABLE', 'the dashboard is not connected to the server yet')
   try {
     const answer = await through.request(method, path, body, end)
     heardAt = performance.now()
@@ -171,7 +171,7 @@ export function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, body?: 
   return request(method, path, body) as Promise<T>
 }
 
-/** Whether the server refused the key. Then the page forgets the key, and shows nothing of what it allowed. */
+/** Whether the server refused the key. Then the dashboard forgets the key, and shows nothing of what it allowed. */
 function rejected(error: unknown): boolean {
   if (!LeaseError.is(error, 'UNAUTHENTICATED')) return false
   const had = sessionStorage.getItem(KEY) !== null
@@ -203,7 +203,7 @@ export function changeKey(): void {
   signOut('')
 }
 
-/** Whether the key may do this to a name. The server decides: the page only leaves out what would be refused. */
+/** Whether the key may do this to a name. The server decides: the dashboard only leaves out what would be refused. */
 export function may(verb: VerbName, name: string): boolean {
   const who = account.value
   if (who === undefined) return false

@@ -1,6 +1,6 @@
 /** The scenes of the demonstration. Each is one life of one program: it is run again when it ends, whether it ended well or crashed. */
 import { Agent } from '../agent/agent.ts'
-import { type Device, DeviceOffer, type HostProcesses } from '../board/index.ts'
+import { type Device, DeviceOffer, type HostProcesses } from '../devices/index.ts'
 import { keepRun } from '../lessor/kept-runs.ts'
 import type { DemoWorld } from './world.ts'
 

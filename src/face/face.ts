@@ -5,7 +5,7 @@
  * the log or the connection. Credentials are those of the protocol: the server knows which key they are, and gives the face a lessor that may do what the
  * key may do. A face is off unless the operator names it.
  *
- * Names of a face are under one prefix (`redis/KEY`), so that everything else sees them: the page, history, explain, fences, and holders with another client. The
+ * Names of a face are under one prefix (`redis/KEY`), so that everything else sees them: the dashboard, history, explain, fences, and holders with another client. The
  * operator may map them to others (resource-names.ts).
  */
 import type { Clock } from '../clock.ts'

@@ -1,5 +1,5 @@
 /**
- * The process of the agent that started a hook. The hook's own process ends at once, and so does the shell around it; claims must hang on the
+ * The process of the agent that started a hook. The hook's own process ends at once, and so does the shell around it; claims must belong to the
  * agent. So its parents are walked up until one is neither a shell nor a starter of programs.
  */
 import { readFileSync } from 'node:fs'

@@ -14,8 +14,8 @@ export type Mode = 'exclusive' | 'shared'
 export type Parent = Lease | number | { readonly lease: Lease | number }
 
 /** A ttl that is adjusted to what policies allow, instead of refused. */
-export interface TtlWish {
-  readonly wish: Duration
+export interface PreferredTtl {
+  readonly preferred: Duration
   /** A shorter one is of no use. @default any */
   readonly min?: Duration
   /** A longer one is not wanted. @default any */
@@ -39,10 +39,10 @@ export interface AcquireOptions {
   /**
    * How long the lease lasts without a renewal. It is renewed until it is released, so this is the time others wait after a crash.
    * `'auto'`: decided by how long such leases were held before, and longer for leases that have run long (docs/learned-terms.md).
-   * `{ wish, min, max }`: the wish, or the nearest ttl between `min` and `max` that policies allow. `lease.ttl` says which.
+   * `{ preferred, min, max }`: the preferred ttl, or the nearest ttl between `min` and `max` that policies allow. `lease.ttl` says which.
    * @default '30s', or `ttl` of `connect`
    */
-  readonly ttl?: Duration | 'auto' | TtlWish
+  readonly ttl?: Duration | 'auto' | PreferredTtl
   /**
    * What `ttl: 'auto'` learns from. With another ttl nothing is decided, but how long the lease is held is counted for its class.
    * @default the name of the resource up to its last slash
@@ -288,12 +288,13 @@ export function maxHoldOf({ maxHold }: Pick<AcquireOptions, 'maxHold'>): number 
   return maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(maxHold, 'maxHold')
 }
 
-/** The limits of a wish in ms. */
-export function ttlRangeOf(wished: TtlWish): TtlRange {
-  checkOptionNames('ttl', wished, ['wish', 'min', 'max'])
-  const wish = milliseconds(wished.wish, 'ttl.wish')
-  const min = wished.min === undefined ? 0 : milliseconds(wished.min, 'ttl.min')
-  const max = wished.max === undefined ? Number.POSITIVE_INFINITY : milliseconds(wished.max, 'ttl.max')
-  if (min > wish || wish > max) throw new LeaseError('INVALID', 'ttl must have min ≤ wish ≤ max', { facts: { option: 'ttl' } })
-  return { wish, min, max }
+/** The limits of a preference in ms. */
+export function ttlRangeOf(preference: PreferredTtl): TtlRange {
+  checkOptionNames('ttl', preference, ['preferred', 'min', 'max'])
+  const preferred = milliseconds(preference.preferred, 'ttl.preferred')
+  const min = preference.min === undefined ? 0 : milliseconds(preference.min, 'ttl.min')
+  const max = preference.max === undefined ? Number.POSITIVE_INFINITY : milliseconds(preference.max, 'ttl.max')
+  if (min > preferred || preferred > max)
+    throw new LeaseError('INVALID', 'ttl must have min ≤ preferred ≤ max', { facts: { option: 'ttl' } })
+  return { preferred, min, max }
 }

@@ -76,12 +76,12 @@ export class EventRouter {
       else this.#checkWaiters(watch)
       return
     }
-    this.#noteHeirs(events)
+    this.#noteTransfers(events)
     const grants = new Map<HeldLease, Event[]>()
     for (const event of events) {
       const held = this.#heldLeases.get(event.lease)
       if (held === undefined) {
-        if (event.type === 'granted' && this.#recipients.has(event.lease)) void this.#inherit(event)
+        if (event.type === 'granted' && this.#recipients.has(event.lease)) void this.#adoptTransferred(event)
       } else if (event.type === 'granted') {
         if (held.stage === 'waiting') grants.set(held, [...(grants.get(held) ?? []), event])
       } else if (event.type === 'recalled') held.recall(event.by ?? '')
@@ -224,7 +224,7 @@ export class EventRouter {
   // Transfers to this holder
 
   /** The giver stopped before it sent the transfer. The new lease is ours if it names our holder and is of this very process. */
-  #noteHeirs(events: readonly Event[]): void {
+  #noteTransfers(events: readonly Event[]): void {
     const { name } = this.#identity
     if (!events.some(({ type, by }) => type === 'transferred' && by === name)) return
     for (const { type, lease, holder } of events)
@@ -232,7 +232,7 @@ export class EventRouter {
         this.#recipients.add(lease)
   }
 
-  async #inherit({ lease, resource }: Event): Promise<void> {
+  async #adoptTransferred({ lease, resource }: Event): Promise<void> {
     this.#recipients.delete(lease)
     try {
       const { value } = await this.#operations.lessor.read({ kind: 'lease', lease })

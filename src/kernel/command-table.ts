@@ -5,7 +5,7 @@
  *
  * A new command is an interface in command.ts, a row here, a rule in rule/, and a route or a RESP command where it has one.
  */
-import { FromTheFuture } from './codec/bytes.ts'
+import { NewerFormatError } from './codec/bytes.ts'
 import {
   choice,
   count,
@@ -171,7 +171,7 @@ const target: FieldType<Revoke['target'], 'other'> = {
   },
   read(from) {
     const which = from.byte()
-    if (which > 2) throw new FromTheFuture(`a revocation of kind ${which}`)
+    if (which > 2) throw new NewerFormatError(`a revocation of kind ${which}`)
     return which === 0 ? { lease: from.uint() } : which === 1 ? { holder: from.text() } : { prefix: from.text() }
   },
 }

@@ -80,7 +80,7 @@ export interface Timer {
 }
 
 /** The fields that most leases do not need. They are allocated on first use. */
-export interface Rare {
+export interface LeaseExtras {
   wants: readonly Required<Want>[]
   any: number
   rank: number
@@ -159,7 +159,7 @@ export interface LeaseState {
   aged: number
   grants: Grant[]
   since: number
-  rare: Rare | undefined
+  extras: LeaseExtras | undefined
   /** Belongs to the timekeeper of this replica; not part of the state. */
   alarm: unknown
 }
@@ -321,9 +321,9 @@ export interface State {
   nextLease: number
   nextToken: number
   nextKey: number
-  /** A digest of all outcomes and events: replicas that applied equal logs have equal trails. */
-  trailA: number
-  trailB: number
+  /** A digest of all outcomes and events: replicas that applied equal logs have equal decision hashes. */
+  decisionHashA: number
+  decisionHashB: number
   /** Wall time of the last batch, for display only. */
   wall: number
   /** The longest term ever granted: for how long a holder may still trust a grant that the log has lost. */
@@ -343,7 +343,7 @@ export interface State {
   leases: LeaseTable<LeaseState>
   readonly resources: Map<string, Resource>
   readonly entries: Map<string, Attached>
-  /** The entries that hang on no lease. No key is both here and in `entries`. */
+  /** The entries that belong to no lease. No key is both here and in `entries`. */
   readonly free: FreeEntries
   /** Derived: the entries of both kinds, by the segments of their keys. */
   readonly tree: PrefixTree<Attached | FreeEntry>
@@ -379,7 +379,7 @@ export interface State {
   quotaCounts: QuotaCounts | undefined
   /** Derived: whether a policy sets a quota of units; undefined: not looked for since policies changed. */
   unitQuotas: boolean | undefined
-  /** Derived from `Rare.pending`: the waiters that want to attach an entry with a key. */
+  /** Derived from `LeaseExtras.pending`: the waiters that want to attach an entry with a key. */
   readonly pending: Map<string, Set<LeaseState>>
   readonly counts: { waiting: number; suspect: number; frozen: number }
   /** Resources that the present command has freed. `settle` serves their queues; empty between commands. */
@@ -402,8 +402,8 @@ export function createState(wall = 0, rules = RULES): State {
     nextLease: 1,
     nextToken: 1,
     nextKey: 1,
-    trailA: 0,
-    trailB: 0,
+    decisionHashA: 0,
+    decisionHashB: 0,
     wall: 0,
     longest: 0,
     tick: 0,

@@ -2,7 +2,7 @@
  * What commands did while they held a lease: for how long they ran and with which code they ended. The kernel keeps the last 8 grants of a resource,
  * which is eight minutes of a job that runs every minute. So `leasehold run` writes an entry for each run, and the history of a resource shows both.
  *
- * The entries hang on no lease (docs/library.md), so policies bound them: `freeEntries` and `freeBytes` of `leasehold/runs` in all, and `maxLife` says
+ * The entries belong to no lease (docs/library.md), so policies bound them: `freeEntries` and `freeBytes` of `leasehold/runs` in all, and `maxLife` says
  * how long a run is kept. Of each name the last 1,000 are kept, in slots that are used again. They are for people: a key that may
  * register there can write anything, and nothing is decided by them.
  *

@@ -1,10 +1,10 @@
-/** A wish for a ttl with its limits, and how it is fitted to what policies allow: pure functions, the same for the library and the server. */
+/** A preferred ttl with its limits, and how it is fitted to what policies allow: pure functions, the same for the library and the server. */
 import type { PolicyRules } from '../kernel/command.ts'
 import { rule } from '../kernel/rule/policy.ts'
 
 /** In ms. */
 export interface TtlRange {
-  readonly wish: number
+  readonly preferred: number
   readonly min: number
   readonly max: number
 }
@@ -22,10 +22,10 @@ export function allowedTtls(
   return { min, max: Math.min(...of.map(name => rule(state, name, 'ttlMax'))) }
 }
 
-/** The ttl nearest to the wish that both allow; undefined: there is none. */
-export function fittingTtl({ wish, min, max }: TtlRange, allowed: TtlBounds): number | undefined {
+/** The ttl nearest to the preferred ttl that both allow; undefined: there is none. */
+export function fittingTtl({ preferred, min, max }: TtlRange, allowed: TtlBounds): number | undefined {
   const [low, high] = [Math.max(min, allowed.min), Math.min(max, allowed.max)]
-  return low > high ? undefined : Math.min(high, Math.max(low, wish))
+  return low > high ? undefined : Math.min(high, Math.max(low, preferred))
 }
 
 /** Says why no ttl fits. */

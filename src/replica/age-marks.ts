@@ -57,7 +57,7 @@ export class AgeMarks {
     let any = quiet !== undefined && quiet.run < run.number
     for (const lease of leases.values()) {
       if (any) break
-      any = lease.run < run.number || (lease.rare?.timers?.some(timer => timer !== undefined && timer.run < run.number) ?? false)
+      any = lease.run < run.number || (lease.extras?.timers?.some(timer => timer !== undefined && timer.run < run.number) ?? false)
     }
     if (any) this.#markAll(now)
     else this.together = false
@@ -72,11 +72,11 @@ export class AgeMarks {
    * Before a lease is transferred: the new lease inherits the age of the timers that bind the old one, as the log knows it. Without this mark, a lease
    * that is transferred again and again would never reach its limits.
    */
-  markForHeir(id: number, now: number): void {
+  markBeforeTransfer(id: number, now: number): void {
     const state = this.#state()
     const { run, moved } = state
     const lease = findLease(state, id)
-    const timers = lease?.rare?.timers
+    const timers = lease?.extras?.timers
     if (lease === undefined || timers === undefined || moved !== undefined) return
     const marks: Aged['marks'][number][] = []
     let found = false

@@ -41,9 +41,9 @@ export class Follower {
   #position: Position = START
   #recent: RecentEvents
   readonly #effects: { readonly events: Event[]; timer(lease: LeaseState | undefined, slot: Slot): void }
-  /** The trails after each of the last records: the trail that a proposer reports must equal ours. */
-  readonly #trails = new Uint32Array(WINDOW * 2)
-  #trailsFrom = 0
+  /** The decision hashes after each of the last records: the decision hash that a proposer reports must equal ours. */
+  readonly #decisionHashes = new Uint32Array(WINDOW * 2)
+  #decisionHashesFrom = 0
   /** The nonces of the same records. */
   readonly #nonces = new BigUint64Array(WINDOW)
   #noncesFrom = 1
@@ -130,7 +130,7 @@ export class Follower {
     this.#state = state
     this.#position = snapshot.position
     this.#recent = new RecentEvents(this.#state.revision, { limit: this.#options.events })
-    this.#trailsFrom = this.#state.index
+    this.#decisionHashesFrom = this.#state.index
     this.#noncesFrom = this.#state.index
     this.#keepTrail()
     this.#options.timekeeper().load(this.#state, snapshot.age)
@@ -226,7 +226,7 @@ export class Follower {
     } catch (error) {
       throw unreadable(error, `record ${position.index}`)
     }
-    if (!this.#sameTrail(batch, position.index)) {
+    if (!this.#sameDecisionHash(batch, position.index)) {
       this.#missedMove = position.index
       return
     }
@@ -244,8 +244,8 @@ export class Follower {
     events.length = 0
     this.#position = position
     this.#keepTrail()
-    // Replicas that had not loaded the moved leases may have reported other trails before this record.
-    if (awaiting && !this.#state.awaiting) this.#trailsFrom = position.index
+    // Replicas that had not loaded the moved leases may have reported other decision hashes before this record.
+    if (awaiting && !this.#state.awaiting) this.#decisionHashesFrom = position.index
     this.sinceSnapshot.records++
     this.sinceSnapshot.bytes += bytes.length
     if (!understands(this.#state))
@@ -266,22 +266,22 @@ export class Follower {
 
   #keepTrail(): void {
     const slot = (this.#state.index % WINDOW) * 2
-    this.#trails[slot] = this.#state.trailA
-    this.#trails[slot + 1] = this.#state.trailB
+    this.#decisionHashes[slot] = this.#state.decisionHashA
+    this.#decisionHashes[slot + 1] = this.#state.decisionHashB
     this.#nonces[this.#position.index % WINDOW] = this.#position.nonce
   }
 
   /**
-   * Compares our trail with that of the record's proposer. Two replicas that applied the same records and differ: one of them is faulty, and it is
+   * Compares our decision hash with that of the record's proposer. Two replicas that applied the same records and differ: one of them is faulty, and it is
    * unknown which. The exception: leases were moved into the log while we had it open. They came as a snapshot, nothing was decided since, and the
    * record that ends the move is the first to differ. False: load that snapshot.
    */
-  #sameTrail({ applied, trail, proposer, proposals }: Batch, index: number): boolean {
+  #sameDecisionHash({ applied, decisionHash, proposer, proposals }: Batch, index: number): boolean {
     const { index: here, awaiting } = this.#state
-    if (applied < this.#trailsFrom || applied > here || here - applied >= WINDOW || proposer === this.#options.proposer) return true
+    if (applied < this.#decisionHashesFrom || applied > here || here - applied >= WINDOW || proposer === this.#options.proposer) return true
     if (awaiting && !proposals.some(({ command }) => command.kind === 'move' && command.into === 'end')) return true
     const slot = (applied % WINDOW) * 2
-    if (this.#trails[slot] === trail[0] && this.#trails[slot + 1] === trail[1]) return true
+    if (this.#decisionHashes[slot] === decisionHash[0] && this.#decisionHashes[slot + 1] === decisionHash[1]) return true
     if (awaiting && this.#loadedMove !== index) return false
     const message = `record ${index} was proposed by a replica that decided otherwise up to record ${applied}: compare versions`
     throw new LeaseError('DIVERGED', message, { reason: 'disagreement', facts: { ...this.survivor } })

@@ -204,15 +204,15 @@ export class ListPages {
   }
 
   #ofLease(lease: LeaseState, column: ListColumn): string | number {
-    const { grants, rare, holder, since } = lease
+    const { grants, extras, holder, since } = lease
     if (column === 'holder') return holder.name
     if (column === 'since') return since
     if (column === 'remaining') return this.#remaining(lease)
     if (column === 'token') return grants[0]?.token ?? 0
-    if (column === 'waiters') return rare?.wants.length ?? 0
+    if (column === 'waiters') return extras?.wants.length ?? 0
     if (grants[0] !== undefined) return grants[0].resource.name
-    const [entry = ''] = rare?.entries ?? []
-    return rare?.wants[0]?.resource ?? rare?.pool?.pool ?? entry
+    const [entry = ''] = extras?.entries ?? []
+    return extras?.wants[0]?.resource ?? extras?.pool?.pool ?? entry
   }
 
   async #inTurns<T>(steps: Generator<void, T, void>, signal?: AbortSignal): Promise<T> {
@@ -260,21 +260,23 @@ function leaseTest(listed: (lease: LeaseState) => boolean, page: ListPart): (lea
     (!roots || isRoot(lease, listed))
 }
 
-function hasLabel({ rare }: LeaseState, [key, value]: NonNullable<ListPart['label']>): boolean {
-  return rare?.labels.some(([name, given]) => name === key && (value === undefined || given === value)) ?? false
+function hasLabel({ extras }: LeaseState, [key, value]: NonNullable<ListPart['label']>): boolean {
+  return extras?.labels.some(([name, given]) => name === key && (value === undefined || given === value)) ?? false
 }
 
-function namesOf({ grants, rare }: LeaseState): string[] {
-  const names = [...grants.map(({ resource }) => resource.name), ...(rare?.wants ?? []).map(({ resource }) => resource)]
-  return rare?.pool === undefined ? names : [...names, rare.pool.pool]
+function namesOf({ grants, extras }: LeaseState): string[] {
+  const names = [...grants.map(({ resource }) => resource.name), ...(extras?.wants ?? []).map(({ resource }) => resource)]
+  return extras?.pool === undefined ? names : [...names, extras.pool.pool]
 }
 
 /** A child whose parent is not in the list begins a tree of its own. A lease without names is a session, unless something is registered with it. */
-function isRoot({ grants, rare, status }: LeaseState, listed: (lease: LeaseState) => boolean): boolean {
-  if (rare?.parent !== undefined) return !listed(rare.parent)
-  if ((rare?.children?.size ?? 0) > 0) return true
+function isRoot({ grants, extras, status }: LeaseState, listed: (lease: LeaseState) => boolean): boolean {
+  if (extras?.parent !== undefined) return !listed(extras.parent)
+  if ((extras?.children?.size ?? 0) > 0) return true
   if (status === FROZEN || grants.length > 0) return false
-  return rare === undefined || (rare.wants.length === 0 && rare.pool === undefined && ![...(rare.entries ?? [])].some(isRegistration))
+  return (
+    extras === undefined || (extras.wants.length === 0 && extras.pool === undefined && ![...(extras.entries ?? [])].some(isRegistration))
+  )
 }
 
 function isRegistration(key: string): boolean {

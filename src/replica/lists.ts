@@ -182,23 +182,23 @@ export function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'lease
   }
 }
 
-function namesNothing({ grants, rare }: LeaseState): boolean {
-  return grants.length === 0 && (rare === undefined || (rare.wants.length === 0 && rare.pool === undefined && !rare.entries?.size))
+function namesNothing({ grants, extras }: LeaseState): boolean {
+  return grants.length === 0 && (extras === undefined || (extras.wants.length === 0 && extras.pool === undefined && !extras.entries?.size))
 }
 
 /** Whether one of the names that a lease holds or waits for passes `test`; with `every`, whether all do. */
-function holds({ grants, rare }: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
+function holds({ grants, extras }: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
   for (const { resource } of grants) if (test(resource.name) !== every) return !every
-  if (rare === undefined) return every
-  for (const { resource } of rare.wants) if (test(resource) !== every) return !every
-  if (grants.length === 0 && rare.wants.length === 0 && rare.pool !== undefined && test(rare.pool.pool) !== every) return !every
+  if (extras === undefined) return every
+  for (const { resource } of extras.wants) if (test(resource) !== every) return !every
+  if (grants.length === 0 && extras.wants.length === 0 && extras.pool !== undefined && test(extras.pool.pool) !== every) return !every
   return every
 }
 
 /** As `holds`, including the keys of its entries. */
 function names(lease: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
   if (holds(lease, test, every) !== every) return !every
-  for (const key of lease.rare?.entries ?? []) if (test(key) !== every) return !every
+  for (const key of lease.extras?.entries ?? []) if (test(key) !== every) return !every
   return every
 }
 

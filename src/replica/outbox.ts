@@ -58,7 +58,7 @@ export interface OutboxOptions {
   readonly proposer: number
   readonly closing: AbortSignal
   /** The last record applied here, for the header of a record. */
-  readonly applied: () => Pick<Header, 'applied' | 'trail'>
+  readonly applied: () => Pick<Header, 'applied' | 'decisionHash'>
   /** How often this replica has loaded a snapshot instead of records. */
   readonly reloads: () => number
   readonly append: (bytes: Uint8Array) => Promise<Appended>

@@ -96,7 +96,7 @@ type PlacedWaiter = readonly [waiter: LeaseState, position: number]
 function placesOf(state: State, pool: PoolState, { limit = MAX_POOL_PAGE, skip = 0, lease: asked }: PoolPage): PlacedWaiter[] {
   if (asked !== undefined) {
     const waiter = findLease(state, asked)
-    return waiter !== undefined && waitsForPool(waiter) && waiter.rare!.pool!.pool === pool.name ? placesBefore(state, pool, waiter) : []
+    return waiter !== undefined && waitsForPool(waiter) && waiter.extras!.pool!.pool === pool.name ? placesBefore(state, pool, waiter) : []
   }
   const most = Math.min(limit, MAX_POOL_PAGE)
   if (most === 0) return []
@@ -128,7 +128,7 @@ function placesBefore(state: State, pool: PoolState, waiter: LeaseState): Placed
 }
 
 function reservations(state: State, pool: PoolState): readonly PoolWaiterView[] {
-  const begin = ({ rare }: LeaseState) => rare!.pool!.from
+  const begin = ({ extras }: LeaseState) => extras!.pool!.from
   // They stand before all other waiters but those that steal or take over, and are few.
   const ahead = [...pool.reserved].sort((a, b) => begin(a) - begin(b) || a.id - b.id)
   if (ahead.length === 0) return []
@@ -138,7 +138,7 @@ function reservations(state: State, pool: PoolState): readonly PoolWaiterView[] 
 function accountsOf(pool: PoolState, queue: readonly PoolWaiterView[], { lease }: PoolPage): readonly PoolAccount[] {
   const names = new Set(queue.map(({ account }) => account))
   if (queue.length === pool.queue.length) return [...pool.accounts.values()].sort(byName)
-  if (lease === undefined) for (const { rare } of pool.holders) names.add(rare!.pool!.account)
+  if (lease === undefined) for (const { extras } of pool.holders) names.add(extras!.pool!.account)
   return [...names].map(name => pool.accounts.get(name)!).sort(byName)
 }
 
@@ -181,8 +181,8 @@ function draining(state: State, pool: PoolState): PoolMemberView[] {
 }
 
 function poolGrantView(state: State, { lease, token, units, shared }: Grant): PoolGrantView {
-  const { rare } = lease
-  const claim = rare?.pool
+  const { extras } = lease
+  const claim = extras?.pool
   return {
     lease: lease.id,
     holder: lease.holder.name,
@@ -196,18 +196,18 @@ function poolGrantView(state: State, { lease, token, units, shared }: Grant): Po
     start: claim?.start ?? 0,
     held: claim === undefined ? 0 : state.elapsed - claim.start,
     expect: claim?.expect ?? 0,
-    maxLife: rare?.maxLife ?? 0,
-    priority: rare?.priority ?? 0,
+    maxLife: extras?.maxLife ?? 0,
+    priority: extras?.priority ?? 0,
     preemptible: claim?.preemptible ?? false,
     yields: claim?.yields ?? false,
     borrows: claim?.borrows ?? false,
-    recalled: rare?.recalled ?? false,
+    recalled: extras?.recalled ?? false,
     class: workClass(lease),
   }
 }
 
 function waiterView(state: State, pool: PoolState, lease: LeaseState, position: number): PoolWaiterView {
-  const { pool: claim, rank, priority, maxLife } = lease.rare!
+  const { pool: claim, rank, priority, maxLife } = lease.extras!
   return {
     lease: lease.id,
     holder: lease.holder.name,
@@ -226,7 +226,7 @@ function waiterView(state: State, pool: PoolState, lease: LeaseState, position: 
 
 /** What it asked for, without what it left out. */
 function requestView(state: State, pool: PoolState, lease: LeaseState): PoolRequest {
-  const { count, units, total, match, near, account, expect, preemptible, from } = lease.rare!.pool!
+  const { count, units, total, match, near, account, expect, preemptible, from } = lease.extras!.pool!
   const request: { -readonly [K in keyof PoolRequest]: PoolRequest[K] } = { pool: pool.name, account }
   if (total > 0) request.total = total
   else request.count = count
@@ -239,8 +239,8 @@ function requestView(state: State, pool: PoolState, lease: LeaseState): PoolRequ
   return request
 }
 
-function workClass({ rare }: LeaseState): string {
-  return rare?.labels.find(([label]) => label === CLASS_LABEL)?.[1] ?? ''
+function workClass({ extras }: LeaseState): string {
+  return extras?.labels.find(([label]) => label === CLASS_LABEL)?.[1] ?? ''
 }
 
 function accountView(state: State, pool: PoolState): (account: PoolAccount) => PoolAccountView {

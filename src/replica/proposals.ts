@@ -93,7 +93,7 @@ export class Proposals {
   }
 
   #put(command: Command, key: number, op: Operation | undefined, completion: Completion): void {
-    if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markForHeir(command.lease)
+    if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease)
     this.#outbox.put(new OutboxItem(command, key, op, completion, false))
   }
 

@@ -91,7 +91,7 @@ export class Replica implements Lessor {
     })
     this.#outbox = new Outbox({
       ...{ clock, timeout, proposer, closing, broken },
-      applied: () => ({ applied: this.#state.index, trail: [this.#state.trailA, this.#state.trailB] }),
+      applied: () => ({ applied: this.#state.index, decisionHash: [this.#state.decisionHashA, this.#state.decisionHashB] }),
       reloads: () => this.#follower.stats.reloads,
       append: bytes => store.append(bytes, this.#follower.position),
       apply: ({ bytes, batch }, appended) => this.#follower.applyAppended(bytes, batch, appended),

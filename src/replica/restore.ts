@@ -7,8 +7,8 @@
  * contents.
  *
  * The new contents are written as a snapshot, which running replicas do not read. So the log is owned where the store supports it. Elsewhere it must be
- * empty, and it decides nothing (`move` with `into`) from before the snapshot until a record after it: that record carries the trail of the snapshot,
- * and replicas with another trail load the snapshot (follower.ts).
+ * empty, and it decides nothing (`move` with `into`) from before the snapshot until a record after it: that record carries the decision hash of the snapshot,
+ * and replicas with another decision hash load the snapshot (follower.ts).
  */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
@@ -140,15 +140,15 @@ function takePlaceOf(target: State, backup: State): void {
   backup.wall = Math.max(target.wall, backup.wall)
   backup.moved = target.moved
   backup.awaiting = target.awaiting
-  // These belong to the log, not to its contents: its proposers and runs. The trail stays that of the backup, so that a replica which missed the
+  // These belong to the log, not to its contents: its proposers and runs. The decision hash stays that of the backup, so that a replica which missed the
   // snapshot is detected with its first record.
   backup.proposers.clear()
   for (const [proposer, known] of target.proposers) backup.proposers.set(proposer, known)
   backup.run = { ...target.run }
   backup.lineage = carryLineage(target.lineage, backup.lineage)
-  for (const { rare } of backup.leases.values())
-    for (const [slot, timer] of rare?.timers?.entries() ?? [])
-      if (timer !== undefined) rare!.timers![slot] = { ...timer, run: target.run.number }
+  for (const { extras } of backup.leases.values())
+    for (const [slot, timer] of extras?.timers?.entries() ?? [])
+      if (timer !== undefined) extras!.timers![slot] = { ...timer, run: target.run.number }
   backup.nextKey = Math.max(target.nextKey, backup.nextKey)
   backup.quietEpochs = Math.max(target.quietEpochs, backup.quietEpochs)
   backup.longest = Math.max(target.longest, backup.longest)
@@ -251,8 +251,8 @@ class OfflineLog {
   }
 
   async append(commands: readonly (Generation | Move)[], clock: Clock): Promise<readonly Outcome[]> {
-    const { index: applied, trailA, trailB } = this.state
-    const header = { proposer: Number(clock.bits() >> 11n) || 1, seq: 1, applied, trail: [trailA, trailB] as const }
+    const { index: applied, decisionHashA, decisionHashB } = this.state
+    const header = { proposer: Number(clock.bits() >> 11n) || 1, seq: 1, applied, decisionHash: [decisionHashA, decisionHashB] as const }
     const proposals = commands.map(command => ({ command }))
     const entry = encodeBatch({ ...header, wall: Math.max(0, Math.floor(clock.wall())), proposals })
     const appended = await this.#store.append(entry, this.position)

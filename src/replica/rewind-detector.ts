@@ -5,7 +5,7 @@
 import type { Generation } from '../kernel/command.ts'
 import type { State } from '../kernel/state.ts'
 import type { Follower } from './follower.ts'
-import { isMadeUpFor, judge, readWitness, type Witness, witnessOf, writeWitness } from './witness.ts'
+import { isCompensated, judge, readWitness, type Witness, witnessOf, writeWitness } from './witness.ts'
 
 export interface RewindDetectorOptions {
   readonly follower: Follower
@@ -55,7 +55,7 @@ export class RewindDetector {
 
   async #recover(seen: Witness, fork: number): Promise<void> {
     const { follower, propose } = this.#options
-    if (isMadeUpFor(follower.state, seen, fork)) return
+    if (isCompensated(follower.state, seen, fork)) return
     const { lease, token, revision, quiet } = seen
     try {
       await propose({ kind: 'generation', lease, token, revision, quiet })

@@ -366,8 +366,8 @@ export class Timekeeper {
     this.#arm()
   }
 
-  markForHeir(lease: number): void {
-    this.#marks.markForHeir(lease, this.now())
+  markBeforeTransfer(lease: number): void {
+    this.#marks.markBeforeTransfer(lease, this.now())
   }
 
   markBeforeLeaving(profile: { readonly ages: boolean }): void {

@@ -1,12 +1,12 @@
 /** What a process reports when it cannot read a log: who must do what. Nothing was changed by reading. */
 import { LeaseError } from '../errors.ts'
-import { FromTheFuture, FromThePast } from '../kernel/codec/bytes.ts'
+import { FromThePast, NewerFormatError } from '../kernel/codec/bytes.ts'
 
 /** `what` names the record or snapshot. */
 export function unreadable(error: unknown, what: string): LeaseError {
   if (error instanceof LeaseError) return error
   const { message } = error as Error
-  if (error instanceof FromTheFuture)
+  if (error instanceof NewerFormatError)
     return new LeaseError('UNSUPPORTED', `${what} was written by a newer version of leasehold (${message}): upgrade this process`, {
       cause: error,
     })

@@ -89,7 +89,7 @@ function grantView({ lease, resource, token, units, shared }: Grant, remaining: 
 }
 
 function waiterView(resource: Resource, lease: LeaseState, position: number): WaiterView {
-  const want = lease.rare!.wants.find(({ resource: name }) => name === resource.name)!
+  const want = lease.extras!.wants.find(({ resource: name }) => name === resource.name)!
   return {
     lease: lease.id,
     holder: lease.holder.name,
@@ -97,7 +97,7 @@ function waiterView(resource: Resource, lease: LeaseState, position: number): Wa
     position,
     units: want.units,
     shared: want.shared,
-    priority: lease.rare!.priority,
+    priority: lease.extras!.priority,
     since: lease.since,
   }
 }
@@ -113,7 +113,7 @@ export function resourceView(state: State, name: string, resource: Resource | un
 }
 
 export function leaseView(state: State, lease: LeaseState, remaining: Remaining): LeaseView {
-  const { rare } = lease
+  const { extras } = lease
   return {
     lease: lease.id,
     holder: lease.holder.name,
@@ -126,28 +126,28 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
     grants: lease.grants.map(grant => grantView(grant, remaining)),
     wants: waitsForPool(lease)
       ? [poolWant(state, lease)]
-      : (rare?.wants ?? []).map(want => ({ ...want, position: positionOf(state.resources.get(want.resource)!, lease) })),
-    entries: [...(rare?.entries ?? [])].map(key => ({ key, value: state.entries.get(key)!.value })),
-    labels: copyOf(rare?.labels ?? []),
-    parent: rare?.parent?.id ?? 0,
-    children: [...(rare?.children ?? [])].map(child => child.id),
-    recalled: rare?.recalled ?? false,
-    ...(rare !== undefined && rare.maxLife > 0 && { maxLife: rare.maxLife }),
+      : (extras?.wants ?? []).map(want => ({ ...want, position: positionOf(state.resources.get(want.resource)!, lease) })),
+    entries: [...(extras?.entries ?? [])].map(key => ({ key, value: state.entries.get(key)!.value })),
+    labels: copyOf(extras?.labels ?? []),
+    parent: extras?.parent?.id ?? 0,
+    children: [...(extras?.children ?? [])].map(child => child.id),
+    recalled: extras?.recalled ?? false,
+    ...(extras !== undefined && extras.maxLife > 0 && { maxLife: extras.maxLife }),
   }
 }
 
 /** The waiters of the pool of this name, if there is one. */
 function poolQueue(state: State, name: string): readonly WaiterView[] {
   return (state.pools.get(name)?.queue ?? []).map(lease => {
-    const { id, holder, since, rare } = lease
+    const { id, holder, since, extras } = lease
     const { units, shared, position } = poolWant(state, lease)
-    return { lease: id, holder: holder.name, incarnation: holder.incarnation, position, units, shared, priority: rare!.priority, since }
+    return { lease: id, holder: holder.name, incarnation: holder.incarnation, position, units, shared, priority: extras!.priority, since }
   })
 }
 
 /** A waiter for members of a pool waits for the pool's name. */
 function poolWant(state: State, lease: LeaseState): LeaseView['wants'][number] {
-  const { pool, count, units, total } = lease.rare!.pool!
+  const { pool, count, units, total } = lease.extras!.pool!
   return { resource: pool, units: total > 0 ? total : count * Math.max(1, units), shared: false, position: positionInPool(state, lease) }
 }
 

@@ -116,7 +116,7 @@ function forkOf({ runs }: Lineage, index: number): number {
 }
 
 /** Whether a generation that is already in the log makes up for the loss that the witness proves. */
-export function isMadeUpFor({ lineage, nextLease, nextToken }: State, seen: Witness, fork: number): boolean {
+export function isCompensated({ lineage, nextLease, nextToken }: State, seen: Witness, fork: number): boolean {
   const { generation } = lineage
   return generation.index >= fork && generation.quiet >= seen.quiet && nextLease >= seen.lease && nextToken >= seen.token
 }

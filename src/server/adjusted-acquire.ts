@@ -9,13 +9,13 @@ import { allowedTtls, fittingTtl, noFittingTtl, type TtlRange } from '../lessor/
 import type { Caller } from './access-control.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
 
-/** Throws unless min ≤ wish ≤ max. */
+/** Throws unless min ≤ preferred ≤ max. */
 export function checkedTtlRange(range: TtlRange): TtlRange {
-  if (range.min > range.wish || range.wish > range.max) throw new LeaseError('INVALID', 'ttl must have min ≤ wish ≤ max')
+  if (range.min > range.preferred || range.preferred > range.max) throw new LeaseError('INVALID', 'ttl must have min ≤ preferred ≤ max')
   return range
 }
 
-/** Replaces the ttl by the one nearest to the wish that policies allow. */
+/** Replaces the ttl by the one nearest to the preferred ttl that policies allow. */
 export async function withFittingTtl(guarded: GuardedLessor, command: Acquire, range: TtlRange): Promise<Acquire> {
   const names = command.pool === undefined ? command.wants.map(({ resource }) => resource) : [command.pool.pool]
   const { value: policies } = await guarded.lessor.read<'policies'>({ kind: 'policies' })

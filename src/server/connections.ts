@@ -96,12 +96,12 @@ export class Connections {
 
   /** Tracks a new connection. Closes an unauthenticated one if that makes room. Returns undefined if there is no room. */
   open(socket: Socket): TrackedConnection | undefined {
-    const { connections, reserved, strangersPerAddress } = this.#limits
+    const { connections, reserved, unauthenticatedPerAddress } = this.#limits
     const address = socket.remoteAddress
     const before = this.#open.size
     if (this.#access.keyRequired) {
       const fromAddress = address === undefined ? 0 : (this.#unauthenticatedByAddress.get(address) ?? 0)
-      if (fromAddress >= strangersPerAddress) this.#evict(other => other.address === address)
+      if (fromAddress >= unauthenticatedPerAddress) this.#evict(other => other.address === address)
       else if (this.#unauthenticated.size >= connections - reserved || before >= connections) this.#evict(() => true)
     }
     if (this.#open.size >= connections) return undefined
@@ -194,12 +194,12 @@ export class Connections {
     if (this.#open.size === 0) return
     // Keys change while connections stay open.
     for (const open of this.#open) this.#classify(open)
-    const oldest = this.#clock.now() - this.#limits.strangerTime
+    const oldest = this.#clock.now() - this.#limits.unauthenticatedTimeout
     for (const open of this.#unauthenticated)
       if (open.idleSince <= oldest && !open.busy)
         this.#close(open, {
           code: 'UNAUTHENTICATED',
-          message: `this connection sent no key within ${this.#limits.strangerTime} ms: connect again, and send one`,
+          message: `this connection sent no key within ${this.#limits.unauthenticatedTimeout} ms: connect again, and send one`,
         })
     if (this.#open.size === 0) return
     this.#scheduleSweep()

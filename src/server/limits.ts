@@ -25,9 +25,9 @@ export interface Limits {
   /** Connections that only clients with a key can use, once keys exist. @default 3000 */
   readonly reserved: number
   /** Maximum connections from one address that have not sent a key, where one is required. @default 1000 */
-  readonly strangersPerAddress: number
+  readonly unauthenticatedPerAddress: number
   /** Close a connection that has not sent a required key and has been idle for this long, in ms. @default 10000 */
-  readonly strangerTime: number
+  readonly unauthenticatedTimeout: number
   /** Maximum bytes of unread responses over all connections. Beyond it, connections that have not read for longest are closed. @default 268435456, at most an eighth of the heap */
   readonly unread: number
   /** Maximum open watches of one key, or of one connection without a key. @default 100 */
@@ -53,8 +53,8 @@ export const DEFAULT_LIMITS: Limits = {
   depth: 16,
   connections: 12_000,
   reserved: 3_000,
-  strangersPerAddress: 1_000,
-  strangerTime: 10_000,
+  unauthenticatedPerAddress: 1_000,
+  unauthenticatedTimeout: 10_000,
   unread: Math.min(256 << 20, Math.floor(getHeapStatistics().heap_size_limit / 8)),
   watches: 100,
   watchBuffer: 1 << 20,

@@ -3,10 +3,10 @@
  * carries the same id and is sent as soon as it is known, so that a slow request does not delay others.
  *
  * Commands and outcomes are encoded as in the log; rare and human-readable parts are JSON. Neither side trusts the other's bytes: a message
- * that cannot be read is `Damaged` or `FromTheFuture`, and ends the connection.
+ * that cannot be read is `Damaged` or `NewerFormatError`, and ends the connection.
  */
 import { LeaseError } from '../errors.ts'
-import { Damaged, FromTheFuture, Reader, type Writer } from '../kernel/codec/bytes.ts'
+import { Damaged, NewerFormatError, Reader, type Writer } from '../kernel/codec/bytes.ts'
 import { readOutcome, readProposal, writeOutcome, writeProposal } from '../kernel/codec/encode.ts'
 import type { Proposal } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event, type EventType } from '../kernel/event.ts'
@@ -89,7 +89,7 @@ export function writeClientMessage(to: Writer, message: ClientMessage): void {
 /** Reads the next message of a batch. */
 export function readClientMessage(from: Reader): ClientMessage {
   const kind = CLIENT_KINDS[from.byte()]
-  if (kind === undefined) throw new FromTheFuture('a request of another kind')
+  if (kind === undefined) throw new NewerFormatError('a request of another kind')
   const id = from.uint()
   switch (kind) {
     case 'propose': {
@@ -157,7 +157,7 @@ export function readServerMessages(bytes: Uint8Array, each: (message: ServerMess
 
 function readServerMessage(from: Reader): ServerMessage {
   const kind = SERVER_KINDS[from.byte()]
-  if (kind === undefined) throw new FromTheFuture('an answer of another kind')
+  if (kind === undefined) throw new NewerFormatError('an answer of another kind')
   const id = from.uint()
   switch (kind) {
     case 'outcome':
@@ -191,7 +191,7 @@ function readServerMessage(from: Reader): ServerMessage {
 
 function typeAt(i: number): EventType {
   const type = EVENT_TYPES[i]
-  if (type === undefined) throw new FromTheFuture('an event of another type')
+  if (type === undefined) throw new NewerFormatError('an event of another type')
   return type
 }
 

@@ -352,7 +352,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
         { key: `services/raw/${i}`, value: payload },
         { key: `pool/gpus/${name}${i}`, value: JSON.stringify({ labels: { [payload]: payload }, units: 1 }) },
         {
-          key: `board/gpus/${name}${i}`,
+          key: `devices/gpus/${name}${i}`,
           value: JSON.stringify({
             host: payload,
             processes: [{ pid: 1, user: payload, name: payload, lease: 0 }],

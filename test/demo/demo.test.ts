@@ -1,8 +1,8 @@
 /** The demonstration in virtual time: every part of it moves within two minutes, and it ends when it is told to. */
 import { expect, test } from 'vitest'
-import { parseReport, reportPrefix } from '../../src/board/report.ts'
 import { turn } from '../../src/clock.ts'
 import { runDemo } from '../../src/demo/demo.ts'
+import { parseReport, reportPrefix } from '../../src/devices/report.ts'
 import type { Event } from '../../src/kernel/event.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'

@@ -95,12 +95,12 @@ knownFinding('transfer-drops-labels', 'a transferred lease keeps its labels and 
   const labels = [['learn', 'jobs']] as const
   at(1_000, { kind: 'acquire', holder: 'a', ttl: 10_000, wants: [{ resource: 'x' }], labels })
   const [given] = world.state.resources.get('x')!.grants
-  expect(given!.lease.rare).toMatchObject({ labels })
+  expect(given!.lease.extras).toMatchObject({ labels })
   const { since } = given!.lease
   at(6_000, { kind: 'transfer', lease: given!.lease.id, to: 'b', stopped: true })
   const [received] = world.state.resources.get('x')!.grants
   expect(received!.lease.holder.name).toBe('b')
-  await claim(() => expect({ since: received!.lease.since, labels: received!.lease.rare?.labels }).toEqual({ since, labels }))
+  await claim(() => expect({ since: received!.lease.since, labels: received!.lease.extras?.labels }).toEqual({ since, labels }))
 })
 
 knownFinding('notice-after-partial-release', 'a holder that gave back the member it was asked for keeps its lease', async claim => {

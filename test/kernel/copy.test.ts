@@ -12,6 +12,6 @@ describe('the objects of a command', () => {
     const labels: [string, string][] = [['team', 'a']]
     const { lease } = world.acquire('ann', 'pool', { labels })
     labels[0]![1] = 'b'
-    expect(world.lease(lease)!.rare!.labels).toEqual([['team', 'a']])
+    expect(world.lease(lease)!.extras!.labels).toEqual([['team', 'a']])
   })
 })

@@ -21,13 +21,13 @@ function write(seed: number, length: number): { state: State; entries: Uint8Arra
   const stream = new Stream(seed, { pools: true })
   const entries: Uint8Array[] = []
   for (let seq = 1; seq <= length; seq++) {
-    const { index, trailA, trailB } = state
+    const { index, decisionHashA, decisionHashB } = state
     const proposals = [stream.next(state), stream.next(state)]
     const batch: Batch = {
       proposer: 1 + (seq % 3),
       seq,
       applied: index,
-      trail: [trailA, trailB],
+      decisionHash: [decisionHashA, decisionHashB],
       wall: 1_700_000_000_000 + seq * 7,
       rules: RULES,
       proposals,
@@ -42,7 +42,7 @@ const log = write(2_026, 3_000)
 const end = ended(log.state)
 
 function ended(state: State): string {
-  return `${stateHash(state)} ${state.trailA} ${state.trailB}`
+  return `${stateHash(state)} ${state.decisionHashA} ${state.decisionHashB}`
 }
 
 test('a log leads to the same state as on the day it was written', () => {

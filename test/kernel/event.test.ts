@@ -86,8 +86,8 @@ test(`a watcher of a single name knows its holders, their tokens, its waiters an
     const mirror = new Mirror()
     for (let i = 1; i <= LENGTH; i++) {
       const events: Event[] = []
-      const { index: applied, trailA, trailB } = state
-      const header = { proposer: 5, seq: i, applied, trail: [trailA, trailB] as const, wall: 1_000, rules: RULES }
+      const { index: applied, decisionHashA, decisionHashB } = state
+      const header = { proposer: 5, seq: i, applied, decisionHash: [decisionHashA, decisionHashB] as const, wall: 1_000, rules: RULES }
       applyBatch(state, applied + 1, { ...header, proposals: [stream.next(state)] }, { events, timer() {} })
       for (const event of events) mirror.hear(event)
       expect(mirror.all, `seed ${seed}, command ${i}`).toEqual(truth(state))

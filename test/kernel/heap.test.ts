@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { Heap } from '../../src/kernel/heap.ts'
 
-test('a heap gives its items in order, also when items are added in between', () => {
+test('a heap gives its items in order, even when items are added in between', () => {
   fc.assert(
     fc.property(fc.array(fc.option(fc.nat(50), { nil: undefined }), { maxLength: 60 }), steps => {
       const heap = new Heap<number>((one, other) => one < other)

@@ -20,7 +20,7 @@ const seeds = fc.integer({ min: 0, max: 2 ** 31 })
 
 /** Whether a lease ends when these end: it is one of them, or a descendant of one. */
 function endsWithAny(lease: LeaseState, ended: ReadonlySet<number>): boolean {
-  for (let next: LeaseState | undefined = lease; next !== undefined; next = next.rare?.parent) if (ended.has(next.id)) return true
+  for (let next: LeaseState | undefined = lease; next !== undefined; next = next.extras?.parent) if (ended.has(next.id)) return true
   return false
 }
 
@@ -36,12 +36,12 @@ class Log {
   }
 
   entry(proposals: readonly Proposal[]): Batch {
-    const { index, trailA, trailB } = this.state
+    const { index, decisionHashA, decisionHashB } = this.state
     return {
       proposer: 5,
       seq: ++this.#seq,
       applied: index,
-      trail: [trailA, trailB],
+      decisionHash: [decisionHashA, decisionHashB],
       wall: 1_000,
       rules: index === 0 ? RULES : 1,
       proposals,
@@ -73,7 +73,7 @@ function written(seed: number, length: number, options: StreamOptions = {}) {
 function essence(state: State): string {
   const copy = reload(state)
   // Runs and generations are known by the index of their record, which depends on how batches are cut.
-  Object.assign(copy, { index: 0, trailA: 0, trailB: 0, wall: 0, lineage: newLineage() })
+  Object.assign(copy, { index: 0, decisionHashA: 0, decisionHashB: 0, wall: 0, lineage: newLineage() })
   copy.proposers.clear()
   copy.history.clear()
   for (const lease of copy.leases.values()) lease.since = 0

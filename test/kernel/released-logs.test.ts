@@ -27,9 +27,15 @@ function record(version: string): ReleasedLog {
   const stream = new Stream(2_026, { pools: true })
   const records: string[] = []
   for (let seq = 1; seq <= LENGTH; seq++) {
-    const { index, trailA, trailB } = state
+    const { index, decisionHashA, decisionHashB } = state
     const proposals = [stream.next(state), stream.next(state)]
-    const about = { proposer: 1 + (seq % 3), seq, applied: index, trail: [trailA, trailB] as const, wall: 1_700_000_000_000 + seq * 7 }
+    const about = {
+      proposer: 1 + (seq % 3),
+      seq,
+      applied: index,
+      decisionHash: [decisionHashA, decisionHashB] as const,
+      wall: 1_700_000_000_000 + seq * 7,
+    }
     const batch = { ...about, rules: RULES, proposals }
     records.push(Buffer.from(encodeBatch(batch)).toString('base64'))
     applyBatch(state, index + 1, batch, nothing)

@@ -90,7 +90,7 @@ const rooms: readonly Room[] = [
 
   // The devices of a host: found by programs that are not trusted, offered as members of a pool, reported and reclaimed.
   {
-    room: 'board/',
+    room: 'devices/',
     may: [
       'type:kernel/',
       'kernel/command.ts',
@@ -148,7 +148,7 @@ const rooms: readonly Room[] = [
   {
     room: 'server/',
     may: [
-      ...['dashboard/', 'registry/', 'face/face.ts', 'board/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
+      ...['dashboard/', 'registry/', 'face/face.ts', 'devices/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
       ...['learn/expectation.ts', 'errors.ts', 'wording.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'],
     ],
   },
@@ -170,7 +170,7 @@ const rooms: readonly Room[] = [
   { room: 'dashboard/', may: ['wire/http/client.ts', 'wire/http/action-verb.ts', 'type:wire/http/', 'type:lessor.ts'] },
 
   // The demonstration: programs as users write them, on a lessor that can be taken away from each.
-  { room: 'demo/', may: ['agent/', 'board/', 'lessor/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
+  { room: 'demo/', may: ['agent/', 'devices/', 'lessor/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
 
   // The simulator runs servers, too. The published test tools must not pull in a server.
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },

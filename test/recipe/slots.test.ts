@@ -78,7 +78,7 @@ describe('stickiness', () => {
     expect(taken.number).toBe(free.number === 0 ? 1 : 0)
   })
 
-  test('a number is remembered for `remember` after its last use, also if it was held for longer, and not for ever', async () => {
+  test('a number is remembered for `remember` after its last use, even if it was held for longer, and not for ever', async () => {
     const { leases, clock, log } = silentLessor()
     const minute = 60_000
     const options = { ...ports, sticky: 'ann', ttl: minute, remember: 4 * minute }

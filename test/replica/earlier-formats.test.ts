@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { decodeBatch, encodeBatch } from '../../src/kernel/codec/batch.ts'
-import { checksum, Damaged, FromTheFuture, FromThePast, Writer } from '../../src/kernel/codec/bytes.ts'
+import { checksum, Damaged, FromThePast, NewerFormatError, Writer } from '../../src/kernel/codec/bytes.ts'
 import { FORMAT } from '../../src/kernel/codec/format.ts'
 import { StateLoader, saveState } from '../../src/kernel/codec/snapshot.ts'
 import { createState } from '../../src/kernel/state.ts'
@@ -55,7 +55,14 @@ function ofFormat(bytes: Uint8Array, format: number): Uint8Array {
   return to.sealed()
 }
 
-const record = encodeBatch({ proposer: 1, seq: 1, applied: 0, trail: [0, 0], wall: 0, proposals: [{ command: acquire('ann', 'a') }] })
+const record = encodeBatch({
+  proposer: 1,
+  seq: 1,
+  applied: 0,
+  decisionHash: [0, 0],
+  wall: 0,
+  proposals: [{ command: acquire('ann', 'a') }],
+})
 
 describe('the format number', () => {
   test('is at the same place in every record, chunk of a snapshot and backup', async () => {
@@ -77,10 +84,10 @@ describe('the format number', () => {
   test('of a newer build is reported as such, without a look at the checksum', () => {
     const newer = record.slice()
     newer[1] = FORMAT + 1
-    expect(() => decodeBatch(newer)).toThrow(FromTheFuture)
+    expect(() => decodeBatch(newer)).toThrow(NewerFormatError)
     const [chunk] = [...saveState(createState())]
     chunk![1] = FORMAT + 1
-    expect(() => new StateLoader().add(chunk!)).toThrow(FromTheFuture)
+    expect(() => new StateLoader().add(chunk!)).toThrow(NewerFormatError)
   })
 })
 

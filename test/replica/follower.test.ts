@@ -401,12 +401,12 @@ describe('replicas that differ', () => {
     }
   })
 
-  test('are detected by the trail that a record carries', async () => {
+  test('are detected by the decision hash that a record carries', async () => {
     const rig = new Rig()
     await using replica = await rig.open()
     granted(await replica.propose(acquire('ann', 'a')))
     await rig.clock.settle()
-    await rig.injectBatch({ trail: [1, 2], proposals: [{ command: acquire('eve', 'b') }] })
+    await rig.injectBatch({ decisionHash: [1, 2], proposals: [{ command: acquire('eve', 'b') }] })
     await rig.clock.settle()
     expect(replica.signal.reason).toMatchObject({ code: 'DIVERGED', message: expect.stringContaining('decided otherwise') })
   })
@@ -420,7 +420,7 @@ describe('records that cannot be decoded', () => {
         const [last] = (await rig.entries()).slice(-1)
         await rig.injectBatch({
           applied: 0,
-          trail: [0, 0],
+          decisionHash: [0, 0],
           wall: last!.wall,
           proposals: [{ command: { kind: 'upgrade', rules: RULES + 1 } }],
         })

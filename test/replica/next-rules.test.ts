@@ -22,7 +22,7 @@ const { Replica: NextReplica } = await import('../../src/replica/replica.ts')
 async function presentLog(): Promise<Rig> {
   const rig = new Rig()
   const proposals = [{ command: acquire('ann', 'a') }]
-  await rig.inject(encodeBatch({ proposer: 9, seq: 1, applied: 0, trail: [0, 0], wall: 1_700_000_000_000, proposals }))
+  await rig.inject(encodeBatch({ proposer: 9, seq: 1, applied: 0, decisionHash: [0, 0], wall: 1_700_000_000_000, proposals }))
   return rig
 }
 

@@ -164,7 +164,7 @@ test('records that wait in the log are read before a timer is judged, also after
   const { lease } = granted(await a.propose(acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(TTL - 100)
   // The renewal is in the log, and neither replica has read it when its timers fire.
-  await rig.injectBatch({ applied: 0, trail: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
+  await rig.injectBatch({ applied: 0, decisionHash: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
   rig.clock.stall(5_000)
   await rig.clock.settle()
   expect(await leases(a)).toEqual(['ann'])
@@ -196,7 +196,7 @@ test('pending input is read first when a timer fires: a renewal in a socket, a r
   const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(TTL - 20)
   line.ways.read.push(1_000) // its tail reads slowly
-  await rig.injectBatch({ applied: 0, trail: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
+  await rig.injectBatch({ applied: 0, decisionHash: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
   await rig.clock.advance(100)
   expect(await rig.commands('due')).toEqual([])
   expect(await leases(replica)).toEqual(['ann'])

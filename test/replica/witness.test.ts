@@ -7,7 +7,7 @@ import { findLease } from '../../src/kernel/state/leases.ts'
 import { carryLineage } from '../../src/kernel/state/lineage.ts'
 import { createState } from '../../src/kernel/state.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { isMadeUpFor, judge, readWitness, type Witness, witnessOf, writeWitness } from '../../src/replica/witness.ts'
+import { isCompensated, judge, readWitness, type Witness, witnessOf, writeWitness } from '../../src/replica/witness.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
@@ -18,8 +18,8 @@ class Log {
   #seq = 0
 
   apply(wall: number, ...commands: Command[]) {
-    const { index: applied, trailA, trailB } = this.state
-    const header = { proposer: 7, seq: ++this.#seq, applied, trail: [trailA, trailB] as const, wall }
+    const { index: applied, decisionHashA, decisionHashB } = this.state
+    const header = { proposer: 7, seq: ++this.#seq, applied, decisionHash: [decisionHashA, decisionHashB] as const, wall }
     const entry = encodeBatch({ ...header, proposals: commands.map(command => ({ command })) })
     const applied_ = applyBatch(this.state, applied + 1, decodeBatch(entry), { events: [], timer: () => {} })
     return applied_.kind === 'applied' ? applied_.outcomes : []
@@ -168,12 +168,12 @@ describe('a witness', () => {
     const log = state()
     log.apply(WALL + 2, begin(12))
     const lost = { ...seenBy(log), run: 2, nonce: 99 }
-    expect(isMadeUpFor(log.state, lost, 2)).toBe(false)
+    expect(isCompensated(log.state, lost, 2)).toBe(false)
     log.apply(WALL + 3, { kind: 'generation', lease: lost.lease, token: lost.token, revision: lost.revision, quiet: lost.quiet })
-    expect(isMadeUpFor(log.state, lost, 2)).toBe(true)
-    expect(isMadeUpFor(log.state, { ...lost, quiet: lost.quiet + 1 }, 2)).toBe(false)
-    expect(isMadeUpFor(log.state, { ...lost, token: log.state.nextToken + 1 }, 2)).toBe(false)
-    expect(isMadeUpFor(log.state, lost, 4)).toBe(false)
+    expect(isCompensated(log.state, lost, 2)).toBe(true)
+    expect(isCompensated(log.state, { ...lost, quiet: lost.quiet + 1 }, 2)).toBe(false)
+    expect(isCompensated(log.state, { ...lost, token: log.state.nextToken + 1 }, 2)).toBe(false)
+    expect(isCompensated(log.state, lost, 4)).toBe(false)
   })
 })
 

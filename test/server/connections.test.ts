@@ -132,7 +132,7 @@ async function locked(limits: Partial<typeof DEFAULT_LIMITS>, clock = systemCloc
 
 describe('on a server with keys', () => {
   test('connections without a key cannot use up the slots of clients with a key', async () => {
-    await using here = await locked({ connections: 20, reserved: 10, strangersPerAddress: 100 })
+    await using here = await locked({ connections: 20, reserved: 10, unauthenticatedPerAddress: 100 })
     const known: Raw[] = []
     for (let i = 0; i < 12; i++) {
       const raw = new Raw(here.port)
@@ -157,7 +157,7 @@ describe('on a server with keys', () => {
   })
 
   test('one address has its own limit on connections without a key', async () => {
-    await using here = await locked({ connections: 100, reserved: 10, strangersPerAddress: 5 })
+    await using here = await locked({ connections: 100, reserved: 10, unauthenticatedPerAddress: 5 })
     const strangers = Array.from({ length: 8 }, () => new Raw(here.port))
     for (const raw of strangers) raw.send(command('PING'))
     await eventually('three of them are gone', () => strangers.filter(({ ended }) => ended).length === 3)
@@ -166,7 +166,7 @@ describe('on a server with keys', () => {
 
   test('a connection that sends no key is closed soon, and one that has sent a key may be idle', async () => {
     const clock = new ManualClock()
-    await using here = await locked({ strangerTime: 5_000 }, clock)
+    await using here = await locked({ unauthenticatedTimeout: 5_000 }, clock)
     using unauthenticatedClient = new Raw(here.port)
     using known = new Raw(here.port)
     expect(await unauthenticatedClient.ask('PING')).toBe('PONG')
@@ -188,7 +188,7 @@ describe('on a server with keys', () => {
 
   test('connections of a revoked key count as unauthenticated', async () => {
     const clock = new ManualClock()
-    await using here = await locked({ strangerTime: 5_000 }, clock)
+    await using here = await locked({ unauthenticatedTimeout: 5_000 }, clock)
     const key = await here.lessor.propose({ kind: 'key', name: 'x', hash: hashSecret('x'), allow: [] })
     await here.server.guarded.access.reloadKeys()
     using known = new Raw(here.port)

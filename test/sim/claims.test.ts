@@ -1,7 +1,7 @@
 /** What the referee expects of features that meet on one lease: transfers, notices, claims, limited lives and delays. */
 import { describe, expect, test } from 'vitest'
 import type { PolicyRules } from '../../src/kernel/command.ts'
-import { findLease, rareOf } from '../../src/kernel/state/leases.ts'
+import { extrasOf, findLease } from '../../src/kernel/state/leases.ts'
 import { BREAK, CAP, PREEMPT, TERM } from '../../src/kernel/state.ts'
 import { RefereedWorld } from '../support/sim/refereed-world.ts'
 
@@ -69,7 +69,7 @@ describe('a transfer', () => {
     const world = new RefereedWorld()
     const held = world.acquire('a', 'x', { grace: 500, maxLife: 9_000 })
     world.tamper = (state, _events, outcome) => {
-      if (outcome.kind === 'done') Object.assign(rareOf(findLease(state, outcome.id!)!), lost)
+      if (outcome.kind === 'done') Object.assign(extrasOf(findLease(state, outcome.id!)!), lost)
       return undefined
     }
     transfer(world, held, 'b')
@@ -80,7 +80,7 @@ describe('a transfer', () => {
     const world = new RefereedWorld()
     const held = world.acquire('a', 'x', { parent: world.acquire('a', []) })
     world.tamper = (state, _events, outcome) => {
-      if (outcome.kind === 'done') rareOf(findLease(state, outcome.id!)!).parent = undefined
+      if (outcome.kind === 'done') extrasOf(findLease(state, outcome.id!)!).parent = undefined
       return undefined
     }
     transfer(world, held, 'b')
@@ -92,7 +92,7 @@ describe('a transfer', () => {
     const held = world.acquire('a', [], { pool: { pool: 'g' } })
     world.do({ kind: 'break', resource: 'g/a', after: 500 })
     world.tamper = (state, _events, outcome) => {
-      const timers = outcome.kind === 'done' ? findLease(state, outcome.id!)?.rare?.timers : undefined
+      const timers = outcome.kind === 'done' ? findLease(state, outcome.id!)?.extras?.timers : undefined
       if (timers?.[BREAK] !== undefined) timers[BREAK] = { ...timers[BREAK], duration: 900 }
       return undefined
     }
@@ -125,7 +125,7 @@ describe('preemption', () => {
   test('for a waiter that has gone is reported', () => {
     const { world, held, urgent } = noticed()
     world.tamper = state => {
-      findLease(state, held)!.rare!.pool!.notice = urgent + 1_000
+      findLease(state, held)!.extras!.pool!.notice = urgent + 1_000
       return undefined
     }
     world.renew(held)
@@ -136,7 +136,7 @@ describe('preemption', () => {
 
   test('whose notice begins again with a transfer is a known finding', () => {
     const { world, held } = noticed()
-    const timer = findLease(world.state, held)!.rare!.timers![PREEMPT]!
+    const timer = findLease(world.state, held)!.extras!.timers![PREEMPT]!
     timer.aged = 200
     transfer(world, held, 'c')
     expect(world.violations).toEqual([])
@@ -153,8 +153,8 @@ describe('preemption', () => {
     const waits = world.acquire('b', [], { wait: true, priority: 5, pool: { pool: 'g' } })
     world.tamper = (state, events) => {
       const lease = findLease(state, given)!
-      rareOf(lease).rank = rank
-      Object.assign(lease.rare!.pool!, { yields: true, notice: waits })
+      extrasOf(lease).rank = rank
+      Object.assign(lease.extras!.pool!, { yields: true, notice: waits })
       events.push({ type: 'recalled', lease: given, resource: 'g/a', cause: 'preempt', revision: state.revision, at: 0 })
       return undefined
     }
@@ -182,7 +182,7 @@ test('a transferred lease that two processes take is reported', () => {
   const world = new RefereedWorld()
   const given = transfer(world, world.acquire('a', 'x'), 'b')
   world.renew(given)
-  rareOf(findLease(world.state, given)!).open = true
+  extrasOf(findLease(world.state, given)!).open = true
   world.do({ kind: 'claim', lease: given })
   expect([world.violations, world.known]).toEqual([['S7'], []])
 })

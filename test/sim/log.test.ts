@@ -135,11 +135,11 @@ cases(
     'two proposers use the same number': c => {
       c.acquire('a', 'x')
       const proposals = [{ command: plain('b', 'y') }]
-      c.append(encodeBatch({ proposer: 9, seq: 1, applied: 1, trail: [0, 0], wall: 0, proposals }))
+      c.append(encodeBatch({ proposer: 9, seq: 1, applied: 1, decisionHash: [0, 0], wall: 0, proposals }))
     },
     'a record that claims to have applied later records is void': c => {
       const proposals = [{ command: plain('b', 'y') }]
-      c.append(encodeBatch({ proposer: 9, seq: 1, applied: 500, trail: [0, 0], wall: 0, proposals }))
+      c.append(encodeBatch({ proposer: 9, seq: 1, applied: 500, decisionHash: [0, 0], wall: 0, proposals }))
       expect(c.state.leases.size).toBe(0)
     },
     'a copy of a lost record counts': c => {

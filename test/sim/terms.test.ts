@@ -231,7 +231,7 @@ function lapseAt(c: RefereedWorld, lease: number, at: number, sentAt = at): void
   c.now = at
   const it = findLease(c.state, lease)!
   const proposals = [{ command: { kind: 'due', timer: timerId(it, TERM), epoch: it.epoch } as const }]
-  c.append(encodeBatch({ proposer: 2, seq: at, applied: c.state.index, trail: [0, 0], wall: 0, proposals }), sentAt)
+  c.append(encodeBatch({ proposer: 2, seq: at, applied: c.state.index, decisionHash: [0, 0], wall: 0, proposals }), sentAt)
 }
 
 cases(

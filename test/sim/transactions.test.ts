@@ -2,7 +2,7 @@
 import { expect } from 'vitest'
 import { cases, type RefereedWorld } from '../support/sim/refereed-world.ts'
 
-/** A world in which entries under `kv` may hang on no lease, with the entry kv/a. */
+/** A world in which entries under `kv` may belong to no lease, with the entry kv/a. */
 function withEntry(c: RefereedWorld): void {
   c.policy('kv', { freeEntries: 9 })
   c.do({ kind: 'transaction', success: [{ key: 'kv/x', value: '1' }] })

@@ -54,7 +54,7 @@ cases(
       c.acquire('b', 'x', { wait: true })
       const second = c.acquire('c', 'x', { wait: true })
       const waiter = c.state.resources.get('x')!.queue[0]!
-      const first = { ...waiter, rare: { ...waiter.rare! } }
+      const first = { ...waiter, extras: { ...waiter.extras! } }
       c.tamper = (state, events) => {
         state.resources.get('x')!.queue.unshift(first)
         for (const [i, event] of events.entries()) if (event.type === 'granted') events[i] = { ...event, lease: second }
@@ -85,7 +85,7 @@ cases(
     'a waiter has a rank that does not follow from its priority': c => {
       c.acquire('a', 'x')
       c.tamper = state => {
-        state.resources.get('x')!.queue[0]!.rare!.rank = 5
+        state.resources.get('x')!.queue[0]!.extras!.rank = 5
         return undefined
       }
       c.acquire('b', 'x', { wait: true })

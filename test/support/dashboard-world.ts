@@ -175,7 +175,7 @@ async function pool(here: World): Promise<number[]> {
     const entries = Array.from({ length: 8 }, (_, i) => [
       { key: `pool/gpus/${host.slice(-1)}-${i}`, value: JSON.stringify({ labels: { model: 'a100', mem: '80', host }, units: 1 }) },
       {
-        key: `board/gpus/${host.slice(-1)}-${i}`,
+        key: `devices/gpus/${host.slice(-1)}-${i}`,
         value: JSON.stringify({
           ...{ host, utilisation: (i * 37) % 101, memoryUsed: i * 7.5, more: 0, idle: 0, stage: 'none' },
           unleased: host.endsWith('2') && i === 6 ? 1 : 0,

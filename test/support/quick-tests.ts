@@ -11,7 +11,7 @@ const root = fileURLToPath(new URL('../..', import.meta.url))
 /** The folders whose tests can run without a server or the command line; the quick loop runs these. */
 const FOLDERS = ['connect', 'holder', 'kernel', 'project', 'recipe', 'registry', 'replica', 'store', 'testing']
 /** More folders of which that is true. */
-const MORE_FOLDERS = ['agent', 'board', 'learn', 'lessor', 'pool', 'sim']
+const MORE_FOLDERS = ['agent', 'devices', 'learn', 'lessor', 'pool', 'sim']
 /** A test that imports one of these, directly or through its helpers, starts a process or opens a socket. */
 const OUTSIDE = /^(node:(child_process|cluster|dgram|http|http2|https|net|tls)|playwright-core)$/
 

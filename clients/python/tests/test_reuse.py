@@ -1,4 +1,4 @@
-"""A ttl that is a wish, and a process that is answered with the lease it has."""
+"""A ttl that is a preference, and a process that is answered with the lease it has."""
 
 from __future__ import annotations
 

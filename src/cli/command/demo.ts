@@ -1,4 +1,4 @@
-/** `leasehold demo`: a server with a small world in which everything moves, for a first look at the page. */
+/** `leasehold demo`: a server with a small world in which everything moves, for a first look at the dashboard. */
 import type { Command } from 'commander'
 import { systemClock } from '../../clock.ts'
 import { addGlobalOptions, commandInput } from '../invocation.ts'
@@ -9,7 +9,7 @@ export function demo(program: Command): void {
   addGlobalOptions(program.command('demo'))
     .summary('a server with a lively little world, to look at')
     .description(
-      'Serves leases in memory and lets a small world use them: workers on jobs, an election that fails over, agents that die and come back, GPUs with a queue, coding agents that claim files. Open the page that it prints. Nothing is kept: INT or TERM end it without a trace. It takes port 7420 or the next free one.',
+      'Serves leases in memory and lets a small world use them: workers on jobs, an election that fails over, agents that die and come back, GPUs with a queue, coding agents that claim files. Open the dashboard that it prints. Nothing is kept: INT or TERM end it without a trace. It takes port 7420 or the next free one.',
     )
     .option('--listen <address>', 'host:port, or a port of 127.0.0.1 (default: 127.0.0.1:7420)', collect)
     .action(async (flags: Pick<ServeSettings, 'listen'>, self: Command) => {

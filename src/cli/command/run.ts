@@ -38,8 +38,8 @@ export function run(program: Command): void {
     .usage('[options] <name...> -- <cmd...>')
     .argument('<name...>', 'the resources to hold, all or none; after -- the command to run, without a shell')
     .option('--ttl <duration>', 'how long the lease lasts without a renewal; auto: as learned from past leases', '30s')
-    .option('--min-ttl <duration>', 'makes --ttl a wish: the nearest ttl that policies allow, and at least this (default: no limit)')
-    .option('--max-ttl <duration>', 'makes --ttl a wish: the nearest ttl that policies allow, and at most this (default: no limit)')
+    .option('--min-ttl <duration>', 'makes --ttl a preference: the nearest ttl that policies allow, and at least this (default: no limit)')
+    .option('--max-ttl <duration>', 'makes --ttl a preference: the nearest ttl that policies allow, and at most this (default: no limit)')
     .option('--class <class>', 'with --ttl auto: the class of work to learn from (default: the name up to its last slash)')
     .option('--wait <duration>', 'how long to wait for the lease (default: until granted)')
     .option('--no-wait', `do not wait: exit with ${EXIT.held} if the resource is held`)
@@ -99,7 +99,7 @@ export function run(program: Command): void {
     })
 }
 
-/** With a limit, the ttl is a wish that is adjusted to what policies allow. `byDefault`: the user named none, so it follows the limits. */
+/** With a limit, the ttl is a preference that is adjusted to what policies allow. `byDefault`: the user named none, so it follows the limits. */
 function ttlOf({ ttl, minTtl, maxTtl }: RunFlags, byDefault: boolean): NonNullable<AcquireOptions['ttl']> {
   if (minTtl === undefined && maxTtl === undefined) return ttl === 'auto' ? ttl : parseDuration(ttl, '--ttl')
   if (ttl === 'auto') throw usageError('--ttl auto has no limits', 'Leave out --min-ttl and --max-ttl, or write a --ttl such as 30s.')
@@ -107,9 +107,10 @@ function ttlOf({ ttl, minTtl, maxTtl }: RunFlags, byDefault: boolean): NonNullab
   const max = maxTtl === undefined ? Number.POSITIVE_INFINITY : parseDuration(maxTtl, '--max-ttl')
   if (min > max) throw usageError(`--min-ttl ${minTtl} is longer than --max-ttl ${maxTtl}`, 'Write the shorter one as --min-ttl.')
   const named = parseDuration(ttl, '--ttl')
-  const wish = byDefault ? Math.min(max, Math.max(min, named)) : named
-  if (min > wish || wish > max) throw usageError(`--ttl ${ttl} is outside its limits`, 'Write a --ttl from --min-ttl to --max-ttl.')
-  return { wish, ...(minTtl !== undefined && { min }), ...(maxTtl !== undefined && { max }) }
+  const preferred = byDefault ? Math.min(max, Math.max(min, named)) : named
+  if (min > preferred || preferred > max)
+    throw usageError(`--ttl ${ttl} is outside its limits`, 'Write a --ttl from --min-ttl to --max-ttl.')
+  return { preferred, ...(minTtl !== undefined && { min }), ...(maxTtl !== undefined && { max }) }
 }
 
 function rangeOf(text: string): { readonly from: number; readonly to: number } {

@@ -1,4 +1,4 @@
-/** Copies what the page shows, as a command or a program. */
+/** Copies what the dashboard shows, as a command or a program. */
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import { snippetsFor } from '../copy-as.ts'

@@ -1,4 +1,4 @@
-/** A plot of series over time, drawn by uPlot in the colours of the page. */
+/** A plot of series over time, drawn by uPlot in the colours of the dashboard. */
 import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'

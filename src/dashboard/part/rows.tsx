@@ -1,5 +1,5 @@
 /**
- * A table of any length. The server filters and sorts, the page asks for the rows around those that are visible, fifty at a time, and draws only those.
+ * A table of any length. The server filters and sorts, the dashboard asks for the rows around those that are visible, fifty at a time, and draws only those.
  * The visible rows are read again every second, because renewals cause no events.
  */
 import type { VNode } from 'preact'

@@ -90,7 +90,7 @@ function Figures({ leases, lost, waits, now }: OverviewAnswer): VNode {
   )
 }
 
-/** Steps that are shown at least, also if less is known. */
+/** Steps that are shown at least, even if less is known. */
 const FEWEST_STEPS = 120
 
 /** Without the steps of which nothing is known, because the server has not run for that long. */

@@ -15,7 +15,7 @@ import { REASONS } from '../reason.ts'
 import type { Effects } from '../rule/effects.ts'
 import { refuse } from '../rule/refuse.ts'
 import { beginLog, RULES, type State } from '../state.ts'
-import { FromTheFuture, Reader, Writer } from './bytes.ts'
+import { NewerFormatError, Reader, Writer } from './bytes.ts'
 import { readProposal, writeProposal } from './encode.ts'
 import { FORMAT, refuseNewer, refuseOlder } from './format.ts'
 
@@ -31,9 +31,9 @@ export interface Header {
   readonly proposer: number
   /** 1, 2, 3, … for each record of this proposer. */
   readonly seq: number
-  /** The last record that the proposer had applied, and its trail then: replicas that differ are detected. */
+  /** The last record that the proposer had applied, and its decision hash then: replicas that differ are detected. */
   readonly applied: number
-  readonly trail: readonly [number, number]
+  readonly decisionHash: readonly [number, number]
   readonly wall: number
   /** The rules version that the log begins with, if this is its first record. */
   readonly rules: number
@@ -82,8 +82,8 @@ export class BatchWriter<P extends Proposal = Proposal> {
     to.uint(header.proposer)
     to.uint(header.seq)
     to.uint(header.applied)
-    to.uint32(header.trail[0])
-    to.uint32(header.trail[1])
+    to.uint32(header.decisionHash[0])
+    to.uint32(header.decisionHash[1])
     to.uint(header.wall)
     to.uint(this.#proposals.length)
     to.raw(this.#body.view())
@@ -100,20 +100,20 @@ export function encodeBatch({ proposals, ...header }: WithDefaultRules<Batch>): 
   return writer.take(header).bytes
 }
 
-/** Throws Damaged, FromThePast or FromTheFuture. */
+/** Throws Damaged, FromThePast or NewerFormatError. */
 export function decodeBatch(bytes: Uint8Array): Batch {
   if (bytes[0] === MAGIC) refuseNewer(bytes[1])
   const from = Reader.unseal(bytes)
-  if (from.byte() !== MAGIC) throw new FromTheFuture('a record of a format not known here')
+  if (from.byte() !== MAGIC) throw new NewerFormatError('a record of a format not known here')
   refuseOlder(from.byte())
   const rules = from.uint()
-  if (rules > RULES) throw new FromTheFuture(`rules of version ${rules}`)
+  if (rules > RULES) throw new NewerFormatError(`rules of version ${rules}`)
   const header = {
     rules,
     proposer: from.uint(),
     seq: from.uint(),
     applied: from.uint(),
-    trail: [from.uint32(), from.uint32()] as const,
+    decisionHash: [from.uint32(), from.uint32()] as const,
     wall: from.uint(),
   }
   const proposals = from.list(() => readProposal(from))
@@ -135,7 +135,7 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
   const known = state.proposers.get(batch.proposer)
   if (known !== undefined && batch.seq <= known.seq) return { kind: 'again' }
   if (index - batch.applied > WINDOW || batch.applied >= index) {
-    fold(state, 0, index)
+    mix(state, 0, index)
     return { kind: 'void' }
   }
   // Moves to the end: the proposer that was silent longest is forgotten first.
@@ -148,14 +148,14 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
     const outcome = proposal.op === undefined ? apply(state, proposal, effects) : applyOnce(state, proposal, effects)
     for (let i = before; i < effects.events.length; i++) {
       const event = effects.events[i]!
-      fold(state, EVENT_NUMBERS[event.type], event.lease)
-      if (event.token !== undefined) fold(state, 0, event.token)
+      mix(state, EVENT_NUMBERS[event.type], event.lease)
+      if (event.token !== undefined) mix(state, 0, event.token)
     }
-    fold(state, outcome.kind === 'refused' ? REASONS[outcome.reason].number : initials(outcome.kind), outcome.revision)
+    mix(state, outcome.kind === 'refused' ? REASONS[outcome.reason].number : initials(outcome.kind), outcome.revision)
     outcomes.push(outcome)
     each?.(outcome)
   }
-  fold(state, index, state.nextLease + state.nextToken)
+  mix(state, index, state.nextLease + state.nextToken)
   return { kind: 'applied', outcomes }
 }
 
@@ -167,10 +167,10 @@ function forget(state: State): void {
 }
 
 /** Two streams of 32 bits: cheap, and enough to detect replicas that decided differently. */
-function fold(state: State, a: number, b: number): void {
+function mix(state: State, a: number, b: number): void {
   const low = b | 0 // the lowest 32 bits
-  state.trailA = Math.imul(state.trailA ^ a ^ low, 0x01000193) >>> 0
-  state.trailB = (Math.imul(state.trailB ^ low, 0x85ebca6b) + state.trailA) >>> 0
+  state.decisionHashA = Math.imul(state.decisionHashA ^ a ^ low, 0x01000193) >>> 0
+  state.decisionHashB = (Math.imul(state.decisionHashB ^ low, 0x85ebca6b) + state.decisionHashA) >>> 0
 }
 
 /** The first two letters distinguish all outcomes. */

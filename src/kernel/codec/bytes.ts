@@ -13,8 +13,8 @@ export class FromThePast extends Error {
 }
 
 /** The bytes are sound, but were written by a newer version of this code. */
-export class FromTheFuture extends Error {
-  override readonly name = 'FromTheFuture'
+export class NewerFormatError extends Error {
+  override readonly name = 'NewerFormatError'
 }
 
 const encoder = new TextEncoder()

@@ -3,7 +3,7 @@
 import type { Acquire, Command, Proposal } from '../command.ts'
 import { COMMAND_TABLE, type CommandRow } from '../command-table.ts'
 import type { Outcome } from '../outcome.ts'
-import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import { oneOf, readIds, writeIds } from './field.ts'
 import type { Fields } from './field-type.ts'
 import { acquireLayout, releaseLayout, renewLayout } from './hot-layout.ts'
@@ -79,8 +79,8 @@ export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): v
 export function readProposal(from: Reader): Proposal {
   const head = from.byte()
   const layout = BY_NUMBER[head & NUMBER_BITS]
-  if (layout === undefined) throw new FromTheFuture(`a command of kind ${head & NUMBER_BITS}`)
-  if ((head & (WITH_OPERATION | WITH_ASKED)) === WITH_ASKED) throw new FromTheFuture('a command that is marked in a way not known here')
+  if (layout === undefined) throw new NewerFormatError(`a command of kind ${head & NUMBER_BITS}`)
+  if ((head & (WITH_OPERATION | WITH_ASKED)) === WITH_ASKED) throw new NewerFormatError('a command that is marked in a way not known here')
   const key = (head & WITH_KEY) === 0 ? 0 : from.uint()
   if ((head & WITH_OPERATION) === 0) return { command: layout.read(from), key }
   const plain = { session: from.text(), seq: from.uint(), acked: from.uint() }

@@ -4,7 +4,7 @@
  */
 import { fits } from '../name.ts'
 import { type Flaw, shown, within } from '../reason.ts'
-import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { Damaged, NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import type { Check, Field, Fields, FieldType, Surface } from './field-type.ts'
 import { inOrder } from './layout.ts'
 
@@ -108,7 +108,7 @@ export function choice<const N extends string>(names: readonly N[]): FieldType<N
 
 export function oneOf<T>(list: readonly T[], i: number): T {
   const item = list[i]
-  if (item === undefined) throw new FromTheFuture(`choice ${i} of ${list.length}`)
+  if (item === undefined) throw new NewerFormatError(`choice ${i} of ${list.length}`)
   return item
 }
 

@@ -1,5 +1,5 @@
 /** How the fields of a command or record follow each other in a log. */
-import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import type { Fields } from './field-type.ts'
 
 export interface Layout<T> {
@@ -74,7 +74,7 @@ export function masked<T extends object>(kind: string, fields: Fields, bits: Rea
   const known = optional.reduce((sum, { own }) => sum | own, 0)
 
   function readAfter(mask: number, from: Reader): T {
-    if (mask > known) throw new FromTheFuture('a command with fields not known here')
+    if (mask > known) throw new NewerFormatError('a command with fields not known here')
     const values = needed.read(from)
     for (const { name, type, bit, own, isBitOnly } of optional) {
       const set = mask & own

@@ -2,7 +2,7 @@
 import { fits, NAME_BYTES } from '../name.ts'
 import type { Refused } from '../outcome.ts'
 import { type Fact, type Facts, MAX_FACT_ITEMS, REASON_ROWS, type Reason } from '../reason.ts'
-import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { Damaged, NewerFormatError, type Reader, type Writer } from './bytes.ts'
 
 const BY_NUMBER = new Map(Object.entries(REASON_ROWS).map(([reason, row]) => [row.number, { reason: reason as Reason, row }]))
 /** Each reason's facts: name, type, and whether it may be left out. */
@@ -30,7 +30,7 @@ export function writeRefusal(to: Writer, { reason, facts }: Pick<Refused, 'reaso
 export function readRefusal(from: Reader): Pick<Refused, 'code' | 'reason' | 'facts'> {
   const number = from.uint()
   const known = BY_NUMBER.get(number)
-  if (known === undefined) throw new FromTheFuture(`a refusal for reason ${number}`)
+  if (known === undefined) throw new NewerFormatError(`a refusal for reason ${number}`)
   const { reason, row } = known
   const facts: Record<string, Fact> = {}
   for (const { name, type, optional } of FACTS.get(reason)!) {

@@ -4,10 +4,10 @@ import { addHolder } from '../rule/pool/holders.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
 import { entryBytes } from '../state/free-entries.ts'
-import { findLease, rareOf } from '../state/leases.ts'
+import { extrasOf, findLease } from '../state/leases.ts'
 import { addEntry, listGrant, NO_GRANTS, resourceOf } from '../state/resources.ts'
 import { type Attached, FROZEN, type LeaseState, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
-import { Damaged, FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { Damaged, NewerFormatError, type Reader, type Writer } from './bytes.ts'
 import { readClaim, writeClaim } from './saved-claim.ts'
 import { readTimer, writeTimer } from './saved-table.ts'
 
@@ -45,13 +45,13 @@ function fittingOf(state: State, keys: readonly string[]): number {
 
 /** Returns the entries that were not written with the lease. */
 export function writeLease(to: Writer, state: State, lease: LeaseState): readonly SavedEntry[] {
-  const { rare } = lease
+  const { extras } = lease
   to.uint(lease.id)
   to.text(lease.holder.name)
   to.uint(lease.holder.incarnation)
   to.uint(lease.key)
   to.uint(lease.ttl)
-  to.byte(lease.status | (lease.confirmed ? 4 : 0) | (rare === undefined ? 0 : 8) | (rare?.pool === undefined ? 0 : OF_POOL))
+  to.byte(lease.status | (lease.confirmed ? 4 : 0) | (extras === undefined ? 0 : 8) | (extras?.pool === undefined ? 0 : OF_POOL))
   for (const n of [lease.term, lease.epoch, lease.run, lease.aged, lease.since]) to.uint(n)
   to.list(lease.grants, grant => {
     to.text(grant.resource.name)
@@ -59,40 +59,40 @@ export function writeLease(to: Writer, state: State, lease: LeaseState): readonl
     to.bool(grant.shared)
     to.uint(grant.token)
   })
-  if (rare === undefined) return NONE
-  to.list(rare.wants, want => {
+  if (extras === undefined) return NONE
+  to.list(extras.wants, want => {
     to.text(want.resource)
     to.uint(want.units)
     to.bool(want.shared)
   })
-  to.uint(rare.any)
-  to.int(rare.rank)
-  to.int(rare.priority)
-  to.list(rare.holding, id => to.uint(id))
-  to.uint(rare.parent?.id ?? 0)
-  to.bool(rare.handed)
-  to.bool(rare.open)
-  const keys = [...(rare.entries ?? NONE)]
+  to.uint(extras.any)
+  to.int(extras.rank)
+  to.int(extras.priority)
+  to.list(extras.holding, id => to.uint(id))
+  to.uint(extras.parent?.id ?? 0)
+  to.bool(extras.handed)
+  to.bool(extras.open)
+  const keys = [...(extras.entries ?? NONE)]
   const fitting = fittingOf(state, keys)
   to.list(keys.slice(0, fitting), key => writeEntry(to, state.entries.get(key)!))
-  to.list(rare.labels, ([name, value]) => {
+  to.list(extras.labels, ([name, value]) => {
     to.text(name)
     to.text(value)
   })
-  to.uint(rare.grace)
-  to.uint(rare.maxLife)
-  to.bool(rare.recalled)
-  to.text(rare.cause)
-  to.text(rare.by)
-  to.uint(rare.started)
-  to.uint(rare.slowed)
-  to.bool(rare.timers !== undefined)
-  for (const timer of rare.timers?.slice(1) ?? []) writeTimer(to, timer)
-  if (rare.pool !== undefined) writeClaim(to, rare.pool)
-  if (fitting === keys.length && rare.pending.length === 0) return NONE
+  to.uint(extras.grace)
+  to.uint(extras.maxLife)
+  to.bool(extras.recalled)
+  to.text(extras.cause)
+  to.text(extras.by)
+  to.uint(extras.started)
+  to.uint(extras.slowed)
+  to.bool(extras.timers !== undefined)
+  for (const timer of extras.timers?.slice(1) ?? []) writeTimer(to, timer)
+  if (extras.pool !== undefined) writeClaim(to, extras.pool)
+  if (fitting === keys.length && extras.pending.length === 0) return NONE
   return [
     ...keys.slice(fitting).map(key => ({ ...state.entries.get(key)!, lease: lease.id })),
-    ...rare.pending.map(({ key, value, generation = 0 }) => ({
+    ...extras.pending.map(({ key, value, generation = 0 }) => ({
       lease: lease.id,
       key,
       value,
@@ -125,7 +125,7 @@ export function readLease(from: Reader): SavedLease {
   const key = from.uint()
   const ttl = from.uint()
   const flags = from.byte()
-  if (flags > 31) throw new FromTheFuture('a lease with fields not known here')
+  if (flags > 31) throw new NewerFormatError('a lease with fields not known here')
   const [term, epoch, run, aged, since] = [from.uint(), from.uint(), from.uint(), from.uint(), from.uint()]
   // The same order of fields as in `openLease`: loaded and new leases must have one hidden class.
   const lease: LeaseState = {
@@ -142,30 +142,30 @@ export function readLease(from: Reader): SavedLease {
     holder: { name: holder, incarnation, leases: 0 },
     grants: NO_GRANTS,
     since,
-    rare: undefined,
+    extras: undefined,
   }
   const grants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool(), token: from.uint() }))
   if ((flags & 8) === 0) return { lease, holder, incarnation, rest: { grants, parent: 0, entries: [] } }
-  const rare = rareOf(lease)
-  rare.wants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool() }))
-  rare.any = from.uint()
-  rare.rank = from.int()
-  rare.priority = from.int()
-  rare.holding = from.list(() => from.uint())
+  const extras = extrasOf(lease)
+  extras.wants = from.list(() => ({ resource: from.text(), units: from.uint(), shared: from.bool() }))
+  extras.any = from.uint()
+  extras.rank = from.int()
+  extras.priority = from.int()
+  extras.holding = from.list(() => from.uint())
   const parent = from.uint()
-  rare.handed = from.bool()
-  rare.open = from.bool()
+  extras.handed = from.bool()
+  extras.open = from.bool()
   const entries = from.list(() => readEntry(from))
-  rare.labels = from.list(() => [from.text(), from.text()] as const)
-  rare.grace = from.uint()
-  rare.maxLife = from.uint()
-  rare.recalled = from.bool()
-  rare.cause = from.text()
-  rare.by = from.text()
-  rare.started = from.uint()
-  rare.slowed = from.uint()
-  if (from.bool()) rare.timers = Array.from({ length: SLOTS }, (_, slot) => (slot === TERM ? undefined : readTimer(from)))
-  if ((flags & OF_POOL) !== 0) rare.pool = readClaim(from)
+  extras.labels = from.list(() => [from.text(), from.text()] as const)
+  extras.grace = from.uint()
+  extras.maxLife = from.uint()
+  extras.recalled = from.bool()
+  extras.cause = from.text()
+  extras.by = from.text()
+  extras.started = from.uint()
+  extras.slowed = from.uint()
+  if (from.bool()) extras.timers = Array.from({ length: SLOTS }, (_, slot) => (slot === TERM ? undefined : readTimer(from)))
+  if ((flags & OF_POOL) !== 0) extras.pool = readClaim(from)
   return { lease, holder, incarnation, rest: { grants, parent, entries } }
 }
 
@@ -176,22 +176,22 @@ export function link(state: State, lease: LeaseState, { grants, parent, entries 
     if (shared) resource.sharers++
     else resource.used += units
   }
-  if (lease.status === WAITING && lease.rare === undefined) throw new Damaged(`lease ${lease.id} waits for nothing`)
+  if (lease.status === WAITING && lease.extras === undefined) throw new Damaged(`lease ${lease.id} waits for nothing`)
   if (more.some(isPending))
-    rareOf(lease).pending = more
+    extrasOf(lease).pending = more
       .filter(isPending)
       .map(({ key, value, generation }) => ({ key, value, ...(generation > 0 && { generation }) }))
-  if (lease.rare?.pool !== undefined && lease.grants.length > 0) addHolder(state, lease)
+  if (lease.extras?.pool !== undefined && lease.grants.length > 0) addHolder(state, lease)
   if (lease.status === WAITING) joinQueues(state, lease)
   else if (lease.status === SUSPECT) state.counts.suspect++
   else if (lease.status === FROZEN) state.counts.frozen++
   for (const list of [entries, more])
     for (const rest of list) {
       if (isPending(rest)) continue
-      const rare = rareOf(lease)
-      rare.entries ??= new Set()
-      rare.entries.add(rest.key)
-      rare.bytes += entryBytes(rest)
+      const extras = extrasOf(lease)
+      extras.entries ??= new Set()
+      extras.entries.add(rest.key)
+      extras.bytes += entryBytes(rest)
       const entry = { ...rest, lease }
       addEntry(state, entry)
       countEntry(state, entry, 1)
@@ -199,10 +199,10 @@ export function link(state: State, lease: LeaseState, { grants, parent, entries 
   if (parent === 0) return
   const above = findLease(state, parent)
   if (above === undefined) throw new Damaged(`lease ${lease.id} hangs on ${parent}, which is not there`)
-  rareOf(lease).parent = above
-  const rare = rareOf(above)
-  rare.children ??= new Set()
-  rare.children.add(lease)
+  extrasOf(lease).parent = above
+  const extras = extrasOf(above)
+  extras.children ??= new Set()
+  extras.children.add(lease)
 }
 
 function isPending({ revision }: { readonly revision: number }): boolean {

@@ -5,7 +5,7 @@ import { policyRules } from '../command-table.ts'
 import { accountOf, poolOf } from '../state/pools.ts'
 import { addFreeEntry, recordFence } from '../state/resources.ts'
 import type { State, Timer } from '../state.ts'
-import { FromTheFuture, type Reader, type Writer } from './bytes.ts'
+import { NewerFormatError, type Reader, type Writer } from './bytes.ts'
 
 const POLICIES = 7
 const KEYS = 8
@@ -154,7 +154,7 @@ export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers, pools
 }
 
 function unknownVerb(): never {
-  throw new FromTheFuture('a verb not known here')
+  throw new NewerFormatError('a verb not known here')
 }
 
 export function writeTimer(to: Writer, timer: Timer | undefined): void {

@@ -13,7 +13,7 @@ import { type Answer, AnswerSession } from '../state/answers.ts'
 import { addLease, findLease, internHolder } from '../state/leases.ts'
 import type { Lineage } from '../state/lineage.ts'
 import { type Attached, createState, type LeaseState, type Past, RULES, type State } from '../state.ts'
-import { Damaged, FromTheFuture, Reader, Writer } from './bytes.ts'
+import { Damaged, NewerFormatError, Reader, Writer } from './bytes.ts'
 import { readOutcome, writeOutcome } from './encode.ts'
 import { FORMAT, refuseNewer, refuseOlder } from './format.ts'
 import { durationsOf, readDurations } from './saved-durations.ts'
@@ -196,8 +196,8 @@ function tables(state: State, whole: boolean): Uint8Array {
   const to = begin(TABLES)
   const { run } = state
   for (const n of [state.rules, state.index, state.revision, state.origin, state.nextLease, state.nextToken, state.nextKey]) to.uint(n)
-  to.uint32(state.trailA)
-  to.uint32(state.trailB)
+  to.uint32(state.decisionHashA)
+  to.uint32(state.decisionHashB)
   for (const n of [state.wall, state.longest, state.tick, state.elapsed, run.number, run.ms, state.quietEpochs]) to.uint(n)
   to.bool(run.owned)
   writeTimer(to, state.quiet)
@@ -263,7 +263,7 @@ export class StateLoader {
   #expected: Expected | undefined
   #begun = false
 
-  /** Throws Damaged, FromThePast or FromTheFuture. */
+  /** Throws Damaged, FromThePast or NewerFormatError. */
   add(chunk: Uint8Array): void {
     if (chunk[0] === MAGIC) refuseNewer(chunk[1])
     const from = Reader.unseal(chunk)
@@ -290,7 +290,7 @@ export class StateLoader {
     if (kind === ANSWERED) return () => this.#readSession(from)
     if (kind === DURATIONS) return () => this.#readDurations(from)
     const table = TABLE_KINDS.indexOf(kind)
-    if (table === -1) throw new FromTheFuture(`a chunk of kind ${kind}`)
+    if (table === -1) throw new NewerFormatError(`a chunk of kind ${kind}`)
     const read = tableReaders(this.#state, from)[table]!
     return () => {
       read()
@@ -373,15 +373,15 @@ export class StateLoader {
     this.#begun = true
     const state = this.#state
     state.rules = from.uint()
-    if (state.rules > RULES) throw new FromTheFuture(`rules of version ${state.rules}`)
+    if (state.rules > RULES) throw new NewerFormatError(`rules of version ${state.rules}`)
     state.index = from.uint()
     state.revision = from.uint()
     state.origin = from.uint()
     state.nextLease = from.uint()
     state.nextToken = from.uint()
     state.nextKey = from.uint()
-    state.trailA = from.uint32()
-    state.trailB = from.uint32()
+    state.decisionHashA = from.uint32()
+    state.decisionHashB = from.uint32()
     state.wall = from.uint()
     state.longest = from.uint()
     state.tick = from.uint()

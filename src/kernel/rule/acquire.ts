@@ -5,7 +5,7 @@ import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
 import { type Flaw, neverGiven, outside, shown, tooMany, within } from '../reason.ts'
-import { addChild, findLease, openLease, rareOf } from '../state/leases.ts'
+import { addChild, extrasOf, findLease, openLease } from '../state/leases.ts'
 import { emptyPool } from '../state/pools.ts'
 import { leasesUnder } from '../state/quota-counts.ts'
 import {
@@ -132,8 +132,8 @@ export function overQuota(state: State, holder: string, wants: readonly { readon
 export function wantsUnder(lease: LeaseState, prefix: string): boolean {
   return (
     lease.grants.some(given => under(prefix, given.resource.name)) ||
-    (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
-    (lease.rare?.pool !== undefined && under(prefix, lease.rare.pool.pool))
+    (lease.extras?.wants.some(want => under(prefix, want.resource)) ?? false) ||
+    (lease.extras?.pool !== undefined && under(prefix, lease.extras.pool.pool))
   )
 }
 
@@ -328,10 +328,10 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
     // Others may have been waiting for the entry that it took over.
     settle(state, effects, state.freed)
   } else {
-    const rare = rareOf(lease)
-    if (entries.length > 0) rare.pending = copyOf(entries)
-    rare.wants = wants
-    rare.rank = rank
+    const extras = extrasOf(lease)
+    if (entries.length > 0) extras.pending = copyOf(entries)
+    extras.wants = wants
+    extras.rank = rank
     enqueue(state, effects, lease)
     const { freed } = state
     if (command.steal !== undefined) steal(state, effects, lease, { wants, force: command.steal === 'force' }, victims, freed)
@@ -342,9 +342,9 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
 }
 
 function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, holding, claim }: Plan): void {
-  if (claim !== undefined) rareOf(lease).pool = claim
+  if (claim !== undefined) extrasOf(lease).pool = claim
   // A reservation is for a holder name: the process that comes when its window begins may be another.
-  if (claim !== undefined && claim.from > 0) rareOf(lease).open = true
+  if (claim !== undefined && claim.from > 0) extrasOf(lease).open = true
   let bounds: Bounds = { grace: command.grace ?? 0, maxLife: command.maxLife ?? 0 }
   if (state.policies.size > 0) {
     for (const { resource } of wants) bounds = bounded(state, resource, bounds)
@@ -356,7 +356,7 @@ function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, ho
   if (grace === 0 && maxLife === 0 && any === 0 && priority === 0 && holding.length === 0 && labels.length === 0) return
   // A copy: the caller may change its object.
   const own = labels.map(([name, value]) => [name, value] as const)
-  Object.assign(rareOf(lease), { grace, maxLife, any, priority, holding, labels: own })
+  Object.assign(extrasOf(lease), { grace, maxLife, any, priority, holding, labels: own })
 }
 
 function granted(lease: LeaseState): Granted {
@@ -373,6 +373,6 @@ function granted(lease: LeaseState): Granted {
 
 function queued(state: State, lease: LeaseState): Queued {
   let position = waitsForPool(lease) ? positionInPool(state, lease) : 0
-  for (const want of lease.rare!.wants) position = Math.max(position, positionOf(state.resources.get(want.resource)!, lease))
+  for (const want of lease.extras!.wants) position = Math.max(position, positionOf(state.resources.get(want.resource)!, lease))
   return { kind: 'queued', revision: 0, lease: lease.id, incarnation: lease.holder.incarnation, ttl: lease.term, position }
 }

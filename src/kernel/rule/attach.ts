@@ -5,7 +5,7 @@ import { badName, badText, utf8Length, VALUE_BYTES } from '../name.ts'
 import type { Refused } from '../outcome.ts'
 import { type Flaw, outside, within } from '../reason.ts'
 import { entryBytes } from '../state/free-entries.ts'
-import { rareOf, touch } from '../state/leases.ts'
+import { extrasOf, touch } from '../state/leases.ts'
 import { addEntry } from '../state/resources.ts'
 import { type Attached, type LeaseState, type State, SUSPECT } from '../state.ts'
 import { mayTouch } from './authority.ts'
@@ -66,7 +66,7 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
   const age = written(state, key)
   touch(state, lease)
   if (there?.lease === lease) {
-    lease.rare!.bytes += utf8Length(value) - utf8Length(there.value)
+    lease.extras!.bytes += utf8Length(value) - utf8Length(there.value)
     Object.assign(there, { value, generation, revision: state.revision + 1, ...age })
     emit(state, effects, 'put', lease, { key, value })
     offerMember(state, there)
@@ -76,18 +76,18 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
   const former = there?.lease
   if (there !== undefined) {
     touch(state, there.lease)
-    there.lease.rare!.entries!.delete(key)
-    there.lease.rare!.bytes -= entryBytes(there)
+    there.lease.extras!.entries!.delete(key)
+    there.lease.extras!.bytes -= entryBytes(there)
     countEntry(state, there, -1)
     penalizeFormer(state, there, lease)
   }
-  const rare = rareOf(lease)
-  rare.entries ??= new Set()
-  rare.entries.add(key)
+  const extras = extrasOf(lease)
+  extras.entries ??= new Set()
+  extras.entries.add(key)
   const entry = { key, value, lease, revision: state.revision + 1, generation, ...age }
   state.free.delete(key)
   addEntry(state, entry)
-  rare.bytes += entryBytes(entry)
+  extras.bytes += entryBytes(entry)
   if (former !== undefined) reconsider(state, key)
   emit(state, effects, 'put', lease, { key, value })
   if (lease.status === SUSPECT) emit(state, effects, 'suspected', lease, { key })
@@ -102,6 +102,6 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
 }
 
 /** Whether all pending entries of a waiter can be attached now. */
-export function entriesFree(state: State, { holder, key, rare }: LeaseState): boolean {
-  return rare!.pending.every(entry => entryRefusal(state, holder, entry, key) === undefined)
+export function entriesFree(state: State, { holder, key, extras }: LeaseState): boolean {
+  return extras!.pending.every(entry => entryRefusal(state, holder, entry, key) === undefined)
 }

@@ -39,15 +39,15 @@ export function isAdmin(state: State, key: number): boolean {
 }
 
 /** The resources that it holds or waits for. */
-export function namesHeld({ grants, rare }: LeaseState): string[] {
+export function namesHeld({ grants, extras }: LeaseState): string[] {
   if (grants.length > 0) return grants.map(given => given.resource.name)
-  if (rare === undefined) return []
-  return rare.wants.length === 0 && rare.pool !== undefined ? [rare.pool.pool] : rare.wants.map(want => want.resource)
+  if (extras === undefined) return []
+  return extras.wants.length === 0 && extras.pool !== undefined ? [extras.pool.pool] : extras.wants.map(want => want.resource)
 }
 
 /** As `namesHeld`, with the keys of its entries, attached or pending. */
 export function namesOf(lease: LeaseState): string[] {
-  const { entries = [], pending = [] } = lease.rare ?? {}
+  const { entries = [], pending = [] } = lease.extras ?? {}
   return namesHeld(lease).concat(
     ...entries,
     pending.map(({ key }) => key),
@@ -77,7 +77,7 @@ export function mayHave(state: State, key: number, name: string): boolean {
 /** An unclaimed lease may be renewed, which claims it, by any key that may keep all that it holds or waits for. */
 export function mayRenew(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
-  if (lease.key === key) return state.keys.has(key) && (lease.rare?.handed !== true || mayKeep(state, key, 'renew', lease))
+  if (lease.key === key) return state.keys.has(key) && (lease.extras?.handed !== true || mayKeep(state, key, 'renew', lease))
   return lease.key === UNCLAIMED ? mayKeep(state, key, 'renew', lease) : mayTouch(state, key, lease)
 }
 
@@ -85,7 +85,7 @@ export function mayRenew(state: State, key: number, lease: LeaseState): boolean 
 export function mayRelease(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key !== key) return outOfReach(state, key, 'admin', lease) === undefined
-  return state.keys.has(key) && (lease.status === WAITING || lease.rare?.handed !== true || mayKeep(state, key, 'release', lease))
+  return state.keys.has(key) && (lease.status === WAITING || lease.extras?.handed !== true || mayKeep(state, key, 'release', lease))
 }
 
 /** The first name, of all that would end with this lease, on which the key may not do `verb`. */
@@ -108,7 +108,7 @@ export function outOfReach(
   const pending = [lease]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     for (const name of names(next)) if (!allowed(state, key, verb, name)) return { lease: next, name }
-    for (const child of next.rare?.children ?? []) pending.push(child)
+    for (const child of next.extras?.children ?? []) pending.push(child)
   }
   return undefined
 }

@@ -17,12 +17,12 @@ export function claim(state: State, effects: Effects, { lease: id, incarnation }
   if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
     return refuseFlaw(state, neverGiven('incarnation', incarnation))
   const { name, incarnation: theirs } = lease.holder
-  if (lease.rare?.open !== true) return refuse(state, 'claimed', { lease: id, holder: name, incarnation: theirs })
+  if (lease.extras?.open !== true) return refuse(state, 'claimed', { lease: id, holder: name, incarnation: theirs })
   touch(state, lease)
-  lease.rare.open = false
+  lease.extras.open = false
   if (incarnation !== undefined) rehold(state, lease, incarnation)
   if (lease.key === UNCLAIMED) rekey(state, lease, key)
-  for (const entry of lease.rare.entries ?? []) reconsider(state, entry)
+  for (const entry of lease.extras.entries ?? []) reconsider(state, entry)
   settle(state, effects, state.freed)
   return done(id)
 }

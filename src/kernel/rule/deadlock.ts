@@ -54,7 +54,7 @@ export function findCycle(
   }
 
   const first = (lease: LeaseState): boolean => !seen.has(lease) && seen.add(lease) !== undefined
-  const follow = (waiter: LeaseState): boolean => first(waiter) && waiter.rare!.any === 0 && leadsBack(waiter.rare!.wants, waiter)
+  const follow = (waiter: LeaseState): boolean => first(waiter) && waiter.extras!.any === 0 && leadsBack(waiter.extras!.wants, waiter)
 
   return leadsBack(wants, undefined) ? path : undefined
 }
@@ -83,8 +83,8 @@ function mayLeadBack(state: State, wants: readonly WantedResource[], holding: re
   }
   if (blocks(holding)) return true
   for (const waiter of found) {
-    if (found.size > LOOKED_AT || blocks(waiter.rare!.holding)) return true
-    for (const want of waiter.rare!.wants) {
+    if (found.size > LOOKED_AT || blocks(waiter.extras!.holding)) return true
+    for (const want of waiter.extras!.wants) {
       if (wanted.has(want.resource)) return true
       const resource = state.resources.get(want.resource)!
       addAll(resource.queue, positionOf(resource, waiter) + 1)
@@ -102,6 +102,6 @@ function soleObstacle(state: State, resource: Resource, want: WantedResource): L
 }
 
 function behind({ queue }: Resource, rank: number): number {
-  const next = queue.findIndex(waiter => waiter.rare!.rank > rank)
+  const next = queue.findIndex(waiter => waiter.extras!.rank > rank)
   return next === -1 ? queue.length : next
 }

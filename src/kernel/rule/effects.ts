@@ -1,6 +1,6 @@
 /** The effects of a command beside its outcome: events for watchers, and changed timers for the timekeeper. */
 import type { Event, EventType } from '../event.ts'
-import { rareOf } from '../state/leases.ts'
+import { extrasOf } from '../state/leases.ts'
 import { type Grant, type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM, type Timer } from '../state.ts'
 
 export interface Effects {
@@ -66,14 +66,14 @@ export function restartTerm(state: State, effects: Effects, lease: LeaseState, d
 }
 
 export function startTimer(state: State, effects: Effects, lease: LeaseState, slot: Slot, duration: number): void {
-  const rare = rareOf(lease)
-  rare.timers ??= new Array<Timer | undefined>(SLOTS).fill(undefined)
-  rare.timers[slot] = { duration, epoch: ++rare.started, run: state.run.number, aged: 0 }
+  const extras = extrasOf(lease)
+  extras.timers ??= new Array<Timer | undefined>(SLOTS).fill(undefined)
+  extras.timers[slot] = { duration, epoch: ++extras.started, run: state.run.number, aged: 0 }
   effects.timer(lease, slot)
 }
 
 export function cancelTimer(effects: Effects, lease: LeaseState, slot: Slot): void {
-  const timers = lease.rare?.timers
+  const timers = lease.extras?.timers
   if (timers?.[slot] === undefined) return
   timers[slot] = undefined
   effects.timer(lease, slot)

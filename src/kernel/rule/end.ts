@@ -6,7 +6,7 @@
 
 import type { EventType } from '../event.ts'
 import { entryBytes } from '../state/free-entries.ts'
-import { dropLease, findLease, rareOf, touch } from '../state/leases.ts'
+import { dropLease, extrasOf, findLease, touch } from '../state/leases.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { dropEntry, dropFreeEntry, NO_GRANTS, placeOfGrant, withoutGrant } from '../state/resources.ts'
 import {
@@ -86,23 +86,23 @@ function removeGrant(state: State, grant: Grant, freed: Freed): void {
 }
 
 function clearTimers(effects: Effects, lease: LeaseState): void {
-  if (lease.rare?.timers === undefined) return
+  if (lease.extras?.timers === undefined) return
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
 /** Frees the resources of waiters that bring an entry with this key: they may be served now. The caller settles. */
 export function reconsider(state: State, key: string): void {
   for (const waiter of state.pending.get(key) ?? [])
-    if (waitsForPool(waiter)) markPool(state, state.pools.get(waiter.rare!.pool!.pool)!)
-    else for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
+    if (waitsForPool(waiter)) markPool(state, state.pools.get(waiter.extras!.pool!.pool)!)
+    else for (const want of waiter.extras!.wants) state.freed.add(state.resources.get(want.resource)!)
 }
 
 /** `vanishes`: a member of a pool does not drain, but is gone. */
 export function detachEntry(state: State, effects: Effects, key: string, cause: string, vanishes = false): void {
   const entry = state.entries.get(key)!
   dropEntry(state, key)
-  entry.lease.rare!.entries!.delete(key)
-  entry.lease.rare!.bytes -= entryBytes(entry)
+  entry.lease.extras!.entries!.delete(key)
+  entry.lease.extras!.bytes -= entryBytes(entry)
   emit(state, effects, 'deleted', entry.lease, { key, cause })
   reconsider(state, key)
   const service = countEntry(state, entry, -1)
@@ -120,15 +120,15 @@ export function removeFree(state: State, effects: Effects, key: string): void {
 
 /** Removes from the family and the entries what an ended lease must not keep, whether its units are frozen or not. */
 function strip(state: State, effects: Effects, lease: LeaseState, cause: string, type?: EventType): void {
-  const rare = lease.rare
-  if (rare === undefined) return
+  const extras = lease.extras
+  if (extras === undefined) return
   const vanishes = type === 'lapsed' || type === 'revoked'
-  if (rare.entries !== undefined) for (const key of rare.entries) detachEntry(state, effects, key, cause, vanishes)
-  rare.entries = undefined
-  if (rare.parent !== undefined) {
-    touch(state, rare.parent)
-    rare.parent.rare!.children!.delete(lease)
-    rare.parent = undefined
+  if (extras.entries !== undefined) for (const key of extras.entries) detachEntry(state, effects, key, cause, vanishes)
+  extras.entries = undefined
+  if (extras.parent !== undefined) {
+    touch(state, extras.parent)
+    extras.parent.extras!.children!.delete(lease)
+    extras.parent = undefined
   }
   clearTimers(effects, lease)
   endNotice(state, lease)
@@ -137,8 +137,8 @@ function strip(state: State, effects: Effects, lease: LeaseState, cause: string,
 /** A waiter ends. It had no grants, so nothing is frozen. */
 function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: Freed): void {
   touch(state, lease)
-  for (const want of lease.rare!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
-  if (waitsForPool(lease)) emit(state, effects, 'withdrawn', lease, { resource: lease.rare!.pool!.pool, cause })
+  for (const want of lease.extras!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
+  if (waitsForPool(lease)) emit(state, effects, 'withdrawn', lease, { resource: lease.extras!.pool!.pool, cause })
   leaveQueues(state, lease, freed)
   strip(state, effects, lease, cause)
   dropLease(state, lease)
@@ -175,11 +175,11 @@ function endFamily(
 ): void {
   // It has ended already, together with an ancestor.
   if (findLease(state, lease.id) !== lease) return
-  if (lease.rare?.children === undefined) return endOne(state, effects, lease, ending, freed)
+  if (lease.extras?.children === undefined) return endOne(state, effects, lease, ending, freed)
   const pending = [lease]
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     if (findLease(state, next.id) !== next) continue
-    const children = [...(next.rare?.children ?? [])]
+    const children = [...(next.extras?.children ?? [])]
     const orphaned: LeaseEnd =
       hasStopped?.(next) === true
         ? { type: 'released', cause: 'parent', stopped: true }
@@ -210,9 +210,9 @@ function endHeld(state: State, effects: Effects, lease: LeaseState, ending: Leas
   if (believes || delay > 0) {
     lease.status = FROZEN
     state.counts.frozen++
-    const rare = rareOf(lease)
-    rare.cause = cause
-    rare.by = by
+    const extras = extrasOf(lease)
+    extras.cause = cause
+    extras.by = by
     emitForGrants(state, effects, 'frozen', lease, cause)
     if (delay > 0) restartTerm(state, effects, lease, delay)
     return
@@ -229,7 +229,7 @@ function dropGrants(state: State, lease: LeaseState, freed: Freed): void {
   for (let i = 0; i < grants.length; i++) {
     const grant = grants[i]!
     removeGrant(state, grant, freed)
-    if (lease.rare?.pool !== undefined) returnMember(state, grant, i === grants.length - 1)
+    if (lease.extras?.pool !== undefined) returnMember(state, grant, i === grants.length - 1)
   }
 }
 
@@ -243,7 +243,7 @@ function lockDelay(state: State, lease: LeaseState): number {
 function thaw(state: State, effects: Effects, lease: LeaseState, freed: Freed): void {
   touch(state, lease)
   state.counts.frozen--
-  emitForGrants(state, effects, 'thawed', lease, lease.rare!.cause)
+  emitForGrants(state, effects, 'thawed', lease, lease.extras!.cause)
   dropGrants(state, lease, freed)
   dropLease(state, lease)
   effects.timer(lease, TERM)
@@ -259,5 +259,5 @@ export function releaseGrant(state: State, effects: Effects, lease: LeaseState, 
   lease.grants = withoutGrant(lease.grants, lease.grants.indexOf(grant))
   countForQuotas(state, lease)
   removeGrant(state, grant, freed)
-  if (lease.rare?.pool !== undefined) returnMember(state, grant, lease.grants.length === 0)
+  if (lease.extras?.pool !== undefined) returnMember(state, grant, lease.grants.length === 0)
 }

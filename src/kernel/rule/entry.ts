@@ -3,7 +3,7 @@
 import { type Attachment, type Delete, MAX_LEASE_BYTES, MAX_LEASE_ENTRIES, type Put } from '../command.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
 import { entryBytes } from '../state/free-entries.ts'
-import { findLease, rareOf, touch } from '../state/leases.ts'
+import { extrasOf, findLease, touch } from '../state/leases.ts'
 import { CAP, FROZEN, type LeaseState, type State, WAITING } from '../state.ts'
 import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, mayTouch } from './authority.ts'
@@ -15,13 +15,13 @@ import { settle } from './settle.ts'
 
 /** Refuses an entry that is too much for its lease. */
 function tooMuch(state: State, lease: LeaseState, entry: Attachment): Refused | undefined {
-  const { id, rare } = lease
+  const { id, extras } = lease
   const there = state.entries.get(entry.key)
   const own = there?.lease === lease
-  if (!own && (rare?.entries?.size ?? 0) >= MAX_LEASE_ENTRIES)
+  if (!own && (extras?.entries?.size ?? 0) >= MAX_LEASE_ENTRIES)
     return refuse(state, 'too-many-entries', { lease: id, limit: MAX_LEASE_ENTRIES })
   const more = entryBytes(entry) - (own ? entryBytes(there) : 0)
-  const bytes = (rare?.bytes ?? 0) + more
+  const bytes = (extras?.bytes ?? 0) + more
   if (more <= 0 || bytes <= MAX_LEASE_BYTES) return undefined
   return refuse(state, 'too-many-entry-bytes', { lease: id, limit: MAX_LEASE_BYTES, bytes: bytes - more })
 }
@@ -53,10 +53,10 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
 /** Attaches an entry to a lease that is there, with the policies for its key. */
 export function putOn(state: State, effects: Effects, lease: LeaseState, entry: Attachment): void {
   touch(state, lease)
-  const rare = rareOf(lease)
-  Object.assign(rare, bounded(state, entry.key, rare))
+  const extras = extrasOf(lease)
+  Object.assign(extras, bounded(state, entry.key, extras))
   // The longest life counts from now on, at the latest.
-  if (rare.maxLife > 0 && rare.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, rare.maxLife)
+  if (extras.maxLife > 0 && extras.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, extras.maxLife)
   attach(state, effects, lease, entry)
 }
 

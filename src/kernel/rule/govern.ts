@@ -16,7 +16,7 @@ import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
 import { markPool, measure } from './pool/member.ts'
 import { pressPool } from './pool/waiters.ts'
 import { pressHolders } from './queue.ts'
-import { forbidden, forbiddenAdmin, refuse, refuseFlaw, revisionsExhausted, spent } from './refuse.ts'
+import { countersExhausted, forbidden, forbiddenAdmin, refuse, refuseFlaw, revisionsExhausted } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
 
@@ -46,10 +46,10 @@ export function policy(state: State, effects: Effects, { prefix: given, rules }:
   emit(state, effects, 'policy', undefined, { key: prefix })
   const { freed } = state
   for (const lease of state.leases.values()) {
-    if (lease.status !== WAITING || !lease.rare!.wants.some(want => under(prefix, want.resource))) continue
+    if (lease.status !== WAITING || !lease.extras!.wants.some(want => under(prefix, want.resource))) continue
     judgeWaiter(state, lease)
     // A waiter that is passed over from now on makes way in all its queues.
-    for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
+    for (const want of lease.extras!.wants) freed.add(state.resources.get(want.resource)!)
   }
   for (const resource of freed) pressHolders(state, effects, resource)
   reviewPools(state, effects, prefix)
@@ -78,7 +78,7 @@ export function createKey(state: State, effects: Effects, { name, hash, allow }:
   if (typeof hash !== 'string' || !/^[0-9a-f]{64}$/.test(hash)) return refuse(state, 'not-a-hash', { field: 'hash' })
   if (!isAdmin(state, key)) return forbiddenAdmin(state, 'key')
   if (state.keys.size >= MAX_KEYS) return refuse(state, 'too-many-keys', { limit: MAX_KEYS })
-  const over = state.nextKey >= COUNTER_LIMIT ? spent(state) : revisionsExhausted(state)
+  const over = state.nextKey >= COUNTER_LIMIT ? countersExhausted(state) : revisionsExhausted(state)
   if (over !== undefined) return over
   const id = state.nextKey++
   state.keys.set(id, { id, name, hash, allow: allow.map(({ verb, prefix }) => ({ verb, prefix: normalPrefix(prefix) })) })

@@ -14,13 +14,13 @@ export function exists(state: State, want: Required<Want>): boolean {
  * capacity may be raised again, but must not block others meanwhile. Called whenever its wants or their policies change.
  */
 export function judgeWaiter(state: State, lease: LeaseState): void {
-  const rare = lease.rare!
-  rare.passed = undefined
-  const { wants, any } = rare
+  const extras = lease.extras!
+  extras.passed = undefined
+  const { wants, any } = extras
   const lacking = wants.filter(want => !exists(state, want))
   if (lacking.length === 0) return
   const isHopeless = wants.length - lacking.length < (any === 0 ? wants.length : any)
-  rare.passed = new Set((isHopeless ? wants : lacking).map(want => want.resource))
+  extras.passed = new Set((isHopeless ? wants : lacking).map(want => want.resource))
 }
 
 /** The capacity of a resource has changed: judges its waiters again, and has their queues served. The caller settles. */
@@ -28,6 +28,6 @@ export function judgeQueue(state: State, resource: Resource): void {
   if (resource.queue.length === 0) return
   for (const waiter of resource.queue) {
     judgeWaiter(state, waiter)
-    for (const want of waiter.rare!.wants) state.freed.add(state.resources.get(want.resource)!)
+    for (const want of waiter.extras!.wants) state.freed.add(state.resources.get(want.resource)!)
   }
 }

@@ -18,17 +18,17 @@ const CLASS_BYTES = 256
 
 /** `ran`: for how many ms it was held, as its holder says. */
 export function learnFromEnd(state: State, lease: LeaseState, type: EventType, ran: number | undefined): void {
-  if (lease.rare === undefined) return
+  if (lease.extras === undefined) return
   const name = classOf(lease)
   if (name === undefined) return
   const held = state.wall - lease.since
   if (type === 'released') return count(state, name, ran ?? held, false)
   // It was not used after its last renewal and the half of a term that followed; when in between the holder died is not known.
-  if (type === 'lapsed') count(state, name, Math.max(0, Math.min(held, held - lease.rare.grace - Math.floor((lease.term * 3) / 4))), true)
+  if (type === 'lapsed') count(state, name, Math.max(0, Math.min(held, held - lease.extras.grace - Math.floor((lease.term * 3) / 4))), true)
 }
 
-function classOf({ rare, grants }: LeaseState): string | undefined {
-  for (const [label, name] of rare!.labels) {
+function classOf({ extras, grants }: LeaseState): string | undefined {
+  for (const [label, name] of extras!.labels) {
     if (label !== CLASS_LABEL) continue
     const first = firstSegment(name)
     const fitting = first !== '' && fits(name, CLASS_BYTES) && grants.some(({ resource }) => firstSegment(resource.name) === first)

@@ -63,7 +63,7 @@ function startAnew(state: State, effects: Effects): void {
   for (const lease of state.leases.values()) {
     touch(state, lease)
     restartTerm(state, effects, lease, lease.term)
-    for (const [slot, timer] of lease.rare?.timers?.entries() ?? [])
+    for (const [slot, timer] of lease.extras?.timers?.entries() ?? [])
       if (timer !== undefined) startTimer(state, effects, lease, slot as Parameters<typeof startTimer>[3], timer.duration)
   }
   if (state.quiet !== undefined) startQuiet(state, effects, state.quiet.duration)

@@ -4,7 +4,7 @@ import type { Break, Recall, Revoke, Transfer, Want } from '../command.ts'
 import { badName, badPrefix, badText, NAME_BYTES, under } from '../name.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
 import { neverGiven, outside, within } from '../reason.ts'
-import { addChild, findLease, openLease, rareOf, touch, UNCLAIMED } from '../state/leases.ts'
+import { addChild, extrasOf, findLease, openLease, touch, UNCLAIMED } from '../state/leases.ts'
 import { agedOf } from '../state/timers.ts'
 import { BREAK, FROZEN, type LeaseState, LIVE, PREEMPT, SLOTS, type Slot, type State, TERM, WAITING } from '../state.ts'
 import { allowed, beyond, mayHave, mayRelease, mayTouch, namesHeld, namesOf, outOfReach } from './authority.ts'
@@ -21,7 +21,7 @@ export function recall(state: State, effects: Effects, name: string, by: string)
   for (const { lease, token } of state.resources.get(name)?.grants ?? []) {
     if (lease.status === FROZEN) continue
     touch(state, lease)
-    rareOf(lease).recalled = true
+    extrasOf(lease).recalled = true
     emit(state, effects, 'recalled', lease, { resource: name, token, by })
   }
 }
@@ -54,10 +54,10 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
     const prefix = target.prefix
     return (
       lease.grants.some(given => under(prefix, given.resource.name)) ||
-      (lease.rare?.wants.some(want => under(prefix, want.resource)) ?? false) ||
-      (waitsForPool(lease) && under(prefix, lease.rare!.pool!.pool)) ||
-      [...(lease.rare?.entries ?? [])].some(name => under(prefix, name)) ||
-      (lease.rare?.pending.some(({ key: name }) => under(prefix, name)) ?? false)
+      (lease.extras?.wants.some(want => under(prefix, want.resource)) ?? false) ||
+      (waitsForPool(lease) && under(prefix, lease.extras!.pool!.pool)) ||
+      [...(lease.extras?.entries ?? [])].some(name => under(prefix, name)) ||
+      (lease.extras?.pending.some(({ key: name }) => under(prefix, name)) ?? false)
     )
   }
   const found = [...state.leases.values()].filter(lease => concerned(lease) && mayRevoke(lease))
@@ -77,8 +77,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   const over = exhausted(state)
   if (over !== undefined) return over
   const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
-  const { maxLife = 0, grace = 0, by = '', parent, pool } = lease.rare ?? {}
-  const running = lease.rare?.timers?.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) }) ?? []
+  const { maxLife = 0, grace = 0, by = '', parent, pool } = lease.extras ?? {}
+  const running = lease.extras?.timers?.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) }) ?? []
   const meant = recipient(state, wants, to, incarnation)
   // As with a release: an administrator cannot say for the holder that it has stopped.
   const stopped = command.stopped === true && (key === 0 || key === lease.key)
@@ -90,19 +90,19 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   // In the quiet period after a loss nothing is granted: lost records may have granted the same units to another lease.
   const atOnce = stopped && state.quiet === undefined
   const received = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
-  if (maxLife > 0 || grace > 0) Object.assign(rareOf(received), { maxLife, grace })
+  if (maxLife > 0 || grace > 0) Object.assign(extrasOf(received), { maxLife, grace })
   // The members count for the same account still.
-  if (pool !== undefined) rareOf(received).pool = { ...pool, shape: undefined }
-  if (owner !== 0) rareOf(received).handed = true
-  if (meant === undefined && incarnation === undefined) rareOf(received).open = true
+  if (pool !== undefined) extrasOf(received).pool = { ...pool, shape: undefined }
+  if (owner !== 0) extrasOf(received).handed = true
+  if (meant === undefined && incarnation === undefined) extrasOf(received).open = true
   effects.timer(received, TERM)
   if (parent !== undefined) addChild(state, parent, received)
   // Timers that were running continue: otherwise a lease that is passed back and forth would never end.
   for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, received, slot as Slot, timer)
-  if (running.length > 0) rareOf(received).by = by
+  if (running.length > 0) extrasOf(received).by = by
   if (atOnce) grant(state, effects, received, wants)
   else {
-    Object.assign(rareOf(received), { wants, rank: FIRST_IN_LINE })
+    Object.assign(extrasOf(received), { wants, rank: FIRST_IN_LINE })
     enqueue(state, effects, received)
     // It need not wait for shared grants, or if a pool has room beside the giver.
     for (const want of wants) freed.add(state.resources.get(want.resource)!)
@@ -119,7 +119,7 @@ function inherit(
   { duration, aged }: { duration: number; aged: number },
 ): void {
   startTimer(state, effects, received, slot, duration)
-  rareOf(received).timers![slot]!.aged = aged
+  extrasOf(received).timers![slot]!.aged = aged
   effects.timer(received, slot)
 }
 
@@ -169,7 +169,7 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
     const slot = breakSlot(lease, after)
     if (slot === undefined || slot === 'full') continue
     touch(state, lease)
-    rareOf(lease).by = by
+    extrasOf(lease).by = by
     startTimer(state, effects, lease, slot, after)
     emit(state, effects, 'recalled', lease, { resource: name, token, cause: 'break', by: by === '' ? undefined : by })
   }
@@ -182,8 +182,8 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
  * here, and a second break may only shorten it. `full`: it would shorten it, but there is no free slot.
  */
 function breakSlot(lease: LeaseState, after: number): Slot | 'full' | undefined {
-  const timers = lease.rare?.timers
-  const last = lease.rare?.pool === undefined ? SLOTS : PREEMPT
+  const timers = lease.extras?.timers
+  const last = lease.extras?.pool === undefined ? SLOTS : PREEMPT
   for (let slot = BREAK as Slot; slot < last; slot++) {
     const running = timers?.[slot]
     if (running === undefined) return slot

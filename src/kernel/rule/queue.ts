@@ -1,7 +1,7 @@
 /** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
 import type { Want } from '../command.ts'
 import { touch } from '../state/leases.ts'
-import { blocks, place } from '../state/order.ts'
+import { blocks, insertionIndex } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { listGrant, resourceOf } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
@@ -21,7 +21,7 @@ export const FIRST_IN_LINE = -1e15
 export const BY_FORCE = -2e15
 
 export function positionOf(resource: Resource, lease: LeaseState): number {
-  return place(resource.queue, lease.rare!.rank, lease.id)
+  return insertionIndex(resource.queue, lease.extras!.rank, lease.id)
 }
 
 function room(state: State, resource: Resource | undefined, want: WantedResource): boolean {
@@ -36,7 +36,7 @@ function mayTake(state: State, resource: Resource | undefined, want: WantedResou
   if (!room(state, resource, want)) return false
   if (resource === undefined || resource.queue.length === 0) return true
   if (rule(state, want.resource, 'queue') === 'fit') return true
-  const behind = place(resource.queue, rank, id)
+  const behind = insertionIndex(resource.queue, rank, id)
   for (let i = 0; i < behind; i++) if (blocks(resource.queue[i]!, resource)) return false
   return true
 }
@@ -78,18 +78,18 @@ export function grant(state: State, effects: Effects, lease: LeaseState, wants: 
     emitForGrant(state, effects, 'granted', lease, given)
   }
   countForQuotas(state, lease)
-  const claim = lease.rare?.pool
+  const claim = lease.extras?.pool
   if (claim !== undefined) beginHolding(state, lease)
-  const maxLife = lease.rare?.maxLife ?? 0
+  const maxLife = lease.extras?.maxLife ?? 0
   // A transferred lease has inherited its cap already.
-  if (maxLife > 0 && lease.rare?.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, maxLife)
+  if (maxLife > 0 && lease.extras?.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, maxLife)
   for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
   if (claim !== undefined) pressPool(state, effects, state.pools.get(claim.pool)!)
 }
 
 export function enqueue(state: State, effects: Effects, lease: LeaseState): void {
   joinQueues(state, lease)
-  for (const want of lease.rare!.wants) {
+  for (const want of lease.extras!.wants) {
     emit(state, effects, 'queued', lease, { resource: want.resource })
     pressHolders(state, effects, state.resources.get(want.resource)!)
   }
@@ -97,19 +97,19 @@ export function enqueue(state: State, effects: Effects, lease: LeaseState): void
 }
 
 export function joinQueues(state: State, lease: LeaseState): void {
-  const { wants, rank, holding } = lease.rare!
+  const { wants, rank, holding } = lease.extras!
   judgeWaiter(state, lease)
   state.counts.waiting++
   for (const want of wants) {
     const resource = resourceOf(state, want.resource)
     if (resource.queue.length === 0) resource.queue = [lease]
-    else resource.queue.splice(place(resource.queue, rank, lease.id), 0, lease)
+    else resource.queue.splice(insertionIndex(resource.queue, rank, lease.id), 0, lease)
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
   }
   if (waitsForPool(lease)) joinPool(state, lease)
   countForQuotas(state, lease)
   for (const kept of holding) enlist(state.keeping, kept, lease)
-  for (const { key } of lease.rare!.pending) enlist(state.pending, key, lease)
+  for (const { key } of lease.extras!.pending) enlist(state.pending, key, lease)
 }
 
 function enlist<K>(lists: Map<K, Set<LeaseState>>, name: K, lease: LeaseState): void {
@@ -133,7 +133,7 @@ export function pressHolders(state: State, effects: Effects, resource: Resource)
   // The grants before were handled when the last waiter came: with twenty thousand sharers, each waiter must not visit all of them.
   for (; resource.pressed < grants.length; resource.pressed++) {
     const { lease } = grants[resource.pressed]!
-    if (lease.status === FROZEN || lease.rare?.timers?.[HOLD] !== undefined) continue
+    if (lease.status === FROZEN || lease.extras?.timers?.[HOLD] !== undefined) continue
     touch(state, lease)
     startTimer(state, effects, lease, HOLD, maxHold)
   }
@@ -149,13 +149,13 @@ export function relaxHolder(effects: Effects, lease: LeaseState): void {
 export function leaveQueues(state: State, lease: LeaseState, freed: Freed): void {
   state.counts.waiting--
   uncountForQuotas(state, lease)
-  for (const want of lease.rare!.wants) {
+  for (const want of lease.extras!.wants) {
     const resource = state.resources.get(want.resource)!
     resource.queue.splice(positionOf(resource, lease), 1)
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
     freed.add(resource)
   }
   if (waitsForPool(lease)) leavePool(state, lease)
-  for (const kept of lease.rare!.holding) strike(state.keeping, kept, lease)
-  for (const { key } of lease.rare!.pending) strike(state.pending, key, lease)
+  for (const kept of lease.extras!.holding) strike(state.keeping, kept, lease)
+  for (const { key } of lease.extras!.pending) strike(state.pending, key, lease)
 }

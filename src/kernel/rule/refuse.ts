@@ -30,15 +30,15 @@ export function forbiddenAdmin(state: State, action: string): Refused {
 
 /** Refuses commands that create a lease when the counters are exhausted: ids are never reused. */
 export function exhausted(state: State): Refused | undefined {
-  if (state.nextLease >= COUNTER_LIMIT || state.nextToken >= COUNTER_LIMIT) return spent(state)
+  if (state.nextLease >= COUNTER_LIMIT || state.nextToken >= COUNTER_LIMIT) return countersExhausted(state)
   return revisionsExhausted(state)
 }
 
 /** As `exhausted`, for commands that only need a revision. */
 export function revisionsExhausted(state: State): Refused | undefined {
-  return state.revision >= COUNTER_LIMIT ? spent(state) : undefined
+  return state.revision >= COUNTER_LIMIT ? countersExhausted(state) : undefined
 }
 
-export function spent(state: State): Refused {
+export function countersExhausted(state: State): Refused {
   return refuse(state, 'counters-exhausted', { limit: COUNTER_LIMIT })
 }

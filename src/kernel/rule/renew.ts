@@ -34,12 +34,12 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
     touch(state, lease)
     if (lease.key === UNCLAIMED) {
       rekey(state, lease, key)
-      for (const name of lease.rare?.entries ?? []) reconsider(state, name)
+      for (const name of lease.extras?.entries ?? []) reconsider(state, name)
     }
     // A reservation needs no renewal before its window.
-    const ahead = lease.rare?.pool === undefined ? 0 : untilWindow(state, lease)
+    const ahead = lease.extras?.pool === undefined ? 0 : untilWindow(state, lease)
     // The process that renews the lease has taken it, though it did not claim it by incarnation.
-    if (!lease.confirmed && lease.rare?.open === true && ahead === 0) lease.rare.open = false
+    if (!lease.confirmed && lease.extras?.open === true && ahead === 0) lease.extras.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) {
       lease.confirmed = true
@@ -63,7 +63,7 @@ function lengthen(state: State, lease: LeaseState, ttl: number): void {
 
 function recover(state: State, effects: Effects, lease: LeaseState): void {
   lease.status = LIVE
-  if (lease.rare !== undefined) lease.rare.slowed = 0
+  if (lease.extras !== undefined) lease.extras.slowed = 0
   state.counts.suspect--
   emitForAll(state, effects, 'recovered', lease)
   countSuspect(state, effects, lease, -1)
@@ -73,7 +73,7 @@ function recover(state: State, effects: Effects, lease: LeaseState): void {
 /** Emits an event for each grant and entry; if there are none, one for the lease. */
 export function emitForAll(state: State, effects: Effects, type: 'suspected' | 'recovered', lease: LeaseState): void {
   for (const given of lease.grants) emit(state, effects, type, lease, { resource: given.resource.name, token: given.token })
-  const entries = lease.rare?.entries
+  const entries = lease.extras?.entries
   for (const key of entries ?? []) emit(state, effects, type, lease, { key })
   if (lease.grants.length === 0 && (entries?.size ?? 0) === 0) emit(state, effects, type, lease, {})
 }

@@ -37,10 +37,10 @@ function serviceOf(key: string): string | undefined {
 }
 
 /** A lease that carries registrations and nothing else. Not a waiter: a dead waiter would stall its queue. */
-function isRegistration({ status, grants, rare }: LeaseState): boolean {
-  if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
+function isRegistration({ status, grants, extras }: LeaseState): boolean {
+  if (status === WAITING || grants.length > 0 || extras?.entries === undefined || (extras.children?.size ?? 0) > 0) return false
   let any = false
-  for (const key of rare.entries) {
+  for (const key of extras.entries) {
     if (!isRegistry(key)) return false
     any ||= serviceOf(key) !== undefined
   }
@@ -48,9 +48,9 @@ function isRegistration({ status, grants, rare }: LeaseState): boolean {
 }
 
 /** All registrations of the lease were taken over: the rest of it is useless. */
-export function isLeftover({ status, grants, rare }: LeaseState): boolean {
-  if (status === WAITING || grants.length > 0 || rare?.entries === undefined || (rare.children?.size ?? 0) > 0) return false
-  for (const key of rare.entries) if (!isRegistry(key) || serviceOf(key) !== undefined) return false
+export function isLeftover({ status, grants, extras }: LeaseState): boolean {
+  if (status === WAITING || grants.length > 0 || extras?.entries === undefined || (extras.children?.size ?? 0) > 0) return false
+  for (const key of extras.entries) if (!isRegistry(key) || serviceOf(key) !== undefined) return false
   return true
 }
 
@@ -68,7 +68,7 @@ export function countEntry(state: State, { key, lease }: Attached, by: 1 | -1): 
 
 /** The lease has become suspect (1) or recovered (-1). */
 export function countSuspect(state: State, effects: Effects, lease: LeaseState, by: 1 | -1): void {
-  for (const key of lease.rare?.entries ?? []) {
+  for (const key of lease.extras?.entries ?? []) {
     const name = serviceOf(key)
     if (name === undefined) continue
     state.services.get(name)!.suspect += by
@@ -107,9 +107,9 @@ export function review(state: State, effects: Effects, name: string): void {
 /** For how many ms the lapse of a lease that is due is postponed; 0: it lapses now. */
 export function slowed(state: State, lease: LeaseState): number {
   if (state.upkeep.size === 0 || !isRegistration(lease)) return 0
-  const had = lease.rare!.slowed
+  const had = lease.extras!.slowed
   let longest = 0
-  for (const key of lease.rare!.entries!) {
+  for (const key of lease.extras!.entries!) {
     const upkeep = state.upkeep.get(serviceOf(key) ?? '')
     if (upkeep === undefined) continue
     const most = rule(state, key, 'preserveMost')
@@ -125,8 +125,8 @@ function swept(state: State, key: string, { base, removed }: Upkeep): boolean {
 }
 
 /** Charges a key whose holder fell silent. A silence that many instances share is not charged to each of them. */
-function penalize(state: State, { rare }: LeaseState, key: string, name: string): void {
-  if (rare!.slowed === 0 && state.upkeep.get(name)?.preserving !== true) charge(state, key)
+function penalize(state: State, { extras }: LeaseState, key: string, name: string): void {
+  if (extras!.slowed === 0 && state.upkeep.get(name)?.preserving !== true) charge(state, key)
 }
 
 /** Another holder takes over the entry of a suspect lease: this counts as a lapse. */
@@ -138,7 +138,7 @@ export function penalizeFormer(state: State, { key, lease: former }: Attached, l
 /** A registration is about to lapse. */
 export function countLapse(state: State, lease: LeaseState): void {
   if (!isRegistration(lease)) return
-  for (const key of lease.rare!.entries!) {
+  for (const key of lease.extras!.entries!) {
     const name = serviceOf(key)
     if (name === undefined) continue
     penalize(state, lease, key, name)

@@ -1,8 +1,8 @@
 /** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
 import { Heap } from '../heap.ts'
-import { rareOf, touch } from '../state/leases.ts'
-import { blocks, place, standsBefore } from '../state/order.ts'
+import { extrasOf, touch } from '../state/leases.ts'
+import { blocks, insertionIndex, standsBefore } from '../state/order.ts'
 import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
@@ -37,9 +37,9 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
     const { resource, next } = walk
-    const { wants, any, rank } = next.rare!
+    const { wants, any, rank } = next.extras!
     // Where it stands, or stood before it was granted on the walk through another queue.
-    let at = place(resource.queue, rank, next.id)
+    let at = insertionIndex(resource.queue, rank, next.id)
     if (resource.queue[at] === next) {
       const chosen = refused.has(next) || !entriesFree(state, next) ? undefined : choose(state, wants, any, rank, next.id)
       if (chosen === undefined) {
@@ -48,8 +48,8 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
       } else {
         touch(state, next)
         leaveQueues(state, next, freed)
-        const { pending } = next.rare!
-        Object.assign(rareOf(next), { wants: [], any: 0, holding: [], passed: undefined, pending: [] })
+        const { pending } = next.extras!
+        Object.assign(extrasOf(next), { wants: [], any: 0, holding: [], passed: undefined, pending: [] })
         next.status = LIVE
         for (const entry of pending) attach(state, effects, next, entry)
         grant(state, effects, next, chosen)

@@ -1,7 +1,7 @@
 /** Stealing: which leases must end so that a steal gets what it wants. As few as possible, and the same ones on every replica. */
 
 import type { Refused } from '../outcome.ts'
-import { blocks, place } from '../state/order.ts'
+import { blocks, insertionIndex } from '../state/order.ts'
 import { FROZEN, type Freed, type Grant, type LeaseState, type State } from '../state.ts'
 import { beyond, mayRelease, namesHeld } from './authority.ts'
 import type { Effects } from './effects.ts'
@@ -89,13 +89,13 @@ function victimsOn(
   const resource = state.resources.get(want.resource)
   if (resource === undefined) return []
   const isIn = (leases: ReadonlySet<LeaseState>, lease: LeaseState): boolean => {
-    for (let next: LeaseState | undefined = lease; next !== undefined; next = next.rare?.parent) if (leases.has(next)) return true
+    for (let next: LeaseState | undefined = lease; next !== undefined; next = next.extras?.parent) if (leases.has(next)) return true
     return false
   }
   // Frozen units become free without force, when their holder has stopped.
   const staying = resource.grants.filter(({ lease }) => (request.force || lease.status !== FROZEN) && !isIn(others, lease))
   const above = new Set<LeaseState>()
-  for (let next = request.parent; next !== undefined; next = next.rare?.parent) above.add(next)
+  for (let next = request.parent; next !== undefined; next = next.extras?.parent) above.add(next)
   const inTheWay = want.shared ? staying.filter(({ shared }) => !shared) : staying
   const own = inTheWay.filter(({ lease }) => above.has(lease))
   const capacity = capacityOf(state, want.resource)
@@ -104,8 +104,13 @@ function victimsOn(
   const candidates = inTheWay.filter(({ lease }) => !above.has(lease))
   if (want.shared || candidates.some(({ shared }) => shared)) return candidates.map(({ lease }) => lease)
   // Earlier steals and recipients of transfers come first: what they take must become free as well.
-  const ahead = resource.queue.slice(0, place(resource.queue, request.rank, state.nextLease)).filter(waiter => blocks(waiter, resource))
-  const promised = ahead.reduce((sum, { rare }) => sum + (rare!.wants.find(({ resource: name }) => name === resource.name)?.units ?? 0), 0)
+  const ahead = resource.queue
+    .slice(0, insertionIndex(resource.queue, request.rank, state.nextLease))
+    .filter(waiter => blocks(waiter, resource))
+  const promised = ahead.reduce(
+    (sum, { extras }) => sum + (extras!.wants.find(({ resource: name }) => name === resource.name)?.units ?? 0),
+    0,
+  )
   return fewest(candidates, unitsOf(staying) + promised + want.units - capacity, lease => mayEnd(state, request, lease))
 }
 

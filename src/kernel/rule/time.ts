@@ -5,7 +5,7 @@
 
 import type { Aged, AgedTogether, Due, Run, Tick } from '../command.ts'
 import { done, nothing, type Outcome } from '../outcome.ts'
-import { findLease, rareOf, touch } from '../state/leases.ts'
+import { extrasOf, findLease, touch } from '../state/leases.ts'
 import { noteRun } from '../state/lineage.ts'
 import { blocks } from '../state/order.ts'
 import { timerOf } from '../state/timers.ts'
@@ -56,8 +56,8 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   const { freed } = state
   if (slot === TERM) termDue(state, effects, lease, freed)
   else if (slot === CAP) end(state, effects, lease, { type: 'revoked', cause: 'cap', stopped: false }, freed)
-  else if (slot === PREEMPT && lease.rare!.pool !== undefined) preemptionDue(state, effects, lease)
-  else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.rare!.by, stopped: false }, freed)
+  else if (slot === PREEMPT && lease.extras!.pool !== undefined) preemptionDue(state, effects, lease)
+  else if (slot >= BREAK) end(state, effects, lease, { type: 'revoked', cause: 'break', by: lease.extras!.by, stopped: false }, freed)
   else if (isHeldTooLong(state, lease)) end(state, effects, lease, { type: 'revoked', cause: 'hold', stopped: false }, freed)
   else {
     touch(state, lease)
@@ -80,7 +80,7 @@ function isWaitedFor(resource: Resource): boolean {
 }
 
 function termDue(state: State, effects: Effects, lease: LeaseState, freed: Freed): void {
-  const grace = lease.status === LIVE ? (lease.rare?.grace ?? 0) : 0
+  const grace = lease.status === LIVE ? (lease.extras?.grace ?? 0) : 0
   const longer = grace === 0 ? slowed(state, lease) : 0
   if (grace === 0 && longer === 0) {
     countLapse(state, lease)
@@ -88,7 +88,7 @@ function termDue(state: State, effects: Effects, lease: LeaseState, freed: Freed
     return
   }
   touch(state, lease)
-  rareOf(lease).slowed += longer
+  extrasOf(lease).slowed += longer
   if (lease.status === LIVE) {
     lease.status = SUSPECT
     state.counts.suspect++
@@ -96,7 +96,7 @@ function termDue(state: State, effects: Effects, lease: LeaseState, freed: Freed
     countSuspect(state, effects, lease, 1)
     updateOffers(state, lease)
     // A registration whose holder is silent may be taken over.
-    for (const key of lease.rare?.entries ?? []) reconsider(state, key)
+    for (const key of lease.extras?.entries ?? []) reconsider(state, key)
   }
   restartTerm(state, effects, lease, grace + longer)
 }
@@ -109,8 +109,8 @@ function endQuiet(state: State, effects: Effects): Outcome {
   // In the order of leases, not of resources: the order of leases is part of the state, the order of resources differs between replicas.
   for (const lease of state.leases.values())
     if (lease.status === WAITING) {
-      for (const want of lease.rare!.wants) freed.add(state.resources.get(want.resource)!)
-      if (waitsForPool(lease)) markPool(state, state.pools.get(lease.rare!.pool!.pool)!)
+      for (const want of lease.extras!.wants) freed.add(state.resources.get(want.resource)!)
+      if (waitsForPool(lease)) markPool(state, state.pools.get(lease.extras!.pool!.pool)!)
     }
   settle(state, effects, freed)
   return done()
@@ -120,7 +120,7 @@ export function aged(state: State, effects: Effects, { marks }: Aged): Outcome {
   for (const { timer, epoch, ms } of marks) {
     const lease = leaseOfTimer(state, timer)
     const slot = (timer % SLOTS) as Slot
-    const running = timer === QUIET ? state.quiet : lease === undefined || slot === TERM ? lease : lease.rare?.timers?.[slot]
+    const running = timer === QUIET ? state.quiet : lease === undefined || slot === TERM ? lease : lease.extras?.timers?.[slot]
     if (running?.epoch !== epoch || !Number.isSafeInteger(ms) || ms <= running.aged) continue
     // Under an owner, timers that its run found age by the marks for all: a single mark beside them would count the same time twice.
     if (state.run.owned && running.run < state.run.number) continue
@@ -143,7 +143,7 @@ export function run(state: State, effects: Effects, { owned, nonce = 0, secret =
   const { number, ms } = state.run
   if (ms > 0) {
     for (const lease of state.leases.values()) {
-      const timers = lease.rare?.timers
+      const timers = lease.extras?.timers
       if (lease.run >= number && timers === undefined) continue
       touch(state, lease)
       if (lease.run < number) lease.aged += ms

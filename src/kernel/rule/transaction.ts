@@ -1,5 +1,5 @@
 /**
- * Transactions: comparisons of entries, then puts and deletes, all or none, in one revision. Other protocols keep keys that hang on no lease; a
+ * Transactions: comparisons of entries, then puts and deletes, all or none, in one revision. Other protocols keep keys that belong to no lease; a
  * transaction is the only command that makes such entries.
  *
  * A policy must allow them (`freeEntries`), and bounds their number and bytes. Under `services/` and `pool/` there are none: the entries there say that
@@ -220,10 +220,10 @@ function tooMuch(state: State, changes: readonly EntryChange[]): Refused | undef
   return undefined
 }
 
-function tooMuchForLease(state: State, { id, rare }: LeaseState, more: EntryUsage): Refused | undefined {
-  if (more.entries > 0 && (rare?.entries?.size ?? 0) + more.entries > MAX_LEASE_ENTRIES)
+function tooMuchForLease(state: State, { id, extras }: LeaseState, more: EntryUsage): Refused | undefined {
+  if (more.entries > 0 && (extras?.entries?.size ?? 0) + more.entries > MAX_LEASE_ENTRIES)
     return refuse(state, 'too-many-entries', { lease: id, limit: MAX_LEASE_ENTRIES })
-  const bytes = rare?.bytes ?? 0
+  const bytes = extras?.bytes ?? 0
   return more.bytes > 0 && bytes + more.bytes > MAX_LEASE_BYTES
     ? refuse(state, 'too-many-entry-bytes', { lease: id, limit: MAX_LEASE_BYTES, bytes })
     : undefined
@@ -243,8 +243,8 @@ function putFree(state: State, effects: Effects, { key, value = '' }: EntryChang
   if (attached !== undefined) {
     const { lease } = attached
     touch(state, lease)
-    lease.rare!.entries!.delete(key)
-    lease.rare!.bytes -= entryBytes(attached)
+    lease.extras!.entries!.delete(key)
+    lease.extras!.bytes -= entryBytes(attached)
     dropEntry(state, key)
   }
   addFreeEntry(state, entry)

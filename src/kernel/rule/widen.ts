@@ -4,7 +4,7 @@ import { MAX_RESOURCES, type Widen } from '../command.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { tooMany, within } from '../reason.ts'
-import { findLease, rareOf, touch } from '../state/leases.ts'
+import { extrasOf, findLease, touch } from '../state/leases.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { resourceOf } from '../state/resources.ts'
 import { type LeaseState, type State, WAITING } from '../state.ts'
@@ -26,7 +26,7 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   const lease = findLease(state, id)
   if (lease === undefined || !mayTouch(state, key, lease)) return gone(state, id)
   if (lease.status !== WAITING) return done()
-  const { any, wants: known } = rareOf(lease)
+  const { any, wants: known } = extrasOf(lease)
   if (any === 0) return refuse(state, 'waits-for-all', { lease: id })
   const named = new Set(known.map(want => want.resource))
   const less = wants.map(normal).filter(want => known.some(had => isLess(state, want, had)))
@@ -39,10 +39,10 @@ export function widen(state: State, effects: Effects, { lease: id, wants }: Wide
   if (fresh.length + less.length === 0) return done()
   touch(state, lease)
   uncountForQuotas(state, lease)
-  rareOf(lease).wants = [...known.map(had => less.find(want => want.resource === had.resource) ?? had), ...fresh]
+  extrasOf(lease).wants = [...known.map(had => less.find(want => want.resource === had.resource) ?? had), ...fresh]
   countForQuotas(state, lease)
   judgeWaiter(state, lease)
-  for (const { resource } of fresh) Object.assign(rareOf(lease), bounded(state, resource, rareOf(lease)))
+  for (const { resource } of fresh) Object.assign(extrasOf(lease), bounded(state, resource, extrasOf(lease)))
   const { freed } = state
   for (const want of fresh) {
     const resource = resourceOf(state, want.resource)

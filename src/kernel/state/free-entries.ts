@@ -1,4 +1,4 @@
-/** The entries that hang on no lease, and how many bytes they take under each prefix: policies bound both. */
+/** The entries that belong to no lease, and how many bytes they take under each prefix: policies bound both. */
 import { utf8Length } from '../name.ts'
 
 /** An entry that hangs on no lease. It is replaced, never changed: a snapshot that is being taken keeps the old one. */

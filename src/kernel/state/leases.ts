@@ -1,5 +1,5 @@
 /** The leases of a state: create, find, index by holder and key, and remove. */
-import { FIRST_TERM, type Holder, type LeaseState, type LIVE, type Rare, type State, type WAITING } from '../state.ts'
+import { FIRST_TERM, type Holder, type LeaseExtras, type LeaseState, type LIVE, type State, type WAITING } from '../state.ts'
 import { NO_GRANTS } from './resources.ts'
 
 /** The key of a lease that was transferred to a holder name without a known process: the key of the first renewal becomes its key (rule/renew.ts). */
@@ -14,8 +14,8 @@ export function touch(state: State, lease: LeaseState): void {
   state.saving?.before(lease)
 }
 
-export function rareOf(lease: LeaseState): Rare {
-  lease.rare ??= {
+export function extrasOf(lease: LeaseState): LeaseExtras {
+  lease.extras ??= {
     wants: [],
     any: 0,
     rank: 0,
@@ -40,7 +40,7 @@ export function rareOf(lease: LeaseState): Rare {
     slowed: 0,
     pool: undefined,
   }
-  return lease.rare
+  return lease.extras
 }
 
 /** Returns one shared object for all leases of a holder: a million leases of one process must not keep a million copies of its name. */
@@ -77,7 +77,7 @@ export function openLease(
     holder: internHolder(state, holder, incarnation ?? id),
     grants: NO_GRANTS,
     since: state.wall,
-    rare: undefined,
+    extras: undefined,
   }
   addLease(state, lease)
   return lease
@@ -92,10 +92,10 @@ export function addLease(state: State, lease: LeaseState): void {
 /** Makes `lease` a child of `parent`: it ends with it. */
 export function addChild(state: State, parent: LeaseState, lease: LeaseState): void {
   touch(state, parent)
-  const rare = rareOf(parent)
-  rare.children ??= new Set()
-  rare.children.add(lease)
-  rareOf(lease).parent = parent
+  const extras = extrasOf(parent)
+  extras.children ??= new Set()
+  extras.children.add(lease)
+  extrasOf(lease).parent = parent
 }
 
 /** Gives the lease to another key. The caller has touched the lease. */

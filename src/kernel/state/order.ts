@@ -2,16 +2,16 @@
 import type { LeaseState, Resource } from '../state.ts'
 
 function isBefore(waiter: LeaseState, rank: number, id: number): boolean {
-  return waiter.rare!.rank < rank || (waiter.rare!.rank === rank && waiter.id < id)
+  return waiter.extras!.rank < rank || (waiter.extras!.rank === rank && waiter.id < id)
 }
 
 /** Whether one waiter comes before another, in every queue. */
 export function standsBefore(one: LeaseState, other: LeaseState): boolean {
-  return isBefore(one, other.rare!.rank, other.id)
+  return isBefore(one, other.extras!.rank, other.id)
 }
 
 /** The index of `rank`, `id` in a queue, present or not. */
-export function place(queue: readonly LeaseState[], rank: number, id: number): number {
+export function insertionIndex(queue: readonly LeaseState[], rank: number, id: number): number {
   let low = 0
   let high = queue.length
   while (low < high) {
@@ -24,5 +24,5 @@ export function place(queue: readonly LeaseState[], rank: number, id: number): n
 
 /** Whether the waiters behind it have to wait for it. */
 export function blocks(waiter: LeaseState, resource: Resource): boolean {
-  return waiter.rare!.passed?.has(resource.name) !== true
+  return waiter.extras!.passed?.has(resource.name) !== true
 }

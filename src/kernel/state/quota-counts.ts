@@ -5,7 +5,7 @@
 import type { LeaseState, QuotaCounts, State } from '../state.ts'
 
 /** The prefixes with a quota that a lease counts for: each once, however many of its resources lie there. */
-function prefixesOf(counts: QuotaCounts, { grants, rare }: LeaseState): Iterable<string> {
+function prefixesOf(counts: QuotaCounts, { grants, extras }: LeaseState): Iterable<string> {
   const found = new Set<string>()
   const find = (name: string): void => {
     for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) {
@@ -15,8 +15,8 @@ function prefixesOf(counts: QuotaCounts, { grants, rare }: LeaseState): Iterable
     if (counts.has('')) found.add('')
   }
   for (const { resource } of grants) find(resource.name)
-  for (const { resource } of rare?.wants ?? []) find(resource)
-  if (rare?.pool !== undefined) find(rare.pool.pool)
+  for (const { resource } of extras?.wants ?? []) find(resource)
+  if (extras?.pool !== undefined) find(extras.pool.pool)
   return found
 }
 

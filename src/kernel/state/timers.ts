@@ -8,7 +8,7 @@ export function timerId(lease: LeaseState, slot: Slot): number {
 /** The running timer of a slot. TERM always runs; the others only once they were started. */
 export function timerOf(lease: LeaseState, slot: Slot): Timer | undefined {
   if (slot === TERM) return { duration: lease.term, epoch: lease.epoch, run: lease.run, aged: lease.aged }
-  return lease.rare?.timers?.[slot]
+  return lease.extras?.timers?.[slot]
 }
 
 /** How long a timer has run at least, according to the log: by its own marks, and by the marks for all timers that the present run found. */

@@ -1,4 +1,4 @@
-/** Routes of what happened lately, of tables, and of what an action would do: the page is made of them. */
+/** Routes of what happened lately, of tables, and of what an action would do: the dashboard is made of them. */
 import { parseDuration } from '../../duration.ts'
 import { under } from '../../kernel/name.ts'
 import type { GrantView, PastGrant } from '../../lessor.ts'

@@ -18,7 +18,7 @@ import type { HttpRequest, HttpResponse } from './route.ts'
 import { SECURITY_HEADERS, send } from './send.ts'
 
 export interface HttpOptions extends Omit<HttpHandlerOptions, 'count'> {
-  /** Where the page's history of the last day is kept between two runs. @default only in memory */
+  /** Where the dashboard's history of the last day is kept between two runs. @default only in memory */
   readonly activityFile?: string
 }
 

@@ -41,7 +41,7 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
   return {
     kind: 'acquire',
     holder,
-    ttl: typeof ttl === 'object' ? ttlRangeOf(ttl).wish : parseDuration(ttl, 'ttl'),
+    ttl: typeof ttl === 'object' ? ttlRangeOf(ttl).preferred : parseDuration(ttl, 'ttl'),
     wants: resources.map(resource => ({ resource, ...(units !== undefined && { units }), ...(shared && { shared }) })),
     ...rest, // from JSON, so no field is undefined
     ...(labels !== undefined && { labels: Object.entries(labels) }),
@@ -51,18 +51,18 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
   } as Acquire
 }
 
-/** The limits of `ttl: { wish, min, max }`, in ms. */
+/** The limits of `ttl: { preferred, min, max }`, in ms. */
 function ttlRangeOf({
-  wish,
+  preferred,
   min,
   max,
 }: {
-  readonly wish: number | string
+  readonly preferred: number | string
   readonly min?: number | string
   readonly max?: number | string
 }): TtlRange {
   return checkedTtlRange({
-    wish: parseDuration(wish, 'ttl.wish'),
+    preferred: parseDuration(preferred, 'ttl.preferred'),
     min: optionalMs(min, 'ttl.min') ?? 0,
     max: optionalMs(max, 'ttl.max') ?? Number.POSITIVE_INFINITY,
   })

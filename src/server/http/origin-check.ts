@@ -84,7 +84,7 @@ function sameOrigin(origin: string, host: string | undefined): boolean {
   return named !== undefined && host !== undefined && named.toLowerCase() === host.toLowerCase()
 }
 
-/** The visitor followed a link to the dashboard. The page itself contains no data. */
+/** The visitor followed a link to the dashboard. The dashboard itself contains no data. */
 function isNavigation(request: HttpRequest, target: string): boolean {
   return (
     request.method === 'GET' &&

@@ -1,5 +1,5 @@
 /** Routes of pools: their members with what their hosts report, queues and accounts, and keeping members longer. Taking is acquiring: `POST /v1/leases` with `pool`. */
-import { parseReport, reportKey, reportPrefix } from '../../board/report.ts'
+import { parseReport, reportKey, reportPrefix } from '../../devices/report.ts'
 import { LeaseError } from '../../errors.ts'
 import { EXPLAINED, explainPool, explainWaiter } from '../../pool/explain.ts'
 import { readDurations } from '../../pool/learned-durations.ts'

@@ -93,7 +93,7 @@ class AcquireWords {
   #named: string | undefined
   #ttlMin: number | undefined
   #ttlMax: number | undefined
-  /** Set when the ttl is a wish. */
+  /** Set when the ttl is a preference. */
   range: TtlRange | undefined
   reuse = false
   wait = 0
@@ -203,7 +203,7 @@ class AcquireWords {
     if (this.#entries.length > 0) this.#rest.entries = this.#entries
     if (this.#holding.length > 0) this.#rest.holding = this.#holding
     if (this.#ttlMin !== undefined || this.#ttlMax !== undefined)
-      this.range = checkedTtlRange({ wish: ttl, min: this.#ttlMin ?? 0, max: this.#ttlMax ?? Number.POSITIVE_INFINITY })
+      this.range = checkedTtlRange({ preferred: ttl, min: this.#ttlMin ?? 0, max: this.#ttlMax ?? Number.POSITIVE_INFINITY })
     return { kind: 'acquire', holder: this.#holder ?? this.#session.holder, ttl, wants, ...this.#rest }
   }
 

@@ -48,7 +48,7 @@ class KeyOrder {
     return order
   }
 
-  /** Begins the work at once, or as soon as the commands before it that name one of its keys are done, also if they failed. */
+  /** Begins the work at once, or as soon as the commands before it that name one of its keys are done, even if they failed. */
   begin<T>(keys: readonly string[], work: () => Promise<T>): Promise<T> {
     const earlier = keys.flatMap(key => this.#last.get(key) ?? [])
     const done = earlier.length === 0 ? work() : Promise.allSettled(earlier).then(work)

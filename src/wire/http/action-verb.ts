@@ -1,4 +1,4 @@
-/** The right that each action of an operator needs on every name it touches: what the server's preview checks, and which buttons the page shows. */
+/** The right that each action of an operator needs on every name it touches: what the server's preview checks, and which buttons the dashboard shows. */
 import type { Verb } from '../../kernel/command.ts'
 
 /** A key may also release, transfer and revoke what was acquired with it. */

@@ -51,7 +51,7 @@ const member = answer({
   offeredBy: Type.String(),
   grants: Type.Array(grant),
   waiting: whole('Clients that wait for this member by its name.'),
-  report: optional(bag('What its host reports: utilisation, processes, use without a lease, idleness. Only with read on board/POOL.')),
+  report: optional(bag('What its host reports: utilisation, processes, use without a lease, idleness. Only with read on devices/POOL.')),
 })
 
 export const PoolAnswer = answer({

@@ -25,7 +25,7 @@ export const Acquire = closed({
     Type.Union([
       duration("How long it lasts unless renewed; '30s' when left out."),
       closed({
-        wish: duration('As long as this, or as near to it as policies allow.'),
+        preferred: duration('As long as this, or as near to it as policies allow.'),
         min: optional(duration('A shorter one is of no use.')),
         max: optional(duration('A longer one is not wanted.')),
       }),

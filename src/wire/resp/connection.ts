@@ -1,7 +1,7 @@
 /** One connection of a client to a server: a greeting, then messages both ways until it ends. It does not reconnect (see connections.ts). */
 import type { Clock } from '../../clock.ts'
 import { type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
-import { Damaged, FromTheFuture, Writer } from '../../kernel/codec/bytes.ts'
+import { Damaged, NewerFormatError, Writer } from '../../kernel/codec/bytes.ts'
 import type { Lessor } from '../../lessor.ts'
 import { unreachableError } from '../../unreachable-error.ts'
 import {
@@ -134,7 +134,7 @@ export class RespConnection implements ByteLinkEnd {
     try {
       this.#parser.feed(bytes, reply => this.#reply(reply))
     } catch (error) {
-      if (!(error instanceof ProtocolError || error instanceof Damaged || error instanceof FromTheFuture)) throw error
+      if (!(error instanceof ProtocolError || error instanceof Damaged || error instanceof NewerFormatError)) throw error
       this.#fail(`${this.name} does not answer as a Leasehold server: ${error.message}`, { reason: 'stranger', cause: error })
     }
   }

@@ -83,7 +83,7 @@ describe('run', () => {
     })
   })
 
-  test('--min-ttl and --max-ttl make the ttl a wish that is adjusted to what policies allow', async () => {
+  test('--min-ttl and --max-ttl make the ttl a preference that is adjusted to what policies allow', async () => {
     await using here = new Place()
     await here.json('policy', 'set', 'jobs', 'ttlMin=5s', 'ttlMax=20s')
     const refused = await here.run(['run', 'jobs/a', '--ttl', '1m', '--', 'true'])
@@ -94,7 +94,7 @@ describe('run', () => {
     expect(grants[0].remaining).toBeLessThanOrEqual(20_000)
     running.process.kill('SIGTERM')
     await running.finished
-    // Without --ttl, the wish follows the limits.
+    // Without --ttl, the preferred ttl follows the limits.
     expect((await here.run(['run', 'jobs/a', '--max-ttl', '9s', '--', 'true'])).code).toBe(0)
     const none = await here.run(['run', 'jobs/a', '--min-ttl', '30s', '--', 'true'])
     expect(none).toMatchObject({

@@ -126,7 +126,14 @@ describe('an operation with a digest of its command', () => {
 
   test('has the same digest after encoding and decoding', () => {
     const op = { session: 's', seq: 1, acked: 0, asked: digestOf(take('x')) }
-    const batch = { proposer: 1, seq: 1, applied: 0, trail: [0, 0] as const, wall: 0, proposals: [{ command: take('x'), key: 3, op }] }
+    const batch = {
+      proposer: 1,
+      seq: 1,
+      applied: 0,
+      decisionHash: [0, 0] as const,
+      wall: 0,
+      proposals: [{ command: take('x'), key: 3, op }],
+    }
     expect(decodeBatch(encodeBatch(batch)).proposals[0]).toMatchObject({ key: 3, op })
     expect(malformedAsker(0, { ...op, asked: 0.5 })).toMatchObject({ reason: 'not-whole', facts: { field: 'op.asked' } })
   })
@@ -264,7 +271,7 @@ describe('a log record', () => {
   test('must be the next one', () => {
     const world = new World({ empty: true })
     world.entry([])
-    const batch = { proposer: 1, seq: 9, applied: 0, trail: [0, 0], wall: 0, rules: RULES, proposals: [] } as const
+    const batch = { proposer: 1, seq: 9, applied: 0, decisionHash: [0, 0], wall: 0, rules: RULES, proposals: [] } as const
     for (const index of [0, 1, 3]) expect(() => applyBatch(world.state, index, batch, world.effects)).toThrow(/cannot follow/)
   })
 
@@ -289,7 +296,7 @@ describe('a log record', () => {
     expect(world.state.wall).toBe(5_000)
   })
 
-  test('changes the trail: another decision, another trail', () => {
+  test('changes the decision hash: another decision, another decision hash', () => {
     const decisions: Command[] = [
       take('x'),
       take('y'), // HELD
@@ -305,12 +312,12 @@ describe('a log record', () => {
       { kind: 'due', timer: 8, epoch: 2 }, // nothing
       { kind: 'fence', resource: 'y', token: 1 },
     ]
-    const trails = decisions.map(command => {
+    const hashes = decisions.map(command => {
       const world = new World()
       world.acquire('z', 'y')
       world.entry([command])
-      return `${world.state.trailA}/${world.state.trailB}`
+      return `${world.state.decisionHashA}/${world.state.decisionHashB}`
     })
-    expect(new Set(trails).size).toBe(decisions.length)
+    expect(new Set(hashes).size).toBe(decisions.length)
   })
 })

@@ -65,7 +65,7 @@ test('half of a surrogate pair is refused, and not written as another character'
 })
 
 test('a proposal that cannot be encoded leaves no bytes in the record', () => {
-  const header = { proposer: 1, seq: 1, applied: 0, trail: [0, 0], wall: 0 } as const
+  const header = { proposer: 1, seq: 1, applied: 0, decisionHash: [0, 0], wall: 0 } as const
   const writer = new BatchWriter()
   const good = { command: { kind: 'recall', resource: 'a' }, key: 0 } as const
   writer.add(good)
@@ -77,7 +77,7 @@ test('a proposal that cannot be encoded leaves no bytes in the record', () => {
 
 test('the largest number a client can send is read back from a log and from a kept answer', () => {
   const lease = Number.MAX_SAFE_INTEGER
-  const header = { proposer: 1, seq: 1, applied: 0, trail: [0, 0], wall: 0 } as const
+  const header = { proposer: 1, seq: 1, applied: 0, decisionHash: [0, 0], wall: 0 } as const
   const proposals = [{ command: { kind: 'renew', leases: [lease, 0, lease] }, key: 0 }] as const
   expect(decodeBatch(encodeBatch({ ...header, proposals })).proposals).toEqual(proposals)
   const world = new World()

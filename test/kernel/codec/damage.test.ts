@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { decodeBatch, encodeBatch } from '../../../src/kernel/codec/batch.ts'
-import { checksum, Damaged, FromTheFuture, FromThePast } from '../../../src/kernel/codec/bytes.ts'
+import { checksum, Damaged, FromThePast, NewerFormatError } from '../../../src/kernel/codec/bytes.ts'
 import { FORMAT } from '../../../src/kernel/codec/format.ts'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import type { Proposal } from '../../../src/kernel/command.ts'
@@ -20,7 +20,7 @@ function sample(seed: number, length = 60): { state: State; proposals: Proposal[
   return { state: world.state, proposals }
 }
 
-const header = { proposer: 12_345, seq: 7, applied: 3, trail: [1, 2], wall: 1_700_000_000_000 } as const
+const header = { proposer: 12_345, seq: 7, applied: 3, decisionHash: [1, 2], wall: 1_700_000_000_000 } as const
 const record = encodeBatch({ ...header, proposals: sample(3).proposals.slice(0, 50) })
 const chunks = [...saveState(sample(5, 200).state)]
 
@@ -32,7 +32,7 @@ function trouble(read: () => unknown): 'damaged' | 'past' | 'future' | undefined
   } catch (error) {
     if (error instanceof Damaged) return 'damaged'
     if (error instanceof FromThePast) return 'past'
-    if (error instanceof FromTheFuture) return 'future'
+    if (error instanceof NewerFormatError) return 'future'
     throw error
   }
 }

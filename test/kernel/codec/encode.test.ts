@@ -155,12 +155,12 @@ test.each(Object.entries(COMMANDS))(
           const command = made as Command
           if (malformed(command) !== undefined) return
           sound++
-          const { index, trailA, trailB } = state
+          const { index, decisionHashA, decisionHashB } = state
           const batch: Batch = {
             proposer: 9,
             seq: 1,
             applied: index,
-            trail: [trailA, trailB],
+            decisionHash: [decisionHashA, decisionHashB],
             wall: 1_000,
             rules: RULES,
             proposals: [{ command, key, ...(op && { op }) }],
@@ -168,7 +168,7 @@ test.each(Object.entries(COMMANDS))(
           const [own, read] = [batch, decodeBatch(encodeBatch(batch))].map(as => {
             const mine = copy(state)
             const applied = applyBatch(mine, index + 1, as, { events: [], timer() {} })
-            return { applied, hash: stateHash(mine), trail: [mine.trailA, mine.trailB] }
+            return { applied, hash: stateHash(mine), decisionHash: [mine.decisionHashA, mine.decisionHashB] }
           })
           expect(own).toEqual(read)
         },

@@ -232,7 +232,7 @@ test('what has a form is applied the same by who proposed it and by all who read
       if (malformed(command) !== undefined) return
       const [own, other] = [peopled(), peopled()]
       const proposals = [{ command, key: 0, ...(kept && { op: { session: 's', seq: 1, acked: 0 } }) }]
-      const header = { proposer: 1, seq: 1, applied: 0, trail: [0, 0], wall: 0 } as const
+      const header = { proposer: 1, seq: 1, applied: 0, decisionHash: [0, 0], wall: 0 } as const
       const read = decodeBatch(encodeBatch({ ...header, proposals }))
       const before = own.hash()
       expect(other.entry([], { proposals: read.proposals })).toEqual(own.entry([], { proposals }))

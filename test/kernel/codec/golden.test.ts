@@ -1,7 +1,7 @@
 /** The bytes and the refusals of commands, as the build before the command table wrote them. Logs on disk depend on these bytes. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { Damaged, FromTheFuture, Reader, Writer } from '../../../src/kernel/codec/bytes.ts'
+import { Damaged, NewerFormatError, Reader, Writer } from '../../../src/kernel/codec/bytes.ts'
 import { readProposal, writeProposal } from '../../../src/kernel/codec/encode.ts'
 import { malformed, malformedAsker } from '../../../src/kernel/codec/form.ts'
 import type { Command, Operation, Proposal } from '../../../src/kernel/command.ts'
@@ -65,9 +65,9 @@ test('what was decoded is encoded to the bytes that it came from', () => {
   for (const { hex } of only('command')) expect(encoded(decoded(hex!))).toBe(hex)
 })
 
-test('bytes that are cut off or changed are Damaged, and bytes of newer builds are FromTheFuture', () => {
+test('bytes that are cut off or changed are Damaged, and bytes of newer builds are NewerFormatError', () => {
   for (const { damaged } of only('damaged')) expect(() => decoded(damaged), damaged).toThrow(Damaged)
-  for (const { future } of only('future')) expect(() => decoded(future), future).toThrow(FromTheFuture)
+  for (const { future } of only('future')) expect(() => decoded(future), future).toThrow(NewerFormatError)
 })
 
 test('a malformed command is refused for the same reason, and the same field is named', () => {

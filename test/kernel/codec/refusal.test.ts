@@ -1,6 +1,6 @@
 /** Refusals as bytes: every reason is read back as it was written, and bytes that no build of this format writes are refused. */
 import { describe, expect, test } from 'vitest'
-import { Damaged, FromTheFuture, Reader, Writer } from '../../../src/kernel/codec/bytes.ts'
+import { Damaged, NewerFormatError, Reader, Writer } from '../../../src/kernel/codec/bytes.ts'
 import { readOutcome, writeOutcome } from '../../../src/kernel/codec/encode.ts'
 import { boundedFacts } from '../../../src/kernel/fact.ts'
 import { NAME_BYTES, utf8Length } from '../../../src/kernel/name.ts'
@@ -53,7 +53,7 @@ describe('bytes that no build writes', () => {
   }
 
   test('with an unknown reason are of a newer build', () => {
-    expect(() => readOutcome(bytes(to => to.uint(9_999)))).toThrow(FromTheFuture)
+    expect(() => readOutcome(bytes(to => to.uint(9_999)))).toThrow(NewerFormatError)
   })
 
   test('with a text or a list that is too long are damaged', () => {

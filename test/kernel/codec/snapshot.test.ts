@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { StateLoader, saveState, stateHash } from '../../../src/kernel/codec/snapshot.ts'
 import { MAX_LEASE_BYTES, MAX_LEASE_ENTRIES } from '../../../src/kernel/command.ts'
 import { MAX_POLICIES } from '../../../src/kernel/rule/policy.ts'
-import { rareOf } from '../../../src/kernel/state/leases.ts'
+import { extrasOf } from '../../../src/kernel/state/leases.ts'
 import { addEntry } from '../../../src/kernel/state/resources.ts'
 import type { State } from '../../../src/kernel/state.ts'
 import { frameChunk, readFrames } from '../../../src/replica/frame.ts'
@@ -23,11 +23,11 @@ function overfull(entries: number, bytes: number): World {
   const world = new World({ strict: false })
   const { lease: id } = world.acquire('ann', 'a')
   const lease = world.lease(id)!
-  const rare = rareOf(lease)
-  rare.entries = new Set()
+  const extras = extrasOf(lease)
+  extras.entries = new Set()
   for (let i = 0; i < entries; i++) {
     const key = `e/${i}`
-    rare.entries.add(key)
+    extras.entries.add(key)
     addEntry(world.state, { key, value: 'v'.repeat(bytes), lease, revision: 1, generation: i % 3, created: 1, version: 1 })
   }
   return world
@@ -102,7 +102,7 @@ describe('a snapshot', { timeout: 900_000 }, () => {
     for (const chunk of written) expect(chunk.length).toBeLessThan(BOUND)
     const again = reload(world.state)
     expect(stateHash(again)).toBe(world.hash())
-    expect([...again.leases.values()][0]!.rare!.entries).toEqual(world.lease(1)!.rare!.entries)
+    expect([...again.leases.values()][0]!.extras!.entries).toEqual(world.lease(1)!.extras!.entries)
   })
 
   test('takes a lease as it was when the first chunk was asked for, in small chunks, although it changes meanwhile', () => {

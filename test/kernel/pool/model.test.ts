@@ -74,13 +74,13 @@ class Both {
   }
 
   leases(): LeaseState[] {
-    return [...this.state.leases.values()].filter(({ rare }) => rare?.pool !== undefined)
+    return [...this.state.leases.values()].filter(({ extras }) => extras?.pool !== undefined)
   }
 
   /** The kernel's leases, in the words of the model. */
   picture(): string[] {
-    return this.leases().map(({ id, status, rare, grants }) => {
-      const { yields, borrows, notice } = rare!.pool!
+    return this.leases().map(({ id, status, extras, grants }) => {
+      const { yields, borrows, notice } = extras!.pool!
       const pieces = grants.map(({ resource, units }) => `${resource.name.slice(POOL.length + 1)}*${units}`).sort()
       const word = status === WAITING ? 'waiting' : status === FROZEN ? 'frozen' : 'held'
       return `${id} ${word} ${pieces.join(' ')}${yields ? ' yields' : ''}${borrows ? ' borrows' : ''}${notice === 0 ? '' : ` for ${notice}`}`
@@ -94,18 +94,18 @@ class Both {
     expect(order, what).toEqual(this.model.queue())
     const positions = order.map(id => positionInPool(this.state, this.state.leases.get(id)!))
     expect(positions, what).toEqual([...order.keys()])
-    for (const { rare } of this.leases()) {
-      if (rare!.pool!.yields) this.tried.yields++
-      if (rare!.pool!.borrows) this.tried.borrows++
-      if (rare!.pool!.notice !== 0 || rare!.recalled) this.tried.preempted++
+    for (const { extras } of this.leases()) {
+      if (extras!.pool!.yields) this.tried.yields++
+      if (extras!.pool!.borrows) this.tried.borrows++
+      if (extras!.pool!.notice !== 0 || extras!.recalled) this.tried.preempted++
     }
   }
 
   /** A lease ends by its deadline: what is due of it. */
   due(lease: LeaseState): boolean {
-    const slot = lease.status === FROZEN ? TERM : lease.rare!.timers?.[PREEMPT] ? PREEMPT : lease.rare!.timers?.[CAP] ? CAP : undefined
+    const slot = lease.status === FROZEN ? TERM : lease.extras!.timers?.[PREEMPT] ? PREEMPT : lease.extras!.timers?.[CAP] ? CAP : undefined
     if (slot === undefined || lease.status === WAITING) return false
-    const epoch = slot === TERM ? lease.epoch : lease.rare!.timers![slot]!.epoch
+    const epoch = slot === TERM ? lease.epoch : lease.extras!.timers![slot]!.epoch
     const outcome = this.do({ kind: 'due', timer: timerId(lease, slot), epoch })
     if (outcome.kind !== 'done') return false
     if (slot === TERM) this.model.release(lease.id)

@@ -81,7 +81,7 @@ describe('a waiter of higher priority', () => {
     lab.runUntil(10 * second)
     lab.do({ kind: 'release', lease: high.lease })
     expect(said(lab, low).at(-1)).toBe('kept preempt')
-    expect(lab.state.leases.get(low.lease)!.rare!.timers![PREEMPT]).toBeUndefined()
+    expect(lab.state.leases.get(low.lease)!.extras!.timers![PREEMPT]).toBeUndefined()
     lab.runUntil(10 * minute)
     expect(said(lab, low)).toHaveLength(3)
   })
@@ -143,9 +143,9 @@ test('a notice survives a snapshot, and a break beside it does not replace it', 
   const high = lab.submit({ account: 'high', takes: hour, priority: 1 })!
   const copy = reload(lab.state)
   expect([...copy.pools.get(POOL)!.noticed].map(({ id }) => id)).toEqual([low.lease])
-  expect(copy.leases.get(low.lease)!.rare!.pool!.notice).toBe(high.lease)
+  expect(copy.leases.get(low.lease)!.extras!.pool!.notice).toBe(high.lease)
   for (let i = 1; i < 6; i++) lab.do({ kind: 'break', resource: `${POOL}/m0`, after: hour - i * minute })
-  const timers = lab.state.leases.get(low.lease)!.rare!.timers!
+  const timers = lab.state.leases.get(low.lease)!.extras!.timers!
   expect(timers[PREEMPT]!.duration).toBe(30 * second)
   lab.runUntil(minute)
   expect(said(lab, low)).toContain('revoked preempted high')

@@ -335,6 +335,6 @@ test('a request with recall asks the holders to give the resource back', () => {
     ['queued', 2, undefined],
     ['recalled', lease, 'b'],
   ])
-  expect(world.lease(lease)!.rare!.recalled).toBe(true)
+  expect(world.lease(lease)!.extras!.recalled).toBe(true)
   expect(world.renew(lease), 'it may go on').toBe(10_000)
 })

@@ -223,7 +223,7 @@ describe('transfer', () => {
     ])
     const heir = world.lease(outcome.id)!
     expect(heir).toMatchObject({ ttl: 60_000, term: 30_000, confirmed: false })
-    expect(heir.rare).toMatchObject({ grace: 3_000 })
+    expect(heir.extras).toMatchObject({ grace: 3_000 })
     expect(heir.grants.map(grant => grant.token)).toEqual([3, 4])
     expect(world.waiters('x')).toEqual(['b'])
     expect(world.renew(giver.lease)).toBe(-1)

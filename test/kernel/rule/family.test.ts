@@ -81,7 +81,7 @@ describe('parents and children', () => {
     const child = world.acquire('c', 'b', { parent: parent.lease })
     world.release(child.lease)
     expect(world.renew(parent.lease)).toBe(10_000)
-    expect(world.lease(parent.lease)!.rare!.children!.size).toBe(0)
+    expect(world.lease(parent.lease)!.extras!.children!.size).toBe(0)
   })
 
   test('a suspect lease can be a parent; a waiting, frozen or ended one cannot', () => {

@@ -70,7 +70,7 @@ describe('a waiter that wants more than the capacity', () => {
     const waiter = world.queue('any', ['x:4', 'y:1'], { any: 2 })
     world.queue('bob', 'x')
     world.do({ kind: 'widen', lease: waiter.lease, wants: [{ resource: 'x', units: 2 }] })
-    expect(world.lease(waiter.lease)!.rare!.wants[0]!.units).toBe(4)
+    expect(world.lease(waiter.lease)!.extras!.wants[0]!.units).toBe(4)
     world.policy('x', { capacity: 2 })
     world.do({ kind: 'widen', lease: waiter.lease, wants: [{ resource: 'x', units: 2 }] })
     world.release(lease)

@@ -35,11 +35,11 @@ describe('a log whose leases have left', () => {
     const world = new World()
     world.acquire('ann', 'a', { maxLife: 60_000 })
     const held = world.state.leases.values().next().value!
-    const [term, cap] = [held.epoch, held.rare!.timers!.map(timer => timer?.epoch)]
+    const [term, cap] = [held.epoch, held.extras!.timers!.map(timer => timer?.epoch)]
     world.do({ kind: 'move' })
     expect(world.do({ kind: 'move', stay: true }).kind).toBe('done')
     expect(world.do({ kind: 'due', timer: timerId(held, 0), epoch: term }).kind, 'as it ran before').toBe('nothing')
-    expect(held.rare!.timers!.map(timer => timer?.epoch)).not.toEqual(cap)
+    expect(held.extras!.timers!.map(timer => timer?.epoch)).not.toEqual(cap)
     expect(world.ask('bob', 'b').kind).toBe('granted')
     world.refused(world.do({ kind: 'move', stay: true }), 'INVALID', 'not-moving')
   })

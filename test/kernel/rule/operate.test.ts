@@ -28,10 +28,10 @@ describe('an announced break', () => {
     const lease = broken(world)
     const other = world.acquire('bob', 'x')
     world.refused(world.do({ kind: 'break', resource: 'x', after: 1_000 }), 'LIMIT')
-    expect(world.lease(other.lease)!.rare?.timers).toBeUndefined()
+    expect(world.lease(other.lease)!.extras?.timers).toBeUndefined()
     world.release(lease)
     expect(world.do({ kind: 'break', resource: 'x', after: 1_000 }).kind).toBe('done')
-    expect(world.lease(other.lease)!.rare!.timers![BREAK]!.duration).toBe(1_000)
+    expect(world.lease(other.lease)!.extras!.timers![BREAK]!.duration).toBe(1_000)
   })
 
   test('is over in time if it was accepted, and would have been if it was refused', () => {
@@ -46,7 +46,7 @@ describe('an announced break', () => {
           if (isDone) soonest = Math.min(soonest, after)
           const running = world
             .lease(lease)!
-            .rare!.timers!.slice(BREAK)
+            .extras!.timers!.slice(BREAK)
             .map(timer => timer?.duration ?? Number.POSITIVE_INFINITY)
           expect(Math.min(...running)).toBe(soonest)
         }

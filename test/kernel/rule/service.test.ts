@@ -146,7 +146,7 @@ describe('self-preservation', () => {
     for (const lease of all) world.due(lease)
     world.due(all[0]!)
     expect(world.renew(all[0]!)).toBe(10_000)
-    expect(world.lease(all[0]!)!.rare!.slowed).toBe(0)
+    expect(world.lease(all[0]!)!.extras!.slowed).toBe(0)
     expect(world.eventsSince(world.events.length - 1)).toEqual(['recovered services/s/0'])
   })
 
@@ -217,7 +217,7 @@ describe('self-preservation', () => {
     expect(world.hash()).toBe(before)
     world.due(all[0]!)
     expect(world.lease(all[0]!)).toMatchObject({ status: SUSPECT })
-    expect(world.lease(all[0]!)!.rare!.slowed).toBe(20_000)
+    expect(world.lease(all[0]!)!.extras!.slowed).toBe(20_000)
   })
 
   test('can be turned off by a policy, which ends all delays', () => {
@@ -408,6 +408,6 @@ test('every rule of a policy passes the check of client requests, and is read ba
   }
   const command = { kind: 'policy' as const, prefix: 'services', rules }
   expect(malformed(command)).toBeUndefined()
-  const batch = { proposer: 1, seq: 1, applied: 0, trail: [0, 0] as const, wall: 0, rules: RULES, proposals: [{ command, key: 0 }] }
+  const batch = { proposer: 1, seq: 1, applied: 0, decisionHash: [0, 0] as const, wall: 0, rules: RULES, proposals: [{ command, key: 0 }] }
   expect(decodeBatch(encodeBatch(batch))).toEqual(batch)
 })

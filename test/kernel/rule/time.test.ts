@@ -131,9 +131,9 @@ describe('grace', () => {
   test('the grace period is the longer one of the request and the policy', () => {
     const world = new World()
     world.policy('x', { grace: 3_000 })
-    expect(world.lease(world.acquire('a', 'x').lease)!.rare!.grace).toBe(3_000)
-    expect(world.lease(world.acquire('a', 'x/y', { grace: 9_000 }).lease)!.rare!.grace).toBe(9_000)
-    expect(world.lease(world.acquire('a', [], { entries: [{ key: 'x/e', value: '' }] }).lease)!.rare!.grace).toBe(3_000)
+    expect(world.lease(world.acquire('a', 'x').lease)!.extras!.grace).toBe(3_000)
+    expect(world.lease(world.acquire('a', 'x/y', { grace: 9_000 }).lease)!.extras!.grace).toBe(9_000)
+    expect(world.lease(world.acquire('a', [], { entries: [{ key: 'x/e', value: '' }] }).lease)!.extras!.grace).toBe(3_000)
   })
 
   test('a waiter has no grace period: a dead waiter never stalls a queue', () => {

@@ -120,7 +120,7 @@ describe('a transaction', () => {
     world.release(bob)
     expect(world.entries()).toEqual([`kv/a=4@${ann}`])
     put(world, { key: 'kv/a', delete: true })
-    expect(world.lease(ann)!.rare!.entries!.size).toBe(0)
+    expect(world.lease(ann)!.extras!.entries!.size).toBe(0)
   })
 
   test('on a lease that has ended, waits or is frozen changes nothing', () => {

@@ -68,7 +68,7 @@ describe('a wait is not widened', () => {
     world.do({ kind: 'policy', prefix: 'few', rules: { quota: 1 } })
     world.acquire('b', 'few/1')
     world.refused(widen(world, some, 'few/2'), 'LIMIT')
-    expect(world.state.leases.get(some)!.rare!.wants.map(({ resource }) => resource)).toEqual(['p/1'])
+    expect(world.state.leases.get(some)!.extras!.wants.map(({ resource }) => resource)).toEqual(['p/1'])
     world.release(some)
     world.refused(widen(world, some, 'p/3'), 'GONE')
     world.release(held.lease)

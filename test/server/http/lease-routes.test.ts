@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { world } from '../../support/http-world.ts'
 
-describe('ttl: { wish, min, max }', () => {
+describe('ttl: { preferred, min, max }', () => {
   test('is adjusted to what policies allow instead of refused', async () => {
     await using here = await world()
     await here.ask('PUT', '/v1/policies/jobs', { ttlMin: '2s', ttlMax: '20s' })
@@ -10,15 +10,19 @@ describe('ttl: { wish, min, max }', () => {
       const { status, json } = await here.ask('POST', '/v1/leases', { resources: [resource], holder: 'ann', ttl })
       return status === 201 ? json.ttl : [status, json.error.code, json.error.message]
     }
-    expect(await ttlOf('jobs/a', { wish: '10s' })).toBe(10_000)
-    expect(await ttlOf('jobs/b', { wish: '1m' })).toBe(20_000)
-    expect(await ttlOf('jobs/c', { wish: 500 })).toBe(2_000)
-    expect(await ttlOf('jobs/d', { wish: '1m', min: '10s', max: '2m' })).toBe(20_000)
+    expect(await ttlOf('jobs/a', { preferred: '10s' })).toBe(10_000)
+    expect(await ttlOf('jobs/b', { preferred: '1m' })).toBe(20_000)
+    expect(await ttlOf('jobs/c', { preferred: 500 })).toBe(2_000)
+    expect(await ttlOf('jobs/d', { preferred: '1m', min: '10s', max: '2m' })).toBe(20_000)
     expect(await ttlOf('jobs/e', '1m')).toEqual([400, 'INVALID', expect.stringContaining('outside 2000 to 20000 ms')])
-    expect(await ttlOf('jobs/e', { wish: '1m', min: '30s' })).toEqual([400, 'INVALID', expect.stringContaining('no ttl fits')])
-    expect(await ttlOf('jobs/e', { wish: '1m', max: '30s' })).toEqual([400, 'INVALID', expect.stringContaining('min ≤ wish ≤ max')])
+    expect(await ttlOf('jobs/e', { preferred: '1m', min: '30s' })).toEqual([400, 'INVALID', expect.stringContaining('no ttl fits')])
+    expect(await ttlOf('jobs/e', { preferred: '1m', max: '30s' })).toEqual([
+      400,
+      'INVALID',
+      expect.stringContaining('min ≤ preferred ≤ max'),
+    ])
     expect(await ttlOf('jobs/e', { min: '30s' })).toEqual([400, 'INVALID', expect.anything()])
-    expect(await ttlOf('jobs/e', { wish: '1s', most: 1 })).toEqual([400, 'INVALID', expect.anything()])
+    expect(await ttlOf('jobs/e', { preferred: '1s', most: 1 })).toEqual([400, 'INVALID', expect.anything()])
   })
 })
 

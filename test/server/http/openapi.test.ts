@@ -118,7 +118,7 @@ test('every route answers as documented, field by field, and every documented re
   const member = { key: 'pool/gpus/g0', value: '{"labels":{"model":"a100"},"units":2}' }
   const { json: host } = await api.ask(201, 'POST', '/v1/leases', { holder: 'host', entries: [member] })
   const report = '{"host":"a","stage":"none","processes":[]}'
-  await api.ask(200, 'PUT', '/v1/entries/board/gpus/g0', { lease: host.lease, value: report })
+  await api.ask(200, 'PUT', '/v1/entries/devices/gpus/g0', { lease: host.lease, value: report })
   const pool = { pool: 'gpus', match: [{ label: 'model', test: 'in', values: ['a100'] }], account: 'ann', expect: '1h' }
   const { json: taker } = await api.ask(201, 'POST', '/v1/leases', { holder: 'ann', maxLife: '1h', pool })
   await api.ask(200, 'POST', `/v1/leases/${taker.lease}/extend`, { by: '1h', op: 'e' })

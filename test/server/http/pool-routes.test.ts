@@ -62,8 +62,8 @@ test('a member has what its host reports, for keys that may read that', async ()
   const { ask, key } = place
   const lease = await offer(ask, { g0: {}, g1: {} })
   const report = { host: 'a', utilisation: 37, processes: [], more: 0, unleased: 0, idle: 0, stage: 'none' }
-  await ask('PUT', '/v1/entries/board/gpus/g0', { lease, value: JSON.stringify(report) })
-  await ask('PUT', '/v1/entries/board/gpus/g1', { lease, value: '{"host":7}' })
+  await ask('PUT', '/v1/entries/devices/gpus/g0', { lease, value: JSON.stringify(report) })
+  await ask('PUT', '/v1/entries/devices/gpus/g1', { lease, value: '{"host":7}' })
   const all = await ask('GET', '/v1/pools/gpus')
   expect(all.json.members.map((member: { report?: object }) => member.report)).toEqual([report, undefined])
   const authorization = { Authorization: `Bearer ${await key('user', [{ verb: 'read', prefix: 'gpus' }])}` }

@@ -25,7 +25,7 @@ async function world() {
   return { here, client, ask, lease, [Symbol.asyncDispose]: close }
 }
 
-test('a ttl with TTLMIN or TTLMAX is a wish, and the nearest one that policies allow is granted', async () => {
+test('a ttl with TTLMIN or TTLMAX is a preference, and the nearest one that policies allow is granted', async () => {
   await using at = await world()
   const ttlOf = async (...words: (string | number)[]) => (await at.lease(...words)).ttl
   expect(await ttlOf('jobs/a', 'TTL', '1m', 'TTLMIN', '10s')).toBe(20_000)
@@ -42,12 +42,12 @@ test('a ttl is refused when no ttl fits, when its limits are in the wrong order,
   expect(await at.ask('LEASE.ACQUIRE', 'jobs/a', 'TTL', 40_000, 'TTLMIN', 30_000)).toMatch(
     /^INVALID no ttl fits: at least 30000 ms were asked for, and policies allow 5000 to 20000 ms for jobs\/a/,
   )
-  expect(await at.ask('LEASE.ACQUIRE', 'jobs/a', 'TTL', 4_000, 'TTLMIN', 6_000)).toMatch(/^INVALID ttl must have min ≤ wish ≤ max/)
+  expect(await at.ask('LEASE.ACQUIRE', 'jobs/a', 'TTL', 4_000, 'TTLMIN', 6_000)).toMatch(/^INVALID ttl must have min ≤ preferred ≤ max/)
   expect(await at.ask('LEASE.ACQUIRE', 'jobs/a', 'TTL', 4_000, 'TTLMAX')).toMatch(/^INVALID TTLMAX is missing/)
   expect(await at.ask('LEASE.ACQUIRE', 'jobs/a', 'TTL', 40_000)).toMatch(/^INVALID/)
 })
 
-test('a wish can wait in the queue, and its answer comes before those of the commands behind it', async () => {
+test('a preference can wait in the queue, and its answer comes before those of the commands behind it', async () => {
   await using at = await world()
   const first = await at.lease('jobs/a', 'TTL', 6_000, 'HOLDER', 'ann')
   at.client.send(command('LEASE.ACQUIRE', 'jobs/a', 'TTL', 60_000, 'TTLMIN', 1_000, 'HOLDER', 'bob', 'QUEUE', 'OP', 'q'))
@@ -62,7 +62,7 @@ test('a wish can wait in the queue, and its answer comes before those of the com
   )
 })
 
-test('a wish that is repeated under its operation gets its first answer, also after the policy has changed', async () => {
+test('a preference that is repeated under its operation gets its first answer, also after the policy has changed', async () => {
   await using at = await world()
   const words = ['jobs/a', 'TTL', 60_000, 'TTLMIN', 1_000, 'HOLDER', 'ann', 'OP', 'once'] as const
   const first = await at.lease(...words)

@@ -66,9 +66,9 @@ function compare(state: State, leases: ReadonlyMap<number, Acknowledged>): void 
       expect(found!.grants.map(({ token }) => token)).toEqual(tokens)
     }
   }
-  for (const { holder, grants, rare } of there.values()) {
+  for (const { holder, grants, extras } of there.values()) {
     expect(grants.map(({ resource }) => resource.name)).toEqual([`a/${holder.name}`, `b/${holder.name}`])
-    expect([...(rare?.entries ?? [])]).toEqual([`e/${holder.name}`])
+    expect([...(extras?.entries ?? [])]).toEqual([`e/${holder.name}`])
     expect(state.entries.get(`e/${holder.name}`)?.value).toBe(holder.name)
   }
   expect(state.entries.size).toBe(there.size)

@@ -36,16 +36,17 @@ function* leases(state: State): Generator<string> {
     last = lease.id
     if (lease.id >= state.nextLease) yield `lease ${lease.id} was never given`
     if (lease.status === WAITING && lease.grants.length > 0) yield `waiter ${lease.id} has grants`
-    if (lease.status === WAITING && (lease.rare?.wants.length ?? 0) === 0 && lease.rare?.pool === undefined)
+    if (lease.status === WAITING && (lease.extras?.wants.length ?? 0) === 0 && lease.extras?.pool === undefined)
       yield `waiter ${lease.id} waits for nothing`
-    if (lease.status !== WAITING && (lease.rare?.wants.length ?? 0) > 0) yield `lease ${lease.id} holds and wants`
-    if (lease.status !== WAITING && (lease.rare?.pending.length ?? 0) > 0) yield `lease ${lease.id} does not wait and brings entries`
-    if (lease.status === WAITING && (lease.rare?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
+    if (lease.status !== WAITING && (lease.extras?.wants.length ?? 0) > 0) yield `lease ${lease.id} holds and wants`
+    if (lease.status !== WAITING && (lease.extras?.pending.length ?? 0) > 0) yield `lease ${lease.id} does not wait and brings entries`
+    if (lease.status === WAITING && (lease.extras?.entries?.size ?? 0) > 0) yield `waiter ${lease.id} has entries`
     if (lease.status === FROZEN && lease.grants.length === 0) yield `lease ${lease.id} is frozen with nothing to freeze`
-    if (lease.status === FROZEN && (lease.rare?.entries?.size ?? 0) > 0) yield `frozen lease ${lease.id} keeps entries`
-    if (lease.status === FROZEN && lease.rare?.parent !== undefined) yield `frozen lease ${lease.id} has a parent`
-    if (lease.status === FROZEN && (lease.rare?.children?.size ?? 0) > 0) yield `frozen lease ${lease.id} has children`
-    if (lease.status === FROZEN && lease.rare?.timers?.some(timer => timer !== undefined)) yield `frozen lease ${lease.id} has more timers`
+    if (lease.status === FROZEN && (lease.extras?.entries?.size ?? 0) > 0) yield `frozen lease ${lease.id} keeps entries`
+    if (lease.status === FROZEN && lease.extras?.parent !== undefined) yield `frozen lease ${lease.id} has a parent`
+    if (lease.status === FROZEN && (lease.extras?.children?.size ?? 0) > 0) yield `frozen lease ${lease.id} has children`
+    if (lease.status === FROZEN && lease.extras?.timers?.some(timer => timer !== undefined))
+      yield `frozen lease ${lease.id} has more timers`
     if (!(lease.term > 0)) yield `lease ${lease.id} has no term`
     if (lease.status === LIVE && !lease.confirmed && lease.term > 30_000) yield `lease ${lease.id} begins long`
     if (lease.aged < 0 || !Number.isSafeInteger(lease.aged)) yield `lease ${lease.id} is aged ${lease.aged}`
@@ -59,12 +60,12 @@ function* leases(state: State): Generator<string> {
     }
     const names = lease.grants.map(grant => grant.resource.name)
     if (new Set(names).size < names.length) yield `lease ${lease.id} holds something twice`
-    const parent = lease.rare?.parent
+    const parent = lease.extras?.parent
     if (parent !== undefined) {
       if (state.leases.get(parent.id - state.origin) !== parent) yield `lease ${lease.id} has the parent ${parent.id}, which has ended`
-      if (parent.rare?.children?.has(lease) !== true) yield `${parent.id} does not know its child ${lease.id}`
+      if (parent.extras?.children?.has(lease) !== true) yield `${parent.id} does not know its child ${lease.id}`
     }
-    for (const child of lease.rare?.children ?? []) if (child.rare?.parent !== lease) yield `${child.id} is no child of ${lease.id}`
+    for (const child of lease.extras?.children ?? []) if (child.extras?.parent !== lease) yield `${child.id} is no child of ${lease.id}`
   }
 }
 
@@ -92,7 +93,8 @@ function* resources(state: State): Generator<string> {
     if (used !== resource.used) yield `${name}: ${used} units are held, ${resource.used} are counted`
     if (resource.grants.length - exclusive.length !== resource.sharers) yield `${name}: sharers are miscounted`
     for (const { lease } of resource.grants.slice(0, resource.pressed))
-      if (lease.status !== FROZEN && lease.rare?.timers?.[HOLD] === undefined) yield `${name}: ${lease.id} does not count how long it holds`
+      if (lease.status !== FROZEN && lease.extras?.timers?.[HOLD] === undefined)
+        yield `${name}: ${lease.id} does not count how long it holds`
     if (resource.pressed > resource.grants.length) yield `${name}: more holders are pressed than there are`
     if (exclusive.length > 0 && resource.sharers > 0) yield `${name} is shared and not shared`
     for (let i = 1; i < resource.grants.length; i++)
@@ -108,20 +110,20 @@ function* queues(state: State): Generator<string> {
   const waiting = [...state.leases.values()].filter(lease => lease.status === WAITING)
   const expected = new Map<string, LeaseState[]>()
   for (const lease of waiting)
-    for (const want of lease.rare!.wants) expected.set(want.resource, [...(expected.get(want.resource) ?? []), lease])
+    for (const want of lease.extras!.wants) expected.set(want.resource, [...(expected.get(want.resource) ?? []), lease])
   for (const [name, list] of expected) {
-    list.sort((a, b) => a.rare!.rank - b.rare!.rank || a.id - b.id)
+    list.sort((a, b) => a.extras!.rank - b.extras!.rank || a.id - b.id)
     const { queue } = state.resources.get(name) ?? { queue: [] }
     if (list.length !== queue.length || list.some((lease, i) => queue[i] !== lease))
       yield `the queue of ${name} is ${queue.map(lease => lease.id)}, and ought to be ${list.map(lease => lease.id)}`
   }
   for (const [name, { queue }] of state.resources) if (queue.length > 0 && !expected.has(name)) yield `${name} has a queue without waiters`
   const keeping = new Map<number, number[]>()
-  for (const lease of waiting) for (const id of lease.rare!.holding) keeping.set(id, [...(keeping.get(id) ?? []), lease.id])
+  for (const lease of waiting) for (const id of lease.extras!.holding) keeping.set(id, [...(keeping.get(id) ?? []), lease.id])
   const kept = (map: Map<number, readonly number[]>) => JSON.stringify([...map].sort((a, b) => a[0] - b[0]))
   const actual = new Map([...state.keeping].map(([id, list]) => [id, [...list].map(lease => lease.id)] as const))
   const bringing = new Map<string, number[]>()
-  for (const lease of waiting) for (const { key } of lease.rare!.pending) bringing.set(key, [...(bringing.get(key) ?? []), lease.id])
+  for (const lease of waiting) for (const { key } of lease.extras!.pending) bringing.set(key, [...(bringing.get(key) ?? []), lease.id])
   const listed = (map: Map<string, readonly number[]>) => JSON.stringify([...map].sort((a, b) => (a[0] < b[0] ? -1 : 1)))
   const brought = new Map([...state.pending].map(([key, list]) => [key, [...list].map(lease => lease.id)] as const))
   if (listed(bringing) !== listed(brought)) yield `waiters with a pending entry: ${listed(brought)} instead of ${listed(bringing)}`
@@ -131,7 +133,7 @@ function* queues(state: State): Generator<string> {
 function* entries(state: State): Generator<string> {
   let attached = 0
   for (const lease of state.leases.values()) {
-    for (const key of lease.rare?.entries ?? []) {
+    for (const key of lease.extras?.entries ?? []) {
       attached++
       if (state.entries.get(key)?.lease !== lease) yield `${key} is listed on lease ${lease.id}, which does not have it`
     }
@@ -215,13 +217,13 @@ function* registry(state: State): Generator<string> {
   }
   const suppressed = [...state.flaps].filter(([, flap]) => flap.suppressed).map(([key]) => key)
   if (suppressed.join() !== [...state.suppressed].join()) yield `suppressed: ${[...state.suppressed]} instead of ${suppressed}`
-  for (const { id, rare, status } of state.leases.values())
-    if ((rare?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
+  for (const { id, extras, status } of state.leases.values())
+    if ((extras?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
 }
 
 /** Whether a waiter could be served by this resource, within the capacities, if nothing were held. */
-function servable(state: State, { rare }: LeaseState, name: string): boolean {
-  const { wants, any } = rare!
+function servable(state: State, { extras }: LeaseState, name: string): boolean {
+  const { wants, any } = extras!
   const there = wants.filter(({ resource, units, shared }) => {
     const capacity = capacityOf(state, resource)
     return shared ? capacity > 0 : units <= capacity
@@ -234,7 +236,7 @@ function* liveness(state: State): Generator<string> {
   if (state.quiet !== undefined) return
   for (const lease of state.leases.values()) {
     if (lease.status !== WAITING) continue
-    const { wants, any } = lease.rare!
+    const { wants, any } = lease.extras!
     if (wants.length === 0) continue // it waits for members of a pool
     const now = wants.filter(want => {
       const resource = state.resources.get(want.resource)!
@@ -246,7 +248,7 @@ function* liveness(state: State): Generator<string> {
     })
     if (now.length < (any === 0 ? wants.length : any)) continue
     // What it brings must be free as well.
-    if (lease.rare!.pending.some(entry => entryRefusal(state, lease.holder, entry, lease.key) !== undefined)) continue
+    if (lease.extras!.pending.some(entry => entryRefusal(state, lease.holder, entry, lease.key) !== undefined)) continue
     const entitled = wants.every(want => allowed(state, lease.key, 'acquire', want.resource))
     yield `${lease.id} waits${entitled ? '' : ', without any right to,'} for what is free: ${now.map(want => want.resource)}`
   }

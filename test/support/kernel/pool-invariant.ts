@@ -62,8 +62,8 @@ export function naiveMembers(state: State, pool: string): NaiveMember[] {
 /** Whether a client that waits for the resource by name comes first. */
 function isAwaited(state: State, resource: Resource | undefined): boolean {
   if (resource === undefined || rule(state, resource.name, 'queue') === 'fit') return false
-  return resource.queue.some(({ rare }) => {
-    const { wants, any } = rare!
+  return resource.queue.some(({ extras }) => {
+    const { wants, any } = extras!
     const there = wants.filter(want => (want.shared ? capacity(state, want.resource) > 0 : want.units <= capacity(state, want.resource)))
     return there.length >= (any === 0 ? wants.length : any) && there.some(want => want.resource === resource.name)
   })
@@ -100,13 +100,13 @@ export function canServe(members: readonly NaiveMember[], claim: PoolClaim, room
   })
 }
 
-function isPoolWaiter({ status, rare }: LeaseState): boolean {
-  return status === WAITING && rare?.pool !== undefined && rare.wants.length === 0
+function isPoolWaiter({ status, extras }: LeaseState): boolean {
+  return status === WAITING && extras?.pool !== undefined && extras.wants.length === 0
 }
 
 export function* poolViolations(state: State): Generator<string> {
   const leases = [...state.leases.values()]
-  const names = new Set([...state.pools.keys(), ...leases.flatMap(({ rare }) => (rare?.pool ? [rare.pool.pool] : []))])
+  const names = new Set([...state.pools.keys(), ...leases.flatMap(({ extras }) => (extras?.pool ? [extras.pool.pool] : []))])
   for (const { key } of state.entries.values()) {
     const [, name] = /^pool\/(.+)\/[^/]+$/.exec(key) ?? []
     if (name !== undefined) names.add(name)
@@ -123,8 +123,8 @@ export function* poolViolations(state: State): Generator<string> {
 
 function* onePool(state: State, name: string, leases: readonly LeaseState[]): Generator<string> {
   const members = naiveMembers(state, name)
-  const waiters = leases.filter(lease => isPoolWaiter(lease) && lease.rare!.pool!.pool === name)
-  const holders = leases.filter(({ rare, grants }) => rare?.pool?.pool === name && grants.length > 0)
+  const waiters = leases.filter(lease => isPoolWaiter(lease) && lease.extras!.pool!.pool === name)
+  const holders = leases.filter(({ extras, grants }) => extras?.pool?.pool === name && grants.length > 0)
   const pool = state.pools.get(name)
   if (pool === undefined) {
     if (members.length + waiters.length + holders.length > 0) yield `the pool ${name} is not known`
@@ -133,16 +133,16 @@ function* onePool(state: State, name: string, leases: readonly LeaseState[]): Ge
   const usage = [...pool.accounts.values()].some(account => account.usage > 0)
   if (members.length + waiters.length + holders.length === 0 && !usage) yield `the pool ${name} is kept and empty`
   yield* memberTable(state, name, members)
-  waiters.sort((a, b) => a.rare!.rank - b.rare!.rank || a.id - b.id)
+  waiters.sort((a, b) => a.extras!.rank - b.extras!.rank || a.id - b.id)
   const ids = (list: readonly LeaseState[]) => list.map(({ id }) => id).join()
   if (ids(pool.queue) !== ids(waiters)) yield `the queue of ${name} is ${ids(pool.queue)} instead of ${ids(waiters)}`
   if (ids([...pool.holders].sort((a, b) => a.id - b.id)) !== ids(holders)) yield `the holders of ${name} are ${ids([...pool.holders])}`
-  const later = waiters.filter(({ rare }) => rare!.pool!.from > state.elapsed)
+  const later = waiters.filter(({ extras }) => extras!.pool!.from > state.elapsed)
   if (ids([...pool.reserved].sort((a, b) => a.id - b.id)) !== ids(later.sort((a, b) => a.id - b.id))) yield `the reservations of ${name}`
-  const shapes = new Set(waiters.map(({ rare }) => rare!.pool!.shape))
+  const shapes = new Set(waiters.map(({ extras }) => extras!.pool!.shape))
   if (shapes.has(undefined) || shapes.size !== pool.shapes.size) yield `${name} has ${pool.shapes.size} shapes instead of ${shapes.size}`
   for (const shape of pool.shapes.values())
-    if (shape.waiters !== waiters.filter(({ rare }) => rare!.pool!.shape === shape).length)
+    if (shape.waiters !== waiters.filter(({ extras }) => extras!.pool!.shape === shape).length)
       yield `the waiters of ${shape.key} are miscounted`
   yield* accounts(state, name, waiters, holders)
   yield* notices(state, name, waiters, holders)
@@ -166,8 +166,8 @@ function* memberTable(state: State, name: string, members: readonly NaiveMember[
 
 function* accounts(state: State, name: string, waiters: readonly LeaseState[], holders: readonly LeaseState[]): Generator<string> {
   const { accounts } = state.pools.get(name)!
-  for (const account of new Set([...accounts.keys(), ...[...waiters, ...holders].map(({ rare }) => rare!.pool!.account)])) {
-    const own = (list: readonly LeaseState[]) => list.filter(({ rare }) => rare!.pool!.account === account)
+  for (const account of new Set([...accounts.keys(), ...[...waiters, ...holders].map(({ extras }) => extras!.pool!.account)])) {
+    const own = (list: readonly LeaseState[]) => list.filter(({ extras }) => extras!.pool!.account === account)
     const held = own(holders).reduce((sum, { grants }) => sum + grants.reduce((units, grant) => units + grant.units, 0), 0)
     const there = accounts.get(account)
     if (
@@ -184,15 +184,16 @@ function* accounts(state: State, name: string, waiters: readonly LeaseState[], h
 
 /** Leases under notice hold members, have the timer of the notice, and are named for a waiter of the pool. */
 function* notices(state: State, name: string, waiters: readonly LeaseState[], holders: readonly LeaseState[]): Generator<string> {
-  const told = holders.filter(({ rare }) => rare!.pool!.notice !== 0)
+  const told = holders.filter(({ extras }) => extras!.pool!.notice !== 0)
   const ids = (list: readonly LeaseState[]) => list.map(({ id }) => id).sort((a, b) => a - b)
   const { noticed } = state.pools.get(name)!
   if (ids([...noticed]).join() !== ids(told).join()) yield `under notice in ${name}: ${ids([...noticed])} instead of ${ids(told)}`
-  for (const { id, status, rare } of told) {
+  for (const { id, status, extras } of told) {
     if (status === FROZEN) yield `${id} is frozen and under notice`
-    if (rare!.timers?.[PREEMPT] === undefined) yield `${id} is under notice without a deadline`
-    if (!rare!.recalled) yield `${id} is under notice and was not told`
-    if (!waiters.some(waiter => waiter.id === rare!.pool!.notice)) yield `${id} is preempted for ${rare!.pool!.notice}, which does not wait`
+    if (extras!.timers?.[PREEMPT] === undefined) yield `${id} is under notice without a deadline`
+    if (!extras!.recalled) yield `${id} is under notice and was not told`
+    if (!waiters.some(waiter => waiter.id === extras!.pool!.notice))
+      yield `${id} is preempted for ${extras!.pool!.notice}, which does not wait`
   }
 }
 
@@ -211,21 +212,21 @@ function* liveness(state: State, name: string, members: readonly NaiveMember[], 
   if (state.quiet !== undefined || state.moved !== undefined) return
   const queue = rule(state, name, 'queue')
   // A grant may be withheld for a window ahead.
-  if (waiters.some(({ rare }) => rare!.pool!.from > state.elapsed)) return
+  if (waiters.some(({ extras }) => extras!.pool!.from > state.elapsed)) return
   const hasQuotas = [...state.policies.values()].some(({ quotaUnits = 0 }) => quotaUnits > 0)
-  const able = waiters.filter(({ rare }) => canServe(members, rare!.pool!, member => member.capacity))
-  const within = able.filter(({ rare }) => isWithinQuota(state, name, rare!.pool!))
+  const able = waiters.filter(({ extras }) => canServe(members, extras!.pool!, member => member.capacity))
+  const within = able.filter(({ extras }) => isWithinQuota(state, name, extras!.pool!))
   // With quotas, members of several units may turn a request into a loan: then nothing is said about it here.
-  if (hasQuotas && within.some(({ rare }) => rare!.pool!.units === 0 && rare!.pool!.total === 0)) return
+  if (hasQuotas && within.some(({ extras }) => extras!.pool!.units === 0 && extras!.pool!.total === 0)) return
   const brought = (waiter: LeaseState) =>
-    waiter.rare!.pending.every(entry => entryRefusal(state, waiter.holder, entry, waiter.key) === undefined)
+    waiter.extras!.pending.every(entry => entryRefusal(state, waiter.holder, entry, waiter.key) === undefined)
   if (queue === 'fair') {
-    if (within.length > 0 && within.every(waiter => brought(waiter) && canServe(members, waiter.rare!.pool!, member => member.room)))
+    if (within.length > 0 && within.every(waiter => brought(waiter) && canServe(members, waiter.extras!.pool!, member => member.room)))
       yield `all waiters of ${name} fit: ${within.map(({ id }) => id)}`
     return
   }
   for (const waiter of within) {
-    const claim = waiter.rare!.pool!
+    const claim = waiter.extras!.pool!
     if (claim.from > state.elapsed) continue
     if (brought(waiter) && canServe(members, claim, member => member.room)) yield `${waiter.id} waits for members of ${name} that are free`
     if (queue !== 'fit') return

@@ -24,4 +24,4 @@ for (let at = 0; at < log.length; ) {
   for (const chunk of saveState(state)) loader.add(chunk)
   state = loader.finish()
 }
-console.log(`${process.version} ${stateHash(state)} ${state.trailA} ${state.trailB}`)
+console.log(`${process.version} ${stateHash(state)} ${state.decisionHashA} ${state.decisionHashB}`)

@@ -221,7 +221,7 @@ export class Stream {
 
   /** Mostly of one that waits for any of several. */
   #widen(state: State): Command {
-    const waiting = [...state.leases.values()].filter(({ rare }) => (rare?.any ?? 0) > 0)
+    const waiting = [...state.leases.values()].filter(({ extras }) => (extras?.any ?? 0) > 0)
     const lease = waiting.length > 0 && !this.#chance(6) ? this.#one(waiting).id : this.#id(state)
     const units = this.#chance(3) ? { units: 1 + this.#random(3) } : this.#chance(3) ? { shared: true } : {}
     return {
@@ -263,7 +263,7 @@ export class Stream {
   #release(state: State, resource: string): Command {
     if (this.#chance(2)) {
       const id = this.#id(state)
-      const children = this.#widening ? [...(findLease(state, id)?.rare?.children ?? [])].map(child => child.id) : []
+      const children = this.#widening ? [...(findLease(state, id)?.extras?.children ?? [])].map(child => child.id) : []
       return { kind: 'release', lease: id, ...(children.length > 0 && { stopped: children }) }
     }
     const lease = this.#lease(state)

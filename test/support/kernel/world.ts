@@ -173,7 +173,7 @@ export class World {
         proposer: 1,
         seq,
         applied: this.state.index,
-        trail: [this.state.trailA, this.state.trailB],
+        decisionHash: [this.state.decisionHashA, this.state.decisionHashB],
         wall: 0,
         rules: RULES,
         proposals: commands.map(command => ({ command, key, ...(op !== undefined && { op }) })),

@@ -100,7 +100,7 @@ export class Rig {
 
   async injectBatch(batch: Partial<Batch>): Promise<void> {
     const { index } = this.log.head
-    await this.inject(encodeBatch({ proposer: 77_777, seq: 1, applied: index, trail: [0, 0], wall: 0, proposals: [], ...batch }))
+    await this.inject(encodeBatch({ proposer: 77_777, seq: 1, applied: index, decisionHash: [0, 0], wall: 0, proposals: [], ...batch }))
   }
 
   #epoch(): number {

@@ -52,7 +52,14 @@ export class RefereedWorld extends World {
 
   /** Appends one record with these proposals. Returns the outcome of the last. */
   propose(...proposals: Proposal[]): Outcome {
-    const batch = { proposer: 1, seq: ++this.#seq, applied: this.#index, trail: [0, 0] as const, wall: Math.floor(this.now), proposals }
+    const batch = {
+      proposer: 1,
+      seq: ++this.#seq,
+      applied: this.#index,
+      decisionHash: [0, 0] as const,
+      wall: Math.floor(this.now),
+      proposals,
+    }
     this.#last = encodeBatch(batch)
     const before = this.tamper
     let last: Outcome | undefined

@@ -1,6 +1,6 @@
 /** Mutated bytes are either parsed, the same way however they are split, or end the connection. */
 import { describe, expect, test } from 'vitest'
-import { Damaged, FromTheFuture, Writer } from '../../../src/kernel/codec/bytes.ts'
+import { Damaged, NewerFormatError, Writer } from '../../../src/kernel/codec/bytes.ts'
 import { readServerMessages, writeServerMessage } from '../../../src/wire/messages.ts'
 import { CommandParser, ProtocolError } from '../../../src/wire/resp/command-parser.ts'
 import { ReplyParser } from '../../../src/wire/resp/reply-parser.ts'
@@ -61,7 +61,7 @@ describe(`with seed ${SEED}`, () => {
               readServerMessages(reply.items[1], () => {})
           })
       } catch (error) {
-        if (!(error instanceof ProtocolError || error instanceof Damaged || error instanceof FromTheFuture)) throw error
+        if (!(error instanceof ProtocolError || error instanceof Damaged || error instanceof NewerFormatError)) throw error
       }
     }
   })

@@ -31,7 +31,7 @@ class AcquireOptions(TypedDict, total=False):
     """Options of ``acquire``, ``try_acquire``, ``request`` and ``exclusive``.
 
     * ``ttl``: how long the lease lasts without a renewal, that is, how long others wait after a crash. That of ``connect`` by default.
-      ``Ttl(wish, min, max)`` is adjusted to what policies allow, instead of refused.
+      ``Ttl(preferred, min, max)`` is adjusted to what policies allow, instead of refused.
     * ``wait``: how long to wait for the grant, greater than 0. Until granted by default.
     * ``mode``: ``"exclusive"``, or ``"shared"`` beside other shared holders.
     * ``units``: of a resource whose policy has a capacity; 1 by default.

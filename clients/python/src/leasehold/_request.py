@@ -38,7 +38,7 @@ class AcquireRequest(NamedTuple):
     recall: bool = False
     steal: str = ""
     on_wait: Callable[[int], None] | None = None
-    #: With limits, the ttl is a wish.
+    #: With limits, the ttl is a preference.
     ttl_limits: tuple[float, float] | None = None
     #: Answered with the lease that this process has on the same names, if it has one.
     reuse: bool = False

@@ -1,8 +1,8 @@
 /** `leasehold pool adopt`: takes the devices that a running process uses, until that process has ended. */
 import { hostname } from 'node:os'
 import { type Command, Option } from 'commander'
-import { procProcesses } from '../../../board/host-processes.ts'
 import { pause } from '../../../clock.ts'
+import { procProcesses } from '../../../devices/host-processes.ts'
 import { parseDuration } from '../../../duration.ts'
 import type { LeaseError } from '../../../errors.ts'
 import { CommandFailure, EXIT, usageError } from '../../exit.ts'

@@ -1,6 +1,6 @@
 /** `leasehold pool ls` and `leasehold pool queue`: who uses which members, how, and who waits for them. */
 import type { Command } from 'commander'
-import { type DeviceReport, parseReport, reportPrefix } from '../../../board/report.ts'
+import { type DeviceReport, parseReport, reportPrefix } from '../../../devices/report.ts'
 import { inWords } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import { MAX_POOL_PAGE, type PoolGrantView, type PoolMemberView, type PoolView, type PoolWaiterView } from '../../../lessor.ts'

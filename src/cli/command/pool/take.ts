@@ -1,8 +1,8 @@
 /** `leasehold pool take`: runs a command with members of a pool, and frees them when the command has ended. */
 import { hostname } from 'node:os'
 import { type Command, Option } from 'commander'
-import { parseReport, reportPrefix } from '../../../board/report.ts'
 import { chainAbort, pause, whenAborted } from '../../../clock.ts'
+import { parseReport, reportPrefix } from '../../../devices/report.ts'
 import { inWords, parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
 import type { Lease } from '../../../lease.ts'

@@ -2,7 +2,7 @@
 import { mkdir, open, readFile, rename } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { dirname, join } from 'node:path'
-import type { UsageStorage } from '../../../board/usage-recorder.ts'
+import type { UsageStorage } from '../../../devices/usage-recorder.ts'
 
 export function defaultUsageFile(pool: string, env: NodeJS.ProcessEnv = process.env): string {
   const state = env.STATE_DIRECTORY || join(env.XDG_STATE_HOME || join(homedir(), '.local', 'state'), 'leasehold')

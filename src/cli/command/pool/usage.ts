@@ -5,7 +5,7 @@
  * the log knows: the present holders and the last few of each member. The answer says how far back it reaches.
  */
 import { type Command, Option } from 'commander'
-import { parseUsage, totalUsage, type UsageDay, type UsageTotal, usagePrefix } from '../../../board/usage-ledger.ts'
+import { parseUsage, totalUsage, type UsageDay, type UsageTotal, usagePrefix } from '../../../devices/usage-ledger.ts'
 import { inWords, parseDuration } from '../../../duration.ts'
 import type { PoolView } from '../../../lessor.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'

@@ -2,7 +2,7 @@
 import type { Extend } from '../../command.ts'
 import { done, type Outcome } from '../../outcome.ts'
 import { outside } from '../../reason.ts'
-import { findLease, rareOf, touch } from '../../state/leases.ts'
+import { extrasOf, findLease, touch } from '../../state/leases.ts'
 import { agedOf } from '../../state/timers.ts'
 import { CAP, type LeaseState, LIVE, type State, SUSPECT } from '../../state.ts'
 import { mayTouch } from '../authority.ts'
@@ -17,11 +17,11 @@ export function extend(state: State, effects: Effects, { lease: id, by }: Extend
   const lease = findLease(state, id)
   const isHeld = lease !== undefined && (lease.status === LIVE || lease.status === SUSPECT)
   if (!isHeld || !mayTouch(state, key, lease)) return gone(state, id)
-  const claim = lease.rare?.pool
+  const claim = lease.extras?.pool
   if (claim === undefined || lease.grants.length === 0) return refuse(state, 'holds-no-members', { lease: id })
-  const timer = lease.rare!.timers?.[CAP]
+  const timer = lease.extras!.timers?.[CAP]
   if (timer === undefined) return refuse(state, 'no-max-life', { lease: id })
-  const whole = lease.rare!.maxLife + by
+  const whole = lease.extras!.maxLife + by
   const most = longestLife(state, lease)
   if (whole > most) return refuse(state, 'too-long-life', { lease: id, limit: most, life: whole })
   const waiter = firstInNeed(state, lease)
@@ -33,21 +33,21 @@ export function extend(state: State, effects: Effects, { lease: id, by }: Extend
       pool: claim.pool,
       holder: reservation.holder.name,
       waiter: reservation.id,
-      begin: reservation.rare!.pool!.from - state.elapsed,
+      begin: reservation.extras!.pool!.from - state.elapsed,
       lease: id,
     })
   touch(state, lease)
-  rareOf(lease).maxLife = whole
+  extrasOf(lease).maxLife = whole
   // The time that it has run counts on: an extension is no new life.
   const aged = agedOf(state, timer)
   startTimer(state, effects, lease, CAP, timer.duration + by)
-  lease.rare!.timers![CAP]!.aged = aged
+  lease.extras!.timers![CAP]!.aged = aged
   effects.timer(lease, CAP)
   return done()
 }
 
 /** The longest life that policies allow for all that it holds. */
-function longestLife(state: State, { rare, grants }: LeaseState): number {
-  const limits = [rare!.pool!.pool, ...grants.map(({ resource }) => resource.name)].map(name => rule(state, name, 'maxLife'))
+function longestLife(state: State, { extras, grants }: LeaseState): number {
+  const limits = [extras!.pool!.pool, ...grants.map(({ resource }) => resource.name)].map(name => rule(state, name, 'maxLife'))
   return Math.min(TTL_LIMIT, ...limits.filter(limit => limit > 0))
 }

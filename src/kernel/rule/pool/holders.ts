@@ -8,7 +8,7 @@ import { standingWith } from './quota.ts'
 
 /** The lease was granted members: its account uses them from now on. */
 export function beginHolding(state: State, lease: LeaseState): void {
-  const claim = lease.rare!.pool!
+  const claim = lease.extras!.pool!
   const pool = poolOf(state, claim.pool)
   const units = lease.grants.reduce((sum, grant) => sum + grant.units, 0)
   // A lease that was transferred goes on: it is as old as before, and was charged before.
@@ -22,7 +22,7 @@ export function beginHolding(state: State, lease: LeaseState): void {
 
 /** Lists a lease that holds members. */
 export function addHolder(state: State, lease: LeaseState): void {
-  const claim = lease.rare!.pool!
+  const claim = lease.extras!.pool!
   const pool = poolOf(state, claim.pool)
   pool.holders.add(lease)
   if (claim.notice !== 0) pool.noticed.add(lease)
@@ -33,7 +33,7 @@ export function addHolder(state: State, lease: LeaseState): void {
 
 /** The lease gives back one grant; with the last one it leaves the pool. Call after the grant was removed from the lease. */
 export function returnMember(state: State, { lease, resource, units }: Grant, isLast: boolean): void {
-  const claim = lease.rare!.pool!
+  const claim = lease.extras!.pool!
   const pool = state.pools.get(claim.pool)!
   const account = pool.accounts.get(claim.account)!
   refundGrant(state, pool, claim, units)
@@ -50,8 +50,8 @@ export function returnMember(state: State, { lease, resource, units }: Grant, is
 
 /** The lease has ended: from now on its holder knows, or its term runs out. A notice has no effect any more. */
 export function endNotice(state: State, lease: LeaseState): void {
-  const { rare } = lease
-  if (rare?.pool === undefined || rare.pool.notice === 0) return
-  rare.pool.notice = 0
-  state.pools.get(rare.pool.pool)?.noticed.delete(lease)
+  const { extras } = lease
+  if (extras?.pool === undefined || extras.pool.notice === 0) return
+  extras.pool.notice = 0
+  state.pools.get(extras.pool.pool)?.noticed.delete(lease)
 }

@@ -130,9 +130,9 @@ function roomOf(state: State, { capacity, entry }: PoolMember, resource: Resourc
 }
 
 /** The status of a lease has changed: a member whose offer is suspect is not given out. */
-export function updateOffers(state: State, { rare }: LeaseState): void {
+export function updateOffers(state: State, { extras }: LeaseState): void {
   if (state.pools.size === 0) return
-  for (const key of rare?.entries ?? []) {
+  for (const key of extras?.entries ?? []) {
     const names = memberNames(key)
     const member = names && state.pools.get(names.pool)?.members.get(names.name)
     if (member !== undefined) updateRoom(state, member, state.resources.get(member.resource))

@@ -1,6 +1,6 @@
 /** The order in which the waiters of a pool are served if each of them fits. */
 import { Heap } from '../../heap.ts'
-import { place, standsBefore } from '../../state/order.ts'
+import { insertionIndex, standsBefore } from '../../state/order.ts'
 import { hasUnitQuotas } from '../../state/quota-counts.ts'
 import type { LeaseState, PoolAccount, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
@@ -97,7 +97,7 @@ class FairQueue {
 
   /** The share of an account after one of its waiters was served. It never stands better than before. */
   shareAfter(share: Share, waiter: LeaseState): Share {
-    const claim = waiter.rare!.pool!
+    const claim = waiter.extras!.pool!
     const units = askedUnits(this.pool, claim)
     if (!this.#mayBeServed(claim, units)) return { ...share }
     const { usage, held, weight } = share
@@ -135,7 +135,7 @@ function* byShare(state: State, pool: PoolState): Generator<LeaseState, void, vo
   let at = reserved
   const addUntouched = (): void => {
     for (; untouched > 0; at++) {
-      const account = pool.accounts.get(pool.queue[at]!.rare!.pool!.account)!
+      const account = pool.accounts.get(pool.queue[at]!.extras!.pool!.account)!
       if (!hasNothing(account) || account.waiting[0] !== pool.queue[at]) continue
       heap.add({ account, share: NOTHING, next: 0 })
       untouched--
@@ -224,8 +224,8 @@ export class ShareStanding {
     return count
   }
 
-  #accountOf({ rare }: LeaseState): PoolAccount {
-    return this.#fair.pool.accounts.get(rare!.pool!.account)!
+  #accountOf({ extras }: LeaseState): PoolAccount {
+    return this.#fair.pool.accounts.get(extras!.pool!.account)!
   }
 
   #compare(share: Share): number {
@@ -236,10 +236,10 @@ export class ShareStanding {
 /** Waiters are in the order of their ranks, and reservations stand before all others. */
 function reservationsIn(waiting: readonly LeaseState[]): number {
   let count = 0
-  while (count < waiting.length && waiting[count]!.rare!.pool!.from > 0) count++
+  while (count < waiting.length && waiting[count]!.extras!.pool!.from > 0) count++
   return count
 }
 
-function placeIn(waiting: readonly LeaseState[], { rare, id }: LeaseState): number {
-  return place(waiting, rare!.rank, id)
+function placeIn(waiting: readonly LeaseState[], { extras, id }: LeaseState): number {
+  return insertionIndex(waiting, extras!.rank, id)
 }

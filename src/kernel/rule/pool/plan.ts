@@ -63,7 +63,7 @@ export function planTurn(
   const borrowers: LeaseState[] = []
   for (const waiter of inOrder(state, pool)) {
     if (isPassed(waiter)) continue
-    const claim = waiter.rare!.pool!
+    const claim = waiter.extras!.pool!
     const standing = standingOf(state, pool, claim, askedUnits(pool, claim))
     if (standing === 'over') continue
     if (standing === 'borrowed') {
@@ -119,10 +119,10 @@ class Walk {
 
   /** The members that a waiter may have now. */
   try(waiter: LeaseState, queue: QueueKind): PlannedGrant | undefined {
-    const claim = waiter.rare!.pool!
+    const claim = waiter.extras!.pool!
     if (this.blocked.length === 0 || queue === 'fit') {
       if (this.#shapes.has(shapeKey(claim))) return undefined
-      const chosen = offerMembers(this.#state, this.#pool, claim, waiter.rare!.maxLife)
+      const chosen = offerMembers(this.#state, this.#pool, claim, waiter.extras!.maxLife)
       return chosen && { waiter, chosen, yields: false }
     }
     this.#tried++
@@ -130,18 +130,18 @@ class Walk {
     const apart = this.chooseApart(waiter)
     if (apart !== undefined) return { waiter, chosen: apart, yields: false }
     if (queue !== 'backfill' || this.#isTooLong(claim)) return undefined
-    const chosen = offerMembers(this.#state, this.#pool, { ...claim, yields: true }, waiter.rare!.maxLife)
+    const chosen = offerMembers(this.#state, this.#pool, { ...claim, yields: true }, waiter.extras!.maxLife)
     return chosen && { waiter, chosen, yields: true }
   }
 
   /** Of the members that no blocked waiter could use. */
-  chooseApart({ rare }: LeaseState): readonly WantedResource[] | undefined {
-    const chosen = this.#apart.length === 0 ? undefined : choose(this.#apart, rare!.pool!)
-    return chosen !== undefined && leavesWindows(this.#state, this.#pool, rare!.maxLife, chosen) ? chosen : undefined
+  chooseApart({ extras }: LeaseState): readonly WantedResource[] | undefined {
+    const chosen = this.#apart.length === 0 ? undefined : choose(this.#apart, extras!.pool!)
+    return chosen !== undefined && leavesWindows(this.#state, this.#pool, extras!.maxLife, chosen) ? chosen : undefined
   }
 
   block(waiter: LeaseState): void {
-    const claim = waiter.rare!.pool!
+    const claim = waiter.extras!.pool!
     const shape = shapeKey(claim)
     if (this.#shapes.has(shape)) return
     this.#shapes.add(shape)
@@ -157,8 +157,8 @@ class Walk {
   #usesUpQuota(claim: PoolClaim): boolean {
     if (!hasUnitQuotas(this.#state)) return false
     const units = askedUnits(this.#pool, claim)
-    return this.blocked.some(({ rare }) => {
-      const before = rare!.pool!
+    return this.blocked.some(({ extras }) => {
+      const before = extras!.pool!
       return (
         before.account === claim.account && standingOf(this.#state, this.#pool, before, units + askedUnits(this.#pool, before)) !== 'within'
       )
@@ -176,15 +176,15 @@ class Walk {
  * waiter may take members away from it any more; otherwise each could make it wait for the next one.
  */
 function headStart(state: State, pool: PoolState, head: LeaseState): { readonly at: number | undefined; readonly imminent: boolean } {
-  const outlook = outlookOf(state, pool, head.rare!.pool!)
+  const outlook = outlookOf(state, pool, head.extras!.pool!)
   const soon = new Set(endingSoon(pool))
   for (const lease of pool.holders) if (yieldsTo(lease, head)) soon.add(lease)
   if (outlook.fits(soon)) return { at: state.elapsed, imminent: true }
   const running = [...pool.holders]
     .filter(lease => !soon.has(lease))
     .map(lease => {
-      const { start, expect } = lease.rare!.pool!
-      return { lease, ends: expectedEnd(start, expect, lease.rare!.maxLife, state.elapsed) }
+      const { start, expect } = lease.extras!.pool!
+      return { lease, ends: expectedEnd(start, expect, lease.extras!.maxLife, state.elapsed) }
     })
   const at = expectedStart(running, state.elapsed, ended => outlook.fits([...soon, ...ended.map(({ lease }) => lease)]))
   return { at, imminent: false }
@@ -192,5 +192,5 @@ function headStart(state: State, pool: PoolState, head: LeaseState): { readonly 
 
 /** Whether a lease overtook this waiter, or one that stood where it stands. */
 export function yieldsTo(lease: LeaseState, waiter: LeaseState): boolean {
-  return lease.rare!.pool!.yields && standsBefore(waiter, lease)
+  return lease.extras!.pool!.yields && standsBefore(waiter, lease)
 }

@@ -15,7 +15,7 @@
  * preempts against it. A waiter within its quota does not borrow. An exchange between accounts cannot be reversed before the taker has used up its lead. So
  * each notice is for a waiter that is ahead in one of these orders, and as many notices are given for one grant as it has victims.
  */
-import { findLease, rareOf, touch } from '../../state/leases.ts'
+import { extrasOf, findLease, touch } from '../../state/leases.ts'
 import { FROZEN, type LeaseState, type PoolState, PREEMPT, type State, WAITING } from '../../state.ts'
 import { cancelTimer, type Effects, emit, startTimer } from '../effects.ts'
 import { end } from '../end.ts'
@@ -39,10 +39,10 @@ export function reviewNotices(state: State, effects: Effects, pool: PoolState, b
   const waiters = [...upcoming(state, pool), ...blocked]
   if (waiters.length === 0) return
   const soon = endingSoon(pool)
-  const avoid = waiters.map(waiter => waiter.rare!.pool!.match)
+  const avoid = waiters.map(waiter => waiter.extras!.pool!.match)
   for (const [i, waiter] of waiters.entries()) {
     // A waiter behind others does not preempt leases on members that they could use: it would preempt for them.
-    const outlook = outlookOf(state, pool, waiter.rare!.pool!, avoid.slice(0, i))
+    const outlook = outlookOf(state, pool, waiter.extras!.pool!, avoid.slice(0, i))
     if (outlook.fits(soon)) continue
     const candidates = victimsFor(state, pool, waiter)
       .map(lease => ({ lease, token: tokenOf(lease), units: outlook.useful(lease) }))
@@ -61,8 +61,8 @@ function upcoming(state: State, pool: PoolState): readonly LeaseState[] {
   if (pool.reserved.size === 0) return []
   const notice = rule(state, pool.name, 'preemptNotice')
   return [...pool.reserved]
-    .filter(({ rare }) => rare!.pool!.from - state.elapsed <= notice)
-    .sort((a, b) => a.rare!.rank - b.rare!.rank || a.id - b.id)
+    .filter(({ extras }) => extras!.pool!.from - state.elapsed <= notice)
+    .sort((a, b) => a.extras!.rank - b.extras!.rank || a.id - b.id)
 }
 
 /** The newest of its tokens: higher is younger. */
@@ -79,7 +79,7 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
   const isMarked = preempts(state, pool)
   const isFair = isMarked && rule(state, pool.name, 'queue') === 'fair'
   const minHold = rule(state, pool.name, 'minHold')
-  const { pool: claim, priority } = waiter.rare!
+  const { pool: claim, priority } = waiter.extras!
   const units = askedUnits(pool, claim!)
   const penalty = entryPenalty(state, pool, units)
   const taker = shareOf(state, pool, pool.accounts.get(claim!.account)!)
@@ -94,18 +94,18 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
     return giver
   }
   const lose = (lease: LeaseState): void => {
-    const giver = giverOf(lease.rare!.pool!.account)
+    const giver = giverOf(lease.extras!.pool!.account)
     giver.lost += unitsHeld(lease)
-    giver.refund += refundOf(state, pool, lease.rare!.pool!, unitsHeld(lease))
+    giver.refund += refundOf(state, pool, lease.extras!.pool!, unitsHeld(lease))
   }
   // Those under notice are lost to their accounts already.
   for (const lease of pool.noticed) lose(lease)
 
   function isVictim(lease: LeaseState): boolean {
-    const theirs = lease.rare!.pool!
+    const theirs = lease.extras!.pool!
     if (yieldsTo(lease, waiter)) return true
-    if (!isMarked || state.elapsed - theirs.start < minHold || lease.rare!.priority > priority) return false
-    if (theirs.preemptible && priority > lease.rare!.priority) return true
+    if (!isMarked || state.elapsed - theirs.start < minHold || lease.extras!.priority > priority) return false
+    if (theirs.preemptible && priority > lease.extras!.priority) return true
     if (theirs.account === claim!.account) return false
     const { share, quota, lost, refund: before } = giverOf(theirs.account)
     const held = share.held - lost
@@ -118,7 +118,7 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
 
   const found: LeaseState[] = []
   const young = [...pool.holders].filter(
-    lease => (isMarked || lease.rare!.pool!.yields) && lease.status !== FROZEN && !pool.noticed.has(lease),
+    lease => (isMarked || lease.extras!.pool!.yields) && lease.status !== FROZEN && !pool.noticed.has(lease),
   )
   for (const lease of young.sort((a, b) => tokenOf(b) - tokenOf(a))) {
     if (!isVictim(lease)) continue
@@ -132,19 +132,19 @@ function giveNotice(state: State, effects: Effects, pool: PoolState, lease: Leas
   const notice = rule(state, pool.name, 'preemptNotice')
   const by = waiter.holder.name
   touch(state, lease)
-  const rare = rareOf(lease)
+  const extras = extrasOf(lease)
   for (const { resource, token } of lease.grants)
     emit(state, effects, 'recalled', lease, { resource: resource.name, token, cause: 'preempt', by, value: String(notice) })
-  rare.recalled = true
+  extras.recalled = true
   if (notice === 0) return end(state, effects, lease, { type: 'revoked', cause: 'preempted', by, stopped: false }, state.freed)
-  rare.pool!.notice = waiter.id
+  extras.pool!.notice = waiter.id
   pool.noticed.add(lease)
   startTimer(state, effects, lease, PREEMPT, notice)
 }
 
 /** The notice has run out: the deadline is hard. */
 export function preemptionDue(state: State, effects: Effects, lease: LeaseState): void {
-  const waiter = findLease(state, lease.rare!.pool!.notice)
+  const waiter = findLease(state, lease.extras!.pool!.notice)
   const by = waiter?.holder.name ?? ''
   end(state, effects, lease, { type: 'revoked', cause: 'preempted', by, stopped: false }, state.freed)
 }
@@ -154,10 +154,10 @@ function takeBack(state: State, effects: Effects, pool: PoolState): void {
   if (pool.noticed.size === 0) return
   const noticed = [...pool.noticed].sort((a, b) => tokenOf(a) - tokenOf(b))
   for (const lease of noticed) {
-    const waiter = findLease(state, lease.rare!.pool!.notice)
-    if (waiter?.status === WAITING && waiter.rare!.pool?.pool === pool.name) {
+    const waiter = findLease(state, lease.extras!.pool!.notice)
+    if (waiter?.status === WAITING && waiter.extras!.pool?.pool === pool.name) {
       const others = endingSoon(pool).filter(other => other !== lease)
-      if (!outlookOf(state, pool, waiter.rare!.pool).fits(others)) continue
+      if (!outlookOf(state, pool, waiter.extras!.pool).fits(others)) continue
     }
     spare(state, effects, pool, lease)
   }
@@ -165,9 +165,9 @@ function takeBack(state: State, effects: Effects, pool: PoolState): void {
 
 function spare(state: State, effects: Effects, pool: PoolState, lease: LeaseState): void {
   touch(state, lease)
-  const rare = lease.rare!
-  rare.pool!.notice = 0
-  rare.recalled = false
+  const extras = lease.extras!
+  extras.pool!.notice = 0
+  extras.recalled = false
   pool.noticed.delete(lease)
   cancelTimer(effects, lease, PREEMPT)
   for (const { resource, token } of lease.grants) emit(state, effects, 'kept', lease, { resource: resource.name, token, cause: 'preempt' })

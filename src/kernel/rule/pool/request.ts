@@ -145,7 +145,7 @@ export function notNow(state: State, pool: PoolState, claim: PoolClaim): Refused
 export function cannotWaitInPool(state: State, pool: PoolState, holding: readonly number[]): Refused | undefined {
   const most = rule(state, pool.name, 'waiters')
   if (pool.queue.length >= most) return refuse(state, 'too-many-pool-waiters', { pool: pool.name, limit: most })
-  const kept = holding.find(id => findLease(state, id)?.rare?.pool?.pool === pool.name)
+  const kept = holding.find(id => findLease(state, id)?.extras?.pool?.pool === pool.name)
   if (kept === undefined) return undefined
   return refuse(state, 'pool-deadlock', { pool: pool.name, lease: kept, cycle: [pool.name] })
 }

@@ -32,8 +32,8 @@ export function reservedRank({ from }: PoolClaim): number {
 }
 
 /** For how many ms a waiter may be silent, beside its ttl: until its window begins. */
-export function untilWindow(state: State, { status, rare }: LeaseState): number {
-  return status === WAITING && rare?.pool !== undefined ? Math.max(0, rare.pool.from - state.elapsed) : 0
+export function untilWindow(state: State, { status, extras }: LeaseState): number {
+  return status === WAITING && extras?.pool !== undefined ? Math.max(0, extras.pool.from - state.elapsed) : 0
 }
 
 /** A window that was accepted: of a waiter, or of a lease that has been granted it. */
@@ -47,7 +47,7 @@ interface Window {
 function windowsOf(pool: PoolState): Window[] {
   const windows: Window[] = []
   for (const lease of [...pool.queue, ...pool.holders]) {
-    const { pool: claim, maxLife } = lease.rare!
+    const { pool: claim, maxLife } = lease.extras!
     if (claim!.from === 0) continue
     const begin = Math.max(claim!.from, claim!.start)
     windows.push({ lease, needs: claim!, begin, end: begin + maxLife })
@@ -126,7 +126,7 @@ export function leavesWindows(
 
 /** The reservation that would miss what `lease` holds, if it held it for `maxLife` ms in all. */
 export function missedBy(state: State, lease: LeaseState, maxLife: number): LeaseState | undefined {
-  const claim = lease.rare!.pool!
+  const claim = lease.extras!.pool!
   const pool = state.pools.get(claim.pool) ?? emptyPool(claim.pool)
   const own = lease.grants.map(({ resource, units }) => ({ resource: resource.name, units }))
   return robbedWindow(state, pool, endOf(claim.start, maxLife), own, lease)?.lease
@@ -160,7 +160,7 @@ function robbedWindow(
 }
 
 /** Whether a holder may still be there at this time. */
-function staysUntil({ rare }: LeaseState, time: number): boolean {
-  const claim = rare?.pool
-  return claim === undefined || (!claim.yields && endOf(claim.start, rare!.maxLife) > time)
+function staysUntil({ extras }: LeaseState, time: number): boolean {
+  const claim = extras?.pool
+  return claim === undefined || (!claim.yields && endOf(claim.start, extras!.maxLife) > time)
 }

@@ -1,5 +1,5 @@
 /** Serving a pool: members that have become free go to its waiters, in the revision in which they became free. */
-import { rareOf, touch } from '../../state/leases.ts'
+import { extrasOf, touch } from '../../state/leases.ts'
 import { type Freed, type LeaseState, LIVE, type PoolState, type State } from '../../state.ts'
 import { attach, entriesFree } from '../attach.ts'
 import { type Effects, restartTerm } from '../effects.ts'
@@ -15,15 +15,15 @@ export function servePool(state: State, effects: Effects, pool: PoolState, freed
   let attached = false
   for (let trial = turn.next(); trial !== undefined; trial = turn.next()) {
     const { waiter, yields = false } = trial
-    const { pool: claim, maxLife } = waiter.rare!
+    const { pool: claim, maxLife } = waiter.extras!
     const chosen = trial.chosen ?? (state.quiet === undefined ? offerMembers(state, pool, claim!, maxLife) : undefined)
     const mayEnter = chosen !== undefined && entriesFree(state, waiter)
     // With reservations ahead, it depends on how long a waiter stays.
     if (!mayEnter) turn.refused(waiter, chosen === undefined && pool.reserved.size === 0)
     else {
-      attached ||= waiter.rare!.pending.length > 0
+      attached ||= waiter.extras!.pending.length > 0
       touch(state, waiter)
-      waiter.rare!.pool!.yields = yields
+      waiter.extras!.pool!.yields = yields
       grantMembers(state, effects, waiter, chosen, freed)
       turn.granted(waiter)
     }
@@ -36,12 +36,12 @@ export function servePool(state: State, effects: Effects, pool: PoolState, freed
 
 function grantMembers(state: State, effects: Effects, waiter: LeaseState, chosen: readonly WantedResource[], freed: Freed): void {
   leaveQueues(state, waiter, freed)
-  const { pending } = waiter.rare!
-  Object.assign(rareOf(waiter), { holding: [], pending: [] })
+  const { pending } = waiter.extras!
+  Object.assign(extrasOf(waiter), { holding: [], pending: [] })
   waiter.status = LIVE
   for (const entry of pending) attach(state, effects, waiter, entry)
   grant(state, effects, waiter, chosen)
-  if (waiter.rare!.pool!.from === 0) return
+  if (waiter.extras!.pool!.from === 0) return
   // Nothing renewed the reservation before its window: its holder has a whole ttl to show up.
   waiter.confirmed = true
   restartTerm(state, effects, waiter, waiter.ttl)

@@ -55,7 +55,7 @@ export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank
   }
   if (pool.queue.length === 0 || rule(state, pool.name, 'queue') === 'fit') return true
   for (const waiter of pool.queue) {
-    if (waiter.rare!.rank > rank) return true
+    if (waiter.extras!.rank > rank) return true
     if (!isPassedOver(state, pool, waiter)) return false
   }
   return true
@@ -75,7 +75,7 @@ export function serviceOrder(state: State, pool: PoolState, count: number): read
 
 /** Whether it waits without holding up those behind it. */
 export function isPassedOver(state: State, pool: PoolState, waiter: LeaseState): boolean {
-  const claim = waiter.rare!.pool!
+  const claim = waiter.extras!.pool!
   return isReserved(state, claim) || !isPossible(pool, claim)
 }
 
@@ -176,5 +176,5 @@ class PlannedTurn implements Turn {
 }
 
 function shapeOf(waiter: LeaseState): PoolShape {
-  return waiter.rare!.pool!.shape!
+  return waiter.extras!.pool!.shape!
 }

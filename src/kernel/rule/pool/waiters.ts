@@ -1,7 +1,7 @@
 /** The waiters of pools: how they join the one queue of their pool and leave it. */
 
 import { touch } from '../../state/leases.ts'
-import { place } from '../../state/order.ts'
+import { insertionIndex } from '../../state/order.ts'
 import { accountOf, dropAccountIfIdle, dropPoolIfIdle, poolOf } from '../../state/pools.ts'
 import { FROZEN, HOLD, type LeaseState, type PoolState, type State, WAITING } from '../../state.ts'
 import { type Effects, emit, startTimer } from '../effects.ts'
@@ -13,16 +13,16 @@ import { isPlanned, ShareStanding } from './order.ts'
 import { isReserved } from './reservation.ts'
 
 /** Whether the lease waits for members of a pool. (A lease that is transferred while it holds members waits for these by name.) */
-export function waitsForPool({ status, rare }: LeaseState): boolean {
-  return status === WAITING && rare!.pool !== undefined && rare!.wants.length === 0
+export function waitsForPool({ status, extras }: LeaseState): boolean {
+  return status === WAITING && extras!.pool !== undefined && extras!.wants.length === 0
 }
 
 export function joinPool(state: State, lease: LeaseState): void {
-  const { pool: claim, rank } = lease.rare!
+  const { pool: claim, rank } = lease.extras!
   const pool = poolOf(state, claim!.pool)
-  pool.queue.splice(place(pool.queue, rank, lease.id), 0, lease)
+  pool.queue.splice(insertionIndex(pool.queue, rank, lease.id), 0, lease)
   const { waiting } = accountOf(pool, claim!.account)
-  waiting.splice(place(waiting, rank, lease.id), 0, lease)
+  waiting.splice(insertionIndex(waiting, rank, lease.id), 0, lease)
   if (isReserved(state, claim!)) pool.reserved.add(lease)
   const key = shapeKey(claim!)
   let shape = pool.shapes.get(key)
@@ -36,12 +36,12 @@ export function joinPool(state: State, lease: LeaseState): void {
 
 /** `settle` then serves the waiters that it held up. */
 export function leavePool(state: State, lease: LeaseState): void {
-  const { pool: claim, rank } = lease.rare!
+  const { pool: claim, rank } = lease.extras!
   const pool = state.pools.get(claim!.pool)!
-  pool.queue.splice(place(pool.queue, rank, lease.id), 1)
+  pool.queue.splice(insertionIndex(pool.queue, rank, lease.id), 1)
   pool.reserved.delete(lease)
   const account = pool.accounts.get(claim!.account)!
-  account.waiting.splice(place(account.waiting, rank, lease.id), 1)
+  account.waiting.splice(insertionIndex(account.waiting, rank, lease.id), 1)
   dropAccountIfIdle(pool, account)
   const shape = claim!.shape!
   claim!.shape = undefined
@@ -52,14 +52,14 @@ export function leavePool(state: State, lease: LeaseState): void {
 }
 
 export function positionInPool(state: State, lease: LeaseState): number {
-  const pool = state.pools.get(lease.rare!.pool!.pool)!
+  const pool = state.pools.get(lease.extras!.pool!.pool)!
   if (rule(state, pool.name, 'queue') === 'fair') return new ShareStanding(state, pool, lease).position
-  return place(pool.queue, lease.rare!.rank, lease.id)
+  return insertionIndex(pool.queue, lease.extras!.rank, lease.id)
 }
 
 /** A waiter has come. */
 export function announceWaiter(state: State, effects: Effects, lease: LeaseState): void {
-  const pool = state.pools.get(lease.rare!.pool!.pool)!
+  const pool = state.pools.get(lease.extras!.pool!.pool)!
   emit(state, effects, 'queued', lease, { resource: pool.name })
   pressPool(state, effects, pool)
   // It may overtake, or others make room for it.
@@ -68,9 +68,9 @@ export function announceWaiter(state: State, effects: Effects, lease: LeaseState
 
 /** Starts the HOLD timers of holders whose policy limits holding while others wait. */
 export function pressPool(state: State, effects: Effects, pool: PoolState): void {
-  if (rule(state, pool.name, 'maxHold') === 0 || !pool.queue.some(waiter => !isReserved(state, waiter.rare!.pool!))) return
+  if (rule(state, pool.name, 'maxHold') === 0 || !pool.queue.some(waiter => !isReserved(state, waiter.extras!.pool!))) return
   for (const lease of pool.holders) {
-    if (lease.status === FROZEN || lease.rare!.timers?.[HOLD] !== undefined) continue
+    if (lease.status === FROZEN || lease.extras!.timers?.[HOLD] !== undefined) continue
     const limits = lease.grants.map(({ resource }) => rule(state, resource.name, 'maxHold')).filter(limit => limit > 0)
     if (limits.length === 0) continue
     touch(state, lease)
@@ -82,9 +82,9 @@ export function pressPool(state: State, effects: Effects, pool: PoolState): void
 export function beginWindows(state: State, effects: Effects): boolean {
   if (state.pools.size === 0) return false
   // By name: the order of the table differs between replicas.
-  const begun = [...state.pools.values()].filter(({ reserved }) => [...reserved].some(({ rare }) => !isReserved(state, rare!.pool!)))
+  const begun = [...state.pools.values()].filter(({ reserved }) => [...reserved].some(({ extras }) => !isReserved(state, extras!.pool!)))
   for (const pool of begun.sort((a, b) => (a.name < b.name ? -1 : 1))) {
-    for (const lease of [...pool.reserved]) if (!isReserved(state, lease.rare!.pool!)) pool.reserved.delete(lease)
+    for (const lease of [...pool.reserved]) if (!isReserved(state, lease.extras!.pool!)) pool.reserved.delete(lease)
     markPool(state, pool)
     pressPool(state, effects, pool)
   }
@@ -108,10 +108,10 @@ export function isWaitedForInPool(state: State, lease: LeaseState): boolean {
 }
 
 /** The first waiter that could use a member that this lease holds. */
-export function firstInNeed(state: State, { rare, grants }: LeaseState): LeaseState | undefined {
-  const pool = rare?.pool === undefined ? undefined : state.pools.get(rare.pool.pool)
+export function firstInNeed(state: State, { extras, grants }: LeaseState): LeaseState | undefined {
+  const pool = extras?.pool === undefined ? undefined : state.pools.get(extras.pool.pool)
   return pool?.queue.find(waiter => {
-    const claim = waiter.rare!.pool!
+    const claim = waiter.extras!.pool!
     if (isReserved(state, claim) || !isPossible(pool, claim)) return false
     return grants.some(({ resource: { member } }) => member !== undefined && matches(member.labels, claim.match))
   })

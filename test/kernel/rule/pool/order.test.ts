@@ -116,7 +116,7 @@ describe('in a backfill queue, a waiter behind one of its own account that would
     const head = lab.take('a1', { count: 2 })
     const small = lab.take('a2')
     const overtaker = lab.take('a3', { preemptible: true })
-    const isRecalled = lab.lease(overtaker)!.rare?.recalled ?? false
+    const isRecalled = lab.lease(overtaker)!.extras?.recalled ?? false
     return { held: [head, small, overtaker].map(lease => lab.held(lease)), isRecalled }
   }
 

@@ -227,7 +227,7 @@ test('a lease is extended unless a waiter could use what it holds, and within th
   const extend = (by: number) => world.do({ kind: 'extend', lease, by })
   world.do({ kind: 'aged', marks: [{ timer: lease * 8 + CAP, epoch: 1, ms: 4_000 }] })
   expect(extend(20_000)).toMatchObject({ kind: 'done' })
-  expect(world.lease(lease)!.rare!.timers![CAP]).toMatchObject({ duration: 30_000, aged: 4_000, epoch: 2 })
+  expect(world.lease(lease)!.extras!.timers![CAP]).toMatchObject({ duration: 30_000, aged: 4_000, epoch: 2 })
   world.refused(extend(40_000), 'LIMIT', 'too-long-life', { limit: 60000 })
   world.refused(extend(0), 'INVALID')
   world.taken('bob', of('y'))

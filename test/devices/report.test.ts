@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import type { AttributedProcess } from '../../src/board/attribution.ts'
-import { isNews, parseReport, reportOf } from '../../src/board/report.ts'
+import type { AttributedProcess } from '../../src/devices/attribution.ts'
+import { isNews, parseReport, reportOf } from '../../src/devices/report.ts'
 import { VALUE_BYTES } from '../../src/kernel/name.ts'
 
 const device = { id: 'a', labels: {}, utilisation: 50, memoryUsed: 10 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { IdleMeter, idleStage, lowerStage } from '../../src/board/idle.ts'
+import { IdleMeter, idleStage, lowerStage } from '../../src/devices/idle.ts'
 
 const rules = { below: 5, warn: 30, recall: 45, end: 60 }
 

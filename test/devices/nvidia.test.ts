@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { BoundedProgram } from '../../src/board/bounded-program.ts'
-import { modelOf, nvidiaDiscovery, parseNvidia } from '../../src/board/nvidia.ts'
 import { systemClock } from '../../src/clock.ts'
+import { BoundedProgram } from '../../src/devices/bounded-program.ts'
+import { modelOf, nvidiaDiscovery, parseNvidia } from '../../src/devices/nvidia.ts'
 import { FakeNvidia, gpuLine, uuidOf } from '../support/fake-nvidia.ts'
 
 const host = 'a'

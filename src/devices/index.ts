@@ -1,4 +1,4 @@
-/** Published as `leasehold/board`: offers the devices of a host in a pool, reports their use, and reclaims idle ones. */
+/** Published as `leasehold/devices`: offers the devices of a host in a pool, reports their use, and reclaims idle ones. */
 export { BoundedProgram, type BoundedProgramOptions } from './bounded-program.ts'
 export { type CommandDiscoveryOptions, commandDiscovery } from './command-discovery.ts'
 export type { Device, DeviceDiscovery, DeviceListing, DeviceProcess } from './device.ts'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { BoundedProgram } from '../../src/board/bounded-program.ts'
-import { commandDiscovery, parseDevices } from '../../src/board/command-discovery.ts'
 import { systemClock } from '../../src/clock.ts'
+import { BoundedProgram } from '../../src/devices/bounded-program.ts'
+import { commandDiscovery, parseDevices } from '../../src/devices/command-discovery.ts'
 
 const signal = new AbortController().signal
 

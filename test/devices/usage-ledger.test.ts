@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatUsage, parseUsage, totalUsage, UsageLedger } from '../../src/board/usage-ledger.ts'
+import { formatUsage, parseUsage, totalUsage, UsageLedger } from '../../src/devices/usage-ledger.ts'
 import { VALUE_BYTES } from '../../src/kernel/name.ts'
 
 const HOUR = 3_600_000

@@ -1,12 +1,12 @@
 /**
- * What a host reports about a device: utilisation, processes, idleness. It is the entry `board/POOL/MEMBER` on the lease of the offer, so it ends with the
+ * What a host reports about a device: utilisation, processes, idleness. It is the entry `devices/POOL/MEMBER` on the lease of the offer, so it ends with the
  * offer. Times are ages at the moment of the report, because the wall clocks of hosts may disagree by any amount.
  */
 import type { AttributedProcess } from './attribution.ts'
 import type { Device } from './device.ts'
 import { IDLE_STAGES, type IdleStage } from './idle.ts'
 
-const PREFIX = 'board'
+const PREFIX = 'devices'
 /** An entry's value has at most 16,384 bytes. Names of processes are the longest part. */
 const MAX_REPORTED = 16
 const NAME_LENGTH = 64

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import type { DeviceListing } from '../../src/board/device.ts'
-import { DevicePresence } from '../../src/board/presence.ts'
+import type { DeviceListing } from '../../src/devices/device.ts'
+import { DevicePresence } from '../../src/devices/presence.ts'
 
 function listing(...ids: string[]): DeviceListing {
   return { devices: ids.map(id => ({ id, labels: {} })), problems: [] }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { attribute, holderLabels, holderOf } from '../../src/board/attribution.ts'
-import { ageOf, type HostProcess, type HostProcesses, procProcesses } from '../../src/board/host-processes.ts'
+import { attribute, holderLabels, holderOf } from '../../src/devices/attribution.ts'
+import { ageOf, type HostProcess, type HostProcesses, procProcesses } from '../../src/devices/host-processes.ts'
 
 function table(processes: readonly HostProcess[], environments: Record<number, Record<string, string>> = {}): HostProcesses {
   return {

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { holderLabels } from '../../src/board/attribution.ts'
-import type { Device, DeviceListing } from '../../src/board/device.ts'
-import { DeviceOffer, type DeviceOfferEvent, type DeviceOfferOptions } from '../../src/board/device-offer.ts'
-import type { HostProcess } from '../../src/board/host-processes.ts'
-import { parseReport } from '../../src/board/report.ts'
+import { holderLabels } from '../../src/devices/attribution.ts'
+import type { Device, DeviceListing } from '../../src/devices/device.ts'
+import { DeviceOffer, type DeviceOfferEvent, type DeviceOfferOptions } from '../../src/devices/device-offer.ts'
+import type { HostProcess } from '../../src/devices/host-processes.ts'
+import { parseReport } from '../../src/devices/report.ts'
 import { LeaseError } from '../../src/errors.ts'
 import type { Leases } from '../../src/leases.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
@@ -53,7 +53,7 @@ async function members(leases: Leases): Promise<string[]> {
 }
 
 async function report(leases: Leases, member: string) {
-  const { value } = await leases.read({ kind: 'entries', prefix: `board/gpus/${member}` })
+  const { value } = await leases.read({ kind: 'entries', prefix: `devices/gpus/${member}` })
   return value[0] === undefined ? undefined : parseReport(value[0].value)
 }
 
@@ -270,7 +270,7 @@ describe('idle holders', () => {
     expect(host.types()).not.toContain('idle')
   })
 
-  test('keep all members of a lease while one of them is busy, also if it is on another host', async () => {
+  test('keep all members of a lease while one of them is busy, even if it is on another host', async () => {
     const clock = new ManualClock()
     const first = silentLessor({ holder: 'a', clock })
     const second = silentLessor({ holder: 'b', clock, log: first.log })
