@@ -7,6 +7,7 @@ import { RespListener } from '../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
 import type { ByteLink, ByteLinkEnd } from '../src/wire/resp/link.ts'
 import type { VirtualClock } from './virtual-clock.ts'
+import { propose } from '../src/lessor/propose.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
@@ -70,6 +71,6 @@ export class VirtualServer {
   }
 
   async revoke(lease: number, by: string): Promise<void> {
-    await this.#replica!.propose({ kind: 'revoke', target: { lease }, by })
+    await propose(this.#replica!, { kind: 'revoke', target: { lease }, by })
   }
 }

@@ -6,10 +6,9 @@ import { Agent } from '../src/agent/agent.ts'
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
-import type { Outcome } from '../src/kernel/outcome.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { Leases } from '../src/leases.ts'
-import type { Lessor, ProposeOptions } from '../src/lessor.ts'
+import type { Completion, Lessor, ProposeOptions } from '../src/lessor.ts'
 import { AGENT_TERMS, type AgentReferee, CLAIMED } from './agent-referee.ts'
 import { ObservedLessor } from './observed.ts'
 import { pauseOn, type Site } from './participants.ts'
@@ -195,13 +194,13 @@ class YieldObserver extends ObservedLessor {
     this.#referee = referee
   }
 
-  override propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+  override submit(command: Command, options: ProposeOptions, completion: Completion): void {
     if (command.kind === 'revoke' && 'lease' in command.target && command.by?.startsWith('idle')) {
       const lease = findLease(this.#site.referee.state, command.target.lease)
       const held = [...(lease?.grants ?? [])].map(({ resource }) => resource.name)
       if (lease !== undefined && held.length > 0) this.#referee.yields(lease.holder.name, held)
     }
-    return super.propose(command, options)
+    super.submit(command, options, completion)
   }
 }
 

@@ -7,6 +7,7 @@ import { LeaseError } from '../src/errors.ts'
 import { kubernetesFace } from '../src/face/kubernetes/kubernetes-face.ts'
 import type { Command } from '../src/kernel/command.ts'
 import { Leases } from '../src/leases.ts'
+import { propose } from '../src/lessor/propose.ts'
 import { readBackup } from '../src/replica/backup.ts'
 import { readFrames } from '../src/replica/frame.ts'
 import { moveLeases } from '../src/replica/move-leases.ts'
@@ -237,7 +238,7 @@ export class Combined {
       if (moved === true) return this.#continueOn(log, 'migration')
       if (referee.state.moved === undefined && replica !== undefined) return // called off
       await pauseOn(clock, 200)
-      if (referee.state.moved === '' && replica !== undefined) await replica.propose({ kind: 'move', stay: true }).catch(ignored)
+      if (referee.state.moved === '' && replica !== undefined) await propose(replica, { kind: 'move', stay: true }).catch(ignored)
     }
   }
 

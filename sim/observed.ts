@@ -1,9 +1,12 @@
 /** A lessor that reports the requests of a program and their answers to the referee. */
+
 import { LeaseError } from '../src/errors.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
+import { complete } from '../src/lessor/complete.ts'
+import { propose } from '../src/lessor/propose.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
 import { operationName } from './answers.ts'
 import { pauseOn, type Site } from './participants.ts'
 import type { Machine } from './world.ts'
@@ -42,7 +45,11 @@ export class ObservedLessor implements Lessor {
     return this.#machine.life !== this.#life
   }
 
-  async propose(command: Command, options: ProposeOptions = {}): Promise<Outcome> {
+  submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    complete(completion, this.#answer(command, options))
+  }
+
+  async #answer(command: Command, options: ProposeOptions): Promise<Outcome> {
     if (this.#dead) return never()
     const { referee, world } = this.#site
     const { op, key = 0 } = options
@@ -66,7 +73,7 @@ export class ObservedLessor implements Lessor {
           )
     const { revision, losses } = referee
     try {
-      const outcome = await this.#inner.propose(command, options)
+      const outcome = await propose(this.#inner, command, options)
       if (this.#dead) return never()
       referee.answers.received(outcome, name, revision, losses)
       if (outcome.kind === 'granted') referee.terms.acknowledged(outcome.lease, sent, outcome.ttl)

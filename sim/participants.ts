@@ -1,11 +1,14 @@
 /** Hosts with replicas, and the clients through which holders reach them. */
+
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
 import type { Command, Operation } from '../src/kernel/command.ts'
 import { copyOf } from '../src/kernel/copy.ts'
 import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
-import type { LeaseView, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
+import { complete } from '../src/lessor/complete.ts'
+import { propose } from '../src/lessor/propose.ts'
+import type { Completion, LeaseView, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
 import type { Replica, Survivor } from '../src/replica/replica.ts'
 import { operationName } from './answers.ts'
 import { type Build, PRESENT } from './builds.ts'
@@ -172,7 +175,7 @@ export class Host implements LessorAccess {
     const known = this.owned ? replica.index : referee.length
     // The caller's own object, which it reuses for something else at once.
     const own = copyOf(command)
-    const answer = replica.propose(own, op === undefined ? { key } : { op, key })
+    const answer = propose(replica, own, op === undefined ? { key } : { op, key })
     reuse(own)
     const outcome = await answer
     referee.answers.answered(outcome, op && operationName(key, op), asked, losses)
@@ -216,8 +219,8 @@ export class HostLessor implements Lessor {
     return this.#replica.signal
   }
 
-  propose(command: Command, { op, key = 0 }: ProposeOptions = {}): Promise<Outcome> {
-    return this.#host.propose(command, op, key, this.#replica)
+  submit(command: Command, { op, key = 0 }: ProposeOptions, completion: Completion): void {
+    complete(completion, this.#host.propose(command, op, key, this.#replica))
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {

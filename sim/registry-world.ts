@@ -6,6 +6,7 @@
  * instance whose process died is gone when every delay that may keep it is over (S17, S5); a generation never decreases (S18). The first violation
  * ends the run.
  */
+
 import { LeaseError } from '../src/errors.ts'
 import { Operations } from '../src/holder/operations.ts'
 import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
@@ -15,7 +16,9 @@ import type { Event } from '../src/kernel/event.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { SWEEP } from '../src/kernel/rule/service.ts'
 import { createState } from '../src/kernel/state.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
+import { complete } from '../src/lessor/complete.ts'
+import { propose } from '../src/lessor/propose.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../src/lessor.ts'
 import { type Registration, Registry } from '../src/recipe/registry/registry.ts'
 import { Directory } from '../src/registry/directory.ts'
 import { Replica } from '../src/replica/replica.ts'
@@ -112,10 +115,14 @@ class ServerLink implements Lessor {
     return this.#closing.signal
   }
 
-  async propose(command: Command, { op }: ProposeOptions = {}): Promise<Outcome> {
+  submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    complete(completion, this.#answer(command, options))
+  }
+
+  async #answer(command: Command, { op }: ProposeOptions): Promise<Outcome> {
     const { registryWorld } = this.#agent
     const sent = registryWorld.world.now
-    const outcome = await this.#call(replica => replica.propose(command, op === undefined ? {} : { op }))
+    const outcome = await this.#call(replica => propose(replica, command, op === undefined ? {} : { op }))
     registryWorld.acknowledged(command, outcome, sent)
     return outcome
   }
@@ -278,7 +285,7 @@ export class RegistryWorld {
     await this.run(1_000)
     await open
     const { replica } = this.halls[0]!
-    void replica!.propose({ kind: 'policy', prefix: 'services', rules: this.#rules })
+    void propose(replica!, { kind: 'policy', prefix: 'services', rules: this.#rules })
     for (const agent of this.agents) this.world.later(this.world.dice.between(0, 5_000), () => void agent.start())
   }
 

@@ -7,12 +7,17 @@
  * that generation, no resource is granted while a client still uses a lost lease of it (S1). A client that has not reached the server since the
  * rollback may go on using its leases until then: no process can inform it.
  */
+
 import { LeaseError } from '../src/errors.ts'
 import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
+import type { Command } from '../src/kernel/command.ts'
 import { type Event, LOST } from '../src/kernel/event.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
 import { createState } from '../src/kernel/state.ts'
 import { Leases } from '../src/leases.ts'
-import type { Lessor } from '../src/lessor.ts'
+import { complete } from '../src/lessor/complete.ts'
+import { propose } from '../src/lessor/propose.ts'
+import type { Completion, Lessor, ProposeOptions } from '../src/lessor.ts'
 import { Replica } from '../src/replica/replica.ts'
 import type { Position } from '../src/store.ts'
 import { HttpLessor } from '../src/wire/http/client.ts'
@@ -403,11 +408,15 @@ class ReportingLessor implements Lessor {
     return this.#inner.signal
   }
 
-  async propose(...args: Parameters<Lessor['propose']>): ReturnType<Lessor['propose']> {
+  submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    complete(completion, this.#answer(command, options))
+  }
+
+  async #answer(command: Command, options: ProposeOptions): Promise<Outcome> {
     // A lease that is collected as garbage is released, even if its process was killed long ago.
     if (this.#client.machine.life !== this.#life) return new Promise(() => {})
     const { rollbacks, index } = this.#scene
-    const outcome = await this.#inner.propose(...args)
+    const outcome = await propose(this.#inner, command, options)
     const decided = outcome.kind === 'granted' || outcome.kind === 'queued'
     if (this.#client.machine.life === this.#life) this.#client.answered(rollbacks, index, decided)
     return outcome

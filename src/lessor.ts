@@ -5,7 +5,6 @@
  * Guaranteed:
  * - An outcome was decided at the revision it carries, and is durable as `profile` says before it is returned.
  * - A refusal was true at the end of the log at some moment between the call and the answer.
- * - A command is decided as it was when it was proposed, even if the caller changes the object afterwards.
  * - Watches deliver the revisions in order, each of them whole. A gap appears only as an event of type `resync`.
  *
  * Not guaranteed:
@@ -32,15 +31,10 @@ export interface Lessor extends AsyncDisposable {
   readonly signal: AbortSignal
 
   /**
-   * Proposes a command and returns what was decided. A refusal is an outcome of kind `refused`; it changed nothing. Safe to repeat with the same `op`.
+   * Proposes a command. `completion` gets what was decided; a refusal is an outcome of kind `refused`, and changed nothing. Safe to repeat with the same `op`.
+   * The command is handed over: the caller must not change it afterwards. Never throws. `propose` (src/lessor/propose.ts) is the same with a promise.
    */
-  propose(command: Command, options?: ProposeOptions): Promise<Outcome>
-
-  /**
-   * As `propose`, with callbacks instead of a promise. Optional: a server answers so many proposals that promises would be most of its garbage.
-   * Callers fall back to `propose`. The command is handed over: it must not be changed afterwards.
-   */
-  submit?(command: Command, options: ProposeOptions, completion: Completion): void
+  submit(command: Command, options: ProposeOptions, completion: Completion): void
 
   /** Reads a view of the state. */
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>
@@ -91,7 +85,7 @@ export interface ProposeOptions {
   readonly signal?: AbortSignal
 }
 
-/** The callbacks of `submit`. Exactly one of them is called, once, possibly before `submit` returns. */
+/** The callbacks of `submit`. Exactly one of them is called, once, possibly before `submit` returns; after `signal` has fired, maybe none. */
 export interface Completion {
   settle(outcome: Outcome): void
   fail(error: unknown): void

@@ -3,6 +3,7 @@ import { LeaseError } from '../src/errors.ts'
 import { silentLessor } from '../src/testing/in-memory.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 import { lossOf, rivals } from './support/rivals.ts'
+import { propose } from '../src/lessor/propose.ts'
 
 afterEach(() => vi.restoreAllMocks())
 

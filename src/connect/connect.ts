@@ -72,7 +72,7 @@ function isStore(value: object): value is Store {
 }
 
 function isLessor(value: object): value is Lessor {
-  return 'propose' in value && typeof value.propose === 'function'
+  return 'submit' in value && typeof value.submit === 'function'
 }
 
 /** A lessor on the store, which is owned if it is not shared. It follows the leases if they move to another store. */

@@ -9,10 +9,8 @@ import { setMaxListeners } from 'node:events'
 import { type Clock, pause, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
-import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { complete } from '../lessor/complete.ts'
 import type { ListPart } from '../lessor/list-part.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile } from '../store.ts'
@@ -45,6 +43,16 @@ const STORE_CHECK = 500
  */
 const MAX_ABSENCE = 10_000
 const TTL_DIVISOR = 6
+
+/** A command that was submitted, and until when it waits for leases that are being moved. */
+interface Submitted {
+  readonly command: Command
+  readonly options: ProposeOptions
+  readonly completion: Completion
+  readonly end?: number
+}
+
+type Moved = Extract<Outcome, { readonly kind: 'refused' }>
 
 export class RelocatingLessor implements Lessor {
   readonly #clock: Clock
@@ -82,57 +90,58 @@ export class RelocatingLessor implements Lessor {
     return this.#here
   }
 
-  propose(proposed: Command, options: ProposeOptions = {}): Promise<Outcome> {
-    // The command may be sent again to another place, and the caller may have changed its object by then.
-    const command = copyOf(proposed)
+  submit(command: Command, options: ProposeOptions, completion: Completion): void {
     const here = this.#here
-    const answer = here
-      .propose(command, options)
-      .then(outcome => (hasMoved(outcome) ? this.#again(here, outcome, command, options) : outcome))
-    return this.#home === undefined ? answer : this.#retryAfterStop(here, answer, command, options)
-  }
-
-  /** Sends a command again that the stopped server left unanswered, if that is safe. */
-  async #retryAfterStop(from: Lessor, answer: Promise<Outcome>, command: Command, options: ProposeOptions): Promise<Outcome> {
-    try {
-      const outcome = await answer
-      this.#noteTtl(outcome)
-      return outcome
-    } catch (error) {
-      if (this.#here === from || !(error instanceof LeaseError)) throw error
-      if (error.code === 'UNAVAILABLE' || command.kind === 'renew') return this.propose(command, options)
-      if (error.code !== 'UNKNOWN' || options.op === undefined) throw error
-      return this.propose(command, { ...options, op: { ...options.op, again: true } }).catch(next => {
-        // The server may have carried out the command before it stopped.
-        throw next instanceof LeaseError && next.code === 'UNAVAILABLE'
-          ? new LeaseError('UNKNOWN', error.message, { cause: next, reason: error.reason, facts: error.facts })
-          : next
-      })
-    }
+    here.submit(command, options, {
+      settle: outcome => {
+        this.#noteTtl(outcome)
+        if (hasMoved(outcome)) void this.#resendMoved({ command, options, completion }, here, outcome)
+        else completion.settle(outcome)
+      },
+      fail: error => this.#resendAfterStop({ command, options, completion }, here, error),
+    })
   }
 
   #noteTtl(outcome: Outcome): void {
     if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#shortestTtl = Math.min(this.#shortestTtl, outcome.ttl)
   }
 
-  submit(command: Command, options: ProposeOptions, completion: Completion): void {
-    const here = this.#here
-    if (here.submit === undefined) return complete(completion, this.propose(command, options))
-    here.submit(command, options, new FollowingCompletion(completion, outcome => this.#again(here, outcome, command, options)))
+  /** Sends a command to the place that the leases have moved to, or waits while they are being moved. */
+  async #resendMoved(request: Submitted, from: Lessor, outcome: Moved): Promise<void> {
+    const { command, options, completion, end = this.#clock.now() + TIMEOUT } = request
+    const { moved } = outcome.facts
+    try {
+      if (typeof moved === 'string') await this.#moveToUrl(moved, from)
+      else if (this.#clock.now() >= end) return completion.settle(outcome)
+      else await pause(this.#clock, FIRST_RETRY, options.signal, { ref: true })
+      const here = this.#here
+      here.submit(command, options, {
+        settle: next => {
+          this.#noteTtl(next)
+          if (hasMoved(next)) void this.#resendMoved({ ...request, end }, here, next)
+          else completion.settle(next)
+        },
+        fail: error => completion.fail(error),
+      })
+    } catch (error) {
+      completion.fail(error)
+    }
   }
 
-  async #again(from: Lessor, refused: Outcome, command: Command, options: ProposeOptions): Promise<Outcome> {
-    const end = this.#clock.now() + TIMEOUT
-    let outcome = refused
-    while (hasMoved(outcome)) {
-      const { moved } = outcome.facts
-      if (typeof moved === 'string') await this.#moveToUrl(moved, from)
-      else if (this.#clock.now() >= end) return outcome
-      else await pause(this.#clock, FIRST_RETRY, options.signal, { ref: true })
-      from = this.#here
-      outcome = await from.propose(command, options)
-    }
-    return outcome
+  /** Sends a command again that the stopped server left unanswered, if that is safe and its store has been opened meanwhile. */
+  #resendAfterStop({ command, options, completion }: Submitted, from: Lessor, error: unknown): void {
+    if (this.#home === undefined || this.#here === from || !(error instanceof LeaseError)) return completion.fail(error)
+    if (error.code === 'UNAVAILABLE' || command.kind === 'renew') return this.submit(command, options, completion)
+    if (error.code !== 'UNKNOWN' || options.op === undefined) return completion.fail(error)
+    this.submit(
+      command,
+      { ...options, op: { ...options.op, again: true } },
+      {
+        settle: outcome => completion.settle(outcome),
+        // The server may have carried out the command before it stopped.
+        fail: next => completion.fail(LeaseError.is(next, 'UNAVAILABLE') ? stillUnknown(error, next) : next),
+      },
+    )
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
@@ -353,30 +362,14 @@ function isMovedError(error: unknown): error is LeaseError {
   return error.facts.moved !== undefined || error.facts.moving !== undefined
 }
 
-function hasMoved(outcome: Outcome): outcome is Extract<Outcome, { readonly kind: 'refused' }> {
+function stillUnknown(error: LeaseError, cause: unknown): LeaseError {
+  return new LeaseError('UNKNOWN', error.message, { cause, reason: error.reason, facts: error.facts })
+}
+
+function hasMoved(outcome: Outcome): outcome is Moved {
   return (
     outcome.kind === 'refused' &&
     outcome.code === 'UNAVAILABLE' &&
     (outcome.facts.moved !== undefined || outcome.facts.moving !== undefined)
   )
-}
-
-/** Passes outcomes on. If the leases have moved, the command is sent again to their new place. */
-class FollowingCompletion implements Completion {
-  readonly #completion: Completion
-  readonly #again: (outcome: Outcome) => Promise<Outcome>
-
-  constructor(completion: Completion, again: (outcome: Outcome) => Promise<Outcome>) {
-    this.#completion = completion
-    this.#again = again
-  }
-
-  settle(outcome: Outcome): void {
-    if (hasMoved(outcome)) complete(this.#completion, this.#again(outcome))
-    else this.#completion.settle(outcome)
-  }
-
-  fail(error: unknown): void {
-    this.#completion.fail(error)
-  }
 }

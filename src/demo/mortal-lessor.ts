@@ -19,9 +19,9 @@ export function mortalLessor(lessor: Lessor): MortalLessor {
     lessor: {
       profile: lessor.profile,
       signal: lessor.signal,
-      async propose(command, options) {
-        reach()
-        return lessor.propose(command, options)
+      submit(command, options, completion) {
+        if (gone.signal.aborted) completion.fail(gone.signal.reason)
+        else lessor.submit(command, options, completion)
       },
       async read(query, options) {
         reach()

@@ -16,7 +16,7 @@ export const FACE_NAMES = ['redis', 'kubernetes', 'consul', 'eureka', 'etcd'] as
 export type FaceName = (typeof FACE_NAMES)[number]
 
 /** What a face may use of the lessor of its caller. */
-export type FaceLessor = Pick<Lessor, 'propose' | 'read' | 'watch'>
+export type FaceLessor = Pick<Lessor, 'submit' | 'read' | 'watch'>
 
 /** Which resources the names of faces stand for (resource-names.ts). */
 export interface FaceNames {

@@ -5,6 +5,7 @@
 import { LeaseError } from '../errors.ts'
 import type { Attachment, Command } from '../kernel/command.ts'
 import { GONE, type Outcome } from '../kernel/outcome.ts'
+import { propose } from '../lessor/propose.ts'
 import { refusedError } from '../refused-error.ts'
 import { Directory } from '../registry/directory.ts'
 import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, SERVICES, stateEntryOf, stateOf } from '../registry/entry.ts'
@@ -57,7 +58,7 @@ export class Registrations {
     { ttl, grace }: { readonly ttl: number; readonly grace: number },
   ): Promise<void> {
     const { lessor } = this.#caller
-    const outcome = await lessor.propose({
+    const outcome = await propose(lessor, {
       kind: 'acquire',
       holder: `${registration.service}/${registration.instance}`,
       ttl,
@@ -66,7 +67,7 @@ export class Registrations {
       entries: [entryOf(registration), stateEntryOf(registration, state)],
     })
     if (outcome.kind !== 'granted') throw refusal(outcome)
-    if (ttl > FIRST_TERM) await lessor.propose({ kind: 'renew', leases: [outcome.lease] })
+    if (ttl > FIRST_TERM) await propose(lessor, { kind: 'renew', leases: [outcome.lease] })
   }
 
   /** Renews an instance, and writes what changed. False: it is not registered any more. */
@@ -74,7 +75,7 @@ export class Registrations {
     const { lease } = instance
     const entries = [...changed, ...(status === declared.status ? [] : [stateEntryOf(instance, { ...declared, status })])]
     // All are awaited together: if the lessor fails, all of them reject, and none of the rejections may stay unhandled.
-    const ask = async (command: Command) => this.#caller.lessor.propose(command)
+    const ask = async (command: Command) => propose(this.#caller.lessor, command)
     const [renewed, ...puts] = await Promise.all([
       ask({ kind: 'renew', leases: [lease] }),
       ...entries.map(entry => ask({ kind: 'put', lease, ...entry })),
@@ -100,7 +101,7 @@ export class Registrations {
   }
 
   async #end(command: Command): Promise<void> {
-    const outcome = await this.#caller.lessor.propose(command)
+    const outcome = await propose(this.#caller.lessor, command)
     const isOver = outcome.kind === 'refused' && (outcome.code === 'GONE' || outcome.code === 'NOT_FOUND' || outcome.code === 'STALE')
     if (outcome.kind !== 'done' && !isOver) throw refusal(outcome)
   }

@@ -12,6 +12,7 @@ import { Agent } from '../agent/agent.ts'
 import { inWords } from '../duration.ts'
 import { isRefusal, LeaseError } from '../errors.ts'
 import type { Leases } from '../leases.ts'
+import { propose } from '../lessor/propose.ts'
 import type { GrantView, ResourceView } from '../lessor.ts'
 import { whyBadName } from '../wording.ts'
 import { agentOf } from './hook-agent.ts'
@@ -224,7 +225,7 @@ async function checkCommit(name: string, event: HookEvent, context: GuardContext
 }
 
 async function isStale(leases: Leases, resource: string, token: number): Promise<boolean> {
-  const outcome = await leases.lessor.propose({ kind: 'fence', resource, token })
+  const outcome = await propose(leases.lessor, { kind: 'fence', resource, token })
   return outcome.kind === 'refused' && outcome.code === 'STALE'
 }
 

@@ -1,5 +1,6 @@
 /** The worker thread's side of the worker heartbeat: renews leases that the main loop is late with, unless that loop is late by `maxStall`. */
 import type { Clock } from '../clock.ts'
+import { propose } from '../lessor/propose.ts'
 import type { Lessor } from '../lessor.ts'
 import { MAX_RENEWALS } from './renewal-group.ts'
 import { validityOf } from './validity.ts'
@@ -70,7 +71,7 @@ export class BackupRenewer {
     const uptime = clock.uptime()
     for (const { lease, until } of late) this.#notBefore.set(lease, now + (until - now) / 3)
     try {
-      const outcome = await lessor.propose({ kind: 'renew', leases: late.map(({ lease }) => lease) })
+      const outcome = await propose(lessor, { kind: 'renew', leases: late.map(({ lease }) => lease) })
       if (outcome.kind !== 'renewed') return
       for (const [i, { page, slot, lease }] of late.entries()) {
         const ttl = outcome.ttls[i]!

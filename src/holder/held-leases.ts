@@ -4,6 +4,7 @@ import { type Facts, LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { Lease } from '../lease.ts'
+import { propose } from '../lessor/propose.ts'
 import type { PastGrant } from '../lessor.ts'
 import { publish } from './diagnostics.ts'
 import { EventRouter, type EventWaiter, type GrantNews } from './event-router.ts'
@@ -61,7 +62,7 @@ export class HeldLeases implements Iterable<HeldLease> {
       clock,
       {
         renew: (leases, waiting, ttl) =>
-          lessor.propose({ kind: 'renew', leases, ...(waiting && { waiting }), ...(ttl !== undefined && { ttl }) }),
+          propose(lessor, { kind: 'renew', leases, ...(waiting && { waiting }), ...(ttl !== undefined && { ttl }) }),
         granted: held => void this.events.check(held),
         gone: held => void this.endedByLessor(held),
         expired: (held, cause, ms) => this.#expired(held, cause, ms),

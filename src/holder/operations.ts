@@ -5,6 +5,7 @@ import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import type { Outcome } from '../kernel/outcome.ts'
+import { propose } from '../lessor/propose.ts'
 import type { Lessor } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
@@ -74,7 +75,7 @@ export class Operations {
         const oldest = this.#unanswered.values().next().value!
         const op = { session: this.#session, seq, acked: oldest - 1 }
         try {
-          const answer = this.lessor.propose(command, { op: tries === 0 ? op : { ...op, again: true } })
+          const answer = propose(this.lessor, command, { op: tries === 0 ? op : { ...op, again: true } })
           const outcome = await this.until(end, timeout, answer, answeredLate)
           if (outcome.kind !== 'void') return outcome
         } catch (error) {

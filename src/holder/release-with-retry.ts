@@ -4,6 +4,7 @@ import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import { MAX_STOPPED } from '../kernel/command.ts'
+import { propose } from '../lessor/propose.ts'
 import { LONGEST_RETRY, type Operations, refused, SHORTEST_RETRY } from './operations.ts'
 
 const LONGEST_RELEASE = 5_000
@@ -34,7 +35,7 @@ async function release(operations: Operations, lease: number, term: number, stop
   const end = clock.now() + timeout
   for (let failures = 0; ; failures++) {
     try {
-      const outcome = await operations.until(end, timeout, lessor.propose(command))
+      const outcome = await operations.until(end, timeout, propose(lessor, command))
       if (outcome.kind === 'done') return false
       if (outcome.kind === 'refused' && outcome.code === 'GONE') return true
       throw refused(outcome)

@@ -12,6 +12,7 @@ import type { Command, EntryChange, PolicyRules } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { rule } from '../kernel/rule/policy.ts'
 import type { Lessor, PastGrant } from '../lessor.ts'
+import { propose } from './propose.ts'
 
 /** The prefix of the entries, and of the policy that bounds them. */
 export const RUNS = 'leasehold/runs'
@@ -74,7 +75,7 @@ export function withRuns(past: readonly PastGrant[], runs: readonly PastGrant[])
 
 /** Keeps a run for each resource, by their tokens. `off`: policies or the caller's key do not allow it. */
 export async function keepRun(
-  lessor: Pick<Lessor, 'read' | 'propose'>,
+  lessor: Pick<Lessor, 'read' | 'submit'>,
   tokens: Readonly<Record<string, number>>,
   run: KeptRun,
   options: { readonly signal?: AbortSignal } = {},
@@ -84,7 +85,7 @@ export async function keepRun(
     .slice(0, MOST_NAMES)
   if (names.length === 0) return 'off'
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-    const outcome = await lessor.propose(await entriesOf(lessor, names, tokens, run, options), options)
+    const outcome = await propose(lessor, await entriesOf(lessor, names, tokens, run, options), options)
     if (outcome.kind === 'transacted' && outcome.succeeded) return 'kept'
     // Another run of the same name was faster: its number is taken.
     if (outcome.kind === 'transacted') continue
@@ -135,7 +136,7 @@ async function entriesOf(
 
 /** Sets the policy for runs where none says anything about them. An operator who does not want them sets `freeEntries=0`. */
 async function allowRuns(
-  lessor: Pick<Lessor, 'read' | 'propose'>,
+  lessor: Pick<Lessor, 'read' | 'submit'>,
   { code, facts }: Extract<Outcome, { readonly kind: 'refused' }>,
   options: { readonly signal?: AbortSignal },
 ): Promise<boolean> {
@@ -144,16 +145,16 @@ async function allowRuns(
   if (policies.some(({ prefix, rules }) => (prefix === RUNS || prefix.startsWith(`${RUNS}/`)) && rules.freeEntries !== undefined))
     return false
   const own = policies.find(({ prefix }) => prefix === RUNS)?.rules
-  const set = await lessor.propose({ kind: 'policy', prefix: RUNS, rules: { ...RUN_RULES, ...own } }, options)
+  const set = await propose(lessor, { kind: 'policy', prefix: RUNS, rules: { ...RUN_RULES, ...own } }, options)
   return set.kind !== 'refused'
 }
 
 /** Makes room where policies allow no more entries: the oldest go, whatever their name. */
-async function removeOldest(lessor: Pick<Lessor, 'read' | 'propose'>, options: { readonly signal?: AbortSignal }): Promise<boolean> {
+async function removeOldest(lessor: Pick<Lessor, 'read' | 'submit'>, options: { readonly signal?: AbortSignal }): Promise<boolean> {
   const { value } = await lessor.read({ kind: 'entries', prefix: RUNS, limit: 20_000 }, options)
   const oldest = [...value].sort((a, b) => a.revision - b.revision).slice(0, REMOVED_WHEN_FULL)
   if (oldest.length === 0) return false
-  const removed = await lessor.propose({ kind: 'transaction', success: oldest.map(({ key }) => ({ key, delete: true })) }, options)
+  const removed = await propose(lessor, { kind: 'transaction', success: oldest.map(({ key }) => ({ key, delete: true })) }, options)
   return removed.kind !== 'refused'
 }
 

@@ -17,6 +17,7 @@ import type { PoolCondition, PoolRequest } from '../kernel/command.ts'
 import { matches } from '../kernel/rule/pool/condition.ts'
 import { expectedDuration } from '../learn/expectation.ts'
 import type { Lease } from '../lease.ts'
+import { propose } from '../lessor/propose.ts'
 import type { PoolPage, PoolView } from '../lessor.ts'
 import { checkOptionNames } from '../options.ts'
 import { EXPLAINED, type ExplainPoolOptions, explainPool, explainWaiter, type WaitExplanation } from '../pool/explain.ts'
@@ -255,7 +256,7 @@ export class Pool {
     const { from, for: length, ttl = SHOW_UP, labels = {}, ...rest } = options
     const learn = this.#class(rest, labels)
     const expect = await this.#expectation(rest.expect, learn)
-    const outcome = await this.#leases.lessor.propose({
+    const outcome = await propose(this.#leases.lessor, {
       kind: 'acquire',
       holder: this.#leases.holder,
       ttl: milliseconds(ttl, 'ttl'),

@@ -18,6 +18,7 @@ import { type AcquireOptions, waitOf } from '../holder/acquire-options.ts'
 import type { LeaseClient } from '../holder/lease-client.ts'
 import { MAX_RESOURCES } from '../kernel/command.ts'
 import type { Lease } from '../lease.ts'
+import { propose } from '../lessor/propose.ts'
 import { checkOptionNames } from '../options.ts'
 import { draw, hash } from '../registry/rendezvous.ts'
 import { sentenceOf } from '../wording.ts'
@@ -207,12 +208,13 @@ class Memory {
     try {
       if (before !== undefined) {
         const put = { kind: 'put', lease: before.lease, key, value } as const
-        const kept = before.number === number || (await lessor.propose(put, { signal })).kind === 'done'
+        const kept = before.number === number || (await propose(lessor, put, { signal })).kind === 'done'
         if (kept && (await this.#renew(before.lease, signal))) return before.lease
       }
       // Not an acquire of this client: closing the client must not release it.
       const labels = [['purpose', `remembers slot ${number} of ${who}`]] as const
-      const made = await lessor.propose(
+      const made = await propose(
+        lessor,
         { kind: 'acquire', holder: who, wants: [], ttl: span, entries: [{ key, value }], labels },
         { signal },
       )
@@ -229,7 +231,7 @@ class Memory {
   }
 
   async #renew(lease: number, signal: AbortSignal): Promise<boolean> {
-    const outcome = await this.#leases.lessor.propose({ kind: 'renew', leases: [lease] }, { signal })
+    const outcome = await propose(this.#leases.lessor, { kind: 'renew', leases: [lease] }, { signal })
     return outcome.kind === 'renewed' && outcome.ttls[0]! > 0
   }
 

@@ -9,22 +9,17 @@ import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId } from '../kernel/state/timers.ts'
 import { CAP, SLOTS, type Slot, type State } from '../kernel/state.ts'
 import type { Countdowns } from './countdowns.ts'
+import type { Outbox } from './outbox.ts'
 
 /** The least time between two marks of one timer, in ms. */
 export const MARK_STEP = 1_000
 /** Marks in one record. */
 export const MAX_MARKS = 5_000
 
-export interface AgeMarksOptions {
-  readonly state: () => State
-  readonly countdowns: () => Countdowns
-  readonly propose: (command: Command) => void
-}
-
 export class AgeMarks {
-  readonly #state: () => State
-  readonly #countdowns: () => Countdowns
-  readonly #propose: (command: Command) => void
+  readonly #outbox: Outbox
+  #state!: State
+  #countdowns!: Countdowns
   /** When the present run of the log began, at the latest. A timer that the run found, and that was not renewed since, is at least that old. */
   runZero = 0
   /** The age of the present run in the last mark for all. */
@@ -32,10 +27,14 @@ export class AgeMarks {
   /** This replica owns the run, and the timers that it found are marked together. */
   together = false
 
-  constructor({ state, countdowns, propose }: AgeMarksOptions) {
+  constructor(outbox: Outbox) {
+    this.#outbox = outbox
+  }
+
+  /** Called at first, and whenever a snapshot was loaded. */
+  load(state: State, countdowns: Countdowns): void {
     this.#state = state
     this.#countdowns = countdowns
-    this.#propose = propose
   }
 
   /** This replica has begun a run as the owner. */
@@ -48,12 +47,12 @@ export class AgeMarks {
   /** Marks become rarer as the run grows older: a crash costs a small share of the time that has passed. */
   togetherDue(now: number): boolean {
     const ms = now - this.runZero
-    return this.together && this.#state().run.owned && ms - this.#marked >= Math.max(MARK_STEP, ms / 16)
+    return this.together && this.#state.run.owned && ms - this.#marked >= Math.max(MARK_STEP, ms / 16)
   }
 
   /** Marks all timers that the run found, as long as there are any. */
   markTogether(now: number): void {
-    const { run, leases, quiet } = this.#state()
+    const { run, leases, quiet } = this.#state
     let any = quiet !== undefined && quiet.run < run.number
     for (const lease of leases.values()) {
       if (any) break
@@ -65,7 +64,7 @@ export class AgeMarks {
 
   #markAll(now: number): void {
     this.#marked = now - this.runZero
-    this.#propose({ kind: 'aged-together', run: this.#state().run.number, ms: Math.floor(this.#marked) })
+    this.#write({ kind: 'aged-together', run: this.#state.run.number, ms: Math.floor(this.#marked) })
   }
 
   /**
@@ -73,7 +72,7 @@ export class AgeMarks {
    * that is transferred again and again would never reach its limits.
    */
   markBeforeTransfer(id: number, now: number): void {
-    const state = this.#state()
+    const state = this.#state
     const { run, moved } = state
     const lease = findLease(state, id)
     const timers = lease?.extras?.timers
@@ -82,7 +81,7 @@ export class AgeMarks {
     let found = false
     for (let slot = CAP as Slot; slot < SLOTS; slot++) {
       const timer = timers[slot]
-      const countdown = this.#countdowns().of(lease, slot)
+      const countdown = this.#countdowns.of(lease, slot)
       if (timer === undefined || countdown?.epoch !== timer.epoch) continue
       const ms = Math.floor(now - countdown.zero)
       if (ms <= agedOf(state, timer)) continue
@@ -91,7 +90,7 @@ export class AgeMarks {
       else marks.push({ timer: timerId(lease, slot), epoch: timer.epoch, ms })
     }
     if (found) this.#markAll(now)
-    if (marks.length > 0) this.#propose({ kind: 'aged', marks })
+    if (marks.length > 0) this.#write({ kind: 'aged', marks })
   }
 
   /**
@@ -99,11 +98,11 @@ export class AgeMarks {
    * knows the age of records (`ages`), up to MARK_STEP may be left out; where it does not, many short lives must add up.
    */
   markBeforeLeaving(now: number, { ages }: { readonly ages: boolean }): void {
-    if (this.#state().run.owned) {
+    if (this.#state.run.owned) {
       if (this.together && now - this.runZero - this.#marked >= 1) this.#markAll(now)
       return
     }
-    const countdowns = this.#countdowns()
+    const countdowns = this.#countdowns
     const marks: Aged['marks'][number][] = []
     for (const countdown of countdowns) {
       const ms = Math.floor(now - countdown.zero)
@@ -111,6 +110,10 @@ export class AgeMarks {
       marks.push({ timer: countdowns.idOf(countdown), epoch: countdown.epoch, ms })
       if (marks.length === MAX_MARKS) break
     }
-    if (marks.length > 0) this.#propose({ kind: 'aged', marks })
+    if (marks.length > 0) this.#write({ kind: 'aged', marks })
+  }
+
+  #write(command: Command): void {
+    this.#outbox.writeUntilSettled(command, () => {})
   }
 }

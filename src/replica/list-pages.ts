@@ -10,9 +10,10 @@ import { commonPrefixes, underAny } from '../kernel/name.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { FROZEN, type LeaseState, type Resource, type State } from '../kernel/state.ts'
 import { LIST_COLUMNS, type ListColumn, type ListPart, MAX_LIST_PAGE } from '../lessor/list-part.ts'
-import type { Lessor, PageView } from '../lessor.ts'
+import type { PageView } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 import { canBeSeen, type ListReader, ListWalk, leaseFilter, type QueryOf } from './lists.ts'
+import type { Log } from './log.ts'
 import { PartialOrder } from './partial-order.ts'
 import { leaseView, type Remaining, resourceView } from './view.ts'
 
@@ -40,11 +41,9 @@ const DEFAULT_LIMIT = 100
 
 export interface ListPagesOptions {
   readonly clock: Clock
-  readonly state: () => State
+  readonly log: Pick<Log, 'state'>
   readonly remaining: Remaining
   readonly lists: ListReader
-  /** Throws if the state must not be shown, because the replica is closed or its leases are elsewhere. @default it may */
-  readonly check?: () => void
 }
 
 /** Items as they were found, and their order. */
@@ -60,32 +59,21 @@ interface OrderedItems {
 
 export class ListPages {
   readonly #clock: Clock
-  readonly #state: () => State
+  readonly #log: Pick<Log, 'state'>
   readonly #remaining: Remaining
   readonly #lists: ListReader
-  readonly #check: () => void
   /** By query and filters. The one that was used last is the last. */
   readonly #kept = new Map<string, OrderedItems>()
   /** The page that was asked for last. */
   #last: Promise<unknown> = Promise.resolve()
   #cancelSweep: (() => void) | undefined
 
-  constructor({ clock, state, remaining, lists, check = () => {} }: ListPagesOptions) {
+  constructor({ clock, log, remaining, lists }: ListPagesOptions) {
     this.#clock = clock
-    this.#state = state
+    this.#log = log
     this.#remaining = remaining
     this.#lists = lists
-    this.#check = check
   }
-
-  /** As the page of a lessor. */
-  readonly page = (async (query, part, { signal } = {}) => {
-    signal?.throwIfAborted()
-    this.#check()
-    const answer = await this.read(query, part, signal)
-    this.#check()
-    return answer
-  }) as NonNullable<Lessor['page']>
 
   /** One at a time: any number of clients may ask, and each long list takes memory while it is put in order. */
   read(query: PagedQuery, page: ListPart, signal?: AbortSignal): Promise<PageView<PagedQuery['kind']>> {
@@ -105,7 +93,7 @@ export class ListPages {
     this.#keep(key, ordered)
     const { items, order } = ordered
     const places = await this.#inTurns(order.range(offset, offset + Math.min(limit, MAX_LIST_PAGE)), signal)
-    const state = this.#state()
+    const state = this.#log.state
     const value = places.flatMap((place): PageView<PagedQuery['kind']>['value'][number][] => {
       const item = items[place]!
       if ('id' in item) return findLease(state, item.id) === item ? [leaseView(state, item, this.#remaining)] : []
@@ -117,7 +105,7 @@ export class ListPages {
 
   #fresh(key: string, column: ListColumn): OrderedItems | undefined {
     const kept = this.#kept.get(key)
-    const state = this.#state()
+    const state = this.#log.state
     if (kept?.state !== state) return undefined
     const age = this.#clock.now() - kept.madeAt
     // Only the time that is left changes without a revision.
@@ -148,9 +136,9 @@ export class ListPages {
 
   async #make(query: PagedQuery, filter: ListPart, column: ListColumn, signal?: AbortSignal): Promise<OrderedItems> {
     const madeAt = this.#clock.now()
-    const { revision } = this.#state()
+    const { revision } = this.#log.state
     const items = query.kind === 'leases' ? await this.#leases(query, filter, signal) : await this.#resources(query, filter, signal)
-    const state = this.#state()
+    const state = this.#log.state
     const keys = await this.#inTurns(this.#keysOf(state, items, column), signal)
     const compare = comparison(items, keys, filter.sort.startsWith('-') ? -1 : 1)
     const order = new PartialOrder({ length: items.length, compare, random: () => this.#clock.random() })
@@ -172,7 +160,7 @@ export class ListPages {
     const begin = (state: State) =>
       new ListWalk<Named>(roots.length === 0 ? [] : state.resources.values(), wanted, Number.POSITIVE_INFINITY)
     const { found } = await this.#lists.walked(signal, begin)
-    const { pools, resources } = this.#state()
+    const { pools, resources } = this.#log.state
     // The waiters of a pool wait for its name.
     for (const { name, queue } of pools.values()) if (queue.length > 0 && !resources.has(name) && wanted({ name })) found.push({ name })
     return found

@@ -12,6 +12,7 @@ import { commonPrefixes, underAny } from '../kernel/name.ts'
 import { findLease, UNCLAIMED } from '../kernel/state/leases.ts'
 import type { LeaseState, State } from '../kernel/state.ts'
 import type { Query, View } from '../lessor.ts'
+import type { Log } from './log.ts'
 import { entryView, leaseView, type Remaining, resourceView } from './view.ts'
 
 export type QueryOf<K extends Query['kind']> = Extract<Query, { readonly kind: K }>
@@ -19,28 +20,24 @@ type Listed = QueryOf<'leases'> | QueryOf<'resources'> | QueryOf<'entries'>
 
 export interface ListReaderOptions {
   readonly clock: Clock
-  readonly state: () => State
+  readonly log: Pick<Log, 'state' | 'named'>
   readonly remaining: Remaining
-  /** Calls `each` for the leases that events after a revision name. False when those events are no longer known. */
-  readonly named: (after: number, each: (lease: number) => void) => boolean
   /** Items looked at in one turn of the loop: a few milliseconds. */
   readonly stride?: number
 }
 
 export class ListReader {
   readonly #clock: Clock
-  readonly #state: () => State
+  readonly #log: ListReaderOptions['log']
   readonly #remaining: Remaining
-  readonly #named: ListReaderOptions['named']
   readonly #stride: number
   /** The long list that was started last. */
   #last: Promise<unknown> = Promise.resolve()
 
-  constructor({ clock, state, remaining, named, stride = 5_000 }: ListReaderOptions) {
+  constructor({ clock, log, remaining, stride = 5_000 }: ListReaderOptions) {
     this.#clock = clock
-    this.#state = state
+    this.#log = log
     this.#remaining = remaining
-    this.#named = named
     this.#stride = stride
   }
 
@@ -51,7 +48,7 @@ export class ListReader {
 
   /** Entries are found by their prefix tree, without looking at others. */
   #entries({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'entries'>): View<'entries'> {
-    const state = this.#state()
+    const state = this.#log.state
     const found: ReturnType<typeof entryView>[] = []
     for (const root of commonPrefixes([prefix], within))
       for (const entry of state.tree.under(root)) {
@@ -68,7 +65,7 @@ export class ListReader {
       signal,
       state => new ListWalk(roots.length === 0 ? [] : state.resources.values(), ({ name }) => wanted(name), limit),
     )
-    const state = this.#state()
+    const state = this.#log.state
     const there = walk.found.filter(resource => state.resources.get(resource.name) === resource)
     // The waiters of a pool wait for its name.
     const waited = [...state.pools.values()].filter(({ name, queue }) => queue.length > 0 && !state.resources.has(name) && wanted(name))
@@ -87,7 +84,7 @@ export class ListReader {
       state => new ListWalk(canBeSeen(state, query) ? state.leases.values() : [], wanted, limit),
       named,
     )
-    const state = this.#state()
+    const state = this.#log.state
     const found = new Set(walk.found)
     if (!walk.full)
       for (const id of named) {
@@ -102,7 +99,7 @@ export class ListReader {
 
   /** Resolves in the turn of the last stride. `named` collects the leases that events have named since the first stride. */
   async walked<T>(signal: AbortSignal | undefined, begin: (state: State) => ListWalk<T>, named?: Set<number>): Promise<ListWalk<T>> {
-    const short = begin(this.#state())
+    const short = begin(this.#log.state)
     // Less than a whole stride: a client may ask for any number of lists in one turn.
     if (short.stride(this.#stride / 10)) return short
     const before = this.#last
@@ -110,13 +107,13 @@ export class ListReader {
     this.#last = new Promise<void>(resolve => (leave = resolve))
     try {
       await before
-      const state = this.#state()
+      const state = this.#log.state
       let { revision } = state
       for (const walk = begin(state); ; ) {
         if (walk.stride(this.#stride)) return walk
         await new Promise<void>(resolve => this.#clock.soon(resolve))
         signal?.throwIfAborted()
-        if (this.#state() !== state || !this.#named(revision, lease => named?.add(lease))) break
+        if (this.#log.state !== state || !this.#log.named(revision, lease => named?.add(lease))) break
         revision = state.revision
       }
     } finally {
@@ -124,7 +121,7 @@ export class ListReader {
     }
     // Another state was loaded, or more events have happened than are kept: walk again, without a pause.
     named?.clear()
-    const whole = begin(this.#state())
+    const whole = begin(this.#log.state)
     whole.stride(Number.POSITIVE_INFINITY)
     return whole
   }

@@ -3,46 +3,41 @@
  * with aging, or the penalties and sweeps of registrations.
  */
 import type { Clock } from '../clock.ts'
-import type { Tick } from '../kernel/command.ts'
 import { poolsNeedTicks } from '../kernel/rule/pool/waiters.ts'
 import { needsTicks } from '../kernel/rule/service.ts'
-import type { State } from '../kernel/state.ts'
+import type { Log } from './log.ts'
+import type { Outbox } from './outbox.ts'
 
 /** The interval while waiters age, in ms. */
 const FAST = 1_000
 /** The interval for penalties and sweeps, which only decay. */
 const SLOW = 5_000
 
-export interface LogTickerOptions {
-  readonly clock: Clock
-  readonly state: () => State
-  /** The place of this replica among those that propose: 0 goes first. */
-  readonly turn: () => number
-  readonly propose: (command: Tick) => Promise<unknown>
-}
-
 export class LogTicker {
-  readonly #options: LogTickerOptions
+  readonly #clock: Clock
+  readonly #log: Log
+  readonly #outbox: Outbox
   #cancel: (() => void) | undefined
   #stopped = false
 
-  constructor(options: LogTickerOptions) {
-    this.#options = options
+  constructor(clock: Clock, log: Log, outbox: Outbox) {
+    this.#clock = clock
+    this.#log = log
+    this.#outbox = outbox
   }
 
   /** Called after every record: sets a timer for the next tick, if one is needed. */
   tickWhileNeeded(): void {
-    const { clock, state, turn, propose } = this.#options
     if (this.#cancel !== undefined || this.#stopped) return
     const interval = this.#interval()
     if (interval === 0) return
-    const { tick } = state()
-    const began = clock.now()
-    this.#cancel = clock.after(interval * (1 + turn() / 4), () => {
+    const { tick } = this.#log.state
+    const began = this.#clock.now()
+    this.#cancel = this.#clock.after(interval * (1 + this.#log.turn() / 4), () => {
       this.#cancel = undefined
       if (this.#stopped || this.#interval() === 0) return
-      if (state().tick !== tick) return this.tickWhileNeeded() // another replica has proposed it
-      propose({ kind: 'tick', n: tick + 1, elapsed: Math.floor(clock.now() - began) }).then(
+      if (this.#log.state.tick !== tick) return this.tickWhileNeeded() // another replica has proposed it
+      this.#outbox.write({ kind: 'tick', n: tick + 1, elapsed: Math.floor(this.#clock.now() - began) }).then(
         () => this.tickWhileNeeded(),
         () => {},
       )
@@ -51,7 +46,7 @@ export class LogTicker {
 
   /** 0: nothing depends on ticks. */
   #interval(): number {
-    const state = this.#options.state()
+    const { state } = this.#log
     if (state.counts.waiting > 0) for (const { aging = 0 } of state.policies.values()) if (aging > 0) return FAST
     const pools = poolsNeedTicks(state)
     if (pools === 'fast') return FAST

@@ -8,6 +8,7 @@
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Move } from '../kernel/command.ts'
+import { propose } from '../lessor/propose.ts'
 import type { Lessor } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import type { Store } from '../store.ts'
@@ -88,7 +89,7 @@ function withMoveState(error: unknown, what: string, move: 'called-off' | 'not-c
 }
 
 async function order(lessor: Lessor, command: Move): Promise<number> {
-  const outcome = await lessor.propose(command)
+  const outcome = await propose(lessor, command)
   if (outcome.kind === 'refused') throw refusedError(outcome)
   return outcome.revision
 }

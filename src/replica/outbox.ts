@@ -5,11 +5,14 @@
  */
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { type Applied, type Batch, BatchWriter, type Header } from '../kernel/codec/batch.ts'
+import { type Applied, type Batch, BatchWriter } from '../kernel/codec/batch.ts'
 import type { Command, Operation, Proposal } from '../kernel/command.ts'
+import type { Outcome } from '../kernel/outcome.ts'
 import type { Completion } from '../lessor.ts'
 import type { Appended } from '../store.ts'
-import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST } from './retry.ts'
+import type { Lifetime } from './lifetime.ts'
+import type { Log } from './log.ts'
+import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST, within } from './retry.ts'
 
 /** A record takes no more proposals beyond this size. etcd takes 1.5 MiB, and a smaller record is durable sooner. */
 const RECORD_BYTES = 512 * 1_024
@@ -53,26 +56,17 @@ export interface InFlight {
 
 export interface OutboxOptions {
   readonly clock: Clock
+  /** A proposal that the store has not answered for this many ms fails with `UNKNOWN`. */
   readonly timeout: number
-  /** A number that no two proposers share. */
-  readonly proposer: number
-  readonly closing: AbortSignal
-  /** The last record applied here, for the header of a record. */
-  readonly applied: () => Pick<Header, 'applied' | 'decisionHash'>
-  /** How often this replica has loaded a snapshot instead of records. */
-  readonly reloads: () => number
-  readonly append: (bytes: Uint8Array) => Promise<Appended>
-  /** Applies the log up to the record, after an append of it. Returns whether the record is in the log; otherwise it is sent again. */
-  readonly apply: (flight: Pick<InFlight, 'bytes' | 'batch'>, appended: Appended) => Promise<boolean>
-  readonly afterRecord: () => void
-  /** Nothing more can be written. */
-  readonly broken: (error: unknown) => void
+  readonly log: Log
+  readonly lifetime: Lifetime
 }
 
 export class Outbox {
-  readonly #options: OutboxOptions
   readonly #clock: Clock
-  readonly #closing: AbortSignal
+  readonly #timeout: number
+  readonly #log: Log
+  readonly #lifetime: Lifetime
   /** Why nothing more is sent. */
   #closed: LeaseError | undefined
   #seq = 0
@@ -89,20 +83,24 @@ export class Outbox {
   /** A histogram of the time that appends took: the number in each bucket, and the sum in ms. */
   readonly latency = { within: BOUNDS.map(bound => [bound, 0] as [bound: number, count: number]), ms: 0 }
 
-  constructor(options: OutboxOptions) {
-    this.#options = options
-    this.#clock = options.clock
-    this.#closing = options.closing
+  constructor({ clock, timeout, log, lifetime }: OutboxOptions) {
+    this.#clock = clock
+    this.#timeout = timeout
+    this.#log = log
+    this.#lifetime = lifetime
   }
 
-  /** The number of the last record that was made. */
-  get lastSeq(): number {
-    return this.#seq
+  /** Writes a command to the log, and resolves with what the log decided. */
+  write(command: Command, key = 0, op?: Operation): Promise<Outcome> {
+    return new Promise((settle, fail) => this.put(new OutboxItem(command, key, op, { settle, fail }, false)))
   }
 
-  /** Whether a record up to `seq` is not settled. */
-  undecided(seq: number): boolean {
-    return this.#flight?.settled === false && this.#flight.seq <= seq
+  /**
+   * Writes a command of the timekeeper. Calls `settled` with the outcome, or with undefined when it is certain that nothing was done: while a `due` can still
+   * reach the log, its lease must not be renewed in memory.
+   */
+  writeUntilSettled(command: Command, settled: (outcome: Outcome | undefined) => void): void {
+    this.put(new OutboxItem(command, 0, undefined, { settle: settled, fail: () => settled(undefined) }, true))
   }
 
   put(item: OutboxItem): void {
@@ -126,14 +124,14 @@ export class Outbox {
     this.#pumping = true
     try {
       while (this.#next.proposals.length > 0 || this.#backlog.length > 0) {
-        if (this.#closing.aborted) return
+        if (this.#lifetime.isOver) return
         await this.#send(this.#take())
-        this.#options.afterRecord()
+        this.#log.afterRecord()
         // A store that answers within the turn would otherwise starve timers, sockets and snapshots.
         await new Promise<void>(resolve => this.#clock.soon(resolve))
       }
     } catch (error) {
-      this.#options.broken(error)
+      this.#lifetime.fail(error)
     } finally {
       this.#pumping = false
     }
@@ -142,12 +140,16 @@ export class Outbox {
   #take(): InFlight {
     const writer = this.#backlog.shift() ?? this.#next
     const seq = ++this.#seq
-    const { proposer, applied, reloads } = this.#options
+    const { proposer, state, stats } = this.#log
     const wall = Math.max(0, Math.floor(this.#clock.wall()))
-    const { bytes, batch } = writer.take({ proposer, seq, ...applied(), wall })
+    const { bytes, batch } = writer.take({
+      ...{ proposer, seq, wall },
+      applied: state.index,
+      decisionHash: [state.decisionHashA, state.decisionHashB],
+    })
     this.stats.appends++
     this.stats.commands += batch.proposals.length
-    this.#flight = { seq, bytes, batch, reloads: reloads(), underWay: false, lost: false, settled: false }
+    this.#flight = { seq, bytes, batch, reloads: stats.reloads, underWay: false, lost: false, settled: false }
     return this.#flight
   }
 
@@ -156,7 +158,7 @@ export class Outbox {
     let pause = RETRY_FIRST
     let cancel = () => {}
     const wait = () => {
-      cancel = afterReading(this.#clock, this.#options.timeout, () => {
+      cancel = afterReading(this.#clock, this.#timeout, () => {
         this.#failUnknown(flight)
         wait()
       })
@@ -165,19 +167,19 @@ export class Outbox {
     try {
       for (;;) {
         try {
-          const inLog = await this.#options.apply(flight, await this.#append(flight))
+          const inLog = await this.#log.applyAppended(flight.bytes, flight.batch, await this.#append(flight))
           if (inLog && !flight.settled) this.#failSkipped(flight)
           if (inLog || flight.settled) return
         } catch (error) {
           if (!isTransient(error)) throw error
-          if (this.#closing.aborted) return
+          if (this.#lifetime.isOver) return
           if (flight.settled) return // applied meanwhile: it was in the log
           if (flight.underWay) flight.lost = true // it is in the log; only the records before it could not be read
           if (!flight.lost) return this.#reject(flight, error)
         }
-        await pauseUnless(this.#clock, pause, this.#closing)
-        if (this.#closing.aborted || flight.settled) return
-        if (this.#options.reloads() > flight.reloads) return this.#replace(flight)
+        await pauseUnless(this.#clock, pause, this.#lifetime.signal)
+        if (this.#lifetime.isOver || flight.settled) return
+        if (this.#log.stats.reloads > flight.reloads) return this.#replace(flight)
         pause = Math.min(pause * 2, RETRY_LAST)
         this.stats.resent++
       }
@@ -190,7 +192,7 @@ export class Outbox {
     flight.underWay = true
     const began = this.#clock.now()
     try {
-      const appended = await this.#options.append(flight.bytes)
+      const appended = await this.#log.append(flight.bytes)
       this.storeError = undefined
       this.#count(this.#clock.now() - began)
       flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
@@ -226,7 +228,7 @@ export class Outbox {
     }
     if (applied.kind === 'void') this.stats.voided++
     // An earlier copy may be among the skipped records, so old that its proposer was forgotten since.
-    if (applied.kind === 'again' || (flight.lost && this.#options.reloads() > flight.reloads)) this.#failSkipped(flight)
+    if (applied.kind === 'again' || (flight.lost && this.#log.stats.reloads > flight.reloads)) this.#failSkipped(flight)
     // The record was not applied, and a later copy of it would not be: propose its commands again in a new record.
     else this.#putAgain(flight)
     return true
@@ -260,7 +262,7 @@ export class Outbox {
 
   /** Answers the callers after `timeout`. The pending record is still being sent; the proposals behind it never will be. */
   #failUnknown(flight: InFlight): void {
-    const silence = `no answer from the store for ${this.#options.timeout} ms`
+    const silence = `no answer from the store for ${this.#timeout} ms`
     const unknown = new LeaseError(
       'UNKNOWN',
       `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
@@ -281,6 +283,32 @@ export class Outbox {
     const unsent = [...this.#backlog.splice(0), this.#next].flatMap(({ proposals }) => proposals)
     this.#next = new BatchWriter()
     return unsent
+  }
+
+  // The end of the log, as callers of this replica see it
+
+  /**
+   * Resolves when all earlier proposals of this replica's callers are applied, and the log has been read to its present end. Throws `UNAVAILABLE` after
+   * `timeout`: the store may never answer, and nothing that waits here was sent.
+   */
+  readToEnd(): Promise<void> {
+    if (this.#log.owned && this.idle) return Promise.resolve()
+    return within(this.#clock, this.#timeout, this.#reachTheEnd(), () => noAnswer(this.#timeout))
+  }
+
+  async #reachTheEnd(): Promise<void> {
+    if (!this.#log.owned) {
+      // Proposals of the timekeeper need not be settled: no caller waits for them, and the end of the log shows what became of them.
+      await this.callersAnswered()
+      this.#lifetime.assertOpen()
+      return this.#log.toTheEnd()
+    }
+    const last = this.#seq
+    await this.allSettled()
+    this.#lifetime.assertOpen()
+    // The end of an owner's log is what the owner wrote. While the fate of a record is unknown, so is the end.
+    if (this.#flight?.settled === false && this.#flight.seq <= last)
+      throw new LeaseError('UNAVAILABLE', 'the store has not answered yet, so the end of the log is not known; ask again')
   }
 
   /** Whether nothing waits and nothing is under way. */
@@ -330,4 +358,11 @@ export class Outbox {
     }
     for (const { completion } of this.#takeUnsent()) completion.fail(error)
   }
+}
+
+function noAnswer(timeout: number): LeaseError {
+  return new LeaseError(
+    'UNAVAILABLE',
+    `no answer from the store for ${timeout} ms: the end of the log is not known, and nothing was sent; ask again`,
+  )
 }

@@ -1,30 +1,37 @@
 /**
  * A replica: a kernel that follows one store, and the Lessor of this process or of a server's clients.
  *
- * The parts of this folder: the follower reads the log and applies it, the outbox writes to it, the timekeeper counts timers and proposes what is due,
- * the snapshotter shortens the log. Proposals decides what need not be written. Callers get an answer once its record is durable and applied.
+ * The parts of this folder: the log reads records and applies them, the outbox writes them, the timekeeper counts timers and proposes what is due, the
+ * snapshotter shortens the log. Callers get an answer once its record is durable and applied. A command that is certain to be refused is not written, and an
+ * owner keeps renewals in memory where the timekeeper allows it.
  */
-import { setMaxListeners } from 'node:events'
 import { type Clock, systemClock, unlessAborted, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
+import { isInternal, refusal } from '../kernel/apply.ts'
+import { answered } from '../kernel/codec/batch.ts'
+import { malformed, malformedAsker } from '../kernel/codec/form.ts'
 import { stateHash } from '../kernel/codec/snapshot.ts'
-import type { Command } from '../kernel/command.ts'
+import type { Command, Operation, Proposal, Renew } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
-import type { Outcome } from '../kernel/outcome.ts'
+import type { Flaw } from '../kernel/reason.ts'
 import { movedAway } from '../kernel/rule/move.ts'
-import type { State } from '../kernel/state.ts'
-import { complete } from '../lessor/complete.ts'
-import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import { refuseFlaw } from '../kernel/rule/refuse.ts'
+import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
+import { findLease } from '../kernel/state/leases.ts'
+import { RULES, type State } from '../kernel/state.ts'
+import type { ListPart } from '../lessor/list-part.ts'
+import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import type { Profile, Store } from '../store.ts'
 import { backupBytes } from './backup.ts'
-import { Follower, type Survivor } from './follower.ts'
+import { Lifetime } from './lifetime.ts'
 import { ListPages } from './list-pages.ts'
 import { ListReader } from './lists.ts'
+import { Log, type Survivor } from './log.ts'
 import { LogTicker } from './log-ticker.ts'
 import { Outbox, OutboxItem } from './outbox.ts'
-import { Proposals } from './proposals.ts'
-import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST, within } from './retry.ts'
+import { renewInMemory } from './renew-in-memory.ts'
+import { pauseUnless } from './retry.ts'
 import { RewindDetector } from './rewind-detector.ts'
 import { beginRun } from './run.ts'
 import { Snapshotter } from './snapshotter.ts'
@@ -32,7 +39,7 @@ import { Timekeeper } from './timekeeper.ts'
 import { type Remaining, view } from './view.ts'
 import { watchEvents } from './watch.ts'
 
-export type { Survivor } from './follower.ts'
+export type { Survivor } from './log.ts'
 
 export interface ReplicaOptions {
   readonly clock?: Clock
@@ -50,71 +57,40 @@ export interface ReplicaOptions {
 }
 
 export class Replica implements Lessor {
-  readonly #store: Store
   readonly #clock: Clock
-  readonly #owned: boolean
   readonly #timeout: number
-  readonly #closing = new AbortController()
-  readonly #proposer: number
-  readonly #follower: Follower
+  readonly #lifetime = new Lifetime()
+  readonly #log: Log
   readonly #outbox: Outbox
   readonly #timekeeper: Timekeeper
-  readonly #proposals: Proposals
   readonly #snapshotter: Snapshotter
   readonly #ticker: LogTicker
   readonly #rewinds: RewindDetector
   readonly #lists: ListReader
-  readonly page: NonNullable<Lessor['page']>
-  #tailing: Promise<void> | undefined
-  #closed = false
-  #failed = false
+  readonly #pages: ListPages
+  readonly #remaining: Remaining = lease => this.#timekeeper.remaining(lease)
+  #following: Promise<void> | undefined
+  #memoryRenewals = 0
 
   private constructor(store: Store, options: ReplicaOptions) {
     const { clock = systemClock, owned = false, timeout = 30_000, events = 100_000 } = options
     const { snapshotRecords = 10_000, snapshotBytes = 8 << 20 } = options
-    const closing = this.#closing.signal
-    setMaxListeners(0, closing) // every watch and every pause listens to it
-    const broken = (error: unknown) => this.#fail(error)
-    const state = () => this.#state
-    const turn = () => this.#turn()
-    const readToEnd = () => this.#readToEnd()
-    this.#store = store
+    const lifetime = this.#lifetime
+    const remaining = this.#remaining
+    const log = new Log(store, { clock, lifetime, owned, events })
+    const outbox = new Outbox({ clock, timeout, log, lifetime })
     this.#clock = clock
-    this.#owned = owned
     this.#timeout = timeout
-    const proposer = Number(clock.bits() >> 11n) || 1
-    this.#proposer = proposer
-    this.#follower = new Follower(store, {
-      ...{ clock, proposer, closing, events, broken },
-      timekeeper: () => this.#timekeeper,
-      ownApplied: (seq, applied) => this.#outbox.seenInLog(seq, applied),
-    })
-    this.#outbox = new Outbox({
-      ...{ clock, timeout, proposer, closing, broken },
-      applied: () => ({ applied: this.#state.index, decisionHash: [this.#state.decisionHashA, this.#state.decisionHashB] }),
-      reloads: () => this.#follower.stats.reloads,
-      append: bytes => store.append(bytes, this.#follower.position),
-      apply: ({ bytes, batch }, appended) => this.#follower.applyAppended(bytes, batch, appended),
-      afterRecord: () => this.#afterRecord(),
-    })
-    this.#timekeeper = new Timekeeper(this.#state, {
-      clock,
-      // Only a certain outcome settles it: while a `due` can still reach the log, its lease must not be renewed in memory.
-      propose: (command, settled) =>
-        this.#outbox.put(new OutboxItem(command, 0, undefined, { settle: settled, fail: () => settled(undefined) }, true)),
-      drain: () => this.#drain(),
-      turn,
-    })
-    this.#proposals = new Proposals({ owned, state, outbox: this.#outbox, timekeeper: this.#timekeeper, readToEnd })
-    this.#snapshotter = new Snapshotter(store, {
-      ...{ clock, follower: this.#follower, closing, turn, broken },
-      ...{ records: snapshotRecords, bytes: snapshotBytes },
-    })
-    this.#ticker = new LogTicker({ clock, state, turn, propose: command => this.#write(command) })
-    this.#rewinds = new RewindDetector({ follower: this.#follower, owned, readToEnd, propose: command => this.#write(command) })
-    const remaining: Remaining = lease => this.#timekeeper.remaining(lease)
-    this.#lists = new ListReader({ clock, state, remaining, named: (after, each) => this.#follower.named(after, each) })
-    this.page = new ListPages({ clock, state, remaining, lists: this.#lists, check: () => this.#mustBeReadable() }).page
+    this.#log = log
+    this.#outbox = outbox
+    this.#timekeeper = new Timekeeper(clock, log, outbox)
+    this.#snapshotter = new Snapshotter({ clock, log, lifetime, records: snapshotRecords, bytes: snapshotBytes })
+    this.#ticker = new LogTicker(clock, log, outbox)
+    this.#rewinds = new RewindDetector(log, outbox)
+    this.#lists = new ListReader({ clock, log, remaining })
+    this.#pages = new ListPages({ clock, log, remaining, lists: this.#lists })
+    log.connect({ timekeeper: this.#timekeeper, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter })
+    lifetime.signal.addEventListener('abort', () => this.#stop(), { once: true })
   }
 
   /** Reads the log and begins to take part. The replica owns the store from then on, and disposes of it. */
@@ -124,22 +100,18 @@ export class Replica implements Lessor {
       await replica.#start(options.survivor)
       return replica
     } catch (error) {
-      replica.#fail(error)
+      replica.#lifetime.fail(error)
       await store[Symbol.asyncDispose]()
       throw error
     }
   }
 
-  get #state(): State {
-    return this.#follower.state
-  }
-
   get profile(): Profile {
-    return this.#store.profile
+    return this.#log.store.profile
   }
 
   get signal(): AbortSignal {
-    return this.#closing.signal
+    return this.#lifetime.signal
   }
 
   /** Why the last append failed, and when; undefined as soon as one has succeeded. */
@@ -148,27 +120,27 @@ export class Replica implements Lessor {
   }
 
   get revision(): number {
-    return this.#state.revision
+    return this.#log.state.revision
   }
 
   get index(): number {
-    return this.#state.index
+    return this.#log.state.index
   }
 
   /** What this replica has seen, for the recovery of a log that lost records. */
   get survivor(): Survivor {
-    return this.#follower.survivor
+    return this.#log.survivor
   }
 
   /** Equal on every replica that has applied the same records. Costs a walk over the whole state. */
   hash(): string {
-    return stateHash(this.#state)
+    return stateHash(this.#log.state)
   }
 
   /** For metrics and tests. */
-  get stats(): Outbox['stats'] & Follower['stats'] & Snapshotter['stats'] & Proposals['stats'] & { readonly rewinds: number } {
-    const { stats: proposals } = this.#proposals
-    return { ...this.#outbox.stats, ...this.#snapshotter.stats, ...this.#follower.stats, ...proposals, rewinds: this.#rewinds.rewinds }
+  get stats(): Outbox['stats'] & Log['stats'] & Snapshotter['stats'] & { readonly memoryRenewals: number; readonly rewinds: number } {
+    const own = { memoryRenewals: this.#memoryRenewals, rewinds: this.#rewinds.rewinds }
+    return { ...this.#outbox.stats, ...this.#snapshotter.stats, ...this.#log.stats, ...own }
   }
 
   /** For metrics and tests: how late proposals were, and for how long this process stood still. */
@@ -179,181 +151,140 @@ export class Replica implements Lessor {
   /** All counters, by name, for metrics. */
   get figures(): Readonly<Record<string, number>> {
     const { within, ms } = this.#outbox.latency
-    const { index, revision } = this.#state
+    const { index, revision } = this.#log.state
     return {
       ...this.stats,
       ...this.timing,
       index,
       appliedRevision: revision,
-      ...Object.fromEntries(Object.entries(this.#follower.eventCounts).map(([type, count]) => [`events.${type}`, count])),
+      ...Object.fromEntries(Object.entries(this.#log.eventCounts).map(([type, count]) => [`events.${type}`, count])),
       ...Object.fromEntries(within.map(([bound, count]) => [`commit.le.${bound === Number.POSITIVE_INFINITY ? 'inf' : bound}`, count])),
       'commit.ms': ms,
     }
   }
 
   async #start(survivor: Survivor | undefined): Promise<void> {
-    const { snapshot } = await this.#store.open()
-    const { ended } = this.#store
-    if (ended !== undefined) whenAborted(ended, () => this.#fail(ended.reason))
-    await this.#follower.start(snapshot)
+    const { store, owned } = this.#log
+    const { snapshot } = await store.open()
+    const { ended } = store
+    if (ended !== undefined) whenAborted(ended, () => this.#lifetime.fail(ended.reason))
+    await this.#log.start(snapshot)
     this.#timekeeper.learnTogether()
-    if (this.#owned || this.#state.run.owned) {
-      const commands = beginRun(this.#state, { clock: this.#clock, owned: this.#owned, ms: this.#timekeeper.runSoFar() })
-      await Promise.all(commands.map(command => this.#write(command)))
-      if (this.#owned) this.#timekeeper.ownRunBegan()
+    if (owned || this.#log.state.run.owned) {
+      const commands = beginRun(this.#log.state, { clock: this.#clock, owned, ms: this.#timekeeper.runSoFar() })
+      await Promise.all(commands.map(command => this.#outbox.write(command)))
+      if (owned) this.#timekeeper.ownRunBegan()
     }
-    if (survivor !== undefined) await this.#write({ kind: 'generation', ...survivor })
+    if (survivor !== undefined) await this.#outbox.write({ kind: 'generation', ...survivor })
     // Nothing may be proposed as due before this: a renewal may have been among the lost records.
     this.#timekeeper.caughtUp()
     this.#ticker.tickWhileNeeded()
-    if (this.#owned) return
+    if (owned) return
     this.#timekeeper.judgeFound()
-    this.#tailing = this.#tail()
-  }
-
-  async #tail(): Promise<void> {
-    let pause = RETRY_FIRST
-    while (!this.#closed) {
-      try {
-        await this.#follower.readOn(this.#closing.signal)
-        pause = RETRY_FIRST
-        this.#afterRecord()
-      } catch (error) {
-        // Check the signal too: the error that stopped the replica may look transient, and the signal that would end the pause has fired already.
-        if (this.#closed || this.#closing.signal.aborted) return
-        if (!isTransient(error)) return this.#fail(error)
-        await pauseUnless(this.#clock, pause, this.#closing.signal)
-        pause = Math.min(pause * 2, RETRY_LAST)
-      }
-    }
-  }
-
-  /** Reads all pending input: the sockets of this process, and the log. */
-  async #drain(): Promise<void> {
-    // One turn for input that is ready, one more for what that input causes.
-    await new Promise<void>(resolve => this.#clock.soon(resolve))
-    await new Promise<void>(resolve => this.#clock.soon(resolve))
-    if (!this.#owned) await this.#follower.toTheEnd()
-  }
-
-  #afterRecord(): void {
-    this.#ticker.tickWhileNeeded()
-    this.#snapshotter.takeWhenDue()
-  }
-
-  /** The place of this replica among the recent proposers, by their numbers: all replicas agree on the order. */
-  #turn(): number {
-    if (this.#owned) return 0
-    let before = 0
-    for (const proposer of this.#state.proposers.keys()) if (proposer < this.#proposer && ++before === 8) break
-    return before
+    this.#following = this.#log.follow()
   }
 
   // Proposing
 
-  propose(command: Command, options: ProposeOptions = {}): Promise<Outcome> {
+  submit(command: Command, { op, key = 0, signal }: ProposeOptions, completion: Completion): void {
     try {
-      options.signal?.throwIfAborted()
-      this.#mustBeOpen()
-      return this.#proposals.propose(command, options)
-    } catch (error) {
-      return Promise.reject(error)
-    }
-  }
-
-  submit(command: Command, options: ProposeOptions, completion: Completion): void {
-    if (options.signal !== undefined) return complete(completion, this.propose(command, options))
-    try {
-      this.#mustBeOpen()
-      this.#proposals.submit(command, options, completion)
+      this.#lifetime.assertOpen()
+      const { state } = this.#log
+      const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
+      if (wrong !== undefined) completion.settle(refuseFlaw(state, wrong))
+      else if (command.kind === 'renew' && op === undefined && this.#log.owned && mayStayInMemory(state, command))
+        this.#renewInMemory(command.leases, key, completion)
+      else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
+      else this.#put(command, key, op, completion)
     } catch (error) {
       completion.fail(error)
     }
   }
 
-  #write(command: Command): Promise<Outcome> {
-    return this.#proposals.write(command)
+  #put(command: Command, key: number, op: Operation | undefined, completion: Completion): void {
+    if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease)
+    this.#outbox.put(new OutboxItem(command, key, op, completion, false))
   }
 
-  #mustBeOpen(): void {
-    if (this.#failed) throw this.#closing.signal.reason
-    if (this.#closed) throw new LeaseError('UNAVAILABLE', 'this replica is closing')
+  /** A refusal is decided at the end of the log. Only what is not refused there is written. */
+  async #putUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined, completion: Completion): Promise<void> {
+    try {
+      await this.#outbox.readToEnd()
+      signal?.throwIfAborted()
+      const known = answered(this.#log.state, proposal) ?? refusal(this.#log.state, proposal)
+      if (known !== undefined) completion.settle(known)
+      else this.#put(proposal.command, proposal.key ?? 0, proposal.op, completion)
+    } catch (error) {
+      completion.fail(error)
+    }
+  }
+
+  #renewInMemory(leases: readonly number[], key: number, completion: Completion): void {
+    const { ttls, logged } = renewInMemory(this.#log.state, this.#timekeeper, leases, key)
+    this.#memoryRenewals += leases.length - logged.length
+    if (logged.length === 0) return completion.settle({ kind: 'renewed', revision: this.#log.state.revision, ttls })
+    this.#put({ kind: 'renew', leases: logged }, key, undefined, {
+      settle: outcome => {
+        if (outcome.kind !== 'renewed') return completion.settle(outcome)
+        const written = outcome.ttls.values()
+        completion.settle({ ...outcome, ttls: ttls.map(ttl => (ttl === 0 ? written.next().value! : ttl)) })
+      },
+      fail: error => completion.fail(error),
+    })
   }
 
   // Reading
 
-  /**
-   * Resolves when all earlier proposals of this replica's callers are applied, and the log has been read to its present end. Throws `UNAVAILABLE` after
-   * `timeout`: the store may never answer, and nothing that waits here was sent.
-   */
-  #readToEnd(): Promise<void> {
-    if (this.#owned && this.#outbox.idle) return Promise.resolve()
-    return within(this.#clock, this.#timeout, this.#reachTheEnd(), () => noAnswer(this.#timeout))
-  }
-
-  async #reachTheEnd(): Promise<void> {
-    if (!this.#owned) {
-      // Proposals of the timekeeper need not be settled: no caller waits for them, and the end of the log shows what became of them.
-      await this.#outbox.callersAnswered()
-      this.#mustBeOpen()
-      return this.#follower.toTheEnd()
-    }
-    const last = this.#outbox.lastSeq
-    await this.#outbox.allSettled()
-    this.#mustBeOpen()
-    // The end of an owner's log is what the owner wrote. While the fate of a record is unknown, so is the end.
-    if (this.#outbox.undecided(last))
-      throw new LeaseError('UNAVAILABLE', 'the store has not answered yet, so the end of the log is not known; ask again')
-  }
-
   async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
     const { consistent = false, atLeast = 0, signal } = options
     signal?.throwIfAborted()
-    this.#mustBeOpen()
-    if (consistent || this.#state.revision < atLeast) await unlessAborted(this.#readToEnd(), signal)
-    if (this.#state.revision < atLeast)
-      throw new LeaseError('UNAVAILABLE', `revision ${atLeast} has not been reached here: the log ends at ${this.#state.revision}`, {
-        facts: { revision: this.#state.revision },
+    this.#lifetime.assertOpen()
+    if (consistent || this.#log.state.revision < atLeast) await unlessAborted(this.#outbox.readToEnd(), signal)
+    if (this.#log.state.revision < atLeast)
+      throw new LeaseError('UNAVAILABLE', `revision ${atLeast} has not been reached here: the log ends at ${this.#log.state.revision}`, {
+        facts: { revision: this.#log.state.revision },
       })
     const answer = (await this.#answer(query, signal)) as View<K>
     // Checked afterwards: a long list shows the state of its last turn.
-    if (query.kind !== 'summary') this.#mustBeHere(this.#state.moved)
+    if (query.kind !== 'summary') this.#assertHere()
     return answer
   }
 
   #answer(query: Query, signal: AbortSignal | undefined): View | Promise<View> {
     if (query.kind === 'leases' || query.kind === 'resources' || query.kind === 'entries') return this.#lists.read(query, signal)
-    return view(this.#state, query, lease => this.#timekeeper.remaining(lease))
-  }
-
-  #mustBeReadable(): void {
-    this.#mustBeOpen()
-    this.#mustBeHere(this.#state.moved)
+    return view(this.#log.state, query, this.#remaining)
   }
 
   /** This log cannot speak for leases that have left it, or that are being moved. */
-  #mustBeHere(moved: string | undefined): void {
-    if (moved === undefined) return
-    throw refusedError(movedAway(this.#state, moved))
+  #assertHere(): void {
+    const { moved } = this.#log.state
+    if (moved !== undefined) throw refusedError(movedAway(this.#log.state, moved))
+  }
+
+  async page<K extends 'leases' | 'resources'>(
+    query: Extract<Query, { readonly kind: K }>,
+    part: ListPart,
+    { signal }: { readonly signal?: AbortSignal } = {},
+  ): Promise<PageView<K>> {
+    signal?.throwIfAborted()
+    this.#lifetime.assertOpen()
+    this.#assertHere()
+    const answer = await this.#pages.read(query, part, signal)
+    this.#lifetime.assertOpen()
+    this.#assertHere()
+    return answer as PageView<K>
   }
 
   watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
-    const source = {
-      follower: this.#follower,
-      readToEnd: () => this.#readToEnd(),
-      check: () => this.#mustBeOpen(),
-      // While leases are being moved, nothing happens in either log: the watch waits.
-      checkMoved: () => this.#mustBeHere(this.#state.moved || undefined),
-    }
-    return watchEvents(source, prefix, options)
+    return watchEvents({ log: this.#log, outbox: this.#outbox, lifetime: this.#lifetime }, prefix, options)
   }
 
   async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
     signal?.throwIfAborted()
-    this.#mustBeOpen()
-    await unlessAborted(this.#readToEnd(), signal)
+    this.#lifetime.assertOpen()
+    await unlessAborted(this.#outbox.readToEnd(), signal)
     while (this.#snapshotter.running !== undefined) await unlessAborted(this.#snapshotter.running, signal)
-    this.#mustBeOpen()
+    this.#lifetime.assertOpen()
     // Copied completely before the first byte is sent: a slow reader must not delay snapshots of the log.
     yield* backupBytes(await unlessAborted(this.#snapshotter.copy(), signal))
   }
@@ -363,45 +294,54 @@ export class Replica implements Lessor {
   }
 
   async continues(witness: string): Promise<boolean> {
-    this.#mustBeOpen()
+    this.#lifetime.assertOpen()
     return this.#rewinds.continues(witness)
   }
 
   // Closing
 
-  /** This replica can decide nothing more. All pending and later calls fail with the reason. */
-  #fail(error: unknown): void {
-    if (this.#closing.signal.aborted) return
+  #stop(): void {
     this.#timekeeper.stop()
     this.#ticker.stop()
-    const { message } = (error ?? {}) as { message?: string }
-    const reason = error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', `the replica stopped: ${message}`, { cause: error })
-    this.#failed = true
-    this.#closing.abort(reason)
-    this.#outbox.close(reason)
-    this.#follower.wake()
+    this.#outbox.close(this.signal.reason)
+    this.#log.wake()
   }
 
   /** Answers pending proposals, marks the age of timers, and disposes of the store. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
+    const lifetime = this.#lifetime
+    if (lifetime.isClosing) return
+    lifetime.isClosing = true
     this.#snapshotter.stop()
-    if (!this.#closing.signal.aborted) this.#timekeeper.markBeforeLeaving(this.profile)
+    if (!lifetime.isOver) this.#timekeeper.markBeforeLeaving(this.profile)
     this.#timekeeper.stop()
     this.#ticker.stop()
-    if (!this.#closing.signal.aborted)
-      await Promise.race([this.#outbox.allSettled(), pauseUnless(this.#clock, this.#timeout, this.#closing.signal)])
-    this.#fail(new LeaseError('UNAVAILABLE', 'this replica was closed'))
+    if (!lifetime.isOver) await Promise.race([this.#outbox.allSettled(), pauseUnless(this.#clock, this.#timeout, lifetime.signal)])
+    lifetime.fail(new LeaseError('UNAVAILABLE', 'this replica was closed'))
     await this.#snapshotter.running
-    await this.#store[Symbol.asyncDispose]()
-    await this.#tailing
+    await this.#log.store[Symbol.asyncDispose]()
+    await this.#following
   }
 }
 
-function noAnswer(timeout: number): LeaseError {
-  return new LeaseError(
-    'UNAVAILABLE',
-    `no answer from the store for ${timeout} ms: the end of the log is not known, and nothing was sent; ask again`,
-  )
+function notToBeWritten(command: Command): Flaw | undefined {
+  if (isInternal(command)) return { reason: 'internal-command', facts: { command: command.kind } }
+  // A replica that does not know the new rules stops at this record, for ever. This replica would be the first to stop.
+  if (command.kind === 'upgrade' && command.rules > RULES) return { reason: 'unknown-rules', facts: { rules: RULES, given: command.rules } }
+  return undefined
+}
+
+/** Whether an owner may keep the renewals in memory, as far as their form tells. */
+function mayStayInMemory({ moved }: State, { waiting, ttl, leases }: Renew): boolean {
+  return waiting !== true && ttl === undefined && moved === undefined && leases.length <= MAX_RENEWALS
+}
+
+/** A cheap guess whether the command will be refused. A wrong `false` is harmless: the log decides then. */
+function looksRefused(state: State, command: Command): boolean {
+  if (state.moved !== undefined) return true
+  if (command.kind === 'release') return findLease(state, command.lease) === undefined
+  if (command.kind !== 'acquire' || command.wait === true) return false
+  if (command.pool !== undefined) return true
+  for (const { resource } of command.wants) if (state.resources.has(resource)) return true
+  return false
 }

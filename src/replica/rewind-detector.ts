@@ -2,31 +2,26 @@
  * Tells clients that return whether the log still contains what they saw (see witness.ts), and recovers an owned log that was put back from an older
  * copy: it begins a new generation, which grants nothing for the longest term that a client may still trust.
  */
-import type { Generation } from '../kernel/command.ts'
 import type { State } from '../kernel/state.ts'
-import type { Follower } from './follower.ts'
+import type { Log } from './log.ts'
+import type { Outbox } from './outbox.ts'
 import { isCompensated, judge, readWitness, type Witness, witnessOf, writeWitness } from './witness.ts'
 
-export interface RewindDetectorOptions {
-  readonly follower: Follower
-  readonly owned: boolean
-  readonly readToEnd: () => Promise<void>
-  readonly propose: (command: Generation) => Promise<unknown>
-}
-
 export class RewindDetector {
-  readonly #options: RewindDetectorOptions
+  readonly #log: Log
+  readonly #outbox: Outbox
   #newest: { readonly index: number; readonly run: State['run']; readonly text: string } | undefined
   #recovering = Promise.resolve()
   /** How many generations this replica has begun because a client showed that the log went back. */
   rewinds = 0
 
-  constructor(options: RewindDetectorOptions) {
-    this.#options = options
+  constructor(log: Log, outbox: Outbox) {
+    this.#log = log
+    this.#outbox = outbox
   }
 
   get witness(): string {
-    const { state, position } = this.#options.follower
+    const { state, position } = this.#log
     const { index, run } = state
     if (this.#newest?.index !== index || this.#newest.run !== run)
       this.#newest = { index, run, text: writeWitness(witnessOf(state, position), state.lineage.secret) }
@@ -34,18 +29,18 @@ export class RewindDetector {
   }
 
   async continues(text: string): Promise<boolean> {
-    const { follower, owned, readToEnd } = this.#options
+    const log = this.#log
     // The usual case: the client saw the newest record.
     if (text === this.#newest?.text) return true
-    const seen = readWitness(text, follower.state.lineage.secret)
+    const seen = readWitness(text, log.state.lineage.secret)
     // An unreadable witness may be of another version: it proves nothing. A log whose leases are elsewhere cannot judge either.
-    if (seen === undefined || follower.state.moved !== undefined) return true
+    if (seen === undefined || log.state.moved !== undefined) return true
     // A replica of a shared log may merely lag.
-    if (!owned && seen.index > follower.state.index) await readToEnd()
-    const verdict = judge(follower.state, seen, index => follower.recordAt(index))
+    if (!log.owned && seen.index > log.state.index) await this.#outbox.readToEnd()
+    const verdict = judge(log.state, seen, index => log.recordAt(index))
     if (verdict === 'contained') return true
     // One after another: the first client that reports a loss makes up for all clients that the same loss concerns.
-    if (owned && seen.signed) {
+    if (log.owned && seen.signed) {
       const recovered = this.#recovering.then(() => this.#recover(seen, verdict.lost))
       this.#recovering = recovered
       await recovered
@@ -54,11 +49,11 @@ export class RewindDetector {
   }
 
   async #recover(seen: Witness, fork: number): Promise<void> {
-    const { follower, propose } = this.#options
-    if (isCompensated(follower.state, seen, fork)) return
+    const { state } = this.#log
+    if (isCompensated(state, seen, fork)) return
     const { lease, token, revision, quiet } = seen
     try {
-      await propose({ kind: 'generation', lease, token, revision, quiet })
+      await this.#outbox.write({ kind: 'generation', lease, token, revision, quiet })
       this.rewinds++
     } catch {
       // The store cannot be written to now, so nothing is granted either. The next client that reports the loss tries again.

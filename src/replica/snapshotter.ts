@@ -5,9 +5,9 @@
  */
 import type { Clock } from '../clock.ts'
 import { saveState } from '../kernel/codec/snapshot.ts'
-import type { Store } from '../store.ts'
-import type { Follower } from './follower.ts'
 import { frameChunk } from './frame.ts'
+import type { Lifetime } from './lifetime.ts'
+import type { Log } from './log.ts'
 import { isTransient } from './retry.ts'
 
 /** About how many bytes a lease or an entry takes in a snapshot, and how many bytes a record costs a store beside its contents. */
@@ -18,27 +18,21 @@ const TURNS = 8
 
 export interface SnapshotterOptions {
   readonly clock: Clock
-  readonly follower: Follower
-  readonly closing: AbortSignal
+  readonly log: Log
+  readonly lifetime: Lifetime
   /** A snapshot is due after this many records, or this many bytes of them; later where the state itself is larger. */
   readonly records: number
   readonly bytes: number
-  /** The place of this replica among those that propose: 0 goes first. */
-  readonly turn: () => number
-  /** The store failed in a way that no retry can cure. */
-  readonly broken: (error: unknown) => void
 }
 
 export class Snapshotter {
-  readonly #store: Store
   readonly #options: SnapshotterOptions
   #running: Promise<void> | undefined
   #stopped = false
   /** For metrics and tests. */
   readonly stats = { snapshots: 0 }
 
-  constructor(store: Store, options: SnapshotterOptions) {
-    this.#store = store
+  constructor(options: SnapshotterOptions) {
     this.#options = options
   }
 
@@ -58,10 +52,10 @@ export class Snapshotter {
   }
 
   #isDue(): boolean {
-    const { follower, turn, records, bytes } = this.#options
-    if (follower.state.awaiting) return false // it would replace the leases that are being moved in
-    const { sinceSnapshot } = follower
-    const later = 1 + turn() / TURNS
+    const { log, records, bytes } = this.#options
+    if (log.state.awaiting) return false // it would replace the leases that are being moved in
+    const { sinceSnapshot } = log
+    const later = 1 + log.turn() / TURNS
     return (
       sinceSnapshot.records >= Math.max(records * later, this.#weight / RECORD_BYTES) ||
       sinceSnapshot.bytes >= Math.max(bytes * later, this.#weight)
@@ -70,37 +64,37 @@ export class Snapshotter {
 
   /** About how many bytes a snapshot takes. As much is written between two of them; a large state would otherwise be copied over and over. */
   get #weight(): number {
-    const { leases, entries } = this.#options.follower.state
+    const { leases, entries } = this.#options.log.state
     return LEASE_BYTES * (leases.size + entries.size)
   }
 
   async #takeInTurn(): Promise<void> {
-    if (this.#options.turn() > 0 && (await this.#isTakenByOther())) return
+    if (this.#options.log.turn() > 0 && (await this.#isTakenByOther())) return
     if (!this.#stopped) await this.#take()
   }
 
   async #isTakenByOther(): Promise<boolean> {
-    const { follower, records } = this.#options
-    const newest = await this.#store.newest().catch(() => undefined) // taking a snapshot will show whether the store can be reached
-    const since = follower.state.index - (newest?.position.index ?? 0)
+    const { log, records } = this.#options
+    const newest = await log.store.newest().catch(() => undefined) // taking a snapshot will show whether the store can be reached
+    const since = log.state.index - (newest?.position.index ?? 0)
     if (newest === undefined || since >= Math.max(records, this.#weight / RECORD_BYTES) / 2) return false
-    follower.sinceSnapshot = { records: Math.max(0, since), bytes: 0 }
+    log.sinceSnapshot = { records: Math.max(0, since), bytes: 0 }
     return true
   }
 
   async #take(): Promise<void> {
-    const { follower, closing, broken } = this.#options
-    const at = follower.position
-    follower.sinceSnapshot = { records: 0, bytes: 0 }
+    const { log, lifetime } = this.#options
+    const at = log.position
+    log.sinceSnapshot = { records: 0, bytes: 0 }
     const { slices, end } = this.#slices()
     async function* frames(): AsyncGenerator<Uint8Array> {
       for await (const slice of slices) yield frameChunk(slice)
     }
     try {
-      if ((await this.#store.snapshot(at, frames())) === 'kept') this.stats.snapshots++
+      if ((await log.store.snapshot(at, frames())) === 'kept') this.stats.snapshots++
     } catch (error) {
       // The log is whole without it. The next attempt comes after as many records again.
-      if (!isTransient(error) && !closing.aborted) broken(error)
+      if (!isTransient(error) && !lifetime.isOver) lifetime.fail(error)
     } finally {
       end()
     }
@@ -129,12 +123,12 @@ export class Snapshotter {
 
   /** The first slice is made before this returns, so all slices are of the state at this moment. */
   #slices(): { readonly slices: AsyncIterable<Uint8Array>; end(): void } {
-    const { clock, closing, follower } = this.#options
-    const chunks = saveState(follower.state)
+    const { clock, lifetime, log } = this.#options
+    const chunks = saveState(log.state)
     const first = chunks.next()
     async function* slices(): AsyncGenerator<Uint8Array> {
       for (let slice = first; !slice.done; slice = chunks.next()) {
-        if (closing.aborted) throw closing.reason
+        if (lifetime.isOver) throw lifetime.signal.reason
         yield slice.value
         await new Promise<void>(resolve => clock.soon(resolve))
       }

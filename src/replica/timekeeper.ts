@@ -17,6 +17,8 @@ import { agedOf, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
 import { AgeMarks, MARK_STEP, MAX_MARKS } from './age-marks.ts'
 import { Countdown, Countdowns } from './countdowns.ts'
+import type { Log } from './log.ts'
+import type { Outbox } from './outbox.ts'
 import { StallClock } from './stall-clock.ts'
 
 /** The longest time between two timers of the event loop while countdowns run, so that a stall is measured and not guessed. */
@@ -26,23 +28,12 @@ const FEW = 16
 /** How long each replica waits for the replica before it, in ms. */
 const TURN = 15
 
-export interface TimekeeperOptions {
-  readonly clock: Clock
-  /** Writes a command. Calls `settled` with the outcome, or with undefined when it is certain that nothing was done. */
-  readonly propose: (command: Command, settled: (outcome: Outcome | undefined) => void) => void
-  /** Resolves when all pending input, in sockets and in the log, has been read. */
-  readonly drain: () => Promise<void>
-  /** The place of this replica among those that propose: 0 goes first. */
-  readonly turn: () => number
-}
-
 export class Timekeeper {
   readonly #clock: Clock
   readonly #time: StallClock
   readonly #marks: AgeMarks
-  readonly #propose: TimekeeperOptions['propose']
-  readonly #drain: () => Promise<void>
-  readonly #turn: () => number
+  readonly #log: Log
+  readonly #outbox: Outbox
   #state: State
   #countdowns: Countdowns
   /** The age of the record that is being applied. */
@@ -63,19 +54,15 @@ export class Timekeeper {
   #stopped = false
   readonly #counts = { proposed: 0, lateness: 0 }
 
-  constructor(state: State, { clock, propose, drain, turn }: TimekeeperOptions) {
-    this.#state = state
-    this.#countdowns = new Countdowns(state)
+  constructor(clock: Clock, log: Log, outbox: Outbox) {
+    this.#state = log.state
+    this.#countdowns = new Countdowns(log.state)
     this.#clock = clock
     this.#time = new StallClock(clock)
-    this.#marks = new AgeMarks({
-      state: () => this.#state,
-      countdowns: () => this.#countdowns,
-      propose: command => propose(command, () => {}),
-    })
-    this.#propose = propose
-    this.#drain = drain
-    this.#turn = turn
+    this.#marks = new AgeMarks(outbox)
+    this.#marks.load(this.#state, this.#countdowns)
+    this.#log = log
+    this.#outbox = outbox
   }
 
   /** For metrics and tests: stalls, proposals, and the greatest lateness of a proposal in ms. */
@@ -92,6 +79,7 @@ export class Timekeeper {
   load(state: State, age: number): void {
     this.#state = state
     this.#countdowns = new Countdowns(state)
+    this.#marks.load(state, this.#countdowns)
     this.#replaying = true
     const now = this.now()
     this.#marks.runZero = now - age - state.run.ms
@@ -279,7 +267,7 @@ export class Timekeeper {
     let stalled: number
     do {
       read = true
-      const reading = this.#drain().catch(() => {
+      const reading = this.#readAll().catch(() => {
         read = false // the reader reports its own error
       })
       stalled = await this.#time.stalledWhile(reading)
@@ -290,6 +278,14 @@ export class Timekeeper {
     if (!read) return this.#armForBeat()
     this.#judgeNow()
     this.#arm()
+  }
+
+  /** Reads all pending input: the sockets of this process, and the log. */
+  async #readAll(): Promise<void> {
+    // One turn for input that is ready, one more for what that input causes.
+    await new Promise<void>(resolve => this.#clock.soon(resolve))
+    await new Promise<void>(resolve => this.#clock.soon(resolve))
+    if (!this.#log.owned) await this.#log.toTheEnd()
   }
 
   #judgeNow({ inTurn = true }: { readonly inTurn?: boolean } = {}): void {
@@ -307,7 +303,7 @@ export class Timekeeper {
       for (const countdown of [...due, ...marks]) this.#countdowns.schedule(countdown, now + BEAT)
       return
     }
-    if (inTurn && due.length > FEW && this.#turn() > 0) this.#proposeInTurn(due)
+    if (inTurn && due.length > FEW && this.#log.turn() > 0) this.#proposeInTurn(due)
     else this.#proposeDue(due)
     this.#proposeMarks(marks, now)
     if (this.#marks.togetherDue(now)) this.#marks.markTogether(now)
@@ -316,7 +312,7 @@ export class Timekeeper {
   #proposeInTurn(due: readonly Countdown[]): void {
     const wait = ++this.#proposals
     for (const countdown of due) countdown.busy = wait
-    const cancel = this.#clock.after(this.#turn() * TURN, () => {
+    const cancel = this.#clock.after(this.#log.turn() * TURN, () => {
       this.#turns.delete(cancel)
       const still = due.filter(countdown => countdown.busy === wait)
       for (const countdown of still) countdown.busy = 0
@@ -353,7 +349,7 @@ export class Timekeeper {
   #proposeFor(countdowns: readonly Countdown[], command: Command): void {
     const proposal = ++this.#proposals
     for (const countdown of countdowns) countdown.busy = proposal
-    this.#propose(command, outcome => {
+    this.#outbox.writeUntilSettled(command, outcome => {
       for (const countdown of countdowns) this.#settled(countdown, proposal, outcome)
     })
   }

@@ -2,40 +2,42 @@
 import { unlessAborted } from '../clock.ts'
 import type { Event, EventType } from '../kernel/event.ts'
 import { under } from '../kernel/name.ts'
+import { movedAway } from '../kernel/rule/move.ts'
 import type { WatchOptions } from '../lessor.ts'
-import type { Follower } from './follower.ts'
+import { refusedError } from '../refused-error.ts'
+import type { Lifetime } from './lifetime.ts'
+import type { Log } from './log.ts'
+import type { Outbox } from './outbox.ts'
 import type { EventFilter } from './recent-events.ts'
 
 export interface WatchSource {
-  readonly follower: Follower
-  readonly readToEnd: () => Promise<void>
-  /** Throws why nothing more can follow: the replica has closed, or the leases have moved to another log. */
-  readonly check: () => void
-  readonly checkMoved: () => void
+  readonly log: Log
+  readonly outbox: Outbox
+  readonly lifetime: Lifetime
 }
 
 export async function* watchEvents(
-  { follower, readToEnd, check, checkMoved }: WatchSource,
+  { log, outbox, lifetime }: WatchSource,
   prefix: string,
   { after, types, grouped = false, signal }: WatchOptions,
 ): AsyncGenerator<readonly Event[], void, void> {
   // The watcher has seen more than this replica: catch up first.
-  if (after !== undefined && after > follower.state.revision)
+  if (after !== undefined && after > log.state.revision)
     try {
-      await unlessAborted(readToEnd(), signal)
+      await unlessAborted(outbox.readToEnd(), signal)
     } catch (error) {
       if (signal.aborted) return
       throw error
     }
-  let revision = after ?? follower.state.revision
+  let revision = after ?? log.state.revision
   const wanted = filterOf(prefix, types)
-  using changes = follower.changes(signal)
+  using changes = log.changes(signal)
   while (!signal.aborted) {
-    check()
-    const missed = follower.after(revision, wanted)
+    lifetime.assertOpen()
+    const missed = log.after(revision, wanted)
     if (missed === undefined) {
-      revision = follower.state.revision
-      yield [{ revision, type: 'resync', lease: 0, at: follower.state.wall }]
+      revision = log.state.revision
+      yield [{ revision, type: 'resync', lease: 0, at: log.state.wall }]
       continue
     }
     for (const events of grouped && missed.revisions.length > 0 ? [missed.revisions.flat()] : missed.revisions) {
@@ -43,7 +45,8 @@ export async function* watchEvents(
       if (signal.aborted) return
     }
     if (missed.upTo === revision) {
-      checkMoved()
+      // While leases are being moved, nothing happens in either log: the watch waits.
+      if (log.state.moved !== undefined && log.state.moved !== '') throw refusedError(movedAway(log.state, log.state.moved))
       await changes.next()
     }
     revision = missed.upTo

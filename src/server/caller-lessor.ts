@@ -1,8 +1,7 @@
 /** The guarded lessor of a server as one caller sees it: agents and faces act with the key of their request. */
 import type { Command } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
-import type { Outcome } from '../kernel/outcome.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Caller } from './access-control.ts'
 import { type GuardedLessor, NO_REQUEST_OPTIONS } from './guarded-lessor.ts'
 
@@ -28,13 +27,10 @@ class CallerLessor implements Lessor {
     return this.#guarded.lessor.signal
   }
 
-  propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+  submit(command: Command, { op, signal }: ProposeOptions, completion: Completion): void {
     // Without the key of the options: the caller's own is used.
-    const asked =
-      options === undefined
-        ? NO_REQUEST_OPTIONS
-        : { ...(options.op && { op: options.op }), ...(options.signal && { signal: options.signal }) }
-    return this.#guarded.propose(this.#caller, command, asked)
+    const asked = op === undefined && signal === undefined ? NO_REQUEST_OPTIONS : { ...(op && { op }), ...(signal && { signal }) }
+    this.#guarded.submit(this.#caller, command, asked, completion)
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {

@@ -1,6 +1,7 @@
 /** Policies that faces need: a face that keeps entries without a lease must be allowed to, under its own prefix and nowhere else. */
 import { LeaseError } from '../errors.ts'
 import type { Face } from '../face/face.ts'
+import { propose } from '../lessor/propose.ts'
 import type { Lessor } from '../lessor.ts'
 import { sentenceOf } from '../wording.ts'
 
@@ -13,7 +14,7 @@ export async function setFaceRules(lessor: Lessor, faces: readonly Face[]): Prom
     const known = policies.find(({ prefix }) => prefix === name)?.rules
     const rules = { ...needed, ...known }
     if (known !== undefined && Object.keys(rules).length === Object.keys(known).length) continue
-    const outcome = await lessor.propose({ kind: 'policy', prefix: name, rules })
+    const outcome = await propose(lessor, { kind: 'policy', prefix: name, rules })
     if (outcome.kind === 'refused') {
       const { code, reason, facts } = outcome
       throw new LeaseError(code, `the face ${name} cannot be answered: ${sentenceOf(outcome)}`, { reason, facts })

@@ -13,6 +13,7 @@ import type { Granted, Outcome, Queued, Refused } from '../kernel/outcome.ts'
 import { complete } from '../lessor/complete.ts'
 import { holdersOf } from '../lessor/holders-of.ts'
 import type { ListPart } from '../lessor/list-part.ts'
+import { propose } from '../lessor/propose.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type AuditRecord, type ForeignLeases } from './audit.ts'
@@ -96,7 +97,7 @@ export class GuardedLessor implements AsyncDisposable {
     return new Promise((settle, fail) => this.submit(caller, command, request, { settle, fail }))
   }
 
-  /** The fast path of `propose`, without promises. Never throws: failures go to the completion as well. */
+  /** Never throws: failures go to the completion as well. */
   submit(caller: Caller, requested: Command, request: GuardedRequest, completion: Completion): void {
     try {
       const { lessor } = this
@@ -104,10 +105,10 @@ export class GuardedLessor implements AsyncDisposable {
       const command = withKeyName(caller, requested)
       const foreign = this.#audit.foreignLeases(command, options.key, this.access.administers(caller, options.key))
       const redacted = command?.kind === 'acquire' && command.holding !== undefined ? this.#redacted(caller, completion) : completion
-      if (foreign === undefined && lessor.submit !== undefined) return lessor.submit(command, options, redacted)
+      if (foreign === undefined) return lessor.submit(command, options, redacted)
       const forbidden = this.#refuseMove(caller, command)
-      const outcome = forbidden === undefined ? lessor.propose(command, options) : Promise.resolve(forbidden)
-      complete(redacted, foreign === undefined ? outcome : this.#audited(caller, command, outcome, foreign))
+      const outcome = forbidden === undefined ? propose(lessor, command, options) : Promise.resolve(forbidden)
+      complete(redacted, this.#audited(caller, command, outcome, foreign))
     } catch (error) {
       completion.fail(error)
     }
@@ -161,7 +162,7 @@ export class GuardedLessor implements AsyncDisposable {
     if (outcome.kind === 'granted') {
       // With an operation, the client may have repeated the request on another connection and rely on the grant there.
       if (op !== undefined || !signal?.aborted) return { ...outcome, waited: false }
-      this.lessor.propose({ kind: 'release', lease: outcome.lease }).catch(() => {})
+      propose(this.lessor, { kind: 'release', lease: outcome.lease }).catch(() => {})
       throw signal.reason
     }
     if (outcome.kind !== 'queued') return outcome

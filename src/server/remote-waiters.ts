@@ -7,6 +7,7 @@ import { LeaseError } from '../errors.ts'
 import { ELSEWHERE, type Event } from '../kernel/event.ts'
 import { GONE, type Granted, type Outcome, type Queued } from '../kernel/outcome.ts'
 import { FIRST_TERM } from '../kernel/state.ts'
+import { propose } from '../lessor/propose.ts'
 import type { Lessor } from '../lessor.ts'
 
 interface QueuedLease {
@@ -115,7 +116,7 @@ export class RemoteWaiters {
 
   #giveUp(lease: number, timedOut: boolean): Promise<Outcome> {
     const op = { session: `waited ${lease}`, seq: 1, acked: 0, again: true }
-    return this.#lessor.propose({ kind: 'release', lease }, timedOut ? { op } : {})
+    return propose(this.#lessor, { kind: 'release', lease }, timedOut ? { op } : {})
   }
 
   /** Removes a waiter. Returns false if it was removed before. */
@@ -267,7 +268,7 @@ export class RemoteWaiters {
       this.#renewBy(waiter.due)
     }
     if (due.length === 0) return
-    const outcome = await this.#lessor.propose({ kind: 'renew', leases: due, waiting: true }).catch(() => undefined)
+    const outcome = await propose(this.#lessor, { kind: 'renew', leases: due, waiting: true }).catch(() => undefined)
     if (outcome?.kind !== 'renewed') return
     // Gone, or granted meanwhile. Its event is on its way, or was missed.
     for (const [i, ttl] of outcome.ttls.entries()) if (ttl === GONE || ttl === 0) void this.#readLease(due[i]!)

@@ -2,11 +2,12 @@
 
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
-import { copyOf } from '../kernel/copy.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { Leases, type LeasesOptions } from '../leases.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import { complete } from '../lessor/complete.ts'
+import { propose } from '../lessor/propose.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { Replica } from '../replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../store/memory.ts'
 import type { Profile } from '../store.ts'
@@ -57,13 +58,16 @@ export class SilentLessor implements Lessor {
     this.#closing.abort(reason)
   }
 
-  async propose(given: Command, options?: ProposeOptions): Promise<Outcome> {
-    const command = copyOf(given) // the caller may change its own while the replica opens
+  submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    complete(completion, this.#answer(command, options))
+  }
+
+  async #answer(command: Command, options: ProposeOptions): Promise<Outcome> {
     this.#closing.signal.throwIfAborted()
     this.proposals.push(command)
-    while (this.#silent) await this.#resume(options?.signal)
-    const outcome = await (await this.#replica).propose(command, options)
-    while (this.#losing) await this.#resume(options?.signal)
+    while (this.#silent) await this.#resume(options.signal)
+    const outcome = await propose(await this.#replica, command, options)
+    while (this.#losing) await this.#resume(options.signal)
     return outcome
   }
 

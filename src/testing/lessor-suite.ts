@@ -17,6 +17,7 @@ import type { Acquire, Command, Operation, PolicyRules, Scope } from '../kernel/
 import type { Event, EventType } from '../kernel/event.ts'
 import { type Done, GONE, type Granted, type Outcome, type Queued, type RefusalCode, type Refused } from '../kernel/outcome.ts'
 import type { ListPart } from '../lessor/list-part.ts'
+import { propose } from '../lessor/propose.ts'
 import type { Lessor, ProposeOptions, Query, WatchOptions } from '../lessor.ts'
 import type { SuiteCase } from './store-suite.ts'
 
@@ -58,7 +59,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a grant has a lease, an incarnation, a ttl, and a token for each resource in the order asked for': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['b', 'a'], { ttl: SHORT })))
+    const lease = granted(await propose(lessor, acquire('ann', ['b', 'a'], { ttl: SHORT })))
     assert.deepEqual(lease.resources, ['b', 'a'])
     assert.equal(lease.ttl, SHORT)
     assert.equal(lease.incarnation, lease.lease)
@@ -78,26 +79,26 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
   'a transaction changes entries in one revision, all or none, and only if its comparisons are true': async log => {
     const [one, other] = [await log.open(), await log.other()]
     const change = { kind: 'transaction', success: [{ key: 'kv/a', value: '1' }, { key: 'kv/b' }] } as const
-    const refused = await one.propose(change)
+    const refused = await propose(one, change)
     assert.ok(refused.kind === 'refused' && refused.code === 'INVALID', 'no policy allows it')
-    await one.propose({ kind: 'policy', prefix: 'kv', rules: { freeEntries: 2 } })
-    const lease = granted(await one.propose(acquire('ann', [], { ttl: LONG })))
-    const made = await one.propose(change)
+    await propose(one, { kind: 'policy', prefix: 'kv', rules: { freeEntries: 2 } })
+    const lease = granted(await propose(one, acquire('ann', [], { ttl: LONG })))
+    const made = await propose(one, change)
     assert.deepEqual(made, { kind: 'transacted', revision: lease.revision + 1, succeeded: true })
     const isNew = { key: 'kv/a', field: 'created', is: 'equal' } as const
     const failure = [
       { key: 'kv/a', value: '2', lease: lease.lease },
       { key: 'kv/b', delete: true },
     ]
-    const second = await other.propose({ kind: 'transaction', compare: [isNew], success: [{ key: 'kv/c' }], failure })
+    const second = await propose(other, { kind: 'transaction', compare: [isNew], success: [{ key: 'kv/c' }], failure })
     assert.deepEqual(second, { kind: 'transacted', revision: lease.revision + 2, succeeded: false })
     const { value } = await other.read({ kind: 'entries', prefix: 'kv' }, { consistent: true })
     assert.deepEqual(
       value.map(({ key, value: text, lease: on, created, revision, version }) => [key, text, on, created, revision, version]),
       [['kv/a', '2', lease.lease, made.revision, second.revision, 2]],
     )
-    await one.propose({ kind: 'transaction', success: [{ key: 'kv/free', value: 'stays' }] })
-    await one.propose({ kind: 'release', lease: lease.lease })
+    await propose(one, { kind: 'transaction', success: [{ key: 'kv/free', value: 'stays' }] })
+    await propose(one, { kind: 'release', lease: lease.lease })
     const left = await other.read({ kind: 'entries', prefix: 'kv' }, { consistent: true })
     assert.deepEqual(
       left.value.map(({ key, lease: on, holder, status }) => [key, on, holder, status]),
@@ -107,14 +108,14 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'every change has a revision of its own, and a command that changed nothing has the last one': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a'])))
-    const second = granted(await lessor.propose(acquire('ann', ['b'])))
+    const first = granted(await propose(lessor, acquire('ann', ['a'])))
+    const second = granted(await propose(lessor, acquire('ann', ['b'])))
     assert.equal(second.revision, first.revision + 1)
-    const held = refused('HELD', await lessor.propose(acquire('bob', ['a'])))
+    const held = refused('HELD', await propose(lessor, acquire('bob', ['a'])))
     assert.equal(held.revision, second.revision)
-    const renewed = await lessor.propose({ kind: 'renew', leases: [first.lease] })
+    const renewed = await propose(lessor, { kind: 'renew', leases: [first.lease] })
     assert.equal(renewed.revision, second.revision)
-    assert.equal(done(await lessor.propose({ kind: 'release', lease: first.lease })).revision, second.revision + 1)
+    assert.equal(done(await propose(lessor, { kind: 'release', lease: first.lease })).revision, second.revision + 1)
   },
 
   'tokens and ids only grow, across releases, other resources and a restart': async log => {
@@ -122,10 +123,10 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     let last = { lease: 0, token: 0 }
     for (let i = 0; i < 12; i++) {
       if (i === 6) lessor = await log.restart()
-      const lease = granted(await lessor.propose(acquire('ann', [i % 3 === 0 ? 'a' : `a/${i}`])))
+      const lease = granted(await propose(lessor, acquire('ann', [i % 3 === 0 ? 'a' : `a/${i}`])))
       assert.ok(lease.lease > last.lease && lease.tokens[0]! > last.token, JSON.stringify({ lease, last }))
       last = { lease: lease.lease, token: lease.tokens[0]! }
-      done(await lessor.propose({ kind: 'release', lease: lease.lease }))
+      done(await propose(lessor, { kind: 'release', lease: lease.lease }))
     }
   },
 
@@ -134,8 +135,8 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const rules = { capacity: 2 }
     const wants = [{ resource: 'pool', units: 2 }]
     const answers = [
-      lessor.propose({ kind: 'policy', prefix: 'pool', rules }),
-      lessor.propose({ kind: 'acquire', holder: 'ann', ttl: LONG, wants }),
+      propose(lessor, { kind: 'policy', prefix: 'pool', rules }),
+      propose(lessor, { kind: 'acquire', holder: 'ann', ttl: LONG, wants }),
     ] as const
     rules.capacity = 1
     wants[0]!.resource = 'other'
@@ -150,28 +151,28 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'several resources are granted all or none': async log => {
     const lessor = await log.open()
-    granted(await lessor.propose(acquire('ann', ['b'])))
-    const held = refused('HELD', await lessor.propose(acquire('bob', ['a', 'b', 'c'])))
+    granted(await propose(lessor, acquire('ann', ['b'])))
+    const held = refused('HELD', await propose(lessor, acquire('bob', ['a', 'b', 'c'])))
     assert.equal(held.facts.resource, 'b')
     assert.equal(held.facts.holder, 'ann')
     assert.deepEqual(await holders(lessor, 'a'), [])
     assert.deepEqual(await holders(lessor, 'c'), [])
-    granted(await lessor.propose(acquire('bob', ['a', 'c'])))
+    granted(await propose(lessor, acquire('bob', ['a', 'c'])))
   },
 
   'any k of a set are granted as soon as k are free': async log => {
     const lessor = await log.open()
-    granted(await lessor.propose(acquire('ann', ['a'])))
-    assert.deepEqual(granted(await lessor.propose(acquire('bob', ['a', 'b', 'c'], { any: 2 }))).resources, ['b', 'c'])
-    refused('HELD', await lessor.propose(acquire('eve', ['a', 'b', 'c'], { any: 1 })))
+    granted(await propose(lessor, acquire('ann', ['a'])))
+    assert.deepEqual(granted(await propose(lessor, acquire('bob', ['a', 'b', 'c'], { any: 2 }))).resources, ['b', 'c'])
+    refused('HELD', await propose(lessor, acquire('eve', ['a', 'b', 'c'], { any: 1 })))
   },
 
   'a lease without resources carries entries, labels and children': async log => {
     const lessor = await log.open()
     const parent = granted(
-      await lessor.propose(acquire('ann', [], { entries: [{ key: 'service/a', value: 'here' }], labels: [['zone', 'x']] })),
+      await propose(lessor, acquire('ann', [], { entries: [{ key: 'service/a', value: 'here' }], labels: [['zone', 'x']] })),
     )
-    const child = granted(await lessor.propose(acquire('ann', ['a'], { parent: parent.lease, incarnation: parent.incarnation })))
+    const child = granted(await propose(lessor, acquire('ann', ['a'], { parent: parent.lease, incarnation: parent.incarnation })))
     const { value } = await lessor.read({ kind: 'lease', lease: parent.lease }, { consistent: true })
     assert.deepEqual(value?.entries, [{ key: 'service/a', value: 'here' }])
     assert.deepEqual(value.labels, [['zone', 'x']])
@@ -181,17 +182,17 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a long grant begins with a short ttl, and has its whole ttl after the first renewal': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
+    const lease = granted(await propose(lessor, acquire('ann', ['a'], { ttl: LONG })))
     assert.equal(lease.ttl, 30_000)
     assert.deepEqual(await renew(lessor, lease.lease), [LONG])
   },
 
   'renewing many leases says for each, in order, its ttl or that it is gone': async log => {
     const lessor = await log.open()
-    const a = granted(await lessor.propose(acquire('ann', ['a'], { ttl: 5_000 })))
-    const b = granted(await lessor.propose(acquire('ann', ['b'], { ttl: 6_000 })))
-    const c = granted(await lessor.propose(acquire('ann', ['c'], { ttl: 7_000 })))
-    done(await lessor.propose({ kind: 'release', lease: b.lease }))
+    const a = granted(await propose(lessor, acquire('ann', ['a'], { ttl: 5_000 })))
+    const b = granted(await propose(lessor, acquire('ann', ['b'], { ttl: 6_000 })))
+    const c = granted(await propose(lessor, acquire('ann', ['c'], { ttl: 7_000 })))
+    done(await propose(lessor, { kind: 'release', lease: b.lease }))
     assert.deepEqual(await renew(lessor, a.lease, b.lease, c.lease, c.lease + 1_000), [5_000, GONE, 7_000, GONE])
     assert.deepEqual(await renew(lessor), [])
     assert.deepEqual(await renew(lessor, c.lease, a.lease), [7_000, 5_000])
@@ -199,43 +200,43 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a command with too many renewals is refused as a whole': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    const lease = granted(await propose(lessor, acquire('ann', ['a'])))
     assert.deepEqual(await renew(lessor, lease.lease), [LONG])
-    refused('LIMIT', await lessor.propose({ kind: 'renew', leases: Array<number>(10_001).fill(lease.lease) }))
-    assert.equal(ttls(await lessor.propose({ kind: 'renew', leases: Array<number>(10_000).fill(lease.lease) })).length, 10_000)
+    refused('LIMIT', await propose(lessor, { kind: 'renew', leases: Array<number>(10_001).fill(lease.lease) }))
+    assert.equal(ttls(await propose(lessor, { kind: 'renew', leases: Array<number>(10_000).fill(lease.lease) })).length, 10_000)
   },
 
   'renewing only waiting leases does not renew a lease that was granted meanwhile': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a'])))
-    const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true, ttl: 5_000 })))
+    const first = granted(await propose(lessor, acquire('ann', ['a'])))
+    const second = queued(await propose(lessor, acquire('bob', ['a'], { wait: true, ttl: 5_000 })))
     const ask = { kind: 'renew', leases: [first.lease, second.lease], waiting: true } as const
-    assert.deepEqual(ttls(await lessor.propose(ask)), [0, 5_000])
-    done(await lessor.propose({ kind: 'release', lease: first.lease }))
-    assert.deepEqual(ttls(await lessor.propose(ask)), [GONE, 0])
+    assert.deepEqual(ttls(await propose(lessor, ask)), [0, 5_000])
+    done(await propose(lessor, { kind: 'release', lease: first.lease }))
+    assert.deepEqual(ttls(await propose(lessor, ask)), [GONE, 0])
   },
 
   'a lease is released whole or grant by grant, and only once': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a', 'b'])))
-    done(await lessor.propose({ kind: 'release', lease: lease.lease, resource: 'a' }))
-    refused('GONE', await lessor.propose({ kind: 'release', lease: lease.lease, resource: 'a' }))
+    const lease = granted(await propose(lessor, acquire('ann', ['a', 'b'])))
+    done(await propose(lessor, { kind: 'release', lease: lease.lease, resource: 'a' }))
+    refused('GONE', await propose(lessor, { kind: 'release', lease: lease.lease, resource: 'a' }))
     assert.deepEqual(await holders(lessor, 'a'), [])
     assert.deepEqual(await holders(lessor, 'b'), ['ann'])
-    done(await lessor.propose({ kind: 'release', lease: lease.lease }))
-    refused('GONE', await lessor.propose({ kind: 'release', lease: lease.lease }))
+    done(await propose(lessor, { kind: 'release', lease: lease.lease }))
+    refused('GONE', await propose(lessor, { kind: 'release', lease: lease.lease }))
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
   },
 
   'one release ends a lease and its descendants in one revision, and frees those that their holder has stopped using': async log => {
     const lessor = await log.open()
-    const parent = granted(await lessor.propose(acquire('ann', ['a'])))
-    const child = granted(await lessor.propose(acquire('ann', ['b'], { parent: parent.lease, entries: [{ key: 'e', value: 'v' }] })))
-    const grandchild = granted(await lessor.propose(acquire('ann', ['c'], { parent: child.lease })))
-    const foreign = granted(await lessor.propose(acquire('bob', ['d'], { parent: parent.lease })))
+    const parent = granted(await propose(lessor, acquire('ann', ['a'])))
+    const child = granted(await propose(lessor, acquire('ann', ['b'], { parent: parent.lease, entries: [{ key: 'e', value: 'v' }] })))
+    const grandchild = granted(await propose(lessor, acquire('ann', ['c'], { parent: child.lease })))
+    const foreign = granted(await propose(lessor, acquire('bob', ['d'], { parent: parent.lease })))
     await using watcher = log.watch(lessor, '', foreign.revision)
     const stopped = [child.lease, grandchild.lease]
-    const { revision } = done(await lessor.propose({ kind: 'release', lease: parent.lease, stopped }))
+    const { revision } = done(await propose(lessor, { kind: 'release', lease: parent.lease, stopped }))
     assert.equal(revision, foreign.revision + 1)
     assert.deepEqual(types(await watcher.at(revision)), [
       'released a ann',
@@ -245,21 +246,21 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
       'revoked d bob',
       'frozen d bob',
     ])
-    granted(await lessor.propose(acquire('eve', ['a', 'b', 'c'])))
+    granted(await propose(lessor, acquire('eve', ['a', 'b', 'c'])))
     // Its holder has not said that it stopped, so it may still use it.
-    refused('HELD', await lessor.propose(acquire('eve', ['d'])))
-    done(await lessor.propose({ kind: 'release', lease: foreign.lease }))
-    granted(await lessor.propose(acquire('eve', ['d'])))
+    refused('HELD', await propose(lessor, acquire('eve', ['d'])))
+    done(await propose(lessor, { kind: 'release', lease: foreign.lease }))
+    granted(await propose(lessor, acquire('eve', ['d'])))
   },
 
   'waiters are granted in order, each in the revision that frees the resource': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a'])))
+    const first = granted(await propose(lessor, acquire('ann', ['a'])))
     await using watcher = log.watch(lessor, '', first.revision)
-    const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
-    const third = queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
+    const second = queued(await propose(lessor, acquire('bob', ['a'], { wait: true })))
+    const third = queued(await propose(lessor, acquire('eve', ['a'], { wait: true })))
     assert.deepEqual([second.position, third.position], [0, 1])
-    const { revision } = done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    const { revision } = done(await propose(lessor, { kind: 'release', lease: first.lease }))
     assert.deepEqual(types(await watcher.at(revision)), ['released a ann', 'granted a bob'])
     const { value } = await lessor.read({ kind: 'resource', resource: 'a' }, { atLeast: revision })
     assert.deepEqual(
@@ -270,20 +271,20 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a higher priority goes first': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a'])))
-    queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
-    queued(await lessor.propose(acquire('eve', ['a'], { wait: true, priority: 5 })))
-    done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    const first = granted(await propose(lessor, acquire('ann', ['a'])))
+    queued(await propose(lessor, acquire('bob', ['a'], { wait: true })))
+    queued(await propose(lessor, acquire('eve', ['a'], { wait: true, priority: 5 })))
+    done(await propose(lessor, { kind: 'release', lease: first.lease }))
     assert.deepEqual(await holders(lessor, 'a'), ['eve'])
   },
 
   'a waiter that gave up is never granted': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a'])))
-    const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
-    queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
-    done(await lessor.propose({ kind: 'release', lease: second.lease }))
-    done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    const first = granted(await propose(lessor, acquire('ann', ['a'])))
+    const second = queued(await propose(lessor, acquire('bob', ['a'], { wait: true })))
+    queued(await propose(lessor, acquire('eve', ['a'], { wait: true })))
+    done(await propose(lessor, { kind: 'release', lease: second.lease }))
+    done(await propose(lessor, { kind: 'release', lease: first.lease }))
     assert.deepEqual(await holders(lessor, 'a'), ['eve'])
     assert.deepEqual(await renew(lessor, second.lease), [GONE])
   },
@@ -291,38 +292,38 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
   'shared holders do not exclude each other, and exclude exclusive holders': async log => {
     const lessor = await log.open()
     for (const holder of ['ann', 'bob'])
-      granted(await lessor.propose({ kind: 'acquire', holder, ttl: LONG, wants: [{ resource: 'a', shared: true }] }))
-    refused('HELD', await lessor.propose(acquire('eve', ['a'])))
+      granted(await propose(lessor, { kind: 'acquire', holder, ttl: LONG, wants: [{ resource: 'a', shared: true }] }))
+    refused('HELD', await propose(lessor, acquire('eve', ['a'])))
   },
 
   'units are granted up to the capacity of the policy, and never above it': async log => {
     const lessor = await log.open()
-    done(await lessor.propose(policy('gpu', { capacity: 4 })))
+    done(await propose(lessor, policy('gpu', { capacity: 4 })))
     const take = (holder: string, units: number): Command => ({ kind: 'acquire', holder, ttl: LONG, wants: [{ resource: 'gpu/0', units }] })
-    const three = granted(await lessor.propose(take('ann', 3)))
-    refused('HELD', await lessor.propose(take('bob', 2)))
-    granted(await lessor.propose(take('bob', 1)))
-    refused('INVALID', await lessor.propose(take('eve', 5)))
-    done(await lessor.propose({ kind: 'release', lease: three.lease }))
-    granted(await lessor.propose(take('eve', 3)))
+    const three = granted(await propose(lessor, take('ann', 3)))
+    refused('HELD', await propose(lessor, take('bob', 2)))
+    granted(await propose(lessor, take('bob', 1)))
+    refused('INVALID', await propose(lessor, take('eve', 5)))
+    done(await propose(lessor, { kind: 'release', lease: three.lease }))
+    granted(await propose(lessor, take('eve', 3)))
   },
 
   'entries are put, changed and deleted, and belong to their holder': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', [])))
-    const other = granted(await lessor.propose(acquire('bob', [])))
-    const first = done(await lessor.propose({ kind: 'put', lease: lease.lease, key: 'service/a', value: 'one' }))
-    const second = done(await lessor.propose({ kind: 'put', lease: lease.lease, key: 'service/a', value: 'two' }))
+    const lease = granted(await propose(lessor, acquire('ann', [])))
+    const other = granted(await propose(lessor, acquire('bob', [])))
+    const first = done(await propose(lessor, { kind: 'put', lease: lease.lease, key: 'service/a', value: 'one' }))
+    const second = done(await propose(lessor, { kind: 'put', lease: lease.lease, key: 'service/a', value: 'two' }))
     assert.equal(second.revision, first.revision + 1)
-    refused('HELD', await lessor.propose({ kind: 'put', lease: other.lease, key: 'service/a', value: 'mine' }))
-    refused('STALE', await lessor.propose({ kind: 'delete', key: 'service/a', lease: other.lease }))
+    refused('HELD', await propose(lessor, { kind: 'put', lease: other.lease, key: 'service/a', value: 'mine' }))
+    refused('STALE', await propose(lessor, { kind: 'delete', key: 'service/a', lease: other.lease }))
     const { value } = await lessor.read({ kind: 'entries', prefix: 'service' }, { consistent: true })
     assert.deepEqual(
       value.map(({ key, value: text, holder, revision }) => [key, text, holder, revision]),
       [['service/a', 'two', 'ann', second.revision]],
     )
-    done(await lessor.propose({ kind: 'delete', key: 'service/a', lease: lease.lease }))
-    refused('NOT_FOUND', await lessor.propose({ kind: 'delete', key: 'service/a' }))
+    done(await propose(lessor, { kind: 'delete', key: 'service/a', lease: lease.lease }))
+    refused('NOT_FOUND', await propose(lessor, { kind: 'delete', key: 'service/a' }))
   },
 
   'registrations are counted by service, and an older generation never overwrites a newer one': async log => {
@@ -330,11 +331,11 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const entry = (instance: string, generation?: number) => {
       return { key: `services/web/${instance}`, value: '{}', ...(generation !== undefined && { generation }) }
     }
-    granted(await lessor.propose(acquire('ann', [], { entries: [entry('1', 2), entry('2')] })))
-    const held = refused('HELD', await lessor.propose(acquire('bob', [], { entries: [entry('2')] })))
+    granted(await propose(lessor, acquire('ann', [], { entries: [entry('1', 2), entry('2')] })))
+    const held = refused('HELD', await propose(lessor, acquire('bob', [], { entries: [entry('2')] })))
     assert.equal(held.facts.holder, 'ann')
-    refused('STALE', await lessor.propose(acquire('bob', [], { entries: [entry('1', 1)] })))
-    const bob = granted(await lessor.propose(acquire('bob', [], { entries: [entry('2', 1)] })))
+    refused('STALE', await propose(lessor, acquire('bob', [], { entries: [entry('1', 1)] })))
+    const bob = granted(await propose(lessor, acquire('bob', [], { entries: [entry('2', 1)] })))
     const { value } = await lessor.read({ kind: 'services' }, { consistent: true })
     assert.deepEqual(value, [{ service: 'web', instances: 2, suspect: 0, suppressed: 0, preserving: false, since: 0, removed: 0 }])
     assert.deepEqual((await lessor.read({ kind: 'services', service: 'other' })).value, [])
@@ -346,21 +347,21 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
         ['services/web/2', 'bob', 1, false],
       ],
     )
-    done(await lessor.propose({ kind: 'put', lease: bob.lease, ...entry('2', 3) }))
-    refused('STALE', await lessor.propose({ kind: 'put', lease: bob.lease, ...entry('2', 2) }))
+    done(await propose(lessor, { kind: 'put', lease: bob.lease, ...entry('2', 3) }))
+    refused('STALE', await propose(lessor, { kind: 'put', lease: bob.lease, ...entry('2', 2) }))
   },
 
   'a lease, a holder and a prefix can be revoked; without a match it is NOT_FOUND': async log => {
     const lessor = await log.open()
-    const a = granted(await lessor.propose(acquire('ann', ['jobs/a'])))
-    granted(await lessor.propose(acquire('bob', ['jobs/b', 'other'])))
-    granted(await lessor.propose(acquire('eve', ['jobs/c'])))
-    granted(await lessor.propose(acquire('eve', ['jobsuite'])))
-    refused('NOT_FOUND', await lessor.propose({ kind: 'revoke', target: { holder: 'absent' } }))
-    refused('GONE', await lessor.propose({ kind: 'revoke', target: { lease: a.lease + 1_000 } }))
-    done(await lessor.propose({ kind: 'revoke', target: { lease: a.lease }, force: true }))
-    done(await lessor.propose({ kind: 'revoke', target: { holder: 'bob' }, force: true }))
-    done(await lessor.propose({ kind: 'revoke', target: { prefix: 'jobs/' }, force: true }))
+    const a = granted(await propose(lessor, acquire('ann', ['jobs/a'])))
+    granted(await propose(lessor, acquire('bob', ['jobs/b', 'other'])))
+    granted(await propose(lessor, acquire('eve', ['jobs/c'])))
+    granted(await propose(lessor, acquire('eve', ['jobsuite'])))
+    refused('NOT_FOUND', await propose(lessor, { kind: 'revoke', target: { holder: 'absent' } }))
+    refused('GONE', await propose(lessor, { kind: 'revoke', target: { lease: a.lease + 1_000 } }))
+    done(await propose(lessor, { kind: 'revoke', target: { lease: a.lease }, force: true }))
+    done(await propose(lessor, { kind: 'revoke', target: { holder: 'bob' }, force: true }))
+    done(await propose(lessor, { kind: 'revoke', target: { prefix: 'jobs/' }, force: true }))
     const { value } = await lessor.read({ kind: 'leases' }, { consistent: true })
     assert.deepEqual(
       value.flatMap(({ grants }) => grants.map(({ resource }) => resource)),
@@ -375,22 +376,22 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a transfer by a holder that has stopped takes effect at once, under a new lease and a new token': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
-    queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
-    const received = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob', stopped: true })).id!
+    const lease = granted(await propose(lessor, acquire('ann', ['a'])))
+    queued(await propose(lessor, acquire('eve', ['a'], { wait: true })))
+    const received = done(await propose(lessor, { kind: 'transfer', lease: lease.lease, to: 'bob', stopped: true })).id!
     const { value } = await lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })
     assert.equal(value.grants[0]?.lease, received)
     assert.equal(value.grants[0].holder, 'bob')
     assert.ok(value.grants[0].token > lease.tokens[0]!)
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
-    refused('GONE', await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' }))
+    refused('GONE', await propose(lessor, { kind: 'transfer', lease: lease.lease, to: 'bob' }))
   },
 
   'a transfer that the holder did not ask for waits until the holder has stopped, and goes before all waiters': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: SHORT })))
-    queued(await lessor.propose(acquire('eve', ['a'], { wait: true })))
-    const received = done(await lessor.propose({ kind: 'transfer', lease: lease.lease, to: 'bob' })).id!
+    const lease = granted(await propose(lessor, acquire('ann', ['a'], { ttl: SHORT })))
+    queued(await propose(lessor, acquire('eve', ['a'], { wait: true })))
+    const received = done(await propose(lessor, { kind: 'transfer', lease: lease.lease, to: 'bob' })).id!
     assert.equal((await status(lessor, received)) ?? 'none', 'waiting')
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
     await log.advance(SHORT / 2, { late: false })
@@ -402,55 +403,55 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a break ends the holder when its time is over, and a second break can only shorten the time': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
+    const lease = granted(await propose(lessor, acquire('ann', ['a'], { ttl: LONG })))
     await renew(lessor, lease.lease)
-    done(await lessor.propose({ kind: 'break', resource: 'a', after: SHORT, by: 'ops' }))
-    done(await lessor.propose({ kind: 'break', resource: 'a', after: LONG, by: 'ops' }))
+    done(await propose(lessor, { kind: 'break', resource: 'a', after: SHORT, by: 'ops' }))
+    done(await propose(lessor, { kind: 'break', resource: 'a', after: LONG, by: 'ops' }))
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'live')
     await log.advance(SHORT)
     assert.equal((await status(lessor, lease.lease)) ?? 'none', 'frozen')
     assert.deepEqual(await renew(lessor, lease.lease), [GONE])
-    refused('NOT_FOUND', await lessor.propose({ kind: 'break', resource: 'free/resource' }))
+    refused('NOT_FOUND', await propose(lessor, { kind: 'break', resource: 'free/resource' }))
   },
 
   'a recall tells the holder and takes nothing away': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    const lease = granted(await propose(lessor, acquire('ann', ['a'])))
     await using watcher = log.watch(lessor, 'a', lease.revision)
-    const { revision } = done(await lessor.propose({ kind: 'recall', resource: 'a', by: 'bob' }))
+    const { revision } = done(await propose(lessor, { kind: 'recall', resource: 'a', by: 'bob' }))
     const [event] = await watcher.at(revision)
     assert.equal(event?.type, 'recalled')
     assert.equal(event.by, 'bob')
     assert.equal((await lessor.read({ kind: 'lease', lease: lease.lease }, { atLeast: revision })).value?.recalled, true)
-    refused('NOT_FOUND', await lessor.propose({ kind: 'recall', resource: 'b' }))
+    refused('NOT_FOUND', await propose(lessor, { kind: 'recall', resource: 'b' }))
   },
 
   'a policy limits later commands, for whole segments, until it is deleted': async log => {
     const lessor = await log.open()
-    done(await lessor.propose(policy('jobs', { ttlMax: 5_000 })))
-    refused('INVALID', await lessor.propose(acquire('ann', ['jobs/a'], { ttl: 5_001 })))
-    granted(await lessor.propose(acquire('ann', ['jobs/a'], { ttl: 5_000 })))
-    granted(await lessor.propose(acquire('ann', ['jobsuite'], { ttl: 5_001 })))
+    done(await propose(lessor, policy('jobs', { ttlMax: 5_000 })))
+    refused('INVALID', await propose(lessor, acquire('ann', ['jobs/a'], { ttl: 5_001 })))
+    granted(await propose(lessor, acquire('ann', ['jobs/a'], { ttl: 5_000 })))
+    granted(await propose(lessor, acquire('ann', ['jobsuite'], { ttl: 5_001 })))
     assert.deepEqual((await lessor.read({ kind: 'policies' }, { consistent: true })).value, [{ prefix: 'jobs', rules: { ttlMax: 5_000 } }])
-    done(await lessor.propose({ kind: 'policy', prefix: 'jobs' }))
-    refused('NOT_FOUND', await lessor.propose({ kind: 'policy', prefix: 'jobs' }))
-    granted(await lessor.propose(acquire('ann', ['jobs/b'], { ttl: 5_001 })))
+    done(await propose(lessor, { kind: 'policy', prefix: 'jobs' }))
+    refused('NOT_FOUND', await propose(lessor, { kind: 'policy', prefix: 'jobs' }))
+    granted(await propose(lessor, acquire('ann', ['jobs/b'], { ttl: 5_001 })))
   },
 
   'a key may do what its scopes say, on its own leases, until it is revoked': async log => {
     const lessor = await log.open()
-    const jobs = done(await lessor.propose(createKey('ci', [{ verb: 'acquire', prefix: 'jobs' }]))).id!
-    const other = done(await lessor.propose(createKey('cd', [{ verb: 'acquire', prefix: '' }]))).id!
-    const lease = granted(await lessor.propose(acquire('ann', ['jobs/a']), { key: jobs }))
-    refused('FORBIDDEN', await lessor.propose(acquire('ann', ['jobsuite']), { key: jobs }))
-    refused('FORBIDDEN', await lessor.propose(policy('jobs', { capacity: 2 }), { key: jobs }))
-    assert.deepEqual(ttls(await lessor.propose({ kind: 'renew', leases: [lease.lease] }, { key: other })), [GONE])
-    refused('GONE', await lessor.propose({ kind: 'release', lease: lease.lease }, { key: other }))
-    assert.notDeepEqual(ttls(await lessor.propose({ kind: 'renew', leases: [lease.lease] }, { key: jobs })), [GONE])
-    done(await lessor.propose({ kind: 'unkey', id: jobs }))
-    refused('FORBIDDEN', await lessor.propose(acquire('ann', ['jobs/b']), { key: jobs }))
-    assert.deepEqual(ttls(await lessor.propose({ kind: 'renew', leases: [lease.lease] }, { key: jobs })), [GONE])
-    refused('NOT_FOUND', await lessor.propose({ kind: 'unkey', id: jobs }))
+    const jobs = done(await propose(lessor, createKey('ci', [{ verb: 'acquire', prefix: 'jobs' }]))).id!
+    const other = done(await propose(lessor, createKey('cd', [{ verb: 'acquire', prefix: '' }]))).id!
+    const lease = granted(await propose(lessor, acquire('ann', ['jobs/a']), { key: jobs }))
+    refused('FORBIDDEN', await propose(lessor, acquire('ann', ['jobsuite']), { key: jobs }))
+    refused('FORBIDDEN', await propose(lessor, policy('jobs', { capacity: 2 }), { key: jobs }))
+    assert.deepEqual(ttls(await propose(lessor, { kind: 'renew', leases: [lease.lease] }, { key: other })), [GONE])
+    refused('GONE', await propose(lessor, { kind: 'release', lease: lease.lease }, { key: other }))
+    assert.notDeepEqual(ttls(await propose(lessor, { kind: 'renew', leases: [lease.lease] }, { key: jobs })), [GONE])
+    done(await propose(lessor, { kind: 'unkey', id: jobs }))
+    refused('FORBIDDEN', await propose(lessor, acquire('ann', ['jobs/b']), { key: jobs }))
+    assert.deepEqual(ttls(await propose(lessor, { kind: 'renew', leases: [lease.lease] }, { key: jobs })), [GONE])
+    refused('NOT_FOUND', await propose(lessor, { kind: 'unkey', id: jobs }))
     assert.deepEqual(
       (await lessor.read({ kind: 'keys' }, { consistent: true })).value.map(({ name }) => name),
       ['cd'],
@@ -461,11 +462,11 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const lessor = await log.open()
     const tokens: number[] = []
     for (const holder of ['ann', 'bob']) {
-      const lease = granted(await lessor.propose(acquire(holder, ['a'])))
+      const lease = granted(await propose(lessor, acquire(holder, ['a'])))
       tokens.push(lease.tokens[0]!)
-      done(await lessor.propose({ kind: 'release', lease: lease.lease }))
+      done(await propose(lessor, { kind: 'release', lease: lease.lease }))
     }
-    const show = (token: number) => lessor.propose({ kind: 'fence', resource: 'a', token })
+    const show = (token: number) => propose(lessor, { kind: 'fence', resource: 'a', token })
     assert.equal((await show(tokens[0]!)).kind, 'fenced')
     assert.equal((await show(tokens[1]!)).kind, 'fenced')
     assert.equal(refused('STALE', await show(tokens[0]!)).facts.highest, tokens[1])
@@ -476,7 +477,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'commands that only replicas write are refused to clients': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    const lease = granted(await propose(lessor, acquire('ann', ['a'])))
     const internal: Command[] = [
       { kind: 'due', timer: lease.lease * 8, epoch: 1 },
       { kind: 'aged', marks: [{ timer: lease.lease * 8, epoch: 1, ms: LONG }] },
@@ -484,13 +485,13 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
       { kind: 'run', owned: true },
       { kind: 'tick', n: 1, elapsed: 1 },
     ]
-    for (const command of internal) refused('INVALID', await lessor.propose(command))
+    for (const command of internal) refused('INVALID', await propose(lessor, command))
     assert.deepEqual(await holders(lessor, 'a'), ['ann'])
   },
 
   'a malformed command is INVALID, says why, and changes nothing': async log => {
     const lessor = await log.open()
-    const lease = granted(await lessor.propose(acquire('ann', ['a'])))
+    const lease = granted(await propose(lessor, acquire('ann', ['a'])))
     const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
     const wrong: unknown[] = [
       ...[0, -1, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 53, 1.5, '1000', null, 99, 86_400_001].map(ttl => ({
@@ -531,14 +532,14 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
       'acquire',
     ]
     for (const command of wrong) {
-      const answer = await lessor.propose(command as Command)
+      const answer = await propose(lessor, command as Command)
       assert.ok(answer.kind === 'refused' && answer.code === 'INVALID', `${JSON.stringify(command)}: ${JSON.stringify(answer)}`)
       assert.ok(answer.reason.length > 3, JSON.stringify(answer))
     }
     const after = await lessor.read({ kind: 'summary' }, { consistent: true })
     assert.equal(after.revision, revision)
     assert.equal(after.value.leases, 1)
-    granted(await lessor.propose(acquire('bob', ['b'])))
+    granted(await propose(lessor, acquire('bob', ['b'])))
   },
 
   'a malformed operation or key is INVALID, and does not affect other proposals made at the same time': async log => {
@@ -555,8 +556,8 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
       { key: 'ci' },
     ]
     const answers = wrong.flatMap((options, i) => [
-      lessor.propose(acquire('bad', [`bad/${i}`]), options as ProposeOptions),
-      lessor.propose(acquire('good', [`good/${i}`])),
+      propose(lessor, acquire('bad', [`bad/${i}`]), options as ProposeOptions),
+      propose(lessor, acquire('good', [`good/${i}`])),
     ])
     for (const [i, answer] of (await Promise.all(answers)).entries()) {
       if (i % 2 === 1) granted(answer)
@@ -570,9 +571,9 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
   'the rules version cannot be raised above the one that the lessor knows': async log => {
     const lessor = await log.open()
     const { rules } = (await lessor.read({ kind: 'summary' })).value
-    const answer = await lessor.propose({ kind: 'upgrade', rules: rules + 1 })
+    const answer = await propose(lessor, { kind: 'upgrade', rules: rules + 1 })
     assert.equal(answer.kind, 'refused')
-    granted(await lessor.propose(acquire('ann', ['a'])))
+    granted(await propose(lessor, acquire('ann', ['a'])))
   },
 
   // One order for all lessors
@@ -581,22 +582,22 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const [a, b] = await log.pair()
     for (let i = 0; i < 10; i++) {
       const [one, two] = i % 2 === 0 ? [a, b] : [b, a]
-      const lease = granted(await one.propose(acquire('ann', ['a'])))
-      const held = refused('HELD', await two.propose(acquire('bob', ['a'])))
+      const lease = granted(await propose(one, acquire('ann', ['a'])))
+      const held = refused('HELD', await propose(two, acquire('bob', ['a'])))
       assert.ok(held.revision >= lease.revision)
       assert.equal(held.facts.holder, 'ann')
       assert.equal(held.facts.lease, lease.lease)
-      done(await one.propose({ kind: 'release', lease: lease.lease }))
-      const next = granted(await two.propose(acquire('bob', ['a'])))
+      done(await propose(one, { kind: 'release', lease: lease.lease }))
+      const next = granted(await propose(two, acquire('bob', ['a'])))
       assert.ok(next.tokens[0]! > lease.tokens[0]!)
-      done(await one.propose({ kind: 'release', lease: next.lease }))
-      refused('GONE', await two.propose({ kind: 'release', lease: next.lease }))
+      done(await propose(one, { kind: 'release', lease: next.lease }))
+      refused('GONE', await propose(two, { kind: 'release', lease: next.lease }))
     }
   },
 
   'of many concurrent requests for one resource, through any lessor, exactly one is granted': async log => {
     const [a, b] = await log.pair()
-    const answers = await Promise.all(Array.from({ length: 40 }, (_, i) => (i % 2 === 0 ? a : b).propose(acquire(`holder-${i}`, ['a']))))
+    const answers = await Promise.all(Array.from({ length: 40 }, (_, i) => propose(i % 2 === 0 ? a : b, acquire(`holder-${i}`, ['a']))))
     const won = answers.filter(({ kind }) => kind === 'granted')
     assert.equal(won.length, 1)
     for (const answer of answers) if (answer.kind !== 'granted') refused('HELD', answer)
@@ -606,7 +607,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const lessor = await log.open()
     const asked: Promise<Outcome>[] = []
     for (let i = 0; i < 30; i++) {
-      asked.push(lessor.propose(acquire(`w${i}`, ['a'], { wait: true })))
+      asked.push(propose(lessor, acquire(`w${i}`, ['a'], { wait: true })))
     }
     const answers = await Promise.all(asked)
     granted(answers[0]!)
@@ -622,55 +623,55 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const [a, b] = await log.pair()
     const op: Operation = { session: 's', seq: 1, acked: 0 }
     const ask = acquire('ann', ['a'], { ttl: LONG })
-    const first = granted(await a.propose(ask, { op }))
-    assert.deepEqual(await a.propose(ask, { op }), first)
-    assert.deepEqual(await b.propose(ask, { op }), first)
-    assert.deepEqual(await b.propose(ask, { op: { ...op, again: true } }), first)
+    const first = granted(await propose(a, ask, { op }))
+    assert.deepEqual(await propose(a, ask, { op }), first)
+    assert.deepEqual(await propose(b, ask, { op }), first)
+    assert.deepEqual(await propose(b, ask, { op: { ...op, again: true } }), first)
     const put = { kind: 'put', lease: first.lease, key: 'k', value: 'v' } as const
-    const second = done(await b.propose(put, { op: { session: 's', seq: 2, acked: 1 } }))
-    assert.deepEqual(await a.propose(put, { op: { session: 's', seq: 2, acked: 1, again: true } }), second)
+    const second = done(await propose(b, put, { op: { session: 's', seq: 2, acked: 1 } }))
+    assert.deepEqual(await propose(a, put, { op: { session: 's', seq: 2, acked: 1, again: true } }), second)
     assert.equal((await a.read({ kind: 'summary' }, { consistent: true })).revision, second.revision)
     const later = await log.restart()
-    assert.deepEqual(await later.propose(put, { op: { session: 's', seq: 2, acked: 1, again: true } }), second)
+    assert.deepEqual(await propose(later, put, { op: { session: 's', seq: 2, acked: 1, again: true } }), second)
   },
 
   'copies of one operation that arrive together have one effect and one answer': async log => {
     const [a, b] = await log.pair()
     const op: Operation = { session: 's', seq: 1, acked: 0 }
-    const answers = await Promise.all([a, b, a, b].map(lessor => lessor.propose(acquire('ann', ['a'], { wait: true }), { op })))
+    const answers = await Promise.all([a, b, a, b].map(lessor => propose(lessor, acquire('ann', ['a'], { wait: true }), { op })))
     for (const answer of answers) assert.deepEqual(answer, answers[0])
     assert.equal((await a.read({ kind: 'leases' }, { consistent: true })).value.length, 1)
   },
 
   'an operation that may have been sent before is refused for good': async log => {
     const [a, b] = await log.pair()
-    const first = granted(await a.propose(acquire('ann', ['a'])))
+    const first = granted(await propose(a, acquire('ann', ['a'])))
     const op: Operation = { session: 's', seq: 1, acked: 0, again: true }
-    const held = refused('HELD', await b.propose(acquire('bob', ['a']), { op }))
-    done(await a.propose({ kind: 'release', lease: first.lease }))
+    const held = refused('HELD', await propose(b, acquire('bob', ['a']), { op }))
+    done(await propose(a, { kind: 'release', lease: first.lease }))
     // The first copy, still on its way, arrives now: a client that was refused with HELD must not be granted later.
     const { again: _, ...copy } = op
-    assert.deepEqual(await a.propose(acquire('bob', ['a']), { op: copy }), held)
+    assert.deepEqual(await propose(a, acquire('bob', ['a']), { op: copy }), held)
     assert.deepEqual(await holders(a, 'a'), [])
   },
 
   'the same session and number under another key is another operation': async log => {
     const lessor = await log.open()
-    const key = done(await lessor.propose(createKey('ci', [{ verb: 'acquire', prefix: '' }]))).id!
+    const key = done(await propose(lessor, createKey('ci', [{ verb: 'acquire', prefix: '' }]))).id!
     const op: Operation = { session: 's', seq: 1, acked: 0 }
-    const mine = granted(await lessor.propose(acquire('ann', ['a']), { op }))
-    const theirs = granted(await lessor.propose(acquire('bob', ['b']), { op, key }))
+    const mine = granted(await propose(lessor, acquire('ann', ['a']), { op }))
+    const theirs = granted(await propose(lessor, acquire('bob', ['b']), { op, key }))
     assert.notEqual(mine.lease, theirs.lease)
-    assert.deepEqual(await lessor.propose(acquire('ann', ['a']), { op }), mine)
-    assert.deepEqual(await lessor.propose(acquire('bob', ['b']), { op, key }), theirs)
+    assert.deepEqual(await propose(lessor, acquire('ann', ['a']), { op }), mine)
+    assert.deepEqual(await propose(lessor, acquire('bob', ['b']), { op, key }), theirs)
   },
 
   'an operation whose answer was acknowledged is STALE, and never repeated': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a']), { op: { session: 's', seq: 1, acked: 0 } }))
-    done(await lessor.propose({ kind: 'release', lease: first.lease }, { op: { session: 's', seq: 2, acked: 1 } }))
+    const first = granted(await propose(lessor, acquire('ann', ['a']), { op: { session: 's', seq: 1, acked: 0 } }))
+    done(await propose(lessor, { kind: 'release', lease: first.lease }, { op: { session: 's', seq: 2, acked: 1 } }))
     const again: Operation = { session: 's', seq: 1, acked: 0, again: true }
-    refused('STALE', await lessor.propose(acquire('ann', ['a']), { op: again }))
+    refused('STALE', await propose(lessor, acquire('ann', ['a']), { op: again }))
     assert.deepEqual(await holders(lessor, 'a'), [])
   },
 
@@ -679,7 +680,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
   "one reads what one was told: at least the revision of one's own answer": async log => {
     const [a, b] = await log.pair()
     for (let i = 0; i < 5; i++) {
-      const lease = granted(await a.propose(acquire('ann', [`a/${i}`])))
+      const lease = granted(await propose(a, acquire('ann', [`a/${i}`])))
       const local = await a.read({ kind: 'lease', lease: lease.lease })
       assert.ok(local.revision >= lease.revision)
       assert.equal(local.value?.lease, lease.lease)
@@ -692,23 +693,23 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
   'a consistent read sees everything that any lessor acknowledged before it': async log => {
     const [a, b] = await log.pair()
     for (let i = 0; i < 5; i++) {
-      const lease = granted(await a.propose(acquire('ann', ['a'])))
+      const lease = granted(await propose(a, acquire('ann', ['a'])))
       assert.deepEqual(await holders(b, 'a'), ['ann'])
-      done(await b.propose({ kind: 'release', lease: lease.lease }))
+      done(await propose(b, { kind: 'release', lease: lease.lease }))
       assert.deepEqual(await holders(a, 'a'), [])
     }
   },
 
   'a read at a revision that was never reached is UNAVAILABLE': async log => {
     const lessor = await log.open()
-    const { revision } = granted(await lessor.propose(acquire('ann', ['a'])))
+    const { revision } = granted(await propose(lessor, acquire('ann', ['a'])))
     await rejectsWith('UNAVAILABLE', lessor.read({ kind: 'summary' }, { atLeast: revision + 1_000_000 }))
   },
 
   'a list ends at its limit, says that there are more items, and contains only names within its prefixes': async log => {
     const lessor = await log.open()
     for (const name of ['a/1', 'a/2', 'b/1', 'b/2', 'c'])
-      granted(await lessor.propose({ ...acquire('ann', [name]), entries: [{ key: `${name}/e`, value: '' }] }))
+      granted(await propose(lessor, { ...acquire('ann', [name]), entries: [{ key: `${name}/e`, value: '' }] }))
     const asked = async (query: Query, names: number, more?: true) => {
       const view = await lessor.read<'leases'>(query as Extract<Query, { kind: 'leases' }>, { consistent: true })
       assert.deepEqual([view.value.length, view.more], [names, more], JSON.stringify(query))
@@ -733,7 +734,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const lessor = await log.open()
     if (lessor.page === undefined) return
     for (const [i, name] of ['b/2', 'a/1', 'c', 'b/1', 'a/2'].entries())
-      granted(await lessor.propose(acquire(i % 2 === 0 ? 'ann' : 'bob', [name])))
+      granted(await propose(lessor, acquire(i % 2 === 0 ? 'ann' : 'bob', [name])))
     const asked = async (page: ListPart, within?: readonly string[]) => {
       const { total, value } = await lessor.page!<'resources'>({ kind: 'resources', prefix: '', ...(within && { within }) }, page)
       return [total, value.map(({ resource }) => resource).join()]
@@ -777,8 +778,8 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
       empty.keys,
     ])
       assert.deepEqual(list, [])
-    const first = granted(await lessor.propose(acquire('ann', ['a/b', 'ab'], { entries: [{ key: 'k', value: 'v' }] })))
-    const second = queued(await lessor.propose(acquire('bob', ['a/b'], { wait: true })))
+    const first = granted(await propose(lessor, acquire('ann', ['a/b', 'ab'], { entries: [{ key: 'k', value: 'v' }] })))
+    const second = queued(await propose(lessor, acquire('bob', ['a/b'], { wait: true })))
     const used = await ask()
     assert.deepEqual([used.summary.leases, used.summary.waiting, used.summary.resources, used.summary.entries], [2, 1, 2, 1])
     assert.deepEqual(
@@ -816,7 +817,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a watch can resume after any revision, on any lessor, and misses nothing': async log => {
     const [a, b] = await log.pair()
-    granted(await a.propose(acquire('first', ['first'])))
+    granted(await propose(a, acquire('first', ['first'])))
     const { revision } = await a.read({ kind: 'summary' }, { consistent: true })
     await using full = log.watch(a, '', revision)
     const last = await log.busyLife(a)
@@ -830,23 +831,23 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a watch without a revision begins with the next change': async log => {
     const lessor = await log.open()
-    granted(await lessor.propose(acquire('ann', ['a'])))
+    granted(await propose(lessor, acquire('ann', ['a'])))
     await using watcher = log.watch(lessor, '')
     await watcher.begun(lessor)
-    const { revision } = granted(await lessor.propose(acquire('ann', ['b'])))
+    const { revision } = granted(await propose(lessor, acquire('ann', ['b'])))
     await watcher.at(revision)
     assert.ok(!watcher.seen.some(events => events.some(event => event.resource === 'a')))
   },
 
   'a watch sees the names under its prefix, by whole segments': async log => {
     const lessor = await log.open()
-    const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
+    const { revision } = granted(await propose(lessor, acquire('x', ['x'])))
     await using slash = log.watch(lessor, 'jobs/', revision)
     await using bare = log.watch(lessor, 'jobs', revision)
-    granted(await lessor.propose(acquire('ann', ['jobs', 'jobsuite'])))
-    granted(await lessor.propose(acquire('ann', ['jobs/a', 'other'])))
-    granted(await lessor.propose(acquire('ann', ['jobsuite/b'])))
-    const last = granted(await lessor.propose(acquire('ann', ['jobs/a/b'])))
+    granted(await propose(lessor, acquire('ann', ['jobs', 'jobsuite'])))
+    granted(await propose(lessor, acquire('ann', ['jobs/a', 'other'])))
+    granted(await propose(lessor, acquire('ann', ['jobsuite/b'])))
+    const last = granted(await propose(lessor, acquire('ann', ['jobs/a/b'])))
     for (const watcher of [slash, bare]) {
       await watcher.at(last.revision)
       assert.deepEqual(
@@ -858,11 +859,11 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a watch sees only the types it asked for': async log => {
     const lessor = await log.open()
-    const { revision, lease } = granted(await lessor.propose(acquire('ann', ['jobs/a', 'other'])))
+    const { revision, lease } = granted(await propose(lessor, acquire('ann', ['jobs/a', 'other'])))
     await using watcher = log.watch(lessor, 'jobs', revision, ['released', 'granted'])
-    done(await lessor.propose({ kind: 'put', lease, key: 'jobs/entry', value: '' }))
-    done(await lessor.propose({ kind: 'release', lease }))
-    const last = granted(await lessor.propose(acquire('bob', ['jobs/b'])))
+    done(await propose(lessor, { kind: 'put', lease, key: 'jobs/entry', value: '' }))
+    done(await propose(lessor, { kind: 'release', lease }))
+    const last = granted(await propose(lessor, acquire('bob', ['jobs/b'])))
     await watcher.at(last.revision)
     assert.deepEqual(
       watcher.seen.map(events => events.map(({ type, resource }) => `${type} ${resource}`)),
@@ -876,7 +877,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const events = lessor.watch('', { signal: controller.signal, after: (await lessor.read({ kind: 'summary' })).revision })
     const iterator = events[Symbol.asyncIterator]()
     const first = iterator.next()
-    granted(await lessor.propose(acquire('ann', ['a'])))
+    granted(await propose(lessor, acquire('ann', ['a'])))
     assert.equal((await within(first)).done, false)
     const second = iterator.next()
     controller.abort()
@@ -889,15 +890,15 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const lessor = await log.open()
     const controller = new AbortController()
     const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
-    granted(await lessor.propose(acquire('ann', ['a'])))
-    granted(await lessor.propose(acquire('ann', ['b'])))
+    granted(await propose(lessor, acquire('ann', ['a'])))
+    granted(await propose(lessor, acquire('ann', ['b'])))
     for await (const _ of lessor.watch('', { signal: controller.signal, after: revision })) break
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
   },
 
   'a slow watcher delays no other client, and either sees everything or gets a resync': async log => {
     const lessor = await log.open()
-    const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
+    const { revision } = granted(await propose(lessor, acquire('x', ['x'])))
     const controller = new AbortController()
     const slow = lessor.watch('', { signal: controller.signal, after: revision })[Symbol.asyncIterator]()
     const first = slow.next()
@@ -921,7 +922,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
     const { keeps } = log.fixture
     if (keeps === undefined) return
     const lessor = await log.open()
-    const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
+    const { revision } = granted(await propose(lessor, acquire('x', ['x'])))
     const poured = await log.pour(lessor, keeps + 50)
     await using watcher = log.watch(lessor, 'nothing/ever', revision)
     await watcher.at(poured)
@@ -930,7 +931,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
       [[['resync', 0]]],
     )
     await using later = log.watch(lessor, '', watcher.seen[0]![0]!.revision)
-    const next = granted(await lessor.propose(acquire('ann', ['nothing/ever'])))
+    const next = granted(await propose(lessor, acquire('ann', ['nothing/ever'])))
     assert.deepEqual(types(await watcher.at(next.revision)), ['granted nothing/ever ann'])
     await later.at(next.revision)
     assert.equal(later.seen.length, next.revision - poured)
@@ -938,10 +939,10 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a watch from a revision that the log never reached gets a resync': async log => {
     const lessor = await log.open()
-    const { revision } = granted(await lessor.propose(acquire('x', ['x'])))
+    const { revision } = granted(await propose(lessor, acquire('x', ['x'])))
     await using watcher = log.watch(lessor, '', revision + 1_000_000)
     await watcher.begun(lessor)
-    const next = granted(await lessor.propose(acquire('ann', ['a'])))
+    const next = granted(await propose(lessor, acquire('ann', ['a'])))
     await watcher.at(next.revision)
     assert.equal(watcher.seen[0]?.[0]?.type, 'resync')
     assert.ok(watcher.seen[0][0].revision <= next.revision)
@@ -951,8 +952,8 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a lease that is not renewed lapses, not before its deadline, and the next waiter is granted in the same revision': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: SHORT, entries: [{ key: 'service/ann', value: 'up' }] })))
-    const second = queued(await lessor.propose(acquire('bob', ['a'], { wait: true })))
+    const first = granted(await propose(lessor, acquire('ann', ['a'], { ttl: SHORT, entries: [{ key: 'service/ann', value: 'up' }] })))
+    const second = queued(await propose(lessor, acquire('bob', ['a'], { wait: true })))
     await using watcher = log.watch(lessor, '', second.revision)
     await log.advance(SHORT / 2, { late: false })
     assert.deepEqual(await holders(lessor, 'a'), ['ann'])
@@ -970,7 +971,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a lease that is renewed in time, through any lessor, never lapses': async log => {
     const [a, b] = await log.pair()
-    const lease = granted(await a.propose(acquire('ann', ['a'], { ttl: SHORT })))
+    const lease = granted(await propose(a, acquire('ann', ['a'], { ttl: SHORT })))
     for (let i = 0; i < 12; i++) {
       await log.advance(SHORT / 2, { late: false })
       assert.deepEqual(await renew(i % 3 === 0 ? b : a, lease.lease), [SHORT])
@@ -981,17 +982,17 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a holder that comes back too late gets GONE, and changes nothing of its successor': async log => {
     const [a, b] = await log.pair()
-    const late = granted(await a.propose(acquire('ann', ['a'], { ttl: SHORT })))
-    done(await a.propose({ kind: 'put', lease: late.lease, key: 'leader', value: 'ann' }))
+    const late = granted(await propose(a, acquire('ann', ['a'], { ttl: SHORT })))
+    done(await propose(a, { kind: 'put', lease: late.lease, key: 'leader', value: 'ann' }))
     await log.advance(SHORT)
-    const next = granted(await b.propose(acquire('bob', ['a'], { entries: [{ key: 'leader', value: 'bob' }] })))
+    const next = granted(await propose(b, acquire('bob', ['a'], { entries: [{ key: 'leader', value: 'bob' }] })))
     assert.deepEqual(await renew(a, late.lease), [GONE])
-    refused('GONE', await a.propose({ kind: 'release', lease: late.lease }))
-    refused('GONE', await a.propose({ kind: 'release', lease: late.lease, resource: 'a' }))
-    refused('GONE', await a.propose({ kind: 'put', lease: late.lease, key: 'leader', value: 'ann' }))
-    refused('STALE', await a.propose({ kind: 'delete', lease: late.lease, key: 'leader' }))
-    refused('GONE', await a.propose({ kind: 'transfer', lease: late.lease, to: 'eve', stopped: true }))
-    refused('GONE', await a.propose(acquire('ann', ['b'], { parent: late.lease })))
+    refused('GONE', await propose(a, { kind: 'release', lease: late.lease }))
+    refused('GONE', await propose(a, { kind: 'release', lease: late.lease, resource: 'a' }))
+    refused('GONE', await propose(a, { kind: 'put', lease: late.lease, key: 'leader', value: 'ann' }))
+    refused('STALE', await propose(a, { kind: 'delete', lease: late.lease, key: 'leader' }))
+    refused('GONE', await propose(a, { kind: 'transfer', lease: late.lease, to: 'eve', stopped: true }))
+    refused('GONE', await propose(a, acquire('ann', ['b'], { parent: late.lease })))
     const { value } = await b.read({ kind: 'lease', lease: next.lease }, { consistent: true })
     assert.equal(value?.status, 'live')
     assert.equal(value.grants[0]?.token, next.tokens[0])
@@ -1000,23 +1001,23 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'a waiter that died is skipped': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: LONG })))
-    const dead = queued(await lessor.propose(acquire('bob', ['a'], { wait: true, ttl: SHORT })))
-    const live = queued(await lessor.propose(acquire('eve', ['a'], { wait: true, ttl: 10 * SHORT })))
+    const first = granted(await propose(lessor, acquire('ann', ['a'], { ttl: LONG })))
+    const dead = queued(await propose(lessor, acquire('bob', ['a'], { wait: true, ttl: SHORT })))
+    const live = queued(await propose(lessor, acquire('eve', ['a'], { wait: true, ttl: 10 * SHORT })))
     await log.advance(SHORT)
-    done(await lessor.propose({ kind: 'release', lease: first.lease }))
+    done(await propose(lessor, { kind: 'release', lease: first.lease }))
     assert.deepEqual(await holders(lessor, 'a'), ['eve'])
     assert.deepEqual(await renew(lessor, dead.lease, live.lease), [GONE, 10 * SHORT])
   },
 
   'children end with their parent in one revision, with their entries': async log => {
     const lessor = await log.open()
-    const parent = granted(await lessor.propose(acquire('ann', ['p'], { ttl: SHORT })))
+    const parent = granted(await propose(lessor, acquire('ann', ['p'], { ttl: SHORT })))
     const { incarnation } = parent
     const child = granted(
-      await lessor.propose(acquire('ann', ['c'], { ttl: LONG, parent: parent.lease, incarnation, entries: [{ key: 'e', value: '' }] })),
+      await propose(lessor, acquire('ann', ['c'], { ttl: LONG, parent: parent.lease, incarnation, entries: [{ key: 'e', value: '' }] })),
     )
-    const grandchild = granted(await lessor.propose(acquire('ann', ['g'], { ttl: LONG, parent: child.lease, incarnation })))
+    const grandchild = granted(await propose(lessor, acquire('ann', ['g'], { ttl: LONG, parent: child.lease, incarnation })))
     await using watcher = log.watch(lessor, '', grandchild.revision)
     await log.advance(SHORT)
     const { value, revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
@@ -1031,25 +1032,25 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   'after a revoke the units stay frozen until the last acknowledged ttl has expired, or their holder releases them': async log => {
     const lessor = await log.open()
-    const first = granted(await lessor.propose(acquire('ann', ['a'], { ttl: 2 * SHORT })))
+    const first = granted(await propose(lessor, acquire('ann', ['a'], { ttl: 2 * SHORT })))
     await log.advance(SHORT, { late: false })
     assert.deepEqual(await renew(lessor, first.lease), [2 * SHORT])
-    const second = granted(await lessor.propose(acquire('bob', ['b'], { ttl: 2 * SHORT })))
-    for (const { lease } of [first, second]) done(await lessor.propose({ kind: 'revoke', target: { lease }, by: 'ops' }))
+    const second = granted(await propose(lessor, acquire('bob', ['b'], { ttl: 2 * SHORT })))
+    for (const { lease } of [first, second]) done(await propose(lessor, { kind: 'revoke', target: { lease }, by: 'ops' }))
     assert.deepEqual(await renew(lessor, first.lease, second.lease), [GONE, GONE])
-    for (const name of ['a', 'b']) refused('HELD', await lessor.propose(acquire('eve', [name])))
-    done(await lessor.propose({ kind: 'release', lease: second.lease }))
-    granted(await lessor.propose(acquire('eve', ['b'])))
+    for (const name of ['a', 'b']) refused('HELD', await propose(lessor, acquire('eve', [name])))
+    done(await propose(lessor, { kind: 'release', lease: second.lease }))
+    granted(await propose(lessor, acquire('eve', ['b'])))
     await log.advance(SHORT, { late: false })
-    refused('HELD', await lessor.propose(acquire('eve', ['a']))) // its ttl has expired since the grant, but not since the renewal
+    refused('HELD', await propose(lessor, acquire('eve', ['a']))) // its ttl has expired since the grant, but not since the renewal
     await log.advance(SHORT)
-    granted(await lessor.propose(acquire('eve', ['a'])))
+    granted(await propose(lessor, acquire('eve', ['a'])))
   },
 
   'a restart neither ends a lease that was just renewed nor keeps an abandoned one': async log => {
     let lessor = await log.open()
-    const kept = granted(await lessor.propose(acquire('ann', ['kept'], { ttl: 4 * SHORT })))
-    const left = granted(await lessor.propose(acquire('bob', ['left'], { ttl: 4 * SHORT })))
+    const kept = granted(await propose(lessor, acquire('ann', ['kept'], { ttl: 4 * SHORT })))
+    const left = granted(await propose(lessor, acquire('bob', ['left'], { ttl: 4 * SHORT })))
     let gone = false
     for (let i = 0; i < 6; i++) {
       await log.advance(2 * SHORT, { late: false })
@@ -1065,15 +1066,15 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
 
   "an aborted proposal or read throws the signal's own reason and leaves nothing on it": async log => {
     const lessor = await log.open()
-    granted(await lessor.propose(acquire('ann', ['a'])))
+    granted(await propose(lessor, acquire('ann', ['a'])))
     const reason = new Error('no timeout')
     const before = AbortSignal.abort(reason)
-    await assert.rejects(lessor.propose(acquire('ann', ['b']), { signal: before }), reason)
+    await assert.rejects(propose(lessor, acquire('ann', ['b']), { signal: before }), reason)
     await assert.rejects(lessor.read({ kind: 'summary' }, { signal: before }), reason)
     const asked: ((signal: AbortSignal) => Promise<unknown>)[] = [
-      signal => lessor.propose(acquire('ann', ['b']), { signal }),
-      signal => lessor.propose(acquire('bob', ['a']), { signal }), // would be refused
-      signal => lessor.propose(acquire('bob', ['a'], { wait: true }), { signal }),
+      signal => propose(lessor, acquire('ann', ['b']), { signal }),
+      signal => propose(lessor, acquire('bob', ['a']), { signal }), // would be refused
+      signal => propose(lessor, acquire('bob', ['a'], { wait: true }), { signal }),
       signal => lessor.read({ kind: 'summary' }, { consistent: true, signal }),
     ]
     for (const ask of asked) {
@@ -1084,7 +1085,7 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
       assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
     }
     const controller = new AbortController()
-    granted(await lessor.propose(acquire('ann', ['c']), { signal: controller.signal }))
+    granted(await propose(lessor, acquire('ann', ['c']), { signal: controller.signal }))
     await lessor.read({ kind: 'summary' }, { consistent: true, signal: controller.signal })
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0)
   },
@@ -1092,8 +1093,8 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
   'closing settles every proposal under way: applied, certainly not applied, or UNKNOWN': async log => {
     const lessor = await log.open()
     const other = await log.other()
-    const asked = Array.from({ length: 200 }, (_, i) => lessor.propose(acquire('ann', [`a/${i}`])))
-    asked.push(...Array.from({ length: 20 }, () => lessor.propose(acquire('bob', ['a/0']))))
+    const asked = Array.from({ length: 200 }, (_, i) => propose(lessor, acquire('ann', [`a/${i}`])))
+    asked.push(...Array.from({ length: 20 }, () => propose(lessor, acquire('bob', ['a/0']))))
     const settled = Promise.allSettled(asked)
     await within(lessor[Symbol.asyncDispose]())
     const answers = await within(settled)
@@ -1119,15 +1120,15 @@ const sentences: Record<string, (log: LessorLog) => Promise<void>> = {
   'after it was closed every call is UNAVAILABLE, its signal says why, and closing again does nothing': async log => {
     const lessor = await log.open()
     assert.equal(lessor.signal.aborted, false)
-    const { revision } = granted(await lessor.propose(acquire('ann', ['a'])))
+    const { revision } = granted(await propose(lessor, acquire('ann', ['a'])))
     const waiting = lessor.watch('', { signal: new AbortController().signal, after: revision })[Symbol.asyncIterator]().next()
     const ended = rejectsWith('UNAVAILABLE', waiting)
     await within(lessor[Symbol.asyncDispose]())
     await within(ended)
     assert.equal(lessor.signal.aborted, true)
     assert.equal((lessor.signal.reason as LeaseError).code, 'UNAVAILABLE')
-    await rejectsWith('UNAVAILABLE', lessor.propose(acquire('ann', ['b'])))
-    await rejectsWith('UNAVAILABLE', lessor.propose({ kind: 'renew', leases: [1] }))
+    await rejectsWith('UNAVAILABLE', propose(lessor, acquire('ann', ['b'])))
+    await rejectsWith('UNAVAILABLE', propose(lessor, { kind: 'renew', leases: [1] }))
     await rejectsWith('UNAVAILABLE', lessor.read({ kind: 'summary' }))
     await rejectsWith('UNAVAILABLE', lessor.read({ kind: 'summary' }, { consistent: true }))
     await rejectsWith('UNAVAILABLE', lessor.watch('', { signal: new AbortController().signal })[Symbol.asyncIterator]().next())
@@ -1185,23 +1186,23 @@ class LessorLog implements AsyncDisposable {
 
   /** Causes events of every type; returns the last revision. */
   async busyLife(lessor: Lessor): Promise<number> {
-    const ann = granted(await lessor.propose(acquire('ann', ['a', 'b'], { entries: [{ key: 'service/ann', value: 'up' }] })))
-    queued(await lessor.propose(acquire('bob', ['a'], { wait: true, recall: true })))
-    await lessor.propose({ kind: 'put', lease: ann.lease, key: 'service/ann', value: 'busy' })
-    await lessor.propose(policy('jobs', { capacity: 2 }))
-    const child = granted(await lessor.propose(acquire('ann', ['jobs/a'], { parent: ann.lease, incarnation: ann.incarnation })))
-    await lessor.propose({ kind: 'release', lease: ann.lease, resource: 'b' })
-    await lessor.propose({ kind: 'revoke', target: { lease: child.lease } })
-    await lessor.propose({ kind: 'release', lease: child.lease })
-    await lessor.propose({ kind: 'release', lease: ann.lease })
-    return granted(await lessor.propose(acquire('eve', ['c']))).revision
+    const ann = granted(await propose(lessor, acquire('ann', ['a', 'b'], { entries: [{ key: 'service/ann', value: 'up' }] })))
+    queued(await propose(lessor, acquire('bob', ['a'], { wait: true, recall: true })))
+    await propose(lessor, { kind: 'put', lease: ann.lease, key: 'service/ann', value: 'busy' })
+    await propose(lessor, policy('jobs', { capacity: 2 }))
+    const child = granted(await propose(lessor, acquire('ann', ['jobs/a'], { parent: ann.lease, incarnation: ann.incarnation })))
+    await propose(lessor, { kind: 'release', lease: ann.lease, resource: 'b' })
+    await propose(lessor, { kind: 'revoke', target: { lease: child.lease } })
+    await propose(lessor, { kind: 'release', lease: child.lease })
+    await propose(lessor, { kind: 'release', lease: ann.lease })
+    return granted(await propose(lessor, acquire('eve', ['c']))).revision
   }
 
   /** Makes this many revisions as quickly as possible; returns the last one. */
   async pour(lessor: Lessor, count: number): Promise<number> {
-    const lease = granted(await lessor.propose(acquire('pour', [])))
+    const lease = granted(await propose(lessor, acquire('pour', [])))
     const answers = await Promise.all(
-      Array.from({ length: count }, (_, i) => lessor.propose({ kind: 'put', lease: lease.lease, key: `pour/${i % 10}`, value: `${i}` })),
+      Array.from({ length: count }, (_, i) => propose(lessor, { kind: 'put', lease: lease.lease, key: `pour/${i % 10}`, value: `${i}` })),
     )
     return Math.max(...answers.map(answer => done(answer).revision))
   }
@@ -1306,7 +1307,7 @@ function ttls(outcome: Outcome): readonly number[] {
 }
 
 async function renew(lessor: Lessor, ...leases: readonly number[]): Promise<readonly number[]> {
-  return ttls(await lessor.propose({ kind: 'renew', leases }))
+  return ttls(await propose(lessor, { kind: 'renew', leases }))
 }
 
 async function holders(lessor: Lessor, resource: string): Promise<readonly string[]> {

@@ -10,6 +10,7 @@ import { getEventListeners } from 'node:events'
 import { pause, systemClock, turn } from '../clock.ts'
 import { type ErrorCode, LeaseError } from '../errors.ts'
 import type { Granted } from '../kernel/outcome.ts'
+import { propose } from '../lessor/propose.ts'
 import { Replica } from '../replica/replica.ts'
 import { type Appended, type LogRecord, type Position, type Read, START, type Store } from '../store.ts'
 
@@ -487,7 +488,7 @@ const sentences: Record<string, (log: StoreLog) => Promise<void>> = {
     if (!log.ownable) return log.assertShared()
     const owned = (name: string) => Replica.open(log.owner(name), { owned: true })
     const grant = async (replica: Replica, resource: string) => {
-      const outcome = await replica.propose({ kind: 'acquire', holder: resource, ttl: 60_000, wants: [{ resource }] })
+      const outcome = await propose(replica, { kind: 'acquire', holder: resource, ttl: 60_000, wants: [{ resource }] })
       assert.equal(outcome.kind, 'granted')
       return outcome as Granted
     }
@@ -509,7 +510,7 @@ const sentences: Record<string, (log: StoreLog) => Promise<void>> = {
     const b = await grant(third, 'y')
     assert.ok(b.lease > a.lease, `lease ${b.lease} follows ${a.lease}, which was lost`)
     assert.ok(b.tokens[0]! > a.tokens[0]!, `token ${b.tokens[0]} follows ${a.tokens[0]}, which was lost`)
-    const late = await third.propose({ kind: 'renew', leases: [a.lease, b.lease] })
+    const late = await propose(third, { kind: 'renew', leases: [a.lease, b.lease] })
     assert.deepEqual(late.kind === 'renewed' ? late.ttls : late, [-1, 60_000])
     assert.equal(await third.continues(kept), true)
     assert.equal((await third.read({ kind: 'summary' })).value.quiet, false)

@@ -15,6 +15,7 @@ import { completeMove, restoreMoved } from '../../src/replica/restore.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { fate, granted, Line, Rig } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire', holder, ttl: 1_000, wants: [{ resource }] })
 
@@ -44,9 +45,9 @@ test('leases move to another log while they are held: tokens increase, and held 
     lease.assertHeld()
   }
   await using rival = await there()
-  expect(await rival.propose(acquire('bob', 'a'))).toMatchObject({ kind: 'refused', code: 'HELD' })
+  expect(await propose(rival, acquire('bob', 'a'))).toMatchObject({ kind: 'refused', code: 'HELD' })
   await lease.release()
-  const granted = await rival.propose(acquire('bob', 'a'))
+  const granted = await propose(rival, acquire('bob', 'a'))
   expect(granted.kind === 'granted' && granted.tokens[0]! > lease.token).toBe(true)
 })
 
@@ -54,10 +55,10 @@ test('a command proposed during a move is decided by the new log', async () => {
   const { clock, following, replica, moveToNext } = twoLogs()
   await using mover = await replica()
   await using lessor = await following()
-  await mover.propose({ kind: 'move' })
-  const pending = lessor.propose(acquire('ann', 'a'))
+  await propose(mover, { kind: 'move' })
+  const pending = propose(lessor, acquire('ann', 'a'))
   await clock.advance(500)
-  await mover.propose({ kind: 'move', stay: true })
+  await propose(mover, { kind: 'move', stay: true })
   await moveToNext(mover)
   for (let i = 0; i < 5; i++) await clock.advance(100)
   expect((await pending).kind).toBe('granted')
@@ -72,10 +73,10 @@ test('a watch follows the leases and gets a resync event', async () => {
   const watching = (async () => {
     for await (const events of lessor.watch('', { after: mover.revision, signal: stop.signal })) seen.push(...events)
   })()
-  await mover.propose(acquire('ann', 'a'))
+  await propose(mover, acquire('ann', 'a'))
   await moveToNext(mover)
   for (let i = 0; i < 20; i++) await turn()
-  await lessor.propose(acquire('bob', 'b'))
+  await propose(lessor, acquire('bob', 'b'))
   for (let i = 0; i < 20; i++) await turn()
   stop.abort()
   await watching
@@ -92,12 +93,12 @@ test('a watch follows the leases and gets a resync event', async () => {
 test('a lessor that opens the old log later is redirected to the new one', async () => {
   const { following, replica, moveToNext, there } = twoLogs()
   await using mover = await replica()
-  await mover.propose(acquire('ann', 'a'))
+  await propose(mover, acquire('ann', 'a'))
   await moveToNext(mover)
   await using lessor = await following()
   for (let i = 0; i < 20; i++) await turn()
   await using direct = await there()
-  await direct.propose(acquire('bob', 'b'))
+  await propose(direct, acquire('bob', 'b'))
   await lessor.read({ kind: 'summary' }, { consistent: true })
   expect((await lessor.read({ kind: 'resources', prefix: '' })).value.map(({ resource }) => resource)).toEqual(['a', 'b'])
 })
@@ -108,7 +109,7 @@ test('a command fails with UNAVAILABLE if the new place cannot be opened', async
   const open = () => Promise.reject(new Error('no route'))
   await using lessor = new RelocatingLessor(await replica(), { clock, open })
   await moveToNext(mover)
-  await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { moved: 'next' } })
+  await expect(propose(lessor, acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { moved: 'next' } })
 })
 
 test('a read is answered by the new log, not by the log that the leases have left', async () => {
@@ -116,11 +117,11 @@ test('a read is answered by the new log, not by the log that the leases have lef
   await using mover = await replica()
   let arrive!: (lessor: Lessor) => void
   await using lessor = new RelocatingLessor(await replica(), { clock, open: () => new Promise(resolve => (arrive = resolve)) })
-  const { lease } = granted(await mover.propose(acquire('ann', 'a')))
+  const { lease } = granted(await propose(mover, acquire('ann', 'a')))
   await moveToNext(mover)
   await using other = await there()
-  await other.propose({ kind: 'release', lease })
-  granted(await other.propose(acquire('bob', 'a')))
+  await propose(other, { kind: 'release', lease })
+  granted(await propose(other, acquire('bob', 'a')))
   const read = fate(lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true }))
   await clock.settle()
   expect(read.settled).toBe(false)
@@ -133,8 +134,8 @@ test('a read is not answered during a move, and the summary shows the move', asy
   const { clock, following, replica } = twoLogs()
   await using mover = await replica()
   await using lessor = await following()
-  granted(await mover.propose(acquire('ann', 'a')))
-  await mover.propose({ kind: 'move' })
+  granted(await propose(mover, acquire('ann', 'a')))
+  await propose(mover, { kind: 'move' })
   expect((await lessor.read({ kind: 'summary' }, { consistent: true })).value.moved).toBe('')
   const [read, late] = [fate(lessor.read({ kind: 'leases' })), fate(lessor.read({ kind: 'leases' }))]
   await clock.advance(29_000)
@@ -142,7 +143,7 @@ test('a read is not answered during a move, and the summary shows the move', asy
   await clock.advance(2_000)
   expect(late.error).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
   const pending = fate(lessor.read({ kind: 'leases' }))
-  await mover.propose({ kind: 'move', stay: true })
+  await propose(mover, { kind: 'move', stay: true })
   await clock.advance(100)
   expect(pending.value?.value.map(({ holder }) => holder)).toEqual(['ann'])
 })
@@ -156,7 +157,7 @@ test('a lessor that cannot open the new place fails every request, keeps trying,
     return place.password ? there() : Promise.reject(new Error('no password in this environment'))
   }
   await using lessor = new RelocatingLessor(await replica(), { clock, open })
-  granted(await mover.propose({ kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/1', value: 'x' }] }))
+  granted(await propose(mover, { kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/1', value: 'x' }] }))
   const [stop, seen] = [new AbortController(), [] as string[]]
   const watch = async () => {
     for await (const events of lessor.watch('services', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
@@ -168,14 +169,14 @@ test('a lessor that cannot open the new place fails every request, keeps trying,
   const why = { code: 'UNAVAILABLE', facts: { moved: 'next' }, message: expect.stringMatching(/no password/) }
   expect(watching.error).toMatchObject(why)
   await expect(lessor.read({ kind: 'entries', prefix: 'services' }, { consistent: true })).rejects.toMatchObject(why)
-  await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject(why)
+  await expect(propose(lessor, acquire('ann', 'a'))).rejects.toMatchObject(why)
   expect(place.tries).toBeGreaterThan(700)
   place.password = true
   await clock.advance(5_000)
   expect((await lessor.read({ kind: 'entries', prefix: 'services' })).value).toEqual([]) // lapsed there an hour ago
   const again = watch()
   await clock.settle()
-  await lessor.propose({ kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/2', value: 'x' }] })
+  await propose(lessor, { kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/2', value: 'x' }] })
   await clock.settle()
   stop.abort()
   await again
@@ -195,7 +196,7 @@ test('a watch survives a new place that cannot be opened for a short time', asyn
   await clock.settle()
   await moveToNext(mover)
   await clock.advance(5_000)
-  granted(await lessor.propose(acquire('bob', 'b')))
+  granted(await propose(lessor, acquire('bob', 'b')))
   await clock.settle()
   stop.abort()
   await watching
@@ -213,10 +214,10 @@ test('a command in flight when the leases left is decided by the new log, under 
   line.ways.append.push(20, 0)
   const pending = fate(leases.acquire('free', { ifAvailable: true, ttl: 60_000 }))
   await clock.settle()
-  const { revision: since } = await mover.propose({ kind: 'move' }) // comes before the request in the log
+  const { revision: since } = await propose(mover, { kind: 'move' }) // comes before the request in the log
   await clock.advance(100)
   await restoreMoved(new MemoryStore({ log: next, clock }), await readBackup(mover.backup()), { clock })
-  await mover.propose({ kind: 'move', to: 'next', since })
+  await propose(mover, { kind: 'move', to: 'next', since })
   await completeMove(new MemoryStore({ log: next, clock }), { clock })
   await clock.advance(1_000)
   expect(pending.error).toBeUndefined()
@@ -229,10 +230,10 @@ test('leases are not moved into a log that holds other leases', async () => {
   {
     await using other = await there()
     const command: Command = acquire('eve', 'x')
-    await other.propose(command)
+    await propose(other, command)
   }
   await expect(moveToNext(mover)).rejects.toMatchObject({ code: 'INVALID' })
-  expect((await mover.propose(acquire('ann', 'a'))).kind).toBe('granted')
+  expect((await propose(mover, acquire('ann', 'a'))).kind).toBe('granted')
 })
 
 /** A lessor that was redirected to a server: a replica that can be cut off, and its store, which is owned while `place.owned` is true. */
@@ -252,7 +253,7 @@ function redirected() {
       profile: there.profile,
       signal: there.signal,
       propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
-        if (reached) return there.propose(command, options)
+        if (reached) return propose(there, command, options)
         return new Promise((_, reject) => lost.push(reject))
       },
       read: there.read.bind(there),
@@ -336,7 +337,7 @@ test('a lessor that is closed while it returns to the store leaves nothing open'
 test('a finished watch leaves no listener on long-lived signals', async () => {
   const { clock, following } = twoLogs()
   await using lessor = await following()
-  await lessor.propose(acquire('ann', 'a'))
+  await propose(lessor, acquire('ann', 'a'))
   await clock.settle()
   const any = vi.spyOn(AbortSignal, 'any')
   const listening = new Map<AbortSignal, number>()

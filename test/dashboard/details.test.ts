@@ -8,6 +8,7 @@ import { launch, openTab } from '../support/dashboard-browser.ts'
 import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
 import { world } from '../support/http-world.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard', () => {
   let browser: Browser
@@ -86,9 +87,9 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
   test('shows the newest runs of very many first, and more when asked', async () => {
     await using here = await world()
     for (let i = 0; i < 45; i++) {
-      const { lease, tokens } = (await here.lessor.propose(acquire(`ci-${i}`, ['jobs/often']))) as Granted
+      const { lease, tokens } = (await propose(here.lessor, acquire(`ci-${i}`, ['jobs/often']))) as Granted
       await here.clock.advance(1_000)
-      await here.lessor.propose({ kind: 'release', lease })
+      await propose(here.lessor, { kind: 'release', lease })
       const until = here.clock.wall()
       const run = {
         lease,

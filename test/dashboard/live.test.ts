@@ -5,6 +5,7 @@ import { launch, openTab } from '../support/dashboard-browser.ts'
 import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
 import { world } from '../support/http-world.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const RESOURCES = 100_000
 /** Names in one lease. */
@@ -20,11 +21,10 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'under load, the
 
   test('lists, scrolls, sorts and filters 100,000 resources, and draws only those that are visible', async () => {
     await using here = await world()
-    await here.lessor.propose({ kind: 'policy', prefix: '', rules: { leases: 1_000_000 } })
+    await propose(here.lessor, { kind: 'policy', prefix: '', rules: { leases: 1_000_000 } })
     const name = (i: number) => `jobs/${String(i).padStart(6, '0')}`
     for (let i = 0; i < RESOURCES; i += NAMES)
-      await here.lessor.propose(
-        acquire(
+      await propose(here.lessor, acquire(
           `worker-${i / NAMES}`,
           Array.from({ length: NAMES }, (_, n) => name(i + n)),
         ),
@@ -69,8 +69,8 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'under load, the
       for (let i = 0; i < events / 2; i += 50)
         await Promise.all(
           Array.from({ length: 50 }, async (_, n) => {
-            const outcome = await here.lessor.propose(acquire(`worker-${n}`, [`${batch}/${i + n}`]))
-            if (outcome.kind === 'granted') await here.lessor.propose({ kind: 'release', lease: outcome.lease })
+            const outcome = await propose(here.lessor, acquire(`worker-${n}`, [`${batch}/${i + n}`]))
+            if (outcome.kind === 'granted') await propose(here.lessor, { kind: 'release', lease: outcome.lease })
           }),
         )
       await page

@@ -11,6 +11,7 @@ import { launch, openTab } from '../support/dashboard-browser.ts'
 import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
 import { world } from '../support/http-world.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
@@ -115,12 +116,12 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
       })()
       watching.catch(() => {})
       const granted = async () => {
-        const outcome = await lessor.propose({ kind: 'acquire', holder: 'tab', ttl: 5_000, wants: [{ resource: 'k' }] })
+        const outcome = await propose(lessor, { kind: 'acquire', holder: 'tab', ttl: 5_000, wants: [{ resource: 'k' }] })
         return outcome.kind === 'granted' ? outcome.lease : 0
       }
       const lease = await granted()
-      const renewed = await lessor.propose({ kind: 'renew', leases: [lease] })
-      const released = await lessor.propose({ kind: 'release', lease })
+      const renewed = await propose(lessor, { kind: 'renew', leases: [lease] })
+      const released = await propose(lessor, { kind: 'release', lease })
       Object.assign(globalThis, { lessor, events, lease: await granted() })
       return [renewed, released]
     }, here.url)
@@ -128,7 +129,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     await here.clock.advance(20_000)
     const later = await page.evaluate(async () => {
       const { lessor, lease } = globalThis as unknown as { lessor: Lessor; lease: number }
-      return lessor.propose({ kind: 'renew', leases: [lease] })
+      return propose(lessor, { kind: 'renew', leases: [lease] })
     })
     expect(later).toMatchObject({ ttls: [-1] })
     const events = () => page.evaluate(() => (globalThis as unknown as { events: string[] }).events)
@@ -148,7 +149,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     expect(await row.locator('.cell').nth(4).innerText()).toMatch(/^\d+(\.\d)? s$/)
     expect(await row.locator('.cell').nth(5).innerText()).toMatch(/^1/)
     await live(page)
-    await here.lessor.propose({ kind: 'release', lease })
+    await propose(here.lessor, { kind: 'release', lease })
     // The clock of the server stands still: only the event can have caused it.
     await row.locator('.cell:nth-child(2)', { hasText: 'bob' }).waitFor()
     await granted(here, acquire('eve', ['new/one']))
@@ -176,7 +177,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
   test('events begin with what the server still knows, can be filtered, and stand still while paused', async () => {
     await using here = await world()
     await here.ask('GET', '/v1/overview')
-    await here.lessor.propose({ kind: 'release', lease: await granted(here, acquire('before', ['jobs/old'])) })
+    await propose(here.lessor, { kind: 'release', lease: await granted(here, acquire('before', ['jobs/old'])) })
     await using tab = await openTab(browser, `${here.url}/#/events`)
     const { page } = tab
     await page.locator('.events li', { hasText: 'jobs/old' }).first().waitFor()
@@ -325,7 +326,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     await page.locator('.sizer .row', { hasText: 'ann' }).waitFor()
     await live(page)
     const { value } = await here.lessor.read({ kind: 'keys' })
-    await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === 'guest')!.id })
+    await propose(here.lessor, { kind: 'unkey', id: value.find(({ name }) => name === 'guest')!.id })
     await page.locator('#key-problem', { hasText: 'revoked' }).waitFor()
     expect(await page.locator('#page').innerText()).not.toContain('jobs/nightly')
     expect(await page.evaluate('sessionStorage.length')).toBe(0)
@@ -376,8 +377,8 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     const long = 'long-name-without-a-break-'.repeat(18)
     await granted(here, acquire(long, [`r/${long}`], { labels: [['purpose', long]] }))
     const name = `r/${segment(PAYLOADS[1]!)}/1`
-    await here.lessor.propose({ kind: 'break', resource: name, after: 60_000, by: PAYLOADS[1]! })
-    await here.lessor.propose({ kind: 'policy', prefix: `r/${segment(PAYLOADS[2]!)}`, rules: { capacity: 2 } })
+    await propose(here.lessor, { kind: 'break', resource: name, after: 60_000, by: PAYLOADS[1]! })
+    await propose(here.lessor, { kind: 'policy', prefix: `r/${segment(PAYLOADS[2]!)}`, rules: { capacity: 2 } })
     await using tab = await openTab(browser, `${here.url}/`)
     const { page, requested, errors } = tab
     await page.evaluate(

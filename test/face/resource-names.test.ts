@@ -8,6 +8,7 @@ import { redisFace } from '../../src/face/redis/commands.ts'
 import { parseNameMap, ResourceNames } from '../../src/face/resource-names.ts'
 import { faceWorld } from '../support/face-world.ts'
 import { place, Raw } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 describe('a map', () => {
   test('changes whole segments, and the longest rule decides', () => {
@@ -53,11 +54,11 @@ test('an elector of Kubernetes and a holder of the library exclude each other un
   const body = { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { name: 'nightly' }, spec }
   const created = await world.ask('POST', KUBE, body, JSON_BODY)
   expect(created.status).toBe(201)
-  expect(await world.lessor.propose(WANT)).toMatchObject({ kind: 'refused', code: 'HELD', facts: { holder: 'elector' } })
+  expect(await propose(world.lessor, WANT)).toMatchObject({ kind: 'refused', code: 'HELD', facts: { holder: 'elector' } })
   const given = { ...created.json, spec: { ...spec, holderIdentity: '' } }
   const released = await world.ask('PUT', `${KUBE}/nightly`, given, JSON_BODY)
   expect(released.status).toBe(200)
-  expect(await world.lessor.propose(WANT)).toMatchObject({ kind: 'granted' })
+  expect(await propose(world.lessor, WANT)).toMatchObject({ kind: 'granted' })
   const again = await world.ask('PUT', `${KUBE}/nightly`, { ...released.json, spec }, JSON_BODY)
   expect(again.status).toBe(409)
   expect(again.text).toMatch(/jobs\/nightly is held by ann/)
@@ -67,13 +68,13 @@ test('a session of Consul holds the mapped resource, sees who else does, and a b
   await using world = await faceWorld(consulFace(), NAMES)
   const { ID } = (await world.ask('PUT', '/v1/session/create', { TTL: '20s', LockDelay: '0s' })).json
   expect((await world.ask('PUT', `/v1/kv/nightly?acquire=${ID}`, 'me')).text).toBe('true')
-  expect(await world.lessor.propose(WANT)).toMatchObject({ kind: 'refused', code: 'HELD' })
+  expect(await propose(world.lessor, WANT)).toMatchObject({ kind: 'refused', code: 'HELD' })
   expect((await world.ask('GET', '/v1/kv/?recurse')).json).toMatchObject([{ Key: 'nightly', Session: ID }])
   expect((await world.ask('PUT', `/v1/kv/nightly?release=${ID}`, 'me')).text).toBe('true')
   const before = await world.ask('GET', '/v1/kv/nightly')
   const waiting = world.ask('GET', `/v1/kv/nightly?index=${before.headers['X-Consul-Index']}&wait=60s`)
   const waitingForAll = world.ask('GET', `/v1/kv/?recurse&index=${before.headers['X-Consul-Index']}&wait=60s`)
-  expect(await world.lessor.propose(WANT)).toMatchObject({ kind: 'granted' })
+  expect(await propose(world.lessor, WANT)).toMatchObject({ kind: 'granted' })
   expect((await waiting).json[0].Session).toMatch(/^00000000-0000-0000-0000-/)
   expect((await waitingForAll).status).toBe(200)
   expect((await world.ask('PUT', `/v1/kv/nightly?acquire=${ID}`, 'me')).text).toBe('false')
@@ -85,17 +86,17 @@ test('a lock of etcd holds the mapped resource, and its key stays where etcd has
   const { ID } = (await world.ask('POST', '/v3/lease/grant', { TTL: 60 })).json
   const { key } = (await world.ask('POST', '/v3/lock/lock', { name, lease: ID })).json
   expect(Buffer.from(key, 'base64').toString()).toMatch(/^nightly\//)
-  expect(await world.lessor.propose(WANT)).toMatchObject({ kind: 'refused', code: 'HELD' })
+  expect(await propose(world.lessor, WANT)).toMatchObject({ kind: 'refused', code: 'HELD' })
   expect((await world.ask('POST', '/v3/election/leader', { name })).json.kv.key).toBe(key)
   expect((await world.ask('POST', '/v3/lock/unlock', { key })).status).toBe(200)
-  expect(await world.lessor.propose(WANT)).toMatchObject({ kind: 'granted' })
+  expect(await propose(world.lessor, WANT)).toMatchObject({ kind: 'granted' })
 })
 
 test('a key of Redis is the mapped resource over the wire, also with several keys in one lock', async () => {
   await using here = await place({ faces: [redisFace()], faceNames: NAMES })
   using raw = new Raw(here.port)
   expect(await raw.ask('SET', 'nightly', 'v', 'NX', 'PX', 5_000)).toBe('OK')
-  expect(await here.lessor.propose(WANT)).toMatchObject({ kind: 'refused', code: 'HELD' })
+  expect(await propose(here.lessor, WANT)).toMatchObject({ kind: 'refused', code: 'HELD' })
   expect(await raw.ask('GET', 'nightly')).toBe('v')
   expect(await raw.ask('DELIFEQ', 'nightly', 'v')).toBe(1)
   const both =
@@ -104,7 +105,7 @@ test('a key of Redis is the mapped resource over the wire, also with several key
   expect((await here.lessor.read({ kind: 'resource', resource: 'redis/other' })).value.grants).toHaveLength(1)
   expect(await raw.ask('DEL', 'nightly')).toBe(1)
   expect(await raw.ask('GET', 'other')).toBe('v')
-  expect(await here.lessor.propose(WANT)).toMatchObject({ kind: 'granted' })
+  expect(await propose(here.lessor, WANT)).toMatchObject({ kind: 'granted' })
   expect(await raw.ask('SET', 'nightly', 'v', 'NX', 'PX', 5_000)).toBe(null)
   expect(await raw.ask('GET', 'nightly')).toBe('leasehold:ann')
 })

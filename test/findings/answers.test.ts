@@ -7,6 +7,7 @@ import { World } from '../support/kernel/world.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { acquire, granted } from '../support/replica/rig.ts'
 import { place } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const ANSWERS = 65_536
 
@@ -64,8 +65,8 @@ knownFinding('keyless-waiter-place', 'the place of a waiter without a key ends w
   const clock = new ManualClock()
   await using here = await place({ clock })
   const { lessor, server, port } = here
-  const { lease } = granted(await lessor.propose(acquire('holder', 'x', { ttl: 600_000 })))
-  await lessor.propose({ kind: 'renew', leases: [lease] })
+  const { lease } = granted(await propose(lessor, acquire('holder', 'x', { ttl: 600_000 })))
+  await propose(lessor, { kind: 'renew', leases: [lease] })
   const queue = async () => (await lessor.read({ kind: 'resource', resource: 'x' }, { consistent: true })).value.queue
   const leases = await connect(`leasehold://127.0.0.1:${port}`, { holder: 'waiter' })
   const waiting = leases.acquire('x', { ttl: 60_000, wait: 600_000 }).catch(error => error.code)

@@ -12,17 +12,19 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { AgelessStore } from '../support/ageless-store.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { lossOf } from '../support/rivals.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** A lessor behind a connection that loses what is sent to it, or answers. */
 class LosingLessor extends SilentLessor {
   loses: 'requests' | 'answers' | 'nothing' = 'nothing'
 
-  override async propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
+  override submit(command: Command, options: ProposeOptions, completion: Completion): void {
     const lost = new LeaseError('UNKNOWN', 'no answer, as the test said')
-    if (this.loses === 'requests') throw lost
-    const outcome = await super.propose(command, options)
-    if (this.loses === 'answers') throw lost
-    return outcome
+    if (this.loses === 'requests') return completion.fail(lost)
+    super.submit(command, options, {
+      settle: outcome => (this.loses === 'answers' ? completion.fail(lost) : completion.settle(outcome)),
+      fail: error => completion.fail(error),
+    })
   }
 }
 
@@ -58,7 +60,7 @@ class StoppableServer {
     return {
       profile: running().profile,
       signal: this.#closing.signal,
-      propose: async (command, options) => running().propose(command, options),
+      propose: async (command, options) => propose(running(), command, options),
       read: async (query, options) => running().read(query, options),
       watch: (prefix, options) => running().watch(prefix, options),
       [Symbol.asyncDispose]: async () => {},

@@ -9,6 +9,7 @@ import { Registrations } from '../../src/face/registrations.ts'
 import { stateOf } from '../../src/registry/entry.ts'
 import { type FaceWorld, faceWorld } from '../support/face-world.ts'
 import { knownFinding } from '../support/known-finding.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const MINUTE = 60_000
 const bytes = (text: string) => Buffer.from(text).toString('base64')
@@ -17,8 +18,8 @@ const bytes = (text: string) => Buffer.from(text).toString('base64')
 async function handOver({ lessor }: FaceWorld, resource: string): Promise<void> {
   const { value } = await lessor.read({ kind: 'resource', resource }, { consistent: true })
   expect(value.grants).toHaveLength(1)
-  expect(await lessor.propose({ kind: 'release', lease: value.grants[0]!.lease, resource })).toMatchObject({ kind: 'done' })
-  expect(await lessor.propose({ kind: 'acquire', holder: 'native', ttl: MINUTE, wants: [{ resource }] })).toMatchObject({
+  expect(await propose(lessor, { kind: 'release', lease: value.grants[0]!.lease, resource })).toMatchObject({ kind: 'done' })
+  expect(await propose(lessor, { kind: 'acquire', holder: 'native', ttl: MINUTE, wants: [{ resource }] })).toMatchObject({
     kind: 'granted',
   })
 }
@@ -32,9 +33,9 @@ function endingBeforeRenewal(lessor: FaceLessor): FaceLessor & { readonly ended:
       if (command.kind === 'renew' && ended.length === 0)
         for (const lease of command.leases) {
           ended.push(lease)
-          await lessor.propose({ kind: 'revoke', target: { lease }, force: true })
+          await propose(lessor, { kind: 'revoke', target: { lease }, force: true })
         }
-      return lessor.propose(command, options)
+      return propose(lessor, command, options)
     },
     read: (query, options) => lessor.read(query, options),
     watch: (prefix, options) => lessor.watch(prefix, options),

@@ -3,6 +3,7 @@ import { expect } from 'vitest'
 import { World } from '../support/kernel/world.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { granted, Line, queued, Rig } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** A pool `g` with this many members. */
 function poolWorld(members: number): World {
@@ -35,10 +36,10 @@ knownFinding(
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
-    const host = granted(await replica.propose(offer))
-    await replica.propose({ kind: 'renew', leases: [host.lease] })
+    const host = granted(await propose(replica, offer))
+    await propose(replica, { kind: 'renew', leases: [host.lease] })
     const { lease, revision } = queued(
-      await replica.propose({
+      await propose(replica, {
         ...{ kind: 'acquire', holder: 'ann', ttl: 300, wants: [], wait: true, maxLife: 60_000 },
         pool: { pool: 'g', from: 30_000 },
       }),
@@ -86,10 +87,10 @@ knownFinding(
 knownFinding('reservation-ended-by-downtime', 'a reservation outlives a downtime longer than its show-up time', async claim => {
   const rig = new Rig()
   const before = await rig.open()
-  const host = granted(await before.propose(offer))
-  await before.propose({ kind: 'renew', leases: [host.lease] })
+  const host = granted(await propose(before, offer))
+  await propose(before, { kind: 'renew', leases: [host.lease] })
   const { lease } = queued(
-    await before.propose({
+    await propose(before, {
       ...{ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [], wait: true, maxLife: 60_000 },
       pool: { pool: 'g', from: 30_000 },
     }),

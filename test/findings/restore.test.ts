@@ -11,6 +11,7 @@ import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { acquire, granted } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const MINUTE = 60_000
 
@@ -21,7 +22,7 @@ knownFinding(
     const { clock, log, lessor, leases } = silentLessor({ holder: 'a' })
     await using _ = leases
     const before = await Replica.open(new MemoryStore({ log, clock }), { clock })
-    granted(await before.propose(acquire('early', 'other', { ttl: 5_000 })))
+    granted(await propose(before, acquire('early', 'other', { ttl: 5_000 })))
     const backup = await readBackup(before.backup())
     const lease = await leases.acquire('jobs', { ttl: 10 * MINUTE })
     await lease.renew()
@@ -37,7 +38,7 @@ knownFinding(
     if (restored) {
       await using after = await Replica.open(new MemoryStore({ log: empty, clock }), { clock })
       await clock.advance(MINUTE)
-      isGranted = (await after.propose(acquire('b', 'jobs'))).kind === 'granted'
+      isGranted = (await propose(after, acquire('b', 'jobs'))).kind === 'granted'
     }
     expect(lease.held).toBe(true)
     lessor.answer()
@@ -52,17 +53,17 @@ knownFinding('rollback-early-grant', 'a server on a folder that was put back fro
     const open = () => Replica.open(new FileStore({ path: join(data, 'leases.db'), own: { name: 'server' } }), { owned: true })
     const close = (replica: Replica) => replica[Symbol.asyncDispose]()
     const first = await open()
-    granted(await first.propose(acquire('early', 'other', { ttl: 12_000 })))
+    granted(await propose(first, acquire('early', 'other', { ttl: 12_000 })))
     await close(first)
     cpSync(data, copy, { recursive: true })
     const second = await open()
-    const { lease } = granted(await second.propose(acquire('a', 'jobs', { ttl: 12_000 })))
-    await second.propose({ kind: 'renew', leases: [lease] })
+    const { lease } = granted(await propose(second, acquire('a', 'jobs', { ttl: 12_000 })))
+    await propose(second, { kind: 'renew', leases: [lease] })
     await close(second)
     rmSync(data, { recursive: true })
     cpSync(copy, data, { recursive: true })
     const third = await open()
-    const { kind } = await third.propose(acquire('b', 'jobs', { ttl: 12_000 }))
+    const { kind } = await propose(third, acquire('b', 'jobs', { ttl: 12_000 }))
     await close(third)
     await claim(() => expect(kind).toBe('refused'))
   } finally {

@@ -8,6 +8,7 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { AgelessStore } from '../support/ageless-store.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { granted } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const TTL = 2_000
 const MINUTE = 60_000
@@ -16,8 +17,8 @@ const MINUTE = 60_000
 async function killedHolder(clock: ManualClock, log: MemoryLog): Promise<void> {
   const store = new AgelessStore({ log, clock })
   const replica = await Replica.open(store, { clock })
-  const { lease } = granted(await replica.propose({ kind: 'acquire', holder: 'dead', ttl: TTL, wants: [{ resource: 'nightly' }] }))
-  await replica.propose({ kind: 'renew', leases: [lease] })
+  const { lease } = granted(await propose(replica, { kind: 'acquire', holder: 'dead', ttl: TTL, wants: [{ resource: 'nightly' }] }))
+  await propose(replica, { kind: 'renew', leases: [lease] })
   store.kill()
 }
 

@@ -17,6 +17,7 @@ import { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { World } from '../support/kernel/world.ts'
 import { knownFinding } from '../support/known-finding.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** The clock of an event loop that can be blocked: time passes, and its timers fire when it turns again. */
 class LoopClock implements Clock {
@@ -70,10 +71,10 @@ class NotingLessor extends SilentLessor {
     this.#clock = clock
   }
 
-  override async propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
-    if (!this.isReachable) throw new LeaseError('UNAVAILABLE', 'unreachable, as the test said')
+  override submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    if (!this.isReachable) return completion.fail(new LeaseError('UNAVAILABLE', 'unreachable, as the test said'))
     if (command.kind === 'renew') this.sent.push(this.#clock.now())
-    return super.propose(command, options)
+    super.submit(command, options, completion)
   }
 }
 

@@ -4,6 +4,7 @@ import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { rawEvent } from '../support/hook-events.ts'
 import { place } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const HERE = 'root=/r&prefix=repo/github.com/acme/app'
 
@@ -53,7 +54,7 @@ describe('POST /v1/hooks/agent', () => {
       { verb: 'acquire', prefix: 'repo/github.com/other' },
       { verb: 'read', prefix: '' },
     ] as const
-    await there.lessor.propose({ kind: 'key', name: 'k', hash: hashSecret('k'), allow })
+    await propose(there.lessor, { kind: 'key', name: 'k', hash: hashSecret('k'), allow })
     await expect.poll(() => there.server.guarded.access.keyRequired).toBe(true)
     const event = rawEvent('claude-pre-edit', '/r')
     expect((await post(HERE, event)).status).toBe(401)

@@ -1,6 +1,7 @@
 import { expect, test, vi } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 function world(...holders: string[]) {
   const first = silentLessor({ holder: holders[0]! })

@@ -7,6 +7,7 @@ import { hashSecret } from '../../src/server/key-secret.ts'
 import { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { place } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** Counts the watches that are open. */
 class CountingLessor extends SilentLessor {
@@ -167,8 +168,8 @@ test('a wake from suspend is noticed within a quarter of a second', async () => 
 test('with a key that may acquire but not watch, a waiter learns of its grant and a holder of its end at once', async () => {
   await using here = await place()
   const allow = (['acquire', 'renew', 'release', 'read'] as const).map(verb => ({ verb, prefix: 'jobs' }))
-  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashSecret('ci'), allow })
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+  await propose(here.lessor, { kind: 'key', name: 'ci', hash: hashSecret('ci'), allow })
+  await propose(here.lessor, { kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   const url = `leasehold://127.0.0.1:${here.port}`
   await using root = await connect(url, { apiKey: 'root' })

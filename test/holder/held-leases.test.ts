@@ -6,6 +6,7 @@ import type { Lease } from '../../src/lease.ts'
 import type { PastGrant } from '../../src/lessor.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { eventually } from '../support/eventually.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -92,7 +93,7 @@ test('a release while the end of the lease is being read is a loss', async () =>
   const { clock, leases, lessor } = silentLessor()
   const other = silentLessor({ clock, holder: 'other' })
   const lease = await leases.acquire('k', { ttl: 10_000 })
-  await lessor.propose({ kind: 'revoke', target: { lease: lease.id }, by: 'operator' })
+  await propose(lessor, { kind: 'revoke', target: { lease: lease.id }, by: 'operator' })
   const renewed = lease.renew().catch(error => error)
   // Released in the turn in which the answer says that it is gone, and before its history was read.
   const read = vi.spyOn(lessor, 'read').mockImplementation(() => new Promise(() => {}))

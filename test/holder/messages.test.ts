@@ -7,6 +7,7 @@ import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 test('a manual renewal without an answer is not reported as a missing renewal', async () => {
   for (const renew of ['manual', 'on-activity'] as const) {
@@ -81,7 +82,7 @@ test('TIMEOUT is on time when the holders cannot be read', async () => {
 
 test('over HTTP and RESP, TIMEOUT names the present holders', async () => {
   await using here = await place({ http: httpListener({}) })
-  await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'k' }] })
+  await propose(here.lessor, { kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'k' }] })
   const answer = await fetch(`http://127.0.0.1:${here.port}/v1/leases`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -102,7 +103,7 @@ test('over HTTP and RESP, TIMEOUT names the present holders', async () => {
 test('a waiter whose key is revoked rejects with UNAUTHENTICATED', async () => {
   await using here = await place({ http: httpListener({}) })
   const key = (name: string, secret: string, verb: 'admin' | 'acquire') =>
-    here.lessor.propose({ kind: 'key', name, hash: hashSecret(secret), allow: [{ verb, prefix: '' }] })
+    propose(here.lessor, { kind: 'key', name, hash: hashSecret(secret), allow: [{ verb, prefix: '' }] })
   await key('root', 'root-secret', 'admin')
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using root = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'root-secret', holder: 'root' })
@@ -118,7 +119,7 @@ test('a waiter whose key is revoked rejects with UNAUTHENTICATED', async () => {
     const queued = deferred()
     const pending = waiter.acquire(`k/${name}`, { advanced: { onQueued: () => queued.resolve(undefined) } }).catch(error => error)
     await queued.promise
-    await here.lessor.propose({ kind: 'unkey', id: id! })
+    await propose(here.lessor, { kind: 'unkey', id: id! })
     expect(await pending, name).toMatchObject({ code: 'UNAUTHENTICATED' })
     expect(held.held).toBe(true)
   }

@@ -7,6 +7,7 @@ import { silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import type { RespConnection } from '../../src/wire/resp/connection.ts'
 import { PendingRequest } from '../../src/wire/resp/request.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -63,7 +64,7 @@ describe('after a copy that may have been carried out', () => {
     const home = async () => ({ ...base, propose, [Symbol.asyncDispose]: async () => {} })
     const following = new RelocatingLessor(server, { clock, open: () => Promise.reject(new Error('nothing moves')), home })
     const op = { session: 's', seq: 1, acked: 0 }
-    const request = following.propose({ kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] }, { op })
+    const request = propose(following, { kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] }, { op })
     const rejection = expect(request).rejects.toMatchObject({ code: 'UNKNOWN' })
     await clock.advance(12_000)
     await rejection

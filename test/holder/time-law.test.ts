@@ -9,6 +9,7 @@ import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } f
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** A simulated process: its clock runs at its own rate, and it can stall while the rest goes on. */
 class Process implements Clock {
@@ -122,7 +123,7 @@ class Far implements Lessor {
   }
 
   propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
-    return this.#over(() => this.#replica.propose(command, options))
+    return this.#over(() => propose(this.#replica, command, options))
   }
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
     return this.#over(() => this.#replica.read(query, options))
@@ -199,8 +200,8 @@ async function run(seed: number): Promise<{ grants: number; lost: number; moves:
       holder.lessor.cut = true
       world.after(pick(0, ttl * 2), () => (holder.lessor.cut = false))
     } else if (fault < 0.14) world.stepWall(pick(-60_000, 60_000))
-    else if (fault < 0.17) void replica.propose({ kind: 'revoke', target: { prefix: 'k' } })
-    else if (fault < 0.19) void replica.propose({ kind: 'break', resource: 'k', after: Math.round(ttl / 4) })
+    else if (fault < 0.17) void propose(replica, { kind: 'revoke', target: { prefix: 'k' } })
+    else if (fault < 0.19) void propose(replica, { kind: 'break', resource: 'k', after: Math.round(ttl / 4) })
     else if (fault < 0.21) world.sleepMachine(pick(0, ttl * 2))
     await world.advance(ttl / 10)
     checkOverlap(`at ${t}`)

@@ -1,6 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { lossOf, rivals } from '../support/rivals.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -31,7 +32,7 @@ test('an operator may transfer a lease: its holder stops first, then the recipie
   await clock.advance(5_100)
   const { pending } = await a.leases.query('seat')
   const { incarnation } = pending[0]!
-  await a.lessor.propose({ kind: 'transfer', lease: lease.id, to: 'b', incarnation })
+  await propose(a.lessor, { kind: 'transfer', lease: lease.id, to: 'b', incarnation })
   await using got = await acquiring
   expect(lossOf(lease)).toMatchObject({ code: 'LOST', cause: 'transferred' })
   expect(got.token).toBeGreaterThan(lease.token)

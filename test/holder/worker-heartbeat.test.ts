@@ -11,6 +11,7 @@ import { LoopPulse, SlotPage } from '../../src/holder/worker-heartbeat.ts'
 import { Leases } from '../../src/leases.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { EVENT_TIMEOUT } from '../support/bounds.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const index = fileURLToPath(new URL('../../dist/index.js', import.meta.url))
 
@@ -203,7 +204,7 @@ describe('the backup renewer', () => {
     const standIn = new BackupRenewer({ lessor, clock, pulse, margin: 0.01, maxStall })
     standIn.addPage(page.memory)
     standIn.mindTerm(1_000)
-    const granted = await lessor.propose({ kind: 'acquire', holder: 'h', ttl: 1_000, wants: [{ resource: 'k' }] })
+    const granted = await propose(lessor, { kind: 'acquire', holder: 'h', ttl: 1_000, wants: [{ resource: 'k' }] })
     if (granted.kind !== 'granted') throw new Error(granted.kind)
     page.take(3, { id: granted.lease, term: 1_000 })
     page.setValidity(3, clock.now() + 990, 1_000)

@@ -4,6 +4,7 @@ import { keepRun, RUN_RULES, RUNS } from '../../src/lessor/kept-runs.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const DAY = 86_400_000
 
@@ -12,15 +13,15 @@ async function place() {
   const replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
   /** Acquires, runs with this exit code, releases, and keeps the run. */
   const run = async (name: string, exit: number) => {
-    const granted = await replica.propose({ kind: 'acquire', holder: 'ann', ttl: 1_000, wants: [{ resource: name }] })
+    const granted = await propose(replica, { kind: 'acquire', holder: 'ann', ttl: 1_000, wants: [{ resource: name }] })
     if (granted.kind !== 'granted') throw new Error(granted.kind)
-    await replica.propose({ kind: 'release', lease: granted.lease })
+    await propose(replica, { kind: 'release', lease: granted.lease })
     const until = clock.wall()
     const kept = { lease: granted.lease, holder: 'ann', since: until - 5, until, cause: 'released', exit, ran: 5, command: 'sh' }
     return keepRun(replica, { [name]: granted.tokens[0]! }, kept)
   }
   const history = async (name: string) => (await replica.read({ kind: 'history', resource: name })).value
-  const policy = (rules: object, prefix = RUNS) => replica.propose({ kind: 'policy', prefix, rules })
+  const policy = (rules: object, prefix = RUNS) => propose(replica, { kind: 'policy', prefix, rules })
   return { clock, replica, run, history, policy, [Symbol.asyncDispose]: () => replica[Symbol.asyncDispose]() }
 }
 
@@ -106,7 +107,7 @@ describe('kept runs', () => {
   test('entries that are no runs are ignored', async () => {
     await using here = await place()
     await here.run('a', 0)
-    const put = (key: string, value: string) => here.replica.propose({ kind: 'transaction', success: [{ key: `${RUNS}/${key}`, value }] })
+    const put = (key: string, value: string) => propose(here.replica, { kind: 'transaction', success: [{ key: `${RUNS}/${key}`, value }] })
     for (const [i, value] of ['', '[]', 'null', '{"exit":"1"}', '{"token":-1}', '}'.repeat(1_000)].entries()) await put(`b/~${i}`, value)
     await put('b/~', '{"first":0,"next":6}')
     expect(await here.history('b')).toEqual([])

@@ -6,6 +6,7 @@ import { hashSecret } from '../../src/server/key-secret.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { CLIENTS, McpClient } from '../support/mcp.ts'
 import { type Place, place } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 let open: Place
 
@@ -101,7 +102,7 @@ describe('with keys', () => {
   test('an agent needs a key, acts only within its scopes, and cannot touch an agent of another key', async () => {
     await using server = await place({ http: httpListener({ routes: [mcpRoute()] }) })
     const create = (name: string, prefix: string) =>
-      server.lessor.propose({
+      propose(server.lessor, {
         kind: 'key',
         name,
         hash: hashSecret(`secret-of-${name}`),

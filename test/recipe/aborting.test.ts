@@ -7,6 +7,7 @@ import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { type SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** Calls `then` this many microtasks after the first `acquire` was answered with a grant. */
 function afterGrant(lessor: SilentLessor, microtasks: number, then: () => void): void {

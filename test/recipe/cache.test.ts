@@ -2,6 +2,7 @@ import { expect, test, vi } from 'vitest'
 import { pause } from '../../src/clock.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { everywhere } from '../support/recipe-places.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 function origin() {
   const values = new Map<string, string>([['a', 'one']])

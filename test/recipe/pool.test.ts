@@ -7,6 +7,7 @@ import { silentLessor } from '../../src/testing/in-memory.ts'
 import { world } from '../support/http-world.ts'
 import { everywhere } from '../support/recipe-places.ts'
 import { place } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 everywhere('any of the matching members are taken, all at once, and released together', async ({ open }) => {
   await using owner = await open('owner')
@@ -292,7 +293,7 @@ test('a lease of a pool is extended unless another waits, and a reservation is a
   const pool = leases.pool('p')
   await pool.offer('a')
   const first = await pool.take(1, { maxLife: '10s' })
-  const extend = (lease: number, by: number) => leases.lessor.propose({ kind: 'extend', lease, by })
+  const extend = (lease: number, by: number) => propose(leases.lessor, { kind: 'extend', lease, by })
   expect(await extend(first.id, 10_000)).toMatchObject({ kind: 'done' })
   await clock.advance(15_000)
   expect(first.held).toBe(true)
@@ -365,7 +366,7 @@ test.each(['leasehold', 'http'])('a pool is used over %s as in the same process'
     { account: 'owner', waiting: 1 },
     { account: 'team', held: 1 },
   ])
-  expect(await user.lessor.propose({ kind: 'extend', lease: first.id, by: 1_000 })).toMatchObject({ kind: 'refused', code: 'HELD' })
+  expect(await propose(user.lessor, { kind: 'extend', lease: first.id, by: 1_000 })).toMatchObject({ kind: 'refused', code: 'HELD' })
   await first.release()
   await using second = await waiting
   expect(second.resources).toEqual(['p/a'])
@@ -375,7 +376,7 @@ test.each(['leasehold', 'http'])('a pool is used over %s as in the same process'
 test('a key that may not read can offer a member', async () => {
   await using here = await place()
   const allow = [{ verb: 'register', prefix: 'pool/p' }] as const
-  await here.lessor.propose({ kind: 'key', name: 'owner', hash: hashSecret('owner'), allow })
+  await propose(here.lessor, { kind: 'key', name: 'owner', hash: hashSecret('owner'), allow })
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using owner = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'owner' })
   await using offer = await owner.pool('p').offer('a')

@@ -5,6 +5,7 @@ import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { everywhere } from '../support/recipe-places.ts'
 import { place } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const ports = { from: 3000, to: 3099 }
 
@@ -113,7 +114,7 @@ describe('stickiness', () => {
   test('a key that may acquire but not read or register gets numbers without stickiness', async () => {
     await using here = await place()
     const allow = [{ verb: 'acquire', prefix: 'n' }] as const
-    await here.lessor.propose({ kind: 'key', name: 'user', hash: hashSecret('user'), allow })
+    await propose(here.lessor, { kind: 'key', name: 'user', hash: hashSecret('user'), allow })
     await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     await using user = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'user' })
     await using slot = await user.slot('n', { ...ports, sticky: 'ann' })

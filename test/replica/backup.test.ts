@@ -12,6 +12,7 @@ import { restore } from '../../src/replica/restore.ts'
 import { FileStore } from '../../src/store/file/file.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 async function bytesOf(pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
   const all: Uint8Array[] = []
@@ -39,8 +40,8 @@ async function withLeases(here: ReturnType<typeof memory>) {
   const leases = new Leases(replica, { holder: 'a', clock: here.clock })
   const lease = await leases.acquire('jobs/nightly', { ttl: 10_000, entries: { 'service/a': 'x' } })
   await leases.setPolicy('jobs', { capacity: 1, lockDelay: 5 })
-  await replica.propose({ kind: 'fence', resource: 'jobs/nightly', token: lease.token })
-  await replica.propose({ kind: 'key', name: 'ci', hash: 'ab'.repeat(32), allow: [{ verb: 'admin', prefix: '' }] })
+  await propose(replica, { kind: 'fence', resource: 'jobs/nightly', token: lease.token })
+  await propose(replica, { kind: 'key', name: 'ci', hash: 'ab'.repeat(32), allow: [{ verb: 'admin', prefix: '' }] })
   return { replica, leases, lease }
 }
 
@@ -97,7 +98,7 @@ test('a restored log gives tokens above all that were given after the backup, an
   await lease.release()
   const later = await leases.acquire('jobs/nightly', { ttl: 20_000 })
   const { token } = later
-  await replica.propose({ kind: 'fence', resource: 'jobs/nightly', token })
+  await propose(replica, { kind: 'fence', resource: 'jobs/nightly', token })
   await leases[Symbol.asyncDispose]()
 
   const restored = await restore(here.owned(), await readBackup(cut(backup)), { clock: here.clock })

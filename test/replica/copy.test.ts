@@ -11,6 +11,7 @@ import { readBackup } from '../../src/replica/backup.ts'
 import type { Replica } from '../../src/replica/replica.ts'
 import { Stream } from '../support/kernel/stream.ts'
 import { acquire, granted, Line, Rig } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** Changes everything in an object that can be changed in place. */
 function scramble(value: unknown): void {
@@ -32,17 +33,17 @@ test('a policy that its caller changes before the answer has one meaning on ever
   const line = new Line()
   await using one = await rig.open({ line })
   await using other = await rig.open()
-  granted(await one.propose(acquire('ann', 'b')))
+  granted(await propose(one, acquire('ann', 'b')))
   slowReads(line)
   const rules: { capacity: number } = { capacity: 1 }
-  const answer = one.propose({ kind: 'policy', prefix: 'a', rules })
+  const answer = propose(one, { kind: 'policy', prefix: 'a', rules })
   rules.capacity = 2
   expect(await answer).toMatchObject({ kind: 'done' })
   const { value } = await one.read({ kind: 'resource', resource: 'a' })
   expect(value.capacity).toBe(1)
   await other.read({ kind: 'summary' }, { consistent: true })
   expect(other.hash()).toBe(one.hash())
-  granted(await other.propose(acquire('ann', 'a')))
+  granted(await propose(other, acquire('ann', 'a')))
   await rig.clock.advance(1_000)
   expect([one.signal.reason, other.signal.reason]).toEqual([undefined, undefined])
 })
@@ -52,10 +53,10 @@ test('an operation that its caller changes before the answer is remembered under
   const line = new Line()
   await using one = await rig.open({ line })
   await using other = await rig.open()
-  granted(await one.propose(acquire('ann', 'b')))
+  granted(await propose(one, acquire('ann', 'b')))
   slowReads(line)
   const op = { session: 's', seq: 1, acked: 0 }
-  const answer = one.propose(acquire('ann', 'a'), { op })
+  const answer = propose(one, acquire('ann', 'a'), { op })
   op.seq = 7
   op.session = 't'
   granted(await answer)
@@ -68,13 +69,13 @@ test('a command that waits for the end of the log is decided as it was proposed'
   const line = new Line()
   await using one = await rig.open()
   await using other = await rig.open({ line })
-  const { lease } = granted(await one.propose(acquire('ann', 'a')))
+  const { lease } = granted(await propose(one, acquire('ann', 'a')))
   await other.read({ kind: 'summary' }, { consistent: true })
   slowReads(line)
-  await one.propose({ kind: 'release', lease })
+  await propose(one, { kind: 'release', lease })
   // `other` has not read the release: it looks refused here, so the end of the log is read first.
   const wants = [{ resource: 'a' }]
-  const answer = other.propose({ kind: 'acquire', holder: 'bob', ttl: 10_000, wants })
+  const answer = propose(other, { kind: 'acquire', holder: 'bob', ttl: 10_000, wants })
   wants[0]!.resource = 'b'
   await rig.clock.advance(1_000)
   expect(granted(await answer).resources).toEqual(['a'])
@@ -92,7 +93,7 @@ test.each([1, 2, 3])('whatever callers change after they proposed it, all replic
       const state = await stateOf(one, shadow)
       const { command, key = 0, op } = stream.next(state)
       const replica = i % 3 === 0 ? other : one
-      const answer = replica.propose(command, { key, ...(op !== undefined && { op }) }).catch(() => undefined)
+      const answer = propose(replica, command, { key, ...(op !== undefined && { op }) }).catch(() => undefined)
       scramble(command)
       scramble(op)
       const outcome = await answer
@@ -125,8 +126,8 @@ test('an owner that reopens its log has the state it had, even if callers change
   const labels: [string, string][] = [['zone', 'a']]
   {
     await using owner = await rig.open({ owned: true })
-    const done = owner.propose({ kind: 'policy', prefix: 'p', rules })
-    const taken = owner.propose(acquire('ann', 'p', { labels }))
+    const done = propose(owner, { kind: 'policy', prefix: 'p', rules })
+    const taken = propose(owner, acquire('ann', 'p', { labels }))
     rules.capacity = 9
     labels[0]![1] = 'b'
     await Promise.all([done, taken])
@@ -151,15 +152,15 @@ test('changing a returned answer or view changes nothing in the state', async ()
   ]
   for (const [i, command] of commands.entries()) {
     const op = { session: 's', seq: i + 1, acked: 0 }
-    const first = await replica.propose(command, { op })
+    const first = await propose(replica, command, { op })
     const copy = structuredClone(first)
     scramble(first)
-    const again = await replica.propose(command, { op: { ...op, again: true } })
+    const again = await propose(replica, command, { op: { ...op, again: true } })
     expect(again).toEqual(copy)
     scramble(again)
-    expect(await replica.propose(command, { op: { ...op, again: true } })).toEqual(copy)
+    expect(await propose(replica, command, { op: { ...op, again: true } })).toEqual(copy)
   }
-  await replica.propose({ kind: 'revoke', target: { holder: 'bob' } })
+  await propose(replica, { kind: 'revoke', target: { holder: 'bob' } })
   const before = replica.hash()
   const { nextToken } = (await replica.read({ kind: 'summary' })).value
   for (const query of [
@@ -182,7 +183,7 @@ test('a command that is not plain data is refused, and does not break the copy',
   await using replica = await rig.open()
   const cyclic: Record<string, unknown> = { kind: 'policy', prefix: 'a' }
   cyclic.rules = cyclic
-  expect(await replica.propose(cyclic as unknown as Command)).toMatchObject({ kind: 'refused', code: 'INVALID' })
+  expect(await propose(replica, cyclic as unknown as Command)).toMatchObject({ kind: 'refused', code: 'INVALID' })
   await using leases = new Leases(await rig.open(), { clock: rig.clock })
   await expect(leases.setPolicy('a', cyclic as PolicyRules)).rejects.toMatchObject({ code: 'INVALID' })
 })

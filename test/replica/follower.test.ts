@@ -8,6 +8,7 @@ import { Replica } from '../../src/replica/replica.ts'
 import { type MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
 import { acquire, fate, granted, Line, leases, queued, Rig, renew, until } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** Reports the position of a record, and loses it before a replica reads that far. */
 class Forgetful extends MemoryStore {
@@ -42,21 +43,21 @@ describe('a log that lost its tail', () => {
       const rig = new Rig()
       const line = new Line()
       await using replica = await rig.open({ owned, line })
-      const lease = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000 })))
-      granted(await replica.propose(acquire('bob', 'b')))
+      const lease = granted(await propose(replica, acquire('ann', 'a', { ttl: 20_000 })))
+      granted(await propose(replica, acquire('bob', 'b')))
       await rig.clock.settle()
       rig.log.loseTail(1)
       line.ways.append.push(100)
-      const first = fate(replica.propose(acquire('eve', 'c')))
+      const first = fate(propose(replica, acquire('eve', 'c')))
       await until(() => line.sent.length === (owned ? 4 : 3))
-      const second = fate(replica.propose(acquire('eve', 'd')))
+      const second = fate(propose(replica, acquire('eve', 'd')))
       await rig.clock.advance(100)
       // Nothing was appended, and nothing of it was on its way any more: it is certain.
       expect(first.error?.code).toBe('DIVERGED')
       expect(second.error?.code).toBe('DIVERGED')
       expect(replica.signal.aborted).toBe(true)
       expect(replica.signal.reason).toMatchObject({ code: 'DIVERGED', facts: { token: lease.tokens[0]! + 2, quiet: 20_000 } })
-      await expect(replica.propose(acquire('eve', 'e'))).rejects.toMatchObject({ code: 'DIVERGED' })
+      await expect(propose(replica, acquire('eve', 'e'))).rejects.toMatchObject({ code: 'DIVERGED' })
       await expect(replica.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'DIVERGED' })
       expect(replica.survivor.token).toBe(lease.tokens[0]! + 2)
     })
@@ -66,11 +67,11 @@ describe('a log that lost its tail', () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
-    granted(await replica.propose(acquire('ann', 'a')))
+    granted(await propose(replica, acquire('ann', 'a')))
     await rig.clock.settle()
     line.faults.push('lost')
     line.ways.read.push(...Array(4).fill(1_000))
-    const answer = fate(replica.propose(acquire('eve', 'c')))
+    const answer = fate(propose(replica, acquire('eve', 'c')))
     await until(() => line.sent.length === 2)
     await rig.clock.settle()
     rig.log.loseTail(2)
@@ -82,48 +83,48 @@ describe('a log that lost its tail', () => {
   test('a second loss does not shorten the quiet period of the first', async () => {
     const rig = new Rig()
     await using first = await rig.open()
-    const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: 600_000 })))
+    const { lease } = granted(await propose(first, acquire('ann', 'a', { ttl: 600_000 })))
     await rig.clock.settle()
     expect(await renew(first, lease)).toEqual([600_000])
     const believes = rig.clock.now() + 600_000
     rig.log.loseTail(1)
-    fate(first.propose(acquire('x', 'y')))
+    fate(propose(first, acquire('x', 'y')))
     await rig.clock.settle()
     await using second = await rig.open({ survivor: first.survivor })
     rig.log.loseTail(1) // what the first survivor had written
-    fate(second.propose(acquire('x', 'y')))
+    fate(propose(second, acquire('x', 'y')))
     await rig.clock.settle()
     await using third = await rig.open({ survivor: second.survivor })
     for (let seconds = 0; seconds < 100; seconds++) {
       await rig.clock.advance(1_000)
-      expect((await third.propose(acquire('bob', 'a'))).kind, `${believes - rig.clock.now()} ms before ann stops believing`).toBe('refused')
+      expect((await propose(third, acquire('bob', 'a'))).kind, `${believes - rig.clock.now()} ms before ann stops believing`).toBe('refused')
     }
   })
 
   test('the id of a lost key is not given again', async () => {
     const rig = new Rig()
     await using before = await rig.open()
-    granted(await before.propose(acquire('ann', 'a')))
+    granted(await propose(before, acquire('ann', 'a')))
     await rig.clock.settle()
     const key = { kind: 'key', name: 'ci', hash: '0'.repeat(64), allow: [] } as const
-    const lost = await before.propose(key)
+    const lost = await propose(before, key)
     rig.log.loseTail(1)
-    fate(before.propose(acquire('x', 'y')))
+    fate(propose(before, acquire('x', 'y')))
     await rig.clock.settle()
     await using after = await rig.open({ survivor: before.survivor })
     expect(lost).toMatchObject({ kind: 'done', id: 1 })
-    expect(await after.propose(key)).toMatchObject({ kind: 'done', id: 2 })
+    expect(await propose(after, key)).toMatchObject({ kind: 'done', id: 2 })
   })
 
   test('watches must resync after it: events they delivered may be among the lost ones', async () => {
     const rig = new Rig()
     await using before = await rig.open()
-    const { lease } = granted(await before.propose(acquire('ann', 'a')))
+    const { lease } = granted(await propose(before, acquire('ann', 'a')))
     await rig.clock.settle()
-    await before.propose({ kind: 'put', lease, key: 'services/api/1', value: 'x' })
+    await propose(before, { kind: 'put', lease, key: 'services/api/1', value: 'x' })
     const heard = before.revision
     rig.log.loseTail(1)
-    fate(before.propose(acquire('x', 'y')))
+    fate(propose(before, acquire('x', 'y')))
     await rig.clock.settle()
     await using after = await rig.open({ survivor: before.survivor })
     for await (const events of after.watch('services', { after: heard, signal: new AbortController().signal })) {
@@ -136,10 +137,10 @@ describe('a log that lost its tail', () => {
     const rig = new Rig()
     const store = new Forgetful({ log: rig.log, clock: rig.clock })
     await using replica = await Replica.open(store, { clock: rig.clock })
-    granted(await replica.propose(acquire('ann', 'a')))
+    granted(await propose(replica, acquire('ann', 'a')))
     await rig.clock.settle()
     store.forgets = true
-    const asked = fate(replica.propose(acquire('bob', 'b')))
+    const asked = fate(propose(replica, acquire('bob', 'b')))
     await until(() => asked.settled)
     expect(asked.error?.code).toBe('UNKNOWN')
     expect(replica.signal.reason).toMatchObject({ code: 'DIVERGED' })
@@ -150,14 +151,14 @@ describe('a log that lost its tail', () => {
     const rig = new Rig()
     await using reader = await rig.open()
     await using writer = await rig.open()
-    granted(await writer.propose(acquire('ann', 'a')))
-    granted(await writer.propose(acquire('ann', 'b')))
+    granted(await propose(writer, acquire('ann', 'a')))
+    granted(await propose(writer, acquire('ann', 'b')))
     await rig.clock.settle()
     rig.log.loseTail(2)
     await using third = await rig.open()
-    granted(await third.propose(acquire('eve', 'x')))
-    granted(await third.propose(acquire('eve', 'y')))
-    granted(await third.propose(acquire('eve', 'z')))
+    granted(await propose(third, acquire('eve', 'x')))
+    granted(await propose(third, acquire('eve', 'y')))
+    granted(await propose(third, acquire('eve', 'z')))
     await rig.clock.settle()
     expect(reader.signal.reason).toMatchObject({ code: 'DIVERGED' })
     expect(third.signal.aborted).toBe(false)
@@ -168,14 +169,14 @@ describe('a log that lost its tail', () => {
     test(`recovery begins above all that the survivor saw, with a quiet period of the longest ttl (${owned ? 'owned' : 'shared'})`, async () => {
       const rig = new Rig()
       const first = await rig.open({ owned })
-      const kept = granted(await first.propose(acquire('ann', 'a', { ttl: 20_000 })))
-      queued(await first.propose(acquire('bob', 'a', { wait: true, ttl: 60_000 })))
+      const kept = granted(await propose(first, acquire('ann', 'a', { ttl: 20_000 })))
+      queued(await propose(first, acquire('bob', 'a', { wait: true, ttl: 60_000 })))
       await first[Symbol.asyncDispose]()
       const lost = await rig.open({ owned })
-      const gone = granted(await lost.propose(acquire('eve', 'b', { ttl: 20_000 })))
+      const gone = granted(await propose(lost, acquire('eve', 'b', { ttl: 20_000 })))
       rig.log.loseTail(1)
       const { survivor } = lost
-      await lost.propose(acquire('x', 'x')).catch(() => {})
+      await propose(lost, acquire('x', 'x')).catch(() => {})
       await lost[Symbol.asyncDispose]()
       // What is overdue by now must not be granted to the next waiter before the generation has begun.
       await rig.clock.advance(25_000)
@@ -190,12 +191,12 @@ describe('a log that lost its tail', () => {
       expect(value.quiet).toBe(true)
       expect(value.nextToken).toBeGreaterThan(gone.tokens[0]!)
       expect((await replica.read({ kind: 'history', resource: 'a' })).value.map(({ token }) => token)).not.toContain(gone.tokens[0])
-      expect(await replica.propose(acquire('eve', 'c'))).toMatchObject({ kind: 'refused', code: 'UNAVAILABLE' })
+      expect(await propose(replica, acquire('eve', 'c'))).toMatchObject({ kind: 'refused', code: 'UNAVAILABLE' })
       for (const { grants } of (await replica.read({ kind: 'leases' })).value)
         for (const { token } of grants) expect(token === kept.tokens[0] || token > gone.tokens[0]!).toBe(true)
       await rig.clock.advance(16_100)
       expect((await replica.read({ kind: 'summary' })).value.quiet).toBe(false)
-      const next = granted(await replica.propose(acquire('eve', 'c')))
+      const next = granted(await propose(replica, acquire('eve', 'c')))
       expect(next.tokens[0]).toBeGreaterThan(gone.tokens[0]!)
       expect(next.lease).toBeGreaterThan(gone.lease)
       expect(next.revision).toBeGreaterThan(gone.revision)
@@ -205,13 +206,13 @@ describe('a log that lost its tail', () => {
   test('counters of a log found empty still grow: they start from the wall clock', async () => {
     const rig = new Rig()
     const first = await rig.open()
-    const before = granted(await first.propose(acquire('ann', 'a')))
+    const before = granted(await propose(first, acquire('ann', 'a')))
     await first[Symbol.asyncDispose]()
     await rig.clock.advance(1_000)
     const other = new Rig()
     await other.clock.advance(1_000) // another engine, the same wall
     await using second = await other.open()
-    const after = granted(await second.propose(acquire('ann', 'a')))
+    const after = granted(await propose(second, acquire('ann', 'a')))
     expect(after.tokens[0]).toBeGreaterThan(before.tokens[0]!)
     expect(after.lease).toBeGreaterThan(before.lease)
   })
@@ -221,15 +222,15 @@ describe('an owner that was taken for dead', () => {
   test('is disowned by its next append: the error names the new owner, and nothing was done', async () => {
     const rig = new Rig()
     await using first = await rig.open({ owned: true })
-    granted(await first.propose(acquire('ann', 'a')))
+    granted(await propose(first, acquire('ann', 'a')))
     rig.log.forgetOwner()
     await using second = await rig.open({ owned: true })
-    const answer = fate(first.propose(acquire('bob', 'b')))
+    const answer = fate(propose(first, acquire('bob', 'b')))
     await rig.clock.settle()
     expect(answer.error).toMatchObject({ code: 'UNAVAILABLE', message: expect.stringMatching(/owner \d+ has taken over/) })
     expect(first.signal.reason).toMatchObject({ code: 'UNAVAILABLE', facts: { owner: expect.any(String) } })
     expect(await leases(second)).toEqual(['ann'])
-    granted(await second.propose(acquire('bob', 'b')))
+    granted(await propose(second, acquire('bob', 'b')))
   })
 })
 
@@ -239,13 +240,13 @@ describe('snapshots', () => {
     await using replica = await rig.open({ snapshotBytes: 1_000, snapshotRecords: 20 })
     const ids: number[] = []
     for (let i = 0; i < 20; i++) {
-      const all = await Promise.all(Array.from({ length: 100 }, (_, j) => replica.propose(acquire('ann', `a/${i}/${j}`))))
+      const all = await Promise.all(Array.from({ length: 100 }, (_, j) => propose(replica, acquire('ann', `a/${i}/${j}`))))
       ids.push(...all.map(outcome => granted(outcome).lease))
       await rig.clock.settle()
     }
     const before = replica.stats.snapshots
     for (let i = 0; i < 200; i++) {
-      await replica.propose({ kind: 'renew', leases: ids.slice(0, 1_000) })
+      await propose(replica, { kind: 'renew', leases: ids.slice(0, 1_000) })
       await rig.clock.settle()
     }
     const made = replica.stats.snapshots - before
@@ -256,13 +257,13 @@ describe('snapshots', () => {
   test('are taken in slices while commands are applied, and lead to the same state', async () => {
     const rig = new Rig()
     await using replica = await rig.open({ snapshotRecords: 40 })
-    await Promise.all(Array.from({ length: 5_000 }, (_, i) => replica.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 }))))
+    await Promise.all(Array.from({ length: 5_000 }, (_, i) => propose(replica, acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 }))))
     for (let i = 0; i < 400; i++) {
-      await replica.propose({
+      await propose(replica, {
         kind: 'release',
         lease: (await replica.read({ kind: 'resource', resource: `a/${i * 7}` })).value.grants[0]!.lease,
       })
-      await replica.propose(acquire('late', `late/${i}`))
+      await propose(replica, acquire('late', `late/${i}`))
     }
     await rig.clock.settle()
     expect(replica.stats.snapshots).toBeGreaterThan(1)
@@ -279,7 +280,7 @@ describe('snapshots', () => {
       await rig.open({ snapshotRecords: 40 }),
     ]
     for (let i = 0; i < 400; i++) {
-      granted(await replicas[i % 3]!.propose(acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 })))
+      granted(await propose(replicas[i % 3]!, acquire(`holder-${i}`, `a/${i}`, { ttl: 60_000 })))
       await rig.clock.settle()
     }
     const made = replicas.reduce((sum, { stats }) => sum + stats.snapshots, 0)
@@ -296,8 +297,8 @@ describe('snapshots', () => {
       const { store } = line
       const keep = store!.snapshot.bind(store)
       store!.snapshot = (at, bytes) => keep(at, piecesOf(size, bytes))
-      await Promise.all(Array.from({ length: 100 }, (_, i) => replica.propose(acquire(`holder-${i}`, `a/${i}`))))
-      for (let i = 0; i < 10; i++) granted(await replica.propose(acquire('ann', `b/${i}`)))
+      await Promise.all(Array.from({ length: 100 }, (_, i) => propose(replica, acquire(`holder-${i}`, `a/${i}`))))
+      for (let i = 0; i < 10; i++) granted(await propose(replica, acquire('ann', `b/${i}`)))
       await rig.clock.settle()
       expect(replica.stats.snapshots).toBe(1)
       await using other = await rig.open()
@@ -309,25 +310,25 @@ describe('snapshots', () => {
     const rig = new Rig()
     const line = new Line()
     await using behind = await rig.open({ line })
-    granted(await behind.propose(acquire('ann', 'a')))
+    granted(await propose(behind, acquire('ann', 'a')))
     await rig.clock.settle()
     line.ways.read.push(...Array(4).fill(5_000)) // it hears nothing for a while
-    const lost = granted(await behind.propose(acquire('ann', 'b', { ttl: 60_000 })))
+    const lost = granted(await propose(behind, acquire('ann', 'b', { ttl: 60_000 })))
     rig.log.loseTail(1) // before another replica has seen it
     await using busy = await rig.open({ snapshotRecords: 20 })
     for (let i = 0; i < 100; i++) {
-      granted(await busy.propose(acquire('bob', `b/${i}`)))
+      granted(await propose(busy, acquire('bob', `b/${i}`)))
       await turn()
     }
     line.ways.append.push(6_000)
-    const answer = fate(behind.propose(acquire('ann', 'late')))
+    const answer = fate(propose(behind, acquire('ann', 'late')))
     await rig.clock.advance(30_000)
     expect(answer.error?.code).toBe('DIVERGED')
     expect(behind.signal.reason).toMatchObject({ code: 'DIVERGED', message: expect.stringMatching(/without record/) })
     expect(behind.survivor.token).toBeGreaterThan(lost.tokens[0]!)
     // Replicas that never saw it go on: only the one that did can report it.
     expect(busy.signal.aborted).toBe(false)
-    granted(await busy.propose(acquire('bob', 'more')))
+    granted(await propose(busy, acquire('bob', 'more')))
   })
 
   test('a replica behind the trimmed log starts from the snapshot, sends its watchers a resync, and answers again', async () => {
@@ -335,7 +336,7 @@ describe('snapshots', () => {
     const line = new Line()
     await using behind = await rig.open({ line })
     await using busy = await rig.open({ snapshotRecords: 20 })
-    granted(await behind.propose(acquire('ann', 'a', { ttl: 60_000 })))
+    granted(await propose(behind, acquire('ann', 'a', { ttl: 60_000 })))
     await rig.clock.settle()
     const received: string[] = []
     const controller = new AbortController()
@@ -345,11 +346,11 @@ describe('snapshots', () => {
     await rig.clock.settle()
     line.ways.read.push(5_000, 5_000) // it hears nothing for a while
     for (let i = 0; i < 100; i++) {
-      granted(await busy.propose(acquire('bob', `b/${i}`)))
+      granted(await propose(busy, acquire('bob', `b/${i}`)))
       await turn()
     }
     line.ways.append.push(6_000)
-    const answer = fate(behind.propose(acquire('ann', 'late')))
+    const answer = fate(propose(behind, acquire('ann', 'late')))
     await rig.clock.advance(30_000)
     expect(behind.stats.reloads).toBeGreaterThan(0)
     expect(answer.value?.kind).toBe('granted')
@@ -377,7 +378,7 @@ describe('replicas that differ', () => {
         if (random(40) === 0) lines[which]!.faults.push((['lost', 'refused', 'dropped', 'doubled'] as const)[random(4)])
         if (random(20) === 0) lines[which]!.ways.append.push(random(200))
         if (random(20) === 0) lines[which]!.ways.read.push(random(200))
-        const answer = replicas[which]!.propose(randomCommand(random, known))
+        const answer = propose(replicas[which]!, randomCommand(random, known))
         asked.push(
           answer.then(
             outcome => 'lease' in outcome && known.push(outcome.lease),
@@ -404,7 +405,7 @@ describe('replicas that differ', () => {
   test('are detected by the decision hash that a record carries', async () => {
     const rig = new Rig()
     await using replica = await rig.open()
-    granted(await replica.propose(acquire('ann', 'a')))
+    granted(await propose(replica, acquire('ann', 'a')))
     await rig.clock.settle()
     await rig.injectBatch({ decisionHash: [1, 2], proposals: [{ command: acquire('eve', 'b') }] })
     await rig.clock.settle()
@@ -445,12 +446,12 @@ describe('records that cannot be decoded', () => {
     test(`${what}: all readers get a coded error, at once and on opening`, async () => {
       const rig = new Rig()
       await using replica = await rig.open()
-      granted(await replica.propose(acquire('ann', 'a')))
+      granted(await propose(replica, acquire('ann', 'a')))
       await rig.clock.settle()
       await inject(rig)
       await rig.clock.settle()
       expect(replica.signal.reason).toMatchObject({ code, message: expect.stringMatching(message) })
-      await expect(replica.propose(acquire('ann', 'b'))).rejects.toMatchObject({ code })
+      await expect(propose(replica, acquire('ann', 'b'))).rejects.toMatchObject({ code })
       const raw = await rig.raw()
       await expect(rig.open()).rejects.toMatchObject({ code, message: expect.stringMatching(message) })
       expect(await rig.raw()).toEqual(raw)

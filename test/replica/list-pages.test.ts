@@ -10,6 +10,7 @@ import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { World } from '../support/kernel/world.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** Pages of a kernel's state, and what was done for them. Each turn of the loop takes a millisecond. */
 function pagesOf(
@@ -51,12 +52,12 @@ describe('a page of a list', () => {
     const clock = new ManualClock()
     await using replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
     const propose = (holder: string, resource: string, more: object = {}) =>
-      replica.propose({ kind: 'acquire', holder, ttl: 20_000, wants: [{ resource }], wait: true, ...more })
+      propose(replica, { kind: 'acquire', holder, ttl: 20_000, wants: [{ resource }], wait: true, ...more })
     for (let i = 0; i < 60; i++) {
       await propose(`h${i % 5}`, `a/${(i * 13) % 17}`, { labels: [['k', String(i % 3)]], ttl: 10_000 + ((i * 37) % 11) * 1_000 })
       await clock.advance(7)
     }
-    await replica.propose({ kind: 'acquire', holder: 'session', ttl: 20_000, wants: [] })
+    await propose(replica, { kind: 'acquire', holder: 'session', ttl: 20_000, wants: [] })
     const valuesOf = {
       leases: {
         ...{
@@ -196,7 +197,7 @@ describe('a page of a list', () => {
     const clock = new ManualClock()
     await using replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
     const open = async (holder: string, more: object = {}) => {
-      const outcome = await replica.propose({ kind: 'acquire', holder, ttl: 20_000, wants: [], ...more })
+      const outcome = await propose(replica, { kind: 'acquire', holder, ttl: 20_000, wants: [], ...more })
       return outcome.kind === 'granted' ? outcome.lease : 0
     }
     const session = await open('session')

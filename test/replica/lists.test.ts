@@ -14,6 +14,7 @@ import { RemoteLessor } from '../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import { world as served } from '../support/http-world.ts'
 import { World } from '../support/kernel/world.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** Lists of a kernel's state; between two strides `meanwhile` happens. Counts turns of the loop, and views: each asks what remains. */
 function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly stride?: number; readonly meanwhile?: () => void } = {}) {
@@ -162,11 +163,11 @@ describe('at a server', () => {
     await expect.poll(() => brought).toEqual([0])
     brought.length = 0
     for (let i = 0; i < 50; i++)
-      await lessor.propose({
+      await propose(lessor, {
         ...({ kind: 'acquire', holder: 'ann', ttl: 30_000, wants: [{ resource: `jobs/${i}` }] } as const),
         entries: [{ key: `jobs/${i}/e`, value: '' }],
       })
-    await lessor.propose({
+    await propose(lessor, {
       kind: 'acquire',
       holder: 'bob',
       ttl: 30_000,
@@ -196,7 +197,7 @@ describe('at a server', () => {
   test('a long list is written in pieces, and is the same list', async () => {
     await using here = await served()
     for (let i = 0; i < 1_201; i++)
-      await here.lessor.propose({
+      await propose(here.lessor, {
         ...({ kind: 'acquire', holder: 'ann', ttl: 30_000, wants: [{ resource: `a/${i}` }] } as const),
         entries: [{ key: `a/${i}/e`, value: '"],{' }],
       })
@@ -250,7 +251,7 @@ describe('at a server', () => {
       { verb: 'acquire', prefix: 'mine' },
     ]
     const key = async (name: string, hash: string) =>
-      ((await lessor.propose({ kind: 'key', name, hash: hash.repeat(64), allow })) as { id: number }).id
+      ((await propose(lessor, { kind: 'key', name, hash: hash.repeat(64), allow })) as { id: number }).id
     const caller = { key: await key('a', 'a'), name: 'a' }
     const other = { key: await key('b', 'b'), name: 'b' }
     await desk.access.reloadKeys()
@@ -261,13 +262,13 @@ describe('at a server', () => {
       wants: names.map(resource => ({ resource })),
     })
     const id = async (proposed: Promise<object>) => ((await proposed) as { lease: number }).lease
-    const secret = await id(lessor.propose(acquire('secret/1')))
-    const jobs = await id(lessor.propose(acquire('jobs/1')))
-    await id(lessor.propose(acquire('jobs/2', 'secret/2')))
+    const secret = await id(propose(lessor, acquire('secret/1')))
+    const jobs = await id(propose(lessor, acquire('jobs/1')))
+    await id(propose(lessor, acquire('jobs/2', 'secret/2')))
     const mine = await id(desk.propose(caller, acquire('mine/1')))
     const theirs = await id(desk.propose(other, acquire('mine/2')))
-    const unclaimed = await id(lessor.propose(acquire('mine/3')))
-    const given = (await lessor.propose({ kind: 'transfer', lease: unclaimed, to: 'another', stopped: true })) as { id: number }
+    const unclaimed = await id(propose(lessor, acquire('mine/3')))
+    const given = (await propose(lessor, { kind: 'transfer', lease: unclaimed, to: 'another', stopped: true })) as { id: number }
     const seen = async (query: object) => ids(await desk.read(caller, { kind: 'leases', ...query } as never))
     expect(await seen({})).toEqual([jobs, mine, given.id])
     expect(await seen({ within: [''] })).toEqual([jobs])

@@ -10,6 +10,7 @@ import { MemoryStore } from '../../src/store/memory.ts'
 import type { Store } from '../../src/store.ts'
 import { describeEngine, engine } from '../support/engine.ts'
 import { acquire, fate, granted, Line, leases, Rig, renew } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const place = 'there'
 
@@ -17,7 +18,7 @@ const place = 'there'
 async function house() {
   const [from, to] = [new Rig(), new Rig()]
   const old = await from.open()
-  const ann = granted(await old.propose(acquire('ann', 'job', { ttl: 60_000 })))
+  const ann = granted(await propose(old, acquire('ann', 'job', { ttl: 60_000 })))
   const { clock } = to
   const open = async (): Promise<Store> => new MemoryStore({ log: to.log, clock })
   return { to, old, ann, clock, open, carry: () => moveLeases(old, { place, open, clock }) }
@@ -33,16 +34,16 @@ describe('a replica that has the new log open while leases are moved into it', (
     const { to, carry, ann, clock } = await house()
     await using server = await to.open() // started first, as one does
     await using other = await to.open()
-    const { lease } = granted(await other.propose(acquire('eve', 'x')))
-    await other.propose({ kind: 'release', lease })
+    const { lease } = granted(await propose(other, acquire('eve', 'x')))
+    await propose(other, { kind: 'release', lease })
     await carry()
     await using later = await to.open()
     for (const replica of [server, other, later]) {
       expect(await held(replica)).toEqual(['ann'])
-      expect(await replica.propose(acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
+      expect(await propose(replica, acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
     }
     expect(await renew(server, ann.lease)).toEqual([60_000])
-    const next = granted(await other.propose(acquire('bob', 'free')))
+    const next = granted(await propose(other, acquire('bob', 'free')))
     expect(next.tokens[0]).toBeGreaterThan(ann.tokens[0]!)
     await clock.settle()
     for (const replica of [server, other, later]) await replica.read({ kind: 'summary' }, { consistent: true })
@@ -64,7 +65,7 @@ describe('a replica that has the new log open while leases are moved into it', (
     await carry()
     await clock.settle()
     expect(seen).toContain('resync')
-    granted(await server.propose(acquire('bob', 'free')))
+    granted(await propose(server, acquire('bob', 'free')))
     await clock.settle()
     stop.abort()
     await watching
@@ -77,7 +78,7 @@ describe('a replica that has the new log open while leases are moved into it', (
     await using server = await to.open({ line })
     await clock.settle()
     line.ways.append.push(20, 0)
-    const asked = [fate(server.propose(acquire('bob', 'job'))), fate(server.propose(acquire('bob', 'free')))]
+    const asked = [fate(propose(server, acquire('bob', 'job'))), fate(propose(server, acquire('bob', 'free')))]
     await clock.settle()
     await carry()
     await clock.advance(100)
@@ -96,7 +97,7 @@ describe('a replica that has the new log open while leases are moved into it', (
       const write = async () => {
         if (when.endsWith('there')) line.ways.append.push(20, 0)
         await server.read({ kind: 'summary' }, { consistent: true })
-        const written = server.propose({ kind: 'move', stay: true }) // refused in every case, but by the log
+        const written = propose(server, { kind: 'move', stay: true }) // refused in every case, but by the log
         if (!when.endsWith('there')) expect(await written).toMatchObject({ kind: 'refused' })
       }
       const open = async () => {
@@ -117,7 +118,7 @@ describe('a replica that has the new log open while leases are moved into it', (
       await using later = await to.open()
       for (const replica of [server, other, later]) expect(await held(replica)).toEqual(['ann'])
       expect(new Set([server.hash(), other.hash(), later.hash()]).size).toBe(1)
-      granted(await server.propose(acquire('bob', 'free')))
+      granted(await propose(server, acquire('bob', 'free')))
       await clock.settle()
       for (const { signal } of [server, other, later]) expect(signal.aborted).toBe(false)
     },
@@ -128,7 +129,7 @@ describe('a replica that has the new log open while leases are moved into it', (
     await using server = await to.open()
     await restore(await open(), await readBackup(old.backup()), { clock })
     expect(await held(server)).toEqual(['ann'])
-    expect(await server.propose(acquire('bob', 'job', { wait: true }))).toMatchObject({ kind: 'queued' })
+    expect(await propose(server, acquire('bob', 'job', { wait: true }))).toMatchObject({ kind: 'queued' })
     await using later = await to.open()
     expect(await held(later)).toEqual(['ann', 'bob'])
   })
@@ -138,8 +139,8 @@ describe('a replica that has the new log open while leases are moved into it', (
     await using server = await to.open()
     const open = async () => broken(new MemoryStore({ log: to.log, clock }), { snapshot: async () => 'older' })
     await expect(moveLeases(old, { place, open, clock })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-    granted(await server.propose(acquire('bob', 'job')))
-    granted(await old.propose(acquire('eve', 'free')))
+    granted(await propose(server, acquire('bob', 'job')))
+    granted(await propose(old, acquire('eve', 'free')))
   })
 })
 
@@ -151,8 +152,8 @@ describe('leases are granted in one log at most', () => {
       return broken(store, {
         async snapshot(at, bytes) {
           const kept = await store.snapshot(at, bytes)
-          await old.propose({ kind: 'move', stay: true })
-          granted(await old.propose(acquire('eve', 'free')))
+          await propose(old, { kind: 'move', stay: true })
+          granted(await propose(old, acquire('eve', 'free')))
           return kept
         },
       })
@@ -161,9 +162,9 @@ describe('leases are granted in one log at most', () => {
       code: 'INVALID',
       message: expect.stringMatching(/called off/),
     })
-    expect(await old.propose(acquire('bob', 'job'))).toMatchObject({ code: 'HELD' })
+    expect(await propose(old, acquire('bob', 'job'))).toMatchObject({ code: 'HELD' })
     await using there = await to.open()
-    expect(await there.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+    expect(await propose(there, acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
     await expect(there.read({ kind: 'leases' })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
   })
 
@@ -172,31 +173,31 @@ describe('leases are granted in one log at most', () => {
     const open = async () =>
       broken(new MemoryStore({ log: to.log, clock }), { [Symbol.asyncDispose]: () => Promise.reject(new Error('no answer')) })
     await expect(moveLeases(old, { place, open, clock })).rejects.toThrow('no answer')
-    granted(await old.propose(acquire('bob', 'free')))
+    granted(await propose(old, acquire('bob', 'free')))
     await using there = await to.open()
-    expect(await there.propose(acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+    expect(await propose(there, acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
   })
 
   test('when the move fails after they have left: a repetition completes it, and a third call has nothing to do', async () => {
     const { to, old, clock, carry: carryOn, open } = await house()
     const once = async (alone: boolean) => (alone ? open() : Promise.reject(new Error('killed')))
     await expect(moveLeases(old, { place, open: once, clock })).rejects.toThrow('killed')
-    expect(await old.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
+    expect(await propose(old, acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
     await using there = await to.open()
-    expect(await there.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+    expect(await propose(there, acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
     expect(await carryOn()).toBeUndefined()
-    granted(await there.propose(acquire('bob', 'free')))
-    expect(await there.propose(acquire('bob', 'job'))).toMatchObject({ code: 'HELD' })
+    granted(await propose(there, acquire('bob', 'free')))
+    expect(await propose(there, acquire('bob', 'job'))).toMatchObject({ code: 'HELD' })
     await expect(carryOn()).rejects.toMatchObject({ code: 'INVALID', facts: { moved: place } })
     await expect(moveLeases(old, { place: 'elsewhere', open, clock })).rejects.toMatchObject({ code: 'INVALID', facts: { moved: place } })
-    expect(await old.propose(acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
+    expect(await propose(old, acquire('eve', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moved: place } })
   })
 
   test('when another process is moving them already: that move is not cancelled', async () => {
     const { old, carry } = await house()
-    await old.propose({ kind: 'move' })
+    await propose(old, { kind: 'move' })
     await expect(carry()).rejects.toMatchObject({ code: 'INVALID', facts: { moving: true } })
-    expect(await old.propose(acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
+    expect(await propose(old, acquire('bob', 'free'))).toMatchObject({ code: 'UNAVAILABLE', facts: { moving: true } })
   })
 })
 
@@ -214,13 +215,13 @@ describeEngine('redis', 'a server on an engine', () => {
     const url = `${redis.url}?name=new`
     await using server = (await openInPlace(url)) as Replica
     await using old = (await openInPlace(`${redis.url}?name=old`)) as Replica
-    const ann = granted(await old.propose(acquire('ann', 'job', { ttl: 60_000 })))
+    const ann = granted(await propose(old, acquire('ann', 'job', { ttl: 60_000 })))
     await moveLeases(old, { place: url, open: () => storeOf(url) })
-    expect(await server.propose(acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
+    expect(await propose(server, acquire('bob', 'job'))).toMatchObject({ kind: 'refused', code: 'HELD' })
     expect(await renew(server, ann.lease)).toEqual([60_000])
     await using later = (await openInPlace(url)) as Replica
     expect(await held(later)).toEqual(['ann'])
-    granted(await later.propose(acquire('bob', 'free')))
+    granted(await propose(later, acquire('bob', 'free')))
     expect(await held(server)).toEqual(['ann', 'bob'])
   })
 })

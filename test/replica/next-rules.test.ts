@@ -9,6 +9,7 @@ import { RULES } from '../../src/kernel/state.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import type { Replica } from '../../src/replica/replica.ts'
 import { acquire, granted, Rig } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const NEXT = RULES + 1
 
@@ -40,10 +41,10 @@ const REFUSED = { code: 'UNSUPPORTED', message: expect.stringMatching(new RegExp
 test('a new log begins with the newest rules that its first writer knows, and its first record says so', async () => {
   const [present, next] = [new Rig(), new Rig()]
   await using replica = await present.open()
-  granted(await replica.propose(acquire('ann', 'a')))
+  granted(await propose(replica, acquire('ann', 'a')))
   expect((await present.entries()).map(({ rules }) => rules)).toEqual([RULES])
   await using newer = await openNext(next)
-  granted(await newer.propose(acquire('ann', 'a')))
+  granted(await propose(newer, acquire('ann', 'a')))
   await expect(next.open()).rejects.toMatchObject(REFUSED)
   expect(next.log.head.index).toBe(1)
 })
@@ -61,16 +62,16 @@ test('an owner raises the rules to the newest that it knows, once', async () => 
 test('a replica that shares a log with others leaves its rules as they are', async () => {
   const rig = await presentLog()
   await using newer = await openNext(rig)
-  granted(await newer.propose(acquire('bob', 'b')))
+  granted(await propose(newer, acquire('bob', 'b')))
   await using replica = await rig.open()
-  granted(await replica.propose(acquire('cid', 'c')))
+  granted(await propose(replica, acquire('cid', 'c')))
   expect(await raised(rig)).toEqual([])
 })
 
 test('a replica that does not know the next rules refuses to raise them', async () => {
   const rig = await presentLog()
   await using replica = await rig.open()
-  expect(await replica.propose(UPGRADE)).toMatchObject({ kind: 'refused', code: 'INVALID' })
+  expect(await propose(replica, UPGRADE)).toMatchObject({ kind: 'refused', code: 'INVALID' })
   expect(rig.log.head.index).toBe(1)
 })
 
@@ -78,18 +79,18 @@ test('a replica stops when the rules are raised to a version that it does not kn
   const rig = await presentLog()
   await using replica = await rig.open()
   await using newer = await openNext(rig)
-  expect(await newer.propose(UPGRADE)).toMatchObject({ kind: 'done' })
+  expect(await propose(newer, UPGRADE)).toMatchObject({ kind: 'done' })
   const { index } = rig.log.head
-  await expect(replica.propose(acquire('bob', 'b'))).rejects.toMatchObject(REFUSED)
+  await expect(propose(replica, acquire('bob', 'b'))).rejects.toMatchObject(REFUSED)
   expect(replica.signal.aborted).toBe(true)
   await expect(rig.open()).rejects.toMatchObject(REFUSED)
   expect(rig.log.head.index).toBe(index)
-  granted(await newer.propose(acquire('bob', 'b')))
+  granted(await propose(newer, acquire('bob', 'b')))
 })
 
 test('a backup under rules that a build does not know is refused', async () => {
   const rig = await presentLog()
   await using newer = await openNext(rig)
-  await newer.propose(UPGRADE)
+  await propose(newer, UPGRADE)
   await expect(readBackup(newer.backup())).rejects.toMatchObject({ code: 'UNSUPPORTED', message: expect.stringMatching(/newer/) })
 })

@@ -9,13 +9,14 @@ import { Replica } from '../../src/replica/replica.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
 import { acquire, fate, granted, Line, leases, Rig, until } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 describe('group commit', () => {
   test('all proposals of one turn go into one record', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
-    const answers = await Promise.all(Array.from({ length: 1_000 }, (_, i) => replica.propose(acquire('ann', `a/${i}`))))
+    const answers = await Promise.all(Array.from({ length: 1_000 }, (_, i) => propose(replica, acquire('ann', `a/${i}`))))
     for (const answer of answers) granted(answer)
     expect(line.sent.length).toBe(1)
     expect(replica.stats).toMatchObject({ appends: 1, commands: 1_000, resent: 0 })
@@ -26,11 +27,11 @@ describe('group commit', () => {
     const line = new Line()
     await using replica = await rig.open({ line })
     line.ways.append.push(100)
-    const first = replica.propose(acquire('ann', 'a'))
+    const first = propose(replica, acquire('ann', 'a'))
     await until(() => line.sent.length === 1)
     const rest: Promise<unknown>[] = []
     for (let i = 0; i < 50; i++) {
-      rest.push(replica.propose(acquire('ann', `b/${i}`)))
+      rest.push(propose(replica, acquire('ann', `b/${i}`)))
       await rig.clock.advance(1)
     }
     expect(line.sent.length).toBe(1)
@@ -44,9 +45,9 @@ describe('group commit', () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
-    const lease = granted(await replica.propose(acquire('ann', 'a')))
+    const lease = granted(await propose(replica, acquire('ann', 'a')))
     const value = 'x'.repeat(8_000)
-    const puts = Array.from({ length: 200 }, (_, i) => replica.propose({ kind: 'put', lease: lease.lease, key: `k/${i}`, value }))
+    const puts = Array.from({ length: 200 }, (_, i) => propose(replica, { kind: 'put', lease: lease.lease, key: `k/${i}`, value }))
     const revisions = (await Promise.all(puts)).map(({ revision }) => revision)
     expect(revisions).toEqual(revisions.map((_, i) => revisions[0]! + i))
     expect(line.sent.length).toBe(1 + 4)
@@ -62,7 +63,7 @@ test('a caller that proposes again after every answer does not starve other work
   const others = (async () => {
     for (; !over; turns++) await turn()
   })()
-  for (let i = 0; i < 100; i++) await replica.propose({ kind: 'renew', leases: [1] })
+  for (let i = 0; i < 100; i++) await propose(replica, { kind: 'renew', leases: [1] })
   over = true
   await others
   expect(turns).toBeGreaterThan(50)
@@ -74,7 +75,7 @@ describe('answers come after durability', () => {
       const rig = new Rig()
       const line = new Line()
       await using replica = await rig.open({ owned, line })
-      granted(await replica.propose(acquire('ann', 'a')))
+      granted(await propose(replica, acquire('ann', 'a')))
       const received: string[] = []
       const controller = new AbortController()
       const watching = (async () => {
@@ -82,7 +83,7 @@ describe('answers come after durability', () => {
       })()
       await rig.clock.settle()
       line.ways.append.push(1_000)
-      const answer = fate(replica.propose(acquire('bob', 'b')))
+      const answer = fate(propose(replica, acquire('bob', 'b')))
       await rig.clock.advance(999)
       expect(answer.settled).toBe(false)
       expect(received).toEqual([])
@@ -101,7 +102,7 @@ describe('answers come after durability', () => {
     const line = new Line()
     const replica = await rig.open({ line })
     line.ways.append.push(0, 60_000)
-    const answer = fate(replica.propose(acquire('ann', 'a')))
+    const answer = fate(propose(replica, acquire('ann', 'a')))
     await rig.clock.settle()
     expect(answer.value?.kind).toBe('granted')
     const closed = fate(replica[Symbol.asyncDispose]())
@@ -120,12 +121,12 @@ describe('lost answers', () => {
       line.faults.push('lost', 'lost', undefined)
       // Its own reads are slow, so that it depends on the answers of its appends.
       line.ways.read.push(...Array(20).fill(5_000))
-      const answer = fate(replica.propose(acquire('ann', 'a')))
+      const answer = fate(propose(replica, acquire('ann', 'a')))
       await rig.clock.advance(1_000)
       expect(answer.value?.kind).toBe('granted')
       expect(new Set(line.sent.slice(sent).map(bytes => Buffer.from(bytes).toString('hex'))).size).toBe(1)
       expect((await replica.read({ kind: 'summary' })).value.leases).toBe(1)
-      granted(await replica.propose(acquire('bob', 'b')))
+      granted(await propose(replica, acquire('bob', 'b')))
     })
 
     test(`an append that never arrived is sent until it does (${owned ? 'owned' : 'shared'})`, async () => {
@@ -133,7 +134,7 @@ describe('lost answers', () => {
       const line = new Line()
       await using replica = await rig.open({ owned, line })
       line.faults.push('dropped', 'refused', 'dropped', undefined)
-      const answer = fate(replica.propose(acquire('ann', 'a')))
+      const answer = fate(propose(replica, acquire('ann', 'a')))
       await rig.clock.advance(1_000)
       expect(answer.value?.kind).toBe('granted')
       expect(replica.stats.resent).toBe(3)
@@ -146,7 +147,7 @@ describe('lost answers', () => {
     await using a = await rig.open({ line })
     await using b = await rig.open()
     line.always = 'doubled'
-    for (let i = 0; i < 5; i++) granted(await a.propose(acquire('ann', `a/${i}`)))
+    for (let i = 0; i < 5; i++) granted(await propose(a, acquire('ann', `a/${i}`)))
     await rig.clock.settle()
     expect(await rig.raw()).toHaveLength(10)
     expect((await b.read({ kind: 'summary' })).value.leases).toBe(5)
@@ -158,10 +159,10 @@ describe('lost answers', () => {
     const line = new Line()
     await using replica = await rig.open({ line })
     line.faults.push('refused')
-    const answers = await Promise.allSettled([replica.propose(acquire('ann', 'a')), replica.propose(acquire('bob', 'b'))])
+    const answers = await Promise.allSettled([propose(replica, acquire('ann', 'a')), propose(replica, acquire('bob', 'b'))])
     for (const answer of answers) expect(answer).toMatchObject({ status: 'rejected', reason: { code: 'UNAVAILABLE' } })
     expect(await rig.raw()).toEqual([])
-    granted(await replica.propose(acquire('ann', 'a')))
+    granted(await propose(replica, acquire('ann', 'a')))
   })
 
   test('a proposal without an answer fails with UNKNOWN after the timeout; its record is still settled, once', async () => {
@@ -169,14 +170,14 @@ describe('lost answers', () => {
     const line = new Line()
     await using replica = await rig.open({ line, timeout: 5_000 })
     line.ways.append.push(8_000)
-    const answer = fate(replica.propose(acquire('ann', 'a')))
+    const answer = fate(propose(replica, acquire('ann', 'a')))
     await rig.clock.advance(4_999)
     expect(answer.settled).toBe(false)
     await rig.clock.advance(1)
     expect(answer.error?.code).toBe('UNKNOWN')
     await rig.clock.advance(3_000)
     expect(await leases(replica)).toEqual(['ann'])
-    granted(await replica.propose(acquire('bob', 'b')))
+    granted(await propose(replica, acquire('bob', 'b')))
   })
 
   test('a caller that got UNKNOWN is not called back again, neither later nor when the outcome comes', async () => {
@@ -211,9 +212,9 @@ describe('lost answers', () => {
     const line = new Line()
     await using replica = await rig.open({ line, timeout: 5_000 })
     line.ways.append.push(60_000)
-    const first = fate(replica.propose(acquire('ann', 'a')))
+    const first = fate(propose(replica, acquire('ann', 'a')))
     await rig.clock.advance(1_000)
-    const behind = fate(replica.propose(acquire('bob', 'b')))
+    const behind = fate(propose(replica, acquire('bob', 'b')))
     const read = fate(replica.read({ kind: 'summary' }, { consistent: true }))
     await rig.clock.advance(10_000)
     expect(first.error?.code).toBe('UNKNOWN')
@@ -249,7 +250,7 @@ test('a proposal that is in the log is not reported as failed when the records b
   const store = new Curt({ log: rig.log, clock: rig.clock })
   await using replica = await Replica.open(store, { clock: rig.clock })
   store.curt = true
-  const asked = fate(replica.propose(acquire('bob', 'b')))
+  const asked = fate(propose(replica, acquire('bob', 'b')))
   for (let turns = 0; turns < 200; turns++) await turn()
   expect(asked.settled).toBe(false)
   store.down = false
@@ -267,8 +268,8 @@ test('a store that throws a foreign error ends the replica with a coded error, a
     }
   }
   await using replica = await Replica.open(new Odd({ log, clock }), { clock })
-  await expect(replica.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
-  await expect(replica.propose(acquire('bob', 'b'))).rejects.toMatchObject({ code: 'UNAVAILABLE', cause: odd })
+  await expect(propose(replica, acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
+  await expect(propose(replica, acquire('bob', 'b'))).rejects.toMatchObject({ code: 'UNAVAILABLE', cause: odd })
   await expect(replica.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   expect(replica.signal.reason).toMatchObject({ code: 'UNAVAILABLE', cause: odd })
 })
@@ -298,9 +299,9 @@ test('an answer that came while this process stood still is read before a caller
   const line = new Line()
   await using replica = await rig.open({ line, timeout: 30_000 })
   line.ways.append.push(100)
-  const asked = fate(replica.propose(acquire('ann', 'a')))
+  const asked = fate(propose(replica, acquire('ann', 'a')))
   await until(() => line.sent.length === 1)
-  const behind = fate(replica.propose(acquire('bob', 'b')))
+  const behind = fate(propose(replica, acquire('bob', 'b')))
   rig.clock.stall(31_000)
   await rig.clock.settle()
   expect(asked.value).toMatchObject({ kind: 'granted' })
@@ -314,9 +315,9 @@ describe('records that come too late', () => {
     await using a = await rig.open({ line: slow })
     await using b = await rig.open()
     slow.ways.append.push(1_000)
-    const answer = fate(a.propose(acquire('ann', 'a')))
+    const answer = fate(propose(a, acquire('ann', 'a')))
     await until(() => slow.sent.length === 1)
-    for (let i = 0; i < WINDOW + 2; i++) await b.propose({ kind: 'renew', leases: [1] })
+    for (let i = 0; i < WINDOW + 2; i++) await propose(b, { kind: 'renew', leases: [1] })
     await rig.clock.advance(1_000)
     await rig.clock.settle()
     expect(answer.value?.kind).toBe('granted')
@@ -334,10 +335,10 @@ describe('records that come too late', () => {
     line.faults.push('lost', 'dropped')
     line.ways.append.push(0, 0, 60_000) // the first copy arrives at once and its answer is lost; the second takes its time
     line.ways.read.push(1e9) // and what was read never comes
-    const answer = fate(a.propose(acquire('ann', 'a', { wait: true })))
+    const answer = fate(propose(a, acquire('ann', 'a', { wait: true })))
     await rig.clock.advance(100)
     expect(line.sent.length).toBe(2)
-    for (let i = 0; i < WINDOW + 4_100; i++) await b.propose({ kind: 'renew', leases: [1] })
+    for (let i = 0; i < WINDOW + 4_100; i++) await propose(b, { kind: 'renew', leases: [1] })
     await rig.clock.settle()
     expect(b.stats.snapshots).toBeGreaterThan(1)
     await rig.clock.advance(200_000)
@@ -354,15 +355,15 @@ test('a record among those that a snapshot made its proposer skip fails with UNK
   const line = new Line()
   await using a = await rig.open({ line })
   await using b = await rig.open({ snapshotRecords: 1_200 })
-  const lease = granted(await b.propose(acquire('bob', 'b', { ttl: 60_000 })))
+  const lease = granted(await propose(b, acquire('bob', 'b', { ttl: 60_000 })))
   await rig.clock.settle()
   const pour = async (count: number) => {
-    for (let i = 0; i < count; i++) await b.propose({ kind: 'renew', leases: [lease.lease] })
+    for (let i = 0; i < count; i++) await propose(b, { kind: 'renew', leases: [lease.lease] })
   }
   line.ways.read.push(...Array(10).fill(5_000)) // it hears nothing for a while
   await pour(1_100)
   line.ways.append.push(0, 1_000)
-  const answer = fate(a.propose(acquire('ann', 'a')))
+  const answer = fate(propose(a, acquire('ann', 'a')))
   await until(() => line.sent.length === 1)
   await pour(2_500)
   expect(a.stats.resent).toBe(0)
@@ -378,7 +379,7 @@ describe('a record that was made before its replica loaded a snapshot', () => {
     const rig = new Rig()
     const line = new Line()
     const a = await rig.open({ line, timeout: 1e9 })
-    granted(await a.propose(acquire('ann', 'a', { ttl: 60_000 })))
+    granted(await propose(a, acquire('ann', 'a', { ttl: 60_000 })))
     await rig.inject(line.sent[0]!)
     await a.read({ kind: 'leases' })
     expect(a.index).toBe(2)
@@ -388,7 +389,7 @@ describe('a record that was made before its replica loaded a snapshot', () => {
     const b = await rig.open({ snapshotRecords: 10 })
     const pour = async () => {
       while (b.stats.snapshots < 2) {
-        await b.propose({ kind: 'renew', leases: [1] })
+        await propose(b, { kind: 'renew', leases: [1] })
         await rig.clock.settle()
       }
     }
@@ -400,7 +401,7 @@ describe('a record that was made before its replica loaded a snapshot', () => {
     await using a = replicas.a
     await using b = replicas.b
     await pour()
-    const answer = fate(a.propose(acquire('bob', 'b')))
+    const answer = fate(propose(a, acquire('bob', 'b')))
     await rig.clock.advance(30_000)
     expect(a.stats.reloads).toBe(1)
     expect(answer.value?.kind).toBe('granted')
@@ -414,7 +415,7 @@ describe('a record that was made before its replica loaded a snapshot', () => {
     await using a = replicas.a
     await using b = replicas.b
     line.faults.push('dropped')
-    const answer = fate(a.propose(acquire('bob', 'b')))
+    const answer = fate(propose(a, acquire('bob', 'b')))
     await until(() => line.sent.length === 2)
     await pour()
     await rig.clock.advance(30_000)
@@ -430,7 +431,7 @@ describe('refusals', () => {
     const line = new Line()
     await using a = await rig.open({ line })
     await using b = await rig.open()
-    granted(await b.propose(acquire('ann', 'a')))
+    granted(await propose(b, acquire('ann', 'a')))
     await rig.clock.settle()
     const entries = (await rig.raw()).length
     let reads = 0
@@ -441,7 +442,7 @@ describe('refusals', () => {
       return read.apply(this, args)
     }
     try {
-      const answers = await Promise.all(Array.from({ length: 500 }, (_, i) => a.propose(acquire(`h${i}`, 'a'))))
+      const answers = await Promise.all(Array.from({ length: 500 }, (_, i) => propose(a, acquire(`h${i}`, 'a'))))
       for (const answer of answers) expect(answer).toMatchObject({ kind: 'refused', code: 'HELD' })
     } finally {
       store.read = read
@@ -455,11 +456,11 @@ describe('refusals', () => {
     const line = new Line()
     await using a = await rig.open({ line })
     await using b = await rig.open()
-    const lease = granted(await b.propose(acquire('ann', 'a')))
+    const lease = granted(await propose(b, acquire('ann', 'a')))
     await rig.clock.settle()
     line.ways.read.push(0, 1_000, 0, 0, 0, 0) // the tail hears of the release a second late
-    await b.propose({ kind: 'release', lease: lease.lease })
-    const answer = fate(a.propose(acquire('bob', 'a')))
+    await propose(b, { kind: 'release', lease: lease.lease })
+    const answer = fate(propose(a, acquire('bob', 'a')))
     await rig.clock.advance(3_000)
     expect(answer.value?.kind).toBe('granted')
   })
@@ -469,25 +470,25 @@ test('an owner refuses nothing while the fate of its own record is unknown', asy
   const rig = new Rig()
   const line = new Line()
   await using owner = await rig.open({ owned: true, line, timeout: 1_000 })
-  const ann = granted(await owner.propose(acquire('ann', 'a', { ttl: 60_000 })))
+  const ann = granted(await propose(owner, acquire('ann', 'a', { ttl: 60_000 })))
   line.ways.append.push(0, 5_000) // the release is in the log, and its answer is on the way
-  const released = fate(owner.propose({ kind: 'release', lease: ann.lease }))
+  const released = fate(propose(owner, { kind: 'release', lease: ann.lease }))
   await rig.clock.settle()
-  const bob = fate(owner.propose(acquire('bob', 'a')))
+  const bob = fate(propose(owner, acquire('bob', 'a')))
   await rig.clock.advance(2_000)
   expect(released.error?.code).toBe('UNKNOWN')
   expect(bob.value).toBe(undefined)
   expect(bob.error?.code).toBe('UNAVAILABLE')
   await rig.clock.advance(4_000)
-  expect((await owner.propose(acquire('bob', 'a'))).kind).toBe('granted')
+  expect((await propose(owner, acquire('bob', 'a'))).kind).toBe('granted')
 })
 
 for (const owned of [false, true])
   describe(`while a lapse is under way to a${owned ? 'n owned' : ' shared'} log and the store says nothing certain`, () => {
     async function undecided(rig: Rig, line: Line): Promise<Replica> {
       const replica = await rig.open({ owned, line, timeout: 400 })
-      granted(await replica.propose(acquire('ann', 'a', { ttl: 500 })))
-      granted(await replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
+      granted(await propose(replica, acquire('ann', 'a', { ttl: 500 })))
+      granted(await propose(replica, acquire('bob', 'b', { ttl: 60_000 })))
       line.always = 'dropped'
       await rig.clock.advance(700)
       return replica
@@ -495,8 +496,8 @@ for (const owned of [false, true])
 
     const asks: Record<string, (replica: Replica) => Promise<unknown>> = {
       'a consistent read': replica => replica.read({ kind: 'resource', resource: 'b' }, { consistent: true }),
-      'an acquire that does not wait': replica => replica.propose(acquire('eve', 'b')),
-      'a release of what is gone': replica => replica.propose({ kind: 'release', lease: 7 }),
+      'an acquire that does not wait': replica => propose(replica, acquire('eve', 'b')),
+      'a release of what is gone': replica => propose(replica, { kind: 'release', lease: 7 }),
       'a backup': async replica => {
         for await (const _ of replica.backup()) break
       },
@@ -545,7 +546,7 @@ for (const owned of [false, true])
     test('calls leave no listeners and timers behind once they are answered', async () => {
       const rig = new Rig()
       const replica = await rig.open({ owned, timeout: 400 })
-      granted(await replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
+      granted(await propose(replica, acquire('bob', 'b', { ttl: 60_000 })))
       await rig.clock.settle()
       const { waiting } = rig.clock
       for (let i = 0; i < 20; i++) await asks['a consistent read']!(replica)
@@ -571,7 +572,7 @@ test('a snapshot that was overtaken while it was read is not loaded: watches mis
   }
   await using writer = await rig.open({ snapshotRecords: 10 })
   await using replica = await Replica.open(store, { clock: rig.clock, snapshotRecords: 1e9, snapshotBytes: 1e9 })
-  const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: 60_000 })))
+  const { lease } = granted(await propose(writer, acquire('ann', 'a', { ttl: 60_000 })))
   await rig.clock.settle()
   const seen: string[] = []
   const stop = new AbortController()
@@ -579,24 +580,24 @@ test('a snapshot that was overtaken while it was read is not loaded: watches mis
     for await (const events of replica.watch('', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
   })()
   line.ways.read.push(1_000) // its tail asks late, when what it stands on has been trimmed
-  await writer.propose({ kind: 'renew', leases: [lease] })
+  await propose(writer, { kind: 'renew', leases: [lease] })
   await rig.clock.settle()
   const pour = async (snapshots: number) => {
     while (writer.stats.snapshots < snapshots) {
-      await writer.propose({ kind: 'renew', leases: [lease] })
+      await propose(writer, { kind: 'renew', leases: [lease] })
       await rig.clock.settle()
     }
   }
   await pour(1)
   line.ways.append.push(0, 2_000)
-  const first = fate(replica.propose(acquire('bob', 'b', { ttl: 60_000 })))
+  const first = fate(propose(replica, acquire('bob', 'b', { ttl: 60_000 })))
   await rig.clock.settle()
   await pour(2)
   await rig.clock.advance(1_000)
   expect(replica.stats.reloads).toBe(1)
   await rig.clock.advance(1_000)
   expect(first.value?.kind).toBe('granted')
-  granted(await replica.propose(acquire('eve', 'c', { ttl: 60_000 })))
+  granted(await propose(replica, acquire('eve', 'c', { ttl: 60_000 })))
   const { index } = replica
   expect(index).toBeGreaterThan(rig.log.snapshot!.position.index)
   goOn()

@@ -11,6 +11,7 @@ import { Replica } from '../../src/replica/replica.ts'
 import { Timekeeper } from '../../src/replica/timekeeper.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { acquire, fate, granted, Line, leases, queued, Rig, renew } from '../support/replica/rig.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const TTL = 10_000
 
@@ -29,7 +30,7 @@ for (const owned of [false, true]) {
     test('lapses on time when twenty thousand leases are due at one moment', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
-      const many = Array.from({ length: 20_000 }, (_, i) => replica.propose(acquire('ann', `a/${i}`, { ttl: TTL })))
+      const many = Array.from({ length: 20_000 }, (_, i) => propose(replica, acquire('ann', `a/${i}`, { ttl: TTL })))
       await rig.clock.settle()
       await Promise.all(many)
       const left = async () => (await replica.read({ kind: 'summary' })).value.leases
@@ -44,7 +45,7 @@ for (const owned of [false, true]) {
       await using replica = await rig.open({ owned })
       for (const ttl of [100, 101, 777, 1_000, 3_333, 29_999]) {
         await rig.clock.advance(7.3)
-        const { lease } = granted(await replica.propose(acquire('ann', `a/${ttl}`, { ttl })))
+        const { lease } = granted(await propose(replica, acquire('ann', `a/${ttl}`, { ttl })))
         await rig.clock.advance(ttl - 0.5)
         expect((await replica.read({ kind: 'lease', lease })).value?.status).toBe('live')
         await rig.clock.advance(20.5)
@@ -56,7 +57,7 @@ for (const owned of [false, true]) {
     test('counts from its last renewal', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
-      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+      const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
       for (let i = 0; i < 20; i++) {
         await rig.clock.advance(TTL * 0.9)
         expect(await renew(replica, lease)).toEqual([TTL])
@@ -69,7 +70,7 @@ for (const owned of [false, true]) {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
       await using other = owned ? undefined : await rig.open()
-      await Promise.all(Array.from({ length: 3_000 }, (_, i) => replica.propose(acquire('ann', `a/${i}`, { ttl: 1_000 }))))
+      await Promise.all(Array.from({ length: 3_000 }, (_, i) => propose(replica, acquire('ann', `a/${i}`, { ttl: 1_000 }))))
       await rig.clock.advance(999)
       expect((await replica.read({ kind: 'summary' })).value.leases).toBe(3_000)
       await rig.clock.advance(51)
@@ -80,8 +81,8 @@ for (const owned of [false, true]) {
     test('steps of the wall clock change nothing', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
-      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
-      const renewed = granted(await replica.propose(acquire('bob', 'b', { ttl: TTL })))
+      const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
+      const renewed = granted(await propose(replica, acquire('bob', 'b', { ttl: TTL })))
       for (const step of [1e9, -2e9, 3e10, -1.7e12]) {
         rig.clock.stepWall(step)
         await rig.clock.advance(TTL / 5)
@@ -96,12 +97,12 @@ for (const owned of [false, true]) {
     test('is not charged for a stall: pending input is read first, and the stall is added to every timer', async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
-      const kept = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
-      const left = granted(await replica.propose(acquire('bob', 'b', { ttl: TTL })))
+      const kept = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
+      const left = granted(await propose(replica, acquire('bob', 'b', { ttl: TTL })))
       await rig.clock.advance(4_000)
       rig.clock.stall(30_000)
       // It waited in the socket all the while; overdue timers have fired already.
-      const answer = replica.propose({ kind: 'renew', leases: [kept.lease] })
+      const answer = propose(replica, { kind: 'renew', leases: [kept.lease] })
       await rig.clock.settle()
       expect(await answer).toMatchObject({ ttls: [TTL] })
       expect(replica.timing.stalls).toBe(1)
@@ -119,8 +120,8 @@ for (const owned of [false, true]) {
         for (const stall of [5_000, 10_000]) {
           const rig = new Rig()
           await using replica = await rig.open({ owned })
-          const ann = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
-          granted(await replica.propose(acquire('bob', 'b', { ttl: TTL }))) // not renewed: the stall is added to this one
+          const ann = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
+          granted(await propose(replica, acquire('bob', 'b', { ttl: TTL }))) // not renewed: the stall is added to this one
           await renew(replica, ann.lease)
           await rig.clock.advance(TTL / 2)
           let answer: Promise<readonly number[]> | undefined
@@ -146,9 +147,9 @@ for (const owned of [false, true]) {
     test('closing leaves no timer', async () => {
       const rig = new Rig()
       const replica = await rig.open({ owned })
-      await replica.propose({ kind: 'policy', prefix: 'a', rules: { aging: 1_000, maxHold: 5_000, grace: 500 } })
-      for (let i = 0; i < 100; i++) granted(await replica.propose(acquire('ann', `a/${i}`, { ttl: 1_000, maxLife: 9_000 })))
-      queued(await replica.propose(acquire('bob', 'a/0', { wait: true })))
+      await propose(replica, { kind: 'policy', prefix: 'a', rules: { aging: 1_000, maxHold: 5_000, grace: 500 } })
+      for (let i = 0; i < 100; i++) granted(await propose(replica, acquire('ann', `a/${i}`, { ttl: 1_000, maxLife: 9_000 })))
+      queued(await propose(replica, acquire('bob', 'a/0', { wait: true })))
       await rig.clock.advance(300)
       await replica[Symbol.asyncDispose]()
       expect(rig.clock.waiting).toBe(0)
@@ -161,7 +162,7 @@ test('records that wait in the log are read before a timer is judged, also after
   await using a = await rig.open()
   const other = new Line()
   await using b = await rig.open({ line: other })
-  const { lease } = granted(await a.propose(acquire('ann', 'a', { ttl: TTL })))
+  const { lease } = granted(await propose(a, acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(TTL - 100)
   // The renewal is in the log, and neither replica has read it when its timers fire.
   await rig.injectBatch({ applied: 0, decisionHash: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
@@ -178,7 +179,7 @@ test('pending input is read first when a timer fires: a renewal in a socket, a r
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ owned, line })
-    const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+    const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
     await renew(replica, lease)
     await rig.clock.advance(TTL - 20)
     const { length } = await rig.commands('due')
@@ -193,7 +194,7 @@ test('pending input is read first when a timer fires: a renewal in a socket, a r
   const rig = new Rig()
   const line = new Line()
   await using replica = await rig.open({ line })
-  const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+  const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(TTL - 20)
   line.ways.read.push(1_000) // its tail reads slowly
   await rig.injectBatch({ applied: 0, decisionHash: [0, 0], proposals: [{ command: { kind: 'renew', leases: [lease] } }] })
@@ -208,8 +209,8 @@ for (const when of ['between two looks', 'while the log is read before judging']
     const line = new Line()
     await using replica = await rig.open({ line })
     const { clock } = rig
-    const ann = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
-    const bob = granted(await replica.propose(acquire('bob', 'b', { ttl: 1_000 }))) // so that there is something to judge
+    const ann = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
+    const bob = granted(await propose(replica, acquire('bob', 'b', { ttl: 1_000 }))) // so that there is something to judge
     await renew(replica, ann.lease, bob.lease)
     await clock.advance(900)
     line.ways.read.push(3)
@@ -234,7 +235,7 @@ test('a stall counts even if the log could not be read at once after it', async 
     return read(after, options)
   }
   await using replica = await Replica.open(store, { clock: rig.clock })
-  const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+  const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
   await rig.clock.advance(4_000)
   failures = 2
   rig.clock.stall(30_000)
@@ -249,9 +250,9 @@ for (const work of [90, 120, 150, 400])
   test(`a loop with ${work} ms of work in every turn is busy, not stalled: leases lapse about on time`, async () => {
     const rig = new Rig()
     await using replica = await rig.open()
-    granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
+    granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
     // Others come and go all the time: something is always due soon.
-    for (let i = 0; i < 200; i++) await replica.propose(acquire('x', `r/${i}`, { ttl: TTL + i * 37 }))
+    for (let i = 0; i < 200; i++) await propose(replica, acquire('x', `r/${i}`, { ttl: TTL + i * 37 }))
     await rig.clock.settle()
     const began = rig.clock.now()
     while ((await leases(replica)).includes('ann')) {
@@ -265,7 +266,7 @@ test('proposals from before a snapshot was loaded leave no timer that proposes f
   const rig = new Rig()
   const line = new Line()
   await using writer = await rig.open({ snapshotRecords: 10 })
-  const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: TTL })))
+  const { lease } = granted(await propose(writer, acquire('ann', 'a', { ttl: TTL })))
   await using replica = await rig.open({ line, snapshotRecords: 1e9, snapshotBytes: 1e9 })
   await rig.clock.advance(900)
   line.ways.append.push(4_000, 0)
@@ -273,8 +274,8 @@ test('proposals from before a snapshot was loaded leave no timer that proposes f
   line.ways.read.push(6_000)
   await renew(writer, lease)
   for (let i = 0; i < 60; i++) {
-    const other = granted(await writer.propose(acquire('x', `r/${i}`)))
-    await writer.propose({ kind: 'release', lease: other.lease })
+    const other = granted(await propose(writer, acquire('x', `r/${i}`)))
+    await propose(writer, { kind: 'release', lease: other.lease })
     await rig.clock.settle()
   }
   const goOn = async () => {
@@ -295,11 +296,11 @@ test('a replica that skipped ahead by a snapshot goes on counting: abandoned lea
   const [line, gone] = [new Line(), new Line()]
   const writer = await rig.open({ line: gone, snapshotRecords: 10 })
   await using replica = await rig.open({ line, snapshotRecords: 1e9, snapshotBytes: 1e9 })
-  const { lease } = granted(await writer.propose(acquire('ann', 'a', { ttl: TTL })))
+  const { lease } = granted(await propose(writer, acquire('ann', 'a', { ttl: TTL })))
   line.ways.read.push(3_000)
   for (let i = 0; i < 60; i++) {
-    const other = granted(await writer.propose(acquire('x', `r/${i}`)))
-    await writer.propose({ kind: 'release', lease: other.lease })
+    const other = granted(await propose(writer, acquire('x', `r/${i}`)))
+    await propose(writer, { kind: 'release', lease: other.lease })
     await rig.clock.settle()
   }
   await renew(writer, lease)
@@ -314,7 +315,7 @@ test('a replica that skipped ahead by a snapshot goes on counting: abandoned lea
 test('the age of a run is not counted again with each mark, however slow the store is', async () => {
   const rig = new Rig({ ages: false })
   const first = await rig.open()
-  granted(await first.propose(acquire('ann', 'a', { ttl: 60_000 })))
+  granted(await propose(first, acquire('ann', 'a', { ttl: 60_000 })))
   await first[Symbol.asyncDispose]()
   const line = new Line()
   await rig.open({ owned: true, line })
@@ -331,7 +332,7 @@ test('a mass lapse that waits for its turn leaves no timer when the replica clos
     const rig = new Rig()
     const replicas = [await rig.open(), await rig.open(), await rig.open()]
     for (const [r, replica] of replicas.entries())
-      await Promise.all(Array.from({ length: 50 }, (_, i) => replica.propose(acquire('ann', `${r}/${i}`, { ttl: 1_000 }))))
+      await Promise.all(Array.from({ length: 50 }, (_, i) => propose(replica, acquire('ann', `${r}/${i}`, { ttl: 1_000 }))))
     await rig.clock.advance(995)
     rig.clock.stall(6) // all of them look at the same moment
     await rig.clock.advance(wait)
@@ -344,7 +345,7 @@ describe('a replica that starts later', () => {
   test('counts the timers that it finds', async () => {
     const rig = new Rig({ ages: false })
     const first = await rig.open()
-    granted(await first.propose(acquire('ann', 'a', { ttl: 1_000 })))
+    granted(await propose(first, acquire('ann', 'a', { ttl: 1_000 })))
     await first[Symbol.asyncDispose]()
     await using second = await rig.open()
     await rig.clock.advance(1_020)
@@ -354,7 +355,7 @@ describe('a replica that starts later', () => {
   test('does not take a timer that was overdue at its start for a stall', async () => {
     const rig = new Rig()
     const first = await rig.open()
-    granted(await first.propose(acquire('ann', 'a', { ttl: 1_000 })))
+    granted(await propose(first, acquire('ann', 'a', { ttl: 1_000 })))
     await first[Symbol.asyncDispose]()
     await rig.clock.advance(5_000)
     await using second = await rig.open()
@@ -367,7 +368,7 @@ describe('a replica that starts later', () => {
     const rig = new Rig()
     const line = new Line()
     const first = await rig.open({ line })
-    const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
+    const { lease } = granted(await propose(first, acquire('ann', 'a', { ttl: TTL })))
     await rig.clock.advance(3_000)
     expect(await renew(first, lease)).toEqual([TTL])
     await rig.clock.advance(4_000)
@@ -382,12 +383,12 @@ describe('a replica that starts later', () => {
     const rig = new Rig()
     const line = new Line()
     const first = await rig.open({ line, snapshotRecords: 5 })
-    const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
+    const { lease } = granted(await propose(first, acquire('ann', 'a', { ttl: TTL })))
     await rig.clock.advance(2_000)
     expect(await renew(first, lease)).toEqual([TTL])
     for (let i = 0; i < 8; i++) {
       await rig.clock.advance(100)
-      await first.propose(acquire('bob', `b/${i}`))
+      await propose(first, acquire('bob', `b/${i}`))
     }
     expect(first.stats.snapshots).toBe(1)
     await rig.clock.advance(3_200)
@@ -403,9 +404,9 @@ describe('a replica that starts later', () => {
       const rig = new Rig()
       const line = new Line()
       const owner = await rig.open({ owned: true, line, snapshotRecords: 8 })
-      const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: TTL })))
+      const { lease } = granted(await propose(owner, acquire('ann', 'a', { ttl: TTL })))
       expect(await renew(owner, lease)).toEqual([TTL]) // logged: it confirms the grant
-      for (let i = 0; i < 8; i++) granted(await owner.propose(acquire('bob', `b/${i}`)))
+      for (let i = 0; i < 8; i++) granted(await propose(owner, acquire('bob', `b/${i}`)))
       for (let i = 0; i < 6; i++) {
         await rig.clock.advance(5_000)
         expect(await renew(owner, lease)).toEqual([TTL])
@@ -439,8 +440,8 @@ describe('short-lived replicas keep no lease alive', () => {
       const rig = new Rig({ ages })
       let line = new Line()
       let replica = await rig.open({ owned, line, snapshotRecords: 7 })
-      const left = granted(await replica.propose(acquire('left', 'a', { ttl: TTL })))
-      const kept = granted(await replica.propose(acquire('kept', 'b', { ttl: TTL })))
+      const left = granted(await propose(replica, acquire('left', 'a', { ttl: TTL })))
+      const kept = granted(await propose(replica, acquire('kept', 'b', { ttl: TTL })))
       await renew(replica, left.lease, kept.lease)
       const began = rig.clock.now()
       let renewed = began
@@ -470,12 +471,12 @@ describe('short-lived replicas keep no lease alive', () => {
       const rig = new Rig()
       const line = new Line()
       const first = await rig.open({ line })
-      for (let i = 0; i < many; i++) granted(await first.propose(acquire('ann', `a/${i}`, { ttl: TTL })))
+      for (let i = 0; i < many; i++) granted(await propose(first, acquire('ann', `a/${i}`, { ttl: TTL })))
       rig.kill(line)
       const began = rig.clock.now()
       for (;;) {
         const attempt = await rig.open()
-        const { kind } = await attempt.propose(acquire('bob', 'a/0'))
+        const { kind } = await propose(attempt, acquire('bob', 'a/0'))
         await attempt[Symbol.asyncDispose]()
         if (kind === 'granted') break
         expect(rig.clock.now() - began).toBeLessThan(TTL + 100)
@@ -488,9 +489,9 @@ describe('short-lived replicas keep no lease alive', () => {
     const rig = new Rig({ ages: false })
     let line = new Line()
     let replica = await rig.open({ owned: true, line })
-    const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: TTL })))
-    await replica.propose({ kind: 'revoke', target: { lease } })
-    await replica.propose({ kind: 'generation', lease: 0, token: 0, revision: 0, quiet: TTL })
+    const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: TTL })))
+    await propose(replica, { kind: 'revoke', target: { lease } })
+    await propose(replica, { kind: 'generation', lease: 0, token: 0, revision: 0, quiet: TTL })
     for (let i = 0; i < 15; i++) {
       await rig.clock.advance(2_000)
       rig.kill(line)
@@ -508,7 +509,7 @@ describe('renewals kept in memory', () => {
     const rig = new Rig()
     const line = new Line()
     await using owner = await rig.open({ owned: true, line })
-    const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: 60_000 })))
+    const { lease } = granted(await propose(owner, acquire('ann', 'a', { ttl: 60_000 })))
     expect(await renew(owner, lease)).toEqual([60_000])
     const { length } = line.sent
     for (let i = 0; i < 50; i++) {
@@ -522,7 +523,7 @@ describe('renewals kept in memory', () => {
   test('a shared replica keeps none', async () => {
     const rig = new Rig()
     await using replica = await rig.open()
-    const { lease } = granted(await replica.propose(acquire('ann', 'a')))
+    const { lease } = granted(await propose(replica, acquire('ann', 'a')))
     for (let i = 0; i < 5; i++) await renew(replica, lease)
     expect((await rig.commands('renew')).length).toBe(5)
   })
@@ -530,7 +531,7 @@ describe('renewals kept in memory', () => {
   test('the first renewal after a restart is logged before it is acknowledged', async () => {
     const rig = new Rig()
     const first = await rig.open({ owned: true })
-    const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
+    const { lease } = granted(await propose(first, acquire('ann', 'a', { ttl: TTL })))
     await renew(first, lease)
     await renew(first, lease)
     await first[Symbol.asyncDispose]()
@@ -551,7 +552,7 @@ describe('renewals kept in memory', () => {
     const rig = new Rig()
     const line = new Line()
     await using owner = await rig.open({ owned: true, line })
-    const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: TTL })))
+    const { lease } = granted(await propose(owner, acquire('ann', 'a', { ttl: TTL })))
     await renew(owner, lease)
     await rig.clock.advance(TTL * 0.6)
     expect(await rig.commands('aged')).toEqual([])
@@ -574,7 +575,7 @@ describe('renewals kept in memory', () => {
     const rig = new Rig()
     const line = new Line()
     await using owner = await rig.open({ owned: true, line, timeout: 2_000 })
-    const { lease } = granted(await owner.propose(acquire('ann', 'a', { ttl: 800 })))
+    const { lease } = granted(await propose(owner, acquire('ann', 'a', { ttl: 800 })))
     await renew(owner, lease)
     await rig.clock.advance(700) // so short that no mark comes before
     line.ways.append.push(60_000)
@@ -582,7 +583,7 @@ describe('renewals kept in memory', () => {
     expect(decodedKinds(line.sent.at(-1)!)).toEqual(['due'])
     const answers = []
     for (let i = 0; i < 100; i++) {
-      answers.push(fate(owner.propose({ kind: 'renew', leases: [lease] })))
+      answers.push(fate(propose(owner, { kind: 'renew', leases: [lease] })))
       await rig.clock.advance(100)
     }
     for (const { value } of answers) expect(value).toBe(undefined) // it would be acknowledged, and then lapse
@@ -630,7 +631,7 @@ describe('renewals kept in memory', () => {
       const rig = new Rig()
       const line = new Line()
       const first = await rig.open({ owned: true, line, snapshotRecords })
-      const { lease } = granted(await first.propose(acquire('ann', 'a', { ttl: TTL })))
+      const { lease } = granted(await propose(first, acquire('ann', 'a', { ttl: TTL })))
       for (let i = 0; i < 30; i++) {
         await rig.clock.advance(3_000)
         expect(await renew(first, lease)).toEqual([TTL])
@@ -673,7 +674,7 @@ test('no acknowledged renewal is cut short, whatever happens to the replicas', a
         line = new Line()
         replica = await open()
       } else if (dice < 4 && held.size < 30) {
-        const outcome = granted(await replica.propose(acquire('ann', `a/${i}`, { ttl, grace: 0 })))
+        const outcome = granted(await propose(replica, acquire('ann', `a/${i}`, { ttl, grace: 0 })))
         held.set(outcome.lease, sent)
       } else if (dice < 14) {
         for (const [lease] of [...held]) {
@@ -728,7 +729,7 @@ describe('the timers that bind a lease continue when it is transferred', () => {
           if ((await replica.read({ kind: 'summary' })).value.leases === 0) return ms + part + 5_000
           if ((await renew(replica, lease))[0] === -1) return ms + part + 5_000
         }
-        const outcome = await replica.propose({ kind: 'transfer', lease, to: 'ann', stopped: true })
+        const outcome = await propose(replica, { kind: 'transfer', lease, to: 'ann', stopped: true })
         if (outcome.kind !== 'done') return ms + every
         lease = outcome.id!
       }
@@ -738,7 +739,7 @@ describe('the timers that bind a lease continue when it is transferred', () => {
     test(`its cap, on ${log}: 60 s are 60 s, however often it is transferred`, async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
-      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 })))
+      const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 })))
       expect(await passedOn(rig, replica, lease, 30_000, 600_000)).toBeLessThanOrEqual(65_000)
     })
 
@@ -747,7 +748,7 @@ describe('the timers that bind a lease continue when it is transferred', () => {
       let lease: number
       {
         await using replica = await rig.open({ owned })
-        ;({ lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 }))))
+        ;({ lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 }))))
         await rig.clock.advance(8_000)
         await renew(replica, lease)
       }
@@ -758,17 +759,17 @@ describe('the timers that bind a lease continue when it is transferred', () => {
     test(`a break that was announced, on ${log}`, async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
-      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000 })))
-      await replica.propose({ kind: 'break', resource: 'a', after: 60_000 })
+      const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: 20_000 })))
+      await propose(replica, { kind: 'break', resource: 'a', after: 60_000 })
       expect(await passedOn(rig, replica, lease, 30_000, 600_000)).toBeLessThanOrEqual(65_000)
     })
 
     test(`how long it may be held while others wait, on ${log}`, async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
-      await replica.propose({ kind: 'policy', prefix: 'a', rules: { maxHold: 60_000 } })
-      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000 })))
-      const waiter = queued(await replica.propose(acquire('bob', 'a', { ttl: 3_600_000, wait: true })))
+      await propose(replica, { kind: 'policy', prefix: 'a', rules: { maxHold: 60_000 } })
+      const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: 20_000 })))
+      const waiter = queued(await propose(replica, acquire('bob', 'a', { ttl: 3_600_000, wait: true })))
       const keep = setKept(replica, rig, waiter.lease)
       const held = await passedOn(rig, replica, lease, 30_000, 600_000)
       keep()
@@ -778,7 +779,7 @@ describe('the timers that bind a lease continue when it is transferred', () => {
     test(`and no sooner than it would have, on ${log}`, async () => {
       const rig = new Rig()
       await using replica = await rig.open({ owned })
-      const { lease } = granted(await replica.propose(acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 })))
+      const { lease } = granted(await propose(replica, acquire('ann', 'a', { ttl: 20_000, maxLife: 60_000 })))
       expect(await passedOn(rig, replica, lease, 15_000, 600_000)).toBeGreaterThanOrEqual(60_000)
     })
   }
@@ -789,7 +790,7 @@ function setKept(replica: Replica, rig: Rig, lease: number): () => void {
   let cancel = () => {}
   const beat = () => {
     cancel = rig.clock.after(4_000, () => {
-      void replica.propose({ kind: 'renew', leases: [lease], waiting: true })
+      void propose(replica, { kind: 'renew', leases: [lease], waiting: true })
       beat()
     })
   }

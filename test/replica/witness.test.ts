@@ -10,6 +10,7 @@ import { Replica } from '../../src/replica/replica.ts'
 import { isCompensated, judge, readWitness, type Witness, witnessOf, writeWitness } from '../../src/replica/witness.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const WALL = 1_700_000_000_000
 
@@ -183,7 +184,7 @@ describe('a replica that is presented a witness', () => {
     const log = new MemoryLog({ clock })
     const open = () => Replica.open(new MemoryStore({ log, clock, own: { name: 'server' } }), { clock, owned: true })
     await using owner = await open()
-    await owner.propose({ kind: 'acquire', holder: 'a', ttl: 5_000, wants: [{ resource: 'x' }] })
+    await propose(owner, { kind: 'acquire', holder: 'a', ttl: 5_000, wants: [{ resource: 'x' }] })
     const seen = readWitness(owner.witness, '')!
     const forged = writeWitness({ ...seen, run: 9, nonce: 9, index: 1e6, token: 4e14, quiet: 86_400_000 }, 'guessed')
     expect(await owner.continues(forged)).toBe(false)
@@ -198,7 +199,7 @@ describe('a replica that is presented a witness', () => {
     const log = new MemoryLog({ clock })
     const open = () => Replica.open(new MemoryStore({ log, clock, own: { name: 'server' } }), { clock, owned: true })
     const grant = (replica: Replica, resource: string) =>
-      replica.propose({ kind: 'acquire', holder: 'a', ttl: 1_000, wants: [{ resource }] })
+      propose(replica, { kind: 'acquire', holder: 'a', ttl: 1_000, wants: [{ resource }] })
     /** One life of the server, and what its clients have seen at its end. */
     const life = async (shown: string | undefined, ...resources: string[]) => {
       const owner = await open()
@@ -232,12 +233,12 @@ describe('a replica that is presented a witness', () => {
     const log = new MemoryLog({ clock })
     const open = () => Replica.open(new MemoryStore({ log, clock, own: { name: 'server' } }), { clock, owned: true })
     const grant = (replica: Replica, resource: string, ttl: number) =>
-      replica.propose({ kind: 'acquire', holder: 'a', ttl, wants: [{ resource }] })
+      propose(replica, { kind: 'acquire', holder: 'a', ttl, wants: [{ resource }] })
     const first = await open()
     await grant(first, 'short', 1_000)
     const putBack = log.copy()
     const long = await grant(first, 'long', 20_000)
-    if (long.kind === 'granted') await first.propose({ kind: 'renew', leases: [long.lease] })
+    if (long.kind === 'granted') await propose(first, { kind: 'renew', leases: [long.lease] })
     const { witness } = first
     await first[Symbol.asyncDispose]()
     putBack()
@@ -256,7 +257,7 @@ describe('a replica that is presented a witness', () => {
     const open = () => Replica.open(new MemoryStore({ log, clock }), { clock })
     await using one = await open()
     await using two = await open()
-    await one.propose({ kind: 'acquire', holder: 'a', ttl: 5_000, wants: [{ resource: 'x' }] })
+    await propose(one, { kind: 'acquire', holder: 'a', ttl: 5_000, wants: [{ resource: 'x' }] })
     expect(await two.continues(one.witness)).toBe(true)
   })
 
@@ -265,7 +266,7 @@ describe('a replica that is presented a witness', () => {
     const log = new MemoryLog({ clock })
     const open = () => Replica.open(new MemoryStore({ log, clock }), { clock })
     const grant = (replica: Replica, resource: string) =>
-      replica.propose({ kind: 'acquire', holder: 'a', ttl: 5_000, wants: [{ resource }] })
+      propose(replica, { kind: 'acquire', holder: 'a', ttl: 5_000, wants: [{ resource }] })
     const first = await open()
     await grant(first, 'x')
     const putBack = log.copy()

@@ -12,6 +12,7 @@ import { MemoryStore } from '../../src/store/memory.ts'
 import { ReplyError } from '../../src/wire/resp/reply-parser.ts'
 import { ask, world } from '../support/http-world.ts'
 import { type Place, place, Raw } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** A server with a lease, an entry and a history under `jobs`, and with keys for everything, for another prefix, and for each single verb. */
 /** `passedOn`: with a lease that was transferred to a name, which every key that may acquire it sees. */
@@ -164,7 +165,7 @@ describe('with a key that allows it', () => {
     await expect.poll(() => here.server.guarded.waiting).toBe(2)
     const { value } = await here.lessor.read({ kind: 'keys' })
     for (const revoked of ['only watch', 'only acquire'])
-      await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === revoked)!.id })
+      await propose(here.lessor, { kind: 'unkey', id: value.find(({ name }) => name === revoked)!.id })
     // No event has happened under the watched prefix.
     const result = JSON.stringify(await watcher.next())
     expect(result).toContain('lease.unwatched')
@@ -184,7 +185,7 @@ describe('counts of all leases', () => {
   test('INFO shows them to a key that may read everything, and to other keys only what a client needs', async () => {
     const world = await guarded()
     await using here = world.here
-    await here.lessor.propose({ kind: 'key', name: 'monitor', hash: hashSecret('monitor'), allow: [{ verb: 'read', prefix: '' }] })
+    await propose(here.lessor, { kind: 'key', name: 'monitor', hash: hashSecret('monitor'), allow: [{ verb: 'read', prefix: '' }] })
     await expect.poll(() => here.server.guarded.access.identify('monitor').name).toBe('monitor')
     for (const key of ['foreign', 'only read']) {
       using raw = new Raw(here.port)
@@ -220,7 +221,7 @@ describe('counts of all leases', () => {
 test('a server on a non-loopback address refuses every caller when its last key is revoked, and gives the reason', async () => {
   await using lessor = await Replica.open(new MemoryStore())
   const create = async (name: string) => {
-    const made = await lessor.propose({ kind: 'key', name, hash: hashSecret(name), allow: [{ verb: 'admin', prefix: '' }] })
+    const made = await propose(lessor, { kind: 'key', name, hash: hashSecret(name), allow: [{ verb: 'admin', prefix: '' }] })
     return (made as { id: number }).id
   }
   const id = await create('root')
@@ -228,7 +229,7 @@ test('a server on a non-loopback address refuses every caller when its last key 
   const port = Number(server.addresses[0]!.split(':').at(-1))
   using stayed = new Raw(port)
   expect(await stayed.ask('AUTH', 'root')).toBe('OK')
-  await lessor.propose({ kind: 'unkey', id })
+  await propose(lessor, { kind: 'unkey', id })
   await expect.poll(() => server.guarded.access.hasKeys).toBe(false)
   using raw = new Raw(port)
   for (const words of [['LEASE.LIST'], ['HELLO', '3'], ['LEASE.ACQUIRE', 'a', 'TTL', '1000'], ['LEASE.KEY', 'LIST']])

@@ -13,6 +13,7 @@ import { Place as CliPlace, eventually } from '../support/cli.ts'
 import { describeEngine, engine } from '../support/engine.ts'
 import { ask } from '../support/http-world.ts'
 import { command, type Place, place, Raw } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 class Peers implements Disposable {
   readonly #port: number
@@ -125,7 +126,7 @@ describeEngine('redis', 'a stopping server on an engine', () => {
 /** A server with keys: `ci` may do everything. */
 async function locked(limits: Partial<typeof DEFAULT_LIMITS>, clock = systemClock): Promise<Place> {
   const here = await place({ clock, http: httpListener(), limits: { ...DEFAULT_LIMITS, ...limits } })
-  await here.lessor.propose({ kind: 'key', name: 'ci', hash: hashSecret('ci'), allow: [{ verb: 'admin', prefix: '' }] })
+  await propose(here.lessor, { kind: 'key', name: 'ci', hash: hashSecret('ci'), allow: [{ verb: 'admin', prefix: '' }] })
   await here.server.guarded.access.reloadKeys()
   return here
 }
@@ -189,11 +190,11 @@ describe('on a server with keys', () => {
   test('connections of a revoked key count as unauthenticated', async () => {
     const clock = new ManualClock()
     await using here = await locked({ unauthenticatedTimeout: 5_000 }, clock)
-    const key = await here.lessor.propose({ kind: 'key', name: 'x', hash: hashSecret('x'), allow: [] })
+    const key = await propose(here.lessor, { kind: 'key', name: 'x', hash: hashSecret('x'), allow: [] })
     await here.server.guarded.access.reloadKeys()
     using known = new Raw(here.port)
     expect(await known.ask('AUTH', 'x')).toBe('OK')
-    await here.lessor.propose({ kind: 'unkey', id: (key as { id?: number }).id! })
+    await propose(here.lessor, { kind: 'unkey', id: (key as { id?: number }).id! })
     await here.server.guarded.access.reloadKeys()
     for (let i = 0; i < 10; i++) await clock.advance(1_000)
     expect(String(((await known.next()) as Error).message)).toMatch(/^UNAUTHENTICATED/)

@@ -12,6 +12,7 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { ReplyParser } from '../../src/wire/resp/reply-parser.ts'
 import { CORPUS, Dice, mutated, pieces, SEED } from '../support/resp-mutation.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const pristine = JSON.stringify(Object.getOwnPropertyNames(Object.prototype).sort())
 
@@ -63,7 +64,7 @@ describe(`with seed ${SEED}`, () => {
       if (round % 20 === 0) {
         await clock.advance(100)
         // An input may have created a key by chance. Then everything is refused, and the run finds nothing more.
-        for (const { id } of (await lessor.read({ kind: 'keys' })).value) await lessor.propose({ kind: 'unkey', id })
+        for (const { id } of (await lessor.read({ kind: 'keys' })).value) await propose(lessor, { kind: 'unkey', id })
       }
       for (const { session, over } of connections) if (!over()) session.closed()
       answers += connections.reduce((sum, { answers: count }) => sum + count(), 0)
@@ -97,7 +98,7 @@ describe(`with seed ${SEED}`, () => {
       const bytes = Buffer.concat(Array.from({ length: 5 }, () => mutated(dice, CORPUS)))
       socket.write(bytes.subarray(0, dice.below(bytes.length + 1)))
       dice.of([() => socket.end(), () => socket.resetAndDestroy(), () => socket.destroy()])()
-      for (const { id } of (await here.lessor.read({ kind: 'keys' })).value) await here.lessor.propose({ kind: 'unkey', id })
+      for (const { id } of (await here.lessor.read({ kind: 'keys' })).value) await propose(here.lessor, { kind: 'unkey', id })
       if (i % 20 === 0) expect(await witness.ask('PING')).toBe('PONG')
     }
     await expect.poll(() => here.server.connections).toBe(1)

@@ -8,6 +8,7 @@ import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const acquire = (holder: string, resource: string, options: Partial<Acquire> = {}): Acquire => ({
   kind: 'acquire',
@@ -42,7 +43,7 @@ test('a waiter keeps its place while its connection is open, far beyond its ttl,
   if (first.kind !== 'granted') throw new Error(first.kind)
   const second = guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })
   for (let i = 0; i < 40; i++) {
-    await lessor.propose({ kind: 'renew', leases: [first.lease] })
+    await propose(lessor, { kind: 'renew', leases: [first.lease] })
     await clock.advance(250)
   }
   expect(guarded.waiting).toBe(1)
@@ -86,7 +87,7 @@ test('a waiter whose lease is revoked learns the cause', async () => {
     code: 'GONE',
   })
   await turn()
-  await lessor.propose({ kind: 'revoke', target: { holder: 'bob' } })
+  await propose(lessor, { kind: 'revoke', target: { holder: 'bob' } })
   await assertions
 })
 
@@ -154,7 +155,7 @@ test('once a key exists every caller needs one, even callers that were admitted 
   expect(() => guarded.access.identify('guess')).toThrow(expect.objectContaining({ code: 'UNAUTHENTICATED' }))
   await expect(guarded.propose(before, acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAUTHENTICATED' })
   await expect(guarded.read(before, { kind: 'summary' })).rejects.toMatchObject({ code: 'UNAUTHENTICATED' })
-  await lessor.propose({ kind: 'unkey', id: (created as { id: number }).id })
+  await propose(lessor, { kind: 'unkey', id: (created as { id: number }).id })
   await turn()
   expect(guarded.access.identify(undefined).key).toBe(0)
 })
@@ -162,7 +163,7 @@ test('once a key exists every caller needs one, even callers that were admitted 
 test('a caller sees only what its key may read', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
-  const { id } = (await lessor.propose({
+  const { id } = (await propose(lessor, {
     kind: 'key',
     name: 'jobs',
     hash: HASH,
@@ -174,9 +175,9 @@ test('a caller sees only what its key may read', async () => {
   })) as { id: number }
   await turn()
   const caller = { key: id, name: 'jobs' }
-  const theirs = await lessor.propose(acquire('ann', 'secret/a'))
+  const theirs = await propose(lessor, acquire('ann', 'secret/a'))
   const own = await guarded.propose(caller, acquire('me', 'other/mine'))
-  await lessor.propose(acquire('ann', 'jobs/a'))
+  await propose(lessor, acquire('ann', 'jobs/a'))
   const resources = await guarded.read(caller, { kind: 'resources', prefix: '' })
   expect(resources.value.map(({ resource }) => resource)).toEqual(['jobs/a'])
   await expect(guarded.read(caller, { kind: 'resource', resource: 'secret/a' })).rejects.toMatchObject({ code: 'FORBIDDEN' })
@@ -191,7 +192,7 @@ test('a caller sees only what its key may read', async () => {
     seen.push(...events.map(event => event.resource ?? event.key))
     if (events.some(({ resource }) => resource === 'jobs/b')) stop.abort()
     else if (events.some(({ resource }) => resource === 'jobs/a'))
-      void lessor.propose(acquire('ann', 'secret/b')).then(() => lessor.propose(acquire('ann', 'jobs/b')))
+      void propose(lessor, acquire('ann', 'secret/b')).then(() => propose(lessor, acquire('ann', 'jobs/b')))
   }
   expect(seen).toEqual(['jobs/a', 'jobs/b'])
 })
@@ -200,10 +201,10 @@ test('a lease with a name that the caller may not read is hidden, and services a
   await using world = await opened()
   const { guarded, lessor } = world
   const allow = ['jobs', 'services/api'].map(prefix => ({ verb: 'read', prefix }) as const)
-  const { id } = (await lessor.propose({ kind: 'key', name: 'reader', hash: HASH, allow })) as { id: number }
+  const { id } = (await propose(lessor, { kind: 'key', name: 'reader', hash: HASH, allow })) as { id: number }
   await turn()
   const caller = { key: id, name: 'reader' }
-  const held = async (command: Partial<Acquire>) => ((await lessor.propose(acquire('ann', 'jobs/a', command))) as { lease: number }).lease
+  const held = async (command: Partial<Acquire>) => ((await propose(lessor, acquire('ann', 'jobs/a', command))) as { lease: number }).lease
   const entry = (service: string) => [{ key: `services/${service}/1`, value: '{"address":"a:1"}' }]
   const plain = await held({})
   const mixed = await held({ wants: [{ resource: 'jobs/b' }, { resource: 'secret/b' }] })
@@ -224,7 +225,7 @@ test('a lease with a name that the caller may not read is hidden, and services a
 test('once the lessor has ended no caller is admitted by a key that was known before', async () => {
   await using world = await opened()
   const { guarded, lessor, clock } = world
-  await lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('secret'), allow: [{ verb: 'admin', prefix: '' }] })
+  await propose(lessor, { kind: 'key', name: 'root', hash: hashSecret('secret'), allow: [{ verb: 'admin', prefix: '' }] })
   await turn()
   expect(guarded.access.identify('secret').name).toBe('root')
   await lessor[Symbol.asyncDispose]()
@@ -245,8 +246,8 @@ test('a waiter learns of its grant at once, even if the event was dropped from t
   expect(guarded.waiting).toBe(1)
   // One record: before the watchers run, the grant has been dropped from the buffer.
   await Promise.all([
-    lessor.propose({ kind: 'release', lease: first.lease }),
-    ...Array.from({ length: 20 }, (_, i) => lessor.propose(acquire('eve', `b/${i}`))),
+    propose(lessor, { kind: 'release', lease: first.lease }),
+    ...Array.from({ length: 20 }, (_, i) => propose(lessor, acquire('eve', `b/${i}`))),
   ])
   await clock.settle()
   expect(told).toMatchObject({ kind: 'granted', resources: ['a'] })
@@ -276,9 +277,9 @@ describe('after a key is revoked', () => {
     const log = new MemoryLog({ clock })
     const [here, there] = [await opened({ clock, log }), await opened({ clock, log })]
     const allow = (['acquire', 'watch'] as const).map(verb => ({ verb, prefix: 'quiet' }))
-    const { id } = (await here.lessor.propose({ kind: 'key', name: 'jobs', hash: HASH, allow })) as { id: number }
-    await here.lessor.propose({ kind: 'key', name: 'root', hash: 'b'.repeat(64), allow: [{ verb: 'admin', prefix: '' }] })
-    await here.lessor.propose(acquire('ann', 'quiet/q', { ttl: 60_000 }))
+    const { id } = (await propose(here.lessor, { kind: 'key', name: 'jobs', hash: HASH, allow })) as { id: number }
+    await propose(here.lessor, { kind: 'key', name: 'root', hash: 'b'.repeat(64), allow: [{ verb: 'admin', prefix: '' }] })
+    await propose(here.lessor, acquire('ann', 'quiet/q', { ttl: 60_000 }))
     await expect.poll(() => there.guarded.access.hasKeys).toBe(true)
     return {
       ...{ here, there, id, caller: { key: id, name: 'jobs' } },
@@ -326,7 +327,7 @@ describe('after a key is revoked', () => {
     const operator = { key: 0, name: 'operator', operator: true } as const
     const news = there.guarded.watch(operator, 'quiet', { signal: stop.signal }).next()
     await here.guarded.propose(operator, { kind: 'unkey', id })
-    await here.lessor.propose(acquire('ann', 'quiet/r'))
+    await propose(here.lessor, acquire('ann', 'quiet/r'))
     expect((await news).value).toMatchObject([{ type: 'granted', resource: 'quiet/r' }])
   })
 
@@ -339,7 +340,7 @@ describe('after a key is revoked', () => {
     const waits = guarded.acquire(anonymousCaller(), acquire('bob', 'a'), { wait: 60_000 })
     const assertions = [news, waits].map(sent => expect(sent).rejects.toMatchObject({ code: 'UNAUTHENTICATED' }))
     await turn()
-    await lessor.propose({ kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })
+    await propose(lessor, { kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })
     await Promise.all(assertions)
     await turn()
     expect((await lessor.read({ kind: 'resource', resource: 'a' })).value.queue).toEqual([])
@@ -349,10 +350,10 @@ describe('after a key is revoked', () => {
 test('a server that other machines can reach admits only the operator after its last key is revoked', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
-  const { id } = (await lessor.propose({ kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })) as { id: number }
+  const { id } = (await propose(lessor, { kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })) as { id: number }
   await turn()
   guarded.access.expose()
-  await lessor.propose({ kind: 'unkey', id })
+  await propose(lessor, { kind: 'unkey', id })
   await turn()
   const refused = { code: 'UNAUTHENTICATED', message: expect.stringContaining('has no keys left') }
   expect(() => guarded.access.identify(undefined)).toThrow(expect.objectContaining(refused))
@@ -367,18 +368,18 @@ describe('a wait that is refused for a deadlock', () => {
   async function ring(...allow: readonly { readonly verb: 'acquire' | 'read'; readonly prefix: string }[]) {
     const world = await opened()
     const { lessor, guarded } = world
-    const made = await lessor.propose({ kind: 'key', name: 'k', hash: hashSecret('secret'), allow })
+    const made = await propose(lessor, { kind: 'key', name: 'k', hash: hashSecret('secret'), allow })
     if (made.kind !== 'done') throw new Error(made.kind)
     await guarded.access.reloadKeys()
     const caller = guarded.access.identify('secret')
     const held = async (key: number, holder: string, resource: string) => {
-      const outcome = await lessor.propose(acquire(holder, resource, { ttl: 60_000 }), { key })
+      const outcome = await propose(lessor, acquire(holder, resource, { ttl: 60_000 }), { key })
       if (outcome.kind !== 'granted') throw new Error(outcome.kind)
       return outcome.lease
     }
     const [a, b, x] = [await held(caller.key, 'me', 'mine/a'), await held(0, 'bob', 'mine/b'), await held(0, 'eve', 'secret/x')]
-    await lessor.propose(acquire('bob', 'secret/x', { wait: true, holding: [b] }))
-    await lessor.propose(acquire('eve', 'mine/a', { wait: true, holding: [x] }))
+    await propose(lessor, acquire('bob', 'secret/x', { wait: true, holding: [b] }))
+    await propose(lessor, acquire('eve', 'mine/a', { wait: true, holding: [x] }))
     const asks = acquire('me', 'mine/b', { wait: true, holding: [a] })
     return { ...world, [Symbol.asyncDispose]: () => world[Symbol.asyncDispose](), caller, asks }
   }

@@ -24,6 +24,7 @@ import { RespListener } from '../../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { type ClientMessage, writeClientMessage } from '../../src/wire/messages.ts'
 import { command } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const REPORT = process.env.HOSTILE !== undefined
 const limits = DEFAULT_LIMITS
@@ -39,14 +40,14 @@ let lessor: Replica
 beforeAll(async () => {
   lessor = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock: systemClock }), clock: systemClock }), { clock: systemClock })
   const guarded = await GuardedLessor.open({ lessor, clock: systemClock })
-  await lessor.propose({ kind: 'key', name: 'rich', hash: hashSecret(RICH), allow: [{ verb: 'admin', prefix: '' }] })
-  await lessor.propose({ kind: 'key', name: 'poor', hash: hashSecret(POOR), allow: [{ verb: 'acquire', prefix: 'nothing' }] })
+  await propose(lessor, { kind: 'key', name: 'rich', hash: hashSecret(RICH), allow: [{ verb: 'admin', prefix: '' }] })
+  await propose(lessor, { kind: 'key', name: 'poor', hash: hashSecret(POOR), allow: [{ verb: 'acquire', prefix: 'nothing' }] })
   await guarded.access.reloadKeys()
   const each = Array.from({ length: THERE }, (_, i) => i)
   const entries = (i: number) => [{ key: `services/s/i${i}`, value: JSON.stringify({ addresses: ['http://10.0.0.7:8080'] }) }]
   for (const i of each) {
-    await lessor.propose({ kind: 'acquire', holder: 'h', ttl: 3_600_000, wants: [{ resource: `there/${i}` }] })
-    await lessor.propose({ kind: 'acquire', holder: `s/i${i}`, ttl: 3_600_000, wants: [], entries: entries(i) })
+    await propose(lessor, { kind: 'acquire', holder: 'h', ttl: 3_600_000, wants: [{ resource: `there/${i}` }] })
+    await propose(lessor, { kind: 'acquire', holder: `s/i${i}`, ttl: 3_600_000, wants: [], entries: entries(i) })
   }
   const log = { debug() {}, info() {}, warn() {}, error() {} }
   const closing = new AbortController().signal

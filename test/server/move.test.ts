@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { open } from '../../src/connect/connect.ts'
 import { world } from '../support/http-world.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-move-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
@@ -21,7 +22,7 @@ test('an administrator key cannot move leases over either wire, and no store is 
   const { json } = await here.ask('POST', '/v1/propose', { proposals: commands.map(command => ({ command })) }, bearer(admin))
   for (const { outcome } of json.answers) expect(outcome).toMatchObject({ kind: 'refused', code: 'FORBIDDEN' })
   await using far = await open(`leasehold://${admin}@127.0.0.1:${here.port}`)
-  for (const command of commands) expect(await far.propose(command)).toMatchObject({ kind: 'refused', code: 'FORBIDDEN' })
+  for (const command of commands) expect(await propose(far, command)).toMatchObject({ kind: 'refused', code: 'FORBIDDEN' })
   expect(await here.lessor.read({ kind: 'summary' })).toMatchObject({ revision, value: { quiet: false } })
   expect(existsSync(join(folder, 'deep'))).toBe(false)
   expect(here.audited.map(({ command, outcome }) => [command.kind, outcome?.kind])).toContainEqual(['move', 'refused'])

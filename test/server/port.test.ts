@@ -14,6 +14,7 @@ import { RemoteLessor } from '../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import { describeWith, find } from '../support/engine.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-port-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
@@ -266,7 +267,7 @@ describe('exposure', () => {
       message: expect.stringContaining('leasehold key create'),
     })
     await expect(serve({ lessor, listen: '[::]:0', behindProxy: true })).rejects.toMatchObject({ facts: { missing: 'keys' } })
-    await lessor.propose({ kind: 'key', name: 'root', hash: 'a'.repeat(64), allow: [{ verb: 'admin', prefix: '' }] })
+    await propose(lessor, { kind: 'key', name: 'root', hash: 'a'.repeat(64), allow: [{ verb: 'admin', prefix: '' }] })
     await expect(serve({ lessor, listen: '0.0.0.0:0' })).rejects.toMatchObject({ message: expect.stringContaining('--tls-cert') })
     await using open = await serve({ lessor, listen: '0.0.0.0:0', behindProxy: true })
     expect(open.addresses[0]).toMatch(/^0\.0\.0\.0:\d+$/)

@@ -5,6 +5,7 @@ import { connect } from '../../src/index.ts'
 import type { Lease } from '../../src/lease.ts'
 import type { Leases } from '../../src/leases.ts'
 import { Place, type Running } from '../support/cli.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** A server on a file, restarted on the same port. */
 class Server {
@@ -37,7 +38,7 @@ function lost(lease: Lease): Promise<unknown> {
 }
 
 async function raw(leases: Leases, command: Parameters<Leases['lessor']['propose']>[0]) {
-  return leases.lessor.propose(command)
+  return propose(leases.lessor, command)
 }
 
 test.each(['leasehold', 'http'])(

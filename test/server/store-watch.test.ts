@@ -10,6 +10,7 @@ import { serve } from '../../src/server/serve.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { describeEngine, engine } from '../support/engine.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 function logged() {
   const lines: { readonly level: string; readonly facts: Record<string, unknown>; readonly message: string }[] = []
@@ -63,7 +64,7 @@ test('a store that answers reads and fails to sync writes is down until an appen
   })
   const [address] = server.addresses as [string]
   const failing = vi.spyOn(store, 'append').mockRejectedValue(new LeaseError('UNKNOWN', 'the disk failed (EIO)', { reason: 'io' }))
-  const acquiring = replica.propose({ kind: 'acquire', holder: 'h', ttl: 60_000, wants: [{ resource: 'a' }] })
+  const acquiring = propose(replica, { kind: 'acquire', holder: 'h', ttl: 60_000, wants: [{ resource: 'a' }] })
   await clock.advance(8_000)
   expect(lines).toMatchObject([{ level: 'error', facts: { store: 'down', reason: 'the disk failed (EIO)' } }])
   expect(await up(address)).toBe(0)

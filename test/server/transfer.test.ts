@@ -4,11 +4,12 @@ import { open } from '../../src/connect/connect.ts'
 import { Leases } from '../../src/leases.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { place } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 test('a lease that is transferred to a name belongs to the key that adopts it', async () => {
   await using here = await place()
   const allow = (['acquire', 'renew', 'release'] as const).map(verb => ({ verb, prefix: 'jobs' }))
-  for (const name of ['giver', 'recipient', 'rival']) await here.lessor.propose({ kind: 'key', name, hash: hashSecret(name), allow })
+  for (const name of ['giver', 'recipient', 'rival']) await propose(here.lessor, { kind: 'key', name, hash: hashSecret(name), allow })
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   const connect = async (name: string) =>
     new Leases(await open(`leasehold://127.0.0.1:${here.port}`, { apiKey: name }), { holder: name, ttl: 5_000 })
@@ -23,8 +24,8 @@ test('a lease that is transferred to a name belongs to the key that adopts it', 
   await adopted.renew()
   expect(adopted.held).toBe(true)
   for (const other of [giver, rival]) {
-    expect(await other.lessor.propose({ kind: 'renew', leases: [number] })).toMatchObject({ ttls: [-1] })
-    expect(await other.lessor.propose({ kind: 'release', lease: number })).toMatchObject({ kind: 'refused', code: 'GONE' })
+    expect(await propose(other.lessor, { kind: 'renew', leases: [number] })).toMatchObject({ ttls: [-1] })
+    expect(await propose(other.lessor, { kind: 'release', lease: number })).toMatchObject({ kind: 'refused', code: 'GONE' })
   }
   expect(adopted.held).toBe(true)
   await adopted.release()

@@ -6,6 +6,7 @@ import type { Acquire } from '../../src/kernel/command.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 /** A store that can hold back appends and reads. */
 class GatedStore extends MemoryStore {
@@ -44,20 +45,20 @@ test('an append in progress while the log loses its tail is not applied on top o
   const store = new GatedStore({ log })
   await using mine = await Replica.open(store)
   await using other = await Replica.open(new MemoryStore({ log }))
-  await other.propose(acquire('first'))
+  await propose(other, acquire('first'))
   while (mine.index < 1) await turn()
 
   const continueAppends = store.shut('append')
-  const proposal = mine.propose(acquire('mine'))
+  const proposal = propose(mine, acquire('mine'))
   const answer = proposal.catch(error => error as LeaseError)
   while (store.waiting === 0) await turn()
-  await other.propose(acquire('lost')) // read by `mine` while its own record, which follows the first, is not yet appended
+  await propose(other, acquire('lost')) // read by `mine` while its own record, which follows the first, is not yet appended
   while (mine.index < 2) await turn()
 
   const continueReads = store.shut('read')
   log.loseTail(1)
   await using late = await Replica.open(new MemoryStore({ log }))
-  await late.propose(acquire('instead'))
+  await propose(late, acquire('instead'))
   continueAppends()
   const error = await answer
   continueReads()

@@ -4,6 +4,7 @@ import type { Acquire, Command } from '../../src/kernel/command.ts'
 import type { Granted } from '../../src/kernel/outcome.ts'
 import { keepRun } from '../../src/lessor/kept-runs.ts'
 import type { World } from './http-world.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 export const acquire = (holder: string, names: readonly string[], more: Partial<Acquire> = {}): Acquire => ({
   kind: 'acquire',
@@ -15,9 +16,9 @@ export const acquire = (holder: string, names: readonly string[], more: Partial<
 
 /** The lease of what was granted or queued. Its first renewal gives it its whole ttl. */
 export async function granted(here: World, command: Acquire): Promise<number> {
-  const outcome = (await here.lessor.propose(command)) as Granted
+  const outcome = (await propose(here.lessor, command)) as Granted
   expect(outcome.kind, JSON.stringify(outcome)).toMatch(/granted|queued/)
-  await here.lessor.propose({ kind: 'renew', leases: [outcome.lease] })
+  await propose(here.lessor, { kind: 'renew', leases: [outcome.lease] })
   return outcome.lease
 }
 
@@ -28,8 +29,8 @@ let done = 0
 async function workABit(here: World): Promise<void> {
   const jobs = Math.round(1.5 + 1.4 * Math.sin(done / 9))
   for (let i = 0; i < jobs; i++) {
-    const outcome = await here.lessor.propose(acquire(`thumbs-${(done + i) % 5}`, [`thumbnails/${done % 7}/${i}`]))
-    if (outcome.kind === 'granted') await here.lessor.propose({ kind: 'release', lease: outcome.lease })
+    const outcome = await propose(here.lessor, acquire(`thumbs-${(done + i) % 5}`, [`thumbnails/${done % 7}/${i}`]))
+    if (outcome.kind === 'granted') await propose(here.lessor, { kind: 'release', lease: outcome.lease })
   }
   done++
 }
@@ -42,7 +43,7 @@ async function pass(here: World, ms: number): Promise<void> {
     if (done % 5 !== 0) continue
     const { value } = await here.lessor.read({ kind: 'leases' })
     const leases = value.filter(({ status }) => status === 'waiting').map(({ lease }) => lease)
-    await here.lessor.propose({ kind: 'renew', leases })
+    await propose(here.lessor, { kind: 'renew', leases })
   }
 }
 
@@ -57,7 +58,7 @@ export interface DashboardWorld {
 
 /** Fills the world. Time passes meanwhile: about ten minutes by its clock. */
 export async function fillWorld(here: World): Promise<DashboardWorld> {
-  const propose = (command: Command) => here.lessor.propose(command)
+  const propose = (command: Command) => propose(here.lessor, command)
   // The server observes from its first request on.
   await here.ask('GET', '/v1/overview')
   await propose({ kind: 'policy', prefix: 'jobs', rules: { ttlMax: 3_600_000, waiters: 100 } })
@@ -124,7 +125,7 @@ async function election(here: World): Promise<void> {
   for (const leader of ['scheduler-a', 'scheduler-b', 'scheduler-a', 'scheduler-c']) {
     const lease = await granted(here, acquire(leader, ['election/scheduler'], LONG))
     await pass(here, 31_000)
-    await here.lessor.propose({ kind: 'release', lease })
+    await propose(here.lessor, { kind: 'release', lease })
   }
   await granted(here, acquire('scheduler-b', ['election/scheduler'], LONG))
   await granted(here, acquire('scheduler-a', ['election/scheduler'], { ...LONG, wait: true }))
@@ -222,7 +223,7 @@ async function claims(here: World): Promise<void> {
   const agent = async (name: string, labels: readonly (readonly [string, string])[]) => {
     const lease = await granted(here, acquire(name, [`agents/${name}`], { ttl: 60_000, labels: [['kind', 'agent'], ...labels] }))
     const value = JSON.stringify({ at: here.clock.wall(), underWay: name === 'planner' })
-    await here.lessor.propose({ kind: 'put', lease, key: `agents/${name}/~activity`, value })
+    await propose(here.lessor, { kind: 'put', lease, key: `agents/${name}/~activity`, value })
     return lease
   }
   const claim = (name: string, parent: number, paths: readonly string[], purpose: string, more: Partial<Acquire> = {}) =>

@@ -19,6 +19,7 @@ import { RemoteLessor } from '../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import type { ReplyError } from '../../src/wire/resp/reply-parser.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
+import { propose } from '../../src/lessor/propose.ts'
 
 const PROFILE = JSON.stringify({ store: 'x', durable: true, failover: false, push: true, shared: false, ages: true, notes: [] })
 const acquire = { kind: 'acquire', holder: 'me', ttl: 5_000, wants: [{ resource: 'k' }] } as const
@@ -110,7 +111,7 @@ test('a later server refuses with a reason that this client does not know: it is
   const refused = { kind: 'refused', revision: 9, code: 'HELD', reason: 'low-tide', facts: { depth: 3 }, message: 'k waits for the tide' }
   await using server = await proposalServer({ outcome: refused })
   await using lessor = await HttpLessor.open(server.url)
-  const outcome = await lessor.propose(acquire)
+  const outcome = await propose(lessor, acquire)
   expect(outcome).toMatchObject({ kind: 'refused', revision: 9, code: 'HELD', reason: 'low-tide', facts: { depth: 3 } })
   if (outcome.kind !== 'refused') throw outcome
   expect(refusedError(outcome)).toMatchObject({ code: 'HELD', reason: 'low-tide', message: 'k waits for the tide', facts: { depth: 3 } })
@@ -121,7 +122,7 @@ test('an unknown reason without a sentence gives one of code, reason and facts',
     outcome: { kind: 'refused', revision: 9, code: 'HELD', reason: 'low-tide', facts: { depth: 3 } },
   })
   await using lessor = await HttpLessor.open(server.url)
-  const outcome = await lessor.propose(acquire)
+  const outcome = await propose(lessor, acquire)
   if (outcome.kind !== 'refused') throw outcome
   const { message } = refusedError(outcome)
   for (const known of ['HELD', 'low-tide', 'depth', '3']) expect(message).toContain(known)
@@ -132,7 +133,7 @@ test('an earlier server sends a sentence and no reason: the error has the senten
     outcome: { kind: 'refused', revision: 9, code: 'GONE', message: 'lease 7 has ended', facts: { lease: 7 } },
   })
   await using lessor = await HttpLessor.open(server.url)
-  const outcome = await lessor.propose(acquire)
+  const outcome = await propose(lessor, acquire)
   if (outcome.kind !== 'refused') throw outcome
   const error = refusedError(outcome)
   expect([error.code, error.reason, error.message, error.facts]).toEqual(['GONE', undefined, 'lease 7 has ended', { lease: 7 }])
@@ -142,10 +143,10 @@ test('facts that are too large or of another type, and a code that is not known,
   const facts = { lease: 7, long: 'x'.repeat(5_000), list: [1, 'a'], object: {} }
   await using odd = await proposalServer({ outcome: { kind: 'refused', revision: 'x', code: 'HELD', reason: 5, facts } })
   await using lessor = await HttpLessor.open(odd.url)
-  expect(await lessor.propose(acquire)).toMatchObject({ kind: 'refused', revision: 0, facts: { lease: 7 } })
+  expect(await propose(lessor, acquire)).toMatchObject({ kind: 'refused', revision: 0, facts: { lease: 7 } })
   await using other = await proposalServer({ outcome: { kind: 'refused', revision: 1, code: 'TIDE', reason: 'low', facts: {} } })
   await using second = await HttpLessor.open(other.url)
-  await expect(second.propose(acquire)).rejects.toMatchObject({ code: 'UNKNOWN', reason: 'low' })
+  await expect(propose(second, acquire)).rejects.toMatchObject({ code: 'UNKNOWN', reason: 'low' })
 })
 
 test('an error of a later server over HTTP keeps its reason, facts and message', async () => {

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url'
 import { type Clock, pause } from '../../clock.ts'
 import { storeOf } from '../../connect/store-of.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
+import { propose } from '../../lessor/propose.ts'
 import { Replica } from '../../replica/replica.ts'
 import { type EngineUnderTest, messageOf, NotTried, type ScratchLog } from '../../store/certification.ts'
 import { type Position, START, type Store } from '../../store.ts'
@@ -89,7 +90,7 @@ async function appliedOnce(log: ScratchLog, through: (log: ScratchLog) => string
     // The waiting read gets the entry too. Cut two answers, so that the answer to the append is one of them.
     for (const cable of cables) cable.cutAnswers(2)
     // A lease without resources: applied twice, it would be two leases. Sent again only if certainly nothing was done.
-    await retryUnavailable(clock, () => near.propose({ kind: 'acquire', holder: 'certify', ttl: 600_000, wants: [] }), {
+    await retryUnavailable(clock, () => propose(near, { kind: 'acquire', holder: 'certify', ttl: 600_000, wants: [] }), {
       unless: 'UNKNOWN',
     })
     for (const cable of cables) cable.heal()

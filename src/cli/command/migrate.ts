@@ -6,6 +6,7 @@ import { openInPlace } from '../../connect/connect.ts'
 import { storeOf } from '../../connect/store-of.ts'
 import { redactedUrl } from '../../connect/url.ts'
 import { LeaseError } from '../../errors.ts'
+import { propose } from '../../lessor/propose.ts'
 import { refusedError } from '../../refused-error.ts'
 import { moveLeases } from '../../replica/move-leases.ts'
 import { filePathOf } from '../../store/file/url.ts'
@@ -29,7 +30,7 @@ export function migrate(program: Command): void {
         const origin = redactedUrl(from)
         await using old = await openInPlace(from, settings.apiKey === undefined ? {} : { apiKey: settings.apiKey })
         if (to === undefined) {
-          const outcome = await old.propose({ kind: 'move', stay: true })
+          const outcome = await propose(old, { kind: 'move', stay: true })
           if (outcome.kind === 'refused') throw refusedError(outcome)
           if (out.json) return await out.data({ from: origin, stayed: true })
           return out.note(`the move is cancelled: the leases stay in ${origin}`)

@@ -3,6 +3,7 @@ import type { Command } from 'commander'
 import { parseDuration } from '../../duration.ts'
 import { refused } from '../../holder/operations.ts'
 import type { Command as KernelCommand } from '../../kernel/command.ts'
+import { propose } from '../../lessor/propose.ts'
 import { usageError } from '../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
 
@@ -11,7 +12,7 @@ export async function change(
   { lessor, signal }: Invocation,
   command: KernelCommand,
 ): Promise<{ readonly id?: number; readonly revision: number }> {
-  const outcome = await lessor.propose(command, { signal })
+  const outcome = await propose(lessor, command, { signal })
   if (outcome.kind === 'refused') throw refused(outcome)
   return outcome.kind === 'done' ? outcome : { revision: outcome.revision }
 }

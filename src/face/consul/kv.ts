@@ -9,6 +9,7 @@
 import type { Acquire, Comparison, EntryChange } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import { under } from '../../kernel/name.ts'
+import { propose } from '../../lessor/propose.ts'
 import type { EntryView, GrantView } from '../../lessor.ts'
 import { whyBadName } from '../../wording.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
@@ -201,7 +202,7 @@ export class KeyValues {
         if (granted === undefined) return false
         lock = granted
         // Renew before the value names the lease, because a client that reads the value relies on the whole term. Both commands go into one record, in this order.
-        if (termOf(session) > FIRST_TERM) renewed = this.#caller.lessor.propose({ kind: 'renew', leases: [session.lease, lock] })
+        if (termOf(session) > FIRST_TERM) renewed = propose(this.#caller.lessor, { kind: 'renew', leases: [session.lease, lock] })
       }
       const [isWritten] = await Promise.all([
         this.#write(found, { ...content, locks, session: id, lock }, session.behavior === 'delete' ? lock : 0),
@@ -217,7 +218,7 @@ export class KeyValues {
     const { lease: parent, holder, incarnation } = session
     const wants = [{ resource: this.#resource(name) }]
     const command: Acquire = { kind: 'acquire', holder, incarnation, ttl: termOf(session), parent, wants }
-    const outcome = await this.#caller.lessor.propose(command)
+    const outcome = await propose(this.#caller.lessor, command)
     if (outcome.kind === 'refused' && outcome.code === 'HELD') return undefined
     if (outcome.kind === 'refused' && outcome.code === 'GONE') throw invalidSession()
     return expected(outcome, 'granted').lease
@@ -239,7 +240,7 @@ export class KeyValues {
           continue
         }
       }
-      const outcome = await lessor.propose({ kind: 'release', lease })
+      const outcome = await propose(lessor, { kind: 'release', lease })
       if (outcome.kind === 'refused' && outcome.code === 'GONE') return false
       expected(outcome, 'done')
       return pair !== undefined
@@ -253,7 +254,7 @@ export class KeyValues {
   }
 
   async #transact(compare: readonly Comparison[], success: readonly EntryChange[]): Promise<boolean> {
-    const outcome = await this.#caller.lessor.propose({ kind: 'transaction', compare, success })
+    const outcome = await propose(this.#caller.lessor, { kind: 'transaction', compare, success })
     // The lease that the value hangs on has ended meanwhile.
     if (outcome.kind === 'refused' && outcome.code === 'GONE') return false
     return expected(outcome, 'transacted').succeeded
@@ -302,7 +303,7 @@ export class KeyValues {
   async #endLock({ pair, grant }: KeyState): Promise<void> {
     if (grant === undefined || grant.status === 'frozen') return
     if (pair?.lock !== grant.lease && !(await this.#isOfSession(grant))) return
-    await this.#caller.lessor.propose({ kind: 'release', lease: grant.lease })
+    await propose(this.#caller.lessor, { kind: 'release', lease: grant.lease })
   }
 
   async #session(id: string): Promise<ConsulSession> {

@@ -8,6 +8,7 @@
 import type { Clock } from '../../clock.ts'
 import { badName } from '../../kernel/name.ts'
 import { GONE } from '../../kernel/outcome.ts'
+import { propose } from '../../lessor/propose.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { TextFailure } from '../text-failure.ts'
@@ -64,7 +65,7 @@ export class Sessions {
     const { name, ttl, lockDelay, behavior } = sessionFields(await bodyFields(request))
     const id = uuid(clock)
     const value = JSON.stringify({ name, ttl, lockDelay, behavior })
-    const outcome = await lessor.propose({
+    const outcome = await propose(lessor, {
       kind: 'acquire',
       holder: holderOf(name, holder),
       ttl,
@@ -72,7 +73,7 @@ export class Sessions {
       entries: [{ key: `${SESSIONS}/${id}`, value }],
     })
     const { lease } = expected(outcome, 'granted')
-    if (ttl > FIRST_TERM) await lessor.propose({ kind: 'renew', leases: [lease] })
+    if (ttl > FIRST_TERM) await propose(lessor, { kind: 'renew', leases: [lease] })
     return json({ ID: id })
   }
 
@@ -84,7 +85,7 @@ export class Sessions {
     if (session === undefined) throw gone
     const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: session.lease }, { signal })
     if (lease === undefined) throw gone
-    const outcome = await lessor.propose({ kind: 'renew', leases: [session.lease, ...lease.children] })
+    const outcome = await propose(lessor, { kind: 'renew', leases: [session.lease, ...lease.children] })
     if (expected(outcome, 'renewed').ttls[0] === GONE) throw gone
     return json([shown(session)])
   }
@@ -96,7 +97,7 @@ export class Sessions {
     // Without a lock-delay the client says that no key of the session is used any more.
     const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: session.lease }, { signal })
     const stopped = session.lockDelay === 0 ? (lease?.children ?? []) : []
-    const outcome = await lessor.propose({ kind: 'release', lease: session.lease, ...(stopped.length > 0 && { stopped }) })
+    const outcome = await propose(lessor, { kind: 'release', lease: session.lease, ...(stopped.length > 0 && { stopped }) })
     if (!(outcome.kind === 'refused' && outcome.code === 'GONE')) expected(outcome, 'done')
     // The kernel does not tell a lease of another key from one that has ended.
     else if ((await this.find(id)) !== undefined) throw new TextFailure(403, 'Permission denied: the session was made with another key')

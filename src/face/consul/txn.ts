@@ -3,6 +3,7 @@
  * that every key is still as it was read. Locks are leases and no part of it: an operation on one is refused with what to use instead.
  */
 import type { Comparison, EntryChange } from '../../kernel/command.ts'
+import { propose } from '../../lessor/propose.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { TextFailure } from '../text-failure.ts'
 import { type ConsulPair, flagsOf, nameOf, pairOf, shownPair, written } from './pair.ts'
@@ -45,7 +46,7 @@ export async function keyTransaction(request: HttpFaceRequest, caller: FaceCalle
     const { changes } = plan
     if (changes.length === 0 && revision > 0) return answer(revision, plan.shown(revision))
     if (changes.length === 0) continue
-    const outcome = await caller.lessor.propose({ kind: 'transaction', compare: plan.conditions, success: changes })
+    const outcome = await propose(caller.lessor, { kind: 'transaction', compare: plan.conditions, success: changes })
     const { succeeded, revision: at } = expected(outcome, 'transacted')
     if (succeeded) return answer(at, plan.shown(at))
   }

@@ -3,6 +3,7 @@
  * renewed with it.
  */
 import { GONE } from '../../kernel/outcome.ts'
+import { propose } from '../../lessor/propose.ts'
 import type { LeaseView } from '../../lessor.ts'
 import type { FaceCaller } from '../face.ts'
 import { EtcdFailure, failureOf, leaseNotFound } from './failure.ts'
@@ -37,10 +38,10 @@ export async function newLease(
 ): Promise<{ readonly lease: number; readonly revision: number; readonly seconds: number }> {
   const seconds = Math.min(LONGEST, Math.max(MIN_TTL, asked))
   const ttl = seconds * SECOND
-  const outcome = await lessor.propose({ kind: 'acquire', holder, ttl, wants: [], labels: [LABEL] })
+  const outcome = await propose(lessor, { kind: 'acquire', holder, ttl, wants: [], labels: [LABEL] })
   if (outcome.kind !== 'granted') throw failureOf(outcome)
   const { lease, revision } = outcome
-  if (ttl > FIRST_TERM) await lessor.propose({ kind: 'renew', leases: [lease] })
+  if (ttl > FIRST_TERM) await propose(lessor, { kind: 'renew', leases: [lease] })
   return { lease, revision, seconds }
 }
 
@@ -48,7 +49,7 @@ export async function revoke(message: Message, { lessor }: FaceCaller): Promise<
   const lease = message.int('ID')
   const view = await findLease({ lessor }, lease)
   if (view === undefined) throw leaseNotFound()
-  const outcome = await lessor.propose({ kind: 'release', lease, ...(view.children.length > 0 && { stopped: view.children }) })
+  const outcome = await propose(lessor, { kind: 'release', lease, ...(view.children.length > 0 && { stopped: view.children }) })
   if (outcome.kind !== 'done') throw failureOf(outcome)
   return { revision: outcome.revision, body: {} }
 }
@@ -77,7 +78,7 @@ async function renewed(
   { lessor }: FaceCaller,
   { lease, children }: LeaseView,
 ): Promise<{ readonly revision: number; readonly ttl: number | undefined }> {
-  const outcome = await lessor.propose({ kind: 'renew', leases: [lease, ...children] })
+  const outcome = await propose(lessor, { kind: 'renew', leases: [lease, ...children] })
   if (outcome.kind !== 'renewed') throw failureOf(outcome)
   const [ttl] = outcome.ttls
   return { revision: outcome.revision, ttl: ttl === GONE ? undefined : ttl }

@@ -3,6 +3,8 @@
  * by a child of the client's lease: it ends with that lease, and keepalive renews both. The key that etcd's clients get for it, `NAME/LEASE`, is an entry
  * on the child, so it is there as long as the lock is held.
  */
+
+import { propose } from '../../lessor/propose.ts'
 import type { EntryView, LeaseView } from '../../lessor.ts'
 import type { FaceCaller } from '../face.ts'
 import { watchAny } from '../watch-any.ts'
@@ -40,7 +42,7 @@ export async function proclaim(message: Message, caller: FaceCaller): Promise<Re
   const { entry } = await entryOf(caller, key)
   const notLeader = () => new EtcdFailure('UNKNOWN', 'election: not leader')
   if (entry === undefined || entry.created !== rev) throw notLeader()
-  const outcome = await caller.lessor.propose({
+  const outcome = await propose(caller.lessor, {
     kind: 'transaction',
     compare: [{ key: entry.key, field: 'created', is: 'equal', number: rev }],
     success: [{ key: entry.key, value: textOf(message.bytes('value')), lease: entry.lease }],
@@ -136,7 +138,7 @@ async function hold(caller: FaceCaller, name: string, given: number, value: stri
   const key = `${name}/${lease.toString(16)}`
   const known = await childHolding(caller, parent, resource)
   if (known !== undefined) return { key, lease, revision: (await entryOf(caller, key)).revision }
-  const outcome = await lessor.propose({
+  const outcome = await propose(lessor, {
     kind: 'acquire',
     holder,
     ttl: parent.ttl,
@@ -152,11 +154,11 @@ async function hold(caller: FaceCaller, name: string, given: number, value: stri
     if (outcome.kind === 'queued') await whenGranted(caller, resource, outcome)
     caller.signal.throwIfAborted()
     // The grant is relied on from here on: this confirms it, and starts the whole term.
-    const renewed = await lessor.propose({ kind: 'renew', leases: [child] })
+    const renewed = await propose(lessor, { kind: 'renew', leases: [child] })
     if (renewed.kind !== 'renewed' || renewed.ttls[0]! <= 0) throw noLease()
     return { key, lease, revision: Math.max(outcome.revision, renewed.revision) }
   } catch (error) {
-    await lessor.propose({ kind: 'release', lease: child }).catch(() => {})
+    await propose(lessor, { kind: 'release', lease: child }).catch(() => {})
     throw error
   }
 }
@@ -181,8 +183,7 @@ async function whenGranted(
   let cancel = () => {}
   const renew = () => {
     cancel = clock.after(ttl / RENEWALS, () => {
-      // A failed renewal is repeated by the next one. If the place is lost, an event says so.
-      lessor.propose({ kind: 'renew', leases: [lease], waiting: true }).catch(() => {})
+      // A failed renewal is repeated by the next one. If the place is lost, an event says propose(so.lessor, { kind: 'renew', leases: [lease], waiting: true }).catch(() => {})
       renew()
     })
   }
@@ -210,7 +211,8 @@ async function giveBack(caller: FaceCaller, key: string, isMeant: (entry: EntryV
   const resource = resourceOf(caller, key.slice(0, Math.max(0, key.lastIndexOf('/'))))
   const { value: lease } = await lessor.read<'lease'>({ kind: 'lease', lease: entry.lease }, { atLeast: revision, signal: caller.signal })
   const isLock = lease?.grants.some(grant => grant.resource === resource) === true
-  const outcome = await lessor.propose(
+  const outcome = await propose(
+    lessor,
     isLock ? { kind: 'release', lease: entry.lease } : { kind: 'delete', key: entry.key, ...(entry.lease !== 0 && { lease: entry.lease }) },
   )
   if (outcome.kind === 'done') return outcome.revision

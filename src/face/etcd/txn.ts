@@ -9,6 +9,7 @@
  * found, and if the range was to be deleted, they are deleted in a further revision.
  */
 import type { Comparison, EntryChange, Transaction } from '../../kernel/command.ts'
+import { propose } from '../../lessor/propose.ts'
 import type { FaceCaller } from '../face.ts'
 import { compacted, EtcdFailure, failureOf, futureRevision, tooManyOperations } from './failure.ts'
 import { type KeyRecord, KeyView, keyJson, mustBeThere, PENDING, rangeJson } from './key-view.ts'
@@ -42,7 +43,7 @@ async function sendAsItIs(caller: FaceCaller, txn: TxnOperation): Promise<TxnAns
   const there = new Set(txn.compare.filter(impliesKey).map(({ key }) => key))
   const success = txn.success.map(operation => asChange(operation, there))
   if (success.length === 0 || !allDefined(compare) || !allDefined(success)) return undefined
-  const outcome = await propose(caller, { kind: 'transaction', compare, success })
+  const outcome = await commit(caller, { kind: 'transaction', compare, success })
   if (!outcome.succeeded) return txn.failure.length === 0 ? { ...outcome, responses: [] } : undefined
   const { revision } = outcome
   const header = { revision: String(revision) }
@@ -84,8 +85,8 @@ function asChange(operation: KeyOperation, there: ReadonlySet<string>): EntryCha
   return end === undefined && there.has(key) ? { key: nameOf(key), delete: true } : undefined
 }
 
-async function propose(caller: FaceCaller, transaction: Transaction): Promise<{ readonly revision: number; readonly succeeded: boolean }> {
-  const outcome = await caller.lessor.propose(transaction)
+async function commit(caller: FaceCaller, transaction: Transaction): Promise<{ readonly revision: number; readonly succeeded: boolean }> {
+  const outcome = await propose(caller.lessor, transaction)
   if (outcome.kind !== 'transacted') throw failureOf(outcome)
   return { revision: outcome.revision, succeeded: outcome.succeeded }
 }
@@ -99,7 +100,7 @@ async function planned(caller: FaceCaller, txn: TxnOperation): Promise<TxnAnswer
     const view = await KeyView.read(caller, spans)
     const plan = new TxnPlan(view, txn)
     if (plan.changes.length === 0) return plan.answer(view.revision)
-    const { revision, succeeded } = await propose(caller, { kind: 'transaction', compare: plan.conditions, success: plan.changes })
+    const { revision, succeeded } = await commit(caller, { kind: 'transaction', compare: plan.conditions, success: plan.changes })
     if (!succeeded) continue
     if (ranges.length === 0 || revision === view.revision + 1) return plan.answer(revision)
     return withLateKeys(caller, txn, { view, plan, ranges, revision })
@@ -124,7 +125,7 @@ async function withLateKeys(caller: FaceCaller, txn: TxnOperation, { view, plan,
   const more = whole.changes.filter(change => change.delete === true && !plan.changes.some(({ key }) => key === change.key))
   for (const record of late) {
     const change = more.find(({ key }) => key === nameOf(record.key))
-    if (change !== undefined) await propose(caller, { kind: 'transaction', compare: [unchanged(record.key, record)], success: [change] })
+    if (change !== undefined) await commit(caller, { kind: 'transaction', compare: [unchanged(record.key, record)], success: [change] })
   }
   return whole.answer(revision)
 }

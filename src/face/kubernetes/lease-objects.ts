@@ -30,6 +30,7 @@
  */
 import type { Command, Comparison, Renew } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Refused } from '../../kernel/outcome.ts'
+import { propose } from '../../lessor/propose.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
 import { sentenceOf } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
@@ -261,7 +262,7 @@ export class LeaseObjects {
   }
 
   #propose(command: Command): Promise<Outcome> {
-    return this.#caller.lessor.propose(command)
+    return propose(this.#caller.lessor, command)
   }
 }
 

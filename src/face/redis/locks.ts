@@ -5,8 +5,9 @@
  * A value is written once, with its lease, and ends with it. So a client that compares a value and then ends or renews the lease that carried it cannot hit
  * another lock, whatever happened in between.
  */
-import type { Acquire, Release } from '../../kernel/command.ts'
+import type { Acquire, Command, Release } from '../../kernel/command.ts'
 import { GONE, type Outcome } from '../../kernel/outcome.ts'
+import { propose } from '../../lessor/propose.ts'
 import { sentenceOf, whyBadName } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
 import { RespFailure } from '../face.ts'
@@ -170,8 +171,8 @@ export class Locks {
     return outcome.ttls[0]!
   }
 
-  #propose(command: Parameters<FaceCaller['lessor']['propose']>[0]): Promise<Outcome> {
-    return this.#caller.lessor.propose(command)
+  #propose(command: Command): Promise<Outcome> {
+    return propose(this.#caller.lessor, command)
   }
 }
 

@@ -3,6 +3,7 @@ import { pause, unlessAborted } from '../../clock.ts'
 import { inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
+import { propose } from '../../lessor/propose.ts'
 import { CHECKERS, keyOf } from '../../registry/entry.ts'
 import {
   FIRST_RETRY,
@@ -163,7 +164,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     try {
       // Short enough for several tries within the ttl: one lost message must not end a registration.
       const timeout = group.reduce((least, { ttl }) => Math.min(least, ttl / 6), LAST_RETRY)
-      const outcome = await this.#context.within(timeout, lessor.propose({ kind: 'renew', leases }))
+      const outcome = await this.#context.within(timeout, propose(lessor, { kind: 'renew', leases }))
       if (outcome.kind === 'renewed') ttls = outcome.ttls
     } catch {
       // Unanswered: each registration reports it and plans another try below.
@@ -218,7 +219,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     const end = clock.now() + Math.min(RELEASE_TIMEOUT, ttl)
     for (let tries = 0; ; tries++) {
       try {
-        const outcome = await this.#context.within(end - clock.now(), lessor.propose({ kind: 'release', lease }))
+        const outcome = await this.#context.within(end - clock.now(), propose(lessor, { kind: 'release', lease }))
         if (outcome.kind === 'done' || (outcome.kind === 'refused' && outcome.code === 'GONE')) return
         throw refusalOf(outcome)
       } catch (cause) {

@@ -7,6 +7,7 @@
  */
 import { setMaxListeners } from 'node:events'
 import type { Clock } from '../../clock.ts'
+import { propose } from '../../lessor/propose.ts'
 import type { Lessor } from '../../lessor.ts'
 import { type CheckResult, type HealthCheck, keyOf, UNCHECKED } from '../../registry/entry.ts'
 import type { KnownInstance } from '../../registry/known-instance.ts'
@@ -232,7 +233,7 @@ export class HealthChecks implements AsyncDisposable {
     const { instance } = checked
     const { generation, lease } = instance
     const value = JSON.stringify({ status, ...(reason !== '' && { reason }) })
-    const outcome = await this.#options.lessor.propose({
+    const outcome = await propose(this.#options.lessor, {
       kind: 'put',
       lease,
       key: keyOf(instance, 'check'),
@@ -246,7 +247,7 @@ export class HealthChecks implements AsyncDisposable {
 
   async #end({ instance }: CheckedInstance): Promise<void> {
     this.stats.ended++
-    await this.#options.lessor.propose({ kind: 'revoke', target: { lease: instance.lease }, by: 'a failed health check' })
+    await propose(this.#options.lessor, { kind: 'revoke', target: { lease: instance.lease }, by: 'a failed health check' })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

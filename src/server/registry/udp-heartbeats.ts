@@ -18,6 +18,7 @@ import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
 import { isIPv6 } from 'node:net'
 import type { Clock } from '../../clock.ts'
+import { propose } from '../../lessor/propose.ts'
 import {
   type DeclaredStatus,
   type InstanceState,
@@ -201,7 +202,7 @@ export class UdpHeartbeats implements AsyncDisposable {
     if (!store) return { beat, caller, registrations, fresh }
     // Not through the guarded lessor: like a renewal, it is never refused by the rate limit.
     const put = { kind: 'put', lease, key: `${key}/${BEAT}`, value: String(seq), generation: lease } as const
-    const outcome = await lessor.propose(put, { key: caller.key })
+    const outcome = await propose(lessor, put, { key: caller.key })
     return outcome.kind === 'refused' && outcome.code !== 'LIMIT' ? undefined : { beat, caller, registrations, fresh }
   }
 

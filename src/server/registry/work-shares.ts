@@ -7,6 +7,7 @@
  */
 import { type Clock, pause } from '../../clock.ts'
 import { GONE } from '../../kernel/outcome.ts'
+import { propose } from '../../lessor/propose.ts'
 import type { Lessor } from '../../lessor.ts'
 
 export interface WorkSharesOptions {
@@ -79,7 +80,7 @@ export class WorkShares implements AsyncDisposable {
     const all = [...this.#held.values(), ...(this.#listed === undefined ? [] : [this.#listed])]
     if (all.length === 0) return
     const sent = clock.now()
-    const outcome = await lessor.propose({ kind: 'renew', leases: all.map(({ lease }) => lease) })
+    const outcome = await propose(lessor, { kind: 'renew', leases: all.map(({ lease }) => lease) })
     if (outcome.kind !== 'renewed') return
     for (const [i, held] of all.entries()) held.until = outcome.ttls[i] === GONE ? 0 : sent + outcome.ttls[i]! * USABLE_SHARE
     for (const [part, { until }] of this.#held) if (until === 0) this.#held.delete(part)
@@ -101,7 +102,7 @@ export class WorkShares implements AsyncDisposable {
     for (const [part, { lease }] of this.#held) {
       if (this.#held.size <= fair) break
       this.#held.delete(part) // stop first, then release
-      await lessor.propose({ kind: 'release', lease })
+      await propose(lessor, { kind: 'release', lease })
     }
     const free = Array.from({ length: parts }, (_, part) => part).filter(part => !busy.has(part) && !this.#held.has(part))
     while (this.#held.size < fair && free.length > 0 && !this.#closed) {
@@ -114,7 +115,7 @@ export class WorkShares implements AsyncDisposable {
   async #acquire(wants: { resource: string }[], entries: { key: string; value: string }[]): Promise<HeldPart | undefined> {
     const { lessor, clock, id, ttl } = this.#options
     const sent = clock.now()
-    const outcome = await lessor.propose({ kind: 'acquire', holder: id, ttl, wants, entries })
+    const outcome = await propose(lessor, { kind: 'acquire', holder: id, ttl, wants, entries })
     return outcome.kind === 'granted' ? { lease: outcome.lease, until: sent + outcome.ttl * USABLE_SHARE } : undefined
   }
 
@@ -132,6 +133,6 @@ export class WorkShares implements AsyncDisposable {
     await this.#working
     const all = [...this.#held.values(), ...(this.#listed === undefined ? [] : [this.#listed])]
     this.#held.clear()
-    await Promise.allSettled(all.map(({ lease }) => this.#options.lessor.propose({ kind: 'release', lease })))
+    await Promise.allSettled(all.map(({ lease }) => propose(this.#options.lessor, { kind: 'release', lease })))
   }
 }

@@ -9,7 +9,7 @@ import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 import { webClock } from '../../web-clock.ts'
 import { refusalFrom } from '../received-error.ts'
 import { errorOf, HttpConnection, type HttpReply, unlessEnded } from './connection.ts'
@@ -95,29 +95,27 @@ export class HttpLessor implements Lessor {
     return this.#connection.closing.signal
   }
 
-  /** Asks the server to decide a command. A refusal is an outcome, not an error. */
-  propose(command: Command, { op, key = 0, signal }: ProposeOptions = {}): Promise<Outcome> {
-    if (signal?.aborted) return Promise.reject(signal.reason)
-    if (this.signal.aborted) return Promise.reject(this.signal.reason)
+  /** Asks the server to decide a command. A refusal is an outcome, not an error. `propose(lessor, command)` is the same with a promise. */
+  submit(command: Command, { op, key = 0, signal }: ProposeOptions, completion: Completion): void {
+    if (signal?.aborted) return completion.fail(signal.reason)
+    if (this.signal.aborted) return completion.fail(this.signal.reason)
     const json = JSON.stringify({ command: command ?? null, ...(op && { op }), ...(key !== 0 && { key }) })
-    return new Promise((resolve, reject) => {
-      const proposal: UnsentProposal = {
-        json,
-        settle: answer => {
-          signal?.removeEventListener('abort', abort)
-          if (answer instanceof Error) reject(answer)
-          else resolve(answer)
-        },
-      }
-      const abort = () => {
-        signal!.removeEventListener('abort', abort)
-        this.#unsent.delete(proposal)
-        reject(signal!.reason)
-      }
-      signal?.addEventListener('abort', abort)
-      this.#unsent.add(proposal)
-      if (!this.#sending) void this.#sendAll()
-    })
+    const proposal: UnsentProposal = {
+      json,
+      settle: answer => {
+        signal?.removeEventListener('abort', abort)
+        if (answer instanceof Error) completion.fail(answer)
+        else completion.settle(answer)
+      },
+    }
+    const abort = () => {
+      signal!.removeEventListener('abort', abort)
+      this.#unsent.delete(proposal)
+      completion.fail(signal!.reason)
+    }
+    signal?.addEventListener('abort', abort)
+    this.#unsent.add(proposal)
+    if (!this.#sending) void this.#sendAll()
   }
 
   /** One request at a time carries all proposals that came meanwhile. That keeps their order, and many cost little more than one. */

@@ -11,11 +11,9 @@ import { type Clock, pause, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { malformed, malformedAsker } from '../../kernel/codec/form.ts'
 import type { Command } from '../../kernel/command.ts'
-import { copyOf } from '../../kernel/copy.ts'
 import type { Event } from '../../kernel/event.ts'
-import type { Outcome } from '../../kernel/outcome.ts'
 import { refuseFlaw } from '../../kernel/rule/refuse.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 import { unreachableError } from '../../unreachable-error.ts'
 import type { ServerMessage } from '../messages.ts'
 import { rewoundError } from '../rewound-error.ts'
@@ -78,7 +76,7 @@ export class RemoteLessor implements Lessor {
       nextId: () => ++this.#lastId,
       connection: () => this.#connections.open,
       flushSoon,
-      mustBeOpen: () => this.#mustBeOpen(),
+      mustBeOpen: () => this.#assertOpen(),
     })
     this.#connections = new ServerConnections({
       dials,
@@ -131,34 +129,34 @@ export class RemoteLessor implements Lessor {
 
   // Requests
 
-  propose(command: Command, { op, key = 0, signal }: ProposeOptions = {}): Promise<Outcome> {
-    if (signal?.aborted) return Promise.reject(signal.reason)
-    if (this.#closed !== undefined) return Promise.reject(this.#whyClosed())
+  submit(command: Command, { op, key = 0, signal }: ProposeOptions, completion: Completion): void {
+    if (signal?.aborted) return completion.fail(signal.reason)
+    if (this.#closed !== undefined) return completion.fail(this.#whyClosed())
     // Refuse a malformed command here: it could not be encoded, or would be read as damaged by the server.
     const wrong = malformed(command) ?? malformedAsker(key, op)
-    if (wrong !== undefined) return Promise.resolve(refuseFlaw({ revision: this.#revision }, wrong))
-    // Copy: it is encoded at the end of this turn, and again on another connection. The caller may have changed its object by then.
-    const own = copyOf(command)
-    const proposal = op === undefined ? { command: own, key } : { command: own, key, op: { ...op } }
-    return this.#requests.begin({ kind: 'propose', id: ++this.#lastId, proposal }, signal, answer => {
-      const { outcome } = answer as Extract<ServerMessage, { kind: 'outcome' }>
-      this.#saw(outcome.revision)
-      if (this.#ttls.learn(outcome)) this.#connections.checkSooner()
-      return outcome
+    if (wrong !== undefined) return completion.settle(refuseFlaw({ revision: this.#revision }, wrong))
+    const proposal = op === undefined ? { command, key } : { command, key, op }
+    this.#requests.begin({ kind: 'propose', id: ++this.#lastId, proposal }, signal, {
+      settle: answer => {
+        const { outcome } = answer as Extract<ServerMessage, { kind: 'outcome' }>
+        this.#saw(outcome.revision)
+        if (this.#ttls.learn(outcome)) this.#connections.checkSooner()
+        completion.settle(outcome)
+      },
+      fail: error => completion.fail(error),
     })
   }
 
   async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
     const { consistent = false, atLeast = 0, signal } = options
     signal?.throwIfAborted()
-    this.#mustBeOpen()
+    this.#assertOpen()
     // Another server may answer this one. It must not show an older state than this client has seen.
     const message = { kind: 'read', id: ++this.#lastId, query, consistent, atLeast: Math.max(atLeast, this.#revision) } as const
-    return this.#requests.begin(message, signal, answer => {
-      const { view } = answer as Extract<ServerMessage, { kind: 'view' }>
-      this.#saw(view.revision)
-      return view as View<K>
-    })
+    const answer = await new Promise<ServerMessage>((settle, fail) => this.#requests.begin(message, signal, { settle, fail }))
+    const { view } = answer as Extract<ServerMessage, { kind: 'view' }>
+    this.#saw(view.revision)
+    return view as View<K>
   }
 
   watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
@@ -167,7 +165,7 @@ export class RemoteLessor implements Lessor {
 
   async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
     signal?.throwIfAborted()
-    this.#mustBeOpen()
+    this.#assertOpen()
     const connection = this.#connections.open
     if (connection === undefined) throw unreachableError({ engine: 'leasehold', where: this.#connections.names })
     const id = ++this.#lastId
@@ -267,7 +265,7 @@ export class RemoteLessor implements Lessor {
 
   // The end
 
-  #mustBeOpen(): void {
+  #assertOpen(): void {
     if (this.#closed !== undefined) throw this.#whyClosed()
   }
 

@@ -18,6 +18,12 @@ export interface PendingRequestsOptions {
   readonly sendSoon: () => void
 }
 
+/** Who waits for the answer to a request. One of the two is called, once. */
+export interface Waiting {
+  settle(answer: ServerMessage): void
+  fail(error: unknown): void
+}
+
 const FIRST_RETRY = 20
 const LAST_RETRY = 1_000
 
@@ -41,43 +47,41 @@ export class PendingRequests implements Iterable<PendingRequest> {
     return this.#pending.values()
   }
 
-  /** Sends `message` at the end of this turn. `read` takes the result from the answer. */
-  begin<T>(message: RequestMessage, signal: AbortSignal | undefined, read: (answer: ServerMessage) => T): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const { clock, timeout, busy } = this.#options
-      const settled = () => {
-        this.#pending.delete(message.id)
-        signal?.removeEventListener('abort', abort)
-        if (this.#pending.size > 0) return
-        busy(false)
-        this.#restTimer()
-        this.#allSettled()
-      }
-      const abort = () => {
+  /** Sends `message` at the end of this turn, and passes its answer or its error to `waiting`. */
+  begin(message: RequestMessage, signal: AbortSignal | undefined, waiting: Waiting): void {
+    const { clock, timeout, busy } = this.#options
+    const settled = () => {
+      this.#pending.delete(message.id)
+      signal?.removeEventListener('abort', abort)
+      if (this.#pending.size > 0) return
+      busy(false)
+      this.#restTimer()
+      this.#allSettled()
+    }
+    const abort = () => {
+      settled()
+      waiting.fail(signal!.reason)
+    }
+    const request = new PendingRequest(
+      message,
+      clock.now(),
+      answer => {
         settled()
-        reject(signal!.reason)
-      }
-      const request = new PendingRequest(
-        message,
-        clock.now(),
-        answer => {
-          settled()
-          resolve(read(answer))
-        },
-        error => {
-          settled()
-          reject(error)
-        },
-      )
-      signal?.addEventListener('abort', abort, { once: true })
-      if (this.#pending.size === 0) {
-        busy(true)
-        this.#timer?.keepAlive?.(true)
-      }
-      this.#pending.set(message.id, request)
-      this.#timer ??= this.#failOverdueAfter(timeout)
-      this.#send(request)
-    })
+        waiting.settle(answer)
+      },
+      error => {
+        settled()
+        waiting.fail(error)
+      },
+    )
+    signal?.addEventListener('abort', abort, { once: true })
+    if (this.#pending.size === 0) {
+      busy(true)
+      this.#timer?.keepAlive?.(true)
+    }
+    this.#pending.set(message.id, request)
+    this.#timer ??= this.#failOverdueAfter(timeout)
+    this.#send(request)
   }
 
   #send(request: PendingRequest): void {

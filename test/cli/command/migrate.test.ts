@@ -5,6 +5,7 @@ import { storeOf } from '../../../src/connect/store-of.ts'
 import { moveLeases } from '../../../src/replica/move-leases.ts'
 import type { Replica } from '../../../src/replica/replica.ts'
 import { eventually, Place } from '../../support/cli.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 interface Shown {
   readonly grants: readonly { readonly lease: number; readonly token: number; readonly remaining: number }[]
@@ -75,7 +76,7 @@ test('the same command completes a move that was interrupted after the leases ha
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
   {
     await using old = (await openInPlace(from)) as Replica
-    await old.propose({ kind: 'acquire', holder: 'ann', ttl: 600_000, wants: [{ resource: 'job' }] })
+    await propose(old, { kind: 'acquire', holder: 'ann', ttl: 600_000, wants: [{ resource: 'job' }] })
     const killed = async (alone: boolean) => (alone ? storeOf(to) : Promise.reject(new Error('killed')))
     await expect(moveLeases(old, { place: to, open: killed })).rejects.toThrow('killed')
   }
@@ -139,8 +140,8 @@ test('a server whose leases have moved to a store that it cannot open names that
   const from = `file:${here.file('from.db')}`
   {
     await using old = await openInPlace(from)
-    const { revision: since } = await old.propose({ kind: 'move' })
-    await old.propose({ kind: 'move', to: 'redis://127.0.0.1:1', since })
+    const { revision: since } = await propose(old, { kind: 'move' })
+    await propose(old, { kind: 'move', to: 'redis://127.0.0.1:1', since })
   }
   const { code, stderr } = await here.run(['serve', '--store', from, '--listen', '127.0.0.1:0'])
   expect(code).toBe(69)

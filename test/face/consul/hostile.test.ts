@@ -9,6 +9,7 @@ import { MUTATED_REQUESTS, mutated, type RecordedRequest } from '../../support/h
 import { world } from '../../support/http-world.ts'
 import { requestsIn } from '../../support/recorded-face.ts'
 import { Dice } from '../../support/resp-mutation.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const SEED = 17
 /** Requests that are under way together. */
@@ -29,7 +30,7 @@ describe.each(FACES)('mutated requests of %s clients', (name, face, ...files) =>
       .map(([method, target, ...rest]) => [method, target.replace(/wait=\d+ms/, 'wait=1ms'), ...rest] as RecordedRequest)
     expect(corpus.length).toBeGreaterThan(10)
     const dice = new Dice(SEED)
-    const kept = await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 86_400_000, wants: [{ resource: 'jobs' }] })
+    const kept = await propose(here.lessor, { kind: 'acquire', holder: 'ann', ttl: 86_400_000, wants: [{ resource: 'jobs' }] })
     if (kept.kind !== 'granted') throw new Error(kept.kind)
     let session = ''
     const statuses = new Set<number>()
@@ -52,7 +53,7 @@ describe.each(FACES)('mutated requests of %s clients', (name, face, ...files) =>
         await new Promise(resolve => setImmediate(resolve))
       }
       await all
-      await here.lessor.propose({ kind: 'renew', leases: [kept.lease] })
+      await propose(here.lessor, { kind: 'renew', leases: [kept.lease] })
     }
     expect([...statuses]).toEqual(expect.arrayContaining([200, 400, 404]))
     const { value } = await here.lessor.read({ kind: 'resource', resource: 'jobs' })

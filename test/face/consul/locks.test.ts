@@ -4,6 +4,7 @@ import { LeaseError } from '../../../src/errors.ts'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import type { FaceLessor } from '../../../src/face/face.ts'
 import { type FaceWorld, faceWorld } from '../../support/face-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const open = () => faceWorld(consulFace())
 
@@ -31,11 +32,11 @@ describe('a lock', () => {
     const mine = await session(here, { Name: 'nightly' })
     expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${mine}`, 'v')).text).toBe('true')
     const want = { kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'consul/jobs' }] } as const
-    expect(await here.lessor.propose(want)).toMatchObject({ kind: 'refused', code: 'HELD', facts: { holder: 'nightly (client)' } })
+    expect(await propose(here.lessor, want)).toMatchObject({ kind: 'refused', code: 'HELD', facts: { holder: 'nightly (client)' } })
     const { value } = await here.lessor.read({ kind: 'resource', resource: 'consul/jobs' })
     expect(value.grants[0]!.token).toBeGreaterThan(0)
     expect((await here.ask('PUT', `/v1/kv/jobs?release=${mine}`, 'v')).text).toBe('true')
-    expect(await here.lessor.propose(want)).toMatchObject({ kind: 'granted' })
+    expect(await propose(here.lessor, want)).toMatchObject({ kind: 'granted' })
     expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${mine}`, 'v')).text).toBe('false')
     expect((await pair(here, 'jobs')).Session).toMatch(/^00000000-0000-0000-0000-/)
     expect((await here.ask('PUT', `/v1/kv/jobs?release=${mine}`, 'v')).text).toBe('false')
@@ -141,8 +142,8 @@ function failing(lessor: FaceLessor, at: number, when: 'before' | 'after'): { re
       read: (query, options) => lessor.read(query, options),
       watch: (prefix, options) => lessor.watch(prefix, options),
       async propose(command, options) {
-        if (++proposals !== at) return lessor.propose(command, options)
-        if (when === 'after') await lessor.propose(command, options)
+        if (++proposals !== at) return propose(lessor, command, options)
+        if (when === 'after') await propose(lessor, command, options)
         throw new LeaseError(when === 'before' ? 'UNAVAILABLE' : 'UNKNOWN', 'the server was killed')
       },
     },
@@ -218,7 +219,7 @@ describe('an interruption', () => {
           await here.ask('PUT', `/v1/session/destroy/${mine}`)
           expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${theirs}`, 'theirs')).text).toBe('true')
         }
-        return here.lessor.propose(command, options)
+        return propose(here.lessor, command, options)
       },
     }
     expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${mine}`, 'mine', { lessor: slow })).text).toBe('false')

@@ -6,6 +6,7 @@ import { etcdFace } from '../../../src/face/etcd/gateway.ts'
 import { keyOf, nameOf } from '../../../src/face/etcd/names.ts'
 import { type World, world } from '../../support/http-world.ts'
 import { random } from '../../support/kernel/stream.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const b64 = (text: string) => Buffer.from(text, 'latin1').toString('base64')
 const open = (options = {}) => world({ faces: [etcdFace()], ...options })
@@ -70,7 +71,7 @@ describe('names', () => {
 
   test('an entry that is no key of etcd is not listed', async () => {
     await using here = await open()
-    await here.lessor.propose({ kind: 'transaction', success: [{ key: 'etcd/a%2Fb' }, { key: 'etcd/a' }] })
+    await propose(here.lessor, { kind: 'transaction', success: [{ key: 'etcd/a%2Fb' }, { key: 'etcd/a' }] })
     const { kvs } = await said(here, 'kv/range', { key: b64('\0'), range_end: b64('\0') })
     expect(kvs).toEqual([expect.objectContaining({ key: b64('a') })])
   })
@@ -139,7 +140,7 @@ describe('keys', () => {
       status: 400,
       error: 'etcdserver: request is too large',
     })
-    await here.lessor.propose({ kind: 'policy', prefix: 'etcd', rules: { freeEntries: 1 } })
+    await propose(here.lessor, { kind: 'policy', prefix: 'etcd', rules: { freeEntries: 1 } })
     await said(here, 'kv/put', { key: b64('a') })
     expect(await said(here, 'kv/put', { key: b64('b') })).toMatchObject({ status: 429, code: 8, details: expect.stringMatching(/policy/) })
   })
@@ -194,7 +195,7 @@ describe('leases', () => {
     const { ID, TTL } = await said(here, 'lease/grant', { TTL: '1000000' })
     expect(TTL).toBe('86400')
     expect(await said(here, 'lease/grant', { TTL: 5, ID: '77' })).toMatchObject({ status: 501, code: 12 })
-    await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'other' }] })
+    await propose(here.lessor, { kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'other' }] })
     const { leases } = await said(here, 'lease/leases')
     expect(leases).toHaveLength(2)
     expect(leases).toContainEqual({ ID })
@@ -308,7 +309,7 @@ describe('locks', () => {
     const { key } = await said(here, 'lock/lock', { name: b64('jobs'), lease: a })
     expect(Buffer.from(key, 'base64').toString()).toBe(`jobs/${Number(a).toString(16)}`)
     const want = { kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'etcd/jobs' }] } as const
-    expect(await here.lessor.propose(want)).toMatchObject({ kind: 'refused', code: 'HELD' })
+    expect(await propose(here.lessor, want)).toMatchObject({ kind: 'refused', code: 'HELD' })
     expect(await said(here, 'lock/lock', { name: b64('jobs'), lease: a })).toMatchObject({ key })
     expect(await said(here, 'kv/range', { key })).toMatchObject({ count: '1' })
     const second = said(here, 'lock/lock', { name: b64('jobs'), lease: b })
@@ -318,7 +319,7 @@ describe('locks', () => {
     expect(other).not.toBe(key)
     expect(await said(here, 'kv/range', { key })).not.toHaveProperty('kvs')
     await said(here, 'lease/revoke', { ID: b })
-    expect(await here.lessor.propose(want)).toMatchObject({ kind: 'granted' })
+    expect(await propose(here.lessor, want)).toMatchObject({ kind: 'granted' })
   })
 
   test('end with their lease, live as long as it is kept alive, and leave the queue with their client', async () => {

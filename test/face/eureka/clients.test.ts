@@ -8,6 +8,7 @@ import { eurekaJava, eurekaNode } from '../../support/client-sets.ts'
 import { orSkip } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const LONG = { timeout: 900_000 }
 /** One that is missing fails the compilation before. */
@@ -23,7 +24,7 @@ async function register(here: Here, instance: string) {
   const entries = [
     { key: `services/ours/${instance}`, value: JSON.stringify({ addresses: ['http://10.0.0.9:90'], metadata: { color: 'red' } }) },
   ]
-  const outcome = await here.lessor.propose({ kind: 'acquire', holder: `ours/${instance}`, ttl: 20_000, wants: [], entries })
+  const outcome = await propose(here.lessor, { kind: 'acquire', holder: `ours/${instance}`, ttl: 20_000, wants: [], entries })
   if (outcome.kind !== 'granted') throw new Error(JSON.stringify(outcome))
   return outcome.lease
 }
@@ -53,7 +54,7 @@ describe('the Java client', () => {
       expect(await ask('requests')).toBe('404 204 200 200 OUT_OF_SERVICE 200 java-2 2 2 1 2 2 200 404')
       const lease = await register(here, 'a')
       expect(await ask('OURS 1')).toBe('OURS 1 a 10.0.0.9:90 ours red true')
-      await here.lessor.propose({ kind: 'release', lease })
+      await propose(here.lessor, { kind: 'release', lease })
       expect(await ask('OURS 0')).toBe('OURS 0 - true')
       child.stdin.end()
       expect(await next()).toBe('stopped')
@@ -105,7 +106,7 @@ test('eureka-js-client registers, renews, registers again after it was forgotten
   const beaten = event('heartbeat')
   client.renew()
   await beaten
-  await here.lessor.propose({ kind: 'revoke', target: { prefix: 'services/node-app' } })
+  await propose(here.lessor, { kind: 'revoke', target: { prefix: 'services/node-app' } })
   const again = event('registered')
   client.renew()
   await again

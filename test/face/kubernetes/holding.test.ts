@@ -13,6 +13,7 @@ import { setFaceRules } from '../../../src/server/face-rules.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { Dice, SEED } from '../../support/resp-mutation.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const RUNS = Number(process.env.LEASEHOLD_KUBERNETES_RUNS ?? 60)
 const STEPS = 120
@@ -87,7 +88,7 @@ class Actor {
   propose(command: Command): Promise<Outcome> {
     return new Promise((resolve, reject) => {
       this.#next = async () => {
-        await this.#place.lessor.propose(command).then(resolve, reject)
+        await propose(this.#place.lessor, command).then(resolve, reject)
       }
       this.#paused()
     })

@@ -10,6 +10,7 @@ import { SAME_NAMES } from '../../../src/face/face.ts'
 import { kubernetesFace } from '../../../src/face/kubernetes/kubernetes-face.ts'
 import { kubernetesPlace, leaseOf, type RecordedRequest } from '../../support/kubernetes-place.ts'
 import { Dice, SEED } from '../../support/resp-mutation.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 /** A million in CI: LEASEHOLD_MUTATIONS=1000000. */
 const MUTATIONS = Number(process.env.LEASEHOLD_MUTATIONS ?? 6_000)
@@ -133,7 +134,7 @@ test('mutated requests of real clients are answered in the words of Kubernetes, 
 }, async () => {
   await using here = await kubernetesPlace()
   const dice = new Dice(SEED)
-  const bystander = await here.lessor.propose({ kind: 'acquire', holder: 'bystander', ttl: 900_000, wants: [{ resource: 'jobs/other' }] })
+  const bystander = await propose(here.lessor, { kind: 'acquire', holder: 'bystander', ttl: 900_000, wants: [{ resource: 'jobs/other' }] })
   if (bystander.kind !== 'granted') throw new Error('it is granted')
   await here.ask(
     'POST',

@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const open: AsyncDisposable[] = []
 afterEach(async () => {
@@ -173,7 +174,7 @@ describe('objects', () => {
     expect(large.json).toMatchObject({ code: 413, reason: 'RequestEntityTooLarge' })
     const huge = await here.kube('POST', '', leaseOf('a', {}, { annotations: { note: 'x'.repeat(200_000) } }))
     expect(huge.json).toMatchObject({ kind: 'Status', code: 413, reason: 'RequestEntityTooLarge' })
-    await here.lessor.propose({ kind: 'policy', prefix: 'kubernetes/team', rules: { freeEntries: 1 } })
+    await propose(here.lessor, { kind: 'policy', prefix: 'kubernetes/team', rules: { freeEntries: 1 } })
     expect((await here.kube('POST', '', leaseOf('a'))).status).toBe(201)
     expect((await here.kube('POST', '', leaseOf('b'))).json).toMatchObject({ code: 403, reason: 'Forbidden' })
   })
@@ -281,7 +282,7 @@ describe('holders', () => {
   test('a holder that an operator revoked cannot renew, and no other holds before its term is over', async () => {
     const here = await place()
     await here.kube('POST', '', leaseOf('a', held('ann')))
-    await here.lessor.propose({ kind: 'revoke', target: { prefix: 'kubernetes/team/a' }, by: 'operator' })
+    await propose(here.lessor, { kind: 'revoke', target: { prefix: 'kubernetes/team/a' }, by: 'operator' })
     expect((await claim(here, 'a', 'ann')).json).toMatchObject({ code: 409 })
     expect((await claim(here, 'a', 'bob')).json).toMatchObject({ code: 409 })
     await here.clock.advance(15_100)
@@ -290,7 +291,7 @@ describe('holders', () => {
 
   test('a duration that policies do not allow is refused, at the first claim and at a renewal', async () => {
     const here = await place()
-    await here.lessor.propose({ kind: 'policy', prefix: 'kubernetes/team', rules: { ttlMax: 20_000, freeEntries: 10 } })
+    await propose(here.lessor, { kind: 'policy', prefix: 'kubernetes/team', rules: { ttlMax: 20_000, freeEntries: 10 } })
     expect((await here.kube('POST', '', leaseOf('a', held('ann', { leaseDurationSeconds: 60 })))).json).toMatchObject({ code: 422 })
     const { json } = await here.kube('POST', '', leaseOf('a', held('ann')))
     const longer = await here.kube('PUT', '/a', { ...json, spec: held('ann', { leaseDurationSeconds: 60 }) })

@@ -3,6 +3,7 @@ import { afterEach, expect, test } from 'vitest'
 import { decodeObject } from '../../../src/face/kubernetes/messages.ts'
 import { decodeMessage, type JsonObject, messageTable } from '../../../src/face/kubernetes/protobuf.ts'
 import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const LEASES = '/apis/coordination.k8s.io/v1/namespaces/team/leases'
 
@@ -93,7 +94,7 @@ test('a watch ends when its time is over, and sends bookmarks of what was delive
   const { json } = await here.kube('POST', '', leaseOf('a'))
   const watching = await watch(here, `resourceVersion=${json.metadata.resourceVersion}&allowWatchBookmarks=true&timeoutSeconds=100`)
   // Other names than this watch's: a bookmark tells that they are past.
-  const { revision } = await here.lessor.propose({ kind: 'acquire', holder: 'h', ttl: 900_000, wants: [{ resource: 'other' }] })
+  const { revision } = await propose(here.lessor, { kind: 'acquire', holder: 'h', ttl: 900_000, wants: [{ resource: 'other' }] })
   await here.clock.advance(30_100)
   expect(await watching.next()).toEqual({
     type: 'BOOKMARK',
@@ -145,8 +146,8 @@ test('an entry that another client deletes is told as a deletion, and one that i
   const here = await place()
   const { json } = await here.kube('POST', '', leaseOf('a'))
   const watching = await watch(here, `resourceVersion=${json.metadata.resourceVersion}`)
-  await here.lessor.propose({ kind: 'transaction', success: [{ key: 'kubernetes/team/odd', value: '={"spec":7}' }] })
-  await here.lessor.propose({ kind: 'delete', key: 'kubernetes/team/a' })
+  await propose(here.lessor, { kind: 'transaction', success: [{ key: 'kubernetes/team/odd', value: '={"spec":7}' }] })
+  await propose(here.lessor, { kind: 'delete', key: 'kubernetes/team/a' })
   expect(await watching.next()).toMatchObject({ type: 'DELETED', object: { metadata: { name: 'a', namespace: 'team' } } })
   expect((await here.kube('GET', '')).json.items).toEqual([])
 })

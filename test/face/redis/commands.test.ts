@@ -8,6 +8,7 @@ import { redisFace } from '../../../src/face/redis/commands.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { random } from '../../support/kernel/stream.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const open = () => place({ faces: [redisFace()] })
 const RELEASE = 'if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end'
@@ -34,10 +35,10 @@ describe('a lock', () => {
     using raw = new Raw(here.port)
     expect(await said(raw, 'SET', 'jobs/nightly', 'mine', 'NX', 'PX', 5_000)).toBe('OK')
     const want = { kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'redis/jobs/nightly' }] } as const
-    expect(await here.lessor.propose(want)).toMatchObject({ kind: 'refused', code: 'HELD' })
+    expect(await propose(here.lessor, want)).toMatchObject({ kind: 'refused', code: 'HELD' })
     expect(JSON.stringify(await said(raw, 'LEASE.SHOW', 'redis/jobs/nightly'))).toMatch(/token/)
     expect(await said(raw, 'DEL', 'jobs/nightly')).toBe(1)
-    expect(await here.lessor.propose(want)).toMatchObject({ kind: 'granted' })
+    expect(await propose(here.lessor, want)).toMatchObject({ kind: 'granted' })
     expect(await said(raw, 'SET', 'jobs/nightly', 'mine', 'NX', 'PX', 5_000)).toBe(null)
     expect(await said(raw, 'GET', 'jobs/nightly')).toBe('leasehold:ann')
     expect(await said(raw, 'EXISTS', 'jobs/nightly')).toBe(1)
@@ -50,7 +51,7 @@ describe('a lock', () => {
     await using here = await open()
     using raw = new Raw(here.port)
     await raw.ask('SET', 'k', 'v', 'NX', 'PX', 60_000)
-    await here.lessor.propose({ kind: 'revoke', target: { prefix: 'redis/k' } })
+    await propose(here.lessor, { kind: 'revoke', target: { prefix: 'redis/k' } })
     expect(await said(raw, 'SET', 'k', 'w', 'NX', 'PX', 5_000)).toBe(null)
     expect(await said(raw, 'EXISTS', 'k')).toBe(1)
     expect(await said(raw, 'EVAL', RELEASE, 1, 'k', 'v')).toBe(0)
@@ -219,7 +220,7 @@ test('a server that has not yet applied what another answered looks at the end o
   const { commands = [] } = redisFace()
   const caller = (isBehind: boolean): FaceCaller => ({
     lessor: {
-      propose: (...asked) => here.lessor.propose(...asked),
+      propose: (...asked) => propose(here.lessor, ...asked),
       watch: (...asked) => here.lessor.watch(...asked),
       read: async (query, options) => {
         const view = await here.lessor.read(query, options)

@@ -13,6 +13,7 @@ import { redislockTests, redlockTests } from '../../support/client-sets.ts'
 import { orSkip } from '../../support/foreign-clients.ts'
 import { foreignSuite } from '../../support/foreign-suites.ts'
 import { place } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const run = promisify(execFile)
 const TIMEOUT = 600_000
@@ -27,7 +28,7 @@ foreignSuite("bsm/redislock's tests", TIMEOUT, async context => {
   const program = await orSkip("bsm/redislock's tests", redislockTests(), context)
   await using here = await place({ faces: [redisFace()] })
   // They take locks for 5 ms.
-  await here.lessor.propose({ kind: 'policy', prefix: 'redis', rules: { ttlMin: 1 } })
+  await propose(here.lessor, { kind: 'policy', prefix: 'redis', rules: { ttlMin: 1 } })
   const folder = mkdtempSync(join(tmpdir(), 'leasehold-redislock-'))
   try {
     const text = await printed(program, ['-test.v', '-test.run', '^Test'], folder, { ADDRESS: `127.0.0.1:${here.port}` })

@@ -9,6 +9,7 @@ import type { State } from '../../../src/kernel/state.ts'
 import { frameChunk, readFrames } from '../../../src/replica/frame.ts'
 import { reload, World } from '../../support/kernel/world.ts'
 import { Rig } from '../../support/replica/rig.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const KIB = 1_024
 /** No chunk is larger: a chunk is what one turn of the loop encodes. */
@@ -211,9 +212,9 @@ test('a log with a lease of many large entries is opened again after its snapsho
   const value = 'v'.repeat(16_000)
   {
     await using owner = await rig.open({ owned: true, snapshotBytes: 64 * KIB })
-    const outcome = await owner.propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [] })
+    const outcome = await propose(owner, { kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [] })
     const { lease } = outcome as { lease: number }
-    for (let i = 0; i < 120; i++) await owner.propose({ kind: 'put', lease, key: `e/${i}`, value })
+    for (let i = 0; i < 120; i++) await propose(owner, { kind: 'put', lease, key: `e/${i}`, value })
     expect(owner.stats.snapshots).toBeGreaterThan(0)
   }
   await using again = await rig.open({ owned: true })

@@ -4,6 +4,7 @@ import { hashSecret } from '../../../src/server/key-secret.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 import { address } from '../../support/registry-scenes.ts'
 import { place } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 describe('discovery', () => {
   test('keeps its list while the lessor does not answer, and reports how old it is', async () => {
@@ -147,7 +148,7 @@ describe('with API keys', () => {
     const here = await place()
     const allow = { root: 'admin', reader: 'read', stranger: 'acquire' } as const
     for (const [name, verb] of Object.entries(allow))
-      await here.lessor.propose({
+      await propose(here.lessor, {
         kind: 'key',
         name,
         hash: hashSecret(name),

@@ -6,6 +6,7 @@ import type { RegistrationEvent } from '../../../src/recipe/registry/registry.ts
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 import { everywhere } from '../../support/recipe-places.ts'
 import { address, listed, scenes } from '../../support/registry-scenes.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 for (const [name, scene] of Object.entries(scenes)) everywhere(name, scene)
 

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { RegistryWorld, type TownOptions } from '../../../sim/registry-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const MINUTE = 60_000
 
@@ -142,7 +143,7 @@ describe('the simulator detects', () => {
 
   test('that dead instances stay listed for too long', async () => {
     const here = await town({ seed: 21, processes: 40, rules: { preserveMost: 20_000 } })
-    void here.halls[0]!.replica!.propose({ kind: 'policy', prefix: 'services/s', rules: { preserveMost: 3_600_000 } })
+    void propose(here.halls[0]!.replica!, { kind: 'policy', prefix: 'services/s', rules: { preserveMost: 3_600_000 } })
     for (const agent of here.agents.slice(0, 20)) agent.kill()
     await expect(here.run(5 * MINUTE)).rejects.toThrow(/^S17: s\/\d+-0 is still listed/)
   })

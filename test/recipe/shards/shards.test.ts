@@ -13,6 +13,7 @@ import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { everywhere } from '../../support/recipe-places.ts'
 import { place } from '../../support/resp-place.ts'
 import { type Build, REST, ShardsWorld, TTL } from '../../support/shards-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const source: Build = { ManualClock, silentLessor }
 
@@ -183,7 +184,7 @@ describe('a group of members', () => {
     const { working, lessor } = world.join('a')
     await world.pass(1_000)
     const first = working.get(0)!
-    await lessor.propose({ kind: 'revoke', target: { lease: first.lease.id } })
+    await propose(lessor, { kind: 'revoke', target: { lease: first.lease.id } })
     await world.pass(2_000)
     expect(working.get(0)!.token).toBeGreaterThan(first.token)
     expect(world.violations).toEqual([])
@@ -260,7 +261,7 @@ describe('joining', () => {
   test('with a key that may not register is refused with FORBIDDEN', async () => {
     await using here = await place()
     const allow = [{ verb: 'acquire', prefix: 'shards' }] as const
-    await here.lessor.propose({ kind: 'key', name: 'user', hash: hashSecret('user'), allow })
+    await propose(here.lessor, { kind: 'key', name: 'user', hash: hashSecret('user'), allow })
     await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     await using user = await connect(`leasehold://127.0.0.1:${here.port}`, { apiKey: 'user' })
     const joined = user.shards('s', { count: 1 }).join({ onAssigned, signal: new AbortController().signal })

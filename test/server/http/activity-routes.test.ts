@@ -6,6 +6,7 @@ import { afterEach, expect, test } from 'vitest'
 import type { Acquire } from '../../../src/kernel/command.ts'
 import type { Granted } from '../../../src/kernel/outcome.ts'
 import { type World, world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const open: AsyncDisposable[] = []
 const folders: string[] = []
@@ -22,7 +23,7 @@ async function serving(options: Parameters<typeof world>[0] = {}): Promise<World
 
 async function acquire({ lessor }: World, holder: string, names: readonly string[], more: Partial<Acquire> = {}): Promise<Granted> {
   const command: Acquire = { kind: 'acquire', holder, ttl: 30_000, wants: names.map(resource => ({ resource })), ...more }
-  return (await lessor.propose(command)) as Granted
+  return (await propose(lessor, command)) as Granted
 }
 
 /** Waits until the observer has seen everything that the lessor decided. */
@@ -37,7 +38,7 @@ test('activity counts grants, releases, lapses and waits, and knows how many lea
   const place = await serving()
   const first = await acquire(place, 'a', ['db/main'])
   await acquire(place, 'b', ['db/main'], { wait: true })
-  await place.lessor.propose({ kind: 'release', lease: first.lease })
+  await propose(place.lessor, { kind: 'release', lease: first.lease })
   await acquire(place, 'c', ['db/other'], { ttl: 5_000 })
   await observed(place)
   await place.clock.advance(7_000)
@@ -76,7 +77,7 @@ test('an episode says behind whom a client waited, and how its wait ended', asyn
   const holder = await acquire(place, 'holder', ['db/main'])
   await acquire(place, 'waiter', ['db/main'], { wait: true })
   await place.clock.advance(2_000)
-  await place.lessor.propose({ kind: 'release', lease: holder.lease })
+  await propose(place.lessor, { kind: 'release', lease: holder.lease })
   await acquire(place, 'third', ['db/main'], { wait: true })
   await observed(place)
   const { episodes } = (await place.ask('GET', '/v1/episodes/db/main')).json

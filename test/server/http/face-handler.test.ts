@@ -4,6 +4,7 @@ import { LeaseError } from '../../../src/errors.ts'
 import type { Face, HttpFace } from '../../../src/face/face.ts'
 import { sentenceOf } from '../../../src/wording.ts'
 import { world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const open: AsyncDisposable[] = []
 afterEach(async () => {
@@ -23,7 +24,7 @@ function bytesFace(more: Partial<HttpFace> = {}): Face {
         if (path === '/foreign/breaks') throw new Error('a secret of the program')
         const value = Buffer.from(await request.body()).toString('base64')
         if (method !== 'PUT') return { status: 200, type: 'text/plain', body: `${path} ${query.get('wait')} ${holder} ${value}` }
-        const outcome = await lessor.propose({ kind: 'transaction', success: [{ key: 'redis/bytes', value }] })
+        const outcome = await propose(lessor, { kind: 'transaction', success: [{ key: 'redis/bytes', value }] })
         if (outcome.kind === 'refused') throw new LeaseError(outcome.code, sentenceOf(outcome))
         return { status: 201, body: outcome.kind }
       },
@@ -60,7 +61,7 @@ test('the server allows free entries under the prefix of the face, and keeps wha
   const place = await serving(bytesFace())
   expect((await place.ask('PUT', '/foreign/x')).status).toBe(201)
   expect((await place.lessor.read({ kind: 'policies' })).value).toEqual([{ prefix: 'redis', rules: { freeEntries: 10 } }])
-  await place.lessor.propose({ kind: 'policy', prefix: 'redis', rules: { freeEntries: 0, ttlMax: 60_000 } })
+  await propose(place.lessor, { kind: 'policy', prefix: 'redis', rules: { freeEntries: 0, ttlMax: 60_000 } })
   const again = await world({ faces: [bytesFace()], lessor: place.lessor })
   expect((await place.lessor.read({ kind: 'policies' })).value).toEqual([{ prefix: 'redis', rules: { freeEntries: 0, ttlMax: 60_000 } }])
   expect((await again.ask('PUT', '/foreign/x')).status).toBe(400)

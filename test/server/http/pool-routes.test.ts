@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 /** Offers members with an entry for each, as `pool offer` does. */
 async function offer(ask: Awaited<ReturnType<typeof world>>['ask'], members: Record<string, Record<string, string>>, headers = {}) {
@@ -112,7 +113,7 @@ test('the queue of a pool comes in pages, and one waiter is explained without th
   const { ask, lessor } = place
   await offer(ask, { g0: {} })
   for (let i = 0; i < 120; i++)
-    await lessor.propose({ kind: 'acquire', holder: `u${i}`, ttl: 60_000, wants: [], wait: true, pool: { pool: 'gpus' } })
+    await propose(lessor, { kind: 'acquire', holder: `u${i}`, ttl: 60_000, wants: [], wait: true, pool: { pool: 'gpus' } })
   const { json: first } = await ask('GET', '/v1/pools/gpus')
   expect([first.waiting, first.queue.length, first.queue[0].position]).toEqual([119, 100, 0])
   const { json: rest } = await ask('GET', '/v1/pools/gpus?limit=50&skip=100')

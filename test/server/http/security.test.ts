@@ -9,6 +9,7 @@ import { ROUTES } from '../../../src/server/http/routes.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { auditTo, clean, serverLog } from '../../../src/server/log.ts'
 import { type Reply, type World, world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 /** A valid path and a valid body for each route. */
 const BODIES: Readonly<Record<string, object>> = {
@@ -64,15 +65,15 @@ describe('authentication and authorization', () => {
     await here.key('root', [{ verb: 'admin', prefix: '' }])
     const secret = await here.key('foreign', [{ verb, prefix: 'elsewhere' }])
     const lessor = here.lessor
-    await lessor.propose({ kind: 'policy', prefix: 'mine', rules: { capacity: 1 } })
-    const lease = (await lessor.propose({
+    await propose(lessor, { kind: 'policy', prefix: 'mine', rules: { capacity: 1 } })
+    const lease = (await propose(lessor, {
       kind: 'acquire',
       holder: 'ann',
       ttl: 60_000,
       wants: [{ resource: 'mine/a' }],
       entries: [{ key: 'mine/entry', value: 'private' }],
     })) as { lease: number; tokens: readonly number[] }
-    const waiter = (await lessor.propose({ kind: 'acquire', holder: 'bob', ttl: 60_000, wants: [{ resource: 'mine/a' }], wait: true })) as {
+    const waiter = (await propose(lessor, { kind: 'acquire', holder: 'bob', ttl: 60_000, wants: [{ resource: 'mine/a' }], wait: true })) as {
       lease: number
     }
     const { revision } = await lessor.read({ kind: 'summary' })

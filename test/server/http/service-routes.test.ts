@@ -7,6 +7,7 @@ import { limitsFrom } from '../../../src/server/limits.ts'
 import { heartbeat } from '../../../src/server/registry/registration-requests.ts'
 import { serve } from '../../../src/server/serve.ts'
 import { ask, type World, world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const planner = { address: 'http://10.0.0.7:8080', capabilities: ['plan'], tags: ['blue'], zone: 'eu/fra', ttl: '10s' }
 
@@ -249,7 +250,7 @@ test('the feed for Prometheus lists every target, without a limit', async () => 
       key: `services/many/${i}-${at}`,
       value: '{"addresses":["http://10.0.0.7:8080"]}',
     }))
-    expect(await here.lessor.propose({ kind: 'acquire', holder: `h${i}`, ttl: 60_000, wants: [], entries })).toMatchObject({
+    expect(await propose(here.lessor, { kind: 'acquire', holder: `h${i}`, ttl: 60_000, wants: [], entries })).toMatchObject({
       kind: 'granted',
     })
   }
@@ -262,7 +263,7 @@ test('a declared status is written even if a health check has found the same', a
   await using here = await world()
   const { json } = await here.ask('PUT', '/v1/services/planner/a', planner)
   const check = (status: string) =>
-    here.lessor.propose({ kind: 'put', lease: json.lease, key: 'services/planner/a/check', value: JSON.stringify({ status, reason: '' }) })
+    propose(here.lessor, { kind: 'put', lease: json.lease, key: 'services/planner/a/check', value: JSON.stringify({ status, reason: '' }) })
   await check('critical')
   await settled()
   expect((await here.ask('GET', '/v1/services/planner/a')).json.status).toBe('critical')
@@ -357,7 +358,7 @@ test('a removal that is repeated with its op gets the first answer, and does not
 test('one of several instances on a lease is removed once, even if the removal is repeated', async () => {
   await using here = await world()
   const entries = ['a', 'b'].map(name => ({ key: `services/planner/${name}`, value: '{"addresses":["http://10.0.0.7:8080"]}' }))
-  await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [], entries })
+  await propose(here.lessor, { kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [], entries })
   for (let i = 0; i < 2; i++) expect((await here.ask('DELETE', '/v1/services/planner/a?op=x')).status).toBe(204)
   expect((await here.ask('GET', '/v1/services/planner?consistent=true')).json.instances).toMatchObject([{ instance: 'b' }])
 })

@@ -5,6 +5,7 @@ import type { Acquire } from '../../../src/kernel/command.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { HttpLessor } from '../../../src/wire/http/client.ts'
 import { type World, world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const acquire = (holder: string, names: readonly string[], more: Partial<Acquire> = {}): Acquire => ({
   kind: 'acquire',
@@ -72,8 +73,8 @@ test('a watch reports each change with its revision, its type and its resource',
   await using here = await world()
   using stream = await Stream.open(here, 'prefix=jobs')
   expect(stream.reply.headers['content-type']).toBe('text/event-stream; charset=utf-8')
-  await here.lessor.propose(acquire('eve', ['other']))
-  const granted = await here.lessor.propose(acquire('ann', ['jobs/a']))
+  await propose(here.lessor, acquire('eve', ['other']))
+  const granted = await propose(here.lessor, acquire('ann', ['jobs/a']))
   await stream.until(({ blocks }) => blocks.length === 1)
   expect(stream.blocks[0]).toEqual({
     id: String(granted.revision),
@@ -92,9 +93,9 @@ test('a watch reports each change with its revision, its type and its resource',
 
 test('a watch resumes from Last-Event-ID without a gap, and repeats a revision as a whole that was seen in part', async () => {
   await using here = await world()
-  const { revision } = await here.lessor.propose(acquire('x', ['x']))
-  const first = (await here.lessor.propose(acquire('ann', ['a', 'b', 'c']))) as { lease: number; revision: number }
-  await here.lessor.propose({ kind: 'release', lease: first.lease })
+  const { revision } = await propose(here.lessor, acquire('x', ['x']))
+  const first = (await propose(here.lessor, acquire('ann', ['a', 'b', 'c']))) as { lease: number; revision: number }
+  await propose(here.lessor, { kind: 'release', lease: first.lease })
   using all = await Stream.open(here, `after=${revision}`)
   await all.until(({ blocks }) => blocks.length === 6)
   expect(all.blocks.map(({ id }) => id)).toEqual(
@@ -116,7 +117,7 @@ test('a watch resumes from Last-Event-ID without a gap, and repeats a revision a
 
 test('a client that was cut off before the first event knows where to resume', async () => {
   await using here = await world()
-  const { revision } = await here.lessor.propose(acquire('x', ['x']))
+  const { revision } = await propose(here.lessor, acquire('x', ['x']))
   using stream = await Stream.open(here, '')
   await stream.until(({ text }) => text.includes('\n\n'))
   expect(stream.text).toContain(`id: ${revision}\n`)
@@ -125,12 +126,12 @@ test('a client that was cut off before the first event knows where to resume', a
 
 test('a watch gets a resync where events are no longer kept, and continues from there', async () => {
   await using here = await world({ events: 20 })
-  const { revision } = await here.lessor.propose(acquire('x', ['x']))
-  for (let i = 0; i < 40; i++) await here.lessor.propose(acquire('x', [`x/${i}`]))
+  const { revision } = await propose(here.lessor, acquire('x', ['x']))
+  for (let i = 0; i < 40; i++) await propose(here.lessor, acquire('x', [`x/${i}`]))
   using stream = await Stream.open(here, `after=${revision}`)
   await stream.until(({ blocks }) => blocks.length === 1)
   expect(stream.blocks[0]).toMatchObject({ event: 'resync', id: String(revision + 40) })
-  await here.lessor.propose(acquire('x', ['y']))
+  await propose(here.lessor, acquire('x', ['y']))
   await stream.until(({ blocks }) => blocks.length === 2)
   expect(stream.blocks[1]).toMatchObject({ event: 'granted', id: String(revision + 41) })
 })
@@ -146,8 +147,8 @@ test('no name or value of a client can forge an event', async () => {
     ': x',
     'data: {"type":"forged"}',
   ]
-  const { lease, revision } = (await here.lessor.propose(acquire('ann', []))) as { lease: number; revision: number }
-  for (const value of evil) await here.lessor.propose({ kind: 'put', lease, key: 'k', value })
+  const { lease, revision } = (await propose(here.lessor, acquire('ann', []))) as { lease: number; revision: number }
+  for (const value of evil) await propose(here.lessor, { kind: 'put', lease, key: 'k', value })
   await stream.until(({ blocks }) => blocks.length === evil.length + 1)
   expect(stream.blocks.slice(1).map(({ event, data }) => [event, data.value])).toEqual(evil.map(value => ['put', value]))
   expect(stream.blocks.map(({ id }) => Number(id))).toEqual(evil.concat('').map((_, i) => revision + i))
@@ -166,10 +167,10 @@ test('clients that do not read use little memory, get a resync, and are disconne
   await using here = await world({ events: 1_000, limits: { ...DEFAULT_LIMITS, drainTime: 1_000 } })
   const readers = await Promise.all(Array.from({ length: 10 }, () => Stream.open(here, '')))
   for (const { reply } of readers) reply.pause()
-  const { lease } = (await here.lessor.propose(acquire('ann', []))) as { lease: number }
+  const { lease } = (await propose(here.lessor, acquire('ann', []))) as { lease: number }
   const pour = async (count: number) => {
     for (let i = 0; i < count; i += 100)
-      await Promise.all(Array.from({ length: 100 }, () => here.lessor.propose({ kind: 'put', lease, key: 'k', value: 'x'.repeat(8_000) })))
+      await Promise.all(Array.from({ length: 100 }, () => propose(here.lessor, { kind: 'put', lease, key: 'k', value: 'x'.repeat(8_000) })))
   }
   await pour(1_500)
   const before = process.memoryUsage().rss
@@ -210,12 +211,12 @@ test('a watch ends when its key is revoked, and a new request gets UNAUTHENTICAT
   await here.key('root', [{ verb: 'admin', prefix: '' }])
   const key = await here.key('ci', [{ verb: 'watch', prefix: 'jobs' }])
   using stream = await Stream.open(here, '', { authorization: `Bearer ${key}` })
-  await here.lessor.propose(acquire('ann', ['secret/a']))
-  await here.lessor.propose(acquire('ann', ['jobs/a']))
+  await propose(here.lessor, acquire('ann', ['secret/a']))
+  await propose(here.lessor, acquire('ann', ['jobs/a']))
   await stream.until(({ blocks }) => blocks.length === 1)
   expect(stream.blocks[0]?.data.resource).toBe('jobs/a')
-  await here.lessor.propose({ kind: 'unkey', id: 2 })
-  await here.lessor.propose(acquire('ann', ['jobs/b']))
+  await propose(here.lessor, { kind: 'unkey', id: 2 })
+  await propose(here.lessor, acquire('ann', ['jobs/b']))
   await stream.until(({ ended }) => ended)
   expect(stream.text).not.toMatch(/secret|jobs\/b/)
   expect((await here.ask('GET', '/v1/watch', undefined, { authorization: `Bearer ${key}` })).status).toBe(401)
@@ -232,15 +233,15 @@ test('a client whose stream breaks resumes without a gap', async () => {
       return fetch(url, { ...init, signal: breaking.signal })
     },
   })
-  const { revision } = await here.lessor.propose(acquire('x', ['x']))
+  const { revision } = await propose(here.lessor, acquire('x', ['x']))
   const stop = new AbortController()
   const seen: number[] = []
-  await here.lessor.propose(acquire('x', ['first']))
+  await propose(here.lessor, acquire('x', ['first']))
   for await (const events of lessor.watch('', { after: revision, signal: stop.signal })) {
     seen.push(events[0]!.revision)
     if (seen.length % 10 === 0) cut()
     if (seen.length === 50) stop.abort()
-    else void here.lessor.propose(acquire('x', [`x/${seen.length}`]))
+    else void propose(here.lessor, acquire('x', [`x/${seen.length}`]))
   }
   expect(seen).toEqual(seen.map((_, i) => revision + 1 + i))
   expect(seen).toHaveLength(50)

@@ -9,6 +9,7 @@ import { Catalog } from '../../../src/server/registry/catalog.ts'
 import { BUDGET } from '../../../src/server/registry/dns-budget.ts'
 import { DnsServer } from '../../../src/server/registry/dns-server.ts'
 import { type World, world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 const A = 1
@@ -26,7 +27,7 @@ async function dnsFor(here: World, lessor: Lessor = here.lessor, domain = 'lease
 
 /** Without the checks of the HTTP routes: a client that may write entries may write anything. */
 async function write(here: World, entries: Readonly<Record<string, object>>): Promise<void> {
-  const outcome = await here.lessor.propose({
+  const outcome = await propose(here.lessor, {
     kind: 'acquire',
     holder: Object.keys(entries)[0]!,
     ttl: 60_000,

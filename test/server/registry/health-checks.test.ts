@@ -11,6 +11,7 @@ import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type World, world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 const OPTIONS = { rules: new ProbeRules([]), own: () => false, log: SILENT }
@@ -132,12 +133,12 @@ describe('an instance that asks for a check', () => {
     await put(here, 'a', { interval: 1_000 })
     await probesMade(here, checks, 1)
     const { value } = await here.lessor.read({ kind: 'entries', prefix: 'services/worker/a/check' })
-    await here.lessor.propose({ kind: 'delete', key: 'services/worker/a/check', lease: value[0]!.lease })
+    await propose(here.lessor, { kind: 'delete', key: 'services/worker/a/check', lease: value[0]!.lease })
     expect(await status(here)).toBe('unknown: not checked yet')
     await probesMade(here, checks, 1)
     expect(await status(here)).toBe('passing')
     const critical = JSON.stringify({ status: 'critical', reason: 'HTTP 500' })
-    await here.lessor.propose({ kind: 'put', key: 'services/worker/a/check', lease: value[0]!.lease, value: critical })
+    await propose(here.lessor, { kind: 'put', key: 'services/worker/a/check', lease: value[0]!.lease, value: critical })
     expect(await status(here)).toBe('critical: HTTP 500')
     await probesMade(here, checks, 2)
     expect(await status(here)).toBe('passing')
@@ -239,7 +240,7 @@ test('a service with more dead targets than there are slots does not delay the c
     { key: `services/${service}/${i}`, value: JSON.stringify({ addresses: [], check: { url: `tcp://${service}:${i}`, interval: 100 } }) },
   ]
   const put = (service: string, i: number) =>
-    here.lessor.propose({ kind: 'acquire', holder: `${service}${i}`, ttl: 3_600_000, wants: [], entries: entries(service, i) })
+    propose(here.lessor, { kind: 'acquire', holder: `${service}${i}`, ttl: 3_600_000, wants: [], entries: entries(service, i) })
   for (let i = 1; i <= 300; i++) await put('dead', i)
   await pass(here, 5_000)
   expect([probed.length, checks.inFlight]).toEqual([64, 64])
@@ -293,7 +294,7 @@ test('of several servers on one store one makes each check, the checks are share
   const lessors = [await replica(), await replica()]
   const seen: Map<string, number>[] = [new Map(), new Map()]
   for (let i = 0; i < 40; i++)
-    await lessors[0]!.propose({
+    await propose(lessors[0]!, {
       kind: 'acquire',
       holder: `h${i}`,
       ttl: 3_600_000,
@@ -306,7 +307,7 @@ test('of several servers on one store one makes each check, the checks are share
       ],
     })
   const { value: leases } = await lessors[0]!.read({ kind: 'leases' })
-  await lessors[0]!.propose({ kind: 'renew', leases: leases.map(({ lease }) => lease) })
+  await propose(lessors[0]!, { kind: 'renew', leases: leases.map(({ lease }) => lease) })
   const checks: HealthChecks[] = []
   for (const [i, lessor] of lessors.entries()) {
     const count = async (url: string) => {

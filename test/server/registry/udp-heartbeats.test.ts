@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { readBeat, UdpHeartbeats } from '../../../src/server/registry/udp-heartbeats.ts'
 import { type World, world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
@@ -57,7 +58,7 @@ test('a lease with a lock and a registration is not renewed by a datagram', asyn
   const { value } = await here.lessor.read({ kind: 'lease', lease: json.lease })
   const entries = value!.entries.map(({ key, value }) => ({ key: key.replace('/a', '/b'), value: value.replaceAll('"a"', '"b"') }))
   const ask = { kind: 'acquire', holder: 'b', ttl: 10_000, entries } as const
-  const both = (await here.lessor.propose({ ...ask, wants: [{ resource: 'lock' }] })) as { lease: number }
+  const both = (await propose(here.lessor, { ...ask, wants: [{ resource: 'lock' }] })) as { lease: number }
   await here.clock.advance(8_000)
   await send(udp, `beat ${both.lease}`, `beat ${json.lease}`)
   expect(udp.stats).toMatchObject({ beats: 2, renewed: 1 })
@@ -133,7 +134,7 @@ test('a heartbeat for a malformed registration does not stop the renewal of othe
   await using udp = await udpFor(here)
   const { json } = await here.ask('PUT', '/v1/services/worker/a', { address: 'a:1', ttl: '10s', grace: 0 })
   const entries = [{ key: 'services/worker/junk', value: 'nonsense' }]
-  const junk = await here.lessor.propose({ kind: 'acquire', holder: 'junk', ttl: 10_000, wants: [], entries })
+  const junk = await propose(here.lessor, { kind: 'acquire', holder: 'junk', ttl: 10_000, wants: [], entries })
   await send(udp, `beat ${(junk as { lease: number }).lease} load=1`, `beat ${json.lease} load=1`)
   expect(udp.stats.renewed).toBe(2)
   expect((await here.ask('GET', '/v1/services/worker/a?consistent=true')).json.load).toBe(1)

@@ -2,12 +2,13 @@
 import { expect, test } from 'vitest'
 import { ReplyError } from '../../../src/wire/resp/reply-parser.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 async function world() {
   const here = await place()
   const client = new Raw(here.port)
   await client.ask('HELLO', 3)
-  await here.lessor.propose({ kind: 'policy', prefix: 'jobs', rules: { ttlMin: 5_000, ttlMax: 20_000 } })
+  await propose(here.lessor, { kind: 'policy', prefix: 'jobs', rules: { ttlMin: 5_000, ttlMax: 20_000 } })
   const ask = async (...words: (string | number)[]): Promise<Record<string, unknown> | string> => {
     const reply = await client.ask(...words)
     if (reply instanceof Map) return Object.fromEntries(reply as ReadonlyMap<string, unknown>)
@@ -66,7 +67,7 @@ test('a preference that is repeated under its operation gets its first answer, a
   await using at = await world()
   const words = ['jobs/a', 'TTL', 60_000, 'TTLMIN', 1_000, 'HOLDER', 'ann', 'OP', 'once'] as const
   const first = await at.lease(...words)
-  await at.here.lessor.propose({ kind: 'policy', prefix: 'jobs', rules: { ttlMin: 1_000, ttlMax: 9_000 } })
+  await propose(at.here.lessor, { kind: 'policy', prefix: 'jobs', rules: { ttlMin: 1_000, ttlMax: 9_000 } })
   expect(await at.lease(...words)).toEqual(first)
 })
 

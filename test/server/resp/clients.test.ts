@@ -7,6 +7,7 @@ import { expect, test } from 'vitest'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { describeWith, programs } from '../../support/engine.ts'
 import { type Place, place } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const run = promisify(execFile)
 
@@ -18,7 +19,7 @@ async function cli(here: Place, ...words: string[]): Promise<string> {
 /** A server whose key is `root`. */
 async function locked(): Promise<Place> {
   const here = await place()
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+  await propose(here.lessor, { kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   return here
 }

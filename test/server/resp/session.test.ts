@@ -12,6 +12,7 @@ import { writeClientMessage } from '../../../src/wire/messages.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 test('requests are counted by command and result, for other clients and our own', async () => {
   await using here = await place({ http: httpListener() })
@@ -22,8 +23,8 @@ test('requests are counted by command and result, for other clients and our own'
   await raw.ask('EVIL"}', 1)
   await raw.ask('PING')
   await using ours = await RemoteLessor.open(serverAddressOf(`leasehold://127.0.0.1:${here.port}`))
-  await ours.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'a' }] })
-  await ours.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'b' }] })
+  await propose(ours, { kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'a' }] })
+  await propose(ours, { kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'b' }] })
   const text = await (await fetch(`http://127.0.0.1:${here.port}/metrics`)).text()
   for (const [asked, code, count] of [
     ['LEASE.ACQUIRE', 'OK', 1],
@@ -144,7 +145,7 @@ test('replies are written before the loop looks at sockets again, and a long pip
 describe('before it has sent a required key, a connection', () => {
   async function locked() {
     const here = await place()
-    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+    await propose(here.lessor, { kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
     await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     return here
   }
@@ -205,9 +206,9 @@ describe('before it has sent a required key, a connection', () => {
     expect(await message(raw.next())).toMatch(/before AUTH/)
     using other = new Raw(here.port)
     expect(await other.ask('AUTH', 'root')).toBe('OK')
-    await here.lessor.propose({ kind: 'key', name: 'other', hash: hashSecret('other'), allow: [{ verb: 'admin', prefix: '' }] })
+    await propose(here.lessor, { kind: 'key', name: 'other', hash: hashSecret('other'), allow: [{ verb: 'admin', prefix: '' }] })
     const { value } = await here.lessor.read({ kind: 'keys' })
-    await here.lessor.propose({ kind: 'unkey', id: value.find(({ name }) => name === 'root')!.id })
+    await propose(here.lessor, { kind: 'unkey', id: value.find(({ name }) => name === 'root')!.id })
     expect(await message(other.ask('LEASE.LIST'))).toMatch(/^UNAUTHENTICATED /)
     other.send(renew)
     expect(await message(other.next())).toMatch(/before AUTH/)
@@ -297,14 +298,14 @@ describe('a reply belongs to its command, even if other commands follow', () => 
   test('a watch belongs to the caller that started it', async () => {
     await using here = await place()
     for (const prefix of ['jobs', 'other'])
-      await here.lessor.propose({ kind: 'key', name: prefix, hash: hashSecret(prefix), allow: [{ verb: 'watch', prefix }] })
+      await propose(here.lessor, { kind: 'key', name: prefix, hash: hashSecret(prefix), allow: [{ verb: 'watch', prefix }] })
     await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     using raw = new Raw(here.port)
     expect(await raw.ask('AUTH', 'jobs')).toBe('OK')
     raw.send(Buffer.concat([command('LEASE.WATCH', 'jobs'), command('AUTH', 'other')]))
     expect(await raw.next()).toBeTypeOf('number')
     expect(await raw.next()).toBe('OK')
-    await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'jobs/a' }] })
+    await propose(here.lessor, { kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'jobs/a' }] })
     expect(await raw.next()).toContain('lease.events')
   })
 })
@@ -348,7 +349,7 @@ describe('RESET', () => {
     await expect.poll(() => here.server.guarded.watches).toBe(1)
     expect(await raw.ask('RESET')).toBe('RESET')
     await expect.poll(() => here.server.guarded.watches).toBe(0)
-    await here.lessor.propose({ kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'a' }] })
+    await propose(here.lessor, { kind: 'acquire', holder: 'ann', ttl: 5_000, wants: [{ resource: 'a' }] })
     expect(await raw.ask('PING')).toBe('PONG')
     expect(raw.replies).toEqual([])
   })
@@ -418,7 +419,7 @@ describe('input', () => {
   test('may start a watch again that was refused', async () => {
     const clock = new ManualClock()
     await using here = await place({ clock, limits: { ...DEFAULT_LIMITS, rate: 1 } })
-    await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
+    await propose(here.lessor, { kind: 'key', name: 'root', hash: hashSecret('root'), allow: [{ verb: 'admin', prefix: '' }] })
     await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
     await clock.advance(5_000)
     using raw = new Raw(here.port)

@@ -18,6 +18,7 @@ import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type Accident, type OwnedFixture, ownedSuite } from '../../../src/testing/owned-suite.ts'
 import { type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { passLeaseBetween } from '../../support/handed-in.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 async function folder(): Promise<AsyncDisposable & { readonly path: string }> {
   const name = await mkdtemp(join(tmpdir(), 'leasehold-file-'))
@@ -192,9 +193,9 @@ describe('a thread that ends although the store was not closed', () => {
     process.on('worker', note)
     try {
       await using replica = await Replica.open(new FileStore({ path: place.path, own: { name: 'first' } }), { owned: true })
-      const granted = await replica.propose({ kind: 'acquire', holder: 'ann', ttl: 10_000, wants: [{ resource: 'a' }] })
+      const granted = await propose(replica, { kind: 'acquire', holder: 'ann', ttl: 10_000, wants: [{ resource: 'a' }] })
       assert(granted.kind === 'granted')
-      const renew = () => replica.propose({ kind: 'renew', leases: [granted.lease] })
+      const renew = () => propose(replica, { kind: 'renew', leases: [granted.lease] })
       await renew() // the first renewal is written to the log
       await renew()
       expect(replica.stats.memoryRenewals).toBe(1)

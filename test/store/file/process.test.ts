@@ -13,6 +13,7 @@ import { Replica } from '../../../src/replica/replica.ts'
 import { loadEngine } from '../../../src/store/file/engine.ts'
 import { FileStore, type FileStoreOptions } from '../../../src/store/file/file.ts'
 import { type Position, START, type Store } from '../../../src/store.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 describe('several processes on one file', () => {
   test('each record that one process appends is read by another that waits for it', async () => {
@@ -151,14 +152,14 @@ describe('several processes on one file', () => {
     await using child = new Child()
     await using replica = await Replica.open(new FileStore({ path: folder.path, own: { name: 'a' } }), { owned: true })
     const acquire = (resource: string): Command => ({ kind: 'acquire', holder: 'a', ttl: 60_000, wants: [{ resource }] })
-    const granted = await replica.propose(acquire('one'))
+    const granted = await propose(replica, acquire('one'))
     assert(granted.kind === 'granted')
-    const renew = () => replica.propose({ kind: 'renew', leases: [granted.lease] })
+    const renew = () => propose(replica, { kind: 'renew', leases: [granted.lease] })
     await renew() // the first renewal is written
-    for (let i = 0; i < 20; i++) await replica.propose(acquire(`quick/${i}`)) // until appends take the short way
+    for (let i = 0; i < 20; i++) await propose(replica, acquire(`quick/${i}`)) // until appends take the short way
     await child.ask('beginTransaction', folder.path)
     let isGranted = false
-    const slow = replica.propose(acquire('two')).then(outcome => {
+    const slow = propose(replica, acquire('two')).then(outcome => {
       isGranted = true
       return outcome
     })

@@ -18,6 +18,7 @@ import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { shortest } from '../shortest.ts'
 import { type Tamper, WorkerProcess } from './worker-process.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const WORKERS = 8
 /** Some processes have the same name. */
@@ -317,7 +318,7 @@ class Office {
     const resource = left[at % left.length]!
     // The holder stops using it before it says so.
     hand.given.add(resource)
-    void this.#settled(hand.process.lessor.propose({ kind: 'release', lease: hand.lease.id, resource }), hand.process)
+    void this.#settled(propose(hand.process.lessor, { kind: 'release', lease: hand.lease.id, resource }), hand.process)
   }
 
   #transfer({ lease: n, to, waiter, known }: StepOf<'transfer'>): void {
@@ -347,7 +348,7 @@ class Office {
     const hand = this.#hand(n)
     if (hand === undefined) return
     if (longer === 0) void this.#settled(hand.lease.renew(), hand.process, undefined, ['GONE', 'LOST', 'UNAVAILABLE'])
-    else void this.#settled(hand.process.lessor.propose({ kind: 'renew', leases: [hand.lease.id], ttl: longer }), hand.process)
+    else void this.#settled(propose(hand.process.lessor, { kind: 'renew', leases: [hand.lease.id], ttl: longer }), hand.process)
   }
 
   async #restart(i: number): Promise<void> {

@@ -3,6 +3,7 @@ import type { Clock } from '../../../src/clock.ts'
 import type { Command } from '../../../src/kernel/command.ts'
 import { Leases } from '../../../src/leases.ts'
 import type { Lessor } from '../../../src/lessor.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 /** Changes commands on their way to the server, to see whether that is noticed. Undefined: the command is answered, and not carried out. */
 export type Tamper = (command: Command) => Command | undefined
@@ -61,7 +62,7 @@ export class WorkerProcess {
       signal: new AbortController().signal,
       propose: (command, options) => {
         const sent = tamper(command)
-        return sent === undefined ? Promise.resolve({ kind: 'done', revision: 0 }) : whileAlive(() => server.propose(sent, options))
+        return sent === undefined ? Promise.resolve({ kind: 'done', revision: 0 }) : whileAlive(() => propose(server, sent, options))
       },
       read: (query, options) => whileAlive(() => server.read(query, options)),
       async *watch(prefix, options) {

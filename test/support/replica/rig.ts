@@ -10,6 +10,7 @@ import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { type AppendFault, FaultyStore } from '../../../src/testing/faulty-store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 /** What becomes of the coming calls, and what was sent so far. */
 export class Line {
@@ -123,7 +124,7 @@ export function queued(outcome: Outcome): Queued {
 }
 
 export async function renew(replica: Replica, ...leases: number[]): Promise<readonly number[]> {
-  const outcome = await replica.propose({ kind: 'renew', leases })
+  const outcome = await propose(replica, { kind: 'renew', leases })
   if (outcome.kind !== 'renewed') throw new Error(`expected a renewal, got ${JSON.stringify(outcome)}`)
   return outcome.ttls
 }

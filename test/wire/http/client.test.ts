@@ -8,6 +8,7 @@ import type { Acquire } from '../../../src/kernel/command.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { HttpLessor } from '../../../src/wire/http/client.ts'
 import { world } from '../../support/http-world.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire', holder, ttl: 30_000, wants: [{ resource }] })
 
@@ -60,7 +61,7 @@ test.each(['http', 'leasehold'])(
       stalled = true
       clock.stall(40_000)
     })
-    expect(await lessor.propose(acquire('ann', 'a'))).toMatchObject({ kind: 'granted' })
+    expect(await propose(lessor, acquire('ann', 'a'))).toMatchObject({ kind: 'granted' })
   },
 )
 
@@ -70,12 +71,12 @@ test('a request without an answer is UNKNOWN, and repeating it under its operati
   await using lessor = await HttpLessor.open(proxy.url)
   proxy.loseAnswers()
   const op = { session: 's', seq: 1, acked: 0 }
-  await expect(lessor.propose(acquire('ann', 'a'), { op })).rejects.toMatchObject({ code: 'UNKNOWN' })
+  await expect(propose(lessor, acquire('ann', 'a'), { op })).rejects.toMatchObject({ code: 'UNKNOWN' })
   await expect(lessor.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   expect((await here.lessor.read({ kind: 'resource', resource: 'a' })).value.grants).toHaveLength(1)
   proxy.answer()
   const { value } = await here.lessor.read({ kind: 'resource', resource: 'a' })
-  expect(await lessor.propose(acquire('ann', 'a'), { op: { ...op, again: true } })).toMatchObject({
+  expect(await propose(lessor, acquire('ann', 'a'), { op: { ...op, again: true } })).toMatchObject({
     kind: 'granted',
     lease: value.grants[0]!.lease,
   })
@@ -86,8 +87,8 @@ test('a request to a server that cannot be reached is UNAVAILABLE', async () => 
   const lessor = await HttpLessor.open(here.url)
   await here[Symbol.asyncDispose]()
   // The first request may still go out on a kept-alive connection, and be UNKNOWN.
-  await lessor.propose(acquire('ann', 'a')).catch(() => {})
-  await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  await propose(lessor, acquire('ann', 'a')).catch(() => {})
+  await expect(propose(lessor, acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await expect(HttpLessor.open(here.url)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   await lessor[Symbol.asyncDispose]()
 })
@@ -104,11 +105,11 @@ test('a request without an answer delays others by a second at most, and is UNKN
     },
   })
   silent = true
-  const lost = lessor.propose(acquire('ann', 'a'))
+  const lost = propose(lessor, acquire('ann', 'a'))
   const failed = expect(lost).rejects.toMatchObject({ code: 'UNKNOWN' })
   await turn()
   silent = false
-  const next = lessor.propose(acquire('bob', 'b'))
+  const next = propose(lessor, acquire('bob', 'b'))
   await clock.advance(1_001)
   expect(await next).toMatchObject({ kind: 'granted' })
   await clock.advance(35_000)
@@ -122,7 +123,7 @@ test('after an answer that no Leasehold server gives, a proposal is UNKNOWN', as
     fetch: async (url, init) => (strange ? new Response('<h1>Bad Gateway</h1>', { status: 502 }) : fetch(url, init)),
   })
   strange = true
-  await expect(lessor.propose(acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
+  await expect(propose(lessor, acquire('ann', 'a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
   await expect(lessor.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
 })
 
@@ -140,7 +141,7 @@ test('a key is sent in a header, never follows a redirect, and is refused in a U
       return fetch(url, init)
     },
   })
-  expect((await lessor.propose(acquire('ann', 'a'))).kind).toBe('granted')
+  expect((await propose(lessor, acquire('ann', 'a'))).kind).toBe('granted')
   expect(urls.join()).not.toContain(key)
 })
 
@@ -148,7 +149,7 @@ test('a backup over HTTP is complete, and needs a key that administers everythin
   await using here = await world()
   const root = await here.key('root', [{ verb: 'admin', prefix: '' }])
   const some = await here.key('some', [{ verb: 'admin', prefix: 'a' }])
-  await here.lessor.propose(acquire('ann', 'a'))
+  await propose(here.lessor, acquire('ann', 'a'))
   const bytesOf = async (from: AsyncIterable<Uint8Array>) => {
     const chunks: Uint8Array[] = []
     for await (const chunk of from) chunks.push(chunk)

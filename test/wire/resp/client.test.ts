@@ -10,6 +10,7 @@ import { hashSecret } from '../../../src/server/key-secret.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { place } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 /** A server that calls `answer` for each chunk it receives. */
 async function impostor(answer: (socket: Socket, chunk: Buffer) => void): Promise<NetServer & { readonly at: string } & AsyncDisposable> {
@@ -37,7 +38,7 @@ const acquire = (resource: string) => ({ kind: 'acquire', holder: 'me', ttl: 5_0
 
 test('leasehold:// opens leases on a server, with a key from the address', async () => {
   await using here = await place()
-  await here.lessor.propose({ kind: 'key', name: 'root', hash: hashSecret('s3cret/+'), allow: [{ verb: 'admin', prefix: '' }] })
+  await propose(here.lessor, { kind: 'key', name: 'root', hash: hashSecret('s3cret/+'), allow: [{ verb: 'admin', prefix: '' }] })
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using leases = await connect(`leasehold://${encodeURIComponent('s3cret/+')}@127.0.0.1:${here.port}`)
   await using lease = await leases.acquire('a', { ttl: 5_000 })
@@ -106,7 +107,7 @@ test('an answer that cannot be read, or answers no request, makes the pending re
       first = false
     })
     await using lessor = await RemoteLessor.open({ ...serverAddressOf(`leasehold://${other.at}`), timeout: 300 })
-    const failed: unknown = await lessor.propose(acquire('a')).catch(error => error)
+    const failed: unknown = await propose(lessor, acquire('a')).catch(error => error)
     expect(failed).toBeInstanceOf(LeaseError)
     expect((failed as LeaseError).code, JSON.stringify(bytes)).toBe('UNKNOWN')
   }
@@ -125,15 +126,15 @@ test('a request that was sent is UNKNOWN, one that was not sent is UNAVAILABLE, 
   })
   {
     await using lessor = await RemoteLessor.open({ ...serverAddressOf(`leasehold://${swallows.at}`), timeout: 500 })
-    await expect(lessor.propose(acquire('a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
-    await expect(lessor.propose(acquire('a'))).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(propose(lessor, acquire('a'))).rejects.toMatchObject({ code: 'UNKNOWN' })
+    await expect(propose(lessor, acquire('a'))).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await expect(lessor.read({ kind: 'summary' })).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   }
   greet = true
   const dials = serverAddressOf(`leasehold://${swallows.at},127.0.0.1:${here.port}`).dials
   // Start with the server that swallows requests.
   await using lessor = await RemoteLessor.open({ dials, clock: Object.assign(Object.create(systemClock), { random: () => 0 }) })
-  const outcome = await lessor.propose(acquire('named'), { op: { session: 's', seq: 1, acked: 0 } })
+  const outcome = await propose(lessor, acquire('named'), { op: { session: 's', seq: 1, acked: 0 } })
   expect(outcome.kind).toBe('granted')
   expect(lessor.server).toBe(`127.0.0.1:${here.port}`)
 })
@@ -145,7 +146,7 @@ test('the client leaves a silent server for the next one, which answers the requ
   const dials = [here, other].map(({ port }) => serverAddressOf(`leasehold://127.0.0.1:${port}`).dials[0]!)
   await using lessor = await RemoteLessor.open({ dials })
   const ttl = 18_000
-  const outcome = await lessor.propose({ ...acquire('a'), ttl })
+  const outcome = await propose(lessor, { ...acquire('a'), ttl })
   expect(outcome.kind).toBe('granted')
   const first = lessor.server!
   const stalled = [here, other].find(({ port }) => first.endsWith(`:${port}`))!
@@ -157,14 +158,14 @@ test('the client leaves a silent server for the next one, which answers the requ
     },
   }
   stalled.server.guarded.submit = (_caller, _command, _options, completion) => void pending.push(completion)
-  const renewed = await lessor.propose({ kind: 'renew', leases: [5] })
+  const renewed = await propose(lessor, { kind: 'renew', leases: [5] })
   expect(renewed.kind).toBe('renewed')
   expect(lessor.server).not.toBe(first)
 })
 
 test('a backup over RESP is complete, and needs a key that administers everything', async () => {
   await using here = await place()
-  for (let i = 0; i < 200; i++) await here.lessor.propose(acquire(`a/${i}`))
+  for (let i = 0; i < 200; i++) await propose(here.lessor, acquire(`a/${i}`))
   const whole = async (lessor: Lessor) => {
     const chunks: Uint8Array[] = []
     for await (const chunk of lessor.backup!()) chunks.push(Uint8Array.from(chunk))
@@ -179,7 +180,7 @@ test('a backup over RESP is complete, and needs a key that administers everythin
   const stop = new AbortController()
   stop.abort(new Error('enough'))
   await expect(lessor.backup!({ signal: stop.signal })[Symbol.asyncIterator]().next()).rejects.toThrow('enough')
-  await here.lessor.propose({ kind: 'key', name: 'reader', hash: hashSecret('reader'), allow: [{ verb: 'read', prefix: '' }] })
+  await propose(here.lessor, { kind: 'key', name: 'reader', hash: hashSecret('reader'), allow: [{ verb: 'read', prefix: '' }] })
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   await using reader = await RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:${here.port}`), key: 'reader' })
   await expect(whole(reader)).rejects.toMatchObject({ code: 'FORBIDDEN' })

@@ -8,6 +8,7 @@ import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { sentenceOf } from '../../../src/wording.ts'
 import { command, Raw } from '../../support/resp-place.ts'
 import { ServerProcess } from '../../support/server-process.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 test('when a server is killed under load and restarted, each acknowledged request was executed once, and renewed leases do not lapse', async () => {
   await using server = await ServerProcess.start()
@@ -34,7 +35,7 @@ test('when a server is killed under load and restarted, each acknowledged reques
       unanswered.add(number)
       const resource = `load/${number}`
       const op = { session: 'load', seq: number, acked: Math.min(...unanswered) - 1 }
-      const outcome = await lessor.propose({ kind: 'acquire', holder: 'load', ttl: 3_600_000, wants: [{ resource }] }, { op })
+      const outcome = await propose(lessor, { kind: 'acquire', holder: 'load', ttl: 3_600_000, wants: [{ resource }] }, { op })
       unanswered.delete(number)
       // HELD would mean that an earlier copy of this request was granted: executed twice.
       expect(outcome.kind === 'refused' ? `${outcome.code} ${sentenceOf(outcome)}` : outcome.kind).toBe('granted')

@@ -13,6 +13,7 @@ import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import type { ByteLink, ByteLinkEnd } from '../../../src/wire/resp/link.ts'
 import { Network } from '../../support/remote-network.ts'
 import { place } from '../../support/resp-place.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 /** One server behind one address, in virtual time. */
 async function oneServer(seed = 1) {
@@ -87,7 +88,7 @@ test('a lease survives a connection that loses what the client sends, while mess
   await clock.advance(100)
   for (const cable of network.cables) cable.mute = true
   for (let ms = 0; ms < 12_000; ms += 50) {
-    if (ms % 500 === 0) await replica.propose(acquire(`noise/${ms}`))
+    if (ms % 500 === 0) await propose(replica, acquire(`noise/${ms}`))
     await clock.advance(50)
   }
   expect(lease.held).toBe(true)
@@ -99,10 +100,10 @@ test('a lease survives a connection that loses what the client sends, while mess
 test('on a connection that falls silent, requests with an operation id are sent again soon, and executed once', async () => {
   await using world = await oneServer()
   const { clock, network, lessor, until } = world
-  await until(lessor.propose(acquire('known', 3_000)))
+  await until(propose(lessor, acquire('known', 3_000)))
   for (const cable of network.cables) cable.dead = true
   const began = clock.now()
-  const outcome = await until(lessor.propose(acquire('a', 3_000), { op: { session: 's', seq: 1, acked: 0 } }))
+  const outcome = await until(propose(lessor, acquire('a', 3_000), { op: { session: 's', seq: 1, acked: 0 } }))
   expect(outcome.kind).toBe('granted')
   expect(clock.now() - began).toBeLessThan(1_500)
 })
@@ -110,10 +111,10 @@ test('on a connection that falls silent, requests with an operation id are sent 
 test('a request without an operation id waits on the silent connection, and is UNKNOWN when that is closed', async () => {
   await using world = await oneServer()
   const { network, lessor, until } = world
-  await until(lessor.propose(acquire('known', 3_000)))
+  await until(propose(lessor, acquire('known', 3_000)))
   for (const cable of network.cables) cable.dead = true
-  const withoutId = lessor.propose(acquire('a', 3_000))
-  const withId = lessor.propose(acquire('b', 3_000), { op: { session: 's', seq: 1, acked: 0 } })
+  const withoutId = propose(lessor, acquire('a', 3_000))
+  const withId = propose(lessor, acquire('b', 3_000), { op: { session: 's', seq: 1, acked: 0 } })
   expect((await until(withId)).kind).toBe('granted')
   await expect(until(withoutId)).rejects.toMatchObject({ code: 'UNKNOWN' })
 })
@@ -131,7 +132,7 @@ test('a watch continues without a gap when its connection falls silent', async (
   await clock.advance(100)
   for (let i = 0; i < 60; i++) {
     if (i === 20 || i === 40) for (const cable of network.cables) cable.dead = true
-    await replica.propose(acquire(`seen/${i}`, 60_000))
+    await propose(replica, acquire(`seen/${i}`, 60_000))
     for (let ms = 0; ms < 100; ms += 10) await clock.advance(10)
   }
   for (let ms = 0; ms < 3_000; ms += 10) await clock.advance(10)
@@ -191,7 +192,7 @@ test('a request made while the connection is full is sent as soon as it has drai
   const lessor = await opening
   backlog = 9 << 20
   const before = writes
-  const asked = lessor.propose({ kind: 'renew', leases: [5] }).catch(() => {})
+  const asked = propose(lessor, { kind: 'renew', leases: [5] }).catch(() => {})
   await clock.advance(1)
   expect(writes).toBe(before)
   backlog = 0
@@ -210,7 +211,7 @@ test('a request behind more than 8 MiB of others is answered when the server rea
   cable.silence()
   const value = 'x'.repeat(4_000)
   const asked = Array.from({ length: 3_500 }, (_, i) =>
-    lessor.propose({ ...acquire(`a/${i}`, 60_000), entries: [{ key: `entry/${i}`, value }] }),
+    propose(lessor, { ...acquire(`a/${i}`, 60_000), entries: [{ key: `entry/${i}`, value }] }),
   )
   await new Promise(resolve => setImmediate(resolve))
   const read = lessor.read({ kind: 'summary' }, { consistent: true })

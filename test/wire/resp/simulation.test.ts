@@ -16,6 +16,7 @@ import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { Network } from '../../support/remote-network.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 
 const SERVERS = ['one', 'two', 'three']
 const CLIENTS = 6
@@ -156,8 +157,7 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
           const name = `once/${c}/${seq}`
           try {
             const op = { session: `ops-${c}`, seq, acked: seq - 1 }
-            const outcome = await lessor.propose(
-              { kind: 'acquire', holder: `ops-${c}`, ttl: 3_600_000, wants: [{ resource: name }] },
+            const outcome = await propose(lessor, { kind: 'acquire', holder: `ops-${c}`, ttl: 3_600_000, wants: [{ resource: name }] },
               { op },
             )
             answers.set(name, outcome)
@@ -175,7 +175,7 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
           const name = `plain/${c}/${n}`
           answers.set(
             name,
-            await lessor.propose({ kind: 'acquire', holder: `plain-${c}`, ttl: 3_600_000, wants: [{ resource: name }] }).catch(error => {
+            await propose(lessor, { kind: 'acquire', holder: `plain-${c}`, ttl: 3_600_000, wants: [{ resource: name }] }).catch(error => {
               if (!(error instanceof LeaseError)) throw error
               return error
             }),

@@ -1,11 +1,12 @@
 /**
- * Follows the log: loads the newest snapshot, applies the records after it, and keeps the recent events for watches. It decides nothing; it makes sure
- * that all decisions rest on the log as it is, and reports a log that lost records.
+ * The log as this replica knows it: the state after the last record that was applied, and the position of that record. It loads the newest snapshot, appends
+ * and reads records, applies them, and keeps the recent events for watches. It decides nothing; it makes sure that all decisions rest on the log as it is, and
+ * reports a log that lost records.
  */
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { understands } from '../kernel/apply.ts'
-import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
+import { applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
 import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event } from '../kernel/event.ts'
@@ -13,33 +14,49 @@ import { createState, type LeaseState, RULES, type Slot, type State } from '../k
 import type { Appended, LogRecord, Position, Rejected, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
 import { readFrames } from './frame.ts'
+import type { Lifetime } from './lifetime.ts'
+import type { LogTicker } from './log-ticker.ts'
+import type { Outbox } from './outbox.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
-import { isTransient } from './retry.ts'
+import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST } from './retry.ts'
+import type { Snapshotter } from './snapshotter.ts'
 import type { Timekeeper } from './timekeeper.ts'
 import { unreadable } from './unreadable.ts'
 
 /** How far the counters had come, and for how long a holder may still trust a grant that was lost. */
 export type Survivor = Omit<Generation, 'kind'>
 
-export interface FollowerOptions {
+export interface LogOptions {
   readonly clock: Clock
-  readonly proposer: number
-  readonly closing: AbortSignal
-  readonly timekeeper: () => Timekeeper
+  readonly lifetime: Lifetime
+  /** This replica is the only one that appends. */
+  readonly owned: boolean
   /** Events kept for watches that resume. */
   readonly events: number
-  /** A record of this replica was applied. Returns whether the outbox was waiting for it. */
-  readonly ownApplied: (seq: number, applied: Applied) => boolean
-  /** The log cannot be followed any more. */
-  readonly broken: (error: unknown) => void
 }
 
-export class Follower {
-  readonly #store: Store
-  readonly #options: FollowerOptions
-  #state = createState()
-  #position: Position = START
+/** What a record is reported to when it was applied. */
+interface Connected {
+  readonly timekeeper: Timekeeper
+  readonly outbox: Outbox
+  readonly ticker: LogTicker
+  readonly snapshotter: Snapshotter
+}
+
+export class Log {
+  readonly store: Store
+  readonly owned: boolean
+  /** A number that no two proposers share. */
+  readonly proposer: number
+  readonly #clock: Clock
+  readonly #lifetime: Lifetime
+  readonly #keptEvents: number
+  /** Replaced when a snapshot is loaded. Only this class does that. */
+  state = createState()
+  /** The last record that was applied. */
+  position: Position = START
   #recent: RecentEvents
+  #connected: Connected | undefined
   readonly #effects: { readonly events: Event[]; timer(lease: LeaseState | undefined, slot: Slot): void }
   /** The decision hashes after each of the last records: the decision hash that a proposer reports must equal ours. */
   readonly #decisionHashes = new Uint32Array(WINDOW * 2)
@@ -63,31 +80,44 @@ export class Follower {
   /** The events since this replica started, by type. */
   readonly eventCounts: Record<string, number> = Object.fromEntries(EVENT_TYPES.map(type => [type, 0]))
 
-  constructor(store: Store, options: FollowerOptions) {
-    this.#store = store
-    this.#options = options
-    this.#recent = new RecentEvents(0, { limit: options.events })
-    this.#effects = { events: [], timer: (lease, slot) => options.timekeeper().timer(lease, slot) }
+  constructor(store: Store, { clock, lifetime, owned, events }: LogOptions) {
+    this.store = store
+    this.owned = owned
+    this.proposer = Number(clock.bits() >> 11n) || 1
+    this.#clock = clock
+    this.#lifetime = lifetime
+    this.#keptEvents = events
+    this.#recent = new RecentEvents(0, { limit: events })
+    this.#effects = { events: [], timer: (lease, slot) => this.#timekeeper.timer(lease, slot) }
   }
 
-  get state(): State {
-    return this.#state
+  /** Called once, before `start`: these follow the log, and it is made before them. */
+  connect(connected: Connected): void {
+    this.#connected = connected
   }
 
-  get position(): Position {
-    return this.#position
+  get #timekeeper(): Timekeeper {
+    return this.#connected!.timekeeper
+  }
+
+  /** The place of this replica among the recent proposers, by their numbers: all replicas agree on the order. 0 goes first. */
+  turn(): number {
+    if (this.owned) return 0
+    let before = 0
+    for (const proposer of this.state.proposers.keys()) if (proposer < this.proposer && ++before === 8) break
+    return before
   }
 
   /** What this replica has seen, for the recovery of a log that lost records. */
   get survivor(): Survivor {
-    const { nextLease, nextToken, nextKey, revision, longest, quiet } = this.#state
+    const { nextLease, nextToken, nextKey, revision, longest, quiet } = this.state
     // A quiet period that still runs covers what other survivors saw.
     return { lease: nextLease, token: nextToken, revision, quiet: Math.max(longest, quiet?.duration ?? 0), key: nextKey }
   }
 
   /** The events after `revision` that pass `wanted`; undefined when they are no longer, or not yet, known here. */
   after(revision: number, wanted?: EventFilter): ReturnType<RecentEvents['after']> {
-    return revision > this.#state.revision ? undefined : this.#recent.after(revision, wanted)
+    return revision > this.state.revision ? undefined : this.#recent.after(revision, wanted)
   }
 
   /** Calls `each` for every lease that events after `revision` name. False when some of those events are no longer known here. */
@@ -103,7 +133,7 @@ export class Follower {
 
   async start(snapshot: Snapshot | undefined): Promise<void> {
     if (snapshot !== undefined) await this.#load(snapshot)
-    else this.#options.timekeeper().load(this.#state, 0)
+    else this.#timekeeper.load(this.state, 0)
     while (await this.readOn()) {
       // Until the end of the log.
     }
@@ -120,20 +150,20 @@ export class Follower {
       throw unreadable(error, `the snapshot at ${snapshot.position.index}`)
     }
     if (this.#missedMove === undefined) {
-      if (state.index <= this.#state.index) return // records arrived while it was read: we are past it
-      const missing = missingRecord(state, this.#state)
+      if (state.index <= this.state.index) return // records arrived while it was read: we are past it
+      const missing = missingRecord(state, this.state)
       if (missing !== undefined) throw this.#diverged(`the snapshot at ${state.index} was made without record ${missing}`)
     }
-    this.#loadedFrom = this.#state.index
+    this.#loadedFrom = this.state.index
     this.#loadedMove = this.#missedMove
     this.#missedMove = undefined
-    this.#state = state
-    this.#position = snapshot.position
-    this.#recent = new RecentEvents(this.#state.revision, { limit: this.#options.events })
-    this.#decisionHashesFrom = this.#state.index
-    this.#noncesFrom = this.#state.index
-    this.#keepTrail()
-    this.#options.timekeeper().load(this.#state, snapshot.age)
+    this.state = state
+    this.position = snapshot.position
+    this.#recent = new RecentEvents(this.state.revision, { limit: this.#keptEvents })
+    this.#decisionHashesFrom = this.state.index
+    this.#noncesFrom = this.state.index
+    this.#keepHashes()
+    this.#timekeeper.load(this.state, snapshot.age)
     this.sinceSnapshot = { records: 0, bytes: 0 }
   }
 
@@ -141,12 +171,12 @@ export class Follower {
   #reload(): Promise<void> {
     this.#reloading ??= (async () => {
       try {
-        const snapshot = await this.#store.newest()
+        const snapshot = await this.store.newest()
         if (snapshot === undefined) throw new LeaseError('DIVERGED', 'records are gone from the log and there is no snapshot of them')
-        if (snapshot.position.index <= this.#state.index && this.#missedMove === undefined) return
+        if (snapshot.position.index <= this.state.index && this.#missedMove === undefined) return
         this.stats.reloads++
         await this.#load(snapshot)
-        this.#options.timekeeper().caughtUp()
+        this.#timekeeper.caughtUp()
         this.wake()
       } finally {
         this.#reloading = undefined
@@ -163,7 +193,7 @@ export class Follower {
       await this.#reload()
       return true
     }
-    const read = await this.#store.read(this.#position, wait === undefined ? {} : { wait })
+    const read = await this.store.read(this.position, wait === undefined ? {} : { wait })
     if (read.kind !== 'records') return this.#onRejected(read)
     this.#applyAll(read.records)
     return read.records.length > 0
@@ -171,9 +201,13 @@ export class Follower {
 
   /** Reads to an acknowledged record. A log that ends before it has lost it. */
   async #readUpTo({ index, nonce }: Position): Promise<void> {
-    while (this.#state.index < index)
-      if (!(await this.readOn()) && this.#state.index < index) throw this.#diverged(`it ends before ${index}, which was acknowledged`)
-    if (this.#position.index === index && this.#position.nonce !== nonce) throw this.#diverged(`another record is at ${index}`)
+    while (this.state.index < index)
+      if (!(await this.readOn()) && this.state.index < index) throw this.#diverged(`it ends before ${index}, which was acknowledged`)
+    if (this.position.index === index && this.position.nonce !== nonce) throw this.#diverged(`another record is at ${index}`)
+  }
+
+  append(bytes: Uint8Array): Promise<Appended> {
+    return this.store.append(bytes, this.position)
   }
 
   /** Applies the answer to an append of this replica. Returns whether its record is in the log. */
@@ -184,7 +218,7 @@ export class Follower {
     }
     const { position } = appended
     if (appended.kind === 'appended') this.#applyAll(appended.missed)
-    if (appended.kind === 'appended' && this.#state.index === position.index - 1) this.#apply({ position, bytes, age: 0 }, batch)
+    if (appended.kind === 'appended' && this.state.index === position.index - 1) this.#apply({ position, bytes, age: 0 }, batch)
     else await this.#readUpTo(position)
     return true
   }
@@ -210,11 +244,11 @@ export class Follower {
   #applyAll(records: readonly LogRecord[]): void {
     for (const record of records) {
       const { index, nonce } = record.position
-      if (this.#missedMove !== undefined || (index > this.#state.index + 1 && index <= this.#loadedFrom + 1)) return
-      if (index > this.#state.index) this.#apply(record)
+      if (this.#missedMove !== undefined || (index > this.state.index + 1 && index <= this.#loadedFrom + 1)) return
+      if (index > this.state.index) this.#apply(record)
       // The records were requested from an earlier position, so the store could not compare our newest nonce. Without this check, records requested
       // while the log lost its tail would be applied on top of the lost ones, and no check could find that later.
-      else if (index === this.#position.index && nonce !== this.#position.nonce) throw this.#diverged(`another record is at ${index}`)
+      else if (index === this.position.index && nonce !== this.position.nonce) throw this.#diverged(`another record is at ${index}`)
     }
   }
 
@@ -230,45 +264,45 @@ export class Follower {
       this.#missedMove = position.index
       return
     }
-    const { awaiting } = this.#state
-    const timekeeper = this.#options.timekeeper()
+    const { awaiting } = this.state
+    const timekeeper = this.#timekeeper
     timekeeper.entering(age)
     const { events } = this.#effects
     let kept = 0
-    const applied = applyBatch(this.#state, position.index, batch, this.#effects, () => {
+    const applied = applyBatch(this.state, position.index, batch, this.#effects, () => {
       if (events.length === kept) return
       this.#recent.push(events, kept)
       for (; kept < events.length; kept++) this.eventCounts[events[kept]!.type]!++
     })
     // Once for the whole record: an array that is emptied loses its capacity.
     events.length = 0
-    this.#position = position
-    this.#keepTrail()
+    this.position = position
+    this.#keepHashes()
     // Replicas that had not loaded the moved leases may have reported other decision hashes before this record.
-    if (awaiting && !this.#state.awaiting) this.#decisionHashesFrom = position.index
+    if (awaiting && !this.state.awaiting) this.#decisionHashesFrom = position.index
     this.sinceSnapshot.records++
     this.sinceSnapshot.bytes += bytes.length
-    if (!understands(this.#state))
+    if (!understands(this.state))
       throw new LeaseError(
         'UNSUPPORTED',
-        `the log has been raised to rules version ${this.#state.rules}, this process knows ${RULES}: upgrade it`,
+        `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
-    const answered = batch.proposer === this.#options.proposer && this.#options.ownApplied(batch.seq, applied)
+    const answered = batch.proposer === this.proposer && this.#connected!.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()
     if (kept > 0) this.wake()
   }
 
   /** The nonce of a record, if it is among the last WINDOW records applied here. */
   recordAt(index: number): bigint | undefined {
-    if (index > this.#state.index || index < Math.max(1, this.#noncesFrom) || this.#state.index - index >= WINDOW) return undefined
+    if (index > this.state.index || index < Math.max(1, this.#noncesFrom) || this.state.index - index >= WINDOW) return undefined
     return this.#nonces[index % WINDOW]
   }
 
-  #keepTrail(): void {
-    const slot = (this.#state.index % WINDOW) * 2
-    this.#decisionHashes[slot] = this.#state.decisionHashA
-    this.#decisionHashes[slot + 1] = this.#state.decisionHashB
-    this.#nonces[this.#position.index % WINDOW] = this.#position.nonce
+  #keepHashes(): void {
+    const slot = (this.state.index % WINDOW) * 2
+    this.#decisionHashes[slot] = this.state.decisionHashA
+    this.#decisionHashes[slot + 1] = this.state.decisionHashB
+    this.#nonces[this.position.index % WINDOW] = this.position.nonce
   }
 
   /**
@@ -277,14 +311,40 @@ export class Follower {
    * record that ends the move is the first to differ. False: load that snapshot.
    */
   #sameDecisionHash({ applied, decisionHash, proposer, proposals }: Batch, index: number): boolean {
-    const { index: here, awaiting } = this.#state
-    if (applied < this.#decisionHashesFrom || applied > here || here - applied >= WINDOW || proposer === this.#options.proposer) return true
+    const { index: here, awaiting } = this.state
+    if (applied < this.#decisionHashesFrom || applied > here || here - applied >= WINDOW || proposer === this.proposer) return true
     if (awaiting && !proposals.some(({ command }) => command.kind === 'move' && command.into === 'end')) return true
     const slot = (applied % WINDOW) * 2
     if (this.#decisionHashes[slot] === decisionHash[0] && this.#decisionHashes[slot + 1] === decisionHash[1]) return true
     if (awaiting && this.#loadedMove !== index) return false
     const message = `record ${index} was proposed by a replica that decided otherwise up to record ${applied}: compare versions`
     throw new LeaseError('DIVERGED', message, { reason: 'disagreement', facts: { ...this.survivor } })
+  }
+
+  /** Called after every record, and after several that were read together. */
+  afterRecord(): void {
+    const { ticker, snapshotter } = this.#connected!
+    ticker.tickWhileNeeded()
+    snapshotter.takeWhenDue()
+  }
+
+  /** Reads what other replicas append, as long as this one lives. */
+  async follow(): Promise<void> {
+    const { signal } = this.#lifetime
+    let pause = RETRY_FIRST
+    while (!this.#lifetime.isClosing) {
+      try {
+        await this.readOn(signal)
+        pause = RETRY_FIRST
+        this.afterRecord()
+      } catch (error) {
+        // Check the signal too: the error that stopped the replica may look transient, and the signal that would end the pause has fired already.
+        if (this.#lifetime.isClosing || this.#lifetime.isOver) return
+        if (!isTransient(error)) return this.#lifetime.fail(error)
+        await pauseUnless(this.#clock, pause, signal)
+        pause = Math.min(pause * 2, RETRY_LAST)
+      }
+    }
   }
 
   // The end of the log, and changes
@@ -306,7 +366,7 @@ export class Follower {
         // Until the end of the log.
       }
     })().catch(error => {
-      if (!isTransient(error)) this.#options.broken(error)
+      if (!isTransient(error)) this.#lifetime.fail(error)
       throw error
     })
     const barrier = { begun, next: undefined }
@@ -325,7 +385,7 @@ export class Follower {
       for (const over of [signal, closing]) over.removeEventListener('abort', wake)
     })
     const wake = () => listener.wake()
-    const { closing } = this.#options
+    const { signal: closing } = this.#lifetime
     for (const over of [signal, closing]) over.addEventListener('abort', wake, { once: true })
     this.#listeners.add(listener)
     if (signal.aborted || closing.aborted) wake()
