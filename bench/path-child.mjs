@@ -1,7 +1,7 @@
 // A server, or a program that uses one, whose functions are counted. Started by path.mjs: `node bench/path-child.mjs server FILE` or `… client URL`.
 //
-// Messages: `take` answers with what has run since the last `take`, by file and function. `acquire` lets the client acquire one name and release it; the answer
-// has the count of the acquisition alone.
+// Messages: `take` answers with what has run since the last `take`, by file and function. `acquire` lets the client acquire one name, and answers with what that
+// ran; `release` gives it back.
 import { Session } from 'node:inspector/promises'
 import { fileURLToPath } from 'node:url'
 
@@ -35,26 +35,26 @@ async function server(path) {
     await served.close()
     await lessor[Symbol.asyncDispose]()
   }
-  return { port: Number(served.addresses[0].split(':').at(-1)), close, acquire: () => {} }
+  return { port: Number(served.addresses[0].split(':').at(-1)), close }
 }
 
 async function client(url) {
   const { connect } = await import('../dist/index.js')
   const leases = await connect(url, { ttl: 600_000 })
   let number = 0
+  let lease
   const acquire = async () => {
     await take()
-    const lease = await leases.acquire(`path/client/${number++}`)
-    const counted = await take()
-    await lease.release()
-    return counted
+    lease = await leases.acquire(`path/client/${number++}`)
+    return take()
   }
-  return { port: 0, close: () => leases.close(), acquire }
+  const release = () => lease.release()
+  return { port: 0, close: () => leases.close(), acquire, release }
 }
 
 const [role, where] = process.argv.slice(2)
-const { port, close, acquire } = await (role === 'server' ? server(where) : client(where))
-const work = { take, acquire }
+const { port, close, ...more } = await (role === 'server' ? server(where) : client(where))
+const work = { take, ...more }
 process.on('message', async message => process.send({ counted: await work[message]() }))
 process.on('disconnect', async () => {
   await close()

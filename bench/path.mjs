@@ -54,9 +54,12 @@ async function smallest(rounds, count) {
 
 function report(name, counted) {
   const files = new Set(counted.map(({ file }) => file)).size
-  console.log(`${name.padEnd(50)} ${String(files).padStart(4)} files ${String(counted.length).padStart(5)} functions ${String(callsOf(counted)).padStart(5)} calls`)
+  console.log(
+    `${name.padEnd(50)} ${String(files).padStart(4)} files ${String(counted.length).padStart(5)} functions ${String(callsOf(counted)).padStart(5)} calls`,
+  )
   if (!list) return
-  for (const { file, name: fn, calls } of counted.sort((a, b) => (a.file < b.file ? -1 : 1))) console.log(`    ${file} ${fn.split('@')[0] || '(anonymous)'} × ${calls}`)
+  for (const { file, name: fn, calls } of counted.sort((a, b) => (a.file < b.file ? -1 : 1)))
+    console.log(`    ${file} ${fn.split('@')[0] || '(anonymous)'} × ${calls}`)
 }
 
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-path-'))
@@ -96,12 +99,16 @@ try {
   )
   const client = start('client', `leasehold://127.0.0.1:${port}`)
   await client.ready
-  for (let i = 0; i < 10; i++) await client.ask('acquire')
+  for (let i = 0; i < 10; i++) {
+    await client.ask('acquire')
+    await client.ask('release')
+  }
   let both
   for (let i = 0; i < ROUNDS; i++) {
     await server.ask('take')
     const there = await client.ask('acquire')
     const here = await server.ask('take')
+    await client.ask('release')
     if (both === undefined || callsOf(there) + callsOf(here) < callsOf(both)) both = [...there, ...here]
   }
   client.started.disconnect()

@@ -5,7 +5,7 @@ import { LeaseError } from '../errors.ts'
 export class Lifetime {
   readonly #over = new AbortController()
   /** Fires when nothing can be decided or read any more. The reason is a `LeaseError`. */
-  readonly signal = this.#over.signal
+  readonly signal: AbortSignal = this.#over.signal
   /** As `signal.aborted`, for code that runs with every command. */
   isOver = false
   isClosing = false

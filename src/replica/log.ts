@@ -6,7 +6,7 @@
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { understands } from '../kernel/apply.ts'
-import { applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
+import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
 import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event } from '../kernel/event.ts'
@@ -15,12 +15,8 @@ import type { Appended, LogRecord, Position, Rejected, Snapshot, Store } from '.
 import { START } from '../store.ts'
 import { readFrames } from './frame.ts'
 import type { Lifetime } from './lifetime.ts'
-import type { LogTicker } from './log-ticker.ts'
-import type { Outbox } from './outbox.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
 import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST } from './retry.ts'
-import type { Snapshotter } from './snapshotter.ts'
-import type { Timekeeper } from './timekeeper.ts'
 import { unreadable } from './unreadable.ts'
 
 /** How far the counters had come, and for how long a holder may still trust a grant that was lost. */
@@ -35,12 +31,22 @@ export interface LogOptions {
   readonly events: number
 }
 
-/** What a record is reported to when it was applied. */
-interface Connected {
-  readonly timekeeper: Timekeeper
-  readonly outbox: Outbox
-  readonly ticker: LogTicker
-  readonly snapshotter: Snapshotter
+/** Those who follow the log. They use the log too, and so cannot be imported here: replica.ts connects them. */
+export interface Followers {
+  /** timekeeper.ts: counts the timers of the state. */
+  readonly timekeeper: {
+    load(state: State, age: number): void
+    entering(age: number): void
+    timer(lease: LeaseState | undefined, slot: Slot): void
+    learnTogether(): void
+    caughtUp(): void
+  }
+  /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
+  readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
+  /** log-ticker.ts */
+  readonly ticker: { tickWhileNeeded(): void }
+  /** snapshotter.ts */
+  readonly snapshotter: { takeWhenDue(): void }
 }
 
 export class Log {
@@ -56,7 +62,7 @@ export class Log {
   /** The last record that was applied. */
   position: Position = START
   #recent: RecentEvents
-  #connected: Connected | undefined
+  #followers: Followers | undefined
   readonly #effects: { readonly events: Event[]; timer(lease: LeaseState | undefined, slot: Slot): void }
   /** The decision hashes after each of the last records: the decision hash that a proposer reports must equal ours. */
   readonly #decisionHashes = new Uint32Array(WINDOW * 2)
@@ -91,13 +97,13 @@ export class Log {
     this.#effects = { events: [], timer: (lease, slot) => this.#timekeeper.timer(lease, slot) }
   }
 
-  /** Called once, before `start`: these follow the log, and it is made before them. */
-  connect(connected: Connected): void {
-    this.#connected = connected
+  /** Called once, before `start`. */
+  connect(followers: Followers): void {
+    this.#followers = followers
   }
 
-  get #timekeeper(): Timekeeper {
-    return this.#connected!.timekeeper
+  get #timekeeper(): Followers['timekeeper'] {
+    return this.#followers!.timekeeper
   }
 
   /** The place of this replica among the recent proposers, by their numbers: all replicas agree on the order. 0 goes first. */
@@ -274,6 +280,7 @@ export class Log {
       this.#recent.push(events, kept)
       for (; kept < events.length; kept++) this.eventCounts[events[kept]!.type]!++
     })
+    if (kept > 0) for (const listener of this.#listeners) listener.offer(events, this.state.revision)
     // Once for the whole record: an array that is emptied loses its capacity.
     events.length = 0
     this.position = position
@@ -287,9 +294,8 @@ export class Log {
         'UNSUPPORTED',
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
-    const answered = batch.proposer === this.proposer && this.#connected!.outbox.seenInLog(batch.seq, applied)
+    const answered = batch.proposer === this.proposer && this.#followers!.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()
-    if (kept > 0) this.wake()
   }
 
   /** The nonce of a record, if it is among the last WINDOW records applied here. */
@@ -323,7 +329,7 @@ export class Log {
 
   /** Called after every record, and after several that were read together. */
   afterRecord(): void {
-    const { ticker, snapshotter } = this.#connected!
+    const { ticker, snapshotter } = this.#followers!
     ticker.tickWhileNeeded()
     snapshotter.takeWhenDue()
   }
@@ -379,8 +385,8 @@ export class Log {
   }
 
   /** A listener for one watch, until `signal` fires or this replica closes. It adds its abort listeners once, not for every change. */
-  changes(signal: AbortSignal): ChangeListener {
-    const listener = new ChangeListener(() => {
+  changes(signal: AbortSignal, wanted?: EventFilter): ChangeListener {
+    const listener = new ChangeListener(wanted, () => {
       this.#listeners.delete(listener)
       for (const over of [signal, closing]) over.removeEventListener('abort', wake)
     })
@@ -399,18 +405,29 @@ export class Log {
 
 /** Waits for records that a watch could see. */
 export class ChangeListener implements Disposable {
+  readonly #wanted: EventFilter | undefined
   readonly #stop: () => void
   #wake: (() => void) | undefined
+  /** The last revision whose events the watch need not look at, because it waited and wanted none of them. */
+  seen = 0
 
-  constructor(stop: () => void) {
+  constructor(wanted: EventFilter | undefined, stop: () => void) {
+    this.#wanted = wanted
     this.#stop = stop
   }
 
-  /** Resolves with the next change after this call, or when the watch ends. */
+  /** Resolves with the next change after this call that the watch wants, or when the watch ends. */
   next(): Promise<void> {
     return new Promise(resolve => {
       this.#wake = resolve
     })
+  }
+
+  /** A record has caused these events, up to `revision`. A watch that does not wait reads them by itself. */
+  offer(events: readonly Event[], revision: number): void {
+    if (this.#wake === undefined) return
+    if (this.#wanted === undefined || events.some(event => concernsEveryWatch(event) || this.#wanted!(event))) this.wake()
+    else this.seen = revision
   }
 
   wake(): void {
@@ -421,6 +438,11 @@ export class ChangeListener implements Disposable {
   [Symbol.dispose](): void {
     this.#stop()
   }
+}
+
+/** After these a watch ends or begins anew, whatever it wants. */
+function concernsEveryWatch({ type }: Event): boolean {
+  return type === 'moved' || type === 'generation'
 }
 
 /**

@@ -47,6 +47,8 @@ export interface InFlight {
   readonly batch: Batch<OutboxItem>
   /** How often this replica had loaded a snapshot instead of records when the record was made. */
   readonly reloads: number
+  /** When its callers are told that the store does not answer. */
+  overdueAt: number
   /** A copy is being appended. */
   underWay: boolean
   /** The answer to an earlier copy was lost: that copy may be in the log. */
@@ -76,6 +78,7 @@ export class Outbox {
   #flight: InFlight | undefined
   #pumping = false
   #pumpSoon = false
+  #cancelTimeout: (() => void) | undefined
   /** For metrics and tests. */
   readonly stats = { appends: 0, commands: 0, resent: 0, voided: 0 }
   /** Why the last append failed, and when. */
@@ -149,43 +152,52 @@ export class Outbox {
     })
     this.stats.appends++
     this.stats.commands += batch.proposals.length
-    this.#flight = { seq, bytes, batch, reloads: stats.reloads, underWay: false, lost: false, settled: false }
+    this.#flight = {
+      ...{ seq, bytes, batch, reloads: stats.reloads },
+      overdueAt: this.#clock.now() + this.#timeout,
+      ...{ underWay: false, lost: false, settled: false },
+    }
     return this.#flight
   }
 
   /** Appends the record until its fate is certain. Throws only errors that no further attempt can cure. */
   async #send(flight: InFlight): Promise<void> {
     let pause = RETRY_FIRST
-    let cancel = () => {}
-    const wait = () => {
-      cancel = afterReading(this.#clock, this.#timeout, () => {
-        this.#failUnknown(flight)
-        wait()
-      })
-    }
-    wait()
-    try {
-      for (;;) {
-        try {
-          const inLog = await this.#log.applyAppended(flight.bytes, flight.batch, await this.#append(flight))
-          if (inLog && !flight.settled) this.#failSkipped(flight)
-          if (inLog || flight.settled) return
-        } catch (error) {
-          if (!isTransient(error)) throw error
-          if (this.#lifetime.isOver) return
-          if (flight.settled) return // applied meanwhile: it was in the log
-          if (flight.underWay) flight.lost = true // it is in the log; only the records before it could not be read
-          if (!flight.lost) return this.#reject(flight, error)
-        }
-        await pauseUnless(this.#clock, pause, this.#lifetime.signal)
-        if (this.#lifetime.isOver || flight.settled) return
-        if (this.#log.stats.reloads > flight.reloads) return this.#replace(flight)
-        pause = Math.min(pause * 2, RETRY_LAST)
-        this.stats.resent++
+    this.#armTimeout(this.#timeout)
+    for (;;) {
+      try {
+        const inLog = await this.#log.applyAppended(flight.bytes, flight.batch, await this.#append(flight))
+        if (inLog && !flight.settled) this.#failSkipped(flight)
+        if (inLog || flight.settled) return
+      } catch (error) {
+        if (!isTransient(error)) throw error
+        if (this.#lifetime.isOver) return
+        if (flight.settled) return // applied meanwhile: it was in the log
+        if (flight.underWay) flight.lost = true // it is in the log; only the records before it could not be read
+        if (!flight.lost) return this.#reject(flight, error)
       }
-    } finally {
-      cancel()
+      await pauseUnless(this.#clock, pause, this.#lifetime.signal)
+      if (this.#lifetime.isOver || flight.settled) return
+      if (this.#log.stats.reloads > flight.reloads) return this.#replace(flight)
+      pause = Math.min(pause * 2, RETRY_LAST)
+      this.stats.resent++
     }
+  }
+
+  /** One timer for all records: it is set again only when it fires, so that a record which is answered in time costs none. */
+  #armTimeout(ms: number): void {
+    if (this.#cancelTimeout !== undefined) return
+    this.#cancelTimeout = afterReading(this.#clock, ms, () => {
+      this.#cancelTimeout = undefined
+      const flight = this.#flight
+      if (flight === undefined || flight.settled || this.#lifetime.isOver) return
+      const left = flight.overdueAt - this.#clock.now()
+      if (left <= 0) {
+        flight.overdueAt += this.#timeout
+        this.#failUnknown(flight)
+      }
+      this.#armTimeout(left > 0 ? left : this.#timeout)
+    })
   }
 
   async #append(flight: InFlight): Promise<Appended> {
@@ -350,6 +362,7 @@ export class Outbox {
   /** Nothing more will be sent: all pending items fail. */
   close(error: LeaseError): void {
     this.#closed = error
+    this.#cancelTimeout?.()
     if (this.#flight?.settled === false) {
       const { lost, underWay } = this.#flight
       // A copy may be in the log already.

@@ -31,7 +31,7 @@ export async function* watchEvents(
     }
   let revision = after ?? log.state.revision
   const wanted = filterOf(prefix, types)
-  using changes = log.changes(signal)
+  using changes = log.changes(signal, wanted)
   while (!signal.aborted) {
     lifetime.assertOpen()
     const missed = log.after(revision, wanted)
@@ -49,7 +49,7 @@ export async function* watchEvents(
       if (log.state.moved !== undefined && log.state.moved !== '') throw refusedError(movedAway(log.state, log.state.moved))
       await changes.next()
     }
-    revision = missed.upTo
+    revision = Math.max(missed.upTo, changes.seen)
   }
 }
 
