@@ -22,6 +22,8 @@ export default defineConfig({
     ...(group === undefined ? { include: [everything] } : groups[group]),
     setupFiles: ['test/support/property-seed.ts', ...(group === 'quick' ? ['test/support/quick.ts'] : [])],
     pool: 'forks',
+    // Half of the time of tests that only compute would go into loading the same modules for each file.
+    isolate: group !== 'inner',
     // Tests that compute use both cores of a small machine. The others wait for processes and engines much of their time.
     maxWorkers: computes ? 2 : 3,
     ...(group === 'installation' && { maxConcurrency: 3 }),

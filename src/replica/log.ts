@@ -16,13 +16,14 @@ import { START } from '../store.ts'
 import { readFrames } from './frame.ts'
 import type { Lifetime } from './lifetime.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
+import { RecordWindow } from './record-window.ts'
 import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST } from './retry.ts'
 import { unreadable } from './unreadable.ts'
 
 /** How far the counters had come, and for how long a holder may still trust a grant that was lost. */
 export type Survivor = Omit<Generation, 'kind'>
 
-export interface LogOptions {
+export interface ReplicaLogOptions {
   readonly clock: Clock
   readonly lifetime: Lifetime
   /** This replica is the only one that appends. */
@@ -31,7 +32,7 @@ export interface LogOptions {
   readonly events: number
 }
 
-/** Those who follow the log. They use the log too, and so cannot be imported here: replica.ts connects them. */
+/** The parts of a replica that follow its log. They use the log too, and so cannot be imported here: replica.ts connects them. */
 export interface Followers {
   /** timekeeper.ts: counts the timers of the state. */
   readonly timekeeper: {
@@ -64,12 +65,7 @@ export class Log {
   #recent: RecentEvents
   #followers: Followers | undefined
   readonly #effects: { readonly events: Event[]; timer(lease: LeaseState | undefined, slot: Slot): void }
-  /** The decision hashes after each of the last records: the decision hash that a proposer reports must equal ours. */
-  readonly #decisionHashes = new Uint32Array(WINDOW * 2)
-  #decisionHashesFrom = 0
-  /** The nonces of the same records. */
-  readonly #nonces = new BigUint64Array(WINDOW)
-  #noncesFrom = 1
+  readonly #window = new RecordWindow()
   #barrier: { readonly begun: Promise<void>; next: Promise<void> | undefined } | undefined
   #reloading: Promise<void> | undefined
   /** The record that ended a move into this log, while our state is not the one that was moved in: the snapshot must be loaded first. */
@@ -86,7 +82,7 @@ export class Log {
   /** The events since this replica started, by type. */
   readonly eventCounts: Record<string, number> = Object.fromEntries(EVENT_TYPES.map(type => [type, 0]))
 
-  constructor(store: Store, { clock, lifetime, owned, events }: LogOptions) {
+  constructor(store: Store, { clock, lifetime, owned, events }: ReplicaLogOptions) {
     this.store = store
     this.owned = owned
     this.proposer = Number(clock.bits() >> 11n) || 1
@@ -166,9 +162,8 @@ export class Log {
     this.state = state
     this.position = snapshot.position
     this.#recent = new RecentEvents(this.state.revision, { limit: this.#keptEvents })
-    this.#decisionHashesFrom = this.state.index
-    this.#noncesFrom = this.state.index
-    this.#keepHashes()
+    this.#window.restart(this.state.index)
+    this.#window.keep(this.state, this.position.nonce)
     this.#timekeeper.load(this.state, snapshot.age)
     this.sinceSnapshot = { records: 0, bytes: 0 }
   }
@@ -284,9 +279,9 @@ export class Log {
     // Once for the whole record: an array that is emptied loses its capacity.
     events.length = 0
     this.position = position
-    this.#keepHashes()
+    this.#window.keep(this.state, position.nonce)
     // Replicas that had not loaded the moved leases may have reported other decision hashes before this record.
-    if (awaiting && !this.state.awaiting) this.#decisionHashesFrom = position.index
+    if (awaiting && !this.state.awaiting) this.#window.forgetHashesBefore(position.index)
     this.sinceSnapshot.records++
     this.sinceSnapshot.bytes += bytes.length
     if (!understands(this.state))
@@ -298,17 +293,9 @@ export class Log {
     if (!answered && own === undefined) timekeeper.learnTogether()
   }
 
-  /** The nonce of a record, if it is among the last WINDOW records applied here. */
+  /** The nonce of a record, if it is among the last that were applied here. */
   recordAt(index: number): bigint | undefined {
-    if (index > this.state.index || index < Math.max(1, this.#noncesFrom) || this.state.index - index >= WINDOW) return undefined
-    return this.#nonces[index % WINDOW]
-  }
-
-  #keepHashes(): void {
-    const slot = (this.state.index % WINDOW) * 2
-    this.#decisionHashes[slot] = this.state.decisionHashA
-    this.#decisionHashes[slot + 1] = this.state.decisionHashB
-    this.#nonces[this.position.index % WINDOW] = this.position.nonce
+    return this.#window.nonceOf(index)
   }
 
   /**
@@ -317,11 +304,9 @@ export class Log {
    * record that ends the move is the first to differ. False: load that snapshot.
    */
   #sameDecisionHash({ applied, decisionHash, proposer, proposals }: Batch, index: number): boolean {
-    const { index: here, awaiting } = this.state
-    if (applied < this.#decisionHashesFrom || applied > here || here - applied >= WINDOW || proposer === this.proposer) return true
+    const { awaiting } = this.state
+    if (proposer === this.proposer || !this.#window.differs(applied, decisionHash)) return true
     if (awaiting && !proposals.some(({ command }) => command.kind === 'move' && command.into === 'end')) return true
-    const slot = (applied % WINDOW) * 2
-    if (this.#decisionHashes[slot] === decisionHash[0] && this.#decisionHashes[slot + 1] === decisionHash[1]) return true
     if (awaiting && this.#loadedMove !== index) return false
     const message = `record ${index} was proposed by a replica that decided otherwise up to record ${applied}: compare versions`
     throw new LeaseError('DIVERGED', message, { reason: 'disagreement', facts: { ...this.survivor } })

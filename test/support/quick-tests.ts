@@ -15,6 +15,9 @@ const MORE_FOLDERS = ['agent', 'devices', 'learn', 'lessor', 'pool', 'sim']
 /** A test that imports one of these, directly or through its helpers, starts a process or opens a socket. */
 const OUTSIDE = /^(node:(child_process|cluster|dgram|http|http2|https|net|tls)|playwright-core)$/
 
+/** A test that replaces modules would replace them for the tests after it in the same process. */
+const REPLACES_MODULES = /\bvi\.(mock|doMock|resetModules)\(/
+
 /** Tests that take long and whose subject another quick test covers. */
 const SLOW: Readonly<Record<string, string>> = {
   'store/file/lessor.test.ts': 'the same suite runs on a store in memory',
@@ -27,9 +30,9 @@ export function quickTests(): string[] {
   return testsWithin(FOLDERS).filter(path => !(relative('test', path) in SLOW))
 }
 
-/** The paths of all tests that only compute, relative to the root of the repository. */
+/** The paths of all tests that only compute and can share loaded modules with others, relative to the root of the repository. */
 export function innerTests(): string[] {
-  return testsWithin([...FOLDERS, ...MORE_FOLDERS])
+  return testsWithin([...FOLDERS, ...MORE_FOLDERS]).filter(path => !REPLACES_MODULES.test(readFileSync(join(root, path), 'utf8')))
 }
 
 function testsWithin(folders: readonly string[]): string[] {
