@@ -3,7 +3,7 @@ import { LeaseError } from '../src/errors.ts'
 import { silentLessor } from '../src/testing/in-memory.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 import { lossOf, rivals } from './support/rivals.ts'
-import { propose } from '../src/lessor/propose.ts'
+import { failingWith, intercept } from './support/submitting.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -129,9 +129,8 @@ describe('a lease in hand', () => {
   test('counts the term in the answer to a renewal, even if the lessor gives less', async () => {
     const { leases, lessor } = silentLessor()
     await using lease = await leases.acquire('k', { ttl: 10_000, renew: 'manual' })
-    const propose = lessor.propose.bind(lessor)
-    vi.spyOn(lessor, 'propose').mockImplementation(async (command, options) => {
-      const outcome = await propose(command, options)
+    intercept(lessor, async (ask, command, options) => {
+      const outcome = await ask(command, options)
       return outcome.kind === 'renewed' ? { ...outcome, ttls: [2_000] } : outcome
     })
     await lease.renew()
@@ -237,10 +236,10 @@ describe('a lease in hand', () => {
   test('survives a short outage, and retries renewals meanwhile', async () => {
     const { clock, leases, lessor } = silentLessor()
     await using lease = await leases.acquire('k', { ttl: 10_000 })
-    const propose = vi.spyOn(lessor, 'propose').mockRejectedValue(new LeaseError('UNAVAILABLE', 'no route'))
+    const submit = vi.spyOn(lessor, 'submit').mockImplementation(failingWith(new LeaseError('UNAVAILABLE', 'no route')))
     await clock.advance(9_000)
-    expect(propose.mock.calls.length).toBeGreaterThan(3)
-    propose.mockRestore()
+    expect(submit.mock.calls.length).toBeGreaterThan(3)
+    submit.mockRestore()
     await clock.advance(1_000)
     expect(lease.held).toBe(true)
     await clock.advance(5_000)
@@ -251,10 +250,9 @@ describe('a lease in hand', () => {
     const { clock, leases, lessor } = silentLessor()
     await using lease = await leases.acquire('k', { ttl: 9_000 })
     let renewals = 0
-    const propose = lessor.propose.bind(lessor)
-    vi.spyOn(lessor, 'propose').mockImplementation((command, options) => {
+    intercept(lessor, (ask, command, options) => {
       if (command.kind === 'renew' && renewals++ === 0) return new Promise(() => {}) // the first is lost
-      return propose(command, options)
+      return ask(command, options)
     })
     await clock.advance(8_950)
     expect(renewals).toBeGreaterThan(1)
@@ -264,11 +262,11 @@ describe('a lease in hand', () => {
   test('retries an urgent renewal without an answer, without waiting for its turn', async () => {
     const { clock, leases, lessor } = silentLessor()
     await using lease = await leases.acquire('k', { ttl: 9_000, renew: 'manual' })
-    const propose = vi.spyOn(lessor, 'propose')
-    propose.mockReturnValueOnce(new Promise(() => {})) // lost
+    const submit = vi.spyOn(lessor, 'submit')
+    submit.mockImplementationOnce(() => {}) // lost
     const renewed = lease.renew()
     await clock.advance(4_000)
-    expect(propose).toHaveBeenCalledTimes(2)
+    expect(submit).toHaveBeenCalledTimes(2)
     await renewed
     expect(lease.remaining()).toBeGreaterThan(7_000)
   })
@@ -277,10 +275,9 @@ describe('a lease in hand', () => {
     const { clock, leases, lessor } = silentLessor()
     await using _lease = await leases.acquire('k', { ttl: 10_000 })
     const at: number[] = [clock.now()]
-    const propose = lessor.propose.bind(lessor)
-    vi.spyOn(lessor, 'propose').mockImplementation((command, options) => {
+    intercept(lessor, (ask, command, options) => {
       at.push(clock.now())
-      return propose(command, options)
+      return ask(command, options)
     })
     await clock.advance(100_000)
     const rounds = at.slice(1).map((time, i) => time - at[i]!)

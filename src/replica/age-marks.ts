@@ -17,7 +17,7 @@ export const MARK_STEP = 1_000
 export const MAX_MARKS = 5_000
 
 export class AgeMarks {
-  readonly #outbox: Outbox
+  readonly #outbox: Pick<Outbox, 'writeUntilSettled'>
   #state!: State
   #countdowns!: Countdowns
   /** When the present run of the log began, at the latest. A timer that the run found, and that was not renewed since, is at least that old. */
@@ -27,7 +27,7 @@ export class AgeMarks {
   /** This replica owns the run, and the timers that it found are marked together. */
   together = false
 
-  constructor(outbox: Outbox) {
+  constructor(outbox: Pick<Outbox, 'writeUntilSettled'>) {
     this.#outbox = outbox
   }
 

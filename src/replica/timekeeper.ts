@@ -32,8 +32,8 @@ export class Timekeeper {
   readonly #clock: Clock
   readonly #time: StallClock
   readonly #marks: AgeMarks
-  readonly #log: Log
-  readonly #outbox: Outbox
+  readonly #log: Pick<Log, 'owned' | 'toTheEnd' | 'turn'>
+  readonly #outbox: Pick<Outbox, 'writeUntilSettled'>
   #state: State
   #countdowns: Countdowns
   /** The age of the record that is being applied. */
@@ -54,7 +54,7 @@ export class Timekeeper {
   #stopped = false
   readonly #counts = { proposed: 0, lateness: 0 }
 
-  constructor(clock: Clock, log: Log, outbox: Outbox) {
+  constructor(clock: Clock, log: Pick<Log, 'state' | 'owned' | 'toTheEnd' | 'turn'>, outbox: Pick<Outbox, 'writeUntilSettled'>) {
     this.#state = log.state
     this.#countdowns = new Countdowns(log.state)
     this.#clock = clock

@@ -5,9 +5,9 @@ import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
 import { LeaseError } from '../../src/errors.ts'
 import type { Acquire, Command } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
-import type { Outcome } from '../../src/kernel/outcome.ts'
 import { Leases } from '../../src/leases.ts'
-import type { Lessor, ProposeOptions } from '../../src/lessor.ts'
+import { propose } from '../../src/lessor/propose.ts'
+import type { Completion, Lessor, ProposeOptions } from '../../src/lessor.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import { moveLeases } from '../../src/replica/move-leases.ts'
 import { Replica } from '../../src/replica/replica.ts'
@@ -15,7 +15,7 @@ import { completeMove, restoreMoved } from '../../src/replica/restore.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { fate, granted, Line, Rig } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
+import { submitting } from '../support/submitting.ts'
 
 const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire', holder, ttl: 1_000, wants: [{ resource }] })
 
@@ -157,7 +157,9 @@ test('a lessor that cannot open the new place fails every request, keeps trying,
     return place.password ? there() : Promise.reject(new Error('no password in this environment'))
   }
   await using lessor = new RelocatingLessor(await replica(), { clock, open })
-  granted(await propose(mover, { kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/1', value: 'x' }] }))
+  granted(
+    await propose(mover, { kind: 'acquire', holder: 'api', ttl: 10_000, wants: [], entries: [{ key: 'services/api/1', value: 'x' }] }),
+  )
   const [stop, seen] = [new AbortController(), [] as string[]]
   const watch = async () => {
     for await (const events of lessor.watch('services', { signal: stop.signal })) seen.push(...events.map(({ type }) => type))
@@ -246,15 +248,15 @@ function redirected() {
     const there = await replica()
     let reached = true
     let lost: ((reason: unknown) => void)[] = []
-    const server = {
+    const server: Lessor & { readonly server: string | undefined } = {
       get server() {
         return reached ? 'a server' : undefined
       },
       profile: there.profile,
       signal: there.signal,
-      propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
-        if (reached) return propose(there, command, options)
-        return new Promise((_, reject) => lost.push(reject))
+      submit(command: Command, options: ProposeOptions, completion: Completion): void {
+        if (reached) there.submit(command, options, completion)
+        else lost.push(error => completion.fail(error))
       },
       read: there.read.bind(there),
       watch: there.watch.bind(there),
@@ -318,7 +320,7 @@ test('a lessor that is closed while it returns to the store leaves nothing open'
   let [closed, home]: [(() => void)?, ((lessor: Lessor) => void)?] = []
   const gone = () => Promise.reject(new LeaseError('UNAVAILABLE', 'no server'))
   const here: Lessor & { readonly server: undefined } = {
-    ...{ profile: there.profile, signal: new AbortController().signal, server: undefined, propose: gone, read: gone },
+    ...{ profile: there.profile, signal: new AbortController().signal, server: undefined, submit: submitting(gone), read: gone },
     async *watch() {},
     // Closing waits for a server that does not answer.
     [Symbol.asyncDispose]: () => new Promise(resolve => (closed = resolve)),

@@ -3,12 +3,12 @@ import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Granted } from '../../src/kernel/outcome.ts'
 import { keepRun } from '../../src/lessor/kept-runs.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Place } from '../support/cli.ts'
 import { launch, openTab } from '../support/dashboard-browser.ts'
 import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
 import { world } from '../support/http-world.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard', () => {
   let browser: Browser

@@ -1,11 +1,11 @@
 /** The dashboard under load in a real browser: long tables, a flood of events, and countdowns that agree with the server. */
 import type { Browser, Page, Request } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { propose } from '../../src/lessor/propose.ts'
 import { launch, openTab } from '../support/dashboard-browser.ts'
 import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
 import { world } from '../support/http-world.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const RESOURCES = 100_000
 /** Names in one lease. */
@@ -24,7 +24,9 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'under load, the
     await propose(here.lessor, { kind: 'policy', prefix: '', rules: { leases: 1_000_000 } })
     const name = (i: number) => `jobs/${String(i).padStart(6, '0')}`
     for (let i = 0; i < RESOURCES; i += NAMES)
-      await propose(here.lessor, acquire(
+      await propose(
+        here.lessor,
+        acquire(
           `worker-${i / NAMES}`,
           Array.from({ length: NAMES }, (_, n) => name(i + n)),
         ),

@@ -6,12 +6,12 @@ import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { propose } from '../../src/lessor/propose.ts'
 import type { Lessor } from '../../src/lessor.ts'
 import { launch, openTab } from '../support/dashboard-browser.ts'
 import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
 import { world } from '../support/http-world.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 

@@ -6,9 +6,9 @@ import type { Face } from '../../src/face/face.ts'
 import { kubernetesFace } from '../../src/face/kubernetes/kubernetes-face.ts'
 import { redisFace } from '../../src/face/redis/commands.ts'
 import { parseNameMap, ResourceNames } from '../../src/face/resource-names.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { faceWorld } from '../support/face-world.ts'
 import { place, Raw } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 describe('a map', () => {
   test('changes whole segments, and the longest rule decides', () => {

@@ -1,13 +1,13 @@
 /** Known findings: answers that are wrong. */
 import { expect } from 'vitest'
 import { connect } from '../../src/index.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { World } from '../support/kernel/world.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { acquire, granted } from '../support/replica/rig.ts'
 import { place } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const ANSWERS = 65_536
 

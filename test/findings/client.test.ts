@@ -2,9 +2,9 @@
 import { expect } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import type { Command } from '../../src/kernel/command.ts'
-import type { Outcome } from '../../src/kernel/outcome.ts'
 import { Leases } from '../../src/leases.ts'
-import type { Lessor, ProposeOptions } from '../../src/lessor.ts'
+import { propose } from '../../src/lessor/propose.ts'
+import type { Completion, Lessor, ProposeOptions } from '../../src/lessor.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog } from '../../src/store/memory.ts'
 import { SilentLessor } from '../../src/testing/in-memory.ts'
@@ -12,7 +12,7 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { AgelessStore } from '../support/ageless-store.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { lossOf } from '../support/rivals.ts'
-import { propose } from '../../src/lessor/propose.ts'
+import { submitting } from '../support/submitting.ts'
 
 /** A lessor behind a connection that loses what is sent to it, or answers. */
 class LosingLessor extends SilentLessor {
@@ -60,7 +60,7 @@ class StoppableServer {
     return {
       profile: running().profile,
       signal: this.#closing.signal,
-      propose: async (command, options) => propose(running(), command, options),
+      submit: submitting(async (command, options) => propose(running(), command, options)),
       read: async (query, options) => running().read(query, options),
       watch: (prefix, options) => running().watch(prefix, options),
       [Symbol.asyncDispose]: async () => {},

@@ -6,10 +6,11 @@ import { type FaceCaller, type FaceLessor, SAME_NAMES } from '../../src/face/fac
 import { kubernetesFace } from '../../src/face/kubernetes/kubernetes-face.ts'
 import { Locks } from '../../src/face/redis/locks.ts'
 import { Registrations } from '../../src/face/registrations.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { stateOf } from '../../src/registry/entry.ts'
 import { type FaceWorld, faceWorld } from '../support/face-world.ts'
 import { knownFinding } from '../support/known-finding.ts'
-import { propose } from '../../src/lessor/propose.ts'
+import { submitting } from '../support/submitting.ts'
 
 const MINUTE = 60_000
 const bytes = (text: string) => Buffer.from(text).toString('base64')
@@ -29,14 +30,14 @@ function endingBeforeRenewal(lessor: FaceLessor): FaceLessor & { readonly ended:
   const ended: number[] = []
   return {
     ended,
-    async propose(command, options) {
+    submit: submitting(async (command, options) => {
       if (command.kind === 'renew' && ended.length === 0)
         for (const lease of command.leases) {
           ended.push(lease)
           await propose(lessor, { kind: 'revoke', target: { lease }, force: true })
         }
       return propose(lessor, command, options)
-    },
+    }),
     read: (query, options) => lessor.read(query, options),
     watch: (prefix, options) => lessor.watch(prefix, options),
   }

@@ -1,9 +1,9 @@
 /** Known findings: reservations of members of a pool. */
 import { expect } from 'vitest'
+import { propose } from '../../src/lessor/propose.ts'
 import { World } from '../support/kernel/world.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { granted, Line, queued, Rig } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** A pool `g` with this many members. */
 function poolWorld(members: number): World {

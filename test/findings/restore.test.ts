@@ -3,6 +3,7 @@ import { cpSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect } from 'vitest'
+import { propose } from '../../src/lessor/propose.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { restore } from '../../src/replica/restore.ts'
@@ -11,7 +12,6 @@ import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { acquire, granted } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const MINUTE = 60_000
 

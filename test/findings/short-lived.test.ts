@@ -1,6 +1,7 @@
 /** Known findings: processes that open the store, ask once and end, as a job of cron does. */
 import { expect } from 'vitest'
 import { Leases } from '../../src/leases.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import type { Store } from '../../src/store.ts'
@@ -8,7 +9,6 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { AgelessStore } from '../support/ageless-store.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { granted } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const TTL = 2_000
 const MINUTE = 60_000

@@ -11,13 +11,12 @@ import { BINS, EDGES } from '../../src/kernel/state/durations.ts'
 import { timerId, timerOf } from '../../src/kernel/state/timers.ts'
 import { TERM } from '../../src/kernel/state.ts'
 import { Leases } from '../../src/leases.ts'
-import type { ProposeOptions } from '../../src/lessor.ts'
+import type { Completion, ProposeOptions } from '../../src/lessor.ts'
 import { MemoryLog } from '../../src/store/memory.ts'
 import { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { World } from '../support/kernel/world.ts'
 import { knownFinding } from '../support/known-finding.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** The clock of an event loop that can be blocked: time passes, and its timers fire when it turns again. */
 class LoopClock implements Clock {

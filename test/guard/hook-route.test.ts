@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { hookRoute } from '../../src/guard/hook-route.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { rawEvent } from '../support/hook-events.ts'
 import { place } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const HERE = 'root=/r&prefix=repo/github.com/acme/app'
 

@@ -1,7 +1,9 @@
 import { expect, test, vi } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
+import type { Command } from '../../src/kernel/command.ts'
+import type { Outcome } from '../../src/kernel/outcome.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
-import { propose } from '../../src/lessor/propose.ts'
+import { failingWith, intercept } from '../support/submitting.ts'
 
 function world(...holders: string[]) {
   const first = silentLessor({ holder: holders[0]! })
@@ -39,16 +41,21 @@ test('a renewal that was sent before the news of the grant does not count, even 
   const pending = b!.acquire('k', { ttl: 9_000 })
   await here.clock.settle()
   const lessor = here.lessors[1]!
-  const kept = vi.spyOn(lessor, 'propose')
+  const kept: { readonly command: Command; readonly outcome: Promise<Outcome> }[] = []
+  intercept(lessor, (ask, command, options) => {
+    const outcome = ask(command, options)
+    kept.push({ command, outcome })
+    return outcome
+  })
   lessor.stopAnswering()
   await here.clock.advance(3_100) // a renewal of the waiter has been sent
-  expect(kept).toHaveBeenCalledTimes(1)
+  expect(kept).toHaveLength(1)
   await held.release()
   await here.clock.settle()
   lessor.answer() // it arrives now, at a lease that was granted meanwhile
   await using lease = await pending
-  expect(await kept.mock.results[0]!.value).toMatchObject({ ttls: [0] })
-  expect(kept.mock.calls.map(([command]) => command)).toEqual([
+  expect(await kept[0]!.outcome).toMatchObject({ ttls: [0] })
+  expect(kept.map(({ command }) => command)).toEqual([
     { kind: 'renew', leases: [lease.id], waiting: true },
     { kind: 'renew', leases: [lease.id] },
   ])
@@ -64,10 +71,9 @@ test('an answer from before the grant does not make the lease held, even if it a
   void pending.then(() => (handed = true))
   await here.clock.settle()
   const lessor = here.lessors[1]!
-  const propose = lessor.propose.bind(lessor)
   const late: (() => void)[] = []
-  vi.spyOn(lessor, 'propose').mockImplementation(async (command, options) => {
-    const outcome = await propose(command, options)
+  intercept(lessor, async (ask, command, options) => {
+    const outcome = await ask(command, options)
     await new Promise<void>(resolve => late.push(resolve))
     return outcome
   })
@@ -93,7 +99,7 @@ test('a confirming renewal that fails is retried, and the place in the queue is 
   const pending = b!.acquire('k', { ttl: 10_000 })
   await here.clock.settle()
   const waiting = (await b!.query()).pending[0]!.lease
-  vi.spyOn(here.lessors[1]!, 'propose').mockRejectedValueOnce(new LeaseError('UNAVAILABLE', 'no route'))
+  vi.spyOn(here.lessors[1]!, 'submit').mockImplementationOnce(failingWith(new LeaseError('UNAVAILABLE', 'no route')))
   await held.release()
   await here.clock.advance(100)
   await using lease = await pending
@@ -206,12 +212,11 @@ test('a request with an unknown outcome is repeated under the same operation, an
   await using here = world('a')
   const [a] = here.leases
   const [lessor] = here.lessors
-  const propose = lessor!.propose.bind(lessor)
   const ops: unknown[] = []
-  vi.spyOn(lessor!, 'propose').mockImplementation(async (command, options) => {
-    const outcome = await propose(command, options)
+  intercept(lessor!, async (ask, command, options) => {
+    const outcome = await ask(command, options)
     if (command.kind !== 'acquire') return outcome
-    ops.push(options!.op)
+    ops.push(options.op)
     if (ops.length < 3) throw new LeaseError('UNKNOWN', 'the connection broke')
     return outcome
   })
@@ -228,10 +233,9 @@ test('other requests do not make the lessor forget an answer that is still await
   const [a] = here.leases
   const [lessor] = here.lessors
   await using _first = await a!.acquire('first')
-  const propose = lessor!.propose.bind(lessor)
   let lost = 2
-  vi.spyOn(lessor!, 'propose').mockImplementation(async (command, options) => {
-    const outcome = await propose(command, options)
+  intercept(lessor!, async (ask, command, options) => {
+    const outcome = await ask(command, options)
     if (command.kind === 'acquire' && command.wants[0]!.resource === 'k' && lost-- > 0)
       throw new LeaseError('UNKNOWN', 'the connection broke')
     return outcome
@@ -267,7 +271,7 @@ test.each(['UNKNOWN', 'UNAVAILABLE'] as const)('a wait until granted survives an
   const pending = b!.acquire('k', { ttl: '5s' })
   const seat = b!.election('seat').terms({ signal: new AbortController().signal }).next()
   await here.clock.settle()
-  const down = vi.spyOn(lessor!, 'propose').mockRejectedValue(new LeaseError(code, 'connection refused'))
+  const down = vi.spyOn(lessor!, 'submit').mockImplementation(failingWith(new LeaseError(code, 'connection refused')))
   await here.clock.advance(120_000) // long enough for its place to lapse, and for every timeout to end
   const rejection = expect(b!.tryAcquire('other')).rejects.toMatchObject({ code })
   await here.clock.advance(60_000)

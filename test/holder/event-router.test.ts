@@ -2,12 +2,12 @@ import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { Leases } from '../../src/leases.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import type { WatchOptions } from '../../src/lessor.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { place } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** Counts the watches that are open. */
 class CountingLessor extends SilentLessor {

@@ -3,10 +3,10 @@ import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { LeaseError } from '../../src/errors.ts'
 import { GONE, type Outcome } from '../../src/kernel/outcome.ts'
 import type { Lease } from '../../src/lease.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import type { PastGrant } from '../../src/lessor.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { eventually } from '../support/eventually.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -113,12 +113,9 @@ describe('after a stall that outlasted the ttl, the loss is reported as a stall'
     const { clock, leases, lessor } = silentLessor()
     const lease = await leases.acquire('k', { ttl: 500 })
     let answer = (_: Outcome) => {}
-    vi.spyOn(lessor, 'propose').mockImplementationOnce(
-      () =>
-        new Promise(resolve => {
-          answer = resolve
-        }),
-    )
+    vi.spyOn(lessor, 'submit').mockImplementationOnce((_command, _options, completion) => {
+      answer = outcome => completion.settle(outcome)
+    })
     vi.spyOn(lessor, 'read').mockImplementationOnce(() =>
       history === undefined ? new Promise(() => {}) : (Promise.resolve({ revision: 9, value: history(lease.id) }) as Promise<never>),
     )

@@ -3,11 +3,11 @@ import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import type { LeaseError } from '../../src/errors.ts'
 import type { Done } from '../../src/kernel/outcome.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 test('a manual renewal without an answer is not reported as a missing renewal', async () => {
   for (const renew of ['manual', 'on-activity'] as const) {

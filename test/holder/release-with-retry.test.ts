@@ -4,6 +4,7 @@ import { afterEach, expect, test, vi } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { lossOf, rivals } from '../support/rivals.ts'
+import { failingWith } from '../support/submitting.ts'
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -36,12 +37,12 @@ test('a release that failed is retried, and resolves when it is done', async () 
   await using both = rivals()
   const { clock, a, b } = both
   const lease = await a.leases.acquire('k', { ttl: 60_000 })
-  const propose = vi.spyOn(a.lessor, 'propose')
-  for (let i = 0; i < 3; i++) propose.mockRejectedValueOnce(new LeaseError('UNAVAILABLE', 'no route'))
+  const submit = vi.spyOn(a.lessor, 'submit')
+  for (let i = 0; i < 3; i++) submit.mockImplementationOnce(failingWith(new LeaseError('UNAVAILABLE', 'no route')))
   const released = lease.release()
   await clock.advance(1_000)
   await released
-  expect(propose).toHaveBeenCalledTimes(4)
+  expect(submit).toHaveBeenCalledTimes(4)
   await using other = await b.leases.tryAcquire('k')
   expect(other?.held).toBe(true)
 })

@@ -2,14 +2,14 @@ import { expect, test } from 'vitest'
 import type { Clock } from '../../src/clock.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Event } from '../../src/kernel/event.ts'
-import type { Outcome } from '../../src/kernel/outcome.ts'
 import type { Lease } from '../../src/lease.ts'
 import { Leases } from '../../src/leases.ts'
-import type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../src/lessor.ts'
+import { complete } from '../../src/lessor/complete.ts'
+import { propose } from '../../src/lessor/propose.ts'
+import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../src/lessor.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** A simulated process: its clock runs at its own rate, and it can stall while the rest goes on. */
 class Process implements Clock {
@@ -122,8 +122,11 @@ class Far implements Lessor {
     })
   }
 
-  propose(command: Command, options?: ProposeOptions): Promise<Outcome> {
-    return this.#over(() => propose(this.#replica, command, options))
+  submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    complete(
+      completion,
+      this.#over(() => propose(this.#replica, command, options)),
+    )
   }
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {
     return this.#over(() => this.#replica.read(query, options))

@@ -1,7 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest'
+import { propose } from '../../src/lessor/propose.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { lossOf, rivals } from '../support/rivals.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 afterEach(() => vi.restoreAllMocks())
 

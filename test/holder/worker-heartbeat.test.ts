@@ -9,9 +9,9 @@ import { connect } from '../../src/connect/connect.ts'
 import { BackupRenewer } from '../../src/holder/backup-renewer.ts'
 import { LoopPulse, SlotPage } from '../../src/holder/worker-heartbeat.ts'
 import { Leases } from '../../src/leases.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { EVENT_TIMEOUT } from '../support/bounds.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const index = fileURLToPath(new URL('../../dist/index.js', import.meta.url))
 

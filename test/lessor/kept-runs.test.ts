@@ -1,10 +1,10 @@
 /** Runs that are kept beyond the history of the log, and what a reader sees of both. */
 import { describe, expect, test } from 'vitest'
 import { keepRun, RUN_RULES, RUNS } from '../../src/lessor/kept-runs.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const DAY = 86_400_000
 

@@ -1,12 +1,12 @@
 /** `/mcp` of a server: the official clients over streamable HTTP, keys, names, limits and hostile requests. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { propose } from '../../src/lessor/propose.ts'
 import { mcpRoute } from '../../src/mcp/http-route.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { CLIENTS, McpClient } from '../support/mcp.ts'
 import { type Place, place } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 let open: Place
 

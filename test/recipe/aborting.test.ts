@@ -2,28 +2,28 @@
 import { expect, test, vi } from 'vitest'
 import { whenAborted } from '../../src/clock.ts'
 import { LeaseError } from '../../src/errors.ts'
-import type { Outcome } from '../../src/kernel/outcome.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { type SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** Calls `then` this many microtasks after the first `acquire` was answered with a grant. */
 function afterGrant(lessor: SilentLessor, microtasks: number, then: () => void): void {
-  const propose = lessor.propose.bind(lessor)
+  const submit = lessor.submit.bind(lessor)
   let first = true
-  vi.spyOn(lessor, 'propose').mockImplementation((command, options) => {
-    const answer = propose(command, options)
-    if (command.kind !== 'acquire' || !first) return answer
+  vi.spyOn(lessor, 'submit').mockImplementation((command, options, completion) => {
+    if (command.kind !== 'acquire' || !first) return submit(command, options, completion)
     first = false
-    return answer.then(async (outcome: Outcome) => {
-      const later = async () => {
-        for (let i = 0; i < microtasks; i++) await null
-        then()
-      }
-      void later()
-      return outcome
+    const later = async () => {
+      for (let i = 0; i < microtasks; i++) await null
+      then()
+    }
+    submit(command, options, {
+      settle(outcome) {
+        void later()
+        completion.settle(outcome)
+      },
+      fail: error => completion.fail(error),
     })
   })
 }

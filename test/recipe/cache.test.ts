@@ -1,8 +1,8 @@
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { pause } from '../../src/clock.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { everywhere } from '../support/recipe-places.ts'
-import { propose } from '../../src/lessor/propose.ts'
+import { intercept } from '../support/submitting.ts'
 
 function origin() {
   const values = new Map<string, string>([['a', 'one']])
@@ -125,11 +125,10 @@ test('a recall that overtakes its grant is obeyed', async () => {
   const source = origin()
   const mine = a.leases.cache('config', { ...source, ttl: 20_000 })
   await mine.get('other') // it watches from now on
-  const propose = a.lessor.propose.bind(a.lessor)
   let arrive = () => {}
   const late = new Promise<void>(resolve => (arrive = resolve))
-  vi.spyOn(a.lessor, 'propose').mockImplementation(async (command, options) => {
-    const outcome = await propose(command, options)
+  intercept(a.lessor, async (ask, command, options) => {
+    const outcome = await ask(command, options)
     if (command.kind === 'acquire') await late
     return outcome
   })

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import type { Lease } from '../../src/lease.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { UNKNOWN_DURATION } from '../../src/pool/duration-model.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { world } from '../support/http-world.ts'
 import { everywhere } from '../support/recipe-places.ts'
 import { place } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 everywhere('any of the matching members are taken, all at once, and released together', async ({ open }) => {
   await using owner = await open('owner')

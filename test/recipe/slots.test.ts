@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect/connect.ts'
 import { LeaseError } from '../../src/errors.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { everywhere } from '../support/recipe-places.ts'
 import { place } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
+import { intercept } from '../support/submitting.ts'
 
 const ports = { from: 3000, to: 3099 }
 
@@ -162,12 +163,11 @@ test('of more numbers than one request can name, free ones are asked for', async
 
 test('a lessor that does not answer delays a number that is granted by two seconds at most', async () => {
   const { leases, clock, lessor } = silentLessor()
-  const propose = lessor.propose.bind(lessor)
-  lessor.propose = async (command, options) => {
-    const outcome = await propose(command, options)
+  intercept(lessor, async (ask, command, options) => {
+    const outcome = await ask(command, options)
     if (command.kind === 'acquire' && command.wants.length > 0) lessor.stopAnswering()
     return outcome
-  }
+  })
   const taking = leases.slot('n', { ...ports, sticky: 'ann', ttl: '30s' })
   await clock.advance(2_001)
   const slot = await taking
@@ -178,12 +178,11 @@ test('a lessor that does not answer delays a number that is granted by two secon
 test('a slot that is called off while its record is written is given back', async () => {
   const { leases, clock, lessor } = silentLessor()
   const off = new AbortController()
-  const propose = lessor.propose.bind(lessor)
-  lessor.propose = async (command, options) => {
-    const outcome = await propose(command, options)
+  intercept(lessor, async (ask, command, options) => {
+    const outcome = await ask(command, options)
     if (command.kind === 'acquire' && command.wants.length > 0) off.abort(new LeaseError('TIMEOUT', 'enough'))
     return outcome
-  }
+  })
   await expect(leases.slot('n', { ...ports, sticky: 'ann', signal: off.signal })).rejects.toThrow('enough')
   await clock.settle()
   expect((await leases.query('n')).held).toEqual([])

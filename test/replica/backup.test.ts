@@ -6,13 +6,13 @@ import { writeBackup } from '../../src/cli/command/backup.ts'
 import { systemClock } from '../../src/clock.ts'
 import { LeaseError } from '../../src/errors.ts'
 import { Leases } from '../../src/leases.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { restore } from '../../src/replica/restore.ts'
 import { FileStore } from '../../src/store/file/file.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 async function bytesOf(pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
   const all: Uint8Array[] = []

@@ -7,11 +7,11 @@ import { turn } from '../../src/clock.ts'
 import type { Command, PolicyRules } from '../../src/kernel/command.ts'
 import { createState, type State } from '../../src/kernel/state.ts'
 import { Leases } from '../../src/leases.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import type { Replica } from '../../src/replica/replica.ts'
 import { Stream } from '../support/kernel/stream.ts'
 import { acquire, granted, Line, Rig } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** Changes everything in an object that can be changed in place. */
 function scramble(value: unknown): void {

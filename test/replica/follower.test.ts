@@ -4,11 +4,11 @@ import { LeaseError } from '../../src/errors.ts'
 import { FORMAT } from '../../src/kernel/codec/format.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import { RULES } from '../../src/kernel/state.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { type MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
 import { acquire, fate, granted, Line, leases, queued, Rig, renew, until } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** Reports the position of a record, and loses it before a replica reads that far. */
 class Forgetful extends MemoryStore {
@@ -97,7 +97,9 @@ describe('a log that lost its tail', () => {
     await using third = await rig.open({ survivor: second.survivor })
     for (let seconds = 0; seconds < 100; seconds++) {
       await rig.clock.advance(1_000)
-      expect((await propose(third, acquire('bob', 'a'))).kind, `${believes - rig.clock.now()} ms before ann stops believing`).toBe('refused')
+      expect((await propose(third, acquire('bob', 'a'))).kind, `${believes - rig.clock.now()} ms before ann stops believing`).toBe(
+        'refused',
+      )
     }
   })
 

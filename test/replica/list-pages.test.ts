@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import { LIST_COLUMNS, LIST_STATES, type ListColumn, type ListPart } from '../../src/lessor/list-part.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import type { LeaseView, ResourceView } from '../../src/lessor.ts'
 import { ListPages } from '../../src/replica/list-pages.ts'
 import { ListReader } from '../../src/replica/lists.ts'
@@ -10,7 +11,6 @@ import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { World } from '../support/kernel/world.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** Pages of a kernel's state, and what was done for them. Each turn of the loop takes a millisecond. */
 function pagesOf(
@@ -29,13 +29,18 @@ function pagesOf(
     }
   }
   const clock = new Between()
-  const state = () => world.state
+  const log = {
+    get state() {
+      return world.state
+    },
+    named: () => true,
+  }
   const remaining = () => {
     seen.views++
     return 30_000
   }
-  const lists = new ListReader({ clock, state, remaining, stride, named: () => true })
-  return { seen, clock, pages: new ListPages({ clock, state, remaining, lists }) }
+  const lists = new ListReader({ clock, log, remaining, stride })
+  return { seen, clock, pages: new ListPages({ clock, log, remaining, lists }) }
 }
 
 function many(count: number): World {
@@ -51,10 +56,10 @@ describe('a page of a list', () => {
   test('is the part of the whole list that a plain filter and a plain sort give', async () => {
     const clock = new ManualClock()
     await using replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
-    const propose = (holder: string, resource: string, more: object = {}) =>
+    const ask = (holder: string, resource: string, more: object = {}) =>
       propose(replica, { kind: 'acquire', holder, ttl: 20_000, wants: [{ resource }], wait: true, ...more })
     for (let i = 0; i < 60; i++) {
-      await propose(`h${i % 5}`, `a/${(i * 13) % 17}`, { labels: [['k', String(i % 3)]], ttl: 10_000 + ((i * 37) % 11) * 1_000 })
+      await ask(`h${i % 5}`, `a/${(i * 13) % 17}`, { labels: [['k', String(i % 3)]], ttl: 10_000 + ((i * 37) % 11) * 1_000 })
       await clock.advance(7)
     }
     await propose(replica, { kind: 'acquire', holder: 'session', ttl: 20_000, wants: [] })

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Command, Scope } from '../../src/kernel/command.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import type { LeaseView, Lessor, Query, View } from '../../src/lessor.ts'
 import { ListReader } from '../../src/replica/lists.ts'
 import { RecentEvents } from '../../src/replica/recent-events.ts'
@@ -14,7 +15,6 @@ import { RemoteLessor } from '../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import { world as served } from '../support/http-world.ts'
 import { World } from '../support/kernel/world.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** Lists of a kernel's state; between two strides `meanwhile` happens. Counts turns of the loop, and views: each asks what remains. */
 function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly stride?: number; readonly meanwhile?: () => void } = {}) {
@@ -29,15 +29,20 @@ function lists(world: World, { stride = 10, meanwhile = () => {} }: { readonly s
   const recent = new RecentEvents(world.state.revision)
   let kept = world.events.length
   seen.lists = new ListReader({
-    ...{ clock: new Between(), state: () => world.state, stride },
+    ...{ clock: new Between(), stride },
     remaining: () => ++seen.remaining,
-    named(after, each) {
-      for (; kept < world.events.length; kept++) recent.push([world.events[kept]!])
-      const filter = ({ lease }: { readonly lease: number }) => {
-        each(lease)
-        return false
-      }
-      return recent.after(after, filter) !== undefined
+    log: {
+      get state() {
+        return world.state
+      },
+      named(after, each) {
+        for (; kept < world.events.length; kept++) recent.push([world.events[kept]!])
+        const filter = ({ lease }: { readonly lease: number }) => {
+          each(lease)
+          return false
+        }
+        return recent.after(after, filter) !== undefined
+      },
     },
   })
   return seen

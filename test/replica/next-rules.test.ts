@@ -6,10 +6,10 @@ import { expect, test, vi } from 'vitest'
 import * as errors from '../../src/errors.ts'
 import { encodeBatch } from '../../src/kernel/codec/batch.ts'
 import { RULES } from '../../src/kernel/state.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { readBackup } from '../../src/replica/backup.ts'
 import type { Replica } from '../../src/replica/replica.ts'
 import { acquire, granted, Rig } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const NEXT = RULES + 1
 

@@ -4,12 +4,12 @@ import { LeaseError } from '../../src/errors.ts'
 import { WINDOW } from '../../src/kernel/codec/batch.ts'
 import type { Command } from '../../src/kernel/command.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import type { ProposeOptions } from '../../src/lessor.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
 import { acquire, fate, granted, Line, leases, Rig, until } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 describe('group commit', () => {
   test('all proposals of one turn go into one record', async () => {

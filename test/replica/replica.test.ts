@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import type { Outcome } from '../../src/kernel/outcome.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 function granted(outcome: Outcome) {
   if (outcome.kind !== 'granted') throw new Error(`expected a grant, got ${JSON.stringify(outcome)}`)

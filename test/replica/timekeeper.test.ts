@@ -7,11 +7,11 @@ import type { Command } from '../../src/kernel/command.ts'
 import type { Outcome } from '../../src/kernel/outcome.ts'
 import { findLease } from '../../src/kernel/state/leases.ts'
 import { createState, type LeaseState, type Slot } from '../../src/kernel/state.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { Timekeeper } from '../../src/replica/timekeeper.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { acquire, fate, granted, Line, leases, queued, Rig, renew } from '../support/replica/rig.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const TTL = 10_000
 
@@ -595,12 +595,8 @@ describe('renewals kept in memory', () => {
     const clock = new ManualClock()
     const state = createState()
     const settle: ((outcome: Outcome | undefined) => void)[] = []
-    const keeper = new Timekeeper(state, {
-      clock,
-      propose: (_, settled) => void settle.push(settled),
-      drain: async () => {},
-      turn: () => 0,
-    })
+    const log = { state, owned: true, toTheEnd: async () => {}, turn: () => 0 }
+    const keeper = new Timekeeper(clock, log, { writeUntilSettled: (_, settled) => void settle.push(settled) })
     const effects = { events: [], timer: (lease: LeaseState | undefined, slot: Slot) => keeper.timer(lease, slot) }
     keeper.load(state, 0)
     const write = (command: Command) => {

@@ -6,11 +6,11 @@ import type { Command } from '../../src/kernel/command.ts'
 import { findLease } from '../../src/kernel/state/leases.ts'
 import { carryLineage } from '../../src/kernel/state/lineage.ts'
 import { createState } from '../../src/kernel/state.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { isCompensated, judge, readWitness, type Witness, witnessOf, writeWitness } from '../../src/replica/witness.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const WALL = 1_700_000_000_000
 

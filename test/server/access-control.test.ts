@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { parseScopes } from '../../src/cli/command/key.ts'
 import { VERBS, type Verb } from '../../src/kernel/command.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
@@ -12,26 +13,25 @@ import { MemoryStore } from '../../src/store/memory.ts'
 import { ReplyError } from '../../src/wire/resp/reply-parser.ts'
 import { ask, world } from '../support/http-world.ts'
 import { type Place, place, Raw } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** A server with a lease, an entry and a history under `jobs`, and with keys for everything, for another prefix, and for each single verb. */
 /** `passedOn`: with a lease that was transferred to a name, which every key that may acquire it sees. */
 async function guarded(passedOn = false) {
   const here = await place()
-  const propose = here.lessor.propose.bind(here.lessor)
-  const before = await propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'jobs/nightly' }] })
+  const before = await propose(here.lessor, { kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'jobs/nightly' }] })
   if (before.kind !== 'granted') throw new Error(before.kind)
-  await propose({ kind: 'release', lease: before.lease })
+  await propose(here.lessor, { kind: 'release', lease: before.lease })
   const all = VERBS.filter(verb => verb !== 'admin')
   const keys: Record<string, { verb: Verb; prefix: string }[]> = {
     root: [{ verb: 'admin', prefix: '' }],
     foreign: all.map(verb => ({ verb, prefix: 'elsewhere' })),
     ...Object.fromEntries(all.map(verb => [`only ${verb}`, [{ verb, prefix: 'jobs' }]])),
   }
-  for (const [name, allow] of Object.entries(keys)) await propose({ kind: 'key', name, hash: hashSecret(name), allow })
+  for (const [name, allow] of Object.entries(keys)) await propose(here.lessor, { kind: 'key', name, hash: hashSecret(name), allow })
   const { value } = await here.lessor.read({ kind: 'keys' })
   const root = value.find(({ name }) => name === 'root')!.id
   const held = await propose(
+    here.lessor,
     {
       kind: 'acquire',
       holder: 'ann',
@@ -42,15 +42,19 @@ async function guarded(passedOn = false) {
     { key: root },
   )
   if (held.kind !== 'granted') throw new Error(held.kind)
-  const given = passedOn ? await passOn(propose, root) : 0
+  const given = passedOn ? await passOn(here, root) : 0
   await expect.poll(() => here.server.guarded.access.keyRequired).toBe(true)
   return { here, lease: held.lease, token: held.tokens[0]!, given }
 }
 
-async function passOn(propose: Place['lessor']['propose'], root: number): Promise<number> {
-  const held = await propose({ kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'jobs/passed-on' }] }, { key: root })
+async function passOn(here: Place, root: number): Promise<number> {
+  const held = await propose(
+    here.lessor,
+    { kind: 'acquire', holder: 'ann', ttl: 60_000, wants: [{ resource: 'jobs/passed-on' }] },
+    { key: root },
+  )
   if (held.kind !== 'granted') throw new Error(held.kind)
-  const given = await propose({ kind: 'transfer', lease: held.lease, to: 'ben', stopped: true }, { key: root })
+  const given = await propose(here.lessor, { kind: 'transfer', lease: held.lease, to: 'ben', stopped: true }, { key: root })
   if (given.kind !== 'done') throw new Error(given.kind)
   return given.id!
 }

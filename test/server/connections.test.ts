@@ -4,6 +4,7 @@ import { connect, type Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../src/clock.ts'
 import { Writer } from '../../src/kernel/codec/bytes.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
@@ -13,7 +14,6 @@ import { Place as CliPlace, eventually } from '../support/cli.ts'
 import { describeEngine, engine } from '../support/engine.ts'
 import { ask } from '../support/http-world.ts'
 import { command, type Place, place, Raw } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 class Peers implements Disposable {
   readonly #port: number

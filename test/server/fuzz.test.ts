@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { turn } from '../../src/clock.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
@@ -12,7 +13,6 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { ReplyParser } from '../../src/wire/resp/reply-parser.ts'
 import { CORPUS, Dice, mutated, pieces, SEED } from '../support/resp-mutation.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const pristine = JSON.stringify(Object.getOwnPropertyNames(Object.prototype).sort())
 

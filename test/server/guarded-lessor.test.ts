@@ -2,13 +2,13 @@ import { setMaxListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
 import { turn } from '../../src/clock.ts'
 import type { Acquire } from '../../src/kernel/command.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { anonymousCaller } from '../../src/server/access-control.ts'
 import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const acquire = (holder: string, resource: string, options: Partial<Acquire> = {}): Acquire => ({
   kind: 'acquire',
@@ -350,7 +350,9 @@ describe('after a key is revoked', () => {
 test('a server that other machines can reach admits only the operator after its last key is revoked', async () => {
   await using world = await opened()
   const { guarded, lessor } = world
-  const { id } = (await propose(lessor, { kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })) as { id: number }
+  const { id } = (await propose(lessor, { kind: 'key', name: 'root', hash: HASH, allow: [{ verb: 'admin', prefix: '' }] })) as {
+    id: number
+  }
   await turn()
   guarded.access.expose()
   await propose(lessor, { kind: 'unkey', id })

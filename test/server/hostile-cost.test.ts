@@ -8,6 +8,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../src/clock.ts'
 import { Writer } from '../../src/kernel/codec/bytes.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { GuardedLessor } from '../../src/server/guarded-lessor.ts'
 import { parseBody } from '../../src/server/http/body.ts'
@@ -24,7 +25,6 @@ import { RespListener } from '../../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { type ClientMessage, writeClientMessage } from '../../src/wire/messages.ts'
 import { command } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const REPORT = process.env.HOSTILE !== undefined
 const limits = DEFAULT_LIMITS

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { open } from '../../src/connect/connect.ts'
-import { world } from '../support/http-world.ts'
 import { propose } from '../../src/lessor/propose.ts'
+import { world } from '../support/http-world.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-move-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { chromium } from 'playwright-core'
 import { afterAll, describe, expect, test } from 'vitest'
+import { propose } from '../../src/lessor/propose.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
 import { addressOf, serve } from '../../src/server/serve.ts'
@@ -14,7 +15,6 @@ import { RemoteLessor } from '../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import { describeWith, find } from '../support/engine.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'leasehold-port-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))

@@ -3,9 +3,8 @@ import { cpSync, rmSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { connect } from '../../src/index.ts'
 import type { Lease } from '../../src/lease.ts'
-import type { Leases } from '../../src/leases.ts'
-import { Place, type Running } from '../support/cli.ts'
 import { propose } from '../../src/lessor/propose.ts'
+import { Place, type Running } from '../support/cli.ts'
 
 /** A server on a file, restarted on the same port. */
 class Server {
@@ -35,10 +34,6 @@ function lost(lease: Lease): Promise<unknown> {
   const { signal } = lease
   if (signal.aborted) return Promise.resolve(signal.reason)
   return new Promise(resolve => signal.addEventListener('abort', () => resolve(signal.reason), { once: true }))
-}
-
-async function raw(leases: Leases, command: Parameters<Leases['lessor']['propose']>[0]) {
-  return propose(leases.lessor, command)
 }
 
 test.each(['leasehold', 'http'])(
@@ -74,8 +69,8 @@ test.each(['leasehold', 'http'])(
     expect(new Set([x.id, y.id, again.id]).size).toBe(3)
     expect(y.token).toBeGreaterThan(x.token)
     expect(again.token).toBeGreaterThan(x.token)
-    expect(await raw(a, { kind: 'renew', leases: [x.id] })).toMatchObject({ ttls: [-1] })
-    expect(await raw(a, { kind: 'release', lease: x.id })).toMatchObject({ kind: 'refused', code: 'GONE' })
+    expect(await propose(a.lessor, { kind: 'renew', leases: [x.id] })).toMatchObject({ ttls: [-1] })
+    expect(await propose(a.lessor, { kind: 'release', lease: x.id })).toMatchObject({ kind: 'refused', code: 'GONE' })
     await x.release()
     await y.renew()
     await again.renew()

@@ -4,13 +4,13 @@ import { openReplica } from '../../src/connect/connect.ts'
 import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
 import { storeOf } from '../../src/connect/store-of.ts'
 import { LeaseError } from '../../src/errors.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
 import { serve } from '../../src/server/serve.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { describeEngine, engine } from '../support/engine.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 function logged() {
   const lines: { readonly level: string; readonly facts: Record<string, unknown>; readonly message: string }[] = []

@@ -2,9 +2,9 @@
 import { expect, test } from 'vitest'
 import { open } from '../../src/connect/connect.ts'
 import { Leases } from '../../src/leases.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { place } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 test('a lease that is transferred to a name belongs to the key that adopts it', async () => {
   await using here = await place()

@@ -3,10 +3,10 @@ import { expect, test } from 'vitest'
 import { turn } from '../../src/clock.ts'
 import type { LeaseError } from '../../src/errors.ts'
 import type { Acquire } from '../../src/kernel/command.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import type { Appended, Position, Read } from '../../src/store.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 /** A store that can hold back appends and reads. */
 class GatedStore extends MemoryStore {

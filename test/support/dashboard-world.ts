@@ -1,10 +1,10 @@
 /** A small world for the dashboard: holders, waiters, losses, an election, services, a pool, sessions and claims, each with some history. */
 import { expect } from 'vitest'
-import type { Acquire, Command } from '../../src/kernel/command.ts'
+import type { Acquire } from '../../src/kernel/command.ts'
 import type { Granted } from '../../src/kernel/outcome.ts'
 import { keepRun } from '../../src/lessor/kept-runs.ts'
-import type { World } from './http-world.ts'
 import { propose } from '../../src/lessor/propose.ts'
+import type { World } from './http-world.ts'
 
 export const acquire = (holder: string, names: readonly string[], more: Partial<Acquire> = {}): Acquire => ({
   kind: 'acquire',
@@ -58,11 +58,10 @@ export interface DashboardWorld {
 
 /** Fills the world. Time passes meanwhile: about ten minutes by its clock. */
 export async function fillWorld(here: World): Promise<DashboardWorld> {
-  const propose = (command: Command) => propose(here.lessor, command)
   // The server observes from its first request on.
   await here.ask('GET', '/v1/overview')
-  await propose({ kind: 'policy', prefix: 'jobs', rules: { ttlMax: 3_600_000, waiters: 100 } })
-  await propose({ kind: 'policy', prefix: '', rules: { ttlMax: 86_400_000 } })
+  await propose(here.lessor, { kind: 'policy', prefix: 'jobs', rules: { ttlMax: 3_600_000, waiters: 100 } })
+  await propose(here.lessor, { kind: 'policy', prefix: '', rules: { ttlMax: 86_400_000 } })
   await services(here)
   const gpus = await pool(here)
   // Past holders of one name, each ended in another way.
@@ -72,17 +71,17 @@ export async function fillWorld(here: World): Promise<DashboardWorld> {
     await granted(here, acquire('etl-1', ['db/main'], { ...long, wait: true }))
     await pass(here, 20_000 + 15_000 * i)
     if (i === 1) {
-      await propose({ kind: 'revoke', target: { lease }, by: 'ops' })
+      await propose(here.lessor, { kind: 'revoke', target: { lease }, by: 'ops' })
       await pass(here, 12_000) // frozen until its holder has stopped
     }
-    await propose({ kind: 'release', lease })
+    await propose(here.lessor, { kind: 'release', lease })
     await ran(here, 'migrate', i === 2 ? 3 : 0)
     const next = await here.ask('GET', '/v1/resources/db/main')
     const [grant] = next.json.grants as { lease: number }[]
     if (grant !== undefined) {
-      await propose({ kind: 'renew', leases: [grant.lease] })
+      await propose(here.lessor, { kind: 'renew', leases: [grant.lease] })
       await pass(here, 8_000)
-      await propose({ kind: 'release', lease: grant.lease })
+      await propose(here.lessor, { kind: 'release', lease: grant.lease })
       await ran(here, 'etl.py', 0)
     }
   }
@@ -99,7 +98,7 @@ export async function fillWorld(here: World): Promise<DashboardWorld> {
   await granted(here, acquire('worker-12', ['queue/emails/shard-3'], { ttl: 5_000 }))
   const broken = acquire('worker-13', ['queue/emails/shard-4'], { ttl: 60_000 })
   await granted(here, broken)
-  await propose({ kind: 'break', resource: 'queue/emails/shard-4', by: 'ann' })
+  await propose(here.lessor, { kind: 'break', resource: 'queue/emails/shard-4', by: 'ann' })
   await pass(here, 70_000)
   for (let i = 0; i < 14; i++) {
     const labels = [['purpose', `sends batch ${1_200 + i}`]] as const
@@ -110,7 +109,7 @@ export async function fillWorld(here: World): Promise<DashboardWorld> {
   const session = await sessions(here)
   await claims(here)
   await pass(here, 4_000)
-  await propose({ kind: 'renew', leases: gpus })
+  await propose(here.lessor, { kind: 'renew', leases: gpus })
   return { main, session }
 }
 

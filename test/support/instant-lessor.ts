@@ -12,10 +12,9 @@ const REFUSALS = ['held', 'gone', 'malformed', 'forbidden-lease', 'too-many-leas
 export function instantLessor(dice: Dice): FaceLessor {
   let revision = 1
   return {
-    propose: async command => {
+    submit(command, _options, completion) {
       revision++
-      if (dice.below(4) === 0) return refused(dice.of(REFUSALS), revision)
-      return outcomeOf(command, revision)
+      completion.settle(dice.below(4) === 0 ? refused(dice.of(REFUSALS), revision) : outcomeOf(command, revision))
     },
     read: async <K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>) =>
       ({ revision, value: (EMPTY as Record<string, unknown>)[query.kind] }) as unknown as View<K>,

@@ -5,6 +5,7 @@ import { createServer as createTcpServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import { Writer } from '../../src/kernel/codec/bytes.ts'
+import { propose } from '../../src/lessor/propose.ts'
 import { refusedError } from '../../src/refused-error.ts'
 import { HttpLessor } from '../../src/wire/http/client.ts'
 import {
@@ -19,7 +20,6 @@ import { RemoteLessor } from '../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../src/wire/resp/dial.ts'
 import type { ReplyError } from '../../src/wire/resp/reply-parser.ts'
 import { command, place, Raw } from '../support/resp-place.ts'
-import { propose } from '../../src/lessor/propose.ts'
 
 const PROFILE = JSON.stringify({ store: 'x', durable: true, failover: false, push: true, shared: false, ages: true, notes: [] })
 const acquire = { kind: 'acquire', holder: 'me', ttl: 5_000, wants: [{ resource: 'k' }] } as const

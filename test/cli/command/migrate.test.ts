@@ -2,10 +2,10 @@ import { relative } from 'node:path'
 import { expect, test } from 'vitest'
 import { openInPlace } from '../../../src/connect/connect.ts'
 import { storeOf } from '../../../src/connect/store-of.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { moveLeases } from '../../../src/replica/move-leases.ts'
 import type { Replica } from '../../../src/replica/replica.ts'
 import { eventually, Place } from '../../support/cli.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 interface Shown {
   readonly grants: readonly { readonly lease: number; readonly token: number; readonly remaining: number }[]

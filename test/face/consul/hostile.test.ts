@@ -3,13 +3,13 @@ import { describe, expect, test } from 'vitest'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import { eurekaFace } from '../../../src/face/eureka/face.ts'
 import type { Face } from '../../../src/face/face.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { limitsFrom } from '../../../src/server/limits.ts'
 import { faceWorld } from '../../support/face-world.ts'
 import { MUTATED_REQUESTS, mutated, type RecordedRequest } from '../../support/http-mutation.ts'
 import { world } from '../../support/http-world.ts'
 import { requestsIn } from '../../support/recorded-face.ts'
 import { Dice } from '../../support/resp-mutation.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const SEED = 17
 /** Requests that are under way together. */

@@ -3,8 +3,9 @@ import { describe, expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
 import { consulFace } from '../../../src/face/consul/face.ts'
 import type { FaceLessor } from '../../../src/face/face.ts'
-import { type FaceWorld, faceWorld } from '../../support/face-world.ts'
 import { propose } from '../../../src/lessor/propose.ts'
+import { type FaceWorld, faceWorld } from '../../support/face-world.ts'
+import { submitting } from '../../support/submitting.ts'
 
 const open = () => faceWorld(consulFace())
 
@@ -141,11 +142,11 @@ function failing(lessor: FaceLessor, at: number, when: 'before' | 'after'): { re
     lessor: {
       read: (query, options) => lessor.read(query, options),
       watch: (prefix, options) => lessor.watch(prefix, options),
-      async propose(command, options) {
+      submit: submitting(async (command, options) => {
         if (++proposals !== at) return propose(lessor, command, options)
         if (when === 'after') await propose(lessor, command, options)
         throw new LeaseError(when === 'before' ? 'UNAVAILABLE' : 'UNKNOWN', 'the server was killed')
-      },
+      }),
     },
   }
 }
@@ -214,13 +215,13 @@ describe('an interruption', () => {
     const slow: FaceLessor = {
       read: (query, options) => here.lessor.read(query, options),
       watch: (prefix, options) => here.lessor.watch(prefix, options),
-      async propose(command, options) {
+      submit: submitting(async (command, options) => {
         if (++proposals === 2) {
           await here.ask('PUT', `/v1/session/destroy/${mine}`)
           expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${theirs}`, 'theirs')).text).toBe('true')
         }
         return propose(here.lessor, command, options)
-      },
+      }),
     }
     expect((await here.ask('PUT', `/v1/kv/jobs?acquire=${mine}`, 'mine', { lessor: slow })).text).toBe('false')
     expect(await pair(here, 'jobs')).toMatchObject({ Session: theirs, Value: Buffer.from('theirs').toString('base64') })

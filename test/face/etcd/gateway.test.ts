@@ -4,9 +4,9 @@ import http2 from 'node:http2'
 import { describe, expect, test } from 'vitest'
 import { etcdFace } from '../../../src/face/etcd/gateway.ts'
 import { keyOf, nameOf } from '../../../src/face/etcd/names.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { type World, world } from '../../support/http-world.ts'
 import { random } from '../../support/kernel/stream.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const b64 = (text: string) => Buffer.from(text, 'latin1').toString('base64')
 const open = (options = {}) => world({ faces: [etcdFace()], ...options })

@@ -3,12 +3,12 @@ import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { describe, expect, test } from 'vitest'
 import { eurekaFace } from '../../../src/face/eureka/face.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { eurekaJava, eurekaNode } from '../../support/client-sets.ts'
 import { orSkip } from '../../support/foreign-clients.ts'
 import { recordedFace } from '../../support/recorded-face.ts'
 import { place } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const LONG = { timeout: 900_000 }
 /** One that is missing fails the compilation before. */

@@ -8,12 +8,13 @@ import { SAME_NAMES } from '../../../src/face/face.ts'
 import { kubernetesFace } from '../../../src/face/kubernetes/kubernetes-face.ts'
 import type { Command } from '../../../src/kernel/command.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { setFaceRules } from '../../../src/server/face-rules.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { Dice, SEED } from '../../support/resp-mutation.ts'
-import { propose } from '../../../src/lessor/propose.ts'
+import { submitting } from '../../support/submitting.ts'
 
 const RUNS = Number(process.env.LEASEHOLD_KUBERNETES_RUNS ?? 60)
 const STEPS = 120
@@ -110,7 +111,7 @@ class Actor {
       },
       {
         lessor: {
-          propose: command => this.propose(command),
+          submit: submitting(command => this.propose(command)),
           read: (query, options) => lessor.read(query, options),
           watch: (prefix, options) => lessor.watch(prefix, options),
         },

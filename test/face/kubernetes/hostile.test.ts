@@ -8,9 +8,9 @@ import { LeaseError } from '../../../src/errors.ts'
 import type { HttpFaceRequest, HttpFaceResponse } from '../../../src/face/face.ts'
 import { SAME_NAMES } from '../../../src/face/face.ts'
 import { kubernetesFace } from '../../../src/face/kubernetes/kubernetes-face.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { kubernetesPlace, leaseOf, type RecordedRequest } from '../../support/kubernetes-place.ts'
 import { Dice, SEED } from '../../support/resp-mutation.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 /** A million in CI: LEASEHOLD_MUTATIONS=1000000. */
 const MUTATIONS = Number(process.env.LEASEHOLD_MUTATIONS ?? 6_000)

@@ -1,8 +1,8 @@
 /** Leases of Kubernetes: objects with versions, and their holders, who exclude every other client of Leasehold. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
-import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 import { propose } from '../../../src/lessor/propose.ts'
+import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
 const open: AsyncDisposable[] = []
 afterEach(async () => {

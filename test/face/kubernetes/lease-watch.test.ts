@@ -2,8 +2,8 @@
 import { afterEach, expect, test } from 'vitest'
 import { decodeObject } from '../../../src/face/kubernetes/messages.ts'
 import { decodeMessage, type JsonObject, messageTable } from '../../../src/face/kubernetes/protobuf.ts'
-import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 import { propose } from '../../../src/lessor/propose.ts'
+import { type KubernetesPlace, kubernetesPlace, leaseOf } from '../../support/kubernetes-place.ts'
 
 const LEASES = '/apis/coordination.k8s.io/v1/namespaces/team/leases'
 

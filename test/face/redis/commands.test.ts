@@ -5,10 +5,10 @@ import { systemClock } from '../../../src/clock.ts'
 import type { FaceCaller } from '../../../src/face/face.ts'
 import { SAME_NAMES } from '../../../src/face/face.ts'
 import { redisFace } from '../../../src/face/redis/commands.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { random } from '../../support/kernel/stream.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const open = () => place({ faces: [redisFace()] })
 const RELEASE = 'if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end'
@@ -220,7 +220,7 @@ test('a server that has not yet applied what another answered looks at the end o
   const { commands = [] } = redisFace()
   const caller = (isBehind: boolean): FaceCaller => ({
     lessor: {
-      propose: (...asked) => propose(here.lessor, ...asked),
+      submit: (...asked) => here.lessor.submit(...asked),
       watch: (...asked) => here.lessor.watch(...asked),
       read: async (query, options) => {
         const view = await here.lessor.read(query, options)

@@ -9,11 +9,11 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect } from 'vitest'
 import { redisFace } from '../../../src/face/redis/commands.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { redislockTests, redlockTests } from '../../support/client-sets.ts'
 import { orSkip } from '../../support/foreign-clients.ts'
 import { foreignSuite } from '../../support/foreign-suites.ts'
 import { place } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const run = promisify(execFile)
 const TIMEOUT = 600_000

@@ -6,10 +6,10 @@ import { MAX_POLICIES } from '../../../src/kernel/rule/policy.ts'
 import { extrasOf } from '../../../src/kernel/state/leases.ts'
 import { addEntry } from '../../../src/kernel/state/resources.ts'
 import type { State } from '../../../src/kernel/state.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { frameChunk, readFrames } from '../../../src/replica/frame.ts'
 import { reload, World } from '../../support/kernel/world.ts'
 import { Rig } from '../../support/replica/rig.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const KIB = 1_024
 /** No chunk is larger: a chunk is what one turn of the loop encodes. */

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 import { address } from '../../support/registry-scenes.ts'
 import { place } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 describe('discovery', () => {
   test('keeps its list while the lessor does not answer, and reports how old it is', async () => {

@@ -6,7 +6,7 @@ import type { RegistrationEvent } from '../../../src/recipe/registry/registry.ts
 import { silentLessor } from '../../../src/testing/in-memory.ts'
 import { everywhere } from '../../support/recipe-places.ts'
 import { address, listed, scenes } from '../../support/registry-scenes.ts'
-import { propose } from '../../../src/lessor/propose.ts'
+import { intercept } from '../../support/submitting.ts'
 
 for (const [name, scene] of Object.entries(scenes)) everywhere(name, scene)
 
@@ -131,14 +131,13 @@ describe('a registration', () => {
   test('writes a change again after a write failed', async () => {
     const { clock, leases, lessor } = silentLessor()
     const me = await leases.registry.register({ service: 's', address, ttl: '1h' })
-    const propose = lessor.propose.bind(lessor)
-    lessor.propose = async (command, options) => {
+    const refusing = intercept(lessor, async (ask, command, options) => {
       if (command.kind === 'put') throw new LeaseError('LIMIT', 'not now')
-      return propose(command, options)
-    }
+      return ask(command, options)
+    })
     const change = { capabilities: ['plan'], status: 'warning' } as const
     for (let i = 0; i < 2; i++) await expect(me.update(change)).rejects.toMatchObject({ code: 'LIMIT' })
-    lessor.propose = propose
+    refusing.mockRestore()
     await me.update(change)
     await clock.advance(1_000)
     expect(await leases.registry.discover({}).list()).toMatchObject([change])
@@ -148,13 +147,12 @@ describe('a registration', () => {
   test('is listed with its last status, even if an earlier write had to be repeated', async () => {
     const { clock, leases, lessor } = silentLessor()
     const me = await leases.registry.register({ service: 's', address, ttl: '1h' })
-    const propose = lessor.propose.bind(lessor)
     let broken = false
-    lessor.propose = async (command, options) => {
-      if (broken || command.kind !== 'put') return propose(command, options)
+    intercept(lessor, async (ask, command, options) => {
+      if (broken || command.kind !== 'put') return ask(command, options)
       broken = true
       throw new LeaseError('UNKNOWN', 'the connection broke')
-    }
+    })
     const written = Promise.all([me.update({ status: 'critical', tags: ['old'] }), me.update({ status: 'passing', tags: ['new'] })])
     await clock.advance(5_000)
     await written

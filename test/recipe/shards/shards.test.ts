@@ -6,6 +6,7 @@ import fc from 'fast-check'
 import { afterAll, describe, expect, test } from 'vitest'
 import { replaceOnce } from '../../../sim/replace-once.ts'
 import { connect } from '../../../src/connect/connect.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { planShards } from '../../../src/recipe/shards/shard-plan.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { silentLessor } from '../../../src/testing/in-memory.ts'
@@ -13,7 +14,6 @@ import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { everywhere } from '../../support/recipe-places.ts'
 import { place } from '../../support/resp-place.ts'
 import { type Build, REST, ShardsWorld, TTL } from '../../support/shards-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const source: Build = { ManualClock, silentLessor }
 

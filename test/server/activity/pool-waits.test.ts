@@ -1,9 +1,9 @@
 /** Waits for a pool: a waiter waits for the name of the pool, and is granted members of it. */
 import { expect, test } from 'vitest'
 import type { Granted } from '../../../src/kernel/outcome.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { acquire } from '../../support/dashboard-world.ts'
 import { world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 test('the wait for a pool ends when its members are granted', async () => {
   await using here = await world()

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
 import type { Acquire } from '../../../src/kernel/command.ts'
 import type { Granted } from '../../../src/kernel/outcome.ts'
-import { type World, world } from '../../support/http-world.ts'
 import { propose } from '../../../src/lessor/propose.ts'
+import { type World, world } from '../../support/http-world.ts'
 
 const open: AsyncDisposable[] = []
 const folders: string[] = []

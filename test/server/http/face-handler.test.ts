@@ -2,9 +2,9 @@
 import { afterEach, expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
 import type { Face, HttpFace } from '../../../src/face/face.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { sentenceOf } from '../../../src/wording.ts'
 import { world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const open: AsyncDisposable[] = []
 afterEach(async () => {

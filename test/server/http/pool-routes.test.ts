@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { world } from '../../support/http-world.ts'
 import { propose } from '../../../src/lessor/propose.ts'
+import { world } from '../../support/http-world.ts'
 
 /** Offers members with an entry for each, as `pool offer` does. */
 async function offer(ask: Awaited<ReturnType<typeof world>>['ask'], members: Record<string, Record<string, string>>, headers = {}) {

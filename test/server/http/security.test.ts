@@ -4,12 +4,12 @@ import { describe, expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { VERBS, type Verb } from '../../../src/kernel/command.ts'
 import { VALUE_BYTES } from '../../../src/kernel/name.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { OriginCheck } from '../../../src/server/http/origin-check.ts'
 import { ROUTES } from '../../../src/server/http/routes.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { auditTo, clean, serverLog } from '../../../src/server/log.ts'
 import { type Reply, type World, world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 /** A valid path and a valid body for each route. */
 const BODIES: Readonly<Record<string, object>> = {
@@ -73,7 +73,13 @@ describe('authentication and authorization', () => {
       wants: [{ resource: 'mine/a' }],
       entries: [{ key: 'mine/entry', value: 'private' }],
     })) as { lease: number; tokens: readonly number[] }
-    const waiter = (await propose(lessor, { kind: 'acquire', holder: 'bob', ttl: 60_000, wants: [{ resource: 'mine/a' }], wait: true })) as {
+    const waiter = (await propose(lessor, {
+      kind: 'acquire',
+      holder: 'bob',
+      ttl: 60_000,
+      wants: [{ resource: 'mine/a' }],
+      wait: true,
+    })) as {
       lease: number
     }
     const { revision } = await lessor.read({ kind: 'summary' })

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { LeaseError } from '../../../src/errors.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { anonymousCaller } from '../../../src/server/access-control.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { limitsFrom } from '../../../src/server/limits.ts'
 import { heartbeat } from '../../../src/server/registry/registration-requests.ts'
 import { serve } from '../../../src/server/serve.ts'
 import { ask, type World, world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const planner = { address: 'http://10.0.0.7:8080', capabilities: ['plan'], tags: ['blue'], zone: 'eu/fra', ttl: '10s' }
 

@@ -2,10 +2,10 @@ import { get, type IncomingMessage } from 'node:http'
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import type { Acquire } from '../../../src/kernel/command.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { HttpLessor } from '../../../src/wire/http/client.ts'
 import { type World, world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const acquire = (holder: string, names: readonly string[], more: Partial<Acquire> = {}): Acquire => ({
   kind: 'acquire',

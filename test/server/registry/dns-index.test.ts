@@ -4,12 +4,12 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { describe, expect, test, vi } from 'vitest'
 import { turn } from '../../../src/clock.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import type { Lessor } from '../../../src/lessor.ts'
 import { Catalog } from '../../../src/server/registry/catalog.ts'
 import { BUDGET } from '../../../src/server/registry/dns-budget.ts'
 import { DnsServer } from '../../../src/server/registry/dns-server.ts'
 import { type World, world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 const A = 1

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { Leases } from '../../../src/leases.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import type { Lessor } from '../../../src/lessor.ts'
 import type { RegistrationEvent } from '../../../src/recipe/registry/registration.ts'
 import type { CheckResult } from '../../../src/registry/entry.ts'
@@ -11,7 +12,6 @@ import { ProbeRules } from '../../../src/server/registry/probe-rules.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type World, world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 const OPTIONS = { rules: new ProbeRules([]), own: () => false, log: SILENT }
@@ -260,7 +260,7 @@ test('a server that stops does not wait for a store that does not answer', async
   let silent = false
   const lessor = new Proxy(replica as Lessor, {
     get(target, name) {
-      if (silent && name === 'propose') return () => new Promise(() => {})
+      if (silent && name === 'submit') return () => {}
       const value = Reflect.get(target, name, target)
       return typeof value === 'function' ? value.bind(target) : value
     },

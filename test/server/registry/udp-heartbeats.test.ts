@@ -2,9 +2,9 @@ import { createHash, createHmac } from 'node:crypto'
 import { createSocket } from 'node:dgram'
 import { describe, expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { readBeat, UdpHeartbeats } from '../../../src/server/registry/udp-heartbeats.ts'
 import { type World, world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 

@@ -1,8 +1,8 @@
 /** TTLMIN, TTLMAX and REUSE of LEASE.ACQUIRE: a ttl that is adjusted instead of refused, and a holder that is answered with the lease it has. */
 import { expect, test } from 'vitest'
+import { propose } from '../../../src/lessor/propose.ts'
 import { ReplyError } from '../../../src/wire/resp/reply-parser.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 async function world() {
   const here = await place()

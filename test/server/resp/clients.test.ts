@@ -4,10 +4,10 @@ import { promisify } from 'node:util'
 import { Redis } from 'ioredis'
 import { createClient, RESP_TYPES } from 'redis'
 import { expect, test } from 'vitest'
+import { propose } from '../../../src/lessor/propose.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { describeWith, programs } from '../../support/engine.ts'
 import { type Place, place } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const run = promisify(execFile)
 

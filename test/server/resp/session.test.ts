@@ -2,6 +2,7 @@ import { connect } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { systemClock, turn } from '../../../src/clock.ts'
 import { Writer } from '../../../src/kernel/codec/bytes.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import type { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
 import { httpListener } from '../../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
@@ -12,7 +13,6 @@ import { writeClientMessage } from '../../../src/wire/messages.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 test('requests are counted by command and result, for other clients and our own', async () => {
   await using here = await place({ http: httpListener() })

@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { describe, expect, test, vi } from 'vitest'
 import { bootOfThisMachine } from '../../../src/clock.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { AppendChannel } from '../../../src/store/file/append-channel.ts'
 import { faultsOf } from '../../../src/store/file/certification.ts'
@@ -18,7 +19,6 @@ import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { type Accident, type OwnedFixture, ownedSuite } from '../../../src/testing/owned-suite.ts'
 import { type StoreFixture, storeSuite } from '../../../src/testing/store-suite.ts'
 import { passLeaseBetween } from '../../support/handed-in.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 async function folder(): Promise<AsyncDisposable & { readonly path: string }> {
   const name = await mkdtemp(join(tmpdir(), 'leasehold-file-'))

@@ -9,11 +9,11 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { LeaseError } from '../../../src/errors.ts'
 import type { Command } from '../../../src/kernel/command.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { loadEngine } from '../../../src/store/file/engine.ts'
 import { FileStore, type FileStoreOptions } from '../../../src/store/file/file.ts'
 import { type Position, START, type Store } from '../../../src/store.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 describe('several processes on one file', () => {
   test('each record that one process appends is read by another that waits for it', async () => {

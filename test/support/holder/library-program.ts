@@ -11,6 +11,7 @@ import { type FindingName, findings } from '../../../sim/findings.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import type { AcquireOptions } from '../../../src/holder/acquire-options.ts'
 import type { Lease } from '../../../src/lease.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import type { LeaseView } from '../../../src/lessor.ts'
 import type { Session } from '../../../src/recipe/session.ts'
 import { Replica } from '../../../src/replica/replica.ts'
@@ -18,7 +19,6 @@ import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { shortest } from '../shortest.ts'
 import { type Tamper, WorkerProcess } from './worker-process.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const WORKERS = 8
 /** Some processes have the same name. */

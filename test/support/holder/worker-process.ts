@@ -2,8 +2,9 @@
 import type { Clock } from '../../../src/clock.ts'
 import type { Command } from '../../../src/kernel/command.ts'
 import { Leases } from '../../../src/leases.ts'
-import type { Lessor } from '../../../src/lessor.ts'
 import { propose } from '../../../src/lessor/propose.ts'
+import type { Lessor } from '../../../src/lessor.ts'
+import { submitting } from '../submitting.ts'
 
 /** Changes commands on their way to the server, to see whether that is noticed. Undefined: the command is answered, and not carried out. */
 export type Tamper = (command: Command) => Command | undefined
@@ -60,10 +61,10 @@ export class WorkerProcess {
     return {
       profile: server.profile,
       signal: new AbortController().signal,
-      propose: (command, options) => {
+      submit: submitting(async (command, options) => {
         const sent = tamper(command)
-        return sent === undefined ? Promise.resolve({ kind: 'done', revision: 0 }) : whileAlive(() => propose(server, sent, options))
-      },
+        return sent === undefined ? { kind: 'done', revision: 0 } : whileAlive(() => propose(server, sent, options))
+      }),
       read: (query, options) => whileAlive(() => server.read(query, options)),
       async *watch(prefix, options) {
         const signal = AbortSignal.any([options.signal, died])

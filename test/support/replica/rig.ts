@@ -5,12 +5,12 @@ import type { LeaseError } from '../../../src/errors.ts'
 import { type Batch, decodeBatch, encodeBatch } from '../../../src/kernel/codec/batch.ts'
 import type { Acquire, Command } from '../../../src/kernel/command.ts'
 import type { Granted, Outcome, Queued } from '../../../src/kernel/outcome.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { Replica, type ReplicaOptions } from '../../../src/replica/replica.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { type AppendFault, FaultyStore } from '../../../src/testing/faulty-store.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 /** What becomes of the coming calls, and what was sent so far. */
 export class Line {

@@ -5,10 +5,10 @@ import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
 import { connect, open } from '../../../src/connect/connect.ts'
 import type { Acquire } from '../../../src/kernel/command.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { HttpLessor } from '../../../src/wire/http/client.ts'
 import { world } from '../../support/http-world.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const acquire = (holder: string, resource: string): Acquire => ({ kind: 'acquire', holder, ttl: 30_000, wants: [{ resource }] })
 

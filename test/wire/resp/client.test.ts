@@ -5,12 +5,12 @@ import { expect, test } from 'vitest'
 import { systemClock } from '../../../src/clock.ts'
 import { connect, open } from '../../../src/connect/connect.ts'
 import { LeaseError } from '../../../src/errors.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import type { Completion, Lessor } from '../../../src/lessor.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { place } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 /** A server that calls `answer` for each chunk it receives. */
 async function impostor(answer: (socket: Socket, chunk: Buffer) => void): Promise<NetServer & { readonly at: string } & AsyncDisposable> {

@@ -3,12 +3,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import type { Granted } from '../../../src/kernel/outcome.ts'
 import { Leases } from '../../../src/leases.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { sentenceOf } from '../../../src/wording.ts'
 import { command, Raw } from '../../support/resp-place.ts'
 import { ServerProcess } from '../../support/server-process.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 test('when a server is killed under load and restarted, each acknowledged request was executed once, and renewed leases do not lapse', async () => {
   await using server = await ServerProcess.start()

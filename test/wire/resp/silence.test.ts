@@ -1,6 +1,7 @@
 /** A client with one address: its connection falls silent, or takes no more bytes, while the server would answer on a new connection. */
 import { expect, test } from 'vitest'
 import { Leases } from '../../../src/leases.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
@@ -13,7 +14,6 @@ import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import type { ByteLink, ByteLinkEnd } from '../../../src/wire/resp/link.ts'
 import { Network } from '../../support/remote-network.ts'
 import { place } from '../../support/resp-place.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 /** One server behind one address, in virtual time. */
 async function oneServer(seed = 1) {

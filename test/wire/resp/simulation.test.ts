@@ -8,6 +8,7 @@ import { LeaseError } from '../../../src/errors.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
 import type { Lease } from '../../../src/lease.ts'
 import { Leases } from '../../../src/leases.ts'
+import { propose } from '../../../src/lessor/propose.ts'
 import { Replica } from '../../../src/replica/replica.ts'
 import { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
@@ -16,7 +17,6 @@ import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { Network } from '../../support/remote-network.ts'
-import { propose } from '../../../src/lessor/propose.ts'
 
 const SERVERS = ['one', 'two', 'three']
 const CLIENTS = 6
@@ -157,7 +157,9 @@ async function run(seed: number): Promise<{ grants: number; unknown: number; con
           const name = `once/${c}/${seq}`
           try {
             const op = { session: `ops-${c}`, seq, acked: seq - 1 }
-            const outcome = await propose(lessor, { kind: 'acquire', holder: `ops-${c}`, ttl: 3_600_000, wants: [{ resource: name }] },
+            const outcome = await propose(
+              lessor,
+              { kind: 'acquire', holder: `ops-${c}`, ttl: 3_600_000, wants: [{ resource: name }] },
               { op },
             )
             answers.set(name, outcome)
