@@ -1,11 +1,13 @@
 // Leases inside this process: a replica on `memory:` and on an owned `file:`, compared with a bare Map, bare SQLite, and the locks that npm has for one process or one
 // machine.
+
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { connect } from '../dist/index.js'
+import { propose } from '../dist/lessor/propose.js'
 import { Replica } from '../dist/replica/replica.js'
 import { loadEngine } from '../dist/store/file/engine.js'
 import { FileStore } from '../dist/store/file/file.js'
@@ -139,7 +141,7 @@ export async function reopen(report, { quick }) {
     for (let i = 0; i < count; i += 1_000)
       await Promise.all(
         Array.from({ length: 1_000 }, (_, j) =>
-          replica.propose({ kind: 'acquire', holder: `h${j % 50}`, ttl: 3_600_000, wants: [{ resource: `n/${i + j}` }] }),
+          propose(replica, { kind: 'acquire', holder: `h${j % 50}`, ttl: 3_600_000, wants: [{ resource: `n/${i + j}` }] }),
         ),
       )
   })

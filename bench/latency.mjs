@@ -1,5 +1,6 @@
 // Waiting: from a release, and from the death of a holder, to the next grant; and what no lease service on this machine can go below, a sync of the disk and a round trip
 // to another process.
+
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, fdatasyncSync, openSync, readFileSync, writeSync } from 'node:fs'
@@ -8,6 +9,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { connect } from '../dist/index.js'
+import { propose } from '../dist/lessor/propose.js'
 import { endsWithRun, folder } from './engine.mjs'
 import { acquireOf, startServer } from './leasehold.mjs'
 import { percentile, seconds, using } from './measure.mjs'
@@ -69,7 +71,7 @@ export async function takeover(report, { quick }) {
                 if (events.some(event => event.type === 'granted' && event.lease !== lease)) return resolve(seconds())
             })().catch(reject)
           })
-          await lessor.propose({ ...acquireOf(`takeover/${i}`, 60_000), wait: true })
+          await propose(lessor, { ...acquireOf(`takeover/${i}`, 60_000), wait: true })
           child.send('renew')
           await once(child, 'message')
           const died = seconds()
@@ -136,9 +138,9 @@ if (process.argv[1] === self && process.argv[2] === 'echo') {
 if (process.argv[1] === self && process.argv[2] === 'holder') {
   const [, , , url, resource, ttl] = process.argv
   const { lessor } = await connect(url)
-  const { lease } = await lessor.propose({ ...acquireOf(resource, Number(ttl)), holder: `holder of ${resource}` })
+  const { lease } = await propose(lessor, { ...acquireOf(resource, Number(ttl)), holder: `holder of ${resource}` })
   process.on('message', async () => {
-    await lessor.propose({ kind: 'renew', leases: [lease] })
+    await propose(lessor, { kind: 'renew', leases: [lease] })
     process.send({ renewed: true })
   })
   process.send({ lease })

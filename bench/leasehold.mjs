@@ -1,10 +1,12 @@
 // Leasehold as the benchmarks measure it: a server in its own process on an owned file, configured like `leasehold serve` and started like `npm start`, and our
 // client in this process. Every acknowledgement is durable.
+
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { propose } from '../dist/lessor/propose.js'
 import { RemoteLessor } from '../dist/wire/resp/client.js'
 import { serverAddressOf } from '../dist/wire/resp/dial.js'
 import { endsWithRun, folder } from './engine.mjs'
@@ -48,8 +50,8 @@ export const acquireOf = (resource, ttl = 30_000) => ({ kind: 'acquire', holder:
 /** A lock as the peers have it, on any lessor. */
 export function lessorLock(lessor) {
   return {
-    acquire: async name => (await lessor.propose(acquireOf(name))).lease,
-    release: (_, lease) => lessor.propose({ kind: 'release', lease }),
+    acquire: async name => (await propose(lessor, acquireOf(name))).lease,
+    release: (_, lease) => propose(lessor, { kind: 'release', lease }),
   }
 }
 

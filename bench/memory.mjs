@@ -1,4 +1,5 @@
 // Benchmark of a million leases: bytes per lease, and the time of a renewal compared with a thousand leases.
+import { propose } from '../dist/lessor/propose.js'
 import { Replica } from '../dist/replica/replica.js'
 import { MemoryStore } from '../dist/store/memory.js'
 import { heapInUse } from './heap.mjs'
@@ -10,12 +11,12 @@ async function fill(replica, count, from = 0) {
   for (let i = 0; i < count; i += 5_000) {
     const outcomes = await Promise.all(
       Array.from({ length: Math.min(5_000, count - i) }, (_, j) =>
-        replica.propose({ kind: 'acquire', holder: 'bench', ttl: 86_400_000, wants: [{ resource: `lease/${from + i + j}` }] }),
+        propose(replica, { kind: 'acquire', holder: 'bench', ttl: 86_400_000, wants: [{ resource: `lease/${from + i + j}` }] }),
       ),
     )
     for (const [j, { lease }] of outcomes.entries()) ids[i + j] = lease
     // The first renewal is written to the log and makes the term a long one. Until then it is 30 s at most, and filling may take longer.
-    await replica.propose({ kind: 'renew', leases: [...ids.subarray(i, i + outcomes.length)] })
+    await propose(replica, { kind: 'renew', leases: [...ids.subarray(i, i + outcomes.length)] })
   }
   return ids
 }
@@ -34,7 +35,7 @@ async function renewals(replica, ids, { together, forSeconds = 2 }) {
   const began = seconds()
   let done = 0
   while (seconds() - began < forSeconds) {
-    const outcome = await replica.propose({ kind: 'renew', leases: batch() })
+    const outcome = await propose(replica, { kind: 'renew', leases: batch() })
     if (outcome.ttls.some(ttl => ttl < 0)) throw new Error('a lease is gone')
     done += 100
   }

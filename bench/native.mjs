@@ -1,6 +1,7 @@
 // The server from outside our own client: redis-benchmark beside Redis, and renewals in batches beside PEXPIRE. Every acknowledgement is durable on both sides.
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
+import { propose } from '../dist/lessor/propose.js'
 import { engine } from './contenders.mjs'
 import { acquireOf, startServer } from './leasehold.mjs'
 import { throughput, using } from './measure.mjs'
@@ -52,7 +53,7 @@ export async function redisBenchmark(report, { quick, rounds }) {
       ['LEASE.ACQUIRE', key, 'TTL', '600000'],
       ['SET', key, 'x', 'NX', 'PX', '600000'],
     )
-    const { lease } = await using(server.connect(), lessor => lessor.propose(acquireOf('renewed', 600_000)))
+    const { lease } = await using(server.connect(), lessor => propose(lessor, acquireOf('renewed', 600_000)))
     await using(redisLock(redis), ({ raw }) => raw.set('renewed', 'x', { expiration: { type: 'PX', value: 600_000 } }))
     await compare(
       'redis-benchmark -c 50 -P 16: LEASE.RENEW',
@@ -75,14 +76,14 @@ export async function renewals(report, { quick, rounds, forSeconds }) {
         const ids = []
         for (let i = 0; i < count; i += 1_000)
           ids.push(
-            ...(await Promise.all(Array.from({ length: 1_000 }, (_, j) => lessor.propose(acquireOf(`r/${i + j}`, 600_000))))).map(
+            ...(await Promise.all(Array.from({ length: 1_000 }, (_, j) => propose(lessor, acquireOf(`r/${i + j}`, 600_000))))).map(
               ({ lease }) => lease,
             ),
           )
         const batches = Array.from({ length: count / 1_000 }, (_, i) => ids.slice(i * 1_000, (i + 1) * 1_000))
-        for (const leases of batches) await lessor.propose({ kind: 'renew', leases })
+        for (const leases of batches) await propose(lessor, { kind: 'renew', leases })
         for (let i = 0; i < 1_000; i++) await raw.set(`p:${i}`, 'x', { expiration: { type: 'PX', value: 600_000 } })
-        const batch = (lane, i) => lessor.propose({ kind: 'renew', leases: batches[(lane * 7 + i) % batches.length] })
+        const batch = (lane, i) => propose(lessor, { kind: 'renew', leases: batches[(lane * 7 + i) % batches.length] })
         const single = (lane, i) => raw.pExpire(`p:${(lane * 31 + i) % 1_000}`, 600_000)
         const measure = ({ each, inFlight, times }) => throughput(each, { inFlight, forSeconds, warmUp: 0 }).then(done => done * times)
         const figures = await inRounds(

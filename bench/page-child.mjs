@@ -1,5 +1,6 @@
 // A server in memory with a load of its own, for measuring the page: `node bench/page-child.mjs`. It is told by messages what to do.
 import { monitorEventLoopDelay } from 'node:perf_hooks'
+import { propose } from '../dist/lessor/propose.js'
 import { Replica } from '../dist/replica/replica.js'
 import { httpListener } from '../dist/server/http/http-listener.js'
 import { serve } from '../dist/server/serve.js'
@@ -17,11 +18,11 @@ const delay = monitorEventLoopDelay({ resolution: 5 })
 delay.enable()
 
 async function fill(count) {
-  await replica.propose({ kind: 'policy', prefix: '', rules: { leases: 2_000_000 } })
+  await propose(replica, { kind: 'policy', prefix: '', rules: { leases: 2_000_000 } })
   for (let i = 0; i < count; i += 1_000)
     await Promise.all(
       Array.from({ length: 1_000 }, (_, n) =>
-        replica.propose({
+        propose(replica, {
           kind: 'acquire',
           holder: `worker-${(i + n) % 997}`,
           ttl: 86_400_000,
@@ -45,18 +46,22 @@ function begin(perSecond) {
       const n = done
       const resource = `load/${n % NAMES}`
       done += 2
-      void replica
-        .propose({ kind: 'acquire', holder: `worker-${n % 31}`, ttl: 30_000, wants: [{ resource }], labels: [['purpose', 'load']] })
-        .then(async ({ kind, lease }) => {
-          if (kind !== 'granted') return
-          if (n % 50 === 0) {
-            const waiting = await replica.propose({ kind: 'acquire', holder: 'waiter', ttl: 30_000, wants: [{ resource }], wait: true })
-            setTimeout(() => replica.propose({ kind: 'release', lease: waiting.lease }), 300)
-            done += 3
-          }
-          // A few stay for a while, so that the tables have rows that come and go.
-          setTimeout(() => replica.propose({ kind: 'release', lease }), n % 10 === 0 ? 200 : 0)
-        })
+      void propose(replica, {
+        kind: 'acquire',
+        holder: `worker-${n % 31}`,
+        ttl: 30_000,
+        wants: [{ resource }],
+        labels: [['purpose', 'load']],
+      }).then(async ({ kind, lease }) => {
+        if (kind !== 'granted') return
+        if (n % 50 === 0) {
+          const waiting = await propose(replica, { kind: 'acquire', holder: 'waiter', ttl: 30_000, wants: [{ resource }], wait: true })
+          setTimeout(() => propose(replica, { kind: 'release', lease: waiting.lease }), 300)
+          done += 3
+        }
+        // A few stay for a while, so that the tables have rows that come and go.
+        setTimeout(() => propose(replica, { kind: 'release', lease }), n % 10 === 0 ? 200 : 0)
+      })
     }
   }, BEAT)
 }

@@ -1,6 +1,7 @@
 // What the history that the server keeps for its page costs: CPU at a rate of events, with and without it, and the memory of a full day.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemClock } from '../dist/clock.js'
+import { propose } from '../dist/lessor/propose.js'
 import { Replica } from '../dist/replica/replica.js'
 import { ServerActivity } from '../dist/server/activity/activity.js'
 import { Newest } from '../dist/server/activity/newest.js'
@@ -22,9 +23,9 @@ async function cpu(replica, perSecond, forSeconds) {
     const next = sleep(BEAT)
     for (let i = 0; i < (perSecond * BEAT) / 2_000; i++) {
       const wants = [{ resource: `load/${beat % 20}/${i}` }]
-      void replica
-        .propose({ kind: 'acquire', holder: `worker-${i}`, ttl: 30_000, wants })
-        .then(({ lease }) => replica.propose({ kind: 'release', lease }))
+      void propose(replica, { kind: 'acquire', holder: `worker-${i}`, ttl: 30_000, wants }).then(({ lease }) =>
+        propose(replica, { kind: 'release', lease }),
+      )
     }
     await next
   }

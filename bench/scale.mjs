@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { connect as connectTo } from 'node:net'
 import { connect } from '../dist/index.js'
+import { propose } from '../dist/lessor/propose.js'
 import { inMemory } from './embedded.mjs'
 import { acquireOf, startServer } from './leasehold.mjs'
 import { percentile, seconds, using } from './measure.mjs'
@@ -28,7 +29,7 @@ export async function lapses(report, { quick }) {
       await Promise.all(
         Array.from({ length: 1_000 }, async (_, j) => {
           const ttl = setUp * 1_000 + Math.floor(((i + j) / count) * within * 1_000)
-          const { lease } = await replica.propose(acquireOf(`n/${i + j}`, ttl))
+          const { lease } = await propose(replica, acquireOf(`n/${i + j}`, ttl))
           due.set(lease, seconds() + ttl / 1_000)
         }),
       )
@@ -142,13 +143,13 @@ export async function watchers(report, { quick }) {
       socket.pause()
     }
     await using(server.connect(), async lessor => {
-      const { lease } = await lessor.propose(acquireOf('watched', 3_600_000))
-      await lessor.propose({ kind: 'renew', leases: [lease] })
+      const { lease } = await propose(lessor, acquireOf('watched', 3_600_000))
+      await propose(lessor, { kind: 'renew', leases: [lease] })
       const value = 'v'.repeat(100)
       const pour = async count => {
         for (let i = 0; i < count; i += 1_000)
           await Promise.all(
-            Array.from({ length: 1_000 }, (_, j) => lessor.propose({ kind: 'put', lease, key: `k/${(i + j) % 100}`, value })),
+            Array.from({ length: 1_000 }, (_, j) => propose(lessor, { kind: 'put', lease, key: `k/${(i + j) % 100}`, value })),
           )
       }
       const inUse = async () => {

@@ -4,6 +4,7 @@ import { BackupRenewer } from '../src/holder/backup-renewer.ts'
 import { LoopPulse, WorkerHeartbeat, type WorkerMessage } from '../src/holder/worker-heartbeat.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
+import { complete } from '../src/lessor/complete.ts'
 import type { Lessor } from '../src/lessor.ts'
 import { Client, type Host, type Site } from './participants.ts'
 import type { Machine } from './world.ts'
@@ -62,7 +63,9 @@ export function startThread(site: Site, machine: Machine, thread: Machine, hosts
   machine.threads.add(thread)
   const pulse = new LoopPulse()
   const clock = new ThreadClock(machine.clock(), thread.clock())
-  const lessor = { propose: (command: Command) => propose(site, new Client(site, thread, hosts), command) } as unknown as Lessor
+  const lessor: Pick<Lessor, 'submit'> = {
+    submit: (command, _options, completion) => complete(completion, propose(site, new Client(site, thread, hosts), command)),
+  }
   const renewer = new BackupRenewer({ lessor, clock, pulse, margin: MARGIN, maxStall: MAX_STALL })
   const receive = (message: WorkerMessage) => {
     if (message === 'close' || message === 'exit') renewer.close()

@@ -4,8 +4,8 @@ import type { Planted } from './planted-mistake.ts'
 export const ROLLING_BUGS: readonly Planted[] = [
   {
     name: 'a replica continues under rules that it does not know',
-    file: 'src/replica/follower.js',
-    find: 'if (!understands(this.#state))',
+    file: 'src/replica/log.js',
+    find: 'if (!understands(this.state))',
     put: 'if (false)',
     expected: ['S22'],
     profiles: ['rolling'],

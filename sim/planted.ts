@@ -195,9 +195,9 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a replica applies a command object that its caller changed after proposing it',
-    file: 'src/replica/proposals.js',
-    find: 'const own = copyOf(command);',
-    put: 'const own = command;',
+    file: 'src/lessor/propose.js',
+    find: 'lessor.submit(copyOf(command), ',
+    put: 'lessor.submit(command, ',
     expected: ['S22', 'S9', 'S10', 'S11', 'S24'],
     profiles: ['embedded', 'owned', 'restless'],
   },
@@ -394,8 +394,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'an owner does not mark the age of the leases it found',
     file: 'src/replica/age-marks.js',
-    find: "this.#propose({ kind: 'aged-together'",
-    put: "if (false) this.#propose({ kind: 'aged-together'",
+    find: "this.#write({ kind: 'aged-together'",
+    put: "if (false) this.#write({ kind: 'aged-together'",
     expected: ['S5'],
     profiles: ['owned'],
   },
@@ -437,13 +437,14 @@ export const BUGS: readonly Planted[] = [
     find: 'void this.#judge();',
     put: `if (stalled > 0) {
             this.#time.stats.stalled -= stalled;
-            const drain = this.#drain;
-            this.#drain = () => drain().then(() => {
+            const credit = () => {
                 this.#time.stats.stalled += stalled;
-                this.#drain = drain;
-            });
+                void this.#judge();
+            };
+            void this.#time.stalledWhile(this.#readAll()).then(credit, credit);
         }
-        void this.#judge();`,
+        else
+            void this.#judge();`,
     expected: ['S5'],
     profiles: ['owned'],
   },
@@ -465,16 +466,16 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a refusal comes from a state that may be stale',
-    file: 'src/replica/proposals.js',
-    find: 'await unlessAborted(this.#readToEnd(), signal);\n        const refused',
-    put: 'const refused',
+    file: 'src/replica/replica.js',
+    find: 'await this.#outbox.readToEnd();\n            signal?.throwIfAborted();\n            const known',
+    put: 'const known',
     expected: ['S10'],
     profiles: ['embedded', 'servers'],
   },
   {
     name: 'a replica that skipped records does not tell its watchers of the gap (etcd 18089)',
-    file: 'src/replica/follower.js',
-    find: 'new RecentEvents(this.#state.revision',
+    file: 'src/replica/log.js',
+    find: 'new RecentEvents(this.state.revision',
     put: 'new RecentEvents(0',
     expected: ['S13'],
     profiles: ['restless', 'embedded'],

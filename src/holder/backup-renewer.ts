@@ -11,7 +11,7 @@ const LATE = 0.4
 const [SHORTEST_CHECK, LONGEST_CHECK] = [5, 1_000]
 
 export interface BackupRenewerOptions {
-  readonly lessor: Lessor
+  readonly lessor: Pick<Lessor, 'submit'>
   readonly clock: Clock
   readonly pulse: LoopPulse
   /** The part of a term that is given up for clocks of different rates. */

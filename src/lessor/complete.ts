@@ -1,4 +1,4 @@
-/** Connects a promise with a `Completion`, for lessors that offer both `propose` and `submit`. */
+/** Reports the outcome of a promise to a `Completion`, for lessors whose answers are promises. */
 import type { Outcome } from '../kernel/outcome.ts'
 import type { Completion } from '../lessor.ts'
 

@@ -1,4 +1,4 @@
-/** What `import … from 'leasehold/lessor'` offers: the upper contract, and the commands, outcomes and events it is made of. */
+/** What `import … from 'leasehold/lessor'` offers: the upper contract, the commands, outcomes and events it is made of, and `propose`. */
 export type {
   Acquire,
   Aged,
@@ -76,3 +76,4 @@ export type {
   WatchOptions,
 } from '../lessor.ts'
 export type { ListColumn, ListPart, ListState } from './list-part.ts'
+export { propose } from './propose.ts'

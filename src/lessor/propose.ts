@@ -1,5 +1,4 @@
 /** Proposes a command and resolves with what was decided: the `submit` of a lessor as a promise. */
-import { unlessAborted } from '../clock.ts'
 import type { Command } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -13,5 +12,16 @@ export function propose(lessor: Pick<Lessor, 'submit'>, command: Command, option
   const { op, signal } = options
   if (signal?.aborted) return Promise.reject(signal.reason)
   const own = op === undefined ? options : { ...options, op: { ...op } }
-  return unlessAborted(new Promise((settle, fail) => lessor.submit(copyOf(command), own, { settle, fail })), signal)
+  const answer = new Promise<Outcome>((settle, fail) => lessor.submit(copyOf(command), own, { settle, fail }))
+  return signal === undefined ? answer : unlessAborted(answer, signal)
+}
+
+/** As in clock.ts, which cannot be loaded in a browser. */
+function unlessAborted(answer: Promise<Outcome>, signal: AbortSignal): Promise<Outcome> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason)
+    signal.addEventListener('abort', abort)
+    if (signal.aborted) abort() // `submit` may have caused it
+    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
 }

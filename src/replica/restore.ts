@@ -8,7 +8,7 @@
  *
  * The new contents are written as a snapshot, which running replicas do not read. So the log is owned where the store supports it. Elsewhere it must be
  * empty, and it decides nothing (`move` with `into`) from before the snapshot until a record after it: that record carries the decision hash of the snapshot,
- * and replicas with another decision hash load the snapshot (follower.ts).
+ * and replicas with another decision hash load the snapshot (log.ts).
  */
 import { type Clock, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'

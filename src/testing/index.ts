@@ -1,4 +1,5 @@
 /** The published test kit: a manual clock and in-memory leases for tests of code that holds leases, and the suites of stores and lessors. */
+export { propose } from '../lessor/propose.ts'
 export { MemoryLog } from '../store/memory.ts'
 export { SilentLessor, type SilentLessorOptions, silentLessor } from './in-memory.ts'
 export { type LessorFixture, lessorSuite } from './lessor-suite.ts'

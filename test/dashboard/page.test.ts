@@ -439,15 +439,15 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     })
     // As a string, so that it is not compiled for Node first.
     const result = await page.evaluate(`(async () => {
-      const { HttpLessor } = await import('/built/wire/http/client.js')
+      const { HttpLessor, propose } = await import('/built/wire/http/client.js')
       const lessor = await HttpLessor.open(location.origin)
       const { revision } = await lessor.read({ kind: 'summary' }, { consistent: true })
-      const granted = await lessor.propose({ kind: 'acquire', holder: 'browser', ttl: 5000, wants: [{ resource: 'a' }] })
+      const granted = await propose(lessor, { kind: 'acquire', holder: 'browser', ttl: 5000, wants: [{ resource: 'a' }] })
       const stop = new AbortController()
       const events = []
       for await (const batch of lessor.watch('', { after: revision, signal: stop.signal })) {
         events.push(batch[0].type)
-        if (events.length === 1) await lessor.propose({ kind: 'release', lease: granted.lease })
+        if (events.length === 1) await propose(lessor, { kind: 'release', lease: granted.lease })
         else stop.abort()
       }
       return [granted.kind, ...events]

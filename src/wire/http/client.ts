@@ -21,7 +21,8 @@ export { LeaseError } from '../../errors.ts'
 export type { Command } from '../../kernel/command.ts'
 export type { Event, EventType } from '../../kernel/event.ts'
 export type { Outcome } from '../../kernel/outcome.ts'
-export type { Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
+export { propose } from '../../lessor/propose.ts'
+export type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 
 export interface HttpLessorOptions {
   /**

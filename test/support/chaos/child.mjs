@@ -2,9 +2,11 @@
 // process had only buffered would be missing from the history, and they are the most interesting ones.
 //
 // node child.mjs '{"module":"store/postgres.js","name":"PostgresStore","options":{…},"me":"r1.4","history":"/tmp/…","ttl":1000,…}'
+
 import { openSync, writeSync } from 'node:fs'
 import { systemClock } from '../../../dist/clock.js'
 import { Leases } from '../../../dist/leases.js'
+import { propose } from '../../../dist/lessor/propose.js'
 import { Replica } from '../../../dist/replica/replica.js'
 
 const { module, name, options, me, history, ttl, holders, resources, snapshotRecords, timeout } = JSON.parse(process.argv[2])
@@ -26,16 +28,21 @@ function recorded(lessor) {
   return new Proxy(lessor, {
     get(target, property) {
       if (property === Symbol.asyncDispose) return async () => {} // several holders share it
-      if (property !== 'propose') {
+      if (property !== 'submit') {
         const value = Reflect.get(target, property)
         return typeof value === 'function' ? value.bind(target) : value
       }
-      return async (command, asked) => {
+      return (command, asked, completion) => {
         const sent = now()
-        const outcome = await target.propose(command, asked)
-        if (outcome.kind === 'renewed')
-          for (const [i, lease] of command.leases.entries()) if (outcome.ttls[i] > 0) note('renewed', { lease, sent, ttl: outcome.ttls[i] })
-        return outcome
+        target.submit(command, asked, {
+          settle(outcome) {
+            if (outcome.kind === 'renewed')
+              for (const [i, lease] of command.leases.entries())
+                if (outcome.ttls[i] > 0) note('renewed', { lease, sent, ttl: outcome.ttls[i] })
+            completion.settle(outcome)
+          },
+          fail: error => completion.fail(error),
+        })
       }
     },
   })
@@ -110,7 +117,7 @@ async function probe(replica) {
     const resource = `probe/${me}/${n}`
     note('asks', { resource })
     try {
-      const outcome = await replica.propose({ kind: 'acquire', holder: `${me}/probe`, ttl, wants: [{ resource }] })
+      const outcome = await propose(replica, { kind: 'acquire', holder: `${me}/probe`, ttl, wants: [{ resource }] })
       note('answered', {
         resource,
         outcome: outcome.kind,

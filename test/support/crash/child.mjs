@@ -1,5 +1,7 @@
 // A process for crash tests: a replica on a file, with the built library. It runs calls received over IPC and reports what was acknowledged.
+
 import { systemClock } from '../../../dist/clock.js'
+import { propose } from '../../../dist/lessor/propose.js'
 import { Replica } from '../../../dist/replica/replica.js'
 import { FileStore } from '../../../dist/store/file/file.js'
 
@@ -13,7 +15,7 @@ const calls = {
 
   async propose(command) {
     const sent = systemClock.now()
-    const outcome = await replica.propose(command)
+    const outcome = await propose(replica, command)
     return { outcome, sent, answered: systemClock.now() }
   },
 
@@ -36,7 +38,7 @@ const calls = {
     const pourOne = async line => {
       for (let n = 0; reports < most; n++) {
         const name = `${life}/${line}/${n}`
-        const outcome = await replica.propose({
+        const outcome = await propose(replica, {
           kind: 'acquire',
           holder: name,
           ttl: 3_600_000,
@@ -44,11 +46,11 @@ const calls = {
           entries: [{ key: `e/${name}`, value: name }],
         })
         report('granted', name, outcome.lease, outcome.tokens)
-        const { ttls } = await replica.propose({ kind: 'renew', leases: [outcome.lease] })
+        const { ttls } = await propose(replica, { kind: 'renew', leases: [outcome.lease] })
         if (ttls[0] === 3_600_000) report('renewed', name, outcome.lease)
         if (n % 2 === 0) continue
         report('releasing', name, outcome.lease)
-        const released = await replica.propose({ kind: 'release', lease: outcome.lease })
+        const released = await propose(replica, { kind: 'release', lease: outcome.lease })
         if (released.kind === 'done') report('released', name, outcome.lease)
       }
     }
