@@ -31,7 +31,7 @@ export const ROLLBACK_BUGS: readonly Planted[] = [
   {
     name: 'a server that is shown lost records continues to grant',
     file: 'src/replica/rewind-detector.js',
-    find: 'if (owned && seen.signed)',
+    find: 'if (log.owned && seen.signed)',
     put: 'if (false)',
     expected: ['S24'],
     profiles,

@@ -442,9 +442,7 @@ export const BUGS: readonly Planted[] = [
                 void this.#judge();
             };
             void this.#time.stalledWhile(this.#readAll()).then(credit, credit);
-        }
-        else
-            void this.#judge();`,
+        } else void this.#judge();`,
     expected: ['S5'],
     profiles: ['owned'],
   },
@@ -459,8 +457,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'a missing answer is reported as certainly not done',
     file: 'src/replica/outbox.js',
-    find: 'if (!flight.lost)\n                        return this.#reject(flight, error);',
-    put: "if (true)\n                        return this.#reject(flight, new LeaseError('UNAVAILABLE', 'gave up'));",
+    find: 'if (!flight.lost)\n                    return this.#reject(flight, error);',
+    put: "if (true)\n                    return this.#reject(flight, new LeaseError('UNAVAILABLE', 'gave up'));",
     expected: ['S12'],
     profiles: ['embedded', 'owned'],
   },

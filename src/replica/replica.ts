@@ -188,6 +188,7 @@ export class Replica implements Lessor {
 
   submit(command: Command, { op, key = 0, signal }: ProposeOptions, completion: Completion): void {
     try {
+      signal?.throwIfAborted()
       this.#lifetime.assertOpen()
       const { state } = this.#log
       const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
