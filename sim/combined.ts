@@ -7,14 +7,10 @@ import { LeaseError } from '../src/errors.ts'
 import { kubernetesFace } from '../src/face/kubernetes/kubernetes-face.ts'
 import type { Command } from '../src/kernel/command.ts'
 import { Leases } from '../src/leases.ts'
-import { propose } from '../src/lessor/propose.ts'
-import { readBackup } from '../src/replica/backup.ts'
-import { readFrames } from '../src/replica/frame.ts'
-import { moveLeases } from '../src/replica/move-leases.ts'
 import type { Replica } from '../src/replica/replica.ts'
-import { restore } from '../src/replica/restore.ts'
 import { Elector } from './elector.ts'
 import { MARKS_LABEL } from './features.ts'
+import { LogChanges } from './log-changes.ts'
 import { Board, MixedHolder } from './mixed-holder.ts'
 import { MixedProgram } from './mixed-program.ts'
 import { FACE_NAME, NAMES, UNITS } from './mixed-wishes.ts'
@@ -23,15 +19,11 @@ import { ObservedLessor } from './observed.ts'
 import { Host, HostLessor, pauseOn, type Site } from './participants.ts'
 import type { Referee } from './referee.ts'
 import { SimulatedServer } from './server.ts'
-import { type WatchedLog, WiredStore } from './wire.ts'
+import type { WatchedLog } from './wire.ts'
 import type { Dice, Machine, World } from './world.ts'
 
 const SECRET = 'the-operators-own-secret'
 const HOLDERS = 3
-/** By how much the operator's clock is ahead of all others, in ms. */
-const AHEAD = 36_000_000
-/** An operator tries again this often before it gives up a move. */
-const TRIES = 12
 
 /** The scene in which this world is played. */
 export interface CombinedScene {
@@ -50,9 +42,9 @@ export interface CombinedScene {
 export class Combined {
   readonly #scene: CombinedScene
   readonly #board = new Board()
-  readonly #operator: Machine
   /** The machine of processes that live shorter than a tick. */
   readonly #cron: Host
+  readonly #changes: LogChanges
   readonly #network: Network
   #programs: { readonly name: string; readonly machine: Machine; stop(): void }[] = []
   readonly #threads = new Map<Machine, Machine>()
@@ -61,10 +53,9 @@ export class Combined {
 
   constructor(scene: CombinedScene) {
     this.#scene = scene
-    this.#operator = scene.world.machine('operator', 1)
-    // Ids of a log begin above the wall time: an operator whose clock is behind would give some again, which the documented assumptions allow.
-    this.#operator.wallOffset += AHEAD
+    const operator = scene.world.machine('operator', 1)
     this.#cron = new Host(scene.site, scene.world.machine('cron', 1), false)
+    this.#changes = new LogChanges({ site: scene.site, hosts: scene.hosts, operator, newLog: () => scene.newLog(), cron: this.#cron })
     this.#network = new Network(scene.site.wire)
   }
 
@@ -178,7 +169,7 @@ export class Combined {
       else if (act === 12) void this.#scene.propose({ kind: 'recall', resource: dice.pick(names) })
       else if (act === 13) void this.#takeBackup().catch(ignored)
       else if (act === 14 && this.#backup !== undefined && world.now > 4_000) void this.#alone(() => this.#restore()).catch(ignored)
-      else if (act === 15 && world.now > 4_000) void this.#alone(() => this.#migrate()).catch(ignored)
+      else if (act === 15 && world.now > 4_000) void this.#alone(() => this.#changes.migrate()).catch(ignored)
     })
   }
 
@@ -190,13 +181,9 @@ export class Combined {
   }
 
   async #takeBackup(): Promise<void> {
-    const { hosts, referee } = this.#scene
-    const replica = hosts.find(host => host.replica !== undefined)?.replica
     // Terms that are longer than those in a backup are not known to it.
-    if (replica === undefined || this.#busy || referee.awaitsGeneration || referee.state.longest < 4_000) return
-    const pieces: Uint8Array[] = []
-    for await (const piece of replica.backup()) pieces.push(piece)
-    this.#backup = Buffer.concat(pieces)
+    if (this.#busy || this.#scene.referee.awaitsGeneration || this.#scene.referee.state.longest < 4_000) return
+    this.#backup = (await this.#changes.backup()) ?? this.#backup
   }
 
   /** One move or restore at a time, without other faults, and not while a loss is being made up for. */
@@ -213,85 +200,11 @@ export class Combined {
     }
   }
 
-  #storeOf(log: WatchedLog): WiredStore {
-    return new WiredStore(log, this.#scene.site.wire, this.#operator, { ages: this.#scene.site.ages, push: true })
-  }
-
-  /** Moves all leases to a new log, with the real command. It is repeated until it is complete or called off. */
-  async #migrate(): Promise<void> {
-    const { world, hosts, referee } = this.#scene
-    const clock = this.#operator.clock()
-    const log = this.#scene.newLog()
-    const place = `simulated:${world.events}`
-    world.fault('the leases move to another log')
-    // A log that the leases are leaving, or have left, grants nothing until the move is complete.
-    for (let i = 0; i < TRIES || referee.state.moved !== undefined; i++) {
-      const replica = hosts.find(host => host.replica !== undefined)?.replica
-      const options = { place, open: async () => this.#storeOf(log), clock }
-      const moved =
-        replica === undefined
-          ? undefined
-          : await moveLeases(replica, options).then(
-              () => true,
-              error => isComplete(error, place),
-            )
-      if (moved === true) return this.#continueOn(log, 'migration')
-      if (referee.state.moved === undefined && replica !== undefined) return // called off
-      await pauseOn(clock, 200)
-      if (referee.state.moved === '' && replica !== undefined) await propose(replica, { kind: 'move', stay: true }).catch(ignored)
-    }
-  }
-
-  /** Restores the last backup into a new log, while no replica runs. Holders that had leases may use them until their terms are over. */
   async #restore(): Promise<void> {
-    const { world, hosts } = this.#scene
-    const clock = this.#operator.clock()
-    const log = this.#scene.newLog()
     const bytes = this.#backup!
     this.#backup = undefined
-    world.fault('a backup is restored')
-    await this.#closeAll()
-    const state = await readBackup(oneOf(bytes))
-    for (let i = 0; i < TRIES; i++) {
-      const done = await restore(this.#storeOf(log), state, { clock }).then(() => true, ignored)
-      if (done === true) return this.#continueOn(log, 'restore')
-      if (log.head.index > 0) break // it was begun, and its outcome is unknown
-      await pauseOn(clock, 100)
-    }
-    for (const host of hosts) if (host.machine.alive) void host.start()
+    await this.#changes.restore(bytes)
   }
-
-  async #closeAll(): Promise<void> {
-    this.#cron.crash()
-    for (const host of this.#scene.hosts) await host.close().catch(ignored)
-  }
-
-  /** All hosts use the new log from now on. */
-  async #continueOn(log: WatchedLog, cause: 'restore' | 'migration'): Promise<void> {
-    const { hosts, referee, site } = this.#scene
-    await this.#closeAll()
-    const { snapshot, head } = log
-    const chunks: Uint8Array[] = []
-    for await (const chunk of readFrames(snapshot!.bytes)) chunks.push(chunk)
-    const records = log.read(snapshot!.position, 0)
-    site.log.onAppend = () => {} // a record that was under way is of no effect any more
-    referee.beginWith({ chunks, index: snapshot!.position.index }, cause)
-    site.log = log
-    if (records.kind === 'records') for (const { position, bytes } of records.records) referee.observe(position, bytes, 0)
-    if (head.index !== referee.length) throw new Error('the referee has not seen the whole log')
-    log.onAppend = (position, bytes, sentAt) => referee.observe(position, bytes, sentAt)
-    for (const host of hosts) if (host.machine.alive) void host.start()
-  }
-}
-
-async function* oneOf(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void> {
-  yield bytes
-}
-
-/** An attempt whose answer was lost has completed the move: the next one finds nothing left to do. */
-function isComplete(error: unknown, place: string): boolean {
-  if (!(error instanceof LeaseError)) throw error
-  return error.code === 'INVALID' && error.facts['moved'] === place
 }
 
 function ignored(error: unknown): undefined {

@@ -22,6 +22,8 @@ export interface ElectorOptions {
   readonly host: Host
   readonly fetch: typeof fetch
   readonly secret: string
+  /** Leads for ever: it is never silent, and never resigns. */
+  readonly steady?: boolean
 }
 
 interface LeaseObject {
@@ -56,8 +58,9 @@ export class Elector {
   async live(): Promise<void> {
     const { machine } = this.#options
     while (!this.stopped && machine.life === this.#life) {
-      await pauseOn(this.#clock, this.#dice.between(80, 300))
+      await pauseOn(this.#clock, this.#options.steady === true ? SECONDS * 400 : this.#dice.between(80, 300))
       await this.#round()
+      if (this.#options.steady === true) continue
       if (this.#held?.holds() === true && this.#dice.chance(0.1)) await this.#resign(this.#held)
       // Sometimes it is silent for longer than its term.
       if (this.#dice.chance(0.05)) await pauseOn(this.#clock, 1_500)

@@ -74,7 +74,12 @@ export function startThread(site: Site, machine: Machine, thread: Machine, hosts
   }
   return new WorkerHeartbeat(
     machine.clock(),
-    { post: message => void site.world.later(0.1, () => receive(message), thread), async [Symbol.asyncDispose]() {} },
+    {
+      post: message => void site.world.later(0.1, () => receive(message), thread),
+      async [Symbol.asyncDispose]() {
+        renewer.close()
+      },
+    },
     pulse,
     MAX_STALL,
   )

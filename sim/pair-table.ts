@@ -2,7 +2,6 @@
 import { FEATURE_ROWS, FEATURES, type Feature } from './features.ts'
 import { whyImpossible } from './impossible-pairs.ts'
 import { pairName } from './pairs.ts'
-import { UNREACHED } from './unreached-pairs.ts'
 
 export type PairCounts = ReadonlyMap<string, number>
 
@@ -19,33 +18,25 @@ export function addCounts(all: Map<string, number>, seed: Readonly<Record<string
 export interface PairReport {
   /** Pairs that have met, of those that must. */
   readonly met: number
-  /** Possible pairs that have not met and are not listed as unreached. */
+  /** Possible pairs that have not met. */
   readonly missing: readonly string[]
-  /** Pairs that are listed as not reached yet, and have not met. */
-  readonly unreached: readonly string[]
-  /** Pairs that are listed as not reached yet, and met: take them off the list. Few meetings may be gone with the next change, so they do not fail. */
-  readonly reached: readonly string[]
   /** Pairs that met although they are listed as impossible: the list is wrong. */
   readonly wrong: readonly string[]
 }
 
 export function reportPairs(counts: PairCounts): PairReport {
-  const known = new Set(UNREACHED)
   let met = 0
   const missing: string[] = []
-  const unreached: string[] = []
-  const reached: string[] = []
   const wrong: string[] = []
   for (const [first, second] of allPairs()) {
     const name = pairName(first, second)
-    const hit = counts.has(name)
-    if (hit && whyImpossible(first, second) !== undefined) wrong.push(name)
-    else if (hit && known.has(name)) reached.push(name)
-    else if (hit) met++
-    else if (known.has(name)) unreached.push(name)
-    else if (whyImpossible(first, second) === undefined) missing.push(name)
+    const isPossible = whyImpossible(first, second) === undefined
+    if (!counts.has(name)) {
+      if (isPossible) missing.push(name)
+    } else if (isPossible) met++
+    else wrong.push(name)
   }
-  return { met, missing, unreached, reached, wrong }
+  return { met, missing, wrong }
 }
 
 /** A row for each feature that was in force, a column for each that acted. */

@@ -143,7 +143,7 @@ export class PairTracker {
         return this.mark(outcome.lease, ...kept)
       }
       case 'transfer':
-        this.acts('transfer', [command.lease])
+        this.acts('transfer', [command.lease, ...(outcome.kind === 'done' && outcome.id !== undefined ? [outcome.id] : [])])
         if (outcome.kind === 'done' && outcome.id !== undefined) {
           this.#follow(command.lease, outcome.id)
           this.mark(outcome.id, 'transfer')

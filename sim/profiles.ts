@@ -16,6 +16,7 @@ export const PROFILES = [
   'pool',
   'agents',
   'combined',
+  'directed',
 ] as const
 export type ProfileName = (typeof PROFILES)[number]
 
@@ -23,7 +24,7 @@ export type ProfileName = (typeof PROFILES)[number]
  * Seeds take their profiles in turns. Worlds with whole servers or two builds cost twice as much as the others, and run half as often.
  */
 export const MIX: readonly ProfileName[] = [
-  // Agents and the combined world are run by name only: their worlds take as long as five others.
-  ...PROFILES.filter(name => name !== 'agents' && name !== 'combined'),
-  ...PROFILES.filter(name => !['resp', 'http', 'rolling', 'rollback', 'agents', 'combined'].includes(name)),
+  // Run by name only: these worlds take as long as five others.
+  ...PROFILES.filter(name => !['agents', 'combined', 'directed'].includes(name)),
+  ...PROFILES.filter(name => !['resp', 'http', 'rolling', 'rollback', 'agents', 'combined', 'directed'].includes(name)),
 ]

@@ -7,12 +7,13 @@ import { Violation, World } from './world.ts'
 
 export async function runSeed(
   seed: number,
-  { profile, trace, commands = 2_000, faults = 20, within = 600 }: SeedOptions = {},
+  { profile, trace, commands = 2_000, faults = 20, within = 600, pairs }: SeedOptions = {},
 ): Promise<SeedResult> {
   const world = new World(seed, trace)
   const chosen = profile ?? MIX[seed % MIX.length]!
   // Loaded only here, since it loads servers.
   if (chosen === 'rollback') return (await import('./rollback.ts')).runRollback(world, seed, { commands, faults, within })
+  if (chosen === 'directed') return (await import('./directed.ts')).runDirected(world, seed, { within, pairs })
   const scene = new Scene(world, chosen, chosen === 'rolling' ? await nextBuild() : undefined)
   const enough = () => scene.referee.commands >= commands && world.faults >= faults
   let violation: SeedResult['violation']

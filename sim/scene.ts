@@ -42,6 +42,7 @@ const HOSTS: Readonly<Record<ProfileName, number>> = {
   pool: 3,
   agents: 3,
   combined: 2,
+  directed: 0,
 }
 
 export class Scene implements FaultyScene, OperatedScene, CombinedScene {

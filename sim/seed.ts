@@ -25,4 +25,6 @@ export interface SeedOptions {
   readonly faults?: number
   /** The virtual time for them, in seconds. */
   readonly within?: number
+  /** How many pairs the directed world plays; left out: all of them. */
+  readonly pairs?: number
 }

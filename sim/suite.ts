@@ -7,4 +7,9 @@ export interface SuitePart {
   readonly seeds: number
 }
 
-export const SUITE: readonly SuitePart[] = [{ seeds: 25 }, { profile: 'agents', seeds: 5 }, { profile: 'combined', seeds: 15 }]
+export const SUITE: readonly SuitePart[] = [
+  { seeds: 25 },
+  { profile: 'agents', seeds: 5 },
+  { profile: 'combined', seeds: 15 },
+  { profile: 'directed', seeds: 1 },
+]

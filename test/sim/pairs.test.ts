@@ -2,10 +2,9 @@
 import { describe, expect, test } from 'vitest'
 import { FEATURE_ROWS, FEATURES, type Feature, MARKS_LABEL } from '../../sim/features.ts'
 import { findings } from '../../sim/findings.ts'
-import { whyImpossible } from '../../sim/impossible-pairs.ts'
+import { impossiblePairs, whyImpossible } from '../../sim/impossible-pairs.ts'
 import { allPairs, pairTable, reportPairs } from '../../sim/pair-table.ts'
 import { pairName } from '../../sim/pairs.ts'
-import { UNREACHED } from '../../sim/unreached-pairs.ts'
 import type { Acquire } from '../../src/kernel/command.ts'
 import { BREAK, CAP, PREEMPT } from '../../src/kernel/state.ts'
 import { RefereedWorld } from '../support/sim/refereed-world.ts'
@@ -193,13 +192,8 @@ describe('the table', () => {
     const all = new Map(allPairs().map(([first, second]) => [pairName(first, second), 1]))
     const impossible = allPairs().filter(([first, second]) => whyImpossible(first, second) !== undefined)
     expect(reportPairs(all).wrong.length).toBe(impossible.length)
-    expect(reportPairs(all).reached.length).toBe(UNREACHED.length)
-    expect(reportPairs(new Map()).missing.length).toBe(FEATURES.length ** 2 - impossible.length - UNREACHED.length)
-  })
-
-  test('every listed pair is a pair of features, and no pair is listed as both impossible and not reached', () => {
-    const names = new Map(allPairs().map(([first, second]) => [pairName(first, second), whyImpossible(first, second)]))
-    expect(UNREACHED.filter(name => !names.has(name) || names.get(name) !== undefined)).toEqual([])
+    expect(reportPairs(new Map()).missing.length).toBe(FEATURES.length ** 2 - impossible.length)
+    expect(impossible.length).toBe(impossiblePairs().length)
   })
 
   test('the pairs of the known findings are pairs of features', () => {

@@ -20,7 +20,7 @@ function simulate(build: string, ...args: string[]): { readonly status: number |
 }
 
 // The rolling profile needs the build: it makes another version of the rules from it.
-const here = PROFILES.filter(profile => profile !== 'rolling' && profile !== 'agents')
+const here = PROFILES.filter(profile => !['rolling', 'agents', 'directed'].includes(profile))
 
 test.each(here)('a seed runs enough commands and faults, and gives the same world twice: %s', { timeout: MINUTE }, async profile => {
   const first = await runSeed(7, { profile })
@@ -28,6 +28,14 @@ test.each(here)('a seed runs enough commands and faults, and gives the same worl
   expect(first.commands).toBeGreaterThanOrEqual(2_000)
   expect(first.faults).toBeGreaterThanOrEqual(20)
   expect(await runSeed(7, { profile })).toEqual(first)
+})
+
+test('the directed world plays pairs of features, and a seed gives the same world twice', { timeout: MINUTE }, async () => {
+  const first = await runSeed(7, { profile: 'directed', pairs: 60 })
+  expect(first.violation).toBeUndefined()
+  expect(first.short).toBeUndefined()
+  expect(Object.keys(first.pairs).length).toBeGreaterThanOrEqual(60)
+  expect(await runSeed(7, { profile: 'directed', pairs: 60 })).toEqual(first)
 })
 
 test('two builds share a log until the rules are raised, and a seed gives the same world twice', { timeout: MINUTE }, () => {

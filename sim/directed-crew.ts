@@ -1,0 +1,184 @@
+/** The processes of the directed world: hosts, a program with a second thread, processes that live shorter than a tick, a client of a face, an operator. */
+import type { Clock } from '../src/clock.ts'
+import { LeaseError } from '../src/errors.ts'
+import { kubernetesFace } from '../src/face/kubernetes/kubernetes-face.ts'
+import type { WorkerHeartbeat } from '../src/holder/worker-heartbeat.ts'
+import type { Command } from '../src/kernel/command.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import type { Lease } from '../src/lease.ts'
+import { Leases } from '../src/leases.ts'
+import type { Replica } from '../src/replica/replica.ts'
+import { Believed } from './application.ts'
+import { Elector } from './elector.ts'
+import { MARKS_LABEL } from './features.ts'
+import { startThread } from './heartbeat-thread.ts'
+import { LogChanges } from './log-changes.ts'
+import { FACE_NAME } from './mixed-wishes.ts'
+import { Network } from './network.ts'
+import { ObservedLessor } from './observed.ts'
+import { Host, HostLessor, pauseOn, type Site } from './participants.ts'
+import { POOL } from './pools.ts'
+import { SimulatedServer } from './server.ts'
+import type { WatchedLog } from './wire.ts'
+import type { Dice, Machine } from './world.ts'
+
+const SECRET = 'the-operators-own-secret'
+/** The term of the program's leases, and a stall after which the second thread must have renewed them. */
+const [TERM, STALL] = [1_000, 800]
+
+/** A program with the real library, and its lease. */
+interface Program {
+  readonly leases: Leases
+  readonly heartbeat: WorkerHeartbeat
+  readonly lease: Lease
+  readonly belief: Believed
+}
+
+export class Crew {
+  readonly site: Site
+  readonly dice: Dice
+  readonly hosts: readonly Host[]
+  readonly changes: LogChanges
+  /** The clock of the holders that send commands. */
+  readonly clock: Clock
+  readonly #machine: Machine
+  readonly #thread: Machine
+  readonly #cron: Host
+  readonly #network: Network
+  #elector: Elector | undefined
+  #program: Program | undefined
+
+  constructor(site: Site, newLog: () => WatchedLog) {
+    this.site = site
+    const { world } = site
+    this.dice = world.dice
+    this.hosts = [0, 1].map(i => new Host(site, world.machine(`host${i}`, 1), false))
+    this.clock = world.machine('holders', 1).clock()
+    this.#machine = world.machine('program', 1)
+    this.#thread = world.machine('program/thread', 1)
+    this.#cron = new Host(site, world.machine('cron', 1), false)
+    this.#network = new Network(site.wire)
+    this.changes = new LogChanges({ site, hosts: this.hosts, operator: world.machine('operator', 1), newLog, cron: this.#cron })
+  }
+
+  async start(): Promise<void> {
+    for (const host of this.hosts) {
+      host.begins = replica => void this.#serve(host, replica)
+      await host.start()
+    }
+    const machine = this.site.world.machine('elector', 1)
+    const host = this.hosts[0]!
+    const options = { name: 'elector', machine, host, fetch: this.#network.fetch(machine, host), secret: SECRET, steady: true }
+    this.#elector = new Elector(this.site, options)
+    void this.#elector.live()
+  }
+
+  stop(): void {
+    this.#elector?.stop()
+  }
+
+  async #serve(host: Host, replica: Replica): Promise<void> {
+    const lessor = new HostLessor(host, replica)
+    try {
+      this.#network.servers.set(host, await SimulatedServer.on(lessor, replica, host.machine.clock(), SECRET, [kubernetesFace()]))
+    } catch (error) {
+      if (!(error instanceof LeaseError)) throw error // the replica ended before the server was ready
+    }
+  }
+
+  pause(ms: number): Promise<void> {
+    return pauseOn(this.clock, ms)
+  }
+
+  /** Waits until something is so, for a time that is far longer than it takes. */
+  async until(what: string, isSo: () => boolean): Promise<void> {
+    for (let i = 0; i < 3_000; i++) {
+      if (isSo()) return
+      await this.pause(20)
+    }
+    throw new Error(`in the directed world, waited in vain: ${what}`)
+  }
+
+  /** Through any host, once there is one. */
+  async propose(command: Command): Promise<Outcome> {
+    for (;;) {
+      const running = this.hosts.filter(({ replica }) => replica !== undefined)
+      if (running.length > 0)
+        try {
+          return await this.dice.pick(running).propose(command)
+        } catch (error) {
+          if (!(error instanceof LeaseError)) throw error
+        }
+      await this.pause(20)
+    }
+  }
+
+  /** The lease that the face holds for its client. */
+  async faceLease(): Promise<number> {
+    const found = () => this.site.referee.state.entries.get(`${FACE_NAME}/holder`)?.lease.id
+    await this.until('the client of the face is elected', () => found() !== undefined)
+    return found()!
+  }
+
+  // The program
+
+  /** The program takes a member of the pool, and its second thread minds the lease. */
+  async startProgram(): Promise<number> {
+    const { site } = this
+    const machine = this.#machine
+    await this.until('a host runs', () => this.hosts.some(({ replica }) => replica !== undefined))
+    const host = this.hosts.find(({ replica }) => replica !== undefined)!
+    const lessor = new ObservedLessor(site, machine, new HostLessor(host, host.replica!))
+    const heartbeat = startThread(site, machine, this.#thread, this.hosts)
+    const leases = new Leases(lessor, { holder: 'program', clock: machine.clock(), ttl: TERM }, heartbeat)
+    const labels = { [MARKS_LABEL]: 'worker-heartbeat' }
+    const lease = await leases.pool(POOL).take(1, { account: 'c', wait: 10_000, maxLife: 20_000, labels })
+    const belief = new Believed('program', lease, machine, false)
+    site.referee.beliefs.begins(belief)
+    this.#program = { leases, heartbeat, lease, belief }
+    return lease.id
+  }
+
+  get programLease(): number | undefined {
+    return this.#program?.lease.id
+  }
+
+  /** Its loop stalls, its second thread renews, and its loop goes on. */
+  async stallProgram(): Promise<void> {
+    this.#machine.stall(STALL)
+    await this.pause(STALL + 20)
+    if (this.#program !== undefined) this.site.referee.beliefs.begins(this.#program.belief)
+  }
+
+  async endProgram(): Promise<void> {
+    const program = this.#program
+    if (program === undefined) return
+    this.#program = undefined
+    await program.lease.release().catch(ignored)
+    await program.leases[Symbol.asyncDispose]().catch(ignored)
+    await program.heartbeat[Symbol.asyncDispose]()
+  }
+
+  // Processes that live shorter than a tick
+
+  /** A process opens the log, takes a member and is killed. Undefined: it was refused. */
+  async runShortLived(): Promise<number | undefined> {
+    const host = this.#cron
+    const { machine } = host
+    machine.revive()
+    void host.start()
+    await this.until('a process that lives for less than a tick has opened the log', () => host.replica !== undefined)
+    const lessor = new ObservedLessor(this.site, machine, new HostLessor(host, host.replica!))
+    const leases = new Leases(lessor, { holder: 'cron', clock: machine.clock(), ttl: 1_000 })
+    const labels = { [MARKS_LABEL]: 'short-lived' }
+    const lease = await leases.pool(POOL).tryTake(1, { account: 'c', maxLife: 20_000, labels }).catch(ignored)
+    await pauseOn(machine.clock(), this.dice.between(1, 30))
+    host.crash()
+    return lease?.id
+  }
+}
+
+function ignored(error: unknown): undefined {
+  if (!(error instanceof LeaseError)) throw error
+  return undefined
+}

@@ -1,0 +1,96 @@
+/**
+ * The directed world: each feature of leases acts on purpose while each other one is in force on the same lease or in the same pool, one pair after another,
+ * in a random order and with random ingredients. Nothing fails here: what faults do to features is tried by the other worlds.
+ */
+import { Crew } from './directed-crew.ts'
+import { PARTS, type Part } from './directed-parts.ts'
+import { POLICIES, Stage } from './directed-stage.ts'
+import type { Feature } from './features.ts'
+import { allPairs } from './pair-table.ts'
+import { Referee } from './referee.ts'
+import type { SeedResult } from './seed.ts'
+import { WatchedLog, Wire } from './wire.ts'
+import { Violation, type World } from './world.ts'
+
+/** How much longer than other worlds this one may take: the stages follow each other. */
+const LONGER = 10
+/** After the last stage: how long leases may take to end, in ms. */
+const REST = 20_000
+
+export interface DirectedOptions {
+  /** The virtual time, in seconds. */
+  readonly within: number
+  /** How many pairs are played; left out: all of them. */
+  readonly pairs?: number | undefined
+}
+
+export async function runDirected(world: World, seed: number, { within, pairs }: DirectedOptions): Promise<SeedResult> {
+  const referee = new Referee(world)
+  const engine = world.machine('engine', 1)
+  const newLog = () => new WatchedLog({ clock: engine.clock() })
+  const log = newLog()
+  log.onAppend = (position, bytes, sentAt) => referee.observe(position, bytes, sentAt)
+  const wire = new Wire(world, { delay: 0.3, loss: 0, doubled: 0 })
+  const crew = new Crew({ world, referee, log, wire, ages: true, push: true, snapshotRecords: 500, incarnations: new Map() }, newLog)
+  let violation: SeedResult['violation']
+  let short = false
+  try {
+    const played = observed(play(crew, pairs))
+    for (let second = 1; second < within * LONGER && !played.isOver; second++) await world.run(world.now + 1_000)
+    short = !played.isOver
+    if (played.error !== undefined) throw played.error
+    crew.stop()
+    for (const end = world.now + REST; world.now < end && !referee.isCalm; ) await world.run(world.now + 500)
+    referee.checkWhole()
+    referee.nothingIsLeft('after the last stage')
+    for (const { machine, replica } of crew.hosts)
+      if (replica !== undefined) referee.sameState(machine, replica.index, () => replica.hash())
+  } catch (error) {
+    if (!(error instanceof Violation)) throw error
+    violation = { invariant: error.invariant, message: error.message }
+  } finally {
+    for (const machine of world.machines) machine.kill()
+  }
+  const { faults, events, digest } = world
+  return {
+    ...{ seed, profile: 'directed', commands: referee.commands, faults, events, simulatedMs: Math.round(world.now), digest },
+    ...(violation !== undefined && { violation }),
+    ...(short && { short }),
+    met: Object.fromEntries(world.met),
+    pairs: Object.fromEntries(referee.pairs.counts),
+  }
+}
+
+/** The fate of a promise, for a loop that must not await it. */
+function observed(promise: Promise<void>): { readonly isOver: boolean; readonly error: unknown } {
+  const fate: { isOver: boolean; error: unknown } = { isOver: false, error: undefined }
+  const over = (error?: unknown) => void Object.assign(fate, { isOver: true, error })
+  promise.then(() => over(), over)
+  return fate
+}
+
+async function play(crew: Crew, most: number | undefined): Promise<void> {
+  await crew.start()
+  for (const policy of POLICIES) await crew.propose(policy)
+  for (const [first, second] of shuffled(crew, allPairs()).slice(0, most)) await playPair(crew, first, second)
+}
+
+/** The second feature acts while the first is in force. */
+async function playPair(crew: Crew, first: Feature, second: Feature): Promise<void> {
+  crew.site.world.note(`stage: ${first} ${second}`)
+  const stage = new Stage(crew)
+  const [before, after]: readonly Part[] = [PARTS[first], PARTS[second]]
+  await stage.open({ ...(await after!.needs?.(stage)), ...(await before!.request?.(stage)) })
+  await after!.prepare?.(stage)
+  await before!.begin?.(stage)
+  await after!.act(stage)
+  await crew.pause(crew.dice.pick([1, 10, 60]))
+  await stage.clear()
+}
+
+function shuffled<T>({ dice }: Crew, items: readonly T[]): T[] {
+  const left = [...items]
+  const order: T[] = []
+  while (left.length > 0) order.push(...left.splice(dice.whole(0, left.length - 1), 1))
+  return order
+}
