@@ -64,6 +64,11 @@ export const findings = {
     pairs: [['transfer', 'learned-term']],
     test: 'test/findings/notices.test.ts',
   },
+  'transfer-refunds-twice': {
+    sentence: 'A transferred lease of pool members gives back its advance on the usage of its account twice.',
+    pairs: [['pool-member', 'transfer']],
+    test: 'test/findings/pools.test.ts',
+  },
   'notice-after-partial-release': {
     sentence: 'A holder that gave back the member it was asked for is revoked when the notice is due.',
     pairs: [['preemptible', 'partial-release']],

@@ -5,8 +5,9 @@
  * Left out, because other tests have them: changed capacities (model.ts), generations and transactions (entry-model.ts), keys, registrations, and members
  * that come and go.
  */
+
+import type { FindingName } from '../../../sim/findings.ts'
 import { type Ask, type ModelRules, PoolModel } from './pool-model.ts'
-import type { ProgramFinding } from './program-findings.ts'
 
 export const POOL = 'g'
 export const FIRST_TERM = 30_000
@@ -99,13 +100,13 @@ export class ProgramModel {
   wall = 0
   longest: number
   nextLease: number
-  readonly #follows: (finding: ProgramFinding) => boolean
+  readonly #follows: (finding: FindingName) => boolean
 
   /** `follows`: called where the kernel is wrong in the way of this finding, if the finding is not mended yet. True: it is known. */
   constructor(
     rules: ProgramRules,
     start: { readonly nextLease: number; readonly longest: number },
-    follows: (finding: ProgramFinding) => boolean,
+    follows: (finding: FindingName) => boolean,
   ) {
     this.rules = rules
     this.pool = new PoolModel(rules.pool, { servesAtOnce: false })
@@ -322,7 +323,7 @@ export class ProgramModel {
     const isRanked = giver.isPool && (giver.priority !== 0 || this.#claim(id).yields)
     const losesRank = isRanked && this.#follows('transfer-drops-rank')
     if (losesRank) heir.priority = 0
-    if (giver.work !== '' && heir.work === giver.work && this.#follows('transfer-drops-class')) heir.work = ''
+    if (giver.work !== '' && heir.work === giver.work && this.#follows('transfer-drops-labels')) heir.work = ''
     const refunds = giver.isPool && this.rules.pool.sharePenalty > 0 && this.#follows('transfer-refunds-twice')
     this.nextLease++
     if (giver.isPool) this.pool.handOver(id, heir.id, { atOnce: stopped, losesNotice, losesRank, refunds })

@@ -4,7 +4,7 @@
  */
 import { strict as assert } from 'node:assert'
 import { expect } from 'vitest'
-import { findings } from '../../../sim/findings.ts'
+import { type FindingName, findings } from '../../../sim/findings.ts'
 import type { Acquire, PoolCondition } from '../../../src/kernel/command.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
 import { usageOf } from '../../../src/kernel/rule/pool/account.ts'
@@ -14,7 +14,6 @@ import { shortest } from '../shortest.ts'
 import { check } from './invariant.ts'
 import type { Ask } from './pool-model.ts'
 import { featuresOf, isSession, type Marks, Pairs, type ProgramFeature } from './program-features.ts'
-import { ownFindings, type ProgramFinding } from './program-findings.ts'
 import { type ModelLease, type ModelRequest, POOL, ProgramModel, type ProgramRules, type Wish } from './program-model.ts'
 import { durations, kernelPicture, learned, modelPicture } from './program-picture.ts'
 import { CAPACITY, LOCK_DELAYS, MEMBERS, NAMES, type Program, type Step, type StepOf, TTL_MAX } from './program-steps.ts'
@@ -22,7 +21,7 @@ import { reload, World } from './world.ts'
 
 export interface ProgramReport {
   readonly pairs: Pairs
-  readonly met: Map<ProgramFinding, number>
+  readonly met: Map<FindingName, number>
   /** How often each step had each answer. */
   readonly answers: Map<string, number>
 }
@@ -97,8 +96,8 @@ class Player {
     this.#tick(1)
   }
 
-  #meet(finding: ProgramFinding): boolean {
-    if (!(finding in findings) && !(finding in ownFindings)) return false
+  #meet(finding: FindingName): boolean {
+    if (!(finding in findings)) return false
     this.#report.met.set(finding, (this.#report.met.get(finding) ?? 0) + 1)
     return true
   }
