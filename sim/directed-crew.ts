@@ -5,7 +5,7 @@ import { kubernetesFace } from '../src/face/kubernetes/kubernetes-face.ts'
 import type { WorkerHeartbeat } from '../src/holder/worker-heartbeat.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
-import type { Lease } from '../src/lease.ts'
+import { heldLeaseOf, type Lease } from '../src/lease.ts'
 import { Leases } from '../src/leases.ts'
 import type { Replica } from '../src/replica/replica.ts'
 import { Believed } from './application.ts'
@@ -23,8 +23,8 @@ import type { WatchedLog } from './wire.ts'
 import type { Dice, Machine } from './world.ts'
 
 const SECRET = 'the-operators-own-secret'
-/** The term of the program's leases, and a stall after which the second thread must have renewed them. */
-const [TERM, STALL] = [1_000, 800]
+/** The term of the program's lease, and a stall that the lease outlives because the second thread renews it. */
+const [TERM, STALL] = [1_000, 1_300]
 
 /** A program with the real library, and its lease. */
 interface Program {
@@ -146,8 +146,20 @@ export class Crew {
   /** Its loop stalls, its second thread renews, and its loop goes on. */
   async stallProgram(): Promise<void> {
     this.#machine.stall(STALL)
-    await this.pause(STALL + 20)
+    await this.pause(STALL - 20)
+    this.#judgeTerm()
+    await this.pause(40)
     if (this.#program !== undefined) this.site.referee.beliefs.begins(this.#program.belief)
+  }
+
+  /** During a stall, the program's lease is valid for no longer than the last term that its second thread heard of. */
+  #judgeTerm(): void {
+    const { world, referee } = this.site
+    const { lease } = this.#program!
+    const until = referee.terms.believableUntil(lease.id)!
+    const left = heldLeaseOf(lease).timeLeft(this.#machine.monotonic(), this.#machine.uptime())
+    if (left > 0 && world.now + left > until)
+      world.violate('S1', `lease ${lease.id} is believed in for ${Math.round(world.now + left - until)} ms beyond its acknowledged term`)
   }
 
   async endProgram(): Promise<void> {
