@@ -115,6 +115,11 @@ export const findings = {
     ],
     test: 'test/findings/pools.test.ts',
   },
+  'suspect-member-quota': {
+    sentence: 'A waiter is not served when its quota is freed by a member whose offer is suspect, although another member is free.',
+    pairs: [['quota', 'grace']],
+    test: 'test/findings/pools.test.ts',
+  },
   'restore-two-holders': {
     sentence: 'A restored log grants before the terms that were granted after the backup have passed.',
     pairs: [['restore', 'restore']],
