@@ -7,8 +7,8 @@ export const AGENT_BUGS: readonly Planted[] = [
   {
     name: 'an agent that is active yields',
     file: 'src/agent/claim-book.js',
-    find: 'if (!isIdle(tree.session, markOf(tree.view)))',
-    put: 'if (false)',
+    find: 'const isStillIdle = () => isIdle(session, markOf(view));',
+    put: 'const isStillIdle = () => true;',
     expected: ['A2'],
     profiles,
   },

@@ -339,15 +339,18 @@ export class ClaimBook {
   async yieldIdle(isIdle: (session: AgentSession, mark: string | undefined) => boolean): Promise<void> {
     const pending = this.#tree === undefined ? [] : [this.#tree]
     for (let tree = pending.pop(); tree !== undefined; tree = pending.pop()) {
-      pending.push(...tree.children)
-      if (!isIdle(tree.session, markOf(tree.view))) continue
-      for (const claim of tree.claims) {
+      const { session, view, claims, children } = tree
+      pending.push(...children)
+      const isStillIdle = () => isIdle(session, markOf(view))
+      if (!isStillIdle()) continue
+      for (const claim of claims) {
         if (!claim.held || !claim.recalled) continue
         const waiter = await this.#waiterFor(claim)
-        if (waiter === undefined) continue
+        // The agent may have become active while the queue was read, or while another of its claims was ended.
+        if (waiter === undefined || !isStillIdle()) continue
         // Not a release: an object for the same agent in another process must not take it for the agent's own.
         await this.#options.log.change({ kind: 'revoke', target: { lease: claim.lease }, force: true, by: `${IDLE}${waiter}` })
-        if (tree.session.lease !== this.#session.lease) continue
+        if (session.lease !== this.#session.lease) continue
         this.#claims.delete(claim.lease)
         this.#lost(claim, 'idle', waiter, idleText(waiter))
       }

@@ -264,6 +264,25 @@ describe('the active clock', () => {
     expect((await one.notices()).map(({ kind }) => kind)).toContain('lost')
   })
 
+  test('keeps the other claims of an agent that becomes active while one of them is ended', async () => {
+    await using town = new AgentTown()
+    const { agent: one, lessor } = await town.begin('one', { idle: '20m' })
+    const { agent: two } = await town.begin('two', { idle: '4h' })
+    await one.claim(['a'])
+    await one.claim(['b'])
+    await two.claim(['a'])
+    await two.claim(['b'])
+    const propose = lessor.propose.bind(lessor)
+    lessor.propose = async (command, options) => {
+      const outcome = await propose(command, options)
+      if (command.kind === 'revoke') void one.noteActivity()
+      return outcome
+    }
+    await town.clock.advance(21 * MINUTE)
+    expect((await one.mine()).held).toHaveLength(1)
+    expect((await two.mine()).held).toHaveLength(1)
+  })
+
   test('counts events that a hook reports in another process', async () => {
     await using town = new AgentTown()
     const { agent: one } = await town.begin('one', { idle: '20m' })

@@ -132,7 +132,7 @@ const MISTAKES: readonly PlantedMistake[] = [
   {
     rule: 'an idle agent yields to a waiter',
     file: 'claim-book.js',
-    find: 'if (!isIdle(tree.session, markOf(tree.view)))',
+    find: 'if (!isStillIdle())',
     put: 'if (true)',
   },
   { rule: 'an active agent does not yield', file: 'activity.js', find: 'this.note(readMark(value)?.underWay);', put: '' },
