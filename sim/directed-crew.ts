@@ -96,7 +96,7 @@ export class Crew {
       if (isSo()) return
       await this.pause(20)
     }
-    throw new Error(`in the directed world, waited in vain: ${what}`)
+    throw new Error(`the directed world waited too long for this: ${what}`)
   }
 
   /** Through any host, once there is one. */

@@ -119,7 +119,7 @@ export class Stage {
   }
 
   async giveBackMember(): Promise<void> {
-    // A program with the library does not expect that anyone else gives back its members.
+    // A program with the library does not expect another process to give back its members.
     const lease = this.crew.programLease === this.target ? this.#main.lease : this.target
     const grant = findLease(this.crew.site.referee.state, lease)?.grants.at(-1)
     if (grant === undefined) return
