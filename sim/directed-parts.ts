@@ -177,4 +177,5 @@ async function outlast(stage: Stage): Promise<void> {
     await stage.renew()
     await stage.crew.pause(200)
   } while (referee.state.quiet !== undefined)
+  await stage.renew()
 }

@@ -272,11 +272,10 @@ describe('the active clock', () => {
     await one.claim(['b'])
     await two.claim(['a'])
     await two.claim(['b'])
-    const propose = lessor.propose.bind(lessor)
-    lessor.propose = async (command, options) => {
-      const outcome = await propose(command, options)
+    const submit = lessor.submit.bind(lessor)
+    lessor.submit = (command, options, completion) => {
       if (command.kind === 'revoke') void one.noteActivity()
-      return outcome
+      submit(command, options, completion)
     }
     await town.clock.advance(21 * MINUTE)
     expect((await one.mine()).held).toHaveLength(1)
