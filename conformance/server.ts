@@ -1,5 +1,6 @@
 /** The real server, without sockets, in virtual time: its kernel, replica, access control and RESP. */
 import { LeaseError } from '../src/errors.ts'
+import { propose } from '../src/lessor/propose.ts'
 import { Replica } from '../src/replica/replica.ts'
 import { GuardedLessor } from '../src/server/guarded-lessor.ts'
 import { DEFAULT_LIMITS } from '../src/server/limits.ts'
@@ -7,7 +8,6 @@ import { RespListener } from '../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
 import type { ByteLink, ByteLinkEnd } from '../src/wire/resp/link.ts'
 import type { VirtualClock } from './virtual-clock.ts'
-import { propose } from '../src/lessor/propose.ts'
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} }
 
