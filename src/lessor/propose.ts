@@ -20,8 +20,9 @@ export function propose(lessor: Pick<Lessor, 'submit'>, command: Command, option
 function unlessAborted(answer: Promise<Outcome>, signal: AbortSignal): Promise<Outcome> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason)
-    signal.addEventListener('abort', abort)
-    if (signal.aborted) abort() // `submit` may have caused it
+    // It may have fired while `submit` ran.
+    if (signal.aborted) abort()
+    else signal.addEventListener('abort', abort, { once: true })
     answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
   })
 }

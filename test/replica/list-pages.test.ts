@@ -193,6 +193,39 @@ describe('a page of a list', () => {
     await expect(pages.read(resources, { sort: 'color' } as unknown as ListPart)).rejects.toThrow(LeaseError)
   })
 
+  describe.each([
+    ['closed', { code: 'UNAVAILABLE', message: expect.stringMatching(/clos/) }],
+    ['moving', { code: 'UNAVAILABLE', facts: { moving: true } }],
+  ] as const)('of a replica that is %s', (end, refusal) => {
+    /** A replica with so many resources that a page takes turns of the loop. */
+    async function opened() {
+      const clock = new ManualClock()
+      const replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })
+      for (let i = 0; i < 24; i++) {
+        const wants = Array.from({ length: 256 }, (_, j) => ({ resource: `a/${i}/${j}` }))
+        expect((await propose(replica, { kind: 'acquire', holder: 'ann', ttl: 20_000, wants })).kind).toBe('granted')
+      }
+      const stop = () => (end === 'closed' ? replica[Symbol.asyncDispose]() : propose(replica, { kind: 'move' }))
+      return { replica, stop, [Symbol.asyncDispose]: () => replica[Symbol.asyncDispose]() }
+    }
+
+    test('is refused', async () => {
+      await using here = await opened()
+      await here.stop()
+      await expect(here.replica.page(resources, { sort: 'name' })).rejects.toMatchObject(refusal)
+    })
+
+    test('is refused if that begins while the page is made', async () => {
+      await using here = await opened()
+      // One page is made after another.
+      const pages = Array.from({ length: 20 }, (_, i) => here.replica.page(resources, { sort: 'name', text: `a/${i}` }))
+      const made = Promise.allSettled(pages)
+      await here.stop()
+      await made
+      await expect(pages.at(-1)).rejects.toMatchObject(refusal)
+    })
+  })
+
   test('has at most 1,000 items, however many were asked for', async () => {
     const { pages } = pagesOf(many(1_200))
     expect((await pages.read(resources, { sort: 'name', limit: 1_000_000 })).value).toHaveLength(1_000)
