@@ -153,7 +153,8 @@ export type Query =
   | { readonly kind: 'summary' }
   | { readonly kind: 'lease'; readonly lease: number }
   | ({ readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string; readonly own?: OwnLeases } & Listing)
-  | { readonly kind: 'resource'; readonly resource: string }
+  /** `waiters`: the most waiters to return. @default all */
+  | { readonly kind: 'resource'; readonly resource: string; readonly waiters?: number }
   | ({ readonly kind: 'resources'; readonly prefix: string } & Listing)
   /** An entry whose key equals the prefix is always included, whatever the limit. */
   | ({ readonly kind: 'entries'; readonly prefix: string } & Listing)

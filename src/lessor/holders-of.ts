@@ -11,7 +11,9 @@ export async function holdersOf(
   signal?: AbortSignal,
 ): Promise<readonly string[]> {
   const views = await Promise.all(
-    resources.slice(0, MAX_NAMED).map(resource => lessor.read({ kind: 'resource', resource }, signal === undefined ? {} : { signal })),
+    resources
+      .slice(0, MAX_NAMED)
+      .map(resource => lessor.read({ kind: 'resource', resource, waiters: 0 }, signal === undefined ? {} : { signal })),
   )
   const names = new Set(views.flatMap(({ value }) => value.grants.map(({ holder }) => holder)))
   return [...names].slice(0, MAX_NAMED)

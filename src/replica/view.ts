@@ -41,7 +41,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
       return lease === undefined ? undefined : leaseView(state, lease, remaining)
     }
     case 'resource':
-      return resourceView(state, query.resource, state.resources.get(query.resource), remaining)
+      return resourceView(state, query.resource, state.resources.get(query.resource), remaining, query.waiters)
     case 'services':
       return serviceViews(state, query.service)
     case 'pool':
@@ -102,12 +102,19 @@ function waiterView(resource: Resource, lease: LeaseState, position: number): Wa
   }
 }
 
-export function resourceView(state: State, name: string, resource: Resource | undefined, remaining: Remaining): ResourceView {
+export function resourceView(
+  state: State,
+  name: string,
+  resource: Resource | undefined,
+  remaining: Remaining,
+  waiters = Number.POSITIVE_INFINITY,
+): ResourceView {
+  const first = (resource?.queue ?? []).slice(0, waiters).map((lease, position) => waiterView(resource!, lease, position))
   return {
     resource: name,
     capacity: capacityOf(state, name),
     grants: (resource?.grants ?? []).map(grant => grantView(grant, remaining)),
-    queue: [...(resource?.queue ?? []).map((lease, position) => waiterView(resource!, lease, position)), ...poolQueue(state, name)],
+    queue: first.length < waiters ? [...first, ...poolQueue(state, name)].slice(0, waiters) : first,
     fence: state.fences.get(name) ?? 0,
   }
 }

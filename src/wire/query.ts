@@ -28,7 +28,7 @@ const QUERIES: Readonly<Record<Query['kind'], Readonly<Record<string, QueryField
   summary: {},
   lease: { lease: 'number' },
   leases: { 'holder?': 'text', 'prefix?': 'text', 'own?': 'own', ...LISTING },
-  resource: { resource: 'text' },
+  resource: { resource: 'text', 'waiters?': 'number' },
   resources: { prefix: 'text', ...LISTING },
   entries: { prefix: 'text', ...LISTING },
   services: { 'service?': 'text' },

@@ -13,6 +13,12 @@ import { acquire, granted } from '../support/dashboard-world.ts'
 import { describeWith } from '../support/engine.ts'
 import { world } from '../support/http-world.ts'
 
+/** What the page has of the client. */
+interface InPage {
+  readonly HttpLessor: { open(url: string): Promise<Lessor> }
+  readonly propose: typeof propose
+}
+
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
 /** Bytes of everything that the page loads, compressed. */
@@ -103,11 +109,12 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
         body: await readFile(join(root, 'dist', new URL(request.url()).pathname.slice('/client/'.length))),
       }),
     )
-    const body = "import { HttpLessor } from './wire/http/client.js'; globalThis.HttpLessor = HttpLessor"
+    const body =
+      "import { HttpLessor } from './wire/http/client.js'; import { propose } from './lessor/propose.js'; Object.assign(globalThis, { HttpLessor, propose })"
     await page.route('**/client/index.js', route => route.fulfill({ contentType: 'text/javascript', body }))
     await page.addScriptTag({ type: 'module', url: '/client/index.js' })
     const first = await page.evaluate(async url => {
-      const { HttpLessor } = globalThis as unknown as { HttpLessor: { open(url: string): Promise<Lessor> } }
+      const { HttpLessor, propose } = globalThis as unknown as InPage
       const lessor = await HttpLessor.open(url)
       const events: string[] = []
       const watching = (async () => {
@@ -128,7 +135,7 @@ describeWith([{ program: 'chromium', packages: ['chromium'] }], 'the dashboard',
     expect(first).toMatchObject([{ ttls: [5_000] }, { kind: 'done' }])
     await here.clock.advance(20_000)
     const later = await page.evaluate(async () => {
-      const { lessor, lease } = globalThis as unknown as { lessor: Lessor; lease: number }
+      const { lessor, lease, propose } = globalThis as unknown as InPage & { lessor: Lessor; lease: number }
       return propose(lessor, { kind: 'renew', leases: [lease] })
     })
     expect(later).toMatchObject({ ttls: [-1] })
