@@ -84,6 +84,8 @@ export function dialCopyOf(client: AnyRedis, key: string, timeout: number): Dial
     const own = {
       lazyConnect: true,
       clusterRetryStrategy: () => null,
+      // Its own limit is a second, which a busy machine exceeds.
+      slotsRefreshTimeout: timeout,
       retryDelayOnFailover: 0,
       keyPrefix: '',
       redisOptions: { protocol: 2, keyPrefix: '' },

@@ -154,7 +154,7 @@ describeEngine('redis', 'a store in Redis', () => {
     })
   })
 
-  test('a cluster client of ioredis is configured not to resend commands after a lost connection', async () => {
+  test('a cluster client of ioredis is configured not to resend commands after a lost connection, and to wait as long as the store', async () => {
     let given: object = {}
     const client = {
       ...{ isCluster: true, status: 'wait', callBuffer: () => {}, connect: async () => {}, disconnect: () => {}, on: () => {} },
@@ -164,7 +164,7 @@ describeEngine('redis', 'a store in Redis', () => {
       },
     }
     await dialCopyOf(client as unknown as Cluster, '{x}', 100)()
-    expect(given).toMatchObject({ retryDelayOnFailover: 0 })
+    expect(given).toMatchObject({ retryDelayOnFailover: 0, slotsRefreshTimeout: 100 })
   })
 
   test('all keys of a log are in one slot of a cluster, and old snapshots leave no keys behind', async () => {
