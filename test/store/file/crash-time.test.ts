@@ -80,6 +80,7 @@ test('short-lived processes that each try once acquire the lease of a killed pro
 test('a process exits by itself, whether or not it has closed its replicas', async () => {
   await using place = await folder()
   const script = `
+    import { propose } from './dist/lessor/propose.js'
     import { Replica } from './dist/replica/replica.js'
     import { FileStore } from './dist/store/file/file.js'
     import { MemoryStore } from './dist/store/memory.js'
@@ -88,11 +89,11 @@ test('a process exits by itself, whether or not it has closed its replicas', asy
       const own = owned ? { own: { name: 'test' } } : {}
       for (const store of [new MemoryStore(own), new FileStore({ path: process.argv[1], ...own })]) {
         const replica = await Replica.open(store, { owned })
-        await replica.propose(acquire)
+        await propose(replica, acquire)
         await replica[Symbol.asyncDispose]()
       }
     }
-    for (const store of [new MemoryStore(), new FileStore({ path: process.argv[1] })]) await (await Replica.open(store)).propose(acquire)
+    for (const store of [new MemoryStore(), new FileStore({ path: process.argv[1] })]) await propose(await Replica.open(store), acquire)
     console.log('the end')
   `
   const child = spawn(process.execPath, ['--input-type=module', '--eval', script, place.path], {
