@@ -81,7 +81,7 @@ export class AgentProgram {
   }
 
   async #work(leases: Leases, gone: AbortSignal): Promise<void> {
-    this.#referee.active(this.name, this.#site.world.now)
+    this.#referee.active(this.name)
     const options = { ttl: AGENT_TERMS.ttl, idle: AGENT_TERMS.idle, cap: AGENT_TERMS.cap }
     const agent = await Agent.begin(leases, { name: this.name, ...options })
     const told = this.#begin(agent, true)
@@ -113,7 +113,7 @@ export class AgentProgram {
     this.#sessions.add(agent.session)
     this.#acting.add(agent)
     // A sub-agent may have joined a session that it left before, which is no activity.
-    if (keeps) this.#referee.active(agent.name, this.#site.world.now)
+    if (keeps) this.#referee.active(agent.name)
     else this.#referee.calls(agent.name)
     return { agent, keeps, tokens: new Map(), losses: this.#site.referee.losses }
   }
@@ -123,14 +123,14 @@ export class AgentProgram {
     const dice = this.#dice
     const way = dice.unit()
     const forgets = way >= 0.68 && way < 0.8
-    if (told.keeps && !forgets) this.#referee.active(agent.name, this.#site.world.now)
+    if (told.keeps && !forgets) this.#referee.active(agent.name)
     else this.#referee.calls(agent.name)
     const names = dice.chance(0.3) ? [dice.pick(CLAIMED)] : [...new Set([dice.pick(CLAIMED), dice.pick(CLAIMED)])]
     if (way < 0.6) {
       await this.#learn(told)
       const calledAt = this.#site.world.now
       const claim = await agent.claim(names, { waitSeconds: dice.pick([0, 0, 3]) })
-      this.#referee.active(agent.name, calledAt)
+      this.#referee.active(agent.name)
       if (claim.status === 'held') this.#hears(told, claim.tokens, calledAt)
     } else if (way < 0.68) {
       await this.#learn(told)
@@ -149,7 +149,7 @@ export class AgentProgram {
     const calledAt = this.#site.world.now
     const { held, lost } = await agent.mine()
     const notices = await agent.notices()
-    this.#referee.active(agent.name, calledAt)
+    this.#referee.active(agent.name)
     const now = new Map(held.flatMap(claim => Object.entries(claim.tokens)))
     const announced = new Set([...lost.flatMap(loss => loss.names), ...notices.flatMap(notice => notice.names)])
     // What was lost with the tail of the log may never be announced.
@@ -175,7 +175,7 @@ export class AgentProgram {
     try {
       const calledAt = this.#site.world.now
       const { held } = await blank.mine()
-      this.#referee.active(blank.name, calledAt)
+      this.#referee.active(blank.name)
       for (const { tokens } of held) this.#hears({ ...told, tokens: new Map() }, tokens, calledAt)
     } finally {
       blank.detach()

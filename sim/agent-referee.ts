@@ -95,10 +95,10 @@ export class AgentReferee {
     this.#lastCall.set(agent, this.#world.now)
   }
 
-  /** An agent was active at `at`, and the process that keeps its session can know it: a call counts from its beginning, however long it takes. */
-  active(agent: string, at: number): void {
+  /** An agent is active, and the process that keeps its session can know it. */
+  active(agent: string): void {
     this.calls(agent)
-    this.#lastActive.set(agent, Math.max(at, this.#lastActive.get(agent) ?? at))
+    this.#lastActive.set(agent, this.#world.now)
   }
 
   died(session: number): void {

@@ -181,7 +181,8 @@ export class Agent implements AsyncDisposable {
     } finally {
       stop.abort()
       for (const unlink of unchain) unlink()
-      this.#activity.note() // a call that is under way is activity
+      // A call that is under way is activity. Another process may keep the session: it learns of the wait by a mark.
+      await this.noteActivity()
     }
   }
 

@@ -401,6 +401,24 @@ describe('after an outage', () => {
     expect((await one.mine()).held.flatMap(({ names }) => names)).toEqual(['a'])
   })
 
+  test('a call of a sub-agent that waits is activity until it ends, also for the process that keeps its session', async () => {
+    await using town = new AgentTown()
+    const { agent: parent } = await town.begin('one', { idle: '60s' })
+    const sub = await parent.child('sub')
+    const { agent: two } = await town.begin('two')
+    await sub.claim(['a'])
+    await two.claim(['b'])
+    await town.clock.advance(30_000)
+    const waiting = sub.claim(['b'], { waitSeconds: 45 })
+    await town.clock.advance(46_000)
+    expect((await waiting).status).toBe('queued')
+    const asking = town.begin('three').then(({ agent }) => agent.claim(['a']))
+    expect((await asking).status).toBe('queued')
+    // The parent calls nothing. 70 s after the waiting call began, and 24 s after it ended.
+    await town.clock.advance(24_000)
+    expect((await sub.mine()).held.flatMap(({ names }) => names)).toEqual(['a'])
+  })
+
   test('a place in a queue that was lost is taken again, and a notice says so', async () => {
     await using town = new AgentTown()
     const { agent: one } = await town.begin('one', { idle: '4h' })
