@@ -12,8 +12,11 @@ test('the quick loop has no test that needs an engine, a browser, a server or th
   expect(quickTests().filter(path => outside.test(path))).toEqual([])
 })
 
-test('the inner tests of npm test have every quick test, and no test of faces, engines, servers or the command line', () => {
-  expect(innerTests()).toEqual(expect.arrayContaining([...quickTests(), 'test/sim/referee.test.ts', 'test/kernel/cost.test.ts']))
+test('the inner tests of npm test have every quick test that replaces no modules, and no test of faces, engines, servers or the command line', () => {
+  const replacing = ['test/kernel/cost.test.ts', 'test/replica/next-rules.test.ts']
+  const shared = quickTests().filter(path => !replacing.includes(path))
+  expect(innerTests()).toEqual(expect.arrayContaining([...shared, 'test/sim/referee.test.ts']))
+  expect(innerTests().filter(path => replacing.includes(path))).toEqual([])
   const outside = /^test\/(cli|dashboard|face|server|wire|store\/(postgres|redis|etcd))\/|engines\.test\.ts$/
   expect(innerTests().filter(path => outside.test(path))).toEqual([])
 })
