@@ -138,6 +138,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a lease that is never to be renewed is renewed': { profile: 'combined', seed: 6 },
   'a face answers that its client leads without renewing the lease': { profile: 'combined', seed: 11 },
   'members that were passed on count for no account': { profile: 'directed', seed: 1 },
-  'a lease is preempted although its waiter has gone': { profile: 'combined', seed: 7 },
+  'a lease is preempted although its waiter has gone': { profile: 'pool', seed: 14 },
   'an agent that is active yields': { profile: 'agents', seed: 1 },
 }
