@@ -91,14 +91,19 @@ export class RelocatingLessor implements Lessor {
   }
 
   submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    this.#send({ command, options, completion })
+  }
+
+  #send(request: Submitted): void {
+    const { command, options, completion } = request
     const here = this.#here
     here.submit(command, options, {
       settle: outcome => {
         this.#noteTtl(outcome)
-        if (hasMoved(outcome)) void this.#resendMoved({ command, options, completion }, here, outcome)
+        if (hasMoved(outcome)) void this.#resendMoved(request, here, outcome)
         else completion.settle(outcome)
       },
-      fail: error => this.#resendAfterStop({ command, options, completion }, here, error),
+      fail: error => this.#resendAfterStop(request, here, error),
     })
   }
 
@@ -108,21 +113,13 @@ export class RelocatingLessor implements Lessor {
 
   /** Sends a command to the place that the leases have moved to, or waits while they are being moved. */
   async #resendMoved(request: Submitted, from: Lessor, outcome: Moved): Promise<void> {
-    const { command, options, completion, end = this.#clock.now() + TIMEOUT } = request
+    const { options, completion, end = this.#clock.now() + TIMEOUT } = request
     const { moved } = outcome.facts
     try {
       if (typeof moved === 'string') await this.#moveToUrl(moved, from)
       else if (this.#clock.now() >= end) return completion.settle(outcome)
       else await pause(this.#clock, FIRST_RETRY, options.signal, { ref: true })
-      const here = this.#here
-      here.submit(command, options, {
-        settle: next => {
-          this.#noteTtl(next)
-          if (hasMoved(next)) void this.#resendMoved({ ...request, end }, here, next)
-          else completion.settle(next)
-        },
-        fail: error => completion.fail(error),
-      })
+      this.#send({ ...request, end })
     } catch (error) {
       completion.fail(error)
     }
