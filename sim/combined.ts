@@ -4,11 +4,9 @@
  * move to another log, and backups are restored.
  */
 import { LeaseError } from '../src/errors.ts'
-import { kubernetesFace } from '../src/face/kubernetes/kubernetes-face.ts'
 import type { Command } from '../src/kernel/command.ts'
 import { Leases } from '../src/leases.ts'
-import type { Replica } from '../src/replica/replica.ts'
-import { Elector } from './elector.ts'
+import { Elector, serveElectors } from './elector.ts'
 import { MARKS_LABEL } from './features.ts'
 import { LogChanges } from './log-changes.ts'
 import { Board, MixedHolder } from './mixed-holder.ts'
@@ -18,11 +16,9 @@ import { Network } from './network.ts'
 import { ObservedLessor } from './observed.ts'
 import { Host, HostLessor, pauseOn, type Site } from './participants.ts'
 import type { Referee } from './referee.ts'
-import { SimulatedServer } from './server.ts'
 import type { WatchedLog } from './wire.ts'
 import type { Dice, Machine, World } from './world.ts'
 
-const SECRET = 'the-operators-own-secret'
 const HOLDERS = 3
 
 /** The scene in which this world is played. */
@@ -67,21 +63,12 @@ export class Combined {
   /** The operators' policies apply before anything is held. */
   start(): void {
     for (const host of this.#scene.hosts) {
-      host.begins = replica => void this.#serve(host, replica)
-      if (host.replica !== undefined) void this.#serve(host, host.replica)
+      host.begins = replica => void serveElectors(this.#network, host, replica)
+      if (host.replica !== undefined) void serveElectors(this.#network, host, host.replica)
     }
     this.#operate()
     this.#shortLived(this.#cron)
     for (const i of [0, 1]) this.#elect(`elector${i}`, this.#scene.world.machine(`elector${i}`, 1))
-  }
-
-  async #serve(host: Host, replica: Replica): Promise<void> {
-    const lessor = new HostLessor(host, replica)
-    try {
-      this.#network.servers.set(host, await SimulatedServer.on(lessor, replica, host.machine.clock(), SECRET, [kubernetesFace()]))
-    } catch (error) {
-      if (!(error instanceof LeaseError)) throw error // the replica ended before the server was ready
-    }
   }
 
   /** The holders and programs of one host, which end with its process. */
@@ -104,7 +91,7 @@ export class Combined {
 
   #elect(name: string, machine: Machine): void {
     const host = this.#scene.dice.pick(this.#scene.hosts)
-    const elector = new Elector(this.#scene.site, { name, machine, host, fetch: this.#network.fetch(machine, host), secret: SECRET })
+    const elector = new Elector(this.#scene.site, { name, machine, host, fetch: this.#network.fetch(machine, host) })
     this.#programs.push({ name, machine, stop: () => elector.stop() })
     void elector.live()
   }

@@ -1,15 +1,13 @@
 /** The processes of the directed world: hosts, a program with a second thread, processes that live shorter than a tick, a client of a face, an operator. */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
-import { kubernetesFace } from '../src/face/kubernetes/kubernetes-face.ts'
 import type { WorkerHeartbeat } from '../src/holder/worker-heartbeat.ts'
 import type { Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { heldLeaseOf, type Lease } from '../src/lease.ts'
 import { Leases } from '../src/leases.ts'
-import type { Replica } from '../src/replica/replica.ts'
 import { Believed } from './application.ts'
-import { Elector } from './elector.ts'
+import { Elector, serveElectors } from './elector.ts'
 import { MARKS_LABEL } from './features.ts'
 import { startThread } from './heartbeat-thread.ts'
 import { LogChanges } from './log-changes.ts'
@@ -18,11 +16,9 @@ import { Network } from './network.ts'
 import { ObservedLessor } from './observed.ts'
 import { Host, HostLessor, pauseOn, type Site } from './participants.ts'
 import { POOL } from './pools.ts'
-import { SimulatedServer } from './server.ts'
 import type { WatchedLog } from './wire.ts'
 import type { Dice, Machine } from './world.ts'
 
-const SECRET = 'the-operators-own-secret'
 /** The term of the program's lease, and a stall that the lease outlives because the second thread renews it. */
 const [TERM, STALL] = [1_000, 1_300]
 
@@ -63,27 +59,18 @@ export class Crew {
 
   async start(): Promise<void> {
     for (const host of this.hosts) {
-      host.begins = replica => void this.#serve(host, replica)
+      host.begins = replica => void serveElectors(this.#network, host, replica)
       await host.start()
     }
     const machine = this.site.world.machine('elector', 1)
     const host = this.hosts[0]!
-    const options = { name: 'elector', machine, host, fetch: this.#network.fetch(machine, host), secret: SECRET, steady: true }
+    const options = { name: 'elector', machine, host, fetch: this.#network.fetch(machine, host), steady: true }
     this.#elector = new Elector(this.site, options)
     void this.#elector.live()
   }
 
   stop(): void {
     this.#elector?.stop()
-  }
-
-  async #serve(host: Host, replica: Replica): Promise<void> {
-    const lessor = new HostLessor(host, replica)
-    try {
-      this.#network.servers.set(host, await SimulatedServer.on(lessor, replica, host.machine.clock(), SECRET, [kubernetesFace()]))
-    } catch (error) {
-      if (!(error instanceof LeaseError)) throw error // the replica ended before the server was ready
-    }
   }
 
   pause(ms: number): Promise<void> {

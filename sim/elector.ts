@@ -4,13 +4,19 @@
  */
 import type { Clock } from '../src/clock.ts'
 import { LeaseError } from '../src/errors.ts'
+import { kubernetesFace } from '../src/face/kubernetes/kubernetes-face.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { LIVE } from '../src/kernel/state.ts'
+import type { Replica } from '../src/replica/replica.ts'
 import { Held } from './holder.ts'
 import { FACE_NAME } from './mixed-wishes.ts'
-import { type Host, pauseOn, type Site } from './participants.ts'
+import type { Network } from './network.ts'
+import { type Host, HostLessor, pauseOn, type Site } from './participants.ts'
+import { SimulatedServer } from './server.ts'
 import type { Dice, Machine } from './world.ts'
 
+/** The key of electors, which may act for the store itself. */
+const SECRET = 'the-operators-own-secret'
 const PATH = 'http://127.0.0.1:7420/apis/coordination.k8s.io/v1/namespaces/default/leases'
 const SECONDS = 1
 /** A request without an answer is given up. */
@@ -21,7 +27,6 @@ export interface ElectorOptions {
   readonly machine: Machine
   readonly host: Host
   readonly fetch: typeof fetch
-  readonly secret: string
   /** Leads for ever: it is never silent, and never resigns. */
   readonly steady?: boolean
 }
@@ -29,6 +34,16 @@ export interface ElectorOptions {
 interface LeaseObject {
   readonly metadata: { readonly resourceVersion: string }
   readonly spec: { readonly holderIdentity?: string }
+}
+
+/** Serves the Kubernetes face from a host, for its electors. */
+export async function serveElectors(network: Network, host: Host, replica: Replica): Promise<void> {
+  const lessor = new HostLessor(host, replica)
+  try {
+    network.servers.set(host, await SimulatedServer.on(lessor, replica, host.machine.clock(), SECRET, [kubernetesFace()]))
+  } catch (error) {
+    if (!(error instanceof LeaseError)) throw error // the replica ended before the server was ready
+  }
 }
 
 export class Elector {
@@ -132,7 +147,7 @@ export class Elector {
       const answer = await this.#options.fetch(PATH + path, {
         ...{
           method,
-          headers: { 'content-type': 'application/json', authorization: `Bearer ${this.#options.secret}` },
+          headers: { 'content-type': 'application/json', authorization: `Bearer ${SECRET}` },
           signal: over.signal,
         },
         ...(body !== undefined && { body: JSON.stringify(body) }),

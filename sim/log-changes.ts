@@ -120,7 +120,7 @@ async function* oneOf(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void>
 /** An attempt whose answer was lost has completed the move: the next one finds nothing left to do. */
 function isComplete(error: unknown, place: string): boolean {
   if (!(error instanceof LeaseError)) throw error
-  return error.code === 'INVALID' && error.facts['moved'] === place
+  return error.code === 'INVALID' && error.facts.moved === place
 }
 
 function ignored(error: unknown): undefined {

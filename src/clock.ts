@@ -1,6 +1,6 @@
 /**
  * The only file that reads time, sets timers or draws random numbers. All other code takes a Clock, so that a test or the simulator can
- * replace the machine's. Also here: the shared functions for pausing, for abort signals and for keeping the process alive.
+ * replace the machine's. Also here: the shared functions for pausing and for keeping the process alive.
  *
  * Never compare a reading with one of another machine. Within one boot of one machine, `now` is common to all threads and processes
  * (`performance.now()` is not). So a store file can tell its next reader how old its records are.
@@ -8,6 +8,8 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { uptime } from 'node:os'
+
+export { chainAbort, unlessAborted, whenAborted } from './abort.ts'
 
 /** Where time, timers and random numbers come from. Pass one as `clock` to control them in tests. */
 export interface Clock {
@@ -169,36 +171,6 @@ export function pause(clock: Clock, ms: number, signal?: AbortSignal, options?: 
     )
     signal?.addEventListener('abort', stop, { once: true })
   })
-}
-
-/**
- * Calls `then` when the signal fires, or at once if it has fired already: other code may have run between an answer and the call. The
- * returned function removes the listener.
- */
-export function whenAborted(signal: AbortSignal, then: () => void): () => void {
-  if (signal.aborted) {
-    then()
-    return () => {}
-  }
-  signal.addEventListener('abort', then, { once: true })
-  return () => signal.removeEventListener('abort', then)
-}
-
-/** The answer, or at once the signal's reason if the signal fires first. Removes its listener as soon as one of them has come. */
-export function unlessAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return answer
-  return new Promise((resolve, reject) => {
-    const remove = whenAborted(signal, () => reject(signal.reason))
-    answer.then(resolve, reject).finally(remove)
-  })
-}
-
-/**
- * Aborts `controller`, with the same reason, when `signal` fires. The returned function removes the listener. Use this instead of
- * `AbortSignal.any` on a long-lived signal: `any` leaves a trace on it for every call.
- */
-export function chainAbort(signal: AbortSignal | undefined, controller: AbortController): () => void {
-  return signal === undefined ? () => {} : whenAborted(signal, () => controller.abort(signal.reason))
 }
 
 const AN_HOUR = 3_600_000

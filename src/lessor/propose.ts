@@ -1,4 +1,5 @@
 /** Proposes a command and resolves with what was decided: the `submit` of a lessor as a promise. */
+import { unlessAborted } from '../abort.ts'
 import type { Command } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -12,17 +13,5 @@ export function propose(lessor: Pick<Lessor, 'submit'>, command: Command, option
   const { op, signal } = options
   if (signal?.aborted) return Promise.reject(signal.reason)
   const own = op === undefined ? options : { ...options, op: { ...op } }
-  const answer = new Promise<Outcome>((settle, fail) => lessor.submit(copyOf(command), own, { settle, fail }))
-  return signal === undefined ? answer : unlessAborted(answer, signal)
-}
-
-/** As in clock.ts, which cannot be loaded in a browser. */
-function unlessAborted(answer: Promise<Outcome>, signal: AbortSignal): Promise<Outcome> {
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason)
-    // It may have fired while `submit` ran.
-    if (signal.aborted) abort()
-    else signal.addEventListener('abort', abort, { once: true })
-    answer.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
-  })
+  return unlessAborted(new Promise((settle, fail) => lessor.submit(copyOf(command), own, { settle, fail })), signal)
 }

@@ -19,7 +19,8 @@ const rooms: readonly Room[] = [
   { room: 'refused-error.ts', may: ['errors.ts', 'type:kernel/', 'wording.ts'] },
   { room: 'duration.ts', may: ['errors.ts'] },
   { room: 'options.ts', may: ['errors.ts'] },
-  { room: 'clock.ts', may: ['errors.ts', 'duration.ts'] },
+  { room: 'abort.ts', may: [] },
+  { room: 'clock.ts', may: ['abort.ts', 'errors.ts', 'duration.ts'] },
   { room: 'web-clock.ts', may: ['type:clock.ts'] },
   { room: 'at-exit.ts', may: [] },
 
