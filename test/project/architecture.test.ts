@@ -36,7 +36,7 @@ const rooms: readonly Room[] = [
 
   { room: 'lessor.ts', may: ['type:lessor/list-part.ts', 'type:kernel/', 'type:store.ts', 'type:errors.ts'] },
   // Which policy is in force for a name is a rule: readers of policies ask it, and do not decide it again.
-  { room: 'lessor/', may: ['type:kernel/', 'kernel/copy.ts', 'kernel/rule/policy.ts', 'type:lessor.ts'] },
+  { room: 'lessor/', may: ['type:kernel/', 'kernel/copy.ts', 'kernel/rule/policy.ts', 'type:lessor.ts', 'abort.ts'] },
   { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'] },
 
   // Terms from past durations: data and pure functions.
