@@ -5,7 +5,9 @@
  * Guaranteed: a command is decided in one place only, and callers of this lessor cannot tell that there were two. Not guaranteed: that a
  * watch sees every event of a move. It gets a `resync` event, as after any gap.
  */
+
 import { setMaxListeners } from 'node:events'
+import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { type Clock, pause, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
@@ -29,9 +31,6 @@ interface Remote extends Lessor {
   readonly server: string | undefined
 }
 
-const FIRST_RETRY = 50
-/** The longest pause between two attempts to open a new place that cannot be opened. */
-const MAX_RETRY = 5_000
 /** How long a request waits for leases that are being moved. A move is one write of a snapshot. */
 const TIMEOUT = 30_000
 /** The intervals of checking that the server can be reached, and of trying to open its store. */
@@ -100,10 +99,10 @@ export class RelocatingLessor implements Lessor {
     here.submit(command, options, {
       settle: outcome => {
         this.#noteTtl(outcome)
-        if (hasMoved(outcome)) void this.#resendMoved(request, here, outcome)
+        if (hasMoved(outcome)) void this.#sendThere(request, here, outcome)
         else completion.settle(outcome)
       },
-      fail: error => this.#resendAfterStop(request, here, error),
+      fail: error => this.#failed(request, here, error),
     })
   }
 
@@ -112,33 +111,24 @@ export class RelocatingLessor implements Lessor {
   }
 
   /** Sends a command to the place that the leases have moved to, or waits while they are being moved. */
-  async #resendMoved(request: Submitted, from: Lessor, outcome: Moved): Promise<void> {
+  async #sendThere(request: Submitted, from: Lessor, outcome: Moved): Promise<void> {
     const { options, completion, end = this.#clock.now() + TIMEOUT } = request
     const { moved } = outcome.facts
     try {
       if (typeof moved === 'string') await this.#moveToUrl(moved, from)
       else if (this.#clock.now() >= end) return completion.settle(outcome)
-      else await pause(this.#clock, FIRST_RETRY, options.signal, { ref: true })
+      else await pause(this.#clock, BACKOFF.stream.first, options.signal, { ref: true })
       this.#send({ ...request, end })
     } catch (error) {
       completion.fail(error)
     }
   }
 
-  /** Sends a command again that the stopped server left unanswered, if that is safe and its store has been opened meanwhile. */
-  #resendAfterStop({ command, options, completion }: Submitted, from: Lessor, error: unknown): void {
-    if (this.#home === undefined || this.#here === from || !(error instanceof LeaseError)) return completion.fail(error)
-    if (error.code === 'UNAVAILABLE' || command.kind === 'renew') return this.submit(command, options, completion)
-    if (error.code !== 'UNKNOWN' || options.op === undefined) return completion.fail(error)
-    this.submit(
-      command,
-      { ...options, op: { ...options.op, again: true } },
-      {
-        settle: outcome => completion.settle(outcome),
-        // The server may have carried out the command before it stopped.
-        fail: next => completion.fail(LeaseError.is(next, 'UNAVAILABLE') ? stillUnknown(error, next) : next),
-      },
-    )
+  /** A command that the stopped server certainly did not carry out goes to its store, if that has been opened meanwhile. */
+  #failed(request: Submitted, from: Lessor, error: unknown): void {
+    const isElsewhere = this.#home !== undefined && this.#here !== from
+    if (isElsewhere && LeaseError.is(error, 'UNAVAILABLE')) this.#send(request)
+    else request.completion.fail(error)
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
@@ -175,7 +165,7 @@ export class RelocatingLessor implements Lessor {
     const { moved } = movedError.facts
     if (typeof moved === 'string') return this.#moveToUrl(moved, from)
     if (this.#clock.now() >= end) throw movedError
-    await pause(this.#clock, FIRST_RETRY, signal, { ref: true })
+    await pause(this.#clock, BACKOFF.stream.first, signal, { ref: true })
   }
 
   async *watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
@@ -211,11 +201,12 @@ export class RelocatingLessor implements Lessor {
   /** Retries for a while, since the new place may not be open yet. Otherwise the caller would have to start its watch again. */
   async #followWithRetry(movedError: LeaseError, from: Lessor, signal: AbortSignal): Promise<void> {
     const end = this.#clock.now() + TIMEOUT
-    for (let wait = FIRST_RETRY; !signal.aborted; wait = Math.min(wait * 2, MAX_RETRY))
+    for (let failures = 0; !signal.aborted; failures++)
       try {
         return await this.#follow(movedError, from, end, signal)
       } catch (error) {
         if (signal.aborted) return
+        const wait = pauseAfter(BACKOFF.stream, failures)
         if (this.#closed || this.#clock.now() + wait > end) throw error
         await pause(this.#clock, wait, signal).catch(() => {})
       }
@@ -281,15 +272,15 @@ export class RelocatingLessor implements Lessor {
   /** A lessor that sends no requests must follow too, because of its watches. Requests meanwhile try as well, and report the error. */
   async #awaitMove(here: Lessor): Promise<void> {
     const { signal } = this.#left
-    for (let wait = FIRST_RETRY; !signal.aborted && !here.signal.aborted; wait = Math.min(wait * 2, MAX_RETRY))
+    for (let failures = 0; !signal.aborted && !here.signal.aborted; failures++)
       try {
         const { revision, value } = await here.read({ kind: 'summary' })
         const place = value.moved || (await this.#destination(here, revision, signal))
         if (place) return await this.#moveToUrl(place, here)
-        wait = FIRST_RETRY
+        failures = 0
       } catch (error) {
         if (signal.aborted || !(error instanceof LeaseError && (error.code === 'UNAVAILABLE' || error.code === 'UNKNOWN'))) return
-        await pause(this.#clock, wait, signal).catch(() => {})
+        await pause(this.#clock, pauseAfter(BACKOFF.stream, failures), signal).catch(() => {})
       }
   }
 
@@ -357,10 +348,6 @@ function isRemote(lessor: Lessor): lessor is Remote {
 function isMovedError(error: unknown): error is LeaseError {
   if (!(error instanceof LeaseError) || error.code !== 'UNAVAILABLE') return false
   return error.facts.moved !== undefined || error.facts.moving !== undefined
-}
-
-function stillUnknown(error: LeaseError, cause: unknown): LeaseError {
-  return new LeaseError('UNKNOWN', error.message, { cause, reason: error.reason, facts: error.facts })
 }
 
 function hasMoved(outcome: Outcome): outcome is Moved {

@@ -1,9 +1,9 @@
 /** Shares watches: all followers of the same prefix and event types get their events from one watch of the lessor. */
+import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { type Clock, pause } from '../clock.ts'
 import { isRefusal } from '../errors.ts'
 import type { Event, EventType } from '../kernel/event.ts'
 import type { Lessor } from '../lessor.ts'
-import { LONGEST_RETRY, SHORTEST_RETRY } from './operations.ts'
 
 export interface FeedWatch {
   readonly prefix: string
@@ -59,20 +59,20 @@ export class EventFeed {
   async #run(watch: FeedWatch): Promise<void> {
     const { prefix, types, stop } = watch
     const { signal } = stop
-    for (let wait = SHORTEST_RETRY; !signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LONGEST_RETRY)) {
-      let next = wait
+    for (let failures = 0; !signal.aborted && !this.#lessor.signal.aborted; failures++) {
+      let denied: number | undefined
       try {
         for await (const events of this.#lessor.watch(prefix, { after: watch.revision, signal, ...(types && { types }) })) {
           if (signal.aborted) return
           watch.revision = events[0]!.revision
-          wait = SHORTEST_RETRY
+          failures = 0
           this.#reader.received(events, watch)
         }
       } catch (error) {
         // Renewals bring the same news later, so an outage needs no report. A refusal would last.
-        if (!signal.aborted && isRefusal(error)) next = this.#reader.denied(watch)
+        if (!signal.aborted && isRefusal(error)) denied = this.#reader.denied(watch)
       }
-      if (!signal.aborted) await pause(this.#clock, next, signal).catch(() => {})
+      if (!signal.aborted) await pause(this.#clock, denied ?? pauseAfter(BACKOFF.request, failures), signal).catch(() => {})
     }
   }
 

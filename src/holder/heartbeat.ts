@@ -2,13 +2,14 @@
  * Renews the leases of this process, and notices when it could not. Leases of one term and strategy form groups of up to 10,000; a group has
  * one timer and is renewed by one message, so a hundred thousand leases cost ten timers.
  */
+import { BACKOFF, jittered, pauseAfter } from '../backoff.ts'
 import type { Clock } from '../clock.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { ClockWatch, LATE } from './clock-watch.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
 import { publish } from './diagnostics.ts'
 import type { HeldLease } from './held-lease.ts'
-import { LONGEST_RETRY, refused, SHORTEST_RETRY } from './operations.ts'
+import { refused } from './operations.ts'
 import { Pace } from './pace.ts'
 import { MAX_RENEWALS, RENEWAL_INTERVALS, type RenewalGroup, RenewalGroups, type RenewalKind } from './renewal-group.ts'
 import { type ClockReading, type Sent, since } from './validity.ts'
@@ -235,7 +236,7 @@ export class Heartbeat {
     }
     // Without an answer, retry after a third of what remains.
     const oldest = members.reduce((first, { sent }) => Math.min(first, sent.now), Number.POSITIVE_INFINITY)
-    group.renewAt = Math.min(now + interval, now + Math.max(SHORTEST_RETRY, (oldest + group.validity - now) / 3))
+    group.renewAt = Math.min(now + interval, now + Math.max(BACKOFF.request.first, (oldest + group.validity - now) / 3))
     for (const [ttl, some] of byNextTerm(members, now)) this.#sendGroup(group, some, ttl)
   }
 
@@ -268,8 +269,7 @@ export class Heartbeat {
   }
 
   #retryPause(failures: number, left: number): number {
-    const most = Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** Math.min(failures, 10), Math.max(SHORTEST_RETRY, left / 3))
-    return most * (0.5 + this.#clock.random() / 2)
+    return jittered(this.#clock, Math.min(pauseAfter(BACKOFF.request, failures), Math.max(BACKOFF.request.first, left / 3)))
   }
 
   #send(members: readonly HeldLease[], waiting: boolean, settled: (sent: Sent, answered: boolean) => void, ttl?: number): Sent {
@@ -336,7 +336,7 @@ export class Heartbeat {
           this.#schedule(group)
         }
       })
-      cancel = this.#clock.after(Math.max(SHORTEST_RETRY, members[0]!.validity / (3 + failures)), again)
+      cancel = this.#clock.after(Math.max(BACKOFF.request.first, members[0]!.validity / (3 + failures)), again)
     }
   }
 

@@ -1,4 +1,13 @@
-/** Proposes changes under operation ids, so that a change with an unknown outcome can be retried safely. */
+/**
+ * Proposes changes under operation ids: the only place where a change is sent again whose outcome is unknown.
+ *
+ * Why no change is made twice. A wire, and a lessor that follows moved leases, send a change once. They report `UNAVAILABLE` if it was certainly not made, and
+ * `UNKNOWN` if it may have been. Here a change with an unknown outcome is sent again under the same id, and the kernel answers an id that it has seen with
+ * its first outcome. An id is forgotten only after this client has said that it needs no answer to it (`acked`), and a copy that comes later than that is
+ * refused (`STALE`). Renewals and releases carry no id: they name a lease, and a second one changes nothing. Below, a replica appends the same bytes at the
+ * same position until it knows their fate, so that a record is in the log once (replica/outbox.ts).
+ */
+import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { type Clock, pause } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
@@ -10,8 +19,6 @@ import type { Lessor } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
 
-export const SHORTEST_RETRY = 20
-export const LONGEST_RETRY = 1_000
 /** Without an answer for this long, or for a ttl if that is longer, the outcome is `UNKNOWN`. */
 export const TIMEOUT = 10_000
 
@@ -87,7 +94,7 @@ export class Operations {
           else if (!isUnknown(error) && (tries === 0 || !passing)) throw uncertain && isCertainlyNotDone(error) ? asUnknown(error) : error
           else if (this.clock.now() >= end || dead) throw isUnknown(error) ? error : asUnknown(error as LeaseError)
         }
-        await pause(this.clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** tries), undefined, { ref: true })
+        await pause(this.clock, pauseAfter(BACKOFF.request, tries), undefined, { ref: true })
       }
       return earlier
     } catch (error) {

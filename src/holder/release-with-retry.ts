@@ -1,11 +1,12 @@
 /** Releases a lease at the lessor, and retries while that makes a difference. */
+import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { pause } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import { MAX_STOPPED } from '../kernel/command.ts'
 import { propose } from '../lessor/propose.ts'
-import { LONGEST_RETRY, type Operations, refused, SHORTEST_RETRY } from './operations.ts'
+import { type Operations, refused } from './operations.ts'
 
 const LONGEST_RELEASE = 5_000
 
@@ -47,7 +48,7 @@ async function release(operations: Operations, lease: number, term: number, stop
           cause,
           facts: { lease, ttl: term },
         })
-      await pause(clock, Math.min(LONGEST_RETRY, SHORTEST_RETRY * 2 ** failures), undefined, { ref: true })
+      await pause(clock, pauseAfter(BACKOFF.request, failures), undefined, { ref: true })
     }
   }
 }

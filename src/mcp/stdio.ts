@@ -2,8 +2,10 @@
  * MCP over standard input and output: one agent, whose session this process keeps alive. It ends with the end of the input, with a signal, or
  * with the process that it is bound to, and everything that the agent claimed is free then.
  */
+
 import type { Readable, Writable } from 'node:stream'
 import { Agent, type AgentOptions } from '../agent/agent.ts'
+import { BACKOFF } from '../backoff.ts'
 import { pause } from '../clock.ts'
 import { isRefusal, LeaseError } from '../errors.ts'
 import type { Leases } from '../leases.ts'
@@ -25,7 +27,7 @@ export interface McpStdioOptions {
 
 /** The longest message of a client. */
 const MAX_MESSAGE_BYTES = 1 << 20
-const RETRY = 1_000
+const RETRY = BACKOFF.round.longest
 /** The request by which a client of the 2026 revision asks for versions and capabilities. */
 const PROBE = 'server/discover'
 /** How long to wait for the release of everything before the process ends. Then it lapses. */

@@ -3,6 +3,7 @@
  * and reads records, applies them, and keeps the recent events for watches. It decides nothing; it makes sure that all decisions rest on the log as it is, and
  * reports a log that lost records.
  */
+import { BACKOFF, pauseAfter } from '../backoff.ts'
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { understands } from '../kernel/apply.ts'
@@ -17,7 +18,7 @@ import { readFrames } from './frame.ts'
 import type { Lifetime } from './lifetime.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
 import { RecordWindow } from './record-window.ts'
-import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST } from './retry.ts'
+import { isTransient, pauseUnless } from './retry.ts'
 import { unreadable } from './unreadable.ts'
 
 /** How far the counters had come, and for how long a holder may still trust a grant that was lost. */
@@ -322,18 +323,17 @@ export class Log {
   /** Reads what other replicas append, as long as this one lives. */
   async follow(): Promise<void> {
     const { signal } = this.#lifetime
-    let pause = RETRY_FIRST
+    let failures = 0
     while (!this.#lifetime.isClosing) {
       try {
         await this.readOn(signal)
-        pause = RETRY_FIRST
+        failures = 0
         this.afterRecord()
       } catch (error) {
         // Check the signal too: the error that stopped the replica may look transient, and the signal that would end the pause has fired already.
         if (this.#lifetime.isClosing || this.#lifetime.isOver) return
         if (!isTransient(error)) return this.#lifetime.fail(error)
-        await pauseUnless(this.#clock, pause, signal)
-        pause = Math.min(pause * 2, RETRY_LAST)
+        await pauseUnless(this.#clock, pauseAfter(BACKOFF.store, failures++), signal)
       }
     }
   }

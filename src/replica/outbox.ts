@@ -3,6 +3,7 @@
  * arrived meanwhile. An append whose answer was lost is sent again, byte for byte, until its fate is certain or this replica had to load a snapshot.
  * Callers get the truth within `timeout`: `UNKNOWN` while the fate of their record is uncertain, `UNAVAILABLE` when it was not sent.
  */
+import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Applied, type Batch, BatchWriter } from '../kernel/codec/batch.ts'
@@ -12,7 +13,7 @@ import type { Completion } from '../lessor.ts'
 import type { Appended } from '../store.ts'
 import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
-import { isTransient, pauseUnless, RETRY_FIRST, RETRY_LAST, within } from './retry.ts'
+import { isTransient, pauseUnless, within } from './retry.ts'
 
 /** A record takes no more proposals beyond this size. etcd takes 1.5 MiB, and a smaller record is durable sooner. */
 const RECORD_BYTES = 512 * 1_024
@@ -162,9 +163,8 @@ export class Outbox {
 
   /** Appends the record until its fate is certain. Throws only errors that no further attempt can cure. */
   async #send(flight: InFlight): Promise<void> {
-    let pause = RETRY_FIRST
     this.#armTimeout(this.#timeout)
-    for (;;) {
+    for (let failures = 0; ; failures++) {
       try {
         const inLog = await this.#log.applyAppended(flight.bytes, flight.batch, await this.#append(flight))
         if (inLog && !flight.settled) this.#failSkipped(flight)
@@ -176,10 +176,9 @@ export class Outbox {
         if (flight.underWay) flight.lost = true // it is in the log; only the records before it could not be read
         if (!flight.lost) return this.#reject(flight, error)
       }
-      await pauseUnless(this.#clock, pause, this.#lifetime.signal)
+      await pauseUnless(this.#clock, pauseAfter(BACKOFF.store, failures), this.#lifetime.signal)
       if (this.#lifetime.isOver || flight.settled) return
       if (this.#log.stats.reloads > flight.reloads) return this.#replace(flight)
-      pause = Math.min(pause * 2, RETRY_LAST)
       this.stats.resent++
     }
   }

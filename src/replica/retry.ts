@@ -2,10 +2,6 @@
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 
-/** The first and the longest pause between two attempts, in ms. Each pause is twice as long as the one before. */
-export const RETRY_FIRST = 10
-export const RETRY_LAST = 1_000
-
 /** Whether the store may work again. False for errors after which nothing more may be decided on this log. */
 export function isTransient(error: unknown): boolean {
   return error instanceof LeaseError && (error.code === 'UNAVAILABLE' || error.code === 'UNKNOWN') && error.facts.owner === undefined

@@ -6,7 +6,9 @@
  *
  * Not guaranteed: a key that was revoked through another server stays valid here until that change has arrived.
  */
+
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import { BACKOFF } from '../backoff.ts'
 import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Scope, Verb } from '../kernel/command.ts'
@@ -55,8 +57,6 @@ export interface AccessControlOptions {
   readonly operator?: string | undefined
   readonly clock?: Clock
 }
-
-const RETRY_AFTER = 100
 
 export class AccessControl implements AsyncDisposable {
   readonly #lessor: Lessor
@@ -320,7 +320,7 @@ export class AccessControl implements AsyncDisposable {
         for await (const _ of this.#lessor.watch('', { after, types: ['key'], signal })) after = await this.reloadKeys()
       } catch {
         // Retry while the lessor lives: otherwise a key that is revoked meanwhile would stay valid.
-        await pause(this.#clock, RETRY_AFTER, signal).catch(() => {})
+        await pause(this.#clock, BACKOFF.background.first, signal).catch(() => {})
       }
     }
     // The lessor has ended. Admit no caller by keys that can no longer be checked.

@@ -2,6 +2,7 @@
  * Keeps the places of waiters that are connected to this server. The server renews a place in the queue while its connection is open, and gives it up when the
  * connection closes. One watch and one renewal timer serve all waiters.
  */
+import { BACKOFF } from '../backoff.ts'
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { ELSEWHERE, type Event } from '../kernel/event.ts'
@@ -43,8 +44,6 @@ const WATCHED_EVENTS = ['granted', 'withdrawn', 'transferred'] as const
 const MAX_RENEWED = 10_000
 /** Renewals of a queued lease within its ttl. */
 const RENEWALS_PER_TTL = 3
-/** Pause before the watch is retried, in ms. */
-const RETRY_AFTER = 100
 
 export class RemoteWaiters {
   readonly #lessor: Lessor
@@ -167,7 +166,7 @@ export class RemoteWaiters {
           for (const waiter of [...this.#queued.values()]) this.#failed(waiter, error)
           return
         }
-        await pause(this.#clock, RETRY_AFTER, signal).catch(() => {})
+        await pause(this.#clock, BACKOFF.background.first, signal).catch(() => {})
       }
     }
   }

@@ -7,8 +7,6 @@ import { propose } from '../../src/lessor/propose.ts'
 import type { Completion, Lessor, ProposeOptions } from '../../src/lessor.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import type { RespConnection } from '../../src/wire/resp/connection.ts'
-import { PendingRequest } from '../../src/wire/resp/request.ts'
 import { failingWith } from '../support/submitting.ts'
 
 afterEach(() => vi.restoreAllMocks())
@@ -56,7 +54,7 @@ describe('after a copy that may have been carried out', () => {
     await leases[Symbol.asyncDispose]()
   })
 
-  test('a failure of the next lessor is UNKNOWN, with an operation id', async () => {
+  test('a lessor that continues elsewhere does not send it again: only its sender may', async () => {
     const clock = new ManualClock()
     const { signal } = new AbortController()
     const base = { profile: {} as Lessor['profile'], signal, read: () => new Promise<never>(() => {}), async *watch() {} }
@@ -77,36 +75,7 @@ describe('after a copy that may have been carried out', () => {
     const rejection = expect(request).rejects.toMatchObject({ code: 'UNKNOWN' })
     await clock.advance(12_000)
     await rejection
-    expect(submit).toHaveBeenCalledOnce()
+    expect(submit).not.toHaveBeenCalled()
     await following[Symbol.asyncDispose]()
-  })
-})
-
-describe('a request under way', () => {
-  const command = { kind: 'acquire', holder: 'me', ttl: 1_000, wants: [{ resource: 'k' }] } as const
-  const ask = () =>
-    new PendingRequest(
-      { kind: 'propose', id: 1, proposal: { command, key: 0, op: { session: 's', seq: 1, acked: 0 } } },
-      0,
-      vi.fn(),
-      vi.fn(),
-    )
-  const refusals: ErrorCode[] = ['UNAUTHENTICATED', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE']
-
-  test.each(refusals)('%s is final for a first copy', code => {
-    const request = ask()
-    request.on = {} as RespConnection
-    const error = new LeaseError(code, 'no')
-    expect(request.isFinal(error)).toBe(true)
-    expect(request.finally(error)).toBe(error)
-  })
-
-  test.each(refusals)('%s proves nothing about an earlier copy', code => {
-    const request = ask()
-    request.on = {} as RespConnection
-    request.interrupted()
-    const error = new LeaseError(code, 'no')
-    expect(request.isFinal(error)).toBe(code === 'UNAUTHENTICATED' || code === 'FORBIDDEN')
-    expect(request.finally(error).code).toBe('UNKNOWN')
   })
 })

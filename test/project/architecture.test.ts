@@ -21,6 +21,7 @@ const rooms: readonly Room[] = [
   { room: 'options.ts', may: ['errors.ts'] },
   { room: 'abort.ts', may: [] },
   { room: 'clock.ts', may: ['abort.ts', 'errors.ts', 'duration.ts'] },
+  { room: 'backoff.ts', may: ['type:clock.ts'] },
   { room: 'web-clock.ts', may: ['type:clock.ts'] },
   { room: 'at-exit.ts', may: [] },
 
@@ -30,14 +31,27 @@ const rooms: readonly Room[] = [
   { room: 'store.ts', may: ['kernel/', 'errors.ts'] },
   {
     room: 'store/',
-    may: ['store.ts', 'private-file.ts', 'kernel/', 'errors.ts', 'unreachable-error.ts', 'duration.ts', 'clock.ts', 'at-exit.ts'],
+    may: [
+      'store.ts',
+      'private-file.ts',
+      'kernel/',
+      'errors.ts',
+      'unreachable-error.ts',
+      'duration.ts',
+      'clock.ts',
+      'backoff.ts',
+      'at-exit.ts',
+    ],
     packages: 'drivers too',
   },
 
   { room: 'lessor.ts', may: ['type:lessor/list-part.ts', 'type:kernel/', 'type:store.ts', 'type:errors.ts'] },
   // Which policy is in force for a name is a rule: readers of policies ask it, and do not decide it again.
   { room: 'lessor/', may: ['type:kernel/', 'kernel/copy.ts', 'kernel/rule/policy.ts', 'type:lessor.ts', 'abort.ts'] },
-  { room: 'replica/', may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'] },
+  {
+    room: 'replica/',
+    may: ['kernel/', 'store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts', 'backoff.ts'],
+  },
 
   // Terms from past durations: data and pure functions.
   { room: 'learn/', may: ['kernel/state/durations.ts', 'type:lessor.ts', 'errors.ts', 'duration.ts'] },
@@ -46,7 +60,7 @@ const rooms: readonly Room[] = [
     room: 'holder/',
     may: [
       ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'lease.ts'],
-      ...['learn/', 'options.ts', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/', 'options.ts', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts', 'backoff.ts'],
     ],
   },
   { room: 'lease.ts', may: ['type:holder/held-lease.ts', 'options.ts', 'errors.ts'] },
@@ -65,7 +79,15 @@ const rooms: readonly Room[] = [
   // Processes share a guard in a file, so it uses the lock of the file store.
   {
     room: 'recipe/fence.ts',
-    may: ['private-file.ts', 'store/file/engine.ts', 'store/file/file-lock.ts', 'store/file/errors.ts', 'errors.ts', 'clock.ts'],
+    may: [
+      'private-file.ts',
+      'store/file/engine.ts',
+      'store/file/file-lock.ts',
+      'store/file/errors.ts',
+      'errors.ts',
+      'clock.ts',
+      'backoff.ts',
+    ],
   },
   {
     room: 'recipe/',
@@ -84,6 +106,7 @@ const rooms: readonly Room[] = [
         'refused-error.ts',
         'duration.ts',
         'clock.ts',
+        'backoff.ts',
       ],
       ...['type:holder/lease-client.ts', 'holder/acquire-options.ts', 'holder/validity.ts', 'holder/learned-terms.ts'],
       ...['kernel/rule/pool/condition.ts', 'learn/expectation.ts'],
@@ -103,6 +126,7 @@ const rooms: readonly Room[] = [
       'errors.ts',
       'duration.ts',
       'clock.ts',
+      'backoff.ts',
     ],
   },
 
@@ -111,7 +135,7 @@ const rooms: readonly Room[] = [
     room: 'agent/',
     may: [
       ...['type:kernel/', 'kernel/command.ts', 'kernel/name.ts', 'kernel/outcome.ts', 'type:lessor.ts', 'type:leases.ts', 'type:recipe/'],
-      ...['holder/operations.ts', 'type:holder/', 'options.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts'],
+      ...['holder/operations.ts', 'type:holder/', 'options.ts', 'errors.ts', 'wording.ts', 'duration.ts', 'clock.ts', 'backoff.ts'],
     ],
   },
 
@@ -130,7 +154,7 @@ const rooms: readonly Room[] = [
         'unreachable-error.ts',
         'refused-error.ts',
       ],
-      ...['duration.ts', 'clock.ts'],
+      ...['duration.ts', 'clock.ts', 'backoff.ts'],
     ],
   },
   // Other people's protocols: translations onto a Lessor. They see neither the replica nor the server.
@@ -153,13 +177,13 @@ const rooms: readonly Room[] = [
     room: 'server/',
     may: [
       ...['dashboard/', 'registry/', 'face/face.ts', 'devices/report.ts', 'pool/', 'kernel/', 'lessor.ts', 'lessor/', 'wire/'],
-      ...['learn/expectation.ts', 'errors.ts', 'wording.ts', 'refused-error.ts', 'duration.ts', 'clock.ts'],
+      ...['learn/expectation.ts', 'errors.ts', 'wording.ts', 'refused-error.ts', 'duration.ts', 'clock.ts', 'backoff.ts'],
     ],
   },
   // MCP: the tools of agents, over stdio and as a route of the server.
   {
     room: 'mcp/',
-    may: ['agent/', 'server/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts'],
+    may: ['agent/', 'server/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'backoff.ts'],
     packages: 'drivers too',
   },
   // The guard: events of coding agents, as a route of the server. `leasehold guard` loads the first of these files for every edit, and nothing else.
@@ -180,12 +204,13 @@ const rooms: readonly Room[] = [
       'wording.ts',
       'duration.ts',
       'clock.ts',
+      'backoff.ts',
     ],
   },
   { room: 'dashboard/', may: ['wire/http/client.ts', 'wire/http/action-verb.ts', 'type:wire/http/', 'type:lessor.ts'] },
 
   // The demonstration: programs as users write them, on a lessor that can be taken away from each.
-  { room: 'demo/', may: ['agent/', 'devices/', 'lessor/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts'] },
+  { room: 'demo/', may: ['agent/', 'devices/', 'lessor/', 'leases.ts', 'lessor.ts', 'errors.ts', 'clock.ts', 'backoff.ts'] },
 
   // The simulator runs servers, too. The published test tools must not pull in a server.
   { room: '../sim/', may: ['*'], never: ['cli/', 'dashboard/'] },
@@ -193,11 +218,11 @@ const rooms: readonly Room[] = [
   { room: 'otel.ts', may: ['type:holder/'] },
   {
     room: 'connect/relocating-lessor.ts',
-    may: ['type:kernel/', 'kernel/copy.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'clock.ts'],
+    may: ['type:kernel/', 'kernel/copy.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'clock.ts', 'backoff.ts'],
   },
   {
     room: 'connect/heartbeat-thread.ts',
-    may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'at-exit.ts', 'connect/heartbeat-worker.ts'],
+    may: ['holder/', 'leases.ts', 'errors.ts', 'duration.ts', 'clock.ts', 'backoff.ts', 'at-exit.ts', 'connect/heartbeat-worker.ts'],
   },
   { room: 'connect/', may: ['*'] },
   { room: 'index.ts', may: ['*'] },

@@ -8,7 +8,9 @@
  * grace is longer than a third of the ttl. Its writes are safe only where its token (LEASEHOLD_TOKEN) is checked. Processes that the command leaves
  * running when it ends by itself are no longer under the lease.
  */
+
 import { basename } from 'node:path'
+import { BACKOFF } from '../../backoff.ts'
 import { type Clock, pause, whenAborted } from '../../clock.ts'
 import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
@@ -28,7 +30,6 @@ const KEEP_PATIENCE = 2_000
 const MAX_COMMAND = 128
 
 /** Ms between two attempts to acquire while the lessor is unreachable. */
-const RETRY_PAUSE = 1_000
 
 export interface LeasedProcessOptions {
   readonly leases: Leases
@@ -197,7 +198,7 @@ export class LeasedProcess {
         if (over || !isUnreachable(error)) throw error
         reportUnreachable(error)
       }
-      await pause(this.#clock, Math.min(RETRY_PAUSE, Math.max(0, end - this.#clock.now())), this.signal, { ref: true })
+      await pause(this.#clock, Math.min(BACKOFF.round.longest, Math.max(0, end - this.#clock.now())), this.signal, { ref: true })
     }
   }
 

@@ -2,6 +2,7 @@
  * Keeps a directory of all registered instances up to date, for a whole process: one read, one watch, and a probe now and then which confirms
  * that silence means that nothing changed.
  */
+import { BACKOFF, jittered, pauseAfter } from '../../backoff.ts'
 import { type Clock, pause } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { type Sent, since } from '../../holder/validity.ts'
@@ -9,8 +10,6 @@ import type { Lessor } from '../../lessor.ts'
 import { Directory } from '../../registry/directory.ts'
 import { SERVICES } from '../../registry/entry.ts'
 
-const FIRST_RETRY = 50
-const LAST_RETRY = 2_000
 /** `ready` fails after this long. */
 const TIMEOUT = 10_000
 /** How often to probe the lessor while the watch is silent. */
@@ -100,14 +99,14 @@ export class DiscoveryFeed {
   async #follow(): Promise<void> {
     const { signal } = this.#closing
     let reload = true
-    for (let wait = FIRST_RETRY; !signal.aborted && !this.#lessor.signal.aborted; wait = Math.min(wait * 2, LAST_RETRY)) {
+    for (let failures = 0; !signal.aborted && !this.#lessor.signal.aborted; failures++) {
       let refused = false
       try {
         if (reload) await this.#load()
         reload = false
         this.#watching = true
         for await (const events of this.#lessor.watch(SERVICES, { after: this.directory.revision, signal })) {
-          wait = FIRST_RETRY
+          failures = 0
           if (events[0]!.type === 'resync') {
             reload = true
             break
@@ -123,7 +122,8 @@ export class DiscoveryFeed {
       }
       this.#watching = false
       // With jitter: when a server returns, all its watchers return.
-      if (!reload || refused || !this.#loaded) await pause(this.clock, wait * (0.5 + this.clock.random() / 2), signal).catch(() => {})
+      if (!reload || refused || !this.#loaded)
+        await pause(this.clock, jittered(this.clock, pauseAfter(BACKOFF.stream, failures)), signal).catch(() => {})
     }
     if (this.#lessor.signal.aborted) this.#failure = this.#lessor.signal.reason
     this.close()

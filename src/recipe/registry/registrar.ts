@@ -1,4 +1,5 @@
 /** Renews all registrations of a process together, and registers those again that lapsed. */
+import { BACKOFF, pauseAfter } from '../../backoff.ts'
 import { pause, unlessAborted } from '../../clock.ts'
 import { inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
@@ -6,8 +7,6 @@ import type { Outcome } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
 import { CHECKERS, keyOf } from '../../registry/entry.ts'
 import {
-  FIRST_RETRY,
-  LAST_RETRY,
   type RegisterInput,
   type RegisterOptions,
   Registration,
@@ -70,7 +69,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
         if (signal?.aborted) break
         if (this.#closed) throw closed()
         if (!(error instanceof LeaseError && error.code === 'HELD') || clock.now() >= end) throw error
-        const wait = Math.min(end - clock.now(), LAST_RETRY, FIRST_RETRY * 2 ** tries)
+        const wait = Math.min(end - clock.now(), pauseAfter(BACKOFF.registration, tries))
         await pause(clock, wait, signal, { ref: true })
       }
     }
@@ -163,7 +162,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
     let ttls: readonly number[] = []
     try {
       // Short enough for several tries within the ttl: one lost message must not end a registration.
-      const timeout = group.reduce((least, { ttl }) => Math.min(least, ttl / 6), LAST_RETRY)
+      const timeout = group.reduce((least, { ttl }) => Math.min(least, ttl / 6), BACKOFF.registration.longest)
       const outcome = await this.#context.within(timeout, propose(lessor, { kind: 'renew', leases }))
       if (outcome.kind === 'renewed') ttls = outcome.ttls
     } catch {
@@ -227,8 +226,7 @@ export class Registrar implements AsyncDisposable, RegistrationKeeper {
           throw new LeaseError('UNKNOWN', `lease ${lease} may still be listed: it lapses in at most ${inWords(ttl)} and its grace`, {
             cause,
           })
-        const wait = Math.min(LAST_RETRY, FIRST_RETRY * 2 ** tries)
-        await pause(clock, wait, undefined, { ref: true })
+        await pause(clock, pauseAfter(BACKOFF.registration, tries), undefined, { ref: true })
       }
     }
   }

@@ -6,7 +6,9 @@
  * the instance registers again, after a random pause. Promised: its owner is told what happened (`onEvent`, and the diagnostics channel
  * `leasehold:registry`), and a registration that was replaced never takes the name back from its successor.
  */
+
 import { channel } from 'node:diagnostics_channel'
+import { BACKOFF, jittered, pauseAfter } from '../../backoff.ts'
 import { type Clock, pause } from '../../clock.ts'
 import { type Duration, inWords, milliseconds } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
@@ -99,8 +101,6 @@ export interface RegistrationKeeper {
 }
 
 const diagnostics = channel('leasehold:registry')
-export const FIRST_RETRY = 250
-export const LAST_RETRY = 5_000
 /** Write a load at most once in this many ms. */
 const LOAD_INTERVAL = 1_000
 
@@ -237,8 +237,7 @@ export class Registration implements AsyncDisposable {
   }
 
   retry(): number {
-    const longest = Math.min(LAST_RETRY, this.ttl / 4)
-    return Math.min(longest, FIRST_RETRY * 2 ** this.failures++) * (0.5 + this.#context.clock.random() / 2)
+    return jittered(this.#context.clock, Math.min(this.ttl / 4, pauseAfter(BACKOFF.registration, this.failures++)))
   }
 
   /** The lessor has no such lease any more. */

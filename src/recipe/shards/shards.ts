@@ -11,6 +11,7 @@
  * Not promised: that every shard has an owner at every moment, or that the last messages of a former owner have arrived; compare tokens
  * where that matters.
  */
+import { BACKOFF } from '../../backoff.ts'
 import { pause, whenAborted } from '../../clock.ts'
 import { type Duration, milliseconds } from '../../duration.ts'
 import { isRefusal, LeaseError } from '../../errors.ts'
@@ -25,7 +26,7 @@ const MAX_SHARDS = 4_096
 /** Changes of this many ms are answered by one plan. */
 const GATHER = 20
 /** Pause in ms before the next attempt after an error. */
-const RETRY = 500
+const RETRY = BACKOFF.round.first
 
 export interface ShardsOptions {
   /** How many shards there are, at most 4096. The same for all members, for as long as the name is used. */

@@ -4,6 +4,7 @@
  *
  * With a file it outlives the server: the minutes of the last day, losses, waits and strips are written there once a minute and at the end.
  */
+import { BACKOFF } from '../../backoff.ts'
 import { type Clock, pause } from '../../clock.ts'
 import type { Event } from '../../kernel/event.ts'
 import { MAX_LIST_PAGE } from '../../lessor/list-part.ts'
@@ -25,7 +26,6 @@ const MAX_LOADED = 100_000
 /** The levels are read this long after something happened, in ms. */
 const LEVELS_AFTER = 250
 const SAVE_INTERVAL = 60_000
-const RETRY = 200
 /** The watch rests for this long after events, in ms: a busy server hands them over in a few groups a second, and not after each record. */
 const REST = 100
 /** Do not rest after a group with this many events, or this many characters in their values: more events may be waiting. */
@@ -124,7 +124,7 @@ export class ServerActivity {
         }
       } catch {
         // Keep what is known, and try again.
-        await pause(clock, RETRY, signal).catch(() => {})
+        await pause(clock, BACKOFF.background.first, signal).catch(() => {})
       }
     }
   }
@@ -170,7 +170,7 @@ export class ServerActivity {
       try {
         return void (await catalog.ready())
       } catch {
-        await pause(clock, RETRY, closing).catch(() => {})
+        await pause(clock, BACKOFF.background.first, closing).catch(() => {})
       }
   }
 

@@ -4,12 +4,12 @@
  *
  * Not promised: the newest state. A caller that needs it reads the log's end (`listAt`), which costs a read of the whole service.
  */
+import { BACKOFF } from '../../backoff.ts'
 import { type Clock, pause } from '../../clock.ts'
 import type { Lessor, ReadOptions } from '../../lessor.ts'
 import { Directory } from '../../registry/directory.ts'
 import { SERVICES } from '../../registry/entry.ts'
 
-const RETRY = 100
 const catalogs = new WeakMap<Lessor, Catalog>()
 
 export class Catalog {
@@ -76,7 +76,7 @@ export class Catalog {
         }
       } catch {
         // Keep what is known, and try again.
-        await pause(this.#clock, RETRY, signal).catch(() => {})
+        await pause(this.#clock, BACKOFF.background.first, signal).catch(() => {})
       }
     }
   }

@@ -8,6 +8,7 @@
  * lock that shows its presence, and that ends with the session, however that ends. A store appends on the same connection, so its own lock
  * is not in its way. Behind a pooler there may be no such session: then the log is marked, and every append notifies.
  */
+import { BACKOFF, pauseAfter } from '../../backoff.ts'
 import { type Clock, pause } from '../../clock.ts'
 import { storeClosed } from '../closed.ts'
 import { Wakeups } from '../wakeups.ts'
@@ -18,8 +19,6 @@ import { presence } from './schema.ts'
 const POLL_ALONE = 50
 const POLL_BESIDE = 1_000
 /** Pauses before LISTEN is tried again, in ms. */
-const RETRY_FIRST = 100
-const RETRY_LAST = 30_000
 /** A test NOTIFY arrives within this many ms, or never. */
 const TEST_TIMEOUT = 1_000
 const TEST = 'hello '
@@ -92,7 +91,7 @@ export class Notifier implements AsyncDisposable {
 
   async #listen(tried: () => void): Promise<void> {
     const { signal } = this.#closing
-    for (let wait = RETRY_FIRST; !signal.aborted; wait = Math.min(wait * 2, RETRY_LAST)) {
+    for (let failures = 0; !signal.aborted; failures++) {
       const lost = new Promise<void>(resolve => {
         this.#lost = () => {
           this.connection = undefined
@@ -110,19 +109,19 @@ export class Notifier implements AsyncDisposable {
         if (run === undefined) tried()
         if (run !== undefined || (await this.#testArrives(lost))) {
           if (run === undefined) await this.#options.requestNotify()
-          wait = RETRY_FIRST
+          failures = 0
           this.trusted = true
           this.connection = run
           this.notify() // for records that came before LISTEN
           tried()
           await lost
-        } else wait = RETRY_LAST
+        } else failures = Number.MAX_SAFE_INTEGER // NOTIFY does not arrive here: look rarely whether it does now
       } catch {
         // No connection, or none that may listen: readers poll meanwhile.
       }
       this.trusted = false
       tried()
-      await pause(this.#options.clock, wait, signal).catch(() => {})
+      await pause(this.#options.clock, pauseAfter(BACKOFF.notices, failures), signal).catch(() => {})
     }
   }
 

@@ -4,6 +4,7 @@
  * Not promised: the speed of RESP. Promised, as by every lessor: `UNAVAILABLE` means that the request was certainly not executed. After a
  * connection broke the client cannot know that, so it reports `UNKNOWN`; then only a request with the same operation id is safe to repeat.
  */
+import { BACKOFF, jittered, pauseAfter } from '../../backoff.ts'
 import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
@@ -36,8 +37,6 @@ export interface HttpLessorOptions {
   readonly fetch?: typeof fetch
 }
 
-const FIRST_RETRY = 50
-const LAST_RETRY = 5_000
 /** Give a stream up after this long without a byte. A live server sends comments more often. */
 const MAX_SILENCE = 45_000
 /** Give a watch up that has not begun by then, and begin it again. */
@@ -183,7 +182,7 @@ export class HttpLessor implements Lessor {
   /** Yields the events of one revision after another, across broken connections. A gap is reported as an event `resync`. */
   async *watch(prefix: string, { after, types, signal }: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
     let from = after
-    let pause = FIRST_RETRY
+    let failures = 0
     let { rewinds } = this.#connection
     while (!signal.aborted) {
       this.#connection.mustBeOpen()
@@ -191,7 +190,7 @@ export class HttpLessor implements Lessor {
         // The log went back: what was delivered did not happen. The reader must start over from the present state.
         const resync = await this.#resync(signal)
         if (resync === undefined) {
-          await this.#pause(FIRST_RETRY, signal)
+          await this.#pause(BACKOFF.stream.first, signal)
           continue
         }
         rewinds = resync.rewinds
@@ -217,7 +216,7 @@ export class HttpLessor implements Lessor {
         if (call.signal.aborted) stream.cancel()
         try {
           for await (const events of stream) {
-            pause = FIRST_RETRY
+            failures = 0
             from = events[0]!.revision
             yield events
             if (signal.aborted) return
@@ -234,8 +233,7 @@ export class HttpLessor implements Lessor {
         call.end()
       }
       // A stream that ended or broke continues where it was, after a growing pause.
-      await this.#pause(pause * (0.5 + this.#clock.random() / 2), signal)
-      pause = Math.min(pause * 2, LAST_RETRY)
+      await this.#pause(jittered(this.#clock, pauseAfter(BACKOFF.stream, failures++)), signal)
     }
   }
 

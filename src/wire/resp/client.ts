@@ -2,9 +2,8 @@
  * A server far away as a Lessor, over RESP. All proposals of one turn go out in one batch, answers arrive as soon as they are known, and
  * connections may come and go (connections.ts).
  *
- * Not promised: that the server which a request was first sent to answers it. When a connection is lost, requests that are safe to repeat are
- * sent again elsewhere; the others fail with `UNKNOWN`, never `UNAVAILABLE`, since the server may have executed them. Watches continue where
- * they were (subscriptions.ts). A backup ends with its connection.
+ * A change is sent once. When its connection is lost it fails with `UNKNOWN`, never `UNAVAILABLE`, since the server may have executed it. Reads are asked
+ * again on the next connection, and watches continue where they were (subscriptions.ts). A backup ends with its connection.
  */
 import { setMaxListeners } from 'node:events'
 import { type Clock, pause, systemClock } from '../../clock.ts'
@@ -240,7 +239,7 @@ export class RemoteLessor implements Lessor {
 
   #replaced(former: RespConnection): void {
     this.#subscriptions.stopAll()
-    this.#requests.repeatFrom(former)
+    this.#requests.leave(former)
   }
 
   #interrupted(connection: RespConnection, error: LeaseError): void {

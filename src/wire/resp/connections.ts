@@ -2,6 +2,7 @@
  * Keeps a client connected to one of its servers: reconnects after growing pauses, leaves a silent server for the next address, and with one
  * address tries a second connection beside the silent one, which takes over if it is greeted before the first is heard again.
  */
+import { BACKOFF, pauseAfter } from '../../backoff.ts'
 import type { Clock } from '../../clock.ts'
 import { inWords } from '../../duration.ts'
 import { type ErrorReason, LeaseError } from '../../errors.ts'
@@ -37,8 +38,6 @@ export interface ConnectionEvents {
   expectsOn(connection: RespConnection): boolean
 }
 
-const FIRST_RETRY = 20
-const LAST_RETRY = 1_000
 /** Requests that must not be sent twice wait this long on a replaced connection. */
 const FORMER_TIMEOUT = 10_000
 
@@ -239,7 +238,7 @@ export class ServerConnections {
     const wait =
       this.#failures < dials.length
         ? 0
-        : clock.random() * Math.min(LAST_RETRY, FIRST_RETRY * 2 ** this.#failures, this.#silence.share(FIRST_RETRY))
+        : clock.random() * Math.min(pauseAfter(BACKOFF.request, this.#failures), this.#silence.share(BACKOFF.request.first))
     this.#cancelTimer = clock.after(wait, () => this.#connect(), { ref: this.#busy || this.#greeting === undefined })
   }
 

@@ -1,4 +1,7 @@
-/** All requests of a client that wait for an answer: sent in batches, repeated on the next connection where that is safe, failed after a timeout. */
+/**
+ * All requests of a client that wait for an answer: sent in batches, failed when their connection ends or after a timeout. A change is sent once, and the caller
+ * decides whether to send it again (holder/operations.ts). Only reads are asked again here, on the next connection.
+ */
 import type { Clock, RearmableTimer } from '../../clock.ts'
 import { inWords } from '../../duration.ts'
 import type { LeaseError } from '../../errors.ts'
@@ -23,9 +26,6 @@ export interface Waiting {
   settle(answer: ServerMessage): void
   fail(error: unknown): void
 }
-
-const FIRST_RETRY = 20
-const LAST_RETRY = 1_000
 
 export class PendingRequests implements Iterable<PendingRequest> {
   readonly #options: PendingRequestsOptions
@@ -115,19 +115,9 @@ export class PendingRequests implements Iterable<PendingRequest> {
   refused(connection: RespConnection, { id, error }: Extract<ServerMessage, { readonly kind: 'failed' }>): boolean {
     const request = this.#pending.get(id)
     if (request === undefined) return false
-    // Sent again elsewhere since: the answer to that copy decides.
-    if (request.on !== connection) return true
-    if (request.isFinal(error)) request.fail(request.finally(error))
-    else this.#retry(request)
+    // A read that was asked again elsewhere: the answer to that copy decides.
+    if (request.on === connection) request.fail(error)
     return true
-  }
-
-  #retry(request: PendingRequest): void {
-    request.interrupted()
-    const wait = Math.min(LAST_RETRY, FIRST_RETRY * 2 ** request.tries)
-    this.#options.clock.after(wait, () => {
-      if (this.#pending.get(request.message.id) === request) this.#send(request)
-    })
   }
 
   // Connections that end or are replaced
@@ -138,23 +128,28 @@ export class PendingRequests implements Iterable<PendingRequest> {
     return false
   }
 
-  /** Answers will not come on `connection`. Repeatable requests are sent again; the others may have been executed, and fail. */
+  /** Answers will not come on `connection`. Reads are asked again; changes may have been executed, and fail. */
   interrupt(connection: RespConnection, error: LeaseError): void {
     for (const request of [...this.#pending.values()]) {
       if (request.on !== connection) continue
-      request.interrupted()
-      if (request.repeatable) this.#unsent.push(request)
+      if (request.isRead) this.#askAgain(request)
       else request.fail(request.unanswered(error.message, error))
     }
   }
 
-  /** `connection` was replaced while it was silent: repeatable requests are sent again, the others wait on for their answers. */
-  repeatFrom(connection: RespConnection): void {
-    for (const request of this.#pending.values()) {
-      if (request.on !== connection || !request.repeatable) continue
-      request.interrupted()
-      this.#unsent.push(request)
+  /** `connection` was replaced while it was silent. Changes that their senders would not send again wait on for their answers. */
+  leave(connection: RespConnection): void {
+    const { name } = connection
+    for (const request of [...this.#pending.values()]) {
+      if (request.on !== connection) continue
+      if (request.isRead) this.#askAgain(request)
+      else if (request.isResentBySender) request.fail(request.unanswered(`${name} is silent`, { reason: 'silent', facts: { where: name } }))
     }
+  }
+
+  #askAgain(request: PendingRequest): void {
+    request.on = undefined
+    this.#unsent.push(request)
   }
 
   /** The log went back: revisions seen before mean nothing. */
@@ -164,7 +159,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
 
   /** No server will take any request: the client itself was refused. */
   refuseAll(error: LeaseError): void {
-    for (const request of [...this.#pending.values()]) request.fail(request.finally(error))
+    for (const request of [...this.#pending.values()]) request.fail(error)
   }
 
   // Timeouts

@@ -1,4 +1,5 @@
 /** All watches of a client. On each new connection they begin again, after the last revision that they delivered. */
+import { BACKOFF } from '../../backoff.ts'
 import type { Clock } from '../../clock.ts'
 import type { LeaseError } from '../../errors.ts'
 import type { Event } from '../../kernel/event.ts'
@@ -16,9 +17,6 @@ export interface SubscriptionsOptions {
   /** Throws if the client was closed. */
   readonly mustBeOpen: () => void
 }
-
-/** Pause before a watch that the server ended begins again. */
-const RETRY = 100
 
 export class Subscriptions {
   readonly #options: SubscriptionsOptions
@@ -98,7 +96,7 @@ export class Subscriptions {
     if (subscription === undefined || subscription.wireId !== id) return
     subscription.wireId = 0
     if (error !== undefined && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN') return subscription.fail(error)
-    this.#options.clock.after(RETRY, () => {
+    this.#options.clock.after(BACKOFF.background.first, () => {
       if (subscription.wireId === 0 && this.#byId.has(subscription.id)) this.#begin(subscription)
     })
   }

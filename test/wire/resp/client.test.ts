@@ -5,6 +5,7 @@ import { expect, test } from 'vitest'
 import { systemClock } from '../../../src/clock.ts'
 import { connect, open } from '../../../src/connect/connect.ts'
 import { LeaseError } from '../../../src/errors.ts'
+import { Operations } from '../../../src/holder/operations.ts'
 import { propose } from '../../../src/lessor/propose.ts'
 import type { Completion, Lessor } from '../../../src/lessor.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
@@ -113,7 +114,7 @@ test('an answer that cannot be read, or answers no request, makes the pending re
   }
 })
 
-test('a request that was sent is UNKNOWN, one that was not sent is UNAVAILABLE, and one with an operation id is sent again elsewhere', async () => {
+test('a request that was sent is UNKNOWN, one that was not sent is UNAVAILABLE, and an operation is sent again elsewhere', async () => {
   await using here = await place()
   let greet = true
   await using swallows = await impostor((socket, chunk) => {
@@ -134,13 +135,13 @@ test('a request that was sent is UNKNOWN, one that was not sent is UNAVAILABLE, 
   const dials = serverAddressOf(`leasehold://${swallows.at},127.0.0.1:${here.port}`).dials
   // Start with the server that swallows requests.
   await using lessor = await RemoteLessor.open({ dials, clock: Object.assign(Object.create(systemClock), { random: () => 0 }) })
-  const outcome = await propose(lessor, acquire('named'), { op: { session: 's', seq: 1, acked: 0 } })
+  const outcome = await new Operations(lessor, systemClock).decide(acquire('named'))
   expect(outcome.kind).toBe('granted')
   expect(lessor.server).toBe(`127.0.0.1:${here.port}`)
 })
 
 // How soon it leaves is shown in virtual time by silence.test.ts.
-test('the client leaves a silent server for the next one, which answers the request', async () => {
+test('the client leaves a silent server for the next one, which answers what is sent again', async () => {
   await using here = await place()
   await using other = await place()
   const dials = [here, other].map(({ port }) => serverAddressOf(`leasehold://127.0.0.1:${port}`).dials[0]!)
@@ -158,8 +159,9 @@ test('the client leaves a silent server for the next one, which answers the requ
     },
   }
   stalled.server.guarded.submit = (_caller, _command, _options, completion) => void pending.push(completion)
-  const renewed = await propose(lessor, { kind: 'renew', leases: [5] })
-  expect(renewed.kind).toBe('renewed')
+  const renewal = { kind: 'renew', leases: [5] } as const
+  await expect(propose(lessor, renewal)).rejects.toMatchObject({ code: 'UNKNOWN' })
+  expect((await propose(lessor, renewal)).kind).toBe('renewed')
   expect(lessor.server).not.toBe(first)
 })
 

@@ -1,5 +1,7 @@
 /** A client with one address: its connection falls silent, or takes no more bytes, while the server would answer on a new connection. */
 import { expect, test } from 'vitest'
+import type { LeaseError } from '../../../src/errors.ts'
+import { Operations } from '../../../src/holder/operations.ts'
 import { Leases } from '../../../src/leases.ts'
 import { propose } from '../../../src/lessor/propose.ts'
 import { Replica } from '../../../src/replica/replica.ts'
@@ -97,26 +99,32 @@ test('a lease survives a connection that loses what the client sends, while mess
   await until(leases[Symbol.asyncDispose]())
 })
 
-test('on a connection that falls silent, requests with an operation id are sent again soon, and executed once', async () => {
+test('an operation on a connection that falls silent is sent again soon, on another one, and executed once', async () => {
   await using world = await oneServer()
   const { clock, network, lessor, until } = world
   await until(propose(lessor, acquire('known', 3_000)))
   for (const cable of network.cables) cable.dead = true
   const began = clock.now()
-  const outcome = await until(propose(lessor, acquire('a', 3_000), { op: { session: 's', seq: 1, acked: 0 } }))
+  const outcome = await until(new Operations(lessor, clock).decide(acquire('a', 3_000)))
   expect(outcome.kind).toBe('granted')
   expect(clock.now() - began).toBeLessThan(1_500)
 })
 
-test('a request without an operation id waits on the silent connection, and is UNKNOWN when that is closed', async () => {
+test('on a connection that falls silent, a request is UNKNOWN soon with an operation id, and without one when it is closed', async () => {
   await using world = await oneServer()
   const { network, lessor, until } = world
   await until(propose(lessor, acquire('known', 3_000)))
   for (const cable of network.cables) cable.dead = true
-  const withoutId = propose(lessor, acquire('a', 3_000))
-  const withId = propose(lessor, acquire('b', 3_000), { op: { session: 's', seq: 1, acked: 0 } })
-  expect((await until(withId)).kind).toBe('granted')
-  await expect(until(withoutId)).rejects.toMatchObject({ code: 'UNKNOWN' })
+  const settled: string[] = []
+  const codeOf = (name: string, request: Promise<unknown>) =>
+    request.catch(error => {
+      settled.push(name)
+      return (error as LeaseError).code
+    })
+  const withoutId = codeOf('without', propose(lessor, acquire('a', 3_000)))
+  const withId = codeOf('with', propose(lessor, acquire('b', 3_000), { op: { session: 's', seq: 1, acked: 0 } }))
+  expect(await until(Promise.all([withId, withoutId]))).toEqual(['UNKNOWN', 'UNKNOWN'])
+  expect(settled).toEqual(['with', 'without'])
 })
 
 test('a watch continues without a gap when its connection falls silent', async () => {
