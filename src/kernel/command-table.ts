@@ -33,6 +33,7 @@ import {
   type Command,
   type Comparison,
   type EntryChange,
+  LABEL_BYTES,
   MAX_CHANGES,
   MAX_COMPARISONS,
   MAX_CONDITION_VALUES,
@@ -100,6 +101,7 @@ export const want: FieldType<Want, 'record'> = {
 
 const label: FieldType<readonly [string, string], 'other'> = {
   surface: 'other',
+  fields: { name: needed(text), value: needed(textOf(LABEL_BYTES)) },
   check: value =>
     Array.isArray(value) && value.length === 2
       ? (text.check(value[0]) ?? text.check(value[1]))
@@ -110,6 +112,7 @@ const label: FieldType<readonly [string, string], 'other'> = {
   },
   read: from => [from.text(), from.text()],
 }
+const labels = { ...list(label, MAX_LABELS), surface: 'pairs' } as const
 
 const generation = optional(count, 'A newer generation takes the key over; an older one is refused. 0 when left out, everywhere.')
 const attachment = record<Attachment>({ key: needed(name), value: needed(textOf(VALUE_BYTES)), generation })
@@ -275,7 +278,7 @@ const moveLayout: Layout<Move> = {
 const lease = needed(id)
 const resource = needed(name)
 const by = defaulted(name, 'The name that holders are told; the name of the key when left out.')
-const wants = needed(list(want, MAX_RESOURCES))
+const wants = needed(list(want, MAX_RESOURCES), '', 'RESOURCE')
 const incarnation = optional(count, "The number of the holder's process, as its first lease was answered.")
 
 export const COMMAND_TABLE = {
@@ -289,13 +292,13 @@ export const COMMAND_TABLE = {
       wait: defaulted(flag),
       any: optional(count, 'Any this many of the resources.'),
       priority: defaulted(integer(-1_000, 1_000), 'Higher goes first; 0 when left out.'),
-      entries: defaulted(list(attachment, MAX_ENTRIES)),
+      entries: defaulted(list(attachment, MAX_ENTRIES), '', 'ENTRY'),
       parent: optional(id, 'The lease ends with this one, in the same revision.'),
-      labels: defaulted(list(label, MAX_LABELS)),
+      labels: defaulted(labels, 'For people, and for clients that choose by them.', 'LABEL'),
       holding: defaulted(ids(MAX_RESOURCES), 'Leases that the client keeps while it waits.'),
       grace: defaulted(duration, 'How long it is merely suspect after its ttl: still listed and renewable, and granted to no other.'),
       maxLife: optional(duration, 'Ends this long after it was granted, renewed or not.'),
-      steal: optional(choice(['after', 'force'])),
+      steal: optional(choice(['after', 'force']), '', 'STEAL', 'FORCE'),
       recall: defaulted(flag, 'Tell the present holders that another client waits.'),
       pool: optional(poolRequest, 'Members of a pool instead of named resources.'),
     },

@@ -10,9 +10,9 @@ import type { Caller } from './access-control.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
 
 /** Throws unless min ≤ preferred ≤ max. */
-export function checkedTtlRange(range: TtlRange): TtlRange {
-  if (range.min > range.preferred || range.preferred > range.max) throw new LeaseError('INVALID', 'ttl must have min ≤ preferred ≤ max')
-  return range
+export function checkedTtlRange(preferred: number, min = 0, max = Number.POSITIVE_INFINITY): TtlRange {
+  if (min > preferred || preferred > max) throw new LeaseError('INVALID', 'ttl must have min ≤ preferred ≤ max')
+  return { preferred, min, max }
 }
 
 /** Replaces the ttl by the one nearest to the preferred ttl that policies allow. */

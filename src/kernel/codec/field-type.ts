@@ -5,8 +5,8 @@ import type { Reader, Writer } from './bytes.ts'
 /** What is wrong with a value, or undefined. */
 export type Check = (value: unknown) => Flaw | undefined
 
-/** What a value is to people and to other protocols; the last two have fields or items of their own. */
-export type Surface = 'count' | 'integer' | 'id' | 'duration' | 'name' | 'text' | 'flag' | 'choice' | 'record' | 'list' | 'other'
+/** What a value is to people and to other protocols. Records, lists and pairs have fields or items of their own; pairs are a list here, and an object in JSON. */
+export type Surface = 'count' | 'integer' | 'id' | 'duration' | 'name' | 'text' | 'flag' | 'choice' | 'record' | 'list' | 'pairs' | 'other'
 
 export interface FieldType<T, S extends Surface = Surface> {
   readonly surface: S
@@ -36,6 +36,8 @@ export interface Field<T, P extends Presence = Presence, S extends Surface = Sur
   readonly check: Check
   /** A sentence for the OpenAPI document. */
   readonly about: string
+  /** In RESP: the word before the value or before each item of a list, or one for each name of a choice. Empty: the field's name in upper case. */
+  readonly words: readonly string[]
 }
 
 export type Fields = Readonly<Record<string, Field<unknown>>>

@@ -1,6 +1,6 @@
 /** Acquiring: the command is checked completely before anything changes. */
 
-import { type Acquire, type Attachment, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, type Proposal, type Want } from '../command.ts'
+import { type Acquire, type Attachment, LABEL_BYTES, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, type Proposal, type Want } from '../command.ts'
 import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
@@ -94,7 +94,7 @@ function badAttachments(entries: readonly Attachment[]): Flaw | undefined {
 function badLabels({ labels = [], holding = [] }: Acquire): Flaw | undefined {
   if (labels.length > MAX_LABELS) return tooMany('labels', MAX_LABELS)
   for (const [i, [name, value]] of labels.entries()) {
-    const bad = badText(name, 128) ?? badText(value, 1_024)
+    const bad = badText(name, 128) ?? badText(value, LABEL_BYTES)
     if (bad !== undefined) return within(`labels[${i}]`, bad)
   }
   return holding.length > MAX_RESOURCES ? tooMany('holding', MAX_RESOURCES) : undefined

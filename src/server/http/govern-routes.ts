@@ -1,5 +1,6 @@
 /** Routes of policies, entries and keys. */
 import { MAX_TRANSACTION_BYTES, type PolicyRules, type Transaction } from '../../kernel/command.ts'
+import { policyRules } from '../../kernel/command-table.ts'
 import { normalPrefix } from '../../kernel/name.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { hashSecret, newSecret } from '../key-secret.ts'
@@ -7,14 +8,7 @@ import { expectOutcome, HttpFailure } from './failure.ts'
 import { whenChanged } from './long-poll.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
-import { DEFAULT_LIST_LIMIT, defined, list, optionalMs, propose, readOptions } from './route-operations.ts'
-
-const DURATIONS = ['ttlMin', 'ttlMax', 'lockDelay', 'grace', 'maxLife', 'maxHold', 'aging', 'flapHalfLife', 'preserveMost'] as const
-
-function rulesOf({ op: _, ...body }: schema.Static<typeof schema.Rules>): PolicyRules {
-  const inMs = Object.fromEntries(DURATIONS.map(rule => [rule, optionalMs(body[rule], rule)]))
-  return defined({ ...body, ...inMs }) as PolicyRules
-}
+import { DEFAULT_LIST_LIMIT, defined, fieldsFrom, list, propose, readOptions } from './route-operations.ts'
 
 const policies: readonly Route[] = [
   route({
@@ -51,8 +45,9 @@ const policies: readonly Route[] = [
     body: schema.Rules,
     response: schema.PolicyView,
     handle: async context => {
-      const rules = rulesOf(context.body)
-      const { revision } = expectOutcome(await propose(context, { kind: 'policy', prefix: context.name, rules }, context.body.op), 'done')
+      const { op, ...body } = context.body
+      const rules: PolicyRules = fieldsFrom(policyRules.fields, body)
+      const { revision } = expectOutcome(await propose(context, { kind: 'policy', prefix: context.name, rules }, op), 'done')
       return json(200, { prefix: normalPrefix(context.name), rules, revision }, revision)
     },
   }),

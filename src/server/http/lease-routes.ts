@@ -2,19 +2,30 @@
 import { inUtc } from '../../clock.ts'
 import { parseDuration } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
-import type { Acquire, PoolRequest } from '../../kernel/command.ts'
+import type { Acquire } from '../../kernel/command.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import { MAX_RENEWALS } from '../../kernel/rule/renew.ts'
 import { expectedDuration } from '../../learn/expectation.ts'
 import type { TtlRange } from '../../lessor/ttl-range.ts'
 import type { LeaseView } from '../../lessor.ts'
+import { ACQUIRE_FIELDS } from '../../wire/acquire-fields.ts'
 import * as schema from '../../wire/http/schema.ts'
 import { checkedTtlRange, ownLease, withFittingTtl } from '../adjusted-acquire.ts'
 import { withExpiry } from '../expiry.ts'
 import { expectOutcome, HttpFailure, refusalResponse } from './failure.ts'
 import { mustBePrefix } from './parse.ts'
 import { type HttpResponse, json, type Route, type RouteContext, route } from './route.ts'
-import { DEFAULT_LIST_LIMIT, defined, list, listOptions, operationOf, optionalMs, propose, readOptions } from './route-operations.ts'
+import {
+  DEFAULT_LIST_LIMIT,
+  defined,
+  fieldsFrom,
+  list,
+  listOptions,
+  operationOf,
+  optionalMs,
+  propose,
+  readOptions,
+} from './route-operations.ts'
 
 const DEFAULT_TTL = 30_000
 const AUTO = 'auto'
@@ -22,32 +33,15 @@ const AUTO = 'auto'
 const ID_BYTES = 32
 
 function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
-  const {
-    resources = [],
-    holder,
-    ttl = DEFAULT_TTL,
-    units,
-    mode,
-    labels,
-    op: _,
-    wait: __,
-    reuse: ___,
-    grace,
-    maxLife,
-    pool,
-    ...rest
-  } = body
-  const shared = mode === 'shared'
+  const { resources = [], holder, ttl = DEFAULT_TTL, units, mode, op: _, wait: __, reuse: ___, ...fields } = body
+  const want = { ...(units !== undefined && { units }), ...(mode === 'shared' && { shared: true }) }
   return {
     kind: 'acquire',
     holder,
     ttl: typeof ttl === 'object' ? ttlRangeOf(ttl).preferred : parseDuration(ttl, 'ttl'),
-    wants: resources.map(resource => ({ resource, ...(units !== undefined && { units }), ...(shared && { shared }) })),
-    ...rest, // from JSON, so no field is undefined
-    ...(labels !== undefined && { labels: Object.entries(labels) }),
-    ...(grace !== undefined && { grace: parseDuration(grace, 'grace') }),
-    ...(maxLife !== undefined && { maxLife: parseDuration(maxLife, 'maxLife') }),
-    ...(pool !== undefined && { pool: poolRequestOf(pool) }),
+    wants: resources.map(resource => ({ resource, ...want })),
+    // What is learned is added later, by a read.
+    ...fieldsFrom(ACQUIRE_FIELDS, expectsAuto(body) ? { ...fields, pool: { ...fields.pool, expect: undefined } } : fields),
   } as Acquire
 }
 
@@ -61,11 +55,7 @@ function ttlRangeOf({
   readonly min?: number | string
   readonly max?: number | string
 }): TtlRange {
-  return checkedTtlRange({
-    preferred: parseDuration(preferred, 'ttl.preferred'),
-    min: optionalMs(min, 'ttl.min') ?? 0,
-    max: optionalMs(max, 'ttl.max') ?? Number.POSITIVE_INFINITY,
-  })
+  return checkedTtlRange(parseDuration(preferred, 'ttl.preferred'), optionalMs(min, 'ttl.min'), optionalMs(max, 'ttl.max'))
 }
 
 /** Renews the lease that the holder has, and answers with it. */
@@ -87,10 +77,8 @@ async function reused(
   )
 }
 
-/** Durations may be texts. */
-function poolRequestOf({ expect, from, ...request }: PoolRequest): PoolRequest {
-  const known = (expect as number | string | undefined) === AUTO ? undefined : optionalMs(expect, 'expect')
-  return { ...request, ...defined({ expect: known, from: optionalMs(from, 'from') }) }
+function expectsAuto({ pool }: schema.Static<typeof schema.Acquire>): boolean {
+  return (pool?.expect as number | string | undefined) === AUTO
 }
 
 /** `expect: 'auto'`: adds how long work of its class (the label `learn`, otherwise the pool and the account) was held before. */
@@ -99,7 +87,7 @@ async function withExpectation(
   command: Acquire,
 ): Promise<Acquire> {
   const { pool } = command
-  if (pool === undefined || (body.pool?.expect as number | string | undefined) !== AUTO) return command
+  if (pool === undefined || !expectsAuto(body)) return command
   const name = body.labels?.learn ?? (pool.account === undefined ? pool.pool : `${pool.pool}/${pool.account}`)
   const { value } = await guarded.read<'durations'>(caller, { kind: 'durations', class: name })
   const expect = expectedDuration(value)

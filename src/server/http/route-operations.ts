@@ -1,6 +1,7 @@
 /** What routes of several groups share: proposing a command, read options, and lists. */
 import { parseDuration } from '../../duration.ts'
 import { operationNamed } from '../../kernel/codec/digest.ts'
+import type { Fields, FieldType } from '../../kernel/codec/field-type.ts'
 import type { Command, Operation } from '../../kernel/command.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { View } from '../../lessor.ts'
@@ -55,6 +56,22 @@ export function list(name: string, items: readonly object[], { revision, more }:
 
 export function optionalMs(duration: string | number | undefined, name: string): number | undefined {
   return duration === undefined ? undefined : parseDuration(duration, name)
+}
+
+/**
+ * The fields of a command, from JSON that its schema has accepted. The table says what JSON writes in another way than the kernel: durations may be
+ * texts, and pairs are an object. Undefined fields are left out.
+ */
+export function fieldsFrom(fields: Fields, json: object): Record<string, unknown> {
+  const values: Record<string, unknown> = {}
+  for (const [name, value] of Object.entries(json)) if (value !== undefined) values[name] = valueFrom(fields[name]!.type, value, name)
+  return values
+}
+
+function valueFrom({ surface, fields }: FieldType<unknown>, json: unknown, name: string): unknown {
+  if (surface === 'duration') return parseDuration(json as number | string, name)
+  if (surface === 'pairs') return Object.entries(json as object)
+  return surface === 'record' ? fieldsFrom(fields!, json as object) : json
 }
 
 /** Leaves out undefined fields: the kernel accepts missing fields, but not undefined ones. */

@@ -4,16 +4,40 @@
  */
 
 import { operationNamed } from '../../kernel/codec/digest.ts'
-import type { Acquire, Operation, Want, Widen } from '../../kernel/command.ts'
+import type { Acquire, Operation, Want } from '../../kernel/command.ts'
 import type { Queued } from '../../kernel/outcome.ts'
 import type { TtlRange } from '../../lessor/ttl-range.ts'
+import { ACQUIRE_FIELDS } from '../../wire/acquire-fields.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import type { Caller } from '../access-control.ts'
 import { checkedTtlRange, ownLease, withFittingTtl } from '../adjusted-acquire.ts'
-import { duration, invalid, opText, readOptions, text, type Words, whole } from './command.ts'
-import { optionWords } from './kernel-command.ts'
-import { type AcquireOutcome, writeDone, writeGrant, writeGrantOfAny, writeValue } from './replies.ts'
+import { duration, invalid, readOptions, text } from './command.ts'
+import { fieldOptions, type Given } from './field-options.ts'
+import { type AcquireOutcome, writeGrant, writeGrantOfAny, writeValue } from './replies.ts'
 import type { RespSession } from './session.ts'
+
+/** Of leases on nothing, too. */
+const OF_LEASES = ['ttlMin', 'ttlMax', 'holder', 'parent', 'labels', 'entries', 'grace', 'maxLife', 'incarnation'] as const
+const OF_RESOURCES = ['units', 'unitsOf', 'shared', 'priority', 'any', 'holding', 'reuse', 'recall', 'steal'] as const
+const WAITING = ['wait', 'queue'] as const
+
+const { words: GRANT_WORDS, usage: ofLeases } = fieldOptions(ACQUIRE_FIELDS, OF_LEASES)
+const { words, usage } = fieldOptions(ACQUIRE_FIELDS, [...OF_LEASES, ...OF_RESOURCES])
+const ACQUIRE_WORDS = { ...fieldOptions(ACQUIRE_FIELDS, WAITING).words, ...words }
+export const GRANT_USAGE = `TTL ms ${ofLeases}`
+export const ACQUIRE_USAGE = `resource [resource …] TTL ms [WAIT ms | QUEUE] ${usage}`
+
+type AcquireOptions = Given<typeof ACQUIRE_FIELDS, (typeof OF_LEASES | typeof OF_RESOURCES | typeof WAITING)[number]>
+
+interface Request {
+  readonly command: Acquire
+  readonly op: Operation | undefined
+  /** Set when the ttl is a preference. */
+  readonly range: TtlRange | undefined
+  readonly reuse: boolean
+  readonly wait: number
+  readonly queue: boolean
+}
 
 export function acquire(session: RespSession): void {
   const { args } = session
@@ -26,17 +50,13 @@ export function acquire(session: RespSession): void {
   const ttl = duration(session, at + 1, 'TTL')
   if (at + 2 === args.count)
     return session.propose({ kind: 'acquire', holder: session.holder, ttl, wants: names.map(resource => ({ resource })) }, writeGrant)
-  const given = new AcquireWords(session)
-  readOptions(session, at + 2, given.forAcquire())
-  const { wait, queue } = given
-  if (wait > 0 && queue) throw invalid('WAIT and QUEUE exclude each other: one answers when it is granted, the other at once')
+  const request = requestOf(session, ttl, names, readOptions(session, at + 2, ACQUIRE_WORDS, {}))
+  const { command, op, wait, queue } = request
   const { guarded } = session.host.context
   if (queue || wait > 0) guarded.access.admit(session.caller)
-  const command = given.command(ttl, given.wants(names))
-  const op = given.operation(command)
+  if (request.range !== undefined || request.reuse) return acquireAdjusted(session, request)
   // With ANY, the answer must say which.
   const write = command.any === undefined ? writeGrant : writeGrantOfAny
-  if (given.range !== undefined || given.reuse) return acquireAdjusted(session, given, command, op)
   if (wait > 0)
     return session.replyBlocking(guarded.acquire(session.caller, command, { wait, ...(op && { op }), signal: session.signal }), write)
   if (!queue) return session.propose(command, write, op && { op })
@@ -48,25 +68,17 @@ export function acquire(session: RespSession): void {
 
 export function grant(session: RespSession): void {
   if (!session.args.is(1, 'TTL')) throw invalid('TTL is missing, as in LEASE.GRANT TTL 30000. For a lease on resources use LEASE.ACQUIRE')
-  const given = new AcquireWords(session)
   const ttl = duration(session, 2, 'TTL')
-  readOptions(session, 3, given.forGrant())
-  const command = given.command(ttl, [])
-  const op = given.operation(command)
-  if (given.range !== undefined) return acquireAdjusted(session, given, command, op)
-  session.propose(command, writeGrant, op && { op })
+  const request = requestOf(session, ttl, [], readOptions(session, 3, GRANT_WORDS, {}))
+  if (request.range !== undefined) return acquireAdjusted(session, request)
+  session.propose(request.command, writeGrant, request.op && { op: request.op })
 }
 
 /**
  * With `TTLMIN`, `TTLMAX` or `REUSE`, which read the state first. `op` was made from the words of the request and not from the adjusted ttl: a request that
  * is repeated after a change of policies is still recognised.
  */
-function acquireAdjusted(
-  session: RespSession,
-  { range, reuse, wait, queue }: AcquireWords,
-  asked: Acquire,
-  op: Operation | undefined,
-): void {
+function acquireAdjusted(session: RespSession, { command: asked, op, range, reuse, wait, queue }: Request): void {
   const { guarded } = session.host.context
   const { caller, signal } = session
   const place = { caller, signal: session.queue, command: asked }
@@ -80,169 +92,28 @@ function acquireAdjusted(
   session.replyBlocking(result(), (to, outcome) => answer(session, place, to, outcome))
 }
 
-/** The options of a new lease, as they are read. */
-class AcquireWords {
-  readonly #session: RespSession
-  readonly #rest: { -readonly [K in keyof Acquire]?: Acquire[K] } & Record<string, unknown> = {}
-  readonly #want: { units?: number; shared?: boolean } = {}
-  readonly #unitsOf = new Map<string, number>()
-  readonly #labels: (readonly [string, string])[] = []
-  readonly #entries: { key: string; value: string; generation?: number }[] = []
-  readonly #holding: number[] = []
-  #holder: string | undefined
-  #named: string | undefined
-  #ttlMin: number | undefined
-  #ttlMax: number | undefined
-  /** Set when the ttl is a preference. */
-  range: TtlRange | undefined
-  reuse = false
-  wait = 0
-  queue = false
-
-  constructor(session: RespSession) {
-    this.#session = session
-  }
-
-  forGrant(): Words {
-    const session = this.#session
-    return {
-      ...optionWords(session, 'acquire', ['parent', 'incarnation', 'grace', 'maxLife'], this.#rest),
-      HOLDER: at => {
-        this.#holder = text(session, at, 'HOLDER')
-        return 1
-      },
-      LABEL: at => {
-        this.#labels.push([text(session, at, 'LABEL'), text(session, at + 1, 'the value of LABEL')])
-        return 2
-      },
-      ENTRY: at => {
-        this.#entries.push({ key: text(session, at, 'ENTRY'), value: text(session, at + 1, 'the value of ENTRY') })
-        return 2
-      },
-      GENERATION: at => {
-        const entry = this.#entries.at(-1)
-        if (entry === undefined) throw invalid('GENERATION follows the ENTRY that it belongs to')
-        entry.generation = whole(session, at, 'GENERATION')
-        return 1
-      },
-      TTLMIN: at => {
-        this.#ttlMin = duration(session, at, 'TTLMIN')
-        return 1
-      },
-      TTLMAX: at => {
-        this.#ttlMax = duration(session, at, 'TTLMAX')
-        return 1
-      },
-      OP: at => {
-        this.#named = opText(session, at)
-        return 1
-      },
-    }
-  }
-
-  forAcquire(): Words {
-    const session = this.#session
-    return {
-      ...this.forGrant(),
-      ...optionWords(session, 'acquire', ['priority', 'any', 'recall'], this.#rest),
-      WAIT: at => {
-        this.wait = duration(session, at, 'WAIT')
-        if (this.wait < 0) throw invalid('WAIT must not be negative; 0 means not to wait')
-        return 1
-      },
-      QUEUE: () => {
-        this.queue = true
-        return 0
-      },
-      REUSE: () => {
-        this.reuse = true
-        return 0
-      },
-      UNITS: at => {
-        this.#want.units = whole(session, at, 'UNITS')
-        return 1
-      },
-      UNITSOF: at => {
-        this.#unitsOf.set(text(session, at, 'the resource of UNITSOF'), whole(session, at + 1, 'UNITSOF'))
-        return 2
-      },
-      SHARED: () => {
-        this.#want.shared = true
-        return 0
-      },
-      HOLDING: at => {
-        const { args } = session
-        let end = at
-        for (; end < args.count && args.number(end) !== undefined; end++) this.#holding.push(args.number(end)!)
-        if (end === at) throw invalid('HOLDING names the leases that the client keeps while it waits')
-        return end - at
-      },
-      STEAL: () => {
-        this.#rest.steal = 'after'
-        return 0
-      },
-      FORCE: () => {
-        this.#rest.steal = 'force'
-        return 0
-      },
-    }
-  }
-
-  wants(names: readonly string[]): Want[] {
-    if (this.#unitsOf.size === 0) return names.map(resource => ({ resource, ...this.#want }))
-    const asked = new Set(names)
-    for (const name of this.#unitsOf.keys()) if (!asked.has(name)) throw invalid(`UNITSOF names ${name}, which was not asked for`)
-    return names.map(resource => {
-      const units = this.#unitsOf.get(resource)
-      return { resource, ...this.#want, ...(units !== undefined && { units }) }
-    })
-  }
-
-  command(ttl: number, wants: readonly Want[]): Acquire {
-    if (this.#labels.length > 0) this.#rest.labels = this.#labels
-    if (this.#entries.length > 0) this.#rest.entries = this.#entries
-    if (this.#holding.length > 0) this.#rest.holding = this.#holding
-    if (this.#ttlMin !== undefined || this.#ttlMax !== undefined)
-      this.range = checkedTtlRange({ preferred: ttl, min: this.#ttlMin ?? 0, max: this.#ttlMax ?? Number.POSITIVE_INFINITY })
-    return { kind: 'acquire', holder: this.#holder ?? this.#session.holder, ttl, wants, ...this.#rest }
-  }
-
-  /** Without the connection's own holder name: a client may ask again over another connection. */
-  operation(command: Acquire): Operation | undefined {
-    return this.#named === undefined ? undefined : operationNamed(this.#named, { ...command, holder: this.#holder ?? '' })
+/** The command that words ask for, and what else they say about it. */
+function requestOf(session: RespSession, ttl: number, names: readonly string[], given: AcquireOptions): Request {
+  const { op: named, wait = 0, queue = false, reuse = false, ttlMin, ttlMax, units, unitsOf, shared, holder, ...fields } = given
+  if (wait < 0) throw invalid('WAIT must not be negative; 0 means not to wait')
+  if (wait > 0 && queue) throw invalid('WAIT and QUEUE exclude each other: one answers when it is granted, the other at once')
+  const wants = wantsOf(names, given)
+  const command: Acquire = { kind: 'acquire', holder: holder ?? session.holder, ttl, wants, ...fields }
+  return {
+    ...{ command, wait, queue, reuse },
+    // Without the connection's own holder name: a client may ask again over another connection.
+    op: named === undefined ? undefined : operationNamed(named, { ...command, holder: holder ?? '' }),
+    range: ttlMin === undefined && ttlMax === undefined ? undefined : checkedTtlRange(ttl, ttlMin, ttlMax),
   }
 }
 
-/** `LEASE.WIDEN id RESOURCE name […]`: a waiter for any of several resources names more of them, and keeps its place. */
-export function widen(session: RespSession): void {
-  const wants: { resource: string; units?: number; shared?: boolean }[] = []
-  let named: string | undefined
-  const last = (word: string) => {
-    const want = wants.at(-1)
-    if (want === undefined) throw invalid(`${word} follows the RESOURCE that it belongs to`)
-    return want
-  }
-  readOptions(session, 2, {
-    RESOURCE: at => {
-      wants.push({ resource: text(session, at, 'RESOURCE') })
-      return 1
-    },
-    UNITS: at => {
-      last('UNITS').units = whole(session, at, 'UNITS')
-      return 1
-    },
-    SHARED: () => {
-      last('SHARED').shared = true
-      return 0
-    },
-    OP: at => {
-      named = opText(session, at)
-      return 1
-    },
-  })
-  if (wants.length === 0) throw invalid('RESOURCE is missing, as in LEASE.WIDEN 7 RESOURCE gpu/2')
-  const command: Widen = { kind: 'widen', lease: whole(session, 1, 'a lease'), wants }
-  session.propose(command, writeDone, named === undefined ? undefined : { op: operationNamed(named, command) })
+function wantsOf(names: readonly string[], { units, shared, unitsOf = [] }: AcquireOptions): Want[] {
+  const each = { ...(units !== undefined && { units }), ...(shared !== undefined && { shared }) }
+  if (unitsOf.length === 0) return names.map(resource => ({ resource, ...each }))
+  const asked = new Set(names)
+  for (const { resource } of unitsOf) if (!asked.has(resource)) throw invalid(`UNITSOF names ${resource}, which was not asked for`)
+  const own = new Map(unitsOf.map(want => [want.resource, want]))
+  return names.map(resource => ({ resource, ...each, ...own.get(resource) }))
 }
 
 interface Place {

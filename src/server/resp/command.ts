@@ -55,16 +55,20 @@ export function opText(session: RespSession, i: number): string {
   return id
 }
 
-/** By its word in upper case, what an option does: it is given the place after the word, and says how many arguments it took. */
-export type Words = Readonly<Record<string, (at: number) => number>>
+/**
+ * By its word in upper case, what an option does: it is given the place after the word, and says how many arguments it took. What it reads, it puts into
+ * `given`.
+ */
+export type Words<T = unknown> = Readonly<Record<string, (at: number, session: RespSession, given: T) => number>>
 
-/** Options that follow in any order. */
-export function readOptions(session: RespSession, from: number, known: Words): void {
+/** Reads options that follow in any order. Returns `given`. */
+export function readOptions<T = undefined>(session: RespSession, from: number, known: Words<T>, given?: T): T {
   const { args } = session
   for (let i = from; i < args.count; ) {
     const word = args.word(i)
     const take = Object.hasOwn(known, word) ? known[word] : undefined
     if (take === undefined) throw invalid(`${word.slice(0, 32)} is not known here: use ${Object.keys(known).join(', ')}`)
-    i += 1 + take(i + 1)
+    i += 1 + take(i + 1, session, given as T)
   }
+  return given as T
 }

@@ -3,7 +3,8 @@ import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Fields } from '../../kernel/codec/field-type.ts'
 import type { Command } from '../../kernel/command.ts'
 import { COMMAND_TABLE, type CommandTable } from '../../kernel/command-table.ts'
-import { duration, invalid, opText, type RespCommand, readOptions, text, type Words, whole } from './command.ts'
+import { invalid, type RespCommand, readOptions } from './command.ts'
+import { fieldOptions, valueAt, wordOf } from './field-options.ts'
 import type { RespSession } from './session.ts'
 
 type FieldName<K extends Command['kind']> = string & keyof CommandTable[K]['fields']
@@ -13,7 +14,7 @@ interface Description<K extends Command['kind']> extends Omit<RespCommand, 'arit
   readonly kind: K
   /** Fields that follow the name of the command, each by its place. */
   readonly args: readonly FieldName<K>[]
-  /** Fields that follow in any order, each after its name in upper case. `OP` may follow every command. */
+  /** Fields that follow in any order, each after its word. `OP` may follow every command. */
   readonly options?: readonly FieldName<K>[]
   readonly reply: WriteReply
   /** What the reply is, where it is not OK. */
@@ -23,87 +24,41 @@ interface Description<K extends Command['kind']> extends Omit<RespCommand, 'arit
 export function kernelCommand<K extends Command['kind']>(description: Description<K>): RespCommand {
   const { kind, args, options = [], reply, answers, ...row } = description
   const fields = COMMAND_TABLE[kind].fields as Fields
-  const needed = options.filter(option => fields[option]!.presence === 'needed')
-  const usage = [...args.map(arg => placeholder(arg, fields)), ...options.map(option => usageOf(option, fields)), '[OP id]'].join(' ')
+  const { usage, needed, propose } = kernelOptions(kind, options, reply)
+  const all = [...args.map(arg => (fields[arg]!.type.surface === 'id' ? 'id' : arg)), usage].join(' ')
   return {
     ...row,
     arity: -(1 + args.length + 2 * needed.length),
-    summary: answers === undefined ? usage : `${usage}: ${answers}`,
+    summary: answers === undefined ? all : `${all}: ${answers}`,
     changes: true,
     run(session) {
       const command: Record<string, unknown> = { kind }
       for (let i = 0; i < args.length; i++) command[args[i]!] = valueAt(session, i + 1, `a ${args[i]}`, fields[args[i]!]!.type.surface)
-      proposeWithOptions(session, args.length + 1, kind, options, command, reply)
+      propose(session, args.length + 1, command)
     },
   }
 }
 
-function placeholder(name: string, fields: Fields): string {
-  return fields[name]!.type.surface === 'id' ? 'id' : name
+interface KernelOptions {
+  readonly usage: string
+  readonly needed: readonly string[]
+  /** Proposes `command` with the options from `from` on. */
+  propose(session: RespSession, from: number, command: Readonly<Record<string, unknown>>): void
 }
 
-const PLACEHOLDERS: Readonly<Record<string, string>> = {
-  flag: '',
-  duration: ' ms',
-  id: ' id',
-  count: ' n',
-  integer: ' n',
-  name: ' name',
-  text: ' text',
-}
-
-function usageOf(name: string, fields: Fields): string {
-  const { type, presence } = fields[name]!
-  const usage = `${name.toUpperCase()}${PLACEHOLDERS[type.surface]}`
-  return presence === 'needed' ? usage : `[${usage}]`
-}
-
-function valueAt(session: RespSession, at: number, what: string, surface: string): string | number {
-  if (surface === 'duration') return duration(session, at, what)
-  return surface === 'name' || surface === 'text' ? text(session, at, what) : whole(session, at, what)
-}
-
-/** The words of options that set fields of `command`. */
-export function optionWords<K extends Command['kind']>(
-  session: RespSession,
-  kind: K,
-  options: readonly FieldName<K>[],
-  command: { [field: string]: unknown },
-): Words {
-  const words: Record<string, (at: number) => number> = {}
+export function kernelOptions<K extends Command['kind']>(kind: K, options: readonly FieldName<K>[], reply: WriteReply): KernelOptions {
   const fields = COMMAND_TABLE[kind].fields as Fields
-  for (const option of options) {
-    const word = option.toUpperCase()
-    const { surface } = fields[option]!.type
-    words[word] = at => {
-      command[option] = surface === 'flag' ? true : valueAt(session, at, word, surface)
-      return surface === 'flag' ? 0 : 1
-    }
-  }
-  return words
-}
-
-/** Proposes `command` with the options from `from` on. */
-export function proposeWithOptions<K extends Command['kind']>(
-  session: RespSession,
-  from: number,
-  kind: K,
-  options: readonly FieldName<K>[],
-  command: Record<string, unknown>,
-  reply: WriteReply,
-): void {
-  if (session.args.count === from) return session.propose(command as unknown as Command, reply)
-  let named: string | undefined
-  readOptions(session, from, {
-    ...optionWords(session, kind, options, command),
-    OP: at => {
-      named = opText(session, at)
-      return 1
+  const needed = options.filter(option => fields[option]!.presence === 'needed')
+  const { words, usage } = fieldOptions(fields, options)
+  return {
+    usage,
+    needed,
+    propose(session, from, command) {
+      if (session.args.count === from) return session.propose(command as unknown as Command, reply)
+      const { op, ...given } = readOptions(session, from, words, {} as Record<string, unknown> & { op?: string })
+      for (const option of needed) if (given[option] === undefined) throw invalid(`${wordOf(option, fields[option]!)} is missing`)
+      const proposed = { ...command, ...given } as unknown as Command
+      session.propose(proposed, reply, op === undefined ? undefined : { op: operationNamed(op, proposed) })
     },
-  })
-  const fields = COMMAND_TABLE[kind].fields as Fields
-  for (const option of options)
-    if (fields[option]!.presence === 'needed' && command[option] === undefined) throw invalid(`${option.toUpperCase()} is missing`)
-  const proposed = command as unknown as Command
-  session.propose(proposed, reply, named === undefined ? undefined : { op: operationNamed(named, proposed) })
+  }
 }

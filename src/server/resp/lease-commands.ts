@@ -5,9 +5,9 @@ import type { PolicyRules, Revoke } from '../../kernel/command.ts'
 import { MESSAGES_VERSION, otherMessages } from '../../wire/messages.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
 import { hashSecret, newSecret } from '../key-secret.ts'
-import { acquire, grant, widen } from './acquire.ts'
+import { ACQUIRE_USAGE, acquire, GRANT_USAGE, grant } from './acquire.ts'
 import { invalid, type RespCommand, text, whole } from './command.ts'
-import { kernelCommand, proposeWithOptions } from './kernel-command.ts'
+import { kernelCommand, kernelOptions } from './kernel-command.ts'
 import { prefixAt, read } from './read-commands.ts'
 import { writeDone, writeFenced, writeId, writeRenewed, writeValue } from './replies.ts'
 import { scopesIn } from './scopes.ts'
@@ -19,12 +19,13 @@ const UNREADABLE = 'a batch that cannot be read'
 const MAX_SCOPES = 256
 const MAX_RULES = 64
 
+const revocation = kernelOptions('revoke', ['force', 'by'], writeDone)
+
 export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.ACQUIRE',
     arity: -3,
-    summary:
-      'resource [resource …] TTL ms [TTLMIN ms] [TTLMAX ms] [HOLDER h] [WAIT ms | QUEUE] [UNITS n] [UNITSOF resource n] [SHARED] [PRIORITY n] [PARENT id] [ANY k] [HOLDING id …] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [REUSE] [RECALL] [STEAL | FORCE] [OP id]',
+    summary: ACQUIRE_USAGE,
     verb: 'acquire',
     changes: true,
     names: [1, 1, 1],
@@ -34,23 +35,23 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.GRANT',
     arity: -3,
-    summary:
-      'TTL ms [TTLMIN ms] [TTLMAX ms] [HOLDER h] [PARENT id] [LABEL name value] [ENTRY key value [GENERATION n]] [GRACE ms] [MAXLIFE ms] [INCARNATION n] [OP id]: a lease on nothing',
+    summary: `${GRANT_USAGE}: a lease on nothing`,
     // A lease on nothing needs no right. What it carries does.
     verb: 'register',
     changes: true,
     example: ['TTL', '5000', 'ENTRY', 'jobs/other', 'value'],
     run: grant,
   },
-  {
+  kernelCommand({
     name: 'LEASE.WIDEN',
-    arity: -4,
-    summary: 'id RESOURCE name [UNITS n | SHARED] [RESOURCE name …] [OP id]: a waiter for any of several resources names more of them',
+    kind: 'widen',
+    args: ['lease'],
+    options: ['wants'],
+    reply: writeDone,
+    answers: 'a waiter for any of several resources names more of them',
     verb: 'acquire',
-    changes: true,
     example: ['$lease', 'RESOURCE', 'jobs/other'],
-    run: widen,
-  },
+  }),
   {
     name: 'LEASE.RENEW',
     arity: -2,
@@ -72,7 +73,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.REVOKE',
     arity: -2,
-    summary: 'id | LEASE id | HOLDER name | PREFIX prefix [FORCE] [BY who] [OP id]',
+    summary: `id | LEASE id | HOLDER name | PREFIX prefix ${revocation.usage}`,
     verb: 'revoke',
     changes: true,
     example: ['PREFIX', 'jobs'],
@@ -219,7 +220,7 @@ function revoke(session: RespSession): void {
   const named = args.number(1) === undefined
   const what = text(session, named ? 2 : 1, 'what to revoke')
   const target = named ? targetNamed(args.word(1), what) : { lease: whole(session, 1, 'a lease') }
-  proposeWithOptions(session, named ? 3 : 2, 'revoke', ['force', 'by'], { kind: 'revoke', target }, writeDone)
+  revocation.propose(session, named ? 3 : 2, { kind: 'revoke', target })
 }
 
 function targetNamed(word: string, what: string): Revoke['target'] {

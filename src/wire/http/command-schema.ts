@@ -1,7 +1,7 @@
 /** JSON schemas of the fields of commands, made from the command table: bodies of requests over HTTP have the kernel's fields by their names. */
 import Type, { type TOptional, type TSchema, type TUnsafe } from 'typebox'
 import type { Field, Fields, FieldType, Presence, Surface } from '../../kernel/codec/field-type.ts'
-import { COMMAND_TABLE, type CommandTable, policyRules } from '../../kernel/command-table.ts'
+import { COMMAND_TABLE, type CommandTable } from '../../kernel/command-table.ts'
 import { NAME_BYTES } from '../../kernel/name.ts'
 
 /** Counts and numbers of things. A larger JSON number would silently become another one. */
@@ -28,12 +28,14 @@ export function duration(description: string) {
   })
 }
 
-/** The schema of a field: durations may be texts, everything else is as in the kernel. */
+/** A value in JSON: durations may be texts, pairs are an object, everything else is as in the kernel. */
+type JsonValue<T, S extends Surface> = S extends 'duration' ? number | string : S extends 'pairs' ? Readonly<Record<string, string>> : T
+
 type JsonOf<F> =
   F extends Field<infer T, infer P extends Presence, infer S extends Surface>
     ? P extends 'needed'
-      ? TUnsafe<S extends 'duration' ? number | string : T>
-      : TOptional<TUnsafe<S extends 'duration' ? number | string : T>>
+      ? TUnsafe<JsonValue<T, S>>
+      : TOptional<TUnsafe<JsonValue<T, S>>>
     : never
 
 function jsonOf(type: FieldType<unknown>, about: string): TSchema {
@@ -57,6 +59,8 @@ function jsonOf(type: FieldType<unknown>, about: string): TSchema {
       return Type.Enum([...type.choices!], described)
     case 'list':
       return Type.Array(jsonOf(type.items!, ''), { maxItems: type.max!, ...described })
+    case 'pairs':
+      return Type.Record(Type.String(), jsonOf(type.items!.fields!.value!.type, ''), { maxProperties: type.max!, ...described })
     case 'record':
       return Type.Object(propertiesOf(type.fields!), { additionalProperties: false, ...described })
     default:
@@ -74,16 +78,18 @@ function propertiesOf(fields: Fields, names: readonly string[] = Object.keys(fie
   )
 }
 
+/** The properties of these fields, or of all of them. */
+export function schemaOf<F extends object, N extends string & keyof F>(
+  fields: F,
+  ...names: readonly N[]
+): { readonly [K in N]: JsonOf<F[K]> } {
+  return propertiesOf(fields as Fields, names.length === 0 ? Object.keys(fields) : names) as never
+}
+
 /** The properties of these fields of a command, or of all of them. */
 export function fieldsOf<K extends keyof CommandTable, N extends string & keyof CommandTable[K]['fields']>(
   kind: K,
   ...names: readonly N[]
 ): { readonly [F in N]: JsonOf<CommandTable[K]['fields'][F]> } {
-  const { fields } = COMMAND_TABLE[kind]
-  return propertiesOf(fields as Fields, names.length === 0 ? Object.keys(fields) : names) as never
-}
-
-/** The properties of the rules of a policy. */
-export function rulesOf(): { readonly [R in keyof typeof policyRules.fields]: JsonOf<(typeof policyRules.fields)[R]> } {
-  return propertiesOf(policyRules.fields as Fields) as never
+  return schemaOf<CommandTable[K]['fields'], N>(COMMAND_TABLE[kind].fields, ...names)
 }

@@ -3,12 +3,14 @@
  * Requests are closed: the server refuses a field that it does not know. The fields of commands come from the command table.
  */
 import Type, { type Static, type TObject, type TSchema } from 'typebox'
-import { MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, VERBS } from '../../kernel/command.ts'
+import { MAX_RESOURCES, VERBS } from '../../kernel/command.ts'
+import { policyRules } from '../../kernel/command-table.ts'
 import { EVENT_TYPES } from '../../kernel/event.ts'
-import { NAME_BYTES, VALUE_BYTES } from '../../kernel/name.ts'
+import { NAME_BYTES } from '../../kernel/name.ts'
 import { MAX_POOL_PAGE } from '../../lessor.ts'
 import { INSTANCE_STATUSES, STATUSES } from '../../registry/entry.ts'
-import { duration, fieldsOf, leaseId as id, name, rulesOf, text, whole } from './command-schema.ts'
+import { ACQUIRE_FIELDS } from '../acquire-fields.ts'
+import { duration, fieldsOf, leaseId as id, name, schemaOf, text, whole } from './command-schema.ts'
 import { answer, at, bag, closed, op, optional, revision, status, yes } from './schema-parts.ts'
 
 /** Commands in one request. */
@@ -16,34 +18,20 @@ export const MAX_PROPOSALS = 1_000
 
 // Requests
 
+const { ttlMin: min, ttlMax: max } = schemaOf(ACQUIRE_FIELDS, 'ttlMin', 'ttlMax')
 export const Acquire = closed({
-  ...fieldsOf('acquire', 'holder', 'any', 'priority', 'parent', 'incarnation', 'holding', 'grace', 'maxLife', 'steal', 'recall', 'pool'),
   resources: optional(
     Type.Array(name, { maxItems: MAX_RESOURCES, description: 'All of them or none, unless any is given. Empty, or left out, with pool.' }),
   ),
   ttl: optional(
     Type.Union([
       duration("How long it lasts unless renewed; '30s' when left out."),
-      closed({
-        preferred: duration('As long as this, or as near to it as policies allow.'),
-        min: optional(duration('A shorter one is of no use.')),
-        max: optional(duration('A longer one is not wanted.')),
-      }),
+      closed({ preferred: duration('As long as this, or as near to it as policies allow.'), min, max }),
     ]),
   ),
-  reuse: optional(
-    yes('If the holder, with the same incarnation, has a lease on exactly these resources, renew it and answer with it instead of HELD.'),
-  ),
-  wait: optional(duration('How long to wait in the queue while others hold it; left out: not at all.')),
-  units: optional(whole('Units of each resource; 1 when left out.')),
   mode: optional(Type.Enum(['exclusive', 'shared'])),
-  entries: optional(Type.Array(closed({ key: name, value: text('', VALUE_BYTES) }), { maxItems: MAX_ENTRIES })),
-  labels: optional(
-    Type.Record(Type.String(), Type.String({ maxLength: 1024 }), {
-      maxProperties: MAX_LABELS,
-      description: 'For people, and for clients that choose by them.',
-    }),
-  ),
+  ...schemaOf(ACQUIRE_FIELDS, 'holder', 'units', 'any', 'wait', 'reuse', 'priority', 'parent', 'incarnation', 'holding', 'grace'),
+  ...schemaOf(ACQUIRE_FIELDS, 'maxLife', 'steal', 'recall', 'pool', 'entries', 'labels'),
   op,
 })
 
@@ -64,7 +52,7 @@ export const Transfer = closed({ ...fieldsOf('transfer'), op })
 export const Put = closed({ ...fieldsOf('put', 'lease', 'value'), op })
 export const Transaction = closed({ ...fieldsOf('transaction'), op })
 export const Fence = closed({ ...fieldsOf('fence'), op })
-export const Rules = closed({ ...rulesOf(), op })
+export const Rules = closed({ ...schemaOf(policyRules.fields), op })
 const Scope = closed({ verb: Type.Enum([...VERBS]), prefix: text('By whole segments; empty: everything.') })
 export const NewKey = closed({
   name,
