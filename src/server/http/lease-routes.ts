@@ -32,7 +32,9 @@ const AUTO = 'auto'
 /** Bytes of one lease id in a list, with separators. */
 const ID_BYTES = 32
 
-function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
+type Body = schema.Static<typeof schema.Acquire>
+
+function commandOf(body: Body): Acquire {
   const { resources = [], holder, ttl = DEFAULT_TTL, units, mode, op: _, wait: __, reuse: ___, ...fields } = body
   const want = { ...(units !== undefined && { units }), ...(mode === 'shared' && { shared: true }) }
   return {
@@ -46,23 +48,12 @@ function commandOf(body: schema.Static<typeof schema.Acquire>): Acquire {
 }
 
 /** The limits of `ttl: { preferred, min, max }`, in ms. */
-function ttlRangeOf({
-  preferred,
-  min,
-  max,
-}: {
-  readonly preferred: number | string
-  readonly min?: number | string
-  readonly max?: number | string
-}): TtlRange {
+function ttlRangeOf({ preferred, min, max }: Extract<Body['ttl'], object>): TtlRange {
   return checkedTtlRange(parseDuration(preferred, 'ttl.preferred'), optionalMs(min, 'ttl.min'), optionalMs(max, 'ttl.max'))
 }
 
 /** Renews the lease that the holder has, and answers with it. */
-async function reused(
-  { guarded, caller, clock }: RouteContext<schema.Static<typeof schema.Acquire>>,
-  command: Acquire,
-): Promise<HttpResponse | undefined> {
+async function reused({ guarded, caller, clock }: RouteContext<Body>, command: Acquire): Promise<HttpResponse | undefined> {
   const own = await ownLease(guarded, caller, command)
   if (own === undefined) return undefined
   const { lease, incarnation, ttl, resources, tokens, revision } = own
@@ -77,15 +68,12 @@ async function reused(
   )
 }
 
-function expectsAuto({ pool }: schema.Static<typeof schema.Acquire>): boolean {
+function expectsAuto({ pool }: Body): boolean {
   return (pool?.expect as number | string | undefined) === AUTO
 }
 
 /** `expect: 'auto'`: adds how long work of its class (the label `learn`, otherwise the pool and the account) was held before. */
-async function withExpectation(
-  { guarded, caller, body }: RouteContext<schema.Static<typeof schema.Acquire>>,
-  command: Acquire,
-): Promise<Acquire> {
+async function withExpectation({ guarded, caller, body }: RouteContext<Body>, command: Acquire): Promise<Acquire> {
   const { pool } = command
   if (pool === undefined || !expectsAuto(body)) return command
   const name = body.labels?.learn ?? (pool.account === undefined ? pool.pool : `${pool.pool}/${pool.account}`)
@@ -94,7 +82,7 @@ async function withExpectation(
   return expect === undefined ? command : { ...command, pool: { ...pool, expect } }
 }
 
-async function acquire(context: RouteContext<schema.Static<typeof schema.Acquire>>): Promise<HttpResponse> {
+async function acquire(context: RouteContext<Body>): Promise<HttpResponse> {
   const { guarded, caller, body, clock, request } = context
   const asked = commandOf(body)
   const command = typeof body.ttl === 'object' ? await withFittingTtl(guarded, asked, ttlRangeOf(body.ttl)) : asked

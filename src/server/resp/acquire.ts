@@ -4,9 +4,9 @@
  */
 
 import { operationNamed } from '../../kernel/codec/digest.ts'
-import type { Acquire, Operation, Want } from '../../kernel/command.ts'
+import { name, optional } from '../../kernel/codec/field.ts'
+import type { Acquire, Want } from '../../kernel/command.ts'
 import type { Queued } from '../../kernel/outcome.ts'
-import type { TtlRange } from '../../lessor/ttl-range.ts'
 import { ACQUIRE_FIELDS } from '../../wire/acquire-fields.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import type { Caller } from '../access-control.ts'
@@ -16,28 +16,23 @@ import { fieldOptions, type Given } from './field-options.ts'
 import { type AcquireOutcome, writeGrant, writeGrantOfAny, writeValue } from './replies.ts'
 import type { RespSession } from './session.ts'
 
-/** Of leases on nothing, too. */
+// A connection has a holder name of its own.
+const FIELDS = { ...ACQUIRE_FIELDS, holder: optional(name) }
+/** The options of every lease, and those of leases on resources. */
 const OF_LEASES = ['ttlMin', 'ttlMax', 'holder', 'parent', 'labels', 'entries', 'grace', 'maxLife', 'incarnation'] as const
 const OF_RESOURCES = ['units', 'unitsOf', 'shared', 'priority', 'any', 'holding', 'reuse', 'recall', 'steal'] as const
 const WAITING = ['wait', 'queue'] as const
 
-const { words: GRANT_WORDS, usage: ofLeases } = fieldOptions(ACQUIRE_FIELDS, OF_LEASES)
-const { words, usage } = fieldOptions(ACQUIRE_FIELDS, [...OF_LEASES, ...OF_RESOURCES])
-const ACQUIRE_WORDS = { ...fieldOptions(ACQUIRE_FIELDS, WAITING).words, ...words }
-export const GRANT_USAGE = `TTL ms ${ofLeases}`
-export const ACQUIRE_USAGE = `resource [resource …] TTL ms [WAIT ms | QUEUE] ${usage}`
+const GRANT_OPTIONS = fieldOptions(FIELDS, OF_LEASES)
+const ACQUIRE_OPTIONS = fieldOptions(FIELDS, [...OF_LEASES, ...OF_RESOURCES])
+const ACQUIRE_WORDS = { ...ACQUIRE_OPTIONS.words, ...fieldOptions(FIELDS, WAITING).words }
+export const GRANT_USAGE = `TTL ms ${GRANT_OPTIONS.usage}`
+export const ACQUIRE_USAGE = `resource [resource …] TTL ms [WAIT ms | QUEUE] ${ACQUIRE_OPTIONS.usage}`
 
-type AcquireOptions = Given<typeof ACQUIRE_FIELDS, (typeof OF_LEASES | typeof OF_RESOURCES | typeof WAITING)[number]>
+type NewLeaseOptions = Given<typeof FIELDS, (typeof OF_LEASES | typeof OF_RESOURCES | typeof WAITING)[number]>
 
-interface Request {
-  readonly command: Acquire
-  readonly op: Operation | undefined
-  /** Set when the ttl is a preference. */
-  readonly range: TtlRange | undefined
-  readonly reuse: boolean
-  readonly wait: number
-  readonly queue: boolean
-}
+/** What a request asks for. `range` is set when the ttl is a preference. */
+type Request = ReturnType<typeof requestOf>
 
 export function acquire(session: RespSession): void {
   const { args } = session
@@ -69,7 +64,7 @@ export function acquire(session: RespSession): void {
 export function grant(session: RespSession): void {
   if (!session.args.is(1, 'TTL')) throw invalid('TTL is missing, as in LEASE.GRANT TTL 30000. For a lease on resources use LEASE.ACQUIRE')
   const ttl = duration(session, 2, 'TTL')
-  const request = requestOf(session, ttl, [], readOptions(session, 3, GRANT_WORDS, {}))
+  const request = requestOf(session, ttl, [], readOptions(session, 3, GRANT_OPTIONS.words, {}))
   if (request.range !== undefined) return acquireAdjusted(session, request)
   session.propose(request.command, writeGrant, request.op && { op: request.op })
 }
@@ -93,7 +88,7 @@ function acquireAdjusted(session: RespSession, { command: asked, op, range, reus
 }
 
 /** The command that words ask for, and what else they say about it. */
-function requestOf(session: RespSession, ttl: number, names: readonly string[], given: AcquireOptions): Request {
+function requestOf(session: RespSession, ttl: number, names: readonly string[], given: NewLeaseOptions) {
   const { op: named, wait = 0, queue = false, reuse = false, ttlMin, ttlMax, units, unitsOf, shared, holder, ...fields } = given
   if (wait < 0) throw invalid('WAIT must not be negative; 0 means not to wait')
   if (wait > 0 && queue) throw invalid('WAIT and QUEUE exclude each other: one answers when it is granted, the other at once')
@@ -107,7 +102,7 @@ function requestOf(session: RespSession, ttl: number, names: readonly string[], 
   }
 }
 
-function wantsOf(names: readonly string[], { units, shared, unitsOf = [] }: AcquireOptions): Want[] {
+function wantsOf(names: readonly string[], { units, shared, unitsOf = [] }: NewLeaseOptions): Want[] {
   const each = { ...(units !== undefined && { units }), ...(shared !== undefined && { shared }) }
   if (unitsOf.length === 0) return names.map(resource => ({ resource, ...each }))
   const asked = new Set(names)

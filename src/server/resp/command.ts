@@ -62,7 +62,7 @@ export function opText(session: RespSession, i: number): string {
 export type Words<T = unknown> = Readonly<Record<string, (at: number, session: RespSession, given: T) => number>>
 
 /** Reads options that follow in any order. Returns `given`. */
-export function readOptions<T = undefined>(session: RespSession, from: number, known: Words<T>, given?: T): T {
+export function readOptions<T = undefined>(session: RespSession, from: number, known: Words<T>, given?: NoInfer<T>): T {
   const { args } = session
   for (let i = from; i < args.count; ) {
     const word = args.word(i)

@@ -6,133 +6,99 @@ import type { Field, Fields, Presence, Surface } from '../../kernel/codec/field-
 import { duration, invalid, opText, text, type Words, whole } from './command.ts'
 import type { RespSession } from './session.ts'
 
-type Values = Record<string, unknown>
-type ReadOption = Words<Values>[string]
-
-interface Options<T> {
-  readonly words: Words<T>
-  /** As in `[PRIORITY n] [LABEL name value]`. */
-  readonly usage: string
-}
+type GivenFields = Record<string, unknown>
+type ReadOption = Words<GivenFields>[string]
 
 /** What the options of these fields have set. */
 export type Given<F, N extends keyof F> = { readonly [K in N]?: F[K] extends Field<infer T, Presence, Surface> ? T : never } & {
   readonly op?: string
 }
 
+interface Options<T> {
+  readonly words: Words<T>
+  /** As in `[PRIORITY n] [LABEL name value] [OP id]`. */
+  readonly usage: string
+}
+
+const PLACEHOLDERS: Readonly<Record<string, string>> = { duration: 'ms', id: 'id', count: 'n', integer: 'n', name: 'name', text: 'text' }
+
 /** The options of these fields, and `OP`. */
 export function fieldOptions<F extends Fields, N extends string & keyof F>(fields: F, names: readonly N[]): Options<Given<F, N>> {
-  const { words, usage } = together(fields, names)
-  return { words: { ...words, OP: readOp }, usage: `${usage} [OP id]`.trimStart() }
+  const words: Record<string, ReadOption> = {}
+  const usages = names.map(name => addOption(words, name, fields[name]!))
+  words.OP = (at, session, given) => set(given, 'op', opText(session, at), 1)
+  return { words, usage: [...usages, '[OP id]'].join(' ') }
 }
 
 export function wordOf(name: string, { words: [word = name.toUpperCase()] }: Field<unknown>): string {
   return word
 }
 
-/** A field by its place, or after its word. */
 export function valueAt(session: RespSession, at: number, what: string, surface: Surface): string | number {
   if (surface === 'duration') return duration(session, at, what)
   return surface === 'name' || surface === 'text' ? text(session, at, what) : whole(session, at, what)
 }
 
-function together(fields: Fields, names: readonly string[]): Options<Values> {
-  const options = names.map(name => optionOf(name, fields[name]!))
-  return {
-    words: Object.assign({}, ...options.map(({ words }) => words)),
-    usage: options.map(({ usage }, i) => (fields[names[i]!]!.presence === 'needed' ? usage : `[${usage}]`)).join(' '),
-  }
+/** Adds the words of a field, and returns how they are used. */
+function addOption(words: Record<string, ReadOption>, name: string, field: Field<unknown>): string {
+  const usage =
+    field.type.items?.fields === undefined ? addWords(words, name, field) : addItemWords(words, name, field, field.type.items.fields)
+  return field.presence === 'needed' ? usage : `[${usage}]`
 }
 
-function optionOf(name: string, field: Field<unknown>): Options<Values> {
+function addWords(words: Record<string, ReadOption>, name: string, field: Field<unknown>): string {
   const { surface, choices, items } = field.type
   const word = wordOf(name, field)
-  if (surface === 'flag') return { words: { [word]: readConstant(name, true) }, usage: word }
-  if (surface === 'choice')
-    return {
-      words: Object.fromEntries(field.words.map((word, i) => [word, readConstant(name, choices![i])])),
-      usage: field.words.join(' | '),
-    }
-  if (items === undefined) return { words: { [word]: readValue(name, word, surface) }, usage: `${word} ${PLACEHOLDERS[surface]}` }
-  if (items.fields === undefined) return { words: { [word]: readNumbers(name, word) }, usage: `${word} id …` }
-  return itemOption(name, field, items.fields)
+  switch (surface) {
+    case 'flag':
+      words[word] = (_at, _session, given) => set(given, name, true, 0)
+      return word
+    case 'choice':
+      for (const [i, word] of field.words.entries()) words[word] = (_at, _session, given) => set(given, name, choices![i], 0)
+      return field.words.join(' | ')
+    case 'list':
+      words[word] = (at, session, given) => addNumbers(listIn(given, name), session, at, word)
+      return `${word} ${PLACEHOLDERS[items!.surface]} …`
+    default:
+      words[word] = (at, session, given) => set(given, name, valueAt(session, at, word, surface), 1)
+      return `${word} ${PLACEHOLDERS[surface]}`
+  }
 }
 
-function itemOption(name: string, field: Field<unknown>, fields: Fields): Options<Values> {
+function addItemWords(words: Record<string, ReadOption>, name: string, field: Field<unknown>, fields: Fields): string {
   const word = wordOf(name, field)
-  const parts = Object.keys(fields).filter(part => fields[part]!.presence === 'needed')
-  const rest = together(
-    fields,
-    Object.keys(fields).filter(part => !parts.includes(part)),
-  )
-  const words = { [word]: readItem(name, word, parts, fields, field.type.surface === 'pairs') }
-  for (const [option, read] of Object.entries(rest.words)) words[option] = readOfItem(name, word, option, read)
-  const one = `${word} ${parts.map(part => placeholder(part, fields[part]!, word)).join(' ')}`
-  const usage = rest.usage === '' ? one : `${one} ${rest.usage}`
-  return { words, usage: field.presence === 'needed' ? `${usage} [${one} …]` : usage }
-}
-
-function readOp(at: number, session: RespSession, given: Values): number {
-  given.op = opText(session, at)
-  return 1
-}
-
-function readConstant(name: string, value: unknown): ReadOption {
-  return (_at, _session, given) => {
-    given[name] = value
-    return 0
+  const needed = Object.keys(fields).filter(part => fields[part]!.presence === 'needed')
+  words[word] = (at, session, given) => {
+    const values = needed.map((part, i) => valueAt(session, at + i, i === 0 ? word : `the ${part} of ${word}`, fields[part]!.type.surface))
+    listIn(given, name).push(field.type.surface === 'pairs' ? values : Object.fromEntries(needed.map((part, i) => [part, values[i]])))
+    return needed.length
   }
+  const own: Record<string, ReadOption> = {}
+  const usages = Object.keys(fields).flatMap(part => (needed.includes(part) ? [] : addOption(own, part, fields[part]!)))
+  for (const [option, read] of Object.entries(own))
+    words[option] = (at, session, given) => {
+      const last = listIn(given, name).at(-1)
+      if (last === undefined) throw invalid(`${option} follows the ${word} that it belongs to`)
+      return read(at, session, last as GivenFields)
+    }
+  const one = `${word} ${needed.length === 1 ? PLACEHOLDERS[fields[needed[0]!]!.type.surface] : needed.join(' ')}`
+  return [one, ...usages, ...(field.presence === 'needed' ? [`[${one} …]`] : [])].join(' ')
 }
 
-function readValue(name: string, word: string, surface: Surface): ReadOption {
-  return (at, session, given) => {
-    given[name] = valueAt(session, at, word, surface)
-    return 1
-  }
+function set(given: GivenFields, name: string, value: unknown, taken: number): number {
+  given[name] = value
+  return taken
 }
 
-function readNumbers(name: string, word: string): ReadOption {
-  return (at, { args }, given) => {
-    const numbers = listIn(given, name)
-    let end = at
-    for (; end < args.count && args.number(end) !== undefined; end++) numbers.push(args.number(end))
-    if (end === at) throw invalid(`${word} names the leases whose ids follow it: at least one`)
-    return end - at
-  }
-}
-
-function readItem(name: string, word: string, parts: readonly string[], fields: Fields, isPair: boolean): ReadOption {
-  return (at, session, given) => {
-    const values = parts.map((part, i) => valueAt(session, at + i, i === 0 ? word : `the ${part} of ${word}`, fields[part]!.type.surface))
-    listIn(given, name).push(isPair ? values : Object.fromEntries(parts.map((part, i) => [part, values[i]])))
-    return parts.length
-  }
-}
-
-/** Reads an option of the item before it. */
-function readOfItem(name: string, word: string, option: string, read: ReadOption): ReadOption {
-  return (at, session, given) => {
-    const last = listIn(given, name).at(-1)
-    if (last === undefined) throw invalid(`${option} follows the ${word} that it belongs to`)
-    return read(at, session, last as Values)
-  }
-}
-
-function listIn(given: Values, name: string): unknown[] {
+function listIn(given: GivenFields, name: string): unknown[] {
   given[name] ??= []
   return given[name] as unknown[]
 }
 
-const PLACEHOLDERS: Readonly<Partial<Record<Surface, string>>> = {
-  duration: 'ms',
-  id: 'id',
-  count: 'n',
-  integer: 'n',
-  name: 'name',
-  text: 'text',
-}
-
-/** A field of an item by its place: its name, unless that is the word before it. */
-function placeholder(name: string, { type: { surface } }: Field<unknown>, word: string): string {
-  return surface === 'count' || name.toUpperCase() === word ? PLACEHOLDERS[surface]! : name
+/** Adds the numbers that follow, up to the next word. */
+function addNumbers(numbers: unknown[], { args }: RespSession, at: number, word: string): number {
+  let end = at
+  for (; end < args.count && args.number(end) !== undefined; end++) numbers.push(args.number(end))
+  if (end === at) throw invalid(`${word} names the leases whose ids follow it: at least one`)
+  return end - at
 }

@@ -49,13 +49,13 @@ interface KernelOptions {
 export function kernelOptions<K extends Command['kind']>(kind: K, options: readonly FieldName<K>[], reply: WriteReply): KernelOptions {
   const fields = COMMAND_TABLE[kind].fields as Fields
   const needed = options.filter(option => fields[option]!.presence === 'needed')
-  const { words, usage } = fieldOptions(fields, options)
+  const { words, usage } = fieldOptions(fields, options as readonly string[])
   return {
     usage,
     needed,
     propose(session, from, command) {
       if (session.args.count === from) return session.propose(command as unknown as Command, reply)
-      const { op, ...given } = readOptions(session, from, words, {} as Record<string, unknown> & { op?: string })
+      const { op, ...given } = readOptions(session, from, words, {})
       for (const option of needed) if (given[option] === undefined) throw invalid(`${wordOf(option, fields[option]!)} is missing`)
       const proposed = { ...command, ...given } as unknown as Command
       session.propose(proposed, reply, op === undefined ? undefined : { op: operationNamed(op, proposed) })

@@ -1,4 +1,4 @@
-/** Wishes for a ttl, and leases that a client without a memory gets back, over HTTP. */
+/** Fields of new leases, wishes for a ttl, and leases that a client without a memory gets back, over HTTP. */
 import { describe, expect, test } from 'vitest'
 import { world } from '../../support/http-world.ts'
 
@@ -84,4 +84,20 @@ describe('reuse', () => {
     expect([anew.status, anew.json.reused]).toEqual([201, undefined])
     expect(anew.json.token).toBeGreaterThan(first.json.token)
   })
+})
+
+test('labels are an object, durations may be texts, and entries have generations', async () => {
+  await using here = await world()
+  const entry = (generation: number) => ({ key: 'services/web/a', value: 'up', generation })
+  const { json } = await here.ask('POST', '/v1/leases', {
+    ...{ holder: 'ann', labels: { task: 'night', learn: 'etl' }, grace: '5s', maxLife: '1h', entries: [entry(2)] },
+  })
+  expect((await here.ask('GET', `/v1/leases/${json.lease}`)).json).toMatchObject({
+    labels: { task: 'night', learn: 'etl' },
+    maxLife: 3_600_000,
+    entries: [{ key: 'services/web/a', value: 'up' }],
+  })
+  expect((await here.ask('GET', '/v1/entries/services/web/a')).json.generation).toBe(2)
+  expect((await here.ask('POST', '/v1/leases', { holder: 'bob', entries: [entry(1)] })).status).toBe(409)
+  expect((await here.ask('POST', '/v1/leases', { holder: 'ann', grace: '5 parsecs' })).json.error.message).toContain('grace must be whole')
 })

@@ -2,6 +2,7 @@ import { request } from 'node:http'
 import { Compile } from 'typebox/compile'
 import { expect, test } from 'vitest'
 import { turn } from '../../../src/clock.ts'
+import { policyRules } from '../../../src/kernel/command-table.ts'
 import { openApi } from '../../../src/server/http/openapi.ts'
 import { Router } from '../../../src/server/http/router.ts'
 import { ROUTES } from '../../../src/server/http/routes.ts'
@@ -157,6 +158,13 @@ test('break, recall, revoke and transfer work, and the audit names the operator'
   expect((await ask(here, 'GET', '/v1/resources/c')).json).toMatchObject({ frozen: true, grants: [{ status: 'frozen' }] })
   expect((await ask(here, 'POST', '/v1/revoke', { holder: 'ann', force: true })).status).toBe(200)
   expect(here.audited.map(({ command }) => command.kind)).toEqual(['recall', 'break', 'break', 'transfer', 'revoke', 'revoke'])
+})
+
+test('every rule that is a duration may be a text', async () => {
+  await using here = await world()
+  const durations = Object.entries(policyRules.fields).flatMap(([rule, { type }]) => (type.surface === 'duration' ? [rule] : []))
+  for (const rule of durations)
+    expect((await ask(here, 'PUT', '/v1/policies/gpu', { [rule]: '5m' })).json.rules, rule).toEqual({ [rule]: 300_000 })
 })
 
 test('policies, entries and fences are set, read and deleted', async () => {
