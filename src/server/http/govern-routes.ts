@@ -1,5 +1,5 @@
 /** Routes of policies, entries and keys. */
-import { MAX_TRANSACTION_BYTES, type PolicyRules, type Transaction } from '../../kernel/command.ts'
+import { MAX_TRANSACTION_BYTES, type PolicyRules } from '../../kernel/command.ts'
 import { policyRules } from '../../kernel/command-table.ts'
 import { normalPrefix } from '../../kernel/name.ts'
 import * as schema from '../../wire/http/schema.ts'
@@ -8,7 +8,7 @@ import { expectOutcome, HttpFailure } from './failure.ts'
 import { whenChanged } from './long-poll.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
-import { DEFAULT_LIST_LIMIT, defined, fieldsFrom, list, propose, readOptions } from './route-operations.ts'
+import { DEFAULT_LIST_LIMIT, defined, fieldsFrom, list, propose, proposeBody, readOptions } from './route-operations.ts'
 
 const policies: readonly Route[] = [
   route({
@@ -105,8 +105,7 @@ const entries: readonly Route[] = [
     body: schema.Put,
     response: schema.Done,
     handle: async context => {
-      const { lease, value, op } = context.body
-      const { revision } = expectOutcome(await propose(context, { kind: 'put', lease, key: context.name, value }, op), 'done')
+      const { revision } = expectOutcome(await proposeBody(context, 'put', { key: context.name }), 'done')
       return json(200, { revision }, revision)
     },
   }),
@@ -118,9 +117,7 @@ const entries: readonly Route[] = [
     maxBodyBytes: ({ limits }) => limits.body + 2 * MAX_TRANSACTION_BYTES,
     response: schema.Transacted,
     handle: async context => {
-      const { op, ...transaction } = context.body
-      const command = { kind: 'transaction', ...transaction } as Transaction
-      const { succeeded, revision } = expectOutcome(await propose(context, command, op), 'transacted')
+      const { succeeded, revision } = expectOutcome(await proposeBody(context, 'transaction'), 'transacted')
       return json(200, { succeeded, revision }, revision)
     },
   }),

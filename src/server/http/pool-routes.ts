@@ -8,7 +8,7 @@ import * as schema from '../../wire/http/schema.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'
 import { mustBeName } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
-import { optionalMs, propose, readOptions } from './route-operations.ts'
+import { proposeBody, readOptions } from './route-operations.ts'
 
 /** Waiters in one answer, unless the request says how many. */
 const DEFAULT_PAGE = 100
@@ -89,11 +89,7 @@ export const poolRoutes: readonly Route[] = [
     body: schema.Extend,
     response: schema.Done,
     handle: async context => {
-      const { by, op } = context.body
-      const { revision } = expectOutcome(
-        await propose(context, { kind: 'extend', lease: context.id, by: optionalMs(by, 'by')! }, op),
-        'done',
-      )
+      const { revision } = expectOutcome(await proposeBody(context, 'extend', { lease: context.id }), 'done')
       return json(200, { revision }, revision)
     },
   }),

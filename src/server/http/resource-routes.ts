@@ -7,16 +7,16 @@ import { expectOutcome, HttpFailure } from './failure.ts'
 import { whenChanged } from './long-poll.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
 import { json, type Route, type RouteContext, route } from './route.ts'
-import { DEFAULT_LIST_LIMIT, defined, list, listOptions, optionalMs, propose, readOptions } from './route-operations.ts'
+import { DEFAULT_LIST_LIMIT, defined, list, listOptions, propose, proposeBody, readOptions } from './route-operations.ts'
 
 function toJson(clock: Clock, resource: ResourceView): object {
   const frozen = resource.grants.some(({ status }) => status === 'frozen')
   return { ...resource, grants: resource.grants.map(grant => withExpiry(clock, grant)), ...(frozen && { frozen }) }
 }
 
-/** The name that holders and waiters see as the author: the one in the request, or the name of the key. */
-function author({ caller }: RouteContext, by: string | undefined): { readonly by?: string } {
-  return by !== undefined ? { by } : caller.key === 0 ? {} : { by: caller.name }
+/** The name that holders and waiters see as the author, unless the request names another. */
+function author({ caller }: RouteContext): { readonly by?: string } {
+  return caller.key === 0 ? {} : { by: caller.name }
 }
 
 /** Past holders of a resource in one answer, unless the request says otherwise. */
@@ -74,9 +74,7 @@ export const resourceRoutes: readonly Route[] = [
     body: schema.Break,
     response: schema.Done,
     handle: async context => {
-      const { resource, after, by, op } = context.body
-      const command = { kind: 'break', resource, ...defined({ after: optionalMs(after, 'after') }), ...author(context, by) } as const
-      const { revision } = expectOutcome(await propose(context, command, op), 'done')
+      const { revision } = expectOutcome(await proposeBody(context, 'break', author(context)), 'done')
       return json(200, { revision }, revision)
     },
   }),
@@ -87,8 +85,7 @@ export const resourceRoutes: readonly Route[] = [
     body: schema.Recall,
     response: schema.Done,
     handle: async context => {
-      const { resource, by, op } = context.body
-      const { revision } = expectOutcome(await propose(context, { kind: 'recall', resource, ...author(context, by) }, op), 'done')
+      const { revision } = expectOutcome(await proposeBody(context, 'recall', author(context)), 'done')
       return json(200, { revision }, revision)
     },
   }),
@@ -99,10 +96,10 @@ export const resourceRoutes: readonly Route[] = [
     body: schema.Revoke,
     response: schema.Done,
     handle: async context => {
-      const { lease, holder, prefix, force, by, op } = context.body
+      const { lease, holder, prefix, op, ...rest } = context.body
       const target = defined({ lease, holder, prefix })
       if (Object.keys(target).length !== 1) throw new HttpFailure('INVALID', 'the body must name exactly one of lease, holder and prefix')
-      const command = { kind: 'revoke', target: target as { lease: number }, ...defined({ force }), ...author(context, by) } as const
+      const command = { kind: 'revoke', target: target as { lease: number }, ...author(context), ...rest } as const
       const { revision } = expectOutcome(await propose(context, command, op), 'done')
       return json(200, { revision }, revision)
     },
@@ -114,9 +111,7 @@ export const resourceRoutes: readonly Route[] = [
     body: schema.Transfer,
     response: schema.Transferred,
     handle: async context => {
-      const { op, lease, to, incarnation, stopped } = context.body
-      const command = { kind: 'transfer', lease, to, ...defined({ incarnation, stopped }) } as const
-      const { revision, id } = expectOutcome(await propose(context, command, op), 'done')
+      const { revision, id } = expectOutcome(await proposeBody(context, 'transfer'), 'done')
       return json(200, { lease: id, revision }, revision)
     },
   }),
@@ -127,8 +122,7 @@ export const resourceRoutes: readonly Route[] = [
     body: schema.Fence,
     response: schema.Fenced,
     handle: async context => {
-      const { resource, token, op } = context.body
-      const { highest, revision } = expectOutcome(await propose(context, { kind: 'fence', resource, token }, op), 'fenced')
+      const { highest, revision } = expectOutcome(await proposeBody(context, 'fence'), 'fenced')
       return json(200, { accepted: true, highest, revision }, revision)
     },
   }),

@@ -3,6 +3,7 @@ import { parseDuration } from '../../duration.ts'
 import { operationNamed } from '../../kernel/codec/digest.ts'
 import type { Fields, FieldType } from '../../kernel/codec/field-type.ts'
 import type { Command, Operation } from '../../kernel/command.ts'
+import { COMMAND_TABLE } from '../../kernel/command-table.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
 import type { View } from '../../lessor.ts'
 import { fitsOnePiece, jsonPieces } from '../json-pieces.ts'
@@ -22,6 +23,12 @@ export function operationOf(command: Command, op: string | undefined): { readonl
 /** Proposes a command for the caller of a request. */
 export function propose({ guarded, caller }: RouteContext, command: Command, op: string | undefined): Promise<Outcome> {
   return guarded.propose(caller, command, operationOf(command, op))
+}
+
+/** Proposes the command whose fields are in the body of a request, and those in `more` unless the body has them. */
+export function proposeBody(context: RouteContext<{ readonly op?: string }>, kind: Command['kind'], more: object = {}): Promise<Outcome> {
+  const { op, ...json } = context.body
+  return propose(context, { kind, ...more, ...fieldsFrom(COMMAND_TABLE[kind].fields, json) } as Command, op)
 }
 
 /** Read options of a request: at the end of the log, or at a revision that the client has seen. */
