@@ -56,7 +56,8 @@ export function kernelOptions<K extends Command['kind']>(kind: K, options: reado
     propose(session, from, command) {
       if (session.args.count === from) return session.propose(command as unknown as Command, reply)
       const { op, ...given } = readOptions(session, from, words, {})
-      for (const option of needed) if (given[option] === undefined) throw invalid(`${wordOf(option, fields[option]!)} is missing`)
+      for (const option of needed)
+        if (given[option] === undefined) throw invalid(`${wordOf(option, fields[option]!)} is missing: use ${usage}`)
       const proposed = { ...command, ...given } as unknown as Command
       session.propose(proposed, reply, op === undefined ? undefined : { op: operationNamed(op, proposed) })
     },
