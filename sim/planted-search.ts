@@ -1,11 +1,11 @@
 /**
- * Searches for each planted mistake: copies the build, puts the mistake into the copy and runs the simulator there.
+ * Searches for each planted mistake: puts it into a copy of the build, runs the simulator there, and restores the copy for the next mistake.
  *
  * The budget is a number of seeds, not a time, so that a busy machine searches as much as an idle one. The search begins where the mistake was found
  * last (planted-places.ts, written by `--record`). When the code changes, worlds change, and the search continues with all other seeds.
  */
 import { spawn } from 'node:child_process'
-import { cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { copyFileSync, cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -26,12 +26,18 @@ export interface PlantedResult {
   readonly instead: ReadonlyMap<string, number>
 }
 
+const BUILT = fileURLToPath(new URL('..', import.meta.url))
 /** The profiles in which mistakes of the kernel, the replica and the store are searched, unless the mistake names its own. */
 const EVERYWHERE = PROFILES.filter(profile => !['resp', 'http', 'rolling', 'rollback', 'agents', 'combined', 'directed'].includes(profile))
 /** Seeds of each profile. */
 const SEEDS = 60
 /** A seed takes about a second. After this many ms it counts as hung: the mistake may have caused an endless loop. */
 const HUNG = 600_000
+/**
+ * Flags of Node for a process that lives two seconds: a large young generation, and the fast compilers only. Optimized code would not be used for long enough
+ * to repay its compilation.
+ */
+const FLAGS = ['--min-semi-space-size=32', '--max-semi-space-size=64', '--no-opt', '--sparkplug']
 
 export interface SearchOptions {
   /** Part of the names of the mistakes to search for. */
@@ -44,10 +50,16 @@ export async function findPlanted({ only, say }: SearchOptions): Promise<Planted
   const results: PlantedResult[] = []
   const next = BUGS.filter(({ name }) => only === undefined || name.includes(only)).values()
   const work = async () => {
-    for (const bug of next) {
-      const result = await find(bug)
-      results.push(result)
-      say(describe(result))
+    const folder = mkdtempSync(join(tmpdir(), 'leasehold-planted-'))
+    try {
+      const copy = copyBuild(folder)
+      for (const bug of next) {
+        const result = await find(bug, copy)
+        results.push(result)
+        say(describe(result))
+      }
+    } finally {
+      rmSync(folder, { recursive: true, force: true })
     }
   }
   await Promise.all([work(), work()])
@@ -85,14 +97,14 @@ ${lines.join('\n')}
 `
 }
 
-async function find(bug: Planted): Promise<PlantedResult> {
+/** Leaves the copy without the mistake. */
+async function find(bug: Planted, copy: string): Promise<PlantedResult> {
   const began = systemClock.now()
-  const folder = mkdtempSync(join(tmpdir(), 'leasehold-planted-'))
   const instead = new Map<string, number>()
   let found: PlantedResult['found']
   try {
-    plant(bug, folder)
-    const main = join(folder, 'build/sim/main.js')
+    replaceOnce(join(copy, bug.file), bug.find, bug.put)
+    const main = join(copy, 'sim/main.js')
     for (const place of places(bug)) {
       const invariant = await violated(main, place)
       if (invariant === undefined) continue
@@ -103,7 +115,7 @@ async function find(bug: Planted): Promise<PlantedResult> {
       instead.set(invariant, (instead.get(invariant) ?? 0) + 1)
     }
   } finally {
-    rmSync(folder, { recursive: true, force: true })
+    copyFileSync(join(BUILT, bug.file), join(copy, bug.file))
   }
   return { ...bug, seconds: (systemClock.now() - began) / 1_000, found, instead }
 }
@@ -117,19 +129,23 @@ function* places({ name, profiles = EVERYWHERE }: Planted): Generator<Place> {
 }
 
 /** Copies the build into `folder`, with this one mistake. */
-export function plant({ file, find: text, put }: Planted, folder: string, built = fileURLToPath(new URL('..', import.meta.url))): void {
+export function plant({ file, find: text, put }: Planted, folder: string, built = BUILT): void {
+  replaceOnce(join(copyBuild(folder, built), file), text, put)
+}
+
+/** Returns the path of the copy. */
+function copyBuild(folder: string, built = BUILT): string {
   const copy = join(folder, 'build')
   cpSync(built, copy, { recursive: true })
   // The servers in the copy need their dependencies.
   symlinkSync(join(built, '../node_modules'), join(folder, 'node_modules'))
-  replaceOnce(join(copy, file), text, put)
+  return copy
 }
 
 /** The invariant that one world violates; CRASH or HUNG if the run does not finish. */
 function violated(main: string, { profile, seed }: Place): Promise<string | undefined> {
   return new Promise(resolve => {
-    const room = ['--min-semi-space-size=32', '--max-semi-space-size=64']
-    const args = [...room, main, '--json', '--seed', String(seed), '--profile', profile]
+    const args = [...FLAGS, main, '--json', '--seed', String(seed), '--profile', profile]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] })
     let hung = false
     const stop = systemClock.after(
