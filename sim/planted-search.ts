@@ -37,7 +37,7 @@ const HUNG = 600_000
  * Flags of Node for a process that lives two seconds: a large young generation, and the fast compilers only. Optimized code would not be used for long enough
  * to repay its compilation.
  */
-const FLAGS = ['--min-semi-space-size=32', '--max-semi-space-size=64', '--no-opt', '--sparkplug']
+export const SHORT_RUN = ['--min-semi-space-size=32', '--max-semi-space-size=64', '--no-opt', '--sparkplug']
 
 export interface SearchOptions {
   /** Part of the names of the mistakes to search for. */
@@ -145,7 +145,7 @@ function copyBuild(folder: string, built = BUILT): string {
 /** The invariant that one world violates; CRASH or HUNG if the run does not finish. */
 function violated(main: string, { profile, seed }: Place): Promise<string | undefined> {
   return new Promise(resolve => {
-    const args = [...FLAGS, main, '--json', '--seed', String(seed), '--profile', profile]
+    const args = [...SHORT_RUN, main, '--json', '--seed', String(seed), '--profile', profile]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] })
     let hung = false
     const stop = systemClock.after(

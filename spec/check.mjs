@@ -89,7 +89,8 @@ export async function check(model, { kind, flags, states: stated }) {
       work,
     )
     if (compiled.code !== 0) return result(`gcc: ${compiled.output}`)
-    const { code, output } = await run('./pan', ['-m2000000', '-w22'], work)
+    // A planted mistake is found within a few states. A full search needs more room, and clearing that takes longer than such a short one.
+    const { code, output } = await run('./pan', kind === 'holds' ? ['-m2000000', '-w22'] : ['-m200000', '-w18'], work)
     const states = Number(/(\d+) states, stored/.exec(output)?.[1] ?? 0)
     return result(judge({ kind, stated, code, output, states }), states)
   } finally {

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { BUGS } from '../../sim/planted.ts'
 import { PLACES } from '../../sim/planted-places.ts'
-import { plant } from '../../sim/planted-search.ts'
+import { plant, SHORT_RUN } from '../../sim/planted-search.ts'
 import { MIX, PROFILES } from '../../sim/profiles.ts'
 import { runSeed } from '../../sim/run.ts'
 
@@ -15,7 +15,7 @@ const MINUTE = 60_000
 const built = fileURLToPath(new URL('../../.sim', import.meta.url))
 
 function simulate(build: string, ...args: string[]): { readonly status: number | null; readonly lines: string[]; readonly stderr: string } {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [join(build, 'sim/main.js'), ...args], { encoding: 'utf8' })
+  const { status, stdout, stderr } = spawnSync(process.execPath, [...SHORT_RUN, join(build, 'sim/main.js'), ...args], { encoding: 'utf8' })
   return { status, lines: stdout.trimEnd().split('\n'), stderr }
 }
 

@@ -456,8 +456,11 @@ async function movable(target: number): Promise<AsyncDisposable & { readonly por
   }
 }
 
+// A copy takes a hundredth of the time that a new client takes.
+const operator = createClient({ RESP: 2 })
+
 async function tell({ url }: Engine, ...command: string[]): Promise<unknown> {
-  const client = createClient({ url, RESP: 2 })
+  const client = operator.duplicate({ url })
   client.on('error', () => {})
   await client.connect()
   try {

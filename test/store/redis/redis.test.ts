@@ -410,8 +410,11 @@ async function loseTail(engine: Engine, name: string, count: number): Promise<vo
   await tell(engine, 'EVAL', script, '1', `{${name}}:log`, String(count))
 }
 
+// A copy takes a hundredth of the time that a new client takes.
+const operator = createClient({ RESP: 2 })
+
 async function tell({ url }: Engine, ...command: string[]): Promise<unknown> {
-  const client = createClient({ url, RESP: 2 })
+  const client = operator.duplicate({ url })
   client.on('error', () => {})
   await client.connect()
   try {
