@@ -1,25 +1,29 @@
 import { defineConfig } from 'vitest/config'
 import { EVENT_TIMEOUT, QUICK_TIMEOUT, TEST_TIMEOUT } from './test/support/bounds.ts'
-import { innerTests, quickTests } from './test/support/quick-tests.ts'
+import { innerTests, quickTests, sharingTests } from './test/support/quick-tests.ts'
 
 /** The groups of `npm test` and `npm run test:quick` (scripts/test.mjs), each by its own process of Vitest. Without the variable, every test can be named. */
 const group = process.env.LEASEHOLD_TEST
 const everything = 'test/**/*.test.ts'
 const clients = 'test/face/**/*.test.ts'
 
-const groups: Readonly<Record<string, { readonly include: string[]; readonly exclude?: string[] }>> = {
+const groups: Readonly<Record<string, { readonly include: string[] }>> = {
   inner: { include: innerTests() },
   clients: { include: [clients] },
-  outer: { include: [everything], exclude: [clients, ...innerTests()] },
   programs: { include: ['test/support/install-programs.ts'] },
   installation: { include: ['test/support/install-clients.ts'] },
   quick: { include: quickTests() },
 }
+/** Tests with processes and sockets: those that can share loaded modules, and the others, in one run. */
+const outer = [
+  { extends: true as const, test: { name: 'sharing', include: sharingTests(), isolate: false } },
+  { extends: true as const, test: { name: 'alone', include: [everything], exclude: [clients, ...innerTests(), ...sharingTests()] } },
+]
 const computes = group === 'inner' || group === 'quick'
 
 export default defineConfig({
   test: {
-    ...(group === undefined ? { include: [everything] } : groups[group]),
+    ...(group === undefined ? { include: [everything] } : group === 'outer' ? { projects: outer } : groups[group]),
     setupFiles: ['test/support/property-seed.ts', ...(group === 'quick' ? ['test/support/quick.ts'] : [])],
     pool: 'forks',
     // Half of the time of tests that only compute would go into loading the same modules for each file.

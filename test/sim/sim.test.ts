@@ -12,6 +12,8 @@ import { MIX, PROFILES } from '../../sim/profiles.ts'
 import { runSeed } from '../../sim/run.ts'
 
 const MINUTE = 60_000
+Error.stackTraceLimit = 2 // as in sim/main.ts
+
 const built = fileURLToPath(new URL('../../.sim', import.meta.url))
 
 function simulate(build: string, ...args: string[]): { readonly status: number | null; readonly lines: string[]; readonly stderr: string } {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { innerTests, quickTests } from './quick-tests.ts'
+import { innerTests, quickTests, sharingTests } from './quick-tests.ts'
 
 test('the quick loop has the tests of the kernel and of the memory and file stores', () => {
   expect(quickTests()).toEqual(
@@ -19,4 +19,17 @@ test('the inner tests of npm test have every quick test that replaces no modules
   expect(innerTests().filter(path => replacing.includes(path))).toEqual([])
   const outside = /^test\/(cli|dashboard|face|server|wire|store\/(postgres|redis|etcd))\/|engines\.test\.ts$/
   expect(innerTests().filter(path => outside.test(path))).toEqual([])
+})
+
+test('tests that share modules beside processes are no inner tests, replace no modules and measure nothing of their process', () => {
+  const sharing = sharingTests()
+  expect(sharing).toEqual(expect.arrayContaining(['test/server/http/lease-routes.test.ts', 'test/cli/command/run.test.ts']))
+  const alone = [
+    'test/server/hostile-cost.test.ts',
+    'test/server/http/fuzz.test.ts',
+    'test/store/file/damage.test.ts',
+    'test/replica/next-rules.test.ts',
+  ]
+  const inner = new Set(innerTests())
+  expect(sharing.filter(path => inner.has(path) || alone.includes(path))).toEqual([])
 })

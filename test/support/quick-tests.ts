@@ -17,6 +17,10 @@ const OUTSIDE = /^(node:(child_process|cluster|dgram|http|http2|https|net|tls)|p
 
 /** A test that replaces modules would replace them for the tests after it in the same process. */
 const REPLACES_MODULES = /\bvi\.(mock|doMock|resetModules)\(/
+/** Folders of tests with processes and sockets that can share loaded modules too. */
+const SHARING_FOLDERS = ['cli', 'findings', 'guard', 'holder', 'mcp', 'recipe', 'replica', 'server', 'store', 'wire']
+/** What such a test does to its process, or measures of it: the tests before and after it in the same process would be noticed. */
+const NEEDS_OWN_PROCESS = /--expose-gc|Error\.stackTraceLimit|\b(cpuUsage|memoryUsage)\b|process\.on\('(unhandledRejection|worker)'/
 
 /** Tests that take long and whose subject another quick test covers. */
 const SLOW: Readonly<Record<string, string>> = {
@@ -35,11 +39,32 @@ export function innerTests(): string[] {
   return testsWithin([...FOLDERS, ...MORE_FOLDERS]).filter(path => !REPLACES_MODULES.test(readFileSync(join(root, path), 'utf8')))
 }
 
-function testsWithin(folders: readonly string[]): string[] {
-  const all = join(root, 'test')
-  return readdirSync(all, { recursive: true, encoding: 'utf8' })
-    .filter(path => path.endsWith('.test.ts') && isIn(folders, path) && !reachesOutside(join(all, path)))
+/**
+ * The paths of the tests that start processes and open sockets and can share loaded modules with others, relative to the root of the repository. Loading the
+ * server takes more than a second of CPU, which is longer than most of its test files take.
+ */
+export function sharingTests(): string[] {
+  const inner = new Set(innerTests())
+  return testFiles()
+    .filter(path => SHARING_FOLDERS.includes(path.split('/')[0]!))
     .map(path => join('test', path))
+    .filter(path => !inner.has(path))
+    .filter(path => {
+      const text = readFileSync(join(root, path), 'utf8')
+      return !REPLACES_MODULES.test(text) && !NEEDS_OWN_PROCESS.test(text)
+    })
+}
+
+function testsWithin(folders: readonly string[]): string[] {
+  return testFiles()
+    .filter(path => isIn(folders, path) && !reachesOutside(join(root, 'test', path)))
+    .map(path => join('test', path))
+}
+
+/** Relative to the folder of the tests. */
+function testFiles(): string[] {
+  return readdirSync(join(root, 'test'), { recursive: true, encoding: 'utf8' })
+    .filter(path => path.endsWith('.test.ts'))
     .sort()
 }
 

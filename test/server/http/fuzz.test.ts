@@ -14,6 +14,8 @@ import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { world } from '../../support/http-world.ts'
 
+Error.stackTraceLimit = 1 // a sixth of the time would go into stacks of errors that are expected
+
 const INPUTS = Number(process.env.FUZZ ?? 300_000)
 const OPERATOR = 'the-operators-own-secret'
 const BATCH = 1_000

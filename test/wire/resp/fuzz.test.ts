@@ -6,6 +6,8 @@ import { CommandParser, ProtocolError } from '../../../src/wire/resp/command-par
 import { ReplyParser } from '../../../src/wire/resp/reply-parser.ts'
 import { CORPUS, Dice, mutated, pieces, SEED } from '../../support/resp-mutation.ts'
 
+Error.stackTraceLimit = 1 // a third of the time would go into stacks of errors that are expected
+
 describe(`with seed ${SEED}`, () => {
   test('360,000 mutated inputs give the command parser the same commands however they are split, or a ProtocolError', () => {
     const dice = new Dice(SEED)
@@ -29,8 +31,8 @@ describe(`with seed ${SEED}`, () => {
     for (let i = 0; i < 360_000; i++) {
       const input = mutated(dice, CORPUS)
       const cut = pieces(dice, input)
-      if (i % 10 !== 0) read(cut)
-      else expect(read(cut), `input ${i}: ${JSON.stringify(input.toString('latin1'))}`).toBe(read([Buffer.from(input)]))
+      const [found, whole] = [read(cut), i % 10 === 0 ? read([Buffer.from(input)]) : undefined]
+      if (whole !== undefined && found !== whole) expect(found, `input ${i}: ${JSON.stringify(input.toString('latin1'))}`).toBe(whole)
     }
   })
 
