@@ -1,6 +1,7 @@
 /**
  * Finds the tests that start no process and open no socket, and so need no engine, no browser and no network: the inner tests of `npm test`, and those of the
- * quick loop (`npm run test:quick`). A new test is found by its folder and its imports, so there is no list to keep.
+ * quick loop (`npm run test:quick`). Of the others, it finds those that can share loaded modules. A new test is found by its folder, its imports and its text,
+ * so there is no list to keep.
  */
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
