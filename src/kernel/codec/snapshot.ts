@@ -95,7 +95,7 @@ function* chunksOf(state: State, sees: (saving: NonNullable<State['saving']>) =>
     if (!ahead.has(lease)) write(lease)
     if (chunk.length >= CHUNK) {
       const full = chunk
-      chunk = begin(LEASES)
+      chunk = begin(LEASES, FULL)
       yield full.sealed()
     }
     while (later.length > 0) {
@@ -121,7 +121,7 @@ function* listed<T>(kind: number, items: readonly T[], write: (to: Writer, item:
     write(chunk, item)
     if (chunk.length < CHUNK) continue
     const full = chunk
-    chunk = begin(kind)
+    chunk = begin(kind, FULL)
     yield full.sealed()
   }
   if (chunk.length > HEAD) yield chunk.sealed()
@@ -162,15 +162,18 @@ function* sessionChunks(sessions: readonly SavedSession[]): Generator<Uint8Array
       if (at === 0) at = 1 // a session without answers
       if (chunk.length < CHUNK) continue
       const full = chunk
-      chunk = begin(ANSWERED)
+      chunk = begin(ANSWERED, FULL)
       yield full.sealed()
     }
   }
   if (chunk.length > HEAD) yield chunk.sealed()
 }
 
-function begin(kind: number): Writer {
-  const to = new Writer(kind === END ? 32 : CHUNK + 4_096)
+/** The size of a chunk that follows a full one. Most states fill none, and clearing so much room takes longer than writing a small state. */
+const FULL = CHUNK + 4_096
+
+function begin(kind: number, size = 2_048): Writer {
+  const to = new Writer(size)
   to.byte(MAGIC)
   to.byte(FORMAT)
   to.byte(kind)
