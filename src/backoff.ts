@@ -1,4 +1,4 @@
-/** How long to pause before something is tried again that failed. Every pause between two tries follows one of these policies. */
+/** How long to pause before something that failed is tried again. Tasks that run at a pace of their own, such as the rounds of an agent, state it themselves. */
 import type { Clock } from './clock.ts'
 
 /** The pause after the first failure, and the longest one, in ms. Each pause is twice as long as the one before. */
@@ -20,7 +20,7 @@ export const BACKOFF = {
   notices: { first: 100, longest: 30_000 },
   /** Work of a server in the background. */
   background: { first: 100, longest: 100 },
-  /** A task that a recipe or the command line goes through again and again. */
+  /** A recipe or a command that starts a whole task again. */
   round: { first: 500, longest: 1_000 },
 } satisfies Readonly<Record<string, Backoff>>
 

@@ -83,10 +83,7 @@ function mayTryAgain(state: State, name: string, refused: Set<LeaseState>): void
   if (first !== undefined) refused.delete(first)
 }
 
-/**
- * No waiter can get any of it: its queue need not be walked. (Logs under rules version 1 may hold a waiter that was overlooked and is served by such a walk;
- * they are replayed as they were decided.)
- */
+/** No waiter can get any of it: its queue need not be walked. */
 function isSpent(state: State, { name, sharers, used }: Resource): boolean {
   return sharers === 0 && used >= capacityOf(state, name)
 }

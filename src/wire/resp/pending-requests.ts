@@ -137,7 +137,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
     }
   }
 
-  /** `connection` was replaced while it was silent. Changes that their senders would not send again wait on for their answers. */
+  /** `connection` was replaced while it was silent. A change without an operation id, which its sender cannot send again, goes on waiting. */
   leave(connection: RespConnection): void {
     const { name } = connection
     for (const request of [...this.#pending.values()]) {
