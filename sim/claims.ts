@@ -48,6 +48,8 @@ interface Request {
   readonly wants: readonly { readonly resource: string; readonly units: number; readonly shared: boolean }[]
   readonly any: number
   readonly parent: number
+  readonly ttl: number
+  readonly maxLife: number
   readonly entries: readonly string[]
 }
 
@@ -107,8 +109,11 @@ export class ClaimChecker {
     const received = findLease(this.#log.state, id)
     this.#pairs.looked('S10', before.id, ...before.grants.map(({ resource }) => resource.name))
     if (received === undefined) return world.violate('S8', `lease ${before.id} was transferred to ${to}, and lease ${id} is not there`)
-    this.#judgeAnswer(before, received, incarnation)
-    this.#judgeKept(before, received)
+    const answered = before.requests.find(request => request.id === id)
+    if (answered !== undefined) this.#judgeAnswer(before, received, answered)
+    else if (incarnation === undefined && received.extras?.open !== true)
+      world.violate('S10', `lease ${id}, which was transferred to the name ${to} alone, belongs to a process`)
+    this.#judgeKept(before, received, answered)
     for (const grant of received.grants)
       if (before.grants.some(({ token }) => token >= grant.token)) world.violate('S3', `lease ${id} came by a transfer with an old token`)
     const life = this.#lives.get(before.id)
@@ -116,35 +121,27 @@ export class ClaimChecker {
     this.#pairs.looked('S14', before.id)
   }
 
-  /** A lease that was transferred to a name alone belongs to a process only if it answers the request of that process. */
-  #judgeAnswer({ grants, parent, requests }: Before, { id, extras, holder }: LeaseState, incarnation: number | undefined): void {
-    if (incarnation !== undefined || extras?.open === true) return
-    const covered = requests.filter(request => covers(grants, request))
-    if (covered.length === 0)
-      return this.#world.violate(
-        'S10',
-        `lease ${id} answers a request of ${holder.name} for something else: it holds ${grants.map(({ resource }) => resource.name)}`,
-        'transfer-answers-other-request',
-      )
-    const own = covered.find(request => request.parent === 0 || request.parent === parent)
-    const entries = new Set([...(extras?.entries ?? []), ...(extras?.pending ?? []).map(({ key }) => key)])
-    if (own === undefined || own.entries.some(key => !entries.has(key)))
+  /** A request is answered with all that it asks for. */
+  #judgeAnswer({ grants, parent }: Before, { id, extras, holder }: LeaseState, request: Request): void {
+    if (!covers(grants, request))
       this.#world.violate(
         'S10',
-        `lease ${id} answers a request of ${holder.name} without its parent or its entries`,
-        'transfer-drops-request-parent',
+        `lease ${id} answers a request of ${holder.name} for something else: it holds ${grants.map(({ resource }) => resource.name)}`,
       )
+    const entries = new Set([...(extras?.entries ?? []), ...(extras?.pending ?? []).map(({ key }) => key)])
+    if ((parent !== 0 && parent !== request.parent) || request.entries.some(key => !entries.has(key)))
+      this.#world.violate('S10', `lease ${id} answers a request of ${holder.name} without its parent or its entries`)
   }
 
-  #judgeKept(before: Before, received: LeaseState): void {
+  /** A request that is answered keeps its parent and its ttl, and its own limit on its life if that is shorter. */
+  #judgeKept(before: Before, received: LeaseState, answered: Request | undefined): void {
     const world = this.#world
     const { extras, ttl, id } = received
     const claim = extras?.pool
     const kept: readonly (readonly [string, unknown, unknown])[] = [
-      ['parent', before.parent, extras?.parent?.id ?? 0],
-      ['limit on its life', before.maxLife, extras?.maxLife ?? 0],
+      ['parent', answered?.parent ?? before.parent, extras?.parent?.id ?? 0],
       ['grace', before.grace, extras?.grace ?? 0],
-      ['ttl', before.ttl, ttl],
+      ['ttl', answered?.ttl ?? before.ttl, ttl],
       ['pool', before.claim?.pool, claim?.pool],
       ['account', before.claim?.account, claim?.account],
       ['preemptibility', before.claim?.preemptible, claim?.preemptible],
@@ -154,17 +151,15 @@ export class ClaimChecker {
     ]
     // A start of 0 means that the log's own time had not begun: such a claim begins with the transfer.
     const began = before.claim?.start !== 0
-    // A parent that has ended meanwhile, or an answered request, may have given it another one.
+    const life = answered !== undefined && answered.maxLife > 0 ? answered.maxLife : before.maxLife
+    if (![before.maxLife, life].includes(extras?.maxLife ?? 0))
+      world.violate('S14', `lease ${id} has lost the limit on its life by a transfer`)
     for (const [what, was, is] of kept)
-      if (
-        was !== is &&
-        (began || (what !== 'start' && what !== 'loan')) &&
-        !(what === 'parent' && before.requests.some(({ parent }) => parent === is))
-      )
+      if (was !== is && (began || (what !== 'start' && what !== 'loan')))
         world.violate('S14', `lease ${id} has lost its ${what} by a transfer: ${String(was)} is now ${String(is)}`)
     if (before.claim === undefined || received.status !== LIVE) return
     if (before.priority !== (extras?.priority ?? 0) || before.rank !== (extras?.rank ?? 0))
-      world.violate('S14', `lease ${id} has lost its priority ${before.priority} or its rank by a transfer`, 'transfer-drops-rank')
+      world.violate('S14', `lease ${id} has lost its priority ${before.priority} or its rank by a transfer`)
     this.#judgeTimers(before, received)
   }
 
@@ -179,9 +174,9 @@ export class ClaimChecker {
       if (slot !== PREEMPT && (is === undefined || is > was))
         world.violate('S5', `a limit of lease ${id} with ${was} ms left has ${is ?? 'no'} ms left after a transfer`)
       if (slot === PREEMPT && is !== undefined && is > was)
-        world.violate('S14', `the notice of lease ${id} began again with its transfer: ${was} ms were left`, 'transfer-restarts-notice')
+        world.violate('S14', `the notice of lease ${id} began again with its transfer: ${was} ms were left`)
       if (slot === PREEMPT && is !== undefined && extras?.pool?.notice === 0)
-        world.violate('S14', `the notice of lease ${id} goes on after its transfer, for no waiter`, 'transfer-orphans-notice')
+        world.violate('S14', `the notice of lease ${id} goes on after its transfer, for no waiter`)
     }
   }
 
@@ -199,7 +194,6 @@ export class ClaimChecker {
     this.#world.violate(
       'S14',
       `lease ${id} of ${lease.holder.name} was preempted for ${was === 0 ? 'no waiter' : `${was}, which has gone`}`,
-      ...(was === 0 ? (['transfer-orphans-notice'] as const) : []),
     )
   }
 
@@ -312,9 +306,11 @@ function requestsOf(state: State, grants: readonly Grant[], to: string): readonl
   const waiters = new Set(grants.flatMap(({ resource }) => state.resources.get(resource.name)?.queue ?? []))
   return [...waiters]
     .filter(({ holder, status }) => holder.name === to && status === WAITING)
-    .map(({ id, extras }) => ({
+    .map(({ id, ttl, extras }) => ({
       ...{ id, wants: extras!.wants, any: extras!.any },
       parent: extras!.parent?.id ?? 0,
+      ttl,
+      maxLife: extras!.maxLife,
       entries: extras!.pending.map(({ key }) => key),
     }))
 }
@@ -324,5 +320,5 @@ function covers(grants: readonly Grant[], { wants, any }: Request): boolean {
   const met = wants.filter(want =>
     grants.some(({ resource, units, shared }) => resource.name === want.resource && shared === want.shared && units >= want.units),
   )
-  return met.length >= (any === 0 ? wants.length : any)
+  return any === 0 ? met.length === wants.length : met.length === any && grants.length === any
 }

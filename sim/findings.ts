@@ -17,58 +17,6 @@ export interface Finding {
 }
 
 export const findings = {
-  'transfer-answers-other-request': {
-    sentence: 'A transfer answers a waiting request for other names, another mode or more units.',
-    pairs: [
-      ['transfer', 'wait'],
-      ['transfer', 'units'],
-      ['transfer', 'shared'],
-    ],
-    test: 'test/findings/transfer.test.ts',
-  },
-  'transfer-drops-request-parent': {
-    sentence: 'A request that a transfer answers loses its parent and its entries.',
-    pairs: [
-      ['transfer', 'parent'],
-      ['transfer', 'session'],
-      ['transfer', 'entries'],
-    ],
-    test: 'test/findings/transfer.test.ts',
-  },
-  'transfer-self-wait': {
-    sentence:
-      'A request for two names, one of which was transferred to its own process, is answered with that lease and not with DEADLOCK.',
-    pairs: [['transfer', 'wait']],
-    test: 'test/findings/transfer.test.ts',
-  },
-  'transfer-restarts-notice': {
-    sentence: 'A transferred lease gets the whole time of a running notice again, so passing a lease on evades preemption.',
-    pairs: [['transfer', 'preemptible']],
-    test: 'test/findings/notices.test.ts',
-  },
-  'transfer-orphans-notice': {
-    sentence: 'A transferred lease is revoked for a waiter that has gone, because the timer of the notice is inherited without the notice.',
-    pairs: [['transfer', 'preemptible']],
-    test: 'test/findings/notices.test.ts',
-  },
-  'transfer-drops-rank': {
-    sentence: 'A transferred lease loses its rank and its priority.',
-    pairs: [
-      ['transfer', 'preemptible'],
-      ['transfer', 'pool-member'],
-    ],
-    test: 'test/findings/notices.test.ts',
-  },
-  'transfer-drops-labels': {
-    sentence: 'A transferred lease loses its labels, so its class, and the start of its holding.',
-    pairs: [['transfer', 'learned-term']],
-    test: 'test/findings/notices.test.ts',
-  },
-  'transfer-refunds-twice': {
-    sentence: 'A transferred lease of pool members gives back its advance on the usage of its account twice.',
-    pairs: [['pool-member', 'transfer']],
-    test: 'test/findings/pools.test.ts',
-  },
   'notice-after-partial-release': {
     sentence: 'A holder that gave back the member it was asked for is revoked when the notice is due.',
     pairs: [['preemptible', 'partial-release']],

@@ -57,6 +57,8 @@ export class MixedHolder {
   readonly #held = new Set<Held>()
   /** Leases that one of its two loops has adopted. The other must not use them too: it would believe in a lease that the first has given back. */
   readonly #adopted = new Set<number>()
+  /** The leases that it asked for and waits for itself. */
+  readonly #requested = new Set<number>()
   stopped = false
 
   constructor(site: Site, machine: Machine, door: LessorAccess, options: MixedHolderOptions) {
@@ -125,6 +127,7 @@ export class MixedHolder {
     held.lease = outcome.lease
     // A reservation needs no process until its window: then every process of the name may come for it.
     if (wish.pool?.from !== undefined && this.#dice.chance(0.8)) return this.#options.board.offer(this.name, outcome.lease)
+    this.#requested.add(outcome.lease)
     if (outcome.kind === 'queued') {
       if (!(await this.#waitFor(held, outcome.ttl, wish.any !== undefined))) return
     } else {
@@ -264,6 +267,8 @@ export class MixedHolder {
   /** Takes a lease that was transferred to its name, or that it had reserved. Several processes of one name may try. */
   async #adopt(lease: number): Promise<void> {
     if (this.#adopted.has(lease)) return this.#options.board.taken(this.name, lease)
+    // A lease that answers a request which waits is used by that request.
+    if (this.#requested.has(lease)) return this.#options.board.taken(this.name, lease)
     this.#adopted.add(lease)
     try {
       const held = new Held(this.name, this.#clock)

@@ -169,18 +169,12 @@ export class MixedProgram {
     const { world, referee } = this.#site
     const state = findLease(referee.state, lease.id)
     const came = state?.extras?.handed === true || referee.pairs.isMarked(lease.id, 'transfer')
-    if (lease.resources.length !== names.length || names.some(name => !lease.resources.includes(name)))
-      world.violate(
-        'S10',
-        `${this.name} asked for ${names} and got ${lease.resources}`,
-        ...(came ? (['transfer-answers-other-request'] as const) : []),
-      )
+    // A transfer may bring more than was asked for.
+    const isMore = lease.resources.length !== names.length && !came
+    if (isMore || names.some(name => !lease.resources.includes(name)))
+      world.violate('S10', `${this.name} asked for ${names} and got ${lease.resources}`)
     if (parent !== undefined && state !== undefined && state.extras?.parent?.id !== parent && state.status === 1)
-      world.violate(
-        'S8',
-        `${this.name} acquired lease ${lease.id} under lease ${parent}, and it is not under it`,
-        ...(came ? (['transfer-drops-request-parent'] as const) : []),
-      )
+      world.violate('S8', `${this.name} acquired lease ${lease.id} under lease ${parent}, and it is not under it`)
   }
 
   // Held leases

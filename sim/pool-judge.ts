@@ -167,11 +167,7 @@ export class PoolJudge {
     const hasLess = rules.queue === 'fair' && claim!.preemptible && scene.heldBy(asks!.account) < scene.heldBy(claim!.account)
     const isFair = claim!.account !== asks!.account && (isBorrowed || hasLess) && victim!.extras!.priority <= priority
     if (rules.preempt !== 'marked' || held < (rules.minHold ?? 0) || !(isAbove || isFair))
-      violate(
-        'S14',
-        `lease ${id} is preempted for ${waiter.id} without a reason: it was held for ${held} ms, ${JSON.stringify(rules)}`,
-        ...(claim!.yields && scene.hasLostPlace(victim!, waiter) ? (['transfer-drops-rank'] as const) : []),
-      )
+      violate('S14', `lease ${id} is preempted for ${waiter.id} without a reason: it was held for ${held} ms, ${JSON.stringify(rules)}`)
   }
 
   /** Members are free, and a waiter whose turn it is fits. */
@@ -316,12 +312,6 @@ class PoolScene {
   standsBefore(one: LeaseState, other: LeaseState): boolean {
     const [first, second] = [this.rankOf(one), this.rankOf(other)]
     return first < second || (first === second && one.id < other.id)
-  }
-
-  /** A transfer took away the rank of the lease: by rank 0 and its new id the kernel counts it among those that overtook the waiter. */
-  hasLostPlace(lease: LeaseState, { id, extras }: LeaseState): boolean {
-    const { rank } = lease.extras!
-    return this.rankOf(lease) < RESERVED && rank === 0 && (extras!.rank < 0 || (extras!.rank === 0 && id < lease.id))
   }
 
   rankOf({ id, extras }: LeaseState): number {

@@ -25,6 +25,8 @@ export class Waiters {
   /** The request of each lease. `any`: this many of the resources; 0: all of them. */
   readonly #requests = new Map<number, { readonly resources: readonly string[]; readonly any: number }>()
 
+  /** The rank that each recipient of a transfer which waits gets with its grant: that of the giver. */
+  readonly #passedOn = new Map<number, number>()
   readonly #pairs: Pick<PairTracker, 'looked'>
 
   constructor(violate: PoolVerdict['violate'], pairs: Pick<PairTracker, 'looked'>) {
@@ -38,10 +40,12 @@ export class Waiters {
     this.#ranks.clear()
     this.#queued.clear()
     this.#requests.clear()
+    this.#passedOn.clear()
     this.#pools.forget()
     for (const { id, extras, status } of state.leases.values()) {
       if (extras !== undefined) this.#ranks.set(id, extras.rank)
       if (status === WAITING) this.#queued.add(id)
+      if (extras?.passedOn !== undefined) this.#passedOn.set(id, extras.passedOn.rank)
     }
   }
 
@@ -57,10 +61,20 @@ export class Waiters {
         this.#requests.set(outcome.lease, { resources: command.wants.map(({ resource }) => resource), any: command.any ?? 0 })
       if (outcome.kind === 'queued') this.#queued.add(outcome.lease)
     }
-    if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#ranks.set(outcome.id, FIRST)
+    if (command.kind === 'transfer' && outcome.kind === 'done' && outcome.id !== undefined) this.#passOn(state, command.lease, outcome.id)
     const request = command.kind === 'widen' && outcome.kind === 'done' ? this.#requests.get(command.lease) : undefined
     if (command.kind === 'widen' && request !== undefined)
       this.#requests.set(command.lease, { ...request, resources: [...request.resources, ...command.wants.map(({ resource }) => resource)] })
+  }
+
+  #passOn(state: State, giver: number, to: number): void {
+    const { status, grants, extras } = findLease(state, to)!
+    const rank = this.#ranks.get(giver) ?? 0
+    this.#ranks.set(to, status === WAITING ? FIRST : rank)
+    if (status === WAITING) this.#passedOn.set(to, rank)
+    // It may have brought more than was asked for.
+    const resources = status === WAITING ? extras!.wants.map(want => want.resource) : grants.map(({ resource }) => resource.name)
+    this.#requests.set(to, { resources, any: 0 })
   }
 
   judge(state: State, command: Command, outcome: Outcome, events: readonly Event[]): void {
@@ -85,11 +99,20 @@ export class Waiters {
     }
     for (const [lease, resources] of granted) this.#judgeWhole(lease, resources)
     this.#pools.judge(state, command, events)
+    for (const lease of granted.keys()) this.#continueClaim(lease)
     if (state.pools.size > 0) for (const invariant of ['S10', 'S14', 'S15', 'L1']) this.#pairs.looked(invariant, POOL)
   }
 
+  #continueClaim(id: number): void {
+    const rank = this.#passedOn.get(id)
+    if (rank === undefined) return
+    this.#ranks.set(id, rank)
+    this.#passedOn.delete(id)
+  }
+
   #judgeRank(state: State, id: number): void {
-    const rank = findLease(state, id)?.extras?.rank
+    const lease = findLease(state, id)
+    const rank = lease?.status === WAITING ? lease.extras?.rank : undefined
     const expected = this.#ranks.get(id)
     if (rank !== undefined && expected !== undefined && rank !== expected)
       this.#violate('S14', `${id} waits with rank ${rank}, and by its priority it should be ${expected}`)

@@ -96,6 +96,8 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   deadlock: 'waiting would close a cycle[: {cycle|path} → what the client holds]; release what is held first',
   'pool-deadlock':
     'lease {lease} keeps members of the pool {pool}, and waiting for more of them could last for ever: release it first, or take all in one request',
+  'waits-for-transferred':
+    '{resource} was transferred to this process as lease {lease}: adopt or release that lease instead of waiting for it',
 
   gone: 'lease {lease} has ended, or never existed: acquire a new one',
   'not-held': 'lease {lease} does not hold {resource}',

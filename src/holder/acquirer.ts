@@ -103,7 +103,7 @@ export class Acquirer {
       heldLeases.loseWithParent(held)
       throw new LeaseError('GONE', held.endReason.message, held.endReason)
     }
-    if (outcome.kind === 'queued') return this.#queue(held, outcome, request, pending)
+    if (outcome.kind === 'queued') return this.#queue(held, outcome, request)
     const left = heartbeat.join(held)
     if (left <= 0) {
       heldLeases.discard(held)
@@ -145,12 +145,7 @@ export class Acquirer {
     return held
   }
 
-  async #queue(
-    held: HeldLease,
-    { position, revision }: Queued,
-    request: AcquireRequest,
-    pending: PendingAcquire<HeldLease>,
-  ): Promise<HeldLease | undefined> {
+  async #queue(held: HeldLease, { position, revision }: Queued, request: AcquireRequest): Promise<HeldLease | undefined> {
     const { heldLeases } = this.#options
     const news = await new Promise<GrantNews | undefined>((settle, fail) => {
       const waiter: EventWaiter = { held, request, position: -1, settle, fail }
@@ -163,14 +158,7 @@ export class Acquirer {
       heldLeases.discard(held)
       return undefined
     }
-    if (news.lease === held.id) return (await heldLeases.confirm(held, news)) ? held : undefined
-    // The lease came by transfer: give up our own place in the queue.
-    const recipient = new HeldLease(heldLeases.keeper, news.lease, 'granted', held.term, request)
-    recipient.revision = held.revision // the transfer was later than that
-    heldLeases.add(recipient)
-    pending.onStop = () => heldLeases.discard(recipient)
-    heldLeases.discard(held)
-    return (await heldLeases.confirm(recipient, news)) ? recipient : undefined
+    return (await heldLeases.confirm(held, news)) ? held : undefined
   }
 
   /** Adds resources to the choice of a waiter. False: that lease is not waiting, or no longer. */

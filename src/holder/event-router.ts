@@ -1,12 +1,13 @@
 /** Follows the events of the log and passes each to the lease of this process that it concerns: grants, recalls, transfers and ends. */
+
 import { LeaseError } from '../errors.ts'
 import type { Event, EventType } from '../kernel/event.ts'
-import { ELSEWHERE } from '../kernel/event.ts'
+import { DEADLOCK, ELSEWHERE } from '../kernel/event.ts'
+import { selfWaitError } from '../refused-error.ts'
 import { type AcquireRequest, namesOf } from './acquire-request.ts'
 import { publish } from './diagnostics.ts'
 import { EventFeed, type FeedWatch } from './event-feed.ts'
 import type { HeldLease } from './held-lease.ts'
-import type { Identity } from './identity.ts'
 import { type Operations, TIMEOUT } from './operations.ts'
 
 /** What others can do to a held lease. A lapse is not among them: the holder's own clocks notice it first. */
@@ -47,19 +48,15 @@ export interface RoutedLeases extends Iterable<HeldLease> {
 export class EventRouter {
   readonly #heldLeases: RoutedLeases
   readonly #operations: Operations
-  readonly #identity: Identity
   readonly #feed: EventFeed
-  /** Leases that a transfer has made for this holder and that are not adopted yet. */
-  readonly #recipients = new Set<number>()
   /** One watch for all held leases, on the common prefix of their names. */
   #ends: FeedWatch | undefined
   /** Held leases that this watch does not cover yet. */
   readonly #uncovered = new Set<HeldLease>()
 
-  constructor(heldLeases: RoutedLeases, operations: Operations, identity: Identity) {
+  constructor(heldLeases: RoutedLeases, operations: Operations) {
     this.#heldLeases = heldLeases
     this.#operations = operations
-    this.#identity = identity
     this.#feed = new EventFeed(operations.lessor, operations.clock, {
       received: (events, watch) => this.#received(events, watch),
       denied: watch => this.#denied(watch),
@@ -76,16 +73,14 @@ export class EventRouter {
       else this.#checkWaiters(watch)
       return
     }
-    this.#noteTransfers(events)
     const grants = new Map<HeldLease, Event[]>()
     for (const event of events) {
       const held = this.#heldLeases.get(event.lease)
-      if (held === undefined) {
-        if (event.type === 'granted' && this.#recipients.has(event.lease)) void this.#adoptTransferred(event)
-      } else if (event.type === 'granted') {
+      if (held === undefined) continue
+      if (event.type === 'granted') {
         if (held.stage === 'waiting') grants.set(held, [...(grants.get(held) ?? []), event])
       } else if (event.type === 'recalled') held.recall(event.by ?? '')
-      else if (event.type === 'withdrawn') this.#withdrawn(held, event.cause ?? '')
+      else if (event.type === 'withdrawn') this.#withdrawn(held, event)
       else if (event.type === 'revoked' || event.type === 'lapsed' || event.type === 'transferred')
         this.#ended(held, event.cause ?? event.type, event.by ?? '')
     }
@@ -158,7 +153,8 @@ export class EventRouter {
     const waiter = this.#heldLeases.waiters.get(held.id)
     if (waiter === undefined) return
     const { wants, any } = waiter.request.command
-    if (events.length < (any ?? wants.length)) return void this.check(held)
+    // A transfer may bring more than was asked for.
+    if (events.length < (any ?? wants.length) || events[0]!.cause === 'transferred') return void this.check(held)
     held.revision = events[0]!.revision
     waiter.settle({ lease: held.id, resources: events.map(({ resource }) => resource!), tokens: events.map(({ token }) => token!) })
   }
@@ -205,45 +201,16 @@ export class EventRouter {
     }
   }
 
-  #withdrawn(held: HeldLease, cause: string): void {
+  #withdrawn(held: HeldLease, { cause = '', by = '' }: Event): void {
     const waiter = this.#heldLeases.waiters.get(held.id)
     if (waiter === undefined) return
     if (cause === ELSEWHERE) return // one of its queues; the grant is in the same revision
     if (cause === 'lapsed') return waiter.settle(undefined)
     this.#heldLeases.remove(held)
     const names = namesOf(waiter.request).join(', ')
-    const facts = { lease: held.id, cause }
-    const error =
-      cause === 'unkeyed'
-        ? new LeaseError('UNAUTHENTICATED', `the key that waited for ${names} was revoked: ask an administrator for another`, { facts })
-        : new LeaseError('GONE', `the place in the queue for ${names} was taken away: ${cause}`, { facts })
+    const error = withdrawnError(names, held.id, cause, by)
     held.end(error)
     waiter.fail(error)
-  }
-
-  // Transfers to this holder
-
-  /** The giver stopped before it sent the transfer. The new lease is ours if it names our holder and is of this very process. */
-  #noteTransfers(events: readonly Event[]): void {
-    const { name } = this.#identity
-    if (!events.some(({ type, by }) => type === 'transferred' && by === name)) return
-    for (const { type, lease, holder } of events)
-      if (holder === name && (type === 'granted' || type === 'queued') && this.#heldLeases.get(lease) === undefined)
-        this.#recipients.add(lease)
-  }
-
-  async #adoptTransferred({ lease, resource }: Event): Promise<void> {
-    this.#recipients.delete(lease)
-    try {
-      const { value } = await this.#operations.lessor.read({ kind: 'lease', lease })
-      if (value?.status !== 'live' || value.incarnation !== this.#identity.incarnation) return
-      const mine = [...this.#heldLeases.waiters.values()].find(({ request }) =>
-        request.command.wants.some(want => want.resource === resource),
-      )
-      mine?.settle({ lease, resources: value.grants.map(grant => grant.resource), tokens: value.grants.map(({ token }) => token) })
-    } catch {
-      // Without a renewal it lapses and goes to the next waiter.
-    }
   }
 
   // Held leases
@@ -285,6 +252,14 @@ export class EventRouter {
     held.watch = undefined
     this.#uncovered.delete(held)
   }
+}
+
+function withdrawnError(names: string, lease: number, cause: string, by: string): LeaseError {
+  const facts = { lease, cause }
+  if (cause === 'unkeyed')
+    return new LeaseError('UNAUTHENTICATED', `the key that waited for ${names} was revoked: ask an administrator for another`, { facts })
+  if (cause === DEADLOCK) return selfWaitError(names, Number(by))
+  return new LeaseError('GONE', `the place in the queue for ${names} was taken away: ${cause}`, { facts })
 }
 
 /** Events of a lease without resources appear only in a watch of everything. */

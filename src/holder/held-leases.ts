@@ -91,7 +91,7 @@ export class HeldLeases implements Iterable<HeldLease> {
       listen: held => this.events.listen(held),
       publishJeopardy: held => publish('jeopardy', () => ({ ask: held.requestId, ...held.facts, remaining: held.remaining() })),
     }
-    this.events = new EventRouter(this, operations, identity)
+    this.events = new EventRouter(this, operations)
     lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })
     lessor.onRewound?.(why => this.#rewound(why))
   }

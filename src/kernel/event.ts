@@ -30,6 +30,8 @@ export const EVENT_TYPES = [
 export const LOST = 'records-lost'
 /** The cause of a `withdrawn` event of a waiter for any of several resources that was granted others: only its place in this queue is gone. */
 export const ELSEWHERE = 'granted-elsewhere'
+/** The cause of a `withdrawn` event of a waiter whose own process got by a transfer what it waits for. `by` is the id of that lease. */
+export const DEADLOCK = 'deadlock'
 export type EventType = (typeof EVENT_TYPES)[number]
 
 export interface Event {

@@ -153,6 +153,7 @@ export const REASONS = {
   quiet: { number: 89, code: 'UNAVAILABLE', facts: { quiet: 'number' } },
   deadlock: { number: 90, code: 'DEADLOCK', facts: { cycle: 'texts' } },
   'pool-deadlock': { number: 91, code: 'DEADLOCK', facts: { pool: 'text', lease: 'number', cycle: 'texts' } },
+  'waits-for-transferred': { number: 92, code: 'DEADLOCK', facts: { resource: 'text', lease: 'number' } },
 
   // It has ended, was replaced, or never was.
   gone: { number: 100, code: 'GONE', facts: LEASE },

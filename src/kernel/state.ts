@@ -88,8 +88,10 @@ export interface LeaseExtras {
   holding: readonly number[]
   /** Derived. Resources whose queues pass this waiter over, because it wants more than their capacity. See rule/queue.ts. */
   passed: ReadonlySet<string> | undefined
+  /** Of a lease that was passed on and has not been granted yet: what it gets with the grant. */
+  passedOn: { readonly rank: number; readonly since: number } | undefined
   parent: LeaseState | undefined
-  /** The lease came by a transfer: its key needs no permission to acquire the resources. */
+  /** The lease came by a transfer, and no request of its process asked for it: its key need not be allowed to acquire the resources. */
   handed: boolean
   /** The lease was transferred to a holder name, and no process of that name has claimed it yet. */
   open: boolean
@@ -135,6 +137,8 @@ export interface PoolClaim {
   yields: boolean
   /** It is beyond the quota of its account, and makes room for a waiter within its own. */
   borrows: boolean
+  /** The lease was passed on, and with it the advance on the usage of its account: nothing is given back for this one. */
+  passedOn: boolean
   /** The waiter that it is being preempted for; 0: none. */
   notice: number
   /** Derived, of a waiter. */
@@ -386,6 +390,8 @@ export interface State {
   readonly freed: Freed
   /** Pools whose queues `settle` serves after those of the freed resources; empty between commands. */
   readonly freedPools: PoolState[]
+  /** Derived: leases that were transferred to a process which has not renewed them yet. */
+  readonly unused: Set<LeaseState>
   /** Members that are gone because their offer ended without a release: `end` ends the leases that hold them. Empty between commands. */
   readonly vanished: PoolMember[]
   /** Set while a snapshot is being taken: receives each lease before it changes or ends. Not part of the state. */
@@ -443,6 +449,7 @@ export function createState(wall = 0, rules = RULES): State {
     counts: { waiting: 0, suspect: 0, frozen: 0 },
     freed: new FreedResources(),
     freedPools: [],
+    unused: new Set(),
     vanished: [],
     saving: undefined,
   }

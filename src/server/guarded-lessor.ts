@@ -171,8 +171,7 @@ export class GuardedLessor implements AsyncDisposable {
     const timedOut = timeoutError(command, wait)
     const cancel = this.clock.after(wait, () => stop.abort(timedOut))
     try {
-      const recipient = { holder: command.holder, resources: command.wants.map(({ resource }) => resource) }
-      return { ...(await this.follow(caller, outcome, stop.signal, { remember: op !== undefined, recipient })), waited: true }
+      return { ...(await this.follow(caller, outcome, stop.signal, { remember: op !== undefined })), waited: true }
     } catch (error) {
       const ended = op !== undefined && error instanceof LeaseError && error.code === 'GONE'
       if (ended && (await this.#waiters.hasTimedOut(outcome.lease))) throw await this.#timeoutWithHolders(command, wait)

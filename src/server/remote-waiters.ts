@@ -2,14 +2,16 @@
  * Keeps the places of waiters that are connected to this server. The server renews a place in the queue while its connection is open, and gives it up when the
  * connection closes. One watch and one renewal timer serve all waiters.
  */
+
 import { BACKOFF } from '../backoff.ts'
 import { type Clock, pause } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { ELSEWHERE, type Event } from '../kernel/event.ts'
+import { DEADLOCK, ELSEWHERE, type Event } from '../kernel/event.ts'
 import { GONE, type Granted, type Outcome, type Queued } from '../kernel/outcome.ts'
 import { FIRST_TERM } from '../kernel/state.ts'
 import { propose } from '../lessor/propose.ts'
 import type { Lessor } from '../lessor.ts'
+import { selfWaitError } from '../refused-error.ts'
 
 interface QueuedLease {
   readonly queued: Queued
@@ -17,14 +19,6 @@ interface QueuedLease {
   due: number
   /** The requests that wait for it. Several, if a client repeated an operation before its first connection was known to be dead. */
   readonly followers: Set<QueueFollower>
-  /** What a transfer must be for to end the wait. */
-  readonly recipient: Recipient | undefined
-}
-
-/** A waiter by its holder name and what it waits for. */
-interface Recipient {
-  readonly holder: string
-  readonly resources: readonly string[]
 }
 
 interface QueueFollower {
@@ -35,11 +29,9 @@ interface QueueFollower {
 export interface RemoteWaiterOptions {
   /** Record a timeout in the log, so that a repeated request gets `TIMEOUT` and not `GONE`: see `hasTimedOut`. @default false */
   readonly remember?: boolean
-  /** The wait ends as well when one of these resources is transferred to this holder: with the new lease, and the place in the queue is given up. */
-  readonly recipient?: Recipient
 }
 
-const WATCHED_EVENTS = ['granted', 'withdrawn', 'transferred'] as const
+const WATCHED_EVENTS = ['granted', 'withdrawn'] as const
 /** Maximum leases in one renewal. */
 const MAX_RENEWED = 10_000
 /** Renewals of a queued lease within its ttl. */
@@ -49,8 +41,6 @@ export class RemoteWaiters {
   readonly #lessor: Lessor
   readonly #clock: Clock
   readonly #queued = new Map<number, QueuedLease>()
-  /** Leases that a transfer has made for a waiter and that are not granted yet. */
-  readonly #receivedLeases = new Map<number, QueuedLease>()
   #watching: AbortController | undefined
   /** The watch has delivered all events up to this revision. */
   #seenRevision = 0
@@ -67,14 +57,13 @@ export class RemoteWaiters {
   }
 
   /** Waits for the grant of a queued lease. Rejects with `GONE` when it is withdrawn, with the signal's reason when that fires first. */
-  follow(queued: Queued, signal: AbortSignal, { remember = false, recipient }: RemoteWaiterOptions = {}): Promise<Granted> {
+  follow(queued: Queued, signal: AbortSignal, { remember = false }: RemoteWaiterOptions = {}): Promise<Granted> {
     const { lease, revision } = queued
     return new Promise((resolve, reject) => {
       const waiter = this.#queued.get(lease) ?? {
         queued,
         due: this.#clock.now() + queued.ttl / RENEWALS_PER_TTL,
         followers: new Set(),
-        recipient,
       }
       const onAbort = () => {
         waiter.followers.delete(follower)
@@ -122,17 +111,12 @@ export class RemoteWaiters {
   #remove(lease: number, waiter: QueuedLease): boolean {
     if (this.#queued.get(lease) !== waiter) return false
     this.#queued.delete(lease)
-    for (const [received, of] of this.#receivedLeases) if (of === waiter) this.#receivedLeases.delete(received)
     if (this.#queued.size === 0) this.#stop()
     return true
   }
 
   #granted(waiter: QueuedLease, granted: Granted): void {
-    const { lease } = waiter.queued
-    if (!this.#remove(lease, waiter)) return
-    // The lease came by transfer: the place in the queue is not needed any more.
-    if (granted.lease !== lease) this.#giveUp(lease, false).catch(() => {})
-    for (const follower of waiter.followers) follower.granted(granted)
+    if (this.#remove(waiter.queued.lease, waiter)) for (const follower of waiter.followers) follower.granted(granted)
   }
 
   #failed(waiter: QueuedLease, error: unknown): void {
@@ -172,14 +156,11 @@ export class RemoteWaiters {
   }
 
   #onEvents(events: readonly Event[]): void {
-    for (const { type, by = '', resource = '', lease } of events) {
-      if (type === 'transferred') void this.#transferred(by, resource)
-      else if (type === 'granted' && this.#receivedLeases.has(lease)) void this.#readReceived(lease).catch(() => {})
-    }
-    for (const { lease, type, cause } of events) {
+    for (const { lease, type, cause, by, resource } of events) {
       const waiter = this.#queued.get(lease)
-      if (waiter === undefined || cause === ELSEWHERE || type === 'transferred') continue
-      if (type === 'withdrawn') this.#failed(waiter, withdrawnError(lease, cause))
+      if (waiter === undefined || cause === ELSEWHERE) continue
+      if (type === 'withdrawn')
+        this.#failed(waiter, cause === DEADLOCK ? selfWaitError(resource ?? '', Number(by)) : withdrawnError(lease, cause))
       else {
         const grants = events.filter(event => event.lease === lease && event.type === 'granted')
         this.#granted(
@@ -207,41 +188,6 @@ export class RemoteWaiters {
       if (this.#lessor.signal.aborted && waiter !== undefined) this.#failed(waiter, error)
       // Otherwise the next renewal finds out.
     }
-  }
-
-  /**
-   * A resource was transferred to the holder of a waiter. The new lease ends the wait if it is of the same process. It may have to wait itself until the giver
-   * has certainly stopped; then it is granted before all others.
-   */
-  async #transferred(to: string, resource: string): Promise<void> {
-    const waiter = this.#waiterFor(to, resource)
-    if (waiter === undefined) return
-    const { lease, incarnation } = waiter.queued
-    try {
-      const { grants, queue } = (await this.#lessor.read({ kind: 'resource', resource })).value
-      const received = [...grants, ...queue.filter(({ position }) => position === 0)].find(
-        view => view.holder === to && view.incarnation === incarnation && view.lease > lease && !this.#queued.has(view.lease),
-      )
-      if (received === undefined || this.#queued.get(lease) !== waiter) return
-      this.#receivedLeases.set(received.lease, waiter)
-      await this.#readReceived(received.lease)
-    } catch {
-      // Without a renewal it lapses and goes to the next waiter.
-    }
-  }
-
-  #waiterFor(to: string, resource: string): QueuedLease | undefined {
-    for (const waiter of this.#queued.values())
-      if (waiter.recipient?.holder === to && waiter.recipient.resources.includes(resource)) return waiter
-    return undefined
-  }
-
-  async #readReceived(lease: number): Promise<void> {
-    const { revision, value } = await this.#lessor.read({ kind: 'lease', lease })
-    const waiter = this.#receivedLeases.get(lease)
-    if (waiter === undefined || value?.status === 'waiting') return
-    this.#receivedLeases.delete(lease)
-    if (value?.status === 'live') this.#granted(waiter, grantedOutcome({ ...waiter.queued, lease, ttl: value.ttl }, revision, value.grants))
   }
 
   // Renewals

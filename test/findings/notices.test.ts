@@ -1,5 +1,5 @@
 /** Known findings: a lease that was told to make room is passed on, or gives back a part. */
-import { expect } from 'vitest'
+import { expect, test } from 'vitest'
 import type { PolicyRules } from '../../src/kernel/command.ts'
 import { timerId, timerOf } from '../../src/kernel/state/timers.ts'
 import { PREEMPT } from '../../src/kernel/state.ts'
@@ -38,27 +38,27 @@ function noticed({ victim = 0, waiter = 5 }: { readonly victim?: number; readonl
   return { world, victim: lease, waiter: waits }
 }
 
-knownFinding('transfer-restarts-notice', 'a transferred lease has the time that was left of its notice', async claim => {
+test('a transferred lease has the time that was left of its notice', async () => {
   const { world, victim } = noticed()
   const { epoch } = timerOf(world.lease(victim)!, PREEMPT)!
   world.do({ kind: 'aged', marks: [{ timer: timerId(world.lease(victim)!, PREEMPT), epoch, ms: 29_000 }] })
   expect(timerOf(world.lease(victim)!, PREEMPT)).toMatchObject({ aged: 29_000 })
   const heir = transfer(world, victim, 'heir')
   const { duration, aged } = timerOf(world.lease(heir)!, PREEMPT)!
-  await claim(() => expect(duration - aged).toBe(1_000))
+  expect(duration - aged).toBe(1_000)
 })
 
-knownFinding('transfer-orphans-notice', 'a transferred lease is kept when the waiter that its notice is for goes away', async claim => {
+test('a transferred lease is kept when the waiter that its notice is for goes away', async () => {
   const { world, victim, waiter } = noticed({ victim: -1, waiter: 0 })
   const heir = transfer(world, victim, 'heir')
   world.renew(heir)
   world.release(waiter)
   expect(world.lease(waiter)).toBeUndefined()
   const timer = timerOf(world.lease(heir)!, PREEMPT)
-  await claim(() => expect(timer).toBeUndefined())
+  expect(timer).toBeUndefined()
 })
 
-knownFinding('transfer-drops-rank', 'a lease that overtook a waiter makes room for it, also after a transfer', async claim => {
+test('a lease that overtook a waiter makes room for it, also after a transfer', async () => {
   const told = (transferred: boolean): string[] => {
     const world = poolWorld({ queue: 'backfill', preemptNotice: 1_000 }, 'a', 'b')
     const first = world.acquire('first', [], { pool: { pool: 'g' } })
@@ -70,26 +70,22 @@ knownFinding('transfer-drops-rank', 'a lease that overtook a waiter makes room f
   }
   expect(told(false)).toContain('recalled overtaker')
   const events = told(true)
-  await claim(() => expect(events).toContain('recalled heir'))
+  expect(events).toContain('recalled heir')
 })
 
-knownFinding(
-  'transfer-drops-rank',
-  'a waiter of lower priority does not preempt a lease of higher priority that was transferred',
-  async claim => {
-    const told = (transferred: boolean): string[] => {
-      const world = poolWorld({ preempt: 'marked', preemptNotice: 1_000 }, 'a')
-      const { lease } = world.acquire('important', [], { priority: 5, pool: { pool: 'g', preemptible: true } })
-      if (transferred) transfer(world, lease, 'heir')
-      return eventsOf(world, () => void world.queue('waiter', [], { priority: 1, pool: { pool: 'g' } }))
-    }
-    expect(told(false)).toEqual(['queued waiter'])
-    const events = told(true)
-    await claim(() => expect(events).toEqual(['queued waiter']))
-  },
-)
+test('a waiter of lower priority does not preempt a lease of higher priority that was transferred', async () => {
+  const told = (transferred: boolean): string[] => {
+    const world = poolWorld({ preempt: 'marked', preemptNotice: 1_000 }, 'a')
+    const { lease } = world.acquire('important', [], { priority: 5, pool: { pool: 'g', preemptible: true } })
+    if (transferred) transfer(world, lease, 'heir')
+    return eventsOf(world, () => void world.queue('waiter', [], { priority: 1, pool: { pool: 'g' } }))
+  }
+  expect(told(false)).toEqual(['queued waiter'])
+  const events = told(true)
+  expect(events).toEqual(['queued waiter'])
+})
 
-knownFinding('transfer-drops-labels', 'a transferred lease keeps its labels and the start of its holding', async claim => {
+test('a transferred lease keeps its labels and the start of its holding', async () => {
   const world = new World()
   const at = (wall: number, command: Parameters<World['do']>[0]) => world.entry([command], { wall })
   const labels = [['learn', 'jobs']] as const
@@ -100,7 +96,7 @@ knownFinding('transfer-drops-labels', 'a transferred lease keeps its labels and 
   at(6_000, { kind: 'transfer', lease: given!.lease.id, to: 'b', stopped: true })
   const [received] = world.state.resources.get('x')!.grants
   expect(received!.lease.holder.name).toBe('b')
-  await claim(() => expect({ since: received!.lease.since, labels: received!.lease.extras?.labels }).toEqual({ since, labels }))
+  expect({ since: received!.lease.since, labels: received!.lease.extras?.labels }).toEqual({ since, labels })
 })
 
 knownFinding('notice-after-partial-release', 'a holder that gave back the member it was asked for keeps its lease', async claim => {

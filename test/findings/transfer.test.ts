@@ -1,9 +1,8 @@
 /** Known findings: a transfer meets a request that waits. */
-import { expect } from 'vitest'
+import { expect, test } from 'vitest'
 import type { Lease } from '../../src/lease.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { world as httpWorld } from '../support/http-world.ts'
-import { knownFinding } from '../support/known-finding.ts'
 import { rivals } from '../support/rivals.ts'
 
 const TTL = 10_000
@@ -37,7 +36,7 @@ async function answered(request: Promise<Lease>, clock: { settle(): Promise<void
   return answer
 }
 
-knownFinding('transfer-answers-other-request', 'a transfer of one name does not answer a request for two names', async claim => {
+test('a transfer of one name does not answer a request for two names', async () => {
   await using world = three()
   const { a, b, c, clock } = world
   const given = await a.leases.acquire('a', { ttl: TTL })
@@ -47,10 +46,10 @@ knownFinding('transfer-answers-other-request', 'a transfer of one name does not 
   await given.transfer('b')
   const answer = await answered(both, clock)
   expect(kept.held).toBe(true)
-  await claim(() => expect(answer).toBe('waits'))
+  expect(answer).toBe('waits')
 })
 
-knownFinding('transfer-answers-other-request', 'a transfer of a shared grant does not answer an exclusive request', async claim => {
+test('a transfer of a shared grant does not answer an exclusive request', async () => {
   await using world = three()
   const { a, b, clock } = world
   const given = await a.leases.acquire('x', { ttl: TTL, mode: 'shared' })
@@ -60,10 +59,10 @@ knownFinding('transfer-answers-other-request', 'a transfer of a shared grant doe
   const answer = await answered(exclusive, clock)
   const { held } = await a.leases.query('x')
   expect(held).toMatchObject([{ holder: 'b', shared: true }])
-  await claim(() => expect(answer).toBe('waits'))
+  expect(answer).toBe('waits')
 })
 
-knownFinding('transfer-answers-other-request', 'a transfer of one unit does not answer a request for three units', async claim => {
+test('a transfer of one unit does not answer a request for three units', async () => {
   await using world = three()
   const { a, b, c, clock } = world
   await a.leases.setPolicy('seats', { capacity: 4 })
@@ -76,13 +75,13 @@ knownFinding('transfer-answers-other-request', 'a transfer of one unit does not 
   const { held } = await a.leases.query('seats')
   expect(held.find(({ holder }) => holder === 'b')).toMatchObject({ units: 1 })
   expect(kept.held).toBe(true)
-  await claim(() => expect(answer).toBe('waits'))
+  expect(answer).toBe('waits')
 })
 
 /** How the request of b is answered: by a transfer, or as the control because a releases. */
 type Given = 'transferred' | 'released'
 
-knownFinding('transfer-drops-request-parent', 'a lease that answers a request of a session ends with the session', async claim => {
+test('a lease that answers a request of a session ends with the session', async () => {
   const afterSession = async (how: Given) => {
     await using world = three()
     const { a, b, c, clock } = world
@@ -99,10 +98,10 @@ knownFinding('transfer-drops-request-parent', 'a lease that answers a request of
   }
   expect(await afterSession('released')).toEqual({ held: false, next: true })
   const outcome = await afterSession('transferred')
-  await claim(() => expect(outcome).toEqual({ held: false, next: true }))
+  expect(outcome).toEqual({ held: false, next: true })
 })
 
-knownFinding('transfer-drops-request-parent', 'a lease that answers a request has its entries, ttl and labels', async claim => {
+test('a lease that answers a request has its entries, ttl and labels', async () => {
   const answeredBy = async (how: Given) => {
     await using world = three()
     const { a, b, clock } = world
@@ -119,50 +118,42 @@ knownFinding('transfer-drops-request-parent', 'a lease that answers a request ha
   const asked = { ttl: 2 * TTL, labels: [['by', 'b']], entries: ['who/a'] }
   expect(await answeredBy('released')).toEqual(asked)
   const outcome = await answeredBy('transferred')
-  await claim(() => expect(outcome).toEqual(asked))
+  expect(outcome).toEqual(asked)
 })
 
-knownFinding(
-  'transfer-self-wait',
-  'a request for two names, one of which was transferred to its own process, ends with DEADLOCK and the lease',
-  async claim => {
-    await using world = three()
-    const { a, b, c, clock } = world
-    const given = await a.leases.acquire('a', { ttl: TTL })
-    const kept = await c.leases.acquire('b', { ttl: TTL })
-    const both = b.leases.acquire(['a', 'b'], { ttl: TTL, wait: 60_000 })
-    expect(await answered(both, clock)).toBe('waits')
-    const { pending } = await a.leases.query('a')
-    const heir = await given.transfer('b', { incarnation: pending[0]!.incarnation })
-    const outcome = await both.then(
-      lease => ({ resources: lease.resources }),
-      error => ({ code: error.code, lease: error.facts?.lease }),
-    )
-    expect(kept.held).toBe(true)
-    await claim(() => expect(outcome).toEqual({ code: 'DEADLOCK', lease: heir }))
-  },
-)
+test('a request for two names, one of which was transferred to its own process, ends with DEADLOCK and the lease', async () => {
+  await using world = three()
+  const { a, b, c, clock } = world
+  const given = await a.leases.acquire('a', { ttl: TTL })
+  const kept = await c.leases.acquire('b', { ttl: TTL })
+  const both = b.leases.acquire(['a', 'b'], { ttl: TTL, wait: 60_000 })
+  expect(await answered(both, clock)).toBe('waits')
+  const { pending } = await a.leases.query('a')
+  const heir = await given.transfer('b', { incarnation: pending[0]!.incarnation })
+  const outcome = await both.then(
+    lease => ({ resources: lease.resources }),
+    error => ({ code: error.code, lease: error.facts?.lease }),
+  )
+  expect(kept.held).toBe(true)
+  expect(outcome).toEqual({ code: 'DEADLOCK', lease: heir })
+})
 
-knownFinding(
-  'transfer-answers-other-request',
-  'a server does not answer a request for two names that waits with a transfer of one',
-  async claim => {
-    await using here = await httpWorld()
-    const { clock } = here
-    const post = (path: string, body: object) => here.ask('POST', `/v1${path}`, body)
-    const given = await post('/leases', { holder: 'a', ttl: 20_000, resources: ['a'] })
-    const kept = await post('/leases', { holder: 'c', ttl: 20_000, resources: ['b'] })
-    expect([given.status, kept.status]).toEqual([201, 201])
-    let answer: string[] | number | undefined
-    post('/leases', { holder: 'b', ttl: 20_000, resources: ['a', 'b'], wait: 8_000 }).then(({ status, json }) => {
-      answer = status < 300 ? Object.keys(json.tokens) : status
-    })
-    const queue = async () => (await here.lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })).value.queue
-    while ((await queue()).length === 0) await clock.settle()
-    expect((await post('/transfer', { lease: given.json.lease, to: 'b', stopped: true })).status).toBeLessThan(300)
-    // The wait ends at the latest when its time is over.
-    for (let waited = 0; answer === undefined && waited < 10; waited++) await clock.advance(1_000)
-    while (answer === undefined) await clock.settle()
-    await claim(() => expect(answer).not.toEqual(['a']))
-  },
-)
+test('a server does not answer a request for two names that waits with a transfer of one', async () => {
+  await using here = await httpWorld()
+  const { clock } = here
+  const post = (path: string, body: object) => here.ask('POST', `/v1${path}`, body)
+  const given = await post('/leases', { holder: 'a', ttl: 20_000, resources: ['a'] })
+  const kept = await post('/leases', { holder: 'c', ttl: 20_000, resources: ['b'] })
+  expect([given.status, kept.status]).toEqual([201, 201])
+  let answer: string[] | number | undefined
+  post('/leases', { holder: 'b', ttl: 20_000, resources: ['a', 'b'], wait: 8_000 }).then(({ status, json }) => {
+    answer = status < 300 ? Object.keys(json.tokens) : status
+  })
+  const queue = async () => (await here.lessor.read({ kind: 'resource', resource: 'a' }, { consistent: true })).value.queue
+  while ((await queue()).length === 0) await clock.settle()
+  expect((await post('/transfer', { lease: given.json.lease, to: 'b', stopped: true })).status).toBeLessThan(300)
+  // The wait ends at the latest when its time is over.
+  for (let waited = 0; answer === undefined && waited < 10; waited++) await clock.advance(1_000)
+  while (answer === undefined) await clock.settle()
+  expect(answer).not.toEqual(['a'])
+})

@@ -10,7 +10,7 @@ export function writeClaim(to: Writer, claim: PoolClaim): void {
   to.text(claim.near)
   to.text(claim.account)
   for (const n of [claim.expect, claim.from, claim.start]) to.uint(n)
-  for (const flag of [claim.preemptible, claim.yields, claim.borrows]) to.bool(flag)
+  for (const flag of [claim.preemptible, claim.yields, claim.borrows, claim.passedOn]) to.bool(flag)
   to.uint(claim.notice)
 }
 
@@ -29,6 +29,7 @@ export function readClaim(from: Reader): PoolClaim {
     preemptible: from.bool(),
     yields: from.bool(),
     borrows: from.bool(),
+    passedOn: from.bool(),
     notice: from.uint(),
     shape: undefined,
   }

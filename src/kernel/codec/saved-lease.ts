@@ -68,6 +68,11 @@ export function writeLease(to: Writer, state: State, lease: LeaseState): readonl
   to.uint(extras.any)
   to.int(extras.rank)
   to.int(extras.priority)
+  to.bool(extras.passedOn !== undefined)
+  if (extras.passedOn !== undefined) {
+    to.int(extras.passedOn.rank)
+    to.uint(extras.passedOn.since)
+  }
   to.list(extras.holding, id => to.uint(id))
   to.uint(extras.parent?.id ?? 0)
   to.bool(extras.handed)
@@ -151,6 +156,7 @@ export function readLease(from: Reader): SavedLease {
   extras.any = from.uint()
   extras.rank = from.int()
   extras.priority = from.int()
+  if (from.bool()) extras.passedOn = { rank: from.int(), since: from.uint() }
   extras.holding = from.list(() => from.uint())
   const parent = from.uint()
   extras.handed = from.bool()
@@ -182,6 +188,7 @@ export function link(state: State, lease: LeaseState, { grants, parent, entries 
       .filter(isPending)
       .map(({ key, value, generation }) => ({ key, value, ...(generation > 0 && { generation }) }))
   if (lease.extras?.pool !== undefined && lease.grants.length > 0) addHolder(state, lease)
+  if (lease.extras?.handed === true && !lease.confirmed) state.unused.add(lease)
   if (lease.status === WAITING) joinQueues(state, lease)
   else if (lease.status === SUSPECT) state.counts.suspect++
   else if (lease.status === FROZEN) state.counts.frozen++

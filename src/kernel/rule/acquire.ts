@@ -279,11 +279,12 @@ function planReservation(state: State, pool: PoolState, plan: Omit<Plan, 'chosen
 
 function cannotWait(
   state: State,
-  { any, steal }: Acquire,
+  command: Acquire,
   wants: readonly WantedResource[],
   rank: number,
   holding: readonly number[],
 ): Refused | undefined {
+  const { any, steal } = command
   for (const want of wants) {
     const resource = state.resources.get(want.resource)
     const most = rule(state, want.resource, 'waiters')
@@ -291,11 +292,26 @@ function cannotWait(
       return refuse(state, 'too-many-waiters', { resource: want.resource, limit: most })
     if (steal === undefined && any === undefined && resource !== undefined && blocksItself(state, resource, want, holding))
       return refuse(state, 'waits-for-itself', { resource: want.resource })
+    const unused = steal === undefined && any === undefined ? unusedBefore(state, command, want) : undefined
+    if (unused !== undefined) return refuse(state, 'waits-for-transferred', { resource: want.resource, lease: unused })
   }
   if (any !== undefined || steal !== undefined) return undefined
   const path = findCycle(state, wants, rank, holding)
   if (path === undefined) return undefined
   return refuse(state, 'deadlock', { cycle: path })
+}
+
+/** The first lease that was transferred to this very process and that it has not begun to use, if it is in the way of the request. */
+function unusedBefore(state: State, { holder, incarnation }: Acquire, want: WantedResource): number | undefined {
+  let first: number | undefined
+  for (const { id, holder: owner, extras, grants, status } of state.unused) {
+    if (owner.incarnation !== incarnation || owner.name !== holder || extras!.open || status === FROZEN) continue
+    const given = grants.find(({ resource }) => resource.name === want.resource)
+    if (given === undefined) continue
+    const isInTheWay = want.shared ? !given.shared : given.shared || given.units + want.units > capacityOf(state, want.resource)
+    if (isInTheWay && (first === undefined || id < first)) first = id
+  }
+  return first
 }
 
 /** Even if all other holders let go, the leases that the caller keeps would still be in its way. */

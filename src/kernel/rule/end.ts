@@ -135,9 +135,10 @@ function strip(state: State, effects: Effects, lease: LeaseState, cause: string,
 }
 
 /** A waiter ends. It had no grants, so nothing is frozen. */
-function withdraw(state: State, effects: Effects, lease: LeaseState, cause: string, freed: Freed): void {
+function withdraw(state: State, effects: Effects, lease: LeaseState, { cause, by }: LeaseEnd, freed: Freed): void {
   touch(state, lease)
-  for (const want of lease.extras!.wants) emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause })
+  for (const want of lease.extras!.wants)
+    emit(state, effects, 'withdrawn', lease, { resource: want.resource, cause, by: by === '' ? undefined : by })
   if (waitsForPool(lease)) emit(state, effects, 'withdrawn', lease, { resource: lease.extras!.pool!.pool, cause })
   leaveQueues(state, lease, freed)
   strip(state, effects, lease, cause)
@@ -192,7 +193,7 @@ function endFamily(
 function endOne(state: State, effects: Effects, lease: LeaseState, ending: LeaseEnd, freed: Freed): void {
   if (lease.status === FROZEN) {
     if (ending.stopped) thaw(state, effects, lease, freed)
-  } else if (lease.status === WAITING) withdraw(state, effects, lease, ending.cause, freed)
+  } else if (lease.status === WAITING) withdraw(state, effects, lease, ending, freed)
   else endHeld(state, effects, lease, ending, freed)
 }
 

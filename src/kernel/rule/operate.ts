@@ -1,19 +1,17 @@
-/** What operators and givers do to leases: revoke, break, recall, transfer. */
+/** What operators do to leases: revoke, break, recall. */
 
-import type { Break, Recall, Revoke, Transfer, Want } from '../command.ts'
+import type { Break, Recall, Revoke } from '../command.ts'
 import { badName, badPrefix, badText, NAME_BYTES, under } from '../name.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
-import { neverGiven, outside, within } from '../reason.ts'
-import { addChild, extrasOf, findLease, openLease, touch, UNCLAIMED } from '../state/leases.ts'
-import { agedOf } from '../state/timers.ts'
-import { BREAK, FROZEN, type LeaseState, LIVE, PREEMPT, SLOTS, type Slot, type State, TERM, WAITING } from '../state.ts'
-import { allowed, beyond, mayHave, mayRelease, mayTouch, namesHeld, namesOf, outOfReach } from './authority.ts'
+import { outside, within } from '../reason.ts'
+import { extrasOf, findLease, touch } from '../state/leases.ts'
+import { BREAK, FROZEN, type LeaseState, PREEMPT, SLOTS, type Slot, type State } from '../state.ts'
+import { allowed, beyond, mayRelease, namesHeld, namesOf, outOfReach } from './authority.ts'
 import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { TTL_LIMIT } from './policy.ts'
 import { waitsForPool } from './pool/waiters.ts'
-import { enqueue, FIRST_IN_LINE, grant } from './queue.ts'
-import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
+import { forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 
 /** Asks the holders of a resource to give it back. */
@@ -62,84 +60,6 @@ function revokeTargets(state: State, target: Revoke['target'], key: number): rea
   }
   const found = [...state.leases.values()].filter(lease => concerned(lease) && mayRevoke(lease))
   return found.length === 0 ? refuse(state, 'no-match', {}) : found
-}
-
-export function transfer(state: State, effects: Effects, command: Transfer, key: number): Outcome {
-  const { lease: id, to, incarnation } = command
-  const bad = badName(to)
-  if (bad !== undefined) return refuseFlaw(state, within('to', bad))
-  if (incarnation !== undefined && !(Number.isSafeInteger(incarnation) && incarnation >= 1 && incarnation < state.nextLease))
-    return refuseFlaw(state, neverGiven('incarnation', incarnation))
-  const lease = findLease(state, id)
-  if (lease === undefined || lease.status !== LIVE || !mayTouch(state, key, lease)) return gone(state, id)
-  if (!mayRelease(state, key, lease)) return refuse(state, 'forbidden-whole', { action: 'transfer', lease: id })
-  if (lease.grants.length === 0) return refuse(state, 'holds-nothing', { lease: id })
-  const over = exhausted(state)
-  if (over !== undefined) return over
-  const wants = lease.grants.map(given => ({ resource: given.resource.name, units: given.shared ? 1 : given.units, shared: given.shared }))
-  const { maxLife = 0, grace = 0, by = '', parent, pool } = lease.extras ?? {}
-  const running = lease.extras?.timers?.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) }) ?? []
-  const meant = recipient(state, wants, to, incarnation)
-  // As with a release: an administrator cannot say for the holder that it has stopped.
-  const stopped = command.stopped === true && (key === 0 || key === lease.key)
-  // The freed units go to the recipient; the waiters are served only afterwards.
-  const { freed } = state
-  end(state, effects, lease, { type: 'transferred', cause: 'transferred', by: to, stopped }, freed)
-  // A name alone does not tell which key its process uses. It cannot be the giver's key, which has given the lease away and may have been revoked.
-  const owner = meant?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
-  // In the quiet period after a loss nothing is granted: lost records may have granted the same units to another lease.
-  const atOnce = stopped && state.quiet === undefined
-  const received = openLease(state, to, meant?.holder.incarnation ?? incarnation, owner, lease.ttl, atOnce ? LIVE : WAITING)
-  if (maxLife > 0 || grace > 0) Object.assign(extrasOf(received), { maxLife, grace })
-  // The members count for the same account still.
-  if (pool !== undefined) extrasOf(received).pool = { ...pool, shape: undefined }
-  if (owner !== 0) extrasOf(received).handed = true
-  if (meant === undefined && incarnation === undefined) extrasOf(received).open = true
-  effects.timer(received, TERM)
-  if (parent !== undefined) addChild(state, parent, received)
-  // Timers that were running continue: otherwise a lease that is passed back and forth would never end.
-  for (const [slot, timer] of running.entries()) if (timer !== undefined) inherit(state, effects, received, slot as Slot, timer)
-  if (running.length > 0) extrasOf(received).by = by
-  if (atOnce) grant(state, effects, received, wants)
-  else {
-    Object.assign(extrasOf(received), { wants, rank: FIRST_IN_LINE })
-    enqueue(state, effects, received)
-    // It need not wait for shared grants, or if a pool has room beside the giver.
-    for (const want of wants) freed.add(state.resources.get(want.resource)!)
-  }
-  settle(state, effects, freed)
-  return done(received.id)
-}
-
-function inherit(
-  state: State,
-  effects: Effects,
-  received: LeaseState,
-  slot: Slot,
-  { duration, aged }: { duration: number; aged: number },
-): void {
-  startTimer(state, effects, received, slot, duration)
-  extrasOf(received).timers![slot]!.aged = aged
-  effects.timer(received, slot)
-}
-
-/**
- * A lease of the intended recipient, which tells its process and its key: a waiter for one of the resources, or the first lease of the named incarnation.
- * Not if its key may neither acquire nor renew the resources: every client may use any holder name.
- */
-function recipient(state: State, wants: readonly Required<Want>[], to: string, incarnation: number | undefined): LeaseState | undefined {
-  const isMeant = ({ holder, status, key }: LeaseState) =>
-    holder.name === to &&
-    (incarnation === undefined || holder.incarnation === incarnation) &&
-    status !== FROZEN &&
-    wants.every(({ resource }) => mayHave(state, key, resource))
-  for (const { resource } of wants) {
-    const waiter = state.resources.get(resource)?.queue.find(isMeant)
-    if (waiter !== undefined) return waiter
-  }
-  // An incarnation is the id of its first lease. `state.holders` cannot be used: a replica that began with a snapshot may have another one.
-  const first = incarnation === undefined ? undefined : findLease(state, incarnation)
-  return first !== undefined && isMeant(first) ? first : undefined
 }
 
 export function breakHold(state: State, effects: Effects, { resource: name, after = 0, by = '' }: Break, key: number): Outcome {

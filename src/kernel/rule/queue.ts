@@ -64,9 +64,10 @@ export function choose(
 }
 
 /** The caller has touched the lease, or just created it. */
-export function grant(state: State, effects: Effects, lease: LeaseState, wants: readonly WantedResource[]): void {
+export function grant(state: State, effects: Effects, lease: LeaseState, wants: readonly WantedResource[], cause?: string): void {
   lease.status = LIVE
   lease.since = state.wall
+  if (lease.extras?.passedOn !== undefined) continueClaim(lease)
   if (wants.length > 0 && lease.term > state.longest) state.longest = lease.term
   for (const want of wants) {
     const resource = resourceOf(state, want.resource)
@@ -75,7 +76,7 @@ export function grant(state: State, effects: Effects, lease: LeaseState, wants: 
     if (want.shared) resource.sharers++
     else resource.used += want.units
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
-    emitForGrant(state, effects, 'granted', lease, given)
+    emitForGrant(state, effects, 'granted', lease, given, cause)
   }
   countForQuotas(state, lease)
   const claim = lease.extras?.pool
@@ -85,6 +86,14 @@ export function grant(state: State, effects: Effects, lease: LeaseState, wants: 
   if (maxLife > 0 && lease.extras?.timers?.[CAP] === undefined) startTimer(state, effects, lease, CAP, maxLife)
   for (const { resource } of lease.grants) if (resource.queue.length > 0) pressHolders(state, effects, resource)
   if (claim !== undefined) pressPool(state, effects, state.pools.get(claim.pool)!)
+}
+
+/** The lease was passed on: it has been held for as long, and stands where it stood. */
+function continueClaim(lease: LeaseState): void {
+  const extras = lease.extras!
+  lease.since = extras.passedOn!.since
+  extras.rank = extras.passedOn!.rank
+  extras.passedOn = undefined
 }
 
 export function enqueue(state: State, effects: Effects, lease: LeaseState): void {

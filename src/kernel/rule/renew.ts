@@ -42,7 +42,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
     if (!lease.confirmed && lease.extras?.open === true && ahead === 0) lease.extras.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) {
-      lease.confirmed = true
+      if (!lease.confirmed) confirm(state, lease)
       lengthen(state, lease, ttl)
     }
     const term = lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM)
@@ -51,6 +51,11 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
   }
   settle(state, effects, state.freed)
   return { kind: 'renewed', revision: 0, ttls }
+}
+
+function confirm(state: State, lease: LeaseState): void {
+  lease.confirmed = true
+  state.unused.delete(lease)
 }
 
 /** Never shortens, and never beyond what the policies for its resources allow. */

@@ -1,7 +1,7 @@
 /** Settling: what a command has freed is granted to waiters before the command is done. */
 import { ELSEWHERE } from '../event.ts'
 import { Heap } from '../heap.ts'
-import { extrasOf, touch } from '../state/leases.ts'
+import { touch } from '../state/leases.ts'
 import { blocks, insertionIndex, standsBefore } from '../state/order.ts'
 import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
@@ -9,7 +9,7 @@ import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
 import { capacityOf, rule } from './policy.ts'
 import { servePool } from './pool/serve.ts'
-import { choose, grant, leaveQueues } from './queue.ts'
+import { choose, grant, leaveQueues, type WantedResource } from './queue.ts'
 
 /** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
@@ -47,23 +47,35 @@ function serve(state: State, effects: Effects, first: Resource, freed: Freed): v
         at = behind(state, resource, at, refused)
       } else {
         touch(state, next)
-        leaveQueues(state, next, freed)
-        const { pending } = next.extras!
-        Object.assign(extrasOf(next), { wants: [], any: 0, holding: [], passed: undefined, pending: [] })
-        next.status = LIVE
-        for (const entry of pending) attach(state, effects, next, entry)
-        grant(state, effects, next, chosen)
-        // A watcher of a queue that the waiter leaves without a grant does not see the grant.
-        for (const want of wants) {
-          if (!chosen.includes(want)) emit(state, effects, 'withdrawn', next, { resource: want.resource, cause: ELSEWHERE })
-          mayTryAgain(state, want.resource, refused)
-        }
+        grantWaiter(state, effects, next, chosen, freed)
+        for (const want of wants) mayTryAgain(state, want.resource, refused)
         if (isSpent(state, resource)) at = resource.queue.length
       }
     }
     goOn(state, turns, walk, resource.queue[at])
     for (let moved = freed.take(); moved !== undefined; moved = freed.take()) begin(state, turns, moved)
   }
+}
+
+/** Grants `chosen` to a waiter, which leaves all its queues. The caller has touched it. */
+export function grantWaiter(
+  state: State,
+  effects: Effects,
+  waiter: LeaseState,
+  chosen: readonly WantedResource[],
+  freed: Freed,
+  cause?: string,
+): void {
+  leaveQueues(state, waiter, freed)
+  const extras = waiter.extras!
+  const { wants, pending } = extras
+  Object.assign(extras, { wants: [], any: 0, holding: [], passed: undefined, pending: [] })
+  waiter.status = LIVE
+  for (const entry of pending) attach(state, effects, waiter, entry)
+  grant(state, effects, waiter, chosen, cause)
+  // A watcher of a queue that the waiter leaves without a grant does not see the grant.
+  for (const { resource } of wants)
+    if (!chosen.some(want => want.resource === resource)) emit(state, effects, 'withdrawn', waiter, { resource, cause: ELSEWHERE })
 }
 
 /** The next waiter in a queue to try. In a `fifo` queue, only a waiter that is passed over lets others go first. */

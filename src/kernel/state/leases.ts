@@ -22,6 +22,7 @@ export function extrasOf(lease: LeaseState): LeaseExtras {
     priority: 0,
     holding: [],
     passed: undefined,
+    passedOn: undefined,
     parent: undefined,
     handed: false,
     open: false,
@@ -126,6 +127,7 @@ function uncount(state: State, key: number): void {
 }
 
 export function dropLease(state: State, lease: LeaseState): void {
+  if (lease.extras?.handed === true) state.unused.delete(lease)
   state.leases.delete(lease.id - state.origin)
   leaveHolder(state, lease.holder)
   uncount(state, lease.key)

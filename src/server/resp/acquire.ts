@@ -124,19 +124,16 @@ function answer(session: RespSession, place: Place, to: RespWriter, outcome: Acq
   if (outcome.kind === 'queued') follow(session, place, outcome)
 }
 
-function follow(session: RespSession, { caller, signal, command }: Place, queued: Queued): void {
+function follow(session: RespSession, { caller, signal }: Place, queued: Queued): void {
   const { lease } = queued
-  const { holder, wants } = command
-  const recipient = { holder, resources: wants.map(({ resource }) => resource) }
-  session.host.context.guarded.follow(caller, queued, signal, { recipient }).then(
-    ({ lease: granted, tokens, resources, ttl, revision }) =>
+  session.host.context.guarded.follow(caller, queued, signal).then(
+    ({ tokens, resources, ttl, revision }) =>
       session.push(to => {
         to.push(3)
         to.raw('$13\r\nlease.granted\r\n')
         to.integer(lease)
         const all = Object.fromEntries(resources.map((name, i) => [name, tokens[i]!]))
-        // Another lease than the one that waits, if it came by transfer.
-        writeValue(to, { lease: granted, token: tokens[0] ?? 0, ttl, revision, tokens: all, waited: 1 })
+        writeValue(to, { lease, token: tokens[0] ?? 0, ttl, revision, tokens: all, waited: 1 })
       }),
     (error: { readonly code?: string; readonly reason?: string; readonly message: string; readonly facts?: object }) => {
       if (session.queue !== signal) return // the connection was reset, and no client waits for it any more
@@ -145,7 +142,7 @@ function follow(session: RespSession, { caller, signal, command }: Place, queued
         to.raw('$15\r\nlease.withdrawn\r\n')
         to.integer(lease)
         const { code = 'UNKNOWN', reason, message, facts } = error
-        writeValue(to, { ...facts, lease, code, reason, message })
+        writeValue(to, { lease, ...facts, code, reason, message })
       })
     },
   )

@@ -166,21 +166,13 @@ export class PoolModel {
 
   /**
    * The lease goes to another holder. The claim stays as it was, and so does a notice that runs. `atOnce`: its holder has stopped; otherwise the recipient waits
-   * for the members, and is served before the pool. Known mistakes: `losesNotice`, but not its timer; `losesRank`, and priority; `refunds`, the advance is given
-   * back twice.
+   * for the members, and is served before the pool.
    */
-  handOver(
-    id: number,
-    to: number,
-    how: { readonly atOnce: boolean; readonly losesNotice: boolean; readonly losesRank: boolean; readonly refunds: boolean },
-  ): void {
-    const { atOnce, losesNotice, losesRank, refunds } = how
+  handOver(id: number, to: number, atOnce: boolean): void {
     const giver = this.#lease(id)
     const { holds } = giver
     const heir: ModelLease = { ...giver, id: to, hasAdvance: true, promised: atOnce ? [] : holds, holds: [], status: 'waiting' }
-    if (losesNotice) heir.notice = 0
-    if (losesRank) Object.assign(heir, { rank: atOnce ? 0 : -1e15, ask: { ...heir.ask, priority: 0 } })
-    giver.hasAdvance = refunds
+    giver.hasAdvance = false
     if (atOnce) this.release(id)
     else this.freeze(id)
     this.leases.push(heir)

@@ -53,6 +53,8 @@ export interface ModelLease {
   confirmed: boolean
   open: boolean
   since: number
+  /** Of a lease that was passed on and waits: since when it has been held. */
+  heldSince: number | undefined
   /** The term that ran out before the grace period began. */
   lastTerm: number
   wishes: readonly Wish[]
@@ -140,16 +142,26 @@ export class ProgramModel {
     const lease: ModelLease = {
       ...{ id: this.nextLease, holder, incarnation: process.incarnation, ttl, grace, maxLife, parent, priority, rank, any, work },
       ...{ term: isReservation ? ttl + pool.from : Math.min(ttl, FIRST_TERM), isPool: pool !== undefined, isHeir: false },
-      ...{ status: 'waiting', confirmed: false, open: isReservation, since: this.wall, lastTerm: 0, wishes, held: [], pending: entries },
+      ...{
+        status: 'waiting',
+        confirmed: false,
+        open: isReservation,
+        since: this.wall,
+        heldSince: undefined,
+        lastTerm: 0,
+        wishes,
+        held: [],
+        pending: entries,
+      },
       ...{ cap: undefined, breaks: [] },
     }
     if (pool !== undefined) return this.#acquireMembers(lease, pool, wait, accepts)
     const got = mustWait ? undefined : this.#wouldGet(lease)
     if (got === undefined && !wait) return 'HELD'
     const isOwn = ({ isHeir, open, confirmed, held, ...other }: ModelLease) =>
-      isHeir && !open && !confirmed && other.holder === holder && other.incarnation === process.incarnation && meets(held, wishes)
+      isHeir && !open && !confirmed && other.holder === holder && other.incarnation === process.incarnation && this.#meets(held, wishes)
     const waitsForItself = got === undefined && steal === undefined && any === 0 && this.leases.some(isOwn)
-    if (waitsForItself && !this.#follows('transfer-self-wait')) return 'DEADLOCK'
+    if (waitsForItself) return 'DEADLOCK'
     const victims = steal === undefined || got !== undefined ? [] : this.#victims(lease, steal === 'force')
     if (victims === 'INVALID') return 'INVALID'
     this.nextLease++
@@ -311,39 +323,48 @@ export class ProgramModel {
     const held = this.held(giver)
     if (held.length === 0) return 'INVALID'
     const isMeant = (lease: ModelLease) => lease.holder === to && (incarnation === undefined || lease.incarnation === incarnation)
-    const answered = this.#line().find(request => !request.isHeir && isMeant(request) && this.#covers(giver, held, request))
-    const heir = this.#heirOf(giver, held, to, incarnation)
-    // Today the first waiter of that name gets the lease, whatever it waits for.
-    const addressed = held.flatMap(({ resource }) => this.#queueOf(resource).filter(isMeant))[0]
-    const isOther = addressed !== undefined && addressed !== answered
-    if (isOther && (incarnation === undefined || answered !== undefined) && this.#follows('transfer-answers-other-request'))
-      Object.assign(heir, { incarnation: addressed.incarnation, open: false })
-    else if (answered !== undefined) this.#answer(heir, answered)
-    const losesNotice = giver.isPool && this.#claim(id).noticeRan !== undefined && this.#follows('transfer-orphans-notice')
-    const isRanked = giver.isPool && (giver.priority !== 0 || this.#claim(id).yields)
-    const losesRank = isRanked && this.#follows('transfer-drops-rank')
-    if (losesRank) heir.priority = 0
-    if (giver.work !== '' && heir.work === giver.work && this.#follows('transfer-drops-labels')) heir.work = ''
-    const refunds = giver.isPool && this.rules.pool.sharePenalty > 0 && this.#follows('transfer-refunds-twice')
-    this.nextLease++
-    if (giver.isPool) this.pool.handOver(id, heir.id, { atOnce: stopped, losesNotice, losesRank, refunds })
+    const waiter = this.#line().find(request => !request.isHeir && isMeant(request) && this.#covers(giver, held, request))
+    const claim = this.#claimPassedOn(giver, held)
+    const successor = this.#heirOf(giver, to, incarnation)
+    if (giver.isPool) this.pool.handOver(id, waiter?.id ?? this.nextLease, stopped)
     this.#end(giver, stopped, 'transferred')
-    this.leases.push(heir)
+    const isAnswered = waiter !== undefined && this.find(waiter.id) === waiter && !this.#lacksEntries(waiter)
+    const heir = isAnswered ? waiter : successor
+    if (isAnswered && waiter.maxLife > 0 && (claim.cap === undefined || waiter.maxLife < claim.cap.duration - claim.cap.ran))
+      Object.assign(claim, { maxLife: waiter.maxLife, cap: undefined })
+    Object.assign(heir, claim)
+    if (!isAnswered) {
+      this.nextLease++
+      this.leases.push(heir)
+    }
     if (stopped) this.#give(heir, held)
-    this.#endSelfWaits(heir, held, answered)
+    if (!isAnswered) this.#endSelfWaits(heir, held)
     this.#serve()
-    if (losesNotice && (this.#claimOf(heir.id)?.notice ?? 0) !== 0) this.#follows('transfer-restarts-notice')
     return 'done'
   }
 
-  #heirOf(giver: ModelLease, held: readonly Wish[], to: string, incarnation: number | undefined): Mutable<ModelLease> {
-    const { ttl, grace, maxLife, parent, priority, work, isPool, cap, breaks } = giver
+  /** What goes on with the lease that gets it. */
+  #claimPassedOn({ grace, maxLife, priority, isPool, cap, breaks, since }: ModelLease, held: readonly Wish[]) {
+    const running = { cap: cap && { ...cap }, breaks: breaks.map(one => ({ ...one })) }
+    return {
+      grace,
+      maxLife,
+      priority,
+      isPool,
+      ...running,
+      heldSince: since,
+      rank: RECIPIENT,
+      any: 0,
+      isHeir: true,
+      wishes: isPool ? [] : held,
+    }
+  }
+
+  #heirOf({ ttl, parent, work, ...giver }: ModelLease, to: string, incarnation: number | undefined): ModelLease {
     const id = this.nextLease
     return {
-      ...{ id, holder: to, incarnation: incarnation ?? id, ttl, term: Math.min(ttl, FIRST_TERM), grace, maxLife, parent, priority, work },
-      ...{ rank: RECIPIENT, any: 0, isPool, isHeir: true, status: 'waiting', confirmed: false, open: incarnation === undefined },
-      ...{ since: this.wall, lastTerm: 0, wishes: isPool ? [] : held, held: [], pending: [], cap: cap && { ...cap } },
-      breaks: breaks.map(one => ({ ...one })),
+      ...{ ...giver, id, holder: to, incarnation: incarnation ?? id, ttl, term: Math.min(ttl, FIRST_TERM), parent, work },
+      ...{ status: 'waiting', confirmed: false, open: incarnation === undefined, lastTerm: 0, held: [], pending: [] },
     }
   }
 
@@ -352,24 +373,23 @@ export class ProgramModel {
     const covered = wishes.filter(wish =>
       held.some(has => has.resource === wish.resource && has.shared === wish.shared && has.units >= wish.units),
     )
-    return covered.length >= (any === 0 ? wishes.length : any) && (giver.parent === 0 || giver.parent === parent)
+    const isCovered = any === 0 ? covered.length === wishes.length : covered.length === any && held.length === any
+    return isCovered && (giver.parent === 0 || giver.parent === parent)
   }
 
-  /** The new lease is what the request asked for. Today it has only the process of the request. */
-  #answer(heir: Mutable<ModelLease>, request: ModelLease): void {
-    Object.assign(heir, { incarnation: request.incarnation, open: false })
-    const { parent, pending, ttl, work } = request
-    const isAlike = parent === heir.parent && pending.length === 0 && ttl === heir.ttl && work === heir.work
-    if (isAlike || this.#follows('transfer-drops-request-parent')) return
-    Object.assign(heir, { parent, pending, ttl, term: Math.min(ttl, FIRST_TERM), work })
+  /** Whether one of `wishes` cannot be fulfilled beside what is held. */
+  #meets(held: readonly Wish[], wishes: readonly Wish[]): boolean {
+    const excludes = (has: Wish, { resource, units, shared }: Wish) =>
+      has.resource === resource && (shared ? !has.shared : has.shared || has.units + units > this.#room(resource))
+    return wishes.some(wish => held.some(has => excludes(has, wish)))
   }
 
   /** A request for a name that its own process has got by a transfer would wait for itself. */
-  #endSelfWaits(heir: ModelLease, held: readonly Wish[], answered: ModelLease | undefined): void {
+  #endSelfWaits(heir: ModelLease, held: readonly Wish[]): void {
     if (heir.open) return
     for (const request of this.#line()) {
-      const isOwn = request.holder === heir.holder && request.incarnation === heir.incarnation && !request.isHeir && request !== answered
-      if (isOwn && meets(held, request.wishes) && !this.#follows('transfer-self-wait')) this.#drop(request)
+      const isOwn = request.holder === heir.holder && request.incarnation === heir.incarnation && !request.isHeir
+      if (isOwn && request.any === 0 && this.#meets(held, request.wishes)) this.#drop(request)
     }
   }
 
@@ -454,9 +474,12 @@ export class ProgramModel {
     return this.leases.filter(({ status, wishes }) => status === 'waiting' && wishes.length > 0).sort(inOrder)
   }
 
+  #lacksEntries({ holder: name, incarnation, pending }: ModelLease): boolean {
+    return pending.some(({ key }) => this.#entryRefusal({ name, incarnation }, key) !== undefined)
+  }
+
   #wouldGet(lease: ModelLease): readonly Wish[] | undefined {
-    const process = { name: lease.holder, incarnation: lease.incarnation }
-    if (lease.pending.some(({ key }) => this.#entryRefusal(process, key) !== undefined)) return undefined
+    if (this.#lacksEntries(lease)) return undefined
     const free = lease.wishes.filter(wish => {
       const others = this.leases.flatMap(other => other.held).filter(held => held.resource === wish.resource)
       const used = others.reduce((sum, held) => sum + (held.shared ? 0 : held.units), 0)
@@ -489,7 +512,8 @@ export class ProgramModel {
   }
 
   #give(lease: ModelLease, got: readonly Wish[]): void {
-    Object.assign(lease, { status: 'live', since: this.wall, wishes: [], any: 0, held: lease.isPool ? [] : got })
+    Object.assign(lease, { status: 'live', since: lease.heldSince ?? this.wall, wishes: [], any: 0, held: lease.isPool ? [] : got })
+    lease.heldSince = undefined
     if (got.length > 0) this.longest = Math.max(this.longest, lease.term)
     if (lease.maxLife > 0) lease.cap ??= { duration: lease.maxLife, ran: 0 }
     for (const entry of lease.pending) this.#attach(lease.id, entry)
@@ -578,14 +602,8 @@ export class ProgramModel {
   }
 }
 
-type Mutable<T> = { -readonly [K in keyof T]: T[K] }
-
 function inOrder(one: ModelLease, other: ModelLease): number {
   return one.rank - other.rank || one.id - other.id
-}
-
-function meets(held: readonly Wish[], wishes: readonly Wish[]): boolean {
-  return wishes.some(wish => held.some(has => has.resource === wish.resource))
 }
 
 function isUnder(kind: string): (wish: Wish) => boolean {

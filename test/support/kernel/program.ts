@@ -288,9 +288,9 @@ class Player {
     if (meant !== undefined && near.includes(meant)) this.#pair(meant.id, ['transfer'])
     const { stopped: _, ...process } = more
     const outcome = this.world.do({ kind: 'transfer', lease: id, to: name, ...process, ...(stopped && { stopped }) })
-    const { nextLease } = this.model
     const answer = this.model.transfer(id, name, more)
-    if (answer === 'done') this.#marks.set(nextLease, new Set(this.#marks.get(id)))
+    if (outcome.kind === 'done')
+      this.#marks.set(outcome.id!, new Set([...(this.#marks.get(outcome.id!) ?? []), ...(this.#marks.get(id) ?? [])]))
     return [word(outcome), answer]
   }
 

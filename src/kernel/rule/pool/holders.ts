@@ -36,7 +36,8 @@ export function returnMember(state: State, { lease, resource, units }: Grant, is
   const claim = lease.extras!.pool!
   const pool = state.pools.get(claim.pool)!
   const account = pool.accounts.get(claim.account)!
-  refundGrant(state, pool, claim, units)
+  if (!claim.passedOn) refundGrant(state, pool, claim, units)
+  else bringUpToDate(state, pool, account)
   account.held -= units
   // A member that is there has its pool served when it becomes free. Of one that is gone, only the account is freed: another waiter may be within its quota.
   if (resource.member === undefined && isPlanned(state, pool)) markPool(state, pool)

@@ -95,6 +95,7 @@ export function claimOf(state: State, { pool: request, holder }: Acquire): PoolC
     preemptible,
     yields: false,
     borrows: false,
+    passedOn: false,
     notice: 0,
     shape: undefined,
   }
