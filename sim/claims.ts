@@ -185,8 +185,7 @@ export class ClaimChecker {
   #judgePreemption({ id, grants, claim, lease }: Before, events: readonly Event[]): void {
     if (!events.some(({ type, lease: ended, cause }) => ended === id && type === 'revoked' && cause === 'preempted')) return
     this.#pairs.looked('S14', id, ...grants.map(({ resource }) => resource.name))
-    if (grants.length === 0)
-      return this.#world.violate('S14', `lease ${id} was revoked for the members that it had given back`, 'notice-after-partial-release')
+    if (grants.length === 0) return this.#world.violate('S14', `lease ${id} was revoked for the members that it had given back`)
     const waiter = claim === undefined || claim.notice === 0 ? undefined : findLease(this.#log.state, claim.notice)
     if (waiter !== undefined) return
     const was = claim?.notice ?? 0

@@ -17,11 +17,6 @@ export interface Finding {
 }
 
 export const findings = {
-  'notice-after-partial-release': {
-    sentence: 'A holder that gave back the member it was asked for is revoked when the notice is due.',
-    pairs: [['preemptible', 'partial-release']],
-    test: 'test/findings/notices.test.ts',
-  },
   'worker-heartbeat-overbelief': {
     sentence: 'With a worker heartbeat, a holder believes in its lease beyond its term after a stall.',
     pairs: [['worker-heartbeat', 'worker-heartbeat']],

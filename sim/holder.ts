@@ -49,9 +49,7 @@ export class Holder {
   #late: Held | undefined
   /** Its last few leases: a process that was replaced may still use them. */
   readonly #had: number[] = []
-  /** The leases that it asked for. */
-  readonly #requested = new Set<number>()
-  /** Leases transferred to this holder. */
+  /** Leases transferred to this holder, other than those that it asked for. */
   readonly #inbox: number[] = []
   peers: readonly Holder[] = []
   stopped = false
@@ -172,7 +170,6 @@ export class Holder {
     const sent = held.mark(world.now)
     const outcome = await this.#propose(wish)
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') return
-    this.#requested.add(outcome.lease)
     this.#learn(outcome.lease, outcome.incarnation)
     held.lease = outcome.lease
     if (outcome.kind === 'queued') {
@@ -282,7 +279,7 @@ export class Holder {
     const wish: Acquire = { kind: 'acquire', holder: this.name, ttl, wants: [{ resource }], wait: true, holding: [first.lease] }
     const outcome = await this.#propose(wish)
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') return
-    this.#requested.add(outcome.lease)
+    this.#learn(outcome.lease, outcome.incarnation)
     const until = this.#clock.now() + this.#dice.between(100, 1_500)
     while (!this.stopped && first.holds() && this.#clock.now() < until) {
       await pauseOn(this.#clock, Math.max(5, Math.min(first.remaining(), ttl) / 2))
@@ -373,12 +370,11 @@ export class Holder {
 
   /** Takes a lease that was transferred to it. */
   receive(lease: number): void {
-    this.#inbox.push(lease)
+    if (!this.#had.includes(lease)) this.#inbox.push(lease) // otherwise it answers a request that waits
   }
 
   /** A lease that another holder transferred: renewed first, used then. */
   async #adoptTransferred(lease: number): Promise<void> {
-    if (this.#requested.has(lease)) return // it answers a request that waits
     const held = new Held(this.name, this.#clock)
     held.lease = lease
     if (await this.#waitFor(held, 1_000, false)) await this.#hold(held)

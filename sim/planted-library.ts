@@ -31,9 +31,8 @@ export const LIBRARY_BUGS: readonly Planted[] = [
   {
     name: 'the library uses a queued lease from the event of its grant (redlock 296)',
     file: 'src/holder/acquirer.js',
-    find: '            return (await heldLeases.confirm(held, news)) ? held : undefined;\n        // The lease came',
-    put: `            return heldLeases.heartbeat.join(Object.assign(held, { stage: 'held', resources: news.resources, tokens: news.tokens, sent: heldLeases.heartbeat.sent() })), held;
-        // The lease came`,
+    find: 'return (await heldLeases.confirm(held, news)) ? held : undefined;',
+    put: "return heldLeases.heartbeat.join(Object.assign(held, { stage: 'held', resources: news.resources, tokens: news.tokens, sent: heldLeases.heartbeat.sent() })), held;",
     expected: ['S1', 'S16', 'L3'],
     profiles,
   },

@@ -274,7 +274,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'an operator transfers a lease before its holder has stopped',
-    file: 'src/kernel/rule/operate.js',
+    file: 'src/kernel/rule/transfer.js',
     find: 'const stopped = command.stopped === true &&',
     put: 'const stopped = true ||',
     expected: ['S1', 'S2'],

@@ -1,5 +1,5 @@
 /** Known findings: requests to pools and for numbered slots. */
-import { expect, test } from 'vitest'
+import { expect } from 'vitest'
 import type { PolicyRules, PoolRequest } from '../../src/kernel/command.ts'
 import { LIVE, SUSPECT, TERM, WAITING } from '../../src/kernel/state.ts'
 import { explainWaiter } from '../../src/pool/explain.ts'
@@ -130,24 +130,6 @@ knownFinding(
     await claim(() => expect(start.median).toBeGreaterThan(0))
   },
 )
-
-test('a lease that was passed on gives back its advance on the usage of its account once', async () => {
-  const usage = (isPassedOn: boolean) => {
-    const world = poolWorld({ queue: 'fair', sharePenalty: 60_000 }, ['a', 'b'])
-    world.do({ kind: 'tick', n: 1, elapsed: 1_000 })
-    world.acquire('keeps', [], { ttl: DAY, pool: { pool: 'g', account: 'team' } })
-    const { lease } = world.acquire('gives', [], { ttl: DAY, pool: { pool: 'g', account: 'team' } })
-    const given = isPassedOn ? world.do({ kind: 'transfer', lease, to: 'heir', stopped: true }) : undefined
-    world.release(given?.kind === 'done' ? given.id! : lease)
-    const account = world.state.pools.get('g')!.accounts.get('team')!
-    expect(account.held).toBe(1)
-    return account.usage
-  }
-  const expected = usage(false)
-  expect(expected).toBeGreaterThan(0)
-  const passedOn = usage(true)
-  expect(passedOn).toBe(expected)
-})
 
 knownFinding(
   'suspect-member-quota',

@@ -127,11 +127,11 @@ describe('preemption', () => {
     expect([world.violations, world.known]).toEqual([[], []])
   })
 
-  test('of a lease that gave the member back is a known finding', () => {
+  test('of a lease that gave the member back is not due any more', () => {
     const { world, held } = noticed()
     world.do({ kind: 'release', lease: held, resource: 'g/a' })
-    world.due(held, PREEMPT)
-    expect([world.violations, world.known]).toEqual([[], ['notice-after-partial-release']])
+    expect(findLease(world.state, held)!.extras!.timers![PREEMPT]).toBeUndefined()
+    expect([world.violations, world.known]).toEqual([[], []])
   })
 
   test('for a waiter that has gone is reported', () => {
@@ -161,11 +161,10 @@ describe('preemption', () => {
 
   test('of a lease that stands before the waiter is reported', () => {
     const world = poolWorld({ queue: 'backfill' })
-    const given = transfer(world, world.acquire('a', [], { wait: true, pool: { pool: 'g' } }), 'c')
+    const given = transfer(world, world.acquire('a', [], { wait: true, priority: 9, pool: { pool: 'g' } }), 'c')
     const waits = world.acquire('b', [], { wait: true, priority: 5, pool: { pool: 'g' } })
     world.tamper = (state, events) => {
       const lease = findLease(state, given)!
-      extrasOf(lease).rank = -9e14
       Object.assign(lease.extras!.pool!, { yields: true, notice: waits })
       events.push({ type: 'recalled', lease: given, resource: 'g/a', cause: 'preempt', revision: state.revision, at: 0 })
       return undefined

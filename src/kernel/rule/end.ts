@@ -16,6 +16,7 @@ import {
   type Grant,
   type LeaseState,
   LIVE,
+  PREEMPT,
   SLOTS,
   type Slot,
   type State,
@@ -260,5 +261,11 @@ export function releaseGrant(state: State, effects: Effects, lease: LeaseState, 
   lease.grants = withoutGrant(lease.grants, lease.grants.indexOf(grant))
   countForQuotas(state, lease)
   removeGrant(state, grant, freed)
-  if (lease.extras?.pool !== undefined) returnMember(state, grant, lease.grants.length === 0)
+  if (lease.extras?.pool === undefined) return
+  // With its last member it has given back what it was asked for.
+  if (lease.grants.length === 0) {
+    endNotice(state, lease)
+    cancelTimer(effects, lease, PREEMPT)
+  }
+  returnMember(state, grant, lease.grants.length === 0)
 }

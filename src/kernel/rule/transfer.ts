@@ -73,14 +73,14 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
 }
 
 /** What goes on after a transfer. */
-interface Claim extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
+interface PassedOnClaim extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
   readonly ttl: number
   readonly since: number
   /** The timers that run: otherwise a lease that is passed back and forth would never end. */
   readonly running: readonly ({ readonly duration: number; readonly aged: number } | undefined)[]
 }
 
-function claimOf(state: State, { ttl, since, extras }: LeaseState): Claim {
+function claimOf(state: State, { ttl, since, extras }: LeaseState): PassedOnClaim {
   const { maxLife = 0, grace = 0, by = '', parent, pool, priority = 0, rank = 0, recalled = false, labels = [], timers = [] } = extras ?? {}
   const running = timers.map(timer => timer && { duration: timer.duration, aged: agedOf(state, timer) })
   return { ttl, since, maxLife, grace, by, parent, pool: pool && { ...pool, shape: undefined }, priority, rank, recalled, labels, running }
@@ -126,7 +126,7 @@ function successor(
   state: State,
   effects: Effects,
   { to, incarnation }: Transfer,
-  { ttl, parent, labels }: Claim,
+  { ttl, parent, labels }: PassedOnClaim,
   wants: readonly WantedResource[],
   atOnce: boolean,
 ): LeaseState {
@@ -160,7 +160,7 @@ function leaseOfProcess(state: State, to: string, incarnation: number, wants: re
 }
 
 /** The claim of a lease that was passed on continues with the lease that got it. A waiter keeps its own limit on its life if that is shorter. */
-function carryOn(state: State, effects: Effects, received: LeaseState, claim: Claim): void {
+function carryOn(state: State, effects: Effects, received: LeaseState, claim: PassedOnClaim): void {
   const { grace, by, pool, priority, recalled, rank, since, running } = claim
   const cap = running[CAP]
   const own = received.extras?.maxLife ?? 0

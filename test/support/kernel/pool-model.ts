@@ -156,11 +156,11 @@ export class PoolModel {
     return usageAt({ usage: this.#penalty(units), at: start, held: 0 }, this.elapsed, this.#halfLife())
   }
 
-  /** The holder gives back one member and keeps the rest. `endsNotice`: with the last one, it is not asked for anything any more. */
-  giveBack(id: number, member: string, endsNotice: boolean): void {
+  /** The holder gives back one member and keeps the rest. With the last one, it is not asked for anything any more. */
+  giveBack(id: number, member: string): void {
     const lease = this.#lease(id)
     this.#return(lease, lease.holds.find(piece => piece.member === member)!)
-    if (lease.holds.length === 0 && endsNotice) endNotice(lease)
+    if (lease.holds.length === 0) endNotice(lease)
     if (!this.#isPromised(member)) this.#change()
   }
 

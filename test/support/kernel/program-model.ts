@@ -257,10 +257,8 @@ export class ProgramModel {
     const held = this.held(lease)
     if (resource !== undefined && !held.some(wish => wish.resource === resource)) return 'GONE'
     if (resource === undefined || (lease.status === 'frozen' && held.length === 1)) this.#end(lease, true, 'released', stopped)
-    else if (lease.isPool) {
-      const isAsked = held.length === 1 && this.#claim(id).noticeRan !== undefined
-      this.pool.giveBack(id, resource.slice(POOL.length + 1), !(isAsked && this.#follows('notice-after-partial-release')))
-    } else lease.held = lease.held.filter(wish => wish.resource !== resource)
+    else if (lease.isPool) this.pool.giveBack(id, resource.slice(POOL.length + 1))
+    else lease.held = lease.held.filter(wish => wish.resource !== resource)
     this.#serve()
     return 'done'
   }

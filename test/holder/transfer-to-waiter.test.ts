@@ -1,4 +1,4 @@
-/** Known findings: a transfer meets a request that waits. */
+/** A transfer meets a request that waits: it answers the request only if it covers all that was asked for. */
 import { expect, test } from 'vitest'
 import type { Lease } from '../../src/lease.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'

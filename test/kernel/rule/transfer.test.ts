@@ -1,10 +1,9 @@
-/** Known findings: a lease that was told to make room is passed on, or gives back a part. */
+/** What a transfer carries on: notices, rank, priority, labels and the time of holding. And a lease that was told to make room and gives back its member. */
 import { expect, test } from 'vitest'
-import type { PolicyRules } from '../../src/kernel/command.ts'
-import { timerId, timerOf } from '../../src/kernel/state/timers.ts'
-import { PREEMPT } from '../../src/kernel/state.ts'
-import { World } from '../support/kernel/world.ts'
-import { knownFinding } from '../support/known-finding.ts'
+import type { PolicyRules } from '../../../src/kernel/command.ts'
+import { timerId, timerOf } from '../../../src/kernel/state/timers.ts'
+import { PREEMPT } from '../../../src/kernel/state.ts'
+import { World } from '../../support/kernel/world.ts'
 
 const NOTICE = 30_000
 
@@ -38,7 +37,7 @@ function noticed({ victim = 0, waiter = 5 }: { readonly victim?: number; readonl
   return { world, victim: lease, waiter: waits }
 }
 
-test('a transferred lease has the time that was left of its notice', async () => {
+test('a transferred lease has the time that was left of its notice', () => {
   const { world, victim } = noticed()
   const { epoch } = timerOf(world.lease(victim)!, PREEMPT)!
   world.do({ kind: 'aged', marks: [{ timer: timerId(world.lease(victim)!, PREEMPT), epoch, ms: 29_000 }] })
@@ -48,7 +47,7 @@ test('a transferred lease has the time that was left of its notice', async () =>
   expect(duration - aged).toBe(1_000)
 })
 
-test('a transferred lease is kept when the waiter that its notice is for goes away', async () => {
+test('a transferred lease is kept when the waiter that its notice is for goes away', () => {
   const { world, victim, waiter } = noticed({ victim: -1, waiter: 0 })
   const heir = transfer(world, victim, 'heir')
   world.renew(heir)
@@ -58,7 +57,7 @@ test('a transferred lease is kept when the waiter that its notice is for goes aw
   expect(timer).toBeUndefined()
 })
 
-test('a lease that overtook a waiter makes room for it, also after a transfer', async () => {
+test('a lease that overtook a waiter makes room for it, also after a transfer', () => {
   const told = (transferred: boolean): string[] => {
     const world = poolWorld({ queue: 'backfill', preemptNotice: 1_000 }, 'a', 'b')
     const first = world.acquire('first', [], { pool: { pool: 'g' } })
@@ -73,7 +72,7 @@ test('a lease that overtook a waiter makes room for it, also after a transfer', 
   expect(events).toContain('recalled heir')
 })
 
-test('a waiter of lower priority does not preempt a lease of higher priority that was transferred', async () => {
+test('a waiter of lower priority does not preempt a lease of higher priority that was transferred', () => {
   const told = (transferred: boolean): string[] => {
     const world = poolWorld({ preempt: 'marked', preemptNotice: 1_000 }, 'a')
     const { lease } = world.acquire('important', [], { priority: 5, pool: { pool: 'g', preemptible: true } })
@@ -85,7 +84,7 @@ test('a waiter of lower priority does not preempt a lease of higher priority tha
   expect(events).toEqual(['queued waiter'])
 })
 
-test('a transferred lease keeps its labels and the start of its holding', async () => {
+test('a transferred lease keeps its labels and the start of its holding', () => {
   const world = new World()
   const at = (wall: number, command: Parameters<World['do']>[0]) => world.entry([command], { wall })
   const labels = [['learn', 'jobs']] as const
@@ -99,7 +98,7 @@ test('a transferred lease keeps its labels and the start of its holding', async 
   expect({ since: received!.lease.since, labels: received!.lease.extras?.labels }).toEqual({ since, labels })
 })
 
-knownFinding('notice-after-partial-release', 'a holder that gave back the member it was asked for keeps its lease', async claim => {
+test('a holder that gave back the member it was asked for keeps its lease', () => {
   const world = poolWorld({ preempt: 'marked', preemptNotice: NOTICE }, 'a')
   const { lease } = world.acquire('v', [], {
     entries: [{ key: 'jobs/v', value: 'running' }],
@@ -110,5 +109,23 @@ knownFinding('notice-after-partial-release', 'a holder that gave back the member
   expect(timerOf(world.lease(lease)!, PREEMPT)).toBeDefined()
   expect(eventsOf(world, () => world.release(lease, 'g/a'))).toEqual(['released v', 'granted urgent'])
   const timer = timerOf(world.lease(lease)!, PREEMPT)
-  await claim(() => expect(timer).toBeUndefined())
+  expect(timer).toBeUndefined()
+})
+
+test('a lease that was passed on gives back its advance on the usage of its account once', () => {
+  const usage = (isPassedOn: boolean) => {
+    const world = poolWorld({ queue: 'fair', sharePenalty: 60_000 }, 'a', 'b')
+    world.do({ kind: 'tick', n: 1, elapsed: 1_000 })
+    world.acquire('keeps', [], { ttl: 86_400_000, pool: { pool: 'g', account: 'team' } })
+    const { lease } = world.acquire('gives', [], { ttl: 86_400_000, pool: { pool: 'g', account: 'team' } })
+    const given = isPassedOn ? world.do({ kind: 'transfer', lease, to: 'heir', stopped: true }) : undefined
+    world.release(given?.kind === 'done' ? given.id! : lease)
+    const account = world.state.pools.get('g')!.accounts.get('team')!
+    expect(account.held).toBe(1)
+    return account.usage
+  }
+  const expected = usage(false)
+  expect(expected).toBeGreaterThan(0)
+  const passedOn = usage(true)
+  expect(passedOn).toBe(expected)
 })
