@@ -33,6 +33,17 @@ def test_a_waiter_is_granted_when_the_holder_releases(world: World) -> None:
     assert waiting.result(0).held and world.server.holder_of("k") == "b"
 
 
+def test_a_waiter_gets_what_is_passed_on_to_its_name(world: World) -> None:
+    a, b = world.connect("a"), world.connect("crew")
+    first = a.acquire("k", ttl=10)
+    waiting = begin(b, "k", ttl=10)
+    world.advance(1)
+    number = first.transfer("crew")
+    world.advance(0.1)
+    lease = waiting.result(0)
+    assert lease.id == number and lease.held and world.server.holder_of("k") == "crew"
+
+
 def test_a_lease_that_was_waited_for_is_renewed_before_it_is_trusted(world: World) -> None:
     a, b = world.connect("a"), world.connect("b")
     lease = a.acquire("k", ttl=10)

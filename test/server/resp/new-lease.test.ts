@@ -148,16 +148,28 @@ test('HOLDING declares what a waiter keeps, so that a deadlock is refused', asyn
   expect(await ben.refusal('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'HOLDING', 'QUEUE')).toMatch(/^INVALID HOLDING names the leases/)
 })
 
-test('a waiter with QUEUE learns of a lease that it gets by transfer, and its place in the queue is given up', async () => {
+test('a waiter with QUEUE is granted by a transfer of what it asked for', async () => {
   await using here = await place()
   using ann = await Client.open(here)
   using ben = await Client.open(here)
   const held = (await ann.map('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'HOLDER', 'ann')).get('lease') as number
   const waiting = (await ben.map('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'HOLDER', 'ben', 'QUEUE')).get('lease') as number
-  const given = (await ann.ask('LEASE.TRANSFER', held, 'TO', 'ben', 'STOPPED')) as number
+  expect(await ann.ask('LEASE.TRANSFER', held, 'TO', 'ben', 'STOPPED')).toBe(waiting)
   const [, of, facts] = await ben.push('lease.granted')
-  expect([of, (facts as Map<string, Reply>).get('lease')]).toEqual([waiting, given])
-  expect(await ben.ask('LEASE.RENEW', given, waiting)).toEqual([60_000, -1])
+  expect([of, (facts as Map<string, Reply>).get('lease')]).toEqual([waiting, waiting])
+})
+
+test('a waiter with QUEUE for two names of which one was transferred to it learns which lease it can adopt', async () => {
+  await using here = await place()
+  using ann = await Client.open(here)
+  using ben = await Client.open(here)
+  const held = (await ann.map('LEASE.ACQUIRE', 'a', 'TTL', 60_000, 'HOLDER', 'ann')).get('lease') as number
+  await ann.map('LEASE.ACQUIRE', 'b', 'TTL', 60_000, 'HOLDER', 'ann')
+  const waiting = (await ben.map('LEASE.ACQUIRE', 'a', 'b', 'TTL', 60_000, 'HOLDER', 'ben', 'QUEUE')).get('lease') as number
+  const given = await ann.ask('LEASE.TRANSFER', held, 'TO', 'ben', 'INCARNATION', waiting, 'STOPPED')
+  const [, of, facts] = await ben.push('lease.withdrawn')
+  const { code, reason, lease } = Object.fromEntries(facts as Map<string, Reply>)
+  expect({ of, code, reason, lease }).toEqual({ of: waiting, code: 'DEADLOCK', reason: 'waits-for-transferred', lease: given })
 })
 
 test('a waiter learns of a transfer that had to wait until the giver has stopped', async () => {

@@ -118,11 +118,6 @@ class Acquiring:
         self._leave_queue()
         facts = facts if isinstance(facts, dict) else {}
         if kind == "lease.granted":
-            given = facts.get("lease", self.lease)
-            if given != self.lease and isinstance(given, int) and self.lease is not None:
-                # It came by transfer, as a lease of its own: the place in the queue is not needed any more.
-                self._engine.give_back(self.lease, self._asked.ttl)
-                self.lease = given
             return self._confirm(facts)
         from ._received import received_error  # only where it is used
 

@@ -82,6 +82,7 @@ SENTENCES: dict[str, str] = {
     "quiet": "the log lost records: nothing is granted until the longest ttl ({quiet} ms) has passed; ask again later",
     "deadlock": "waiting would close a cycle[: {cycle|path} → what the client holds]; release what is held first",
     "pool-deadlock": "lease {lease} keeps members of the pool {pool}, and waiting for more of them could last for ever: release it first, or take all in one request",
+    "waits-for-transferred": "{resource} was transferred to this process as lease {lease}: adopt or release that lease instead of waiting for it",
     "gone": "lease {lease} has ended, or never existed: acquire a new one",
     "not-held": "lease {lease} does not hold {resource}",
     "older-generation": "the entry {key} belongs to generation {generation}[ of {holder}]: only a newer generation replaces it",

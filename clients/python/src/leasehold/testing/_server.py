@@ -193,6 +193,12 @@ class MemoryServer:
         lease = self._live(int(words[1]))
         names, to = list(lease.grants), words[words.index("TO") + 1]
         self._end(lease, "transferred", to, settle=False)
+        for waiter in self._waiting():
+            same_mode = ("SHARED" in waiter.options) == ("SHARED" in lease.options)
+            if waiter.holder == to and same_mode and set(waiter.names) <= set(names):
+                waiter.names = names
+                self._give_waiter(waiter)
+                return waiter.id
         self._number += 1
         heir = Lease(self._number, to, lease.ttl, {name: value for name, value in lease.options.items() if name != "INCARNATION"}, names)
         heir.open = True
@@ -363,12 +369,14 @@ class MemoryServer:
 
     def _settle(self) -> None:
         for lease in self._waiting():
-            if not self._fits(lease):
-                continue
-            connection = lease.connection
-            self._give(lease)
-            if connection is not None:
-                connection.push("lease.granted", lease.id, {**self._granted(lease), "tokens": dict(lease.grants), "waited": 1})
+            if self._fits(lease):
+                self._give_waiter(lease)
+
+    def _give_waiter(self, lease: Lease) -> None:
+        connection = lease.connection
+        self._give(lease)
+        if connection is not None:
+            connection.push("lease.granted", lease.id, {**self._granted(lease), "tokens": dict(lease.grants), "waited": 1})
 
     def _check_entries(self, lease: Lease, entries: dict[str, str]) -> None:
         for key in entries:
