@@ -149,11 +149,6 @@ export const findings = {
     ],
     test: 'test/findings/pools.test.ts',
   },
-  'entry-ttl-max-bypass': {
-    sentence: 'A renewal with `ttl` is not bound by `ttlMax` of the entries of the lease.',
-    pairs: [['entries', 'renew-with-ttl']],
-    test: 'test/findings/time.test.ts',
-  },
   'learned-grace': {
     sentence: 'The duration learned from a lapse with a grace period counts the whole term.',
     pairs: [['learned-term', 'grace']],
@@ -173,11 +168,6 @@ export const findings = {
     sentence: 'Forecasts play `backfill` as `fit`: a waiter is said to start now that starts later.',
     pairs: [['pool-member', 'wait']],
     test: 'test/findings/pools.test.ts',
-  },
-  'stale-undone-operation': {
-    sentence: 'An operation that was never done is answered STALE once 65,536 answers are kept.',
-    pairs: [],
-    test: 'test/findings/answers.test.ts',
   },
   'python-late-jeopardy': {
     sentence: 'In Python, `on_jeopardy(0.0)` fires after the loss.',

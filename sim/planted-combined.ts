@@ -109,6 +109,14 @@ export const COMBINED_BUGS: readonly Planted[] = [
     profiles: ['directed', 'combined'],
   },
   {
+    name: 'a renewal with ttl goes beyond what a policy allows for an entry',
+    file: 'src/kernel/rule/renew.js',
+    find: "for (const key of entries ?? [])\n        most = Math.min(most, rule(state, key, 'ttlMax'));",
+    put: '',
+    expected: ['S5'],
+    profiles: ['directed', 'combined'],
+  },
+  {
     name: 'members that were passed on count for no account',
     file: 'src/kernel/rule/transfer.js',
     find: 'pool: pool && { ...pool,',

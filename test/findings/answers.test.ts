@@ -9,32 +9,6 @@ import { knownFinding } from '../support/known-finding.ts'
 import { acquire, granted } from '../support/replica/rig.ts'
 import { place } from '../support/resp-place.ts'
 
-const ANSWERS = 65_536
-
-knownFinding(
-  'stale-undone-operation',
-  'an operation that was never done is not answered STALE, however many answers are kept',
-  async claim => {
-    const world = new World({ strict: false })
-    const { tokens } = world.acquire('holder', 'a')
-    const fence = { kind: 'fence', resource: 'a', token: tokens[0]! } as const
-    const outcomes = (applied: ReturnType<World['entry']>) => (applied.kind === 'applied' ? applied.outcomes : [])
-    // The first operation of the session is still under way when the later ones arrive.
-    const later = Array.from({ length: 8 }, (_, i) => ({ command: fence, key: 0, op: { session: 's', seq: i + 2, acked: 0 } }))
-    expect(outcomes(world.entry([], { proposals: later }))).toHaveLength(8)
-    const others = Array.from({ length: ANSWERS - 4 }, (_, i) => ({
-      command: fence,
-      key: 0,
-      op: { session: 'others', seq: i + 1, acked: 0 },
-    }))
-    for (let from = 0; from < others.length; from += 1_024)
-      expect(world.entry([], { proposals: others.slice(from, from + 1_024) }).kind).toBe('applied')
-    expect(world.state.answers.session(0, 's')!.size).toBe(4)
-    const [first] = outcomes(world.entry([fence], { op: { session: 's', seq: 1, acked: 0 } }))
-    await claim(() => expect(first).toMatchObject({ kind: 'fenced' }))
-  },
-)
-
 knownFinding(
   'break-limit-number',
   'a refused break of a member of a pool states how many announced breaks its holder takes',

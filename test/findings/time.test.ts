@@ -118,17 +118,6 @@ knownFinding(
   },
 )
 
-knownFinding('entry-ttl-max-bypass', 'a renewal with ttl gets no more than the `ttlMax` of the entries of its lease', async claim => {
-  const world = new World()
-  world.policy('agents', { ttlMax: 30_000 })
-  const entries = [{ key: 'agents/7', value: 'busy' }]
-  expect(world.ask('x', 'free', { ttl: 40_000, entries })).toMatchObject({ kind: 'refused', code: 'INVALID' })
-  const { lease } = world.acquire('x', 'free', { ttl: 10_000, entries })
-  const renewed = world.do({ kind: 'renew', leases: [lease], ttl: 86_400_000 })
-  expect(renewed.kind).toBe('renewed')
-  await claim(() => expect((renewed as { ttls: readonly number[] }).ttls[0]).toBeLessThanOrEqual(30_000))
-})
-
 knownFinding(
   'learned-grace',
   'the duration learned from a lapse ends soon after the last renewal, with a grace period as without',

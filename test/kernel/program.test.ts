@@ -18,7 +18,6 @@ const SHOWN: readonly FindingName[] = [
   'reservation-beyond-quota',
   'reservation-silences-log',
   'pool-no-wait-refused',
-  'entry-ttl-max-bypass',
   'learned-grace',
 ]
 

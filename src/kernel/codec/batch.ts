@@ -184,8 +184,7 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
   const { session, seq, acked, asked = 0 } = op!
   const known = answered(state, proposal)
   if (known !== undefined) return known
-  const before = state.answers.session(key, session)
-  if (before !== undefined && seq <= before.seq) return refuse(state, 'answer-forgotten', { session, seq })
+  if (state.answers.session(key, session)?.hasForgotten(seq)) return refuse(state, 'answer-forgotten', { session, seq })
   const outcome = apply(state, proposal, effects)
   // A repetition is sent to the log that has the leases now, and decided there.
   if (state.moved !== undefined && outcome.kind === 'refused') return outcome

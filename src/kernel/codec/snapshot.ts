@@ -131,20 +131,24 @@ interface SavedSession {
   readonly key: number
   readonly name: string
   readonly seq: number
+  readonly dropped: readonly number[]
   readonly answers: readonly (Answer & { readonly seq: number })[]
 }
 
 function sessionsOf(state: State): SavedSession[] {
   const saved: SavedSession[] = []
   for (const [key, sessions] of state.answers)
-    for (const session of sessions) saved.push({ key, name: session.name, seq: session.seq, answers: [...session] })
+    for (const session of sessions) {
+      const { name, seq, dropped } = session
+      saved.push({ key, name, seq, dropped: [...dropped].sort((a, b) => a - b), answers: [...session] })
+    }
   return saved
 }
 
 /** A session whose answers do not fit into one chunk continues in the next, where it is named again. */
 function* sessionChunks(sessions: readonly SavedSession[]): Generator<Uint8Array, void, void> {
   let chunk = begin(ANSWERED)
-  for (const { key, name, seq, answers } of sessions) {
+  for (const { key, name, seq, dropped, answers } of sessions) {
     for (let at = 0; at === 0 || at < answers.length; ) {
       const body = new Writer()
       const first = at
@@ -157,6 +161,7 @@ function* sessionChunks(sessions: readonly SavedSession[]): Generator<Uint8Array
       chunk.uint(key)
       chunk.text(name)
       chunk.uint(seq)
+      chunk.list(dropped, one => chunk.uint(one))
       chunk.uint(at - first)
       chunk.raw(body.view())
       if (at === 0) at = 1 // a session without answers
@@ -353,9 +358,10 @@ export class StateLoader {
     const key = from.uint()
     const name = from.text()
     const upTo = from.uint()
+    const dropped = from.list(() => from.uint())
     if (this.#session?.key !== key || this.#session.session.name !== name) {
       this.#endSession()
-      this.#session = { key, session: new AnswerSession(name, upTo) }
+      this.#session = { key, session: new AnswerSession(name, upTo, dropped) }
       this.#counts.sessions++
     }
     const { session } = this.#session

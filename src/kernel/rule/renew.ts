@@ -58,11 +58,13 @@ function confirm(state: State, lease: LeaseState): void {
   state.unused.delete(lease)
 }
 
-/** Never shortens, and never beyond what the policies for its resources allow. */
+/** Never shortens, and never beyond what the policies for its resources and entries allow. */
 function lengthen(state: State, lease: LeaseState, ttl: number): void {
   if (ttl <= lease.ttl) return
-  let most = lease.grants.length === 0 ? rule(state, '', 'ttlMax') : ttl
+  const entries = lease.extras?.entries
+  let most = lease.grants.length === 0 && (entries?.size ?? 0) === 0 ? rule(state, '', 'ttlMax') : ttl
   for (const { resource } of lease.grants) most = Math.min(most, rule(state, resource.name, 'ttlMax'))
+  for (const key of entries ?? []) most = Math.min(most, rule(state, key, 'ttlMax'))
   lease.ttl = Math.max(lease.ttl, Math.min(ttl, most))
 }
 

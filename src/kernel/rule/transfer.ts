@@ -73,7 +73,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
 }
 
 /** What goes on after a transfer. */
-interface PassedOnClaim extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
+interface PassedOnClaim
+  extends Pick<LeaseExtras, 'maxLife' | 'grace' | 'by' | 'parent' | 'pool' | 'priority' | 'rank' | 'recalled' | 'labels'> {
   readonly ttl: number
   readonly since: number
   /** The timers that run: otherwise a lease that is passed back and forth would never end. */

@@ -7,6 +7,8 @@ import type { Outcome } from '../outcome.ts'
 export const ANSWERS = 65_536
 /** The number of characters of an answer that count as one more answer: all answers together stay below 64 MiB of text. */
 const HEAVY = 1_024
+/** The number of dropped operations that a session tells apart from earlier ones that are still under way. */
+const DROPPED = 32
 
 /** An item of a linked list. */
 interface Linked<T> {
@@ -61,8 +63,10 @@ function weightOf(outcome: Outcome): number {
 
 export class AnswerSession implements Linked<AnswerSession> {
   readonly name: string
-  /** Answers up to this operation are no longer known. */
+  /** Operations up to this one are over, and their answers are no longer known. */
   seq: number
+  /** Later operations that were done and whose answers are no longer known: an operation between them may still be under way. */
+  readonly dropped: Set<number>
   before: AnswerSession | undefined
   after: AnswerSession | undefined
   /** The sum of the weights of its answers. */
@@ -70,9 +74,10 @@ export class AnswerSession implements Linked<AnswerSession> {
   readonly #answers = new Map<number, KeptAnswer>()
   readonly #line = new LinkedList<KeptAnswer>()
 
-  constructor(name: string, seq = 0) {
+  constructor(name: string, seq = 0, dropped: readonly number[] = []) {
     this.name = name
     this.seq = seq
+    this.dropped = new Set(dropped)
   }
 
   get size(): number {
@@ -81,6 +86,25 @@ export class AnswerSession implements Linked<AnswerSession> {
 
   answer(seq: number): Answer | undefined {
     return this.#answers.get(seq)
+  }
+
+  /** Whether the operation is over, and its answer no longer known. */
+  hasForgotten(seq: number): boolean {
+    return seq <= this.seq || this.dropped.has(seq)
+  }
+
+  /** From now on, operations up to this one count as over. */
+  forgetUpTo(seq: number): void {
+    this.seq = Math.max(this.seq, seq)
+    for (const one of this.dropped) if (one <= this.seq) this.dropped.delete(one)
+    while (this.dropped.delete(this.seq + 1)) this.seq++
+  }
+
+  /** Drops the oldest answer, and remembers that its operation was done. Returns the weight of the answer. */
+  forgetOldest(): number {
+    this.dropped.add(this.oldest!)
+    this.forgetUpTo(this.dropped.size > DROPPED ? Math.min(...this.dropped) : this.seq)
+    return this.dropOldest()
   }
 
   /** The oldest operation whose answer is kept. */
@@ -158,7 +182,7 @@ export class Answers {
       more -= session.dropOldest()
       this.#size--
     }
-    session.seq = Math.max(session.seq, Math.min(acked, seq - 1))
+    session.forgetUpTo(Math.min(acked, seq - 1))
     more += session.add(seq, answer)
     if (known === undefined) keeper.sessions.set(name, session)
     else keeper.line.remove(session)
@@ -206,9 +230,8 @@ export class Answers {
   #makeRoom(): void {
     const keeper = this.#ranks.get(this.#most)!.first!
     const session = keeper.line.first!
-    session.seq = Math.max(session.seq, session.oldest!)
     this.#size--
-    const weight = session.dropOldest()
+    const weight = session.forgetOldest()
     if (session.size === 0) {
       keeper.line.remove(session)
       keeper.sessions.delete(session.name)

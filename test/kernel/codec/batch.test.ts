@@ -105,6 +105,20 @@ describe('a repeated operation', () => {
     expect(ask(world, unheld, 5)).toMatchObject({ code: 'STALE' })
     expect(ask(world, unheld, 6)).toMatchObject({ code: 'NOT_FOUND' })
   })
+
+  test('an operation that is still under way when later answers are dropped is done when it arrives, also after a snapshot', () => {
+    const world = new World({ strict: false })
+    const unheld: Command = { kind: 'recall', resource: 'x' }
+    for (let seq = 2; seq < 10; seq++) ask(world, unheld, seq)
+    for (let i = 1; i < ANSWERS - 3; i++) ask(world, unheld, i, { session: 'others' })
+    expect(world.state.answers.session(0, 's')!.size).toBe(4)
+    world.state = reload(world.state)
+    expect(ask(world, unheld, 3)).toMatchObject({ code: 'STALE' })
+    expect(ask(world, take('x'), 1)).toMatchObject({ kind: 'granted' })
+    expect([...world.state.answers.session(0, 's')!.dropped]).toEqual([2, 3, 4, 5])
+    ask(world, unheld, 10, { acked: 1 })
+    expect(world.state.answers.session(0, 's')).toMatchObject({ seq: 5, dropped: new Set() })
+  })
 })
 
 describe('an operation with a digest of its command', () => {

@@ -82,3 +82,12 @@ describe('the entries of a waiter', () => {
     expect(world.state.pending.size).toBe(0)
   })
 })
+
+test('a renewal with ttl gets no more than the `ttlMax` of the entries of its lease', () => {
+  const world = new World()
+  world.policy('agents', { ttlMax: 30_000 })
+  const entries = [{ key: 'agents/7', value: 'busy' }]
+  expect(world.ask('x', 'free', { ttl: 40_000, entries })).toMatchObject({ kind: 'refused', code: 'INVALID' })
+  const { lease } = world.acquire('x', 'free', { ttl: 10_000, entries })
+  expect(world.do({ kind: 'renew', leases: [lease], ttl: 86_400_000 })).toMatchObject({ ttls: [30_000] })
+})

@@ -211,8 +211,7 @@ export class ProgramModel {
   #longestTtl(lease: ModelLease, ttl: number): number {
     const { kind, most } = this.rules.ttlMax
     const isLimited = this.entries.some(({ key, lease: on }) => on === lease.id && key.startsWith(`${kind}/`))
-    if (isLimited && ttl > Math.max(most, lease.ttl) && !this.#follows('entry-ttl-max-bypass')) return most
-    return NOT_LIMITED
+    return isLimited ? most : NOT_LIMITED
   }
 
   claim(id: number, incarnation: number | undefined): string {
