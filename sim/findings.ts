@@ -68,14 +68,6 @@ export const findings = {
     pairs: [['restore', 'restore']],
     test: 'test/findings/restore.test.ts',
   },
-  'short-lived-immortal-lease': {
-    sentence: 'The lease of a dead holder never ends when every process closes the store within a tick.',
-    pairs: [
-      ['short-lived', 'no-wait'],
-      ['short-lived', 'short-lived'],
-    ],
-    test: 'test/findings/short-lived.test.ts',
-  },
   'face-partial-release': {
     sentence: 'A face renews a lock whose resource was released by a partial release and is held by another.',
     pairs: [['face-lease', 'partial-release']],

@@ -25,6 +25,20 @@ export interface FactsByCode {
     readonly queue?: number
     readonly key?: string
   }
+  /**
+   * The holder seems to be dead, and it is not certain yet that its lease has ended. Nothing was changed. Only from a process that opens the store itself.
+   * Next: try again, which continues the count, or stay longer (`confirm`).
+   */
+  readonly UNCONFIRMED: {
+    readonly resource?: string
+    readonly holder?: string
+    /** The term of the holder, in ms. */
+    readonly ttl?: number
+    /** About how many ms ago the holder was last heard of, by a clock that may be wrong. Left out if it is not known. */
+    readonly silence?: number
+    /** How many ms this call has stayed. */
+    readonly waited?: number
+  }
   /** `wait` ran out before the lease was granted. The place in the queue is given up. Next: try again later, or wait longer. */
   readonly TIMEOUT: {
     readonly resource?: string

@@ -17,7 +17,7 @@
  */
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { LeaseError } from './errors.ts'
-import type { Command, Operation, PolicyRules, PoolRequest, Scope } from './kernel/command.ts'
+import type { Acquire, Command, Operation, PolicyRules, PoolRequest, Scope } from './kernel/command.ts'
 import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { ListPart } from './lessor/list-part.ts'
@@ -35,6 +35,13 @@ export interface Lessor extends AsyncDisposable {
    * The command is handed over: the caller must not change it afterwards. Never throws. `propose` (src/lessor/propose.ts) is the same with a promise.
    */
   submit(command: Command, options: ProposeOptions, completion: Completion): void
+
+  /**
+   * Replicas only, called before a request that does not wait: stays until the leases of holders that seem to be dead have ended, because this process may be the
+   * only one that counts their time. Returns at once if a holder that is alive stands in the way. Throws `UNCONFIRMED` after `limit` ms; without it, after
+   * the term of the holder or 30 s.
+   */
+  confirm?(command: Acquire, options: { readonly limit?: number; readonly signal: AbortSignal }): Promise<void>
 
   /** Reads a view of the state. */
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>>

@@ -39,6 +39,11 @@ export interface LogRecord {
   readonly bytes: Uint8Array
   /** A lower bound, in milliseconds, of the time since the record was appended. Never an overestimate. 0 if the store cannot know. */
   readonly age: number
+  /**
+   * About how long ago the record was appended, in milliseconds, by the engine's own clock, which may have been set. No lease ends by it: it tells whether it is
+   * worth waiting for that. Left out, the wall clock of the process that wrote the record is used.
+   */
+  readonly advisoryAge?: number
 }
 
 /** A replica's state at a position, from which other replicas start instead of at the first record. */

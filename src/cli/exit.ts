@@ -17,6 +17,7 @@ export const EXIT = {
   permission: 77,
   configuration: 78,
   lost: 79,
+  unconfirmed: 80,
   /** As timeout(1). */
   overdue: 124,
   notExecutable: 126,
@@ -79,6 +80,11 @@ const ADVICE: Readonly<Record<LeaseError['code'], Advice>> = {
     exit: EXIT.held,
     means: 'Nothing was run.',
     next: 'To wait for it, leave out --no-wait. To see what would end it, run: leasehold explain NAME',
+  },
+  UNCONFIRMED: {
+    exit: EXIT.unconfirmed,
+    means: 'Nothing was run. The time that was counted is kept.',
+    next: 'Try again, which continues the count, or stay longer with --confirm.',
   },
   TIMEOUT: {
     exit: EXIT.held,

@@ -10,7 +10,7 @@ import { setMaxListeners } from 'node:events'
 import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { type Clock, pause, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Command } from '../kernel/command.ts'
+import type { Acquire, Command } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import type { ListPart } from '../lessor/list-part.ts'
@@ -91,6 +91,10 @@ export class RelocatingLessor implements Lessor {
 
   submit(command: Command, options: ProposeOptions, completion: Completion): void {
     this.#send({ command, options, completion })
+  }
+
+  async confirm(command: Acquire, options: { readonly limit?: number; readonly signal: AbortSignal }): Promise<void> {
+    await this.#here.confirm?.(command, options)
   }
 
   #send(request: Submitted): void {

@@ -136,6 +136,12 @@ export interface AdvancedAcquireOptions {
   readonly onQueued?: (lease: number) => void
   /** Called whenever the lessor could not be reached and an endless wait goes on. */
   readonly onAway?: (error: LeaseError) => void
+  /**
+   * For requests that do not wait, in a process that opens the store itself: how long to stay if the holder seems to be dead, until it is certain that its lease has
+   * ended. Then `UNCONFIRMED`. 0: do not stay.
+   * @default the ttl of the holder, at most '30s'
+   */
+  readonly confirm?: Duration
   /** What the store must promise. Otherwise `UNSUPPORTED`. */
   readonly require?: readonly ('durable' | 'failover')[]
 }
@@ -200,6 +206,7 @@ const ADVANCED: OptionChecks<AdvancedAcquireOptions> = {
   pool: [isObject, 'an object'],
   onQueued: [isFunction, 'a function'],
   onAway: [isFunction, 'a function'],
+  confirm: [anything],
   require: [value => Array.isArray(value), "an array of 'durable' and 'failover'"],
 }
 

@@ -15,6 +15,8 @@ export interface AcquireSettings extends HeldLeaseOptions {
   readonly onWait: AcquireOptions['onWait']
   readonly onQueued: AdvancedAcquireOptions['onQueued']
   readonly onAway: AdvancedAcquireOptions['onAway']
+  /** How many ms to stay for the end of a dead holder's lease. */
+  readonly confirm: number | undefined
 }
 
 export interface AcquireRequest extends AcquireSettings {
@@ -29,7 +31,7 @@ export function settingsOf(
   holder: string,
   ttl: number,
 ): AcquireSettings {
-  const { renew = 'half', parent, onWait, onLost, advanced: { maxStall, onQueued, onAway } = {} } = options
+  const { renew = 'half', parent, onWait, onLost, advanced: { maxStall, onQueued, onAway, confirm } = {} } = options
   const above = parentOf(parent)
   if (!STRATEGIES.has(renew))
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
@@ -51,6 +53,7 @@ export function settingsOf(
     onQueued,
     onWait,
     onAway,
+    confirm: confirm === undefined ? undefined : milliseconds(confirm, 'confirm'),
     onLost,
   }
 }

@@ -88,6 +88,7 @@ export class Acquirer {
   async #attempt(request: AcquireRequest, pending: PendingAcquire<HeldLease>): Promise<HeldLease | undefined> {
     const { heldLeases } = this.#options
     const { heartbeat } = heldLeases
+    if (request.command.wait !== true) await this.#confirm(request, pending)
     const sent = heartbeat.sent()
     const outcome = await this.#decide(request, pending)
     if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw refused(outcome)
@@ -114,6 +115,17 @@ export class Acquirer {
     const doubtful = sent.number <= heartbeat.doubtedUpTo // the wall clock jumped while the request was under way
     if (!short && !doubtful && left > held.validity / 4) return held
     return (await heldLeases.confirm(held, outcome)) ? held : undefined
+  }
+
+  /** The lease of a dead holder ends before the request is sent, if only this process counts its time. */
+  async #confirm({ command, confirm }: AcquireRequest, pending: PendingAcquire<HeldLease>): Promise<void> {
+    const { lessor } = this.#options.operations
+    if (lessor.confirm === undefined) return
+    const stopped = new AbortController()
+    pending.onStop = () => stopped.abort()
+    await lessor.confirm(command, { signal: stopped.signal, ...(confirm !== undefined && { limit: confirm }) })
+    pending.onStop = undefined
+    pending.throwIfStopped()
   }
 
   /** An endless wait also waits through an outage: it has no lease that could be lost meanwhile. */

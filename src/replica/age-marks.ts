@@ -7,7 +7,7 @@
 import type { Aged, Command } from '../kernel/command.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId } from '../kernel/state/timers.ts'
-import { CAP, SLOTS, type Slot, type State } from '../kernel/state.ts'
+import { CAP, type LeaseState, SLOTS, type Slot, type State } from '../kernel/state.ts'
 import type { Countdowns } from './countdowns.ts'
 import type { Outbox } from './outbox.ts'
 
@@ -26,6 +26,8 @@ export class AgeMarks {
   #marked = 0
   /** This replica owns the run, and the timers that it found are marked together. */
   together = false
+  /** The leases that a request has waited for. */
+  readonly confirming = new WeakSet<LeaseState>()
 
   constructor(outbox: Pick<Outbox, 'writeUntilSettled'>) {
     this.#outbox = outbox
@@ -95,7 +97,7 @@ export class AgeMarks {
 
   /**
    * Before this replica leaves: writes what it has counted and the log does not know yet. No renewal may be kept in memory after this. Where the store
-   * knows the age of records (`ages`), up to MARK_STEP may be left out; where it does not, many short lives must add up.
+   * knows the age of records (`ages`), up to MARK_STEP may be left out; where it does not, or a request waits for the end, many short lives must add up.
    */
   markBeforeLeaving(now: number, { ages }: { readonly ages: boolean }): void {
     if (this.#state.run.owned) {
@@ -106,7 +108,8 @@ export class AgeMarks {
     const marks: Aged['marks'][number][] = []
     for (const countdown of countdowns) {
       const ms = Math.floor(now - countdown.zero)
-      if (countdown.busy !== 0 || ms - countdowns.knownAge(countdown) < (ages ? MARK_STEP : 1)) continue
+      const isExact = !ages || (countdown.lease !== undefined && this.confirming.has(countdown.lease))
+      if (countdown.busy !== 0 || ms - countdowns.knownAge(countdown) < (isExact ? 1 : MARK_STEP)) continue
       marks.push({ timer: countdowns.idOf(countdown), epoch: countdown.epoch, ms })
       if (marks.length === MAX_MARKS) break
     }

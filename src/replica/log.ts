@@ -37,8 +37,9 @@ export interface ReplicaLogOptions {
 export interface Followers {
   /** timekeeper.ts: counts the timers of the state. */
   readonly timekeeper: {
-    load(state: State, age: number): void
-    entering(age: number): void
+    load(state: State, age: number, advisoryAge: number): void
+    readonly isReplaying: boolean
+    entering(age: number, advisoryAge: number): void
     timer(lease: LeaseState | undefined, slot: Slot): void
     learnTogether(): void
     caughtUp(): void
@@ -136,7 +137,7 @@ export class Log {
 
   async start(snapshot: Snapshot | undefined): Promise<void> {
     if (snapshot !== undefined) await this.#load(snapshot)
-    else this.#timekeeper.load(this.state, 0)
+    else this.#timekeeper.load(this.state, 0, 0)
     while (await this.readOn()) {
       // Until the end of the log.
     }
@@ -165,7 +166,7 @@ export class Log {
     this.#recent = new RecentEvents(this.state.revision, { limit: this.#keptEvents })
     this.#window.restart(this.state.index)
     this.#window.keep(this.state, this.position.nonce)
-    this.#timekeeper.load(this.state, snapshot.age)
+    this.#timekeeper.load(this.state, snapshot.age, this.#clock.wall() - this.state.wall)
     this.sinceSnapshot = { records: 0, bytes: 0 }
   }
 
@@ -255,7 +256,7 @@ export class Log {
   }
 
   /** `own`: the batch that was encoded into these bytes, if this replica wrote them. */
-  #apply({ position, bytes, age }: LogRecord, own?: Batch): void {
+  #apply({ position, bytes, age, advisoryAge }: LogRecord, own?: Batch): void {
     let batch: Batch
     try {
       batch = own ?? decodeBatch(bytes)
@@ -268,7 +269,7 @@ export class Log {
     }
     const { awaiting } = this.state
     const timekeeper = this.#timekeeper
-    timekeeper.entering(age)
+    timekeeper.entering(age, timekeeper.isReplaying ? (advisoryAge ?? this.#clock.wall() - batch.wall) : 0)
     const { events } = this.#effects
     let kept = 0
     const applied = applyBatch(this.state, position.index, batch, this.#effects, () => {

@@ -11,7 +11,7 @@ import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/codec/batch.ts'
 import { malformed, malformedAsker } from '../kernel/codec/form.ts'
 import { stateHash } from '../kernel/codec/snapshot.ts'
-import type { Command, Operation, Proposal, Renew } from '../kernel/command.ts'
+import type { Acquire, Command, Operation, Proposal, Renew } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Flaw } from '../kernel/reason.ts'
 import { movedAway } from '../kernel/rule/move.ts'
@@ -24,6 +24,7 @@ import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, 
 import { refusedError } from '../refused-error.ts'
 import type { Profile, Store } from '../store.ts'
 import { backupBytes } from './backup.ts'
+import { Confirmation } from './confirmation.ts'
 import { Lifetime } from './lifetime.ts'
 import { ListPages } from './list-pages.ts'
 import { ListReader } from './lists.ts'
@@ -66,6 +67,7 @@ export class Replica implements Lessor {
   readonly #snapshotter: Snapshotter
   readonly #ticker: LogTicker
   readonly #rewinds: RewindDetector
+  readonly #confirmation: Confirmation
   readonly #lists: ListReader
   readonly #pages: ListPages
   readonly #remaining: Remaining = lease => this.#timekeeper.remaining(lease)
@@ -87,6 +89,7 @@ export class Replica implements Lessor {
     this.#snapshotter = new Snapshotter({ clock, log, lifetime, records: snapshotRecords, bytes: snapshotBytes })
     this.#ticker = new LogTicker(clock, log, outbox)
     this.#rewinds = new RewindDetector(log, outbox)
+    this.#confirmation = new Confirmation({ clock, log, outbox, timekeeper: this.#timekeeper, lifetime })
     this.#lists = new ListReader({ clock, log, remaining })
     this.#pages = new ListPages({ clock, log, remaining, lists: this.#lists })
     log.connect({ timekeeper: this.#timekeeper, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter })
@@ -213,11 +216,18 @@ export class Replica implements Lessor {
       await this.#outbox.readToEnd()
       signal?.throwIfAborted()
       const known = answered(this.#log.state, proposal) ?? refusal(this.#log.state, proposal)
-      if (known !== undefined) completion.settle(known)
+      // Behind the ends of leases that are being written, what is held now may be free.
+      const mayBeFree = this.#timekeeper.isEnding && known?.kind === 'refused' && known.code === 'HELD'
+      if (known !== undefined && !mayBeFree) completion.settle(known)
       else this.#put(proposal.command, proposal.key ?? 0, proposal.op, completion)
     } catch (error) {
       completion.fail(error)
     }
+  }
+
+  async confirm(command: Acquire, { limit, signal }: { readonly limit?: number; readonly signal: AbortSignal }): Promise<void> {
+    this.#lifetime.assertOpen()
+    await this.#confirmation.confirm(command, limit, signal)
   }
 
   #renewInMemory(leases: readonly number[], key: number, completion: Completion): void {

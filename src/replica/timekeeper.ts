@@ -27,6 +27,8 @@ const BEAT = 250
 const FEW = 16
 /** How long each replica waits for the replica before it, in ms. */
 const TURN = 15
+/** The wall clocks of two machines may differ by this many ms without either of them having been set back. */
+const CLOCKS_DIFFER = 1_000
 
 export class Timekeeper {
   readonly #clock: Clock
@@ -40,6 +42,11 @@ export class Timekeeper {
   #age = 0
   /** The time when that record was read: it is in the log by then. */
   #moment = 0
+  /** About when the record that is being applied was written, by a clock that may be wrong. Undefined: not even that is known. */
+  #writtenAt: number | undefined
+  /** The same for the snapshot that the state was loaded from, and for the last renewal of each lease that was found in the log. */
+  #loadedAt: number | undefined
+  readonly #heardAt = new WeakMap<Countdown, number | undefined>()
   /** Whether records of the past are being applied. */
   #replaying = true
   /** Whether countdowns reflect the latest run and mark for all. */
@@ -51,6 +58,8 @@ export class Timekeeper {
   /** Cancels the proposals that wait for this replica's turn. */
   readonly #turns = new Set<() => void>()
   #proposals = 0
+  /** Proposals of ends that are under way. */
+  #ending = 0
   #stopped = false
   readonly #counts = { proposed: 0, lateness: 0 }
 
@@ -75,8 +84,9 @@ export class Timekeeper {
     return this.#time.now()
   }
 
-  /** Takes over a state that was loaded from a snapshot which is at least `age` ms old. */
-  load(state: State, age: number): void {
+  /** Takes over a state that was loaded from a snapshot which is at least `age` ms old, and about `advisoryAge`. */
+  load(state: State, age: number, advisoryAge = age): void {
+    this.#loadedAt = this.#advised(advisoryAge)
     this.#state = state
     this.#countdowns = new Countdowns(state)
     this.#marks.load(state, this.#countdowns)
@@ -96,10 +106,50 @@ export class Timekeeper {
       this.#place(new Countdown(undefined, QUIET, state.quiet.epoch, now - agedOf(state, state.quiet) - age, true))
   }
 
-  /** Called before each record is applied, with its least age in ms. */
-  entering(age: number): void {
+  /** Whether records of the past are being applied. */
+  get isReplaying(): boolean {
+    return this.#replaying
+  }
+
+  /** Called before each record is applied, with its least age in ms. `advisoryAge`: its age by a clock that may be wrong. */
+  entering(age: number, advisoryAge = 0): void {
     this.#age = age
     this.#moment = this.now()
+    if (this.#replaying) this.#writtenAt = this.#advised(advisoryAge)
+  }
+
+  /** An age below 0 means that a clock was set back, so nothing is known. Clocks of two machines differ a little. */
+  #advised(age: number): number | undefined {
+    return age < -CLOCKS_DIFFER ? undefined : this.now() - Math.max(0, age)
+  }
+
+  /**
+   * About how many ms ago the holder was last heard of, for deciding whether it is worth waiting for the end of the lease: nothing else may depend on it.
+   * Infinity: that is not known.
+   */
+  silence(lease: LeaseState): number {
+    const countdown = lease.alarm as Countdown | undefined
+    if (countdown === undefined) return 0
+    const now = this.now()
+    if (!countdown.found) return now - countdown.zero
+    const heard = this.#heardAt.has(countdown) ? this.#heardAt.get(countdown) : this.#loadedAt
+    return heard === undefined ? Number.POSITIVE_INFINITY : now - Math.min(heard, countdown.zero)
+  }
+
+  /** Whether ends of leases are being written to the log, so that a request which is refused now may be granted behind them. */
+  get isEnding(): boolean {
+    return this.#ending > 0
+  }
+
+  /** Whether the end of the lease is being written to the log. */
+  isBeingEnded(lease: LeaseState): boolean {
+    const countdown = lease.alarm as Countdown | undefined
+    return countdown !== undefined && countdown.busy !== 0 && this.now() >= countdown.zero + lease.term
+  }
+
+  /** A request waits for the end of this lease: what was counted here is marked when this replica leaves, however little it is. */
+  confirming(lease: LeaseState): void {
+    this.#marks.confirming.add(lease)
   }
 
   /** Called by the kernel when it starts, restarts, marks or cancels a timer. */
@@ -112,9 +162,12 @@ export class Timekeeper {
       return
     }
     if (countdown === undefined) {
-      return this.#place(new Countdown(lease, slot, timer.epoch, this.#started(), this.#replaying))
+      const placed = new Countdown(lease, slot, timer.epoch, this.#started(), this.#replaying)
+      if (this.#replaying && slot === TERM) this.#heardAt.set(placed, this.#writtenAt)
+      return this.#place(placed)
     }
     if (countdown.epoch !== timer.epoch) {
+      if (this.#replaying && slot === TERM) this.#heardAt.set(countdown, this.#writtenAt)
       countdown.epoch = timer.epoch
       countdown.zero = Math.ceil(this.#started())
       countdown.busy = 0
@@ -349,7 +402,9 @@ export class Timekeeper {
   #proposeFor(countdowns: readonly Countdown[], command: Command): void {
     const proposal = ++this.#proposals
     for (const countdown of countdowns) countdown.busy = proposal
+    if (command.kind === 'due') this.#ending++
     this.#outbox.writeUntilSettled(command, outcome => {
+      if (command.kind === 'due') this.#ending--
       for (const countdown of countdowns) this.#settled(countdown, proposal, outcome)
     })
   }

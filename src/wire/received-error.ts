@@ -16,7 +16,7 @@ const MAX_MESSAGE = 16 << 10
 
 const CODES: ReadonlySet<string> = new Set<ErrorCode>([
   ...(['HELD', 'GONE', 'STALE', 'DEADLOCK', 'INVALID', 'FORBIDDEN', 'LIMIT', 'UNAVAILABLE', 'NOT_FOUND'] as const),
-  ...(['TIMEOUT', 'LOST', 'UNKNOWN', 'UNAUTHENTICATED', 'UNSUPPORTED', 'DIVERGED'] as const),
+  ...(['TIMEOUT', 'UNCONFIRMED', 'LOST', 'UNKNOWN', 'UNAUTHENTICATED', 'UNSUPPORTED', 'DIVERGED'] as const),
 ])
 
 /** Codes that only HTTP has, as codes of a LeaseError. */

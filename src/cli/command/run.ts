@@ -29,7 +29,13 @@ interface RunFlags {
   readonly skipOk?: boolean
   readonly slots?: string
   readonly maxTime?: string
+  readonly confirm?: string
 }
+
+/** Of `run` and `pool take`. */
+export const CONFIRM =
+  'with --no-wait: if the holder seems to be dead, how long to stay until that is certain (default: its ttl, at most 30s); then exit with 80'
+
 
 export function run(program: Command): void {
   addGlobalOptions(program.command('run'))
@@ -43,6 +49,7 @@ export function run(program: Command): void {
     .option('--class <class>', 'with --ttl auto: the class of work to learn from (default: the name up to its last slash)')
     .option('--wait <duration>', 'how long to wait for the lease (default: until granted)')
     .option('--no-wait', `do not wait: exit with ${EXIT.held} if the resource is held`)
+    .option('--confirm <duration>', CONFIRM)
     .option('--shared', 'hold it together with other holders that use --shared (default: exclusive)')
     .option('--units <n>', 'how many units of the resource to hold (default: 1)')
     .option('--priority <n>', 'place in the queue, -1000 to 1000; higher goes first (default: 0)')
@@ -69,6 +76,7 @@ export function run(program: Command): void {
         ...(options.class !== undefined && { learn: { class: options.class } }),
         ...(wait === 0 && { ifAvailable: true }),
         ...(wait > 0 && wait < Number.POSITIVE_INFINITY && { wait }),
+        ...(options.confirm !== undefined && { advanced: { confirm: parseDuration(options.confirm, '--confirm') } }),
         ...(options.shared === true && { mode: 'shared' as const }),
         ...(options.units !== undefined && { units: parseInteger(options.units, '--units', 1) }),
         ...(options.priority !== undefined && { priority: parseInteger(options.priority, '--priority', -1_000, 1_000) }),
