@@ -63,11 +63,6 @@ export const findings = {
     pairs: [['quota', 'grace']],
     test: 'test/findings/pools.test.ts',
   },
-  'restore-two-holders': {
-    sentence: 'A restored log grants before the terms that were granted after the backup have passed.',
-    pairs: [['restore', 'restore']],
-    test: 'test/findings/restore.test.ts',
-  },
   'face-partial-release': {
     sentence: 'A face renews a lock whose resource was released by a partial release and is held by another.',
     pairs: [['face-lease', 'partial-release']],

@@ -76,7 +76,7 @@ export class LogChanges {
     await this.#closeAll()
     const state = await readBackup(oneOf(bytes))
     for (let i = 0; i < TRIES; i++) {
-      const done = await restore(this.#storeOf(log), state, { clock }).then(() => true, ignored)
+      const done = await restore(this.#storeOf(log), state, { clock, longestTtl: site.referee.terms.longest }).then(() => true, ignored)
       if (done === true) return this.#continueOn(log, 'restore')
       if (log.head.index > 0) break // it was begun, and its outcome is unknown
       await pauseOn(clock, 100)

@@ -314,7 +314,6 @@ export class Referee implements LogView {
     if (this.#state.nextLease < nextLease || this.#state.nextToken < nextToken)
       this.#world.violate('S3', `counters go back with a ${cause}`)
     this.pairs.rebuild(cause)
-    if (cause === 'restore') this.terms.restored()
     this.#generationWritten()
   }
 

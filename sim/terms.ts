@@ -39,8 +39,6 @@ export class TermChecker {
   #generationAt = Number.NEGATIVE_INFINITY
   /** Leases whose last renewal is lost, until a survivor writes a generation: then every term begins again. */
   readonly #lostRenewals = new Set<number>()
-  /** Leases that a restored backup knows with a shorter term than their holders were last promised. */
-  readonly #shortened = new Set<number>()
   readonly #breaks = new Map<number, Announced>()
 
   constructor(world: World, log: LogView) {
@@ -61,7 +59,6 @@ export class TermChecker {
     this.#lastRenewal.set(lease, this.#world.now)
     this.#renewedAt.set(lease, this.#log.state.index)
     this.#lostRenewals.delete(lease)
-    this.#shortened.delete(lease)
     if (ttl > 0) this.#terms.set(lease, ttl)
   }
 
@@ -92,9 +89,9 @@ export class TermChecker {
     this.#lostRenewals.clear()
   }
 
-  /** A backup was restored: renewals since then are lost, and with them longer terms that they gave. */
-  restored(): void {
-    for (const [lease, { term }] of this.#acks) if ((findLease(this.#log.state, lease)?.ttl ?? term) < term) this.#shortened.add(lease)
+  /** The longest term that a holder was promised. */
+  get longest(): number {
+    return Math.max(0, ...[...this.#acks.values()].map(({ term }) => term))
   }
 
   /** The log lost all but its first `kept` records. Some breaks are lost: the replay restores those that the log's base does not contain. */
@@ -132,7 +129,6 @@ export class TermChecker {
       this.#world.violate(
         'S4',
         `lease ${lease} ${type} ${(earliest - this.#world.now).toFixed(1)} ms before its acknowledged renewal of ${ack.term} ms was over`,
-        this.#shortened.has(lease) ? 'restore-two-holders' : undefined,
       )
   }
 

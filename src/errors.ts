@@ -188,6 +188,8 @@ export interface FactsByFailure {
   readonly newer: { readonly where?: string; readonly path?: string; readonly version?: number; readonly format?: number }
   /** Another program wrote it. */
   readonly foreign: { readonly where?: string; readonly path?: string; readonly key?: string }
+  /** Leases that a backup does not know may be longer than `known` ms; its policies allow `allowed`. */
+  readonly 'longest-ttl': { readonly known: number; readonly allowed: number }
   /** The content is damaged. */
   readonly damaged: FileFacts
 

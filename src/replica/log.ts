@@ -436,7 +436,7 @@ function concernsEveryWatch({ type }: Event): boolean {
  * log lost its tail, and until the records after it were trimmed. But both states know the last record of each proposer, unless it is older than
  * WINDOW records.
  */
-function missingRecord(snapshot: State, { proposers }: State): number | undefined {
+export function missingRecord(snapshot: State, { proposers }: State): number | undefined {
   for (const [proposer, { seq, index }] of proposers) {
     const there = snapshot.proposers.get(proposer)
     const lost = there === undefined ? snapshot.index - index <= WINDOW : there.seq < seq || (there.seq === seq && there.index !== index)

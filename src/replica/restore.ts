@@ -3,14 +3,15 @@
  *
  * Not guaranteed: what was decided after the backup was taken. Leases granted since then are unknown to the restored log, and keys revoked since then work
  * again. Guaranteed: tokens, ids and revisions continue above all that the backup or the log itself has given out; nothing is granted until the longest
- * term that a holder may still trust has passed, and leases in the backup begin their terms anew; fences never go back; until the last step the log keeps its
- * contents.
+ * term that a holder may still trust has passed, and leases in the backup last at least as long; fences never go back; until the last step the log keeps its
+ * contents. The log that the backup was made from knows that longest term. Into another log, the caller has to say it.
  *
  * The new contents are written as a snapshot, which running replicas do not read. So the log is owned where the store supports it. Elsewhere it must be
  * empty, and it decides nothing (`move` with `into`) from before the snapshot until a record after it: that record carries the decision hash of the snapshot,
  * and replicas with another decision hash load the snapshot (log.ts).
  */
 import { type Clock, systemClock } from '../clock.ts'
+import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import { apply, understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, encodeBatch } from '../kernel/codec/batch.ts'
@@ -18,12 +19,14 @@ import { StateLoader, saveState } from '../kernel/codec/snapshot.ts'
 import type { Generation, Move } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import type { Effects } from '../kernel/rule/effects.ts'
+import { rule } from '../kernel/rule/policy.ts'
 import { carryLineage } from '../kernel/state/lineage.ts'
 import { recordFence } from '../kernel/state/resources.ts'
 import { createState, RULES, type State } from '../kernel/state.ts'
 import { refusedError } from '../refused-error.ts'
 import { type Position, START, type Store } from '../store.ts'
 import { frameChunk, readFrames } from './frame.ts'
+import { missingRecord } from './log.ts'
 import { unreadable } from './unreadable.ts'
 
 const BEGIN: Move = { kind: 'move', into: 'begin' }
@@ -31,6 +34,13 @@ const END: Move = { kind: 'move', into: 'end' }
 
 export interface RestoreOptions {
   readonly clock?: Clock
+  /**
+   * The longest ttl, in ms, that a client may have been granted after the backup was made. Needed unless the log is the one that the backup was made from, and
+   * has all its records.
+   */
+  readonly longestTtl?: number
+  /** Instead: no client runs any more that was granted a lease after the backup was made. */
+  readonly clientsStopped?: boolean
   /** Called with the present contents of the log. An error that it throws stops the restore before anything is changed. */
   readonly confirm?: (found: LogContents) => void | PromiseLike<void>
 }
@@ -48,7 +58,7 @@ export interface LogContents {
 
 /** Takes over the store: opens it and disposes of it. */
 export async function restore(store: Store, backup: State, options: RestoreOptions = {}): Promise<LogContents> {
-  const { clock = systemClock, confirm } = options
+  const { clock = systemClock, confirm, longestTtl, clientsStopped = false } = options
   await using here = store
   const target = await OfflineLog.open(here)
   if (here.profile.shared && target.state.index > 0)
@@ -59,6 +69,7 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
   for (const { moved } of [target.state, backup])
     if (moved) throw new LeaseError('INVALID', `the leases of this log have moved to ${moved}: restore there`, { facts: { moved } })
   await confirm?.(contentsOf(target.state))
+  if (longestTtl === undefined && !clientsStopped && !contains(target.state, backup)) throw longestTtlUnknown(backup)
 
   // First in the log itself: whatever fails later, its counters are above all that the backup has given out.
   const above: Generation = {
@@ -66,7 +77,7 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
     lease: Math.max(target.state.nextLease, backup.nextLease),
     token: Math.max(target.state.nextToken, backup.nextToken),
     revision: Math.max(target.state.revision, backup.revision),
-    quiet: Math.max(longest(target.state), longest(backup)),
+    quiet: Math.max(longestTtl ?? 0, longest(target.state), longest(backup)),
   }
   const { shared } = here.profile
   if (shared) await target.close(above, clock)
@@ -127,6 +138,27 @@ export async function completeMove(store: Store, { clock = systemClock }: { read
   if (!target.state.awaiting) return false
   await target.append([END], clock)
   return true
+}
+
+/** Whether the log has all records of the backup: then it knows the longest term of all that it has granted since. */
+function contains(log: State, backup: State): boolean {
+  const isSame = [...backup.proposers.keys()].some(proposer => log.proposers.has(proposer))
+  return isSame && log.index >= backup.index && missingRecord(log, backup) === undefined
+}
+
+function longestTtlUnknown(backup: State): LeaseError {
+  const { longest: known, allowed } = longestTtlOf(backup)
+  return new LeaseError(
+    'INVALID',
+    `leases that were granted after the backup was made may be longer than any that it knows (${inWords(known)}), so it is not known when their holders have stopped; its policies allow ${inWords(allowed)}`,
+    { reason: 'longest-ttl', facts: { known, allowed } },
+  )
+}
+
+/** The longest term that a state has given, and the longest ttl that its policies allow. */
+export function longestTtlOf(state: State): { readonly longest: number; readonly allowed: number } {
+  const named = [...state.policies.values()].map(rules => rules.ttlMax ?? 0)
+  return { longest: longest(state), allowed: Math.max(rule(state, '', 'ttlMax'), ...named) }
 }
 
 /** For how long a holder may trust what this state, or one before it, has granted. */

@@ -12,7 +12,9 @@ import { Replica } from '../../src/replica/replica.ts'
 import { restore } from '../../src/replica/restore.ts'
 import { FileStore } from '../../src/store/file/file.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
+import { silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
+import { acquire, granted } from '../support/replica/rig.ts'
 
 async function bytesOf(pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
   const all: Uint8Array[] = []
@@ -126,7 +128,7 @@ test('a restore into an empty log starts its counters above those that the backu
 
   const there = memory()
   await there.clock.advance(3_600_000)
-  const restored = await restore(there.owned(), await readBackup(cut(backup)), { clock: there.clock })
+  const restored = await restore(there.owned(), await readBackup(cut(backup)), { clock: there.clock, clientsStopped: true })
   expect(restored.nextToken).toBeGreaterThan(last.token)
   await using again = await there.open()
   expect((await again.read({ kind: 'policies' })).value).toEqual([{ prefix: 'jobs', rules: { capacity: 1, lockDelay: 5 } }])
@@ -138,7 +140,7 @@ test('a log that cannot be owned can be restored into only while it is empty', a
   const backup = await bytesOf(replica.backup())
   await leases[Symbol.asyncDispose]()
   const { clock } = here
-  const into = async (log: MemoryLog) => restore(new MemoryStore({ log, clock }), await readBackup(cut(backup)), { clock })
+  const into = async (log: MemoryLog) => restore(new MemoryStore({ log, clock }), await readBackup(cut(backup)), { clock, longestTtl: 30_000 })
   const log = new MemoryLog({ clock })
   expect(await into(log)).toMatchObject({ leases: 1 })
   await expect(into(log)).rejects.toMatchObject({ code: 'UNSUPPORTED', message: expect.stringMatching(/empty/) })
@@ -229,4 +231,50 @@ test('several backups into one file do not disturb each other, and a foreign dra
     rmSync(folder, { recursive: true })
     await leases[Symbol.asyncDispose]()
   }
+})
+
+test('into another log, the longest ttl that clients may have been granted since has to be named, and nothing is granted before it has passed', async () => {
+  const { clock, log, lessor, leases } = silentLessor({ holder: 'a' })
+  await using _ = leases
+  const before = await Replica.open(new MemoryStore({ log, clock }), { clock })
+  granted(await propose(before, acquire('early', 'other', { ttl: 5_000 })))
+  const backup = await bytesOf(before.backup())
+  const lease = await leases.acquire('jobs', { ttl: 600_000 })
+  await lease.renew()
+  // The server is lost, with its log.
+  lessor.stopAnswering()
+  await before[Symbol.asyncDispose]()
+  const empty = new MemoryLog({ clock })
+  const into = async (options: object) =>
+    restore(new MemoryStore({ log: empty, clock, own: { name: 'restore' } }), await readBackup(cut(backup)), { clock, ...options })
+  await expect(into({})).rejects.toMatchObject({
+    ...{ code: 'INVALID', reason: 'longest-ttl', facts: { known: 5_000, allowed: 86_400_000 } },
+    message: expect.stringContaining('its policies allow 24 h'),
+  })
+  expect(empty.head.index).toBe(0)
+  expect(await into({ longestTtl: 600_000 })).toMatchObject({ quiet: 600_000 })
+  await using after = await Replica.open(new MemoryStore({ log: empty, clock }), { clock })
+  await clock.advance(60_000)
+  expect(lease.held).toBe(true)
+  expect(await propose(after, acquire('b', 'jobs'))).toMatchObject({ kind: 'refused', reason: 'quiet' })
+  await clock.advance(600_000)
+  expect(lease.held).toBe(false)
+  expect(await propose(after, acquire('b', 'jobs'))).toMatchObject({ kind: 'granted' })
+  lessor.answer()
+})
+
+test('a lease in a backup lasts as long as its holder was promised since', async () => {
+  const clock = new ManualClock()
+  const log = new MemoryLog({ clock })
+  const before = await Replica.open(new MemoryStore({ log, clock }), { clock })
+  const { lease } = granted(await propose(before, acquire('a', 'jobs', { ttl: 5_000 })))
+  const backup = await bytesOf(before.backup())
+  await propose(before, { kind: 'renew', leases: [lease], ttl: 60_000 })
+  await before[Symbol.asyncDispose]()
+  await restore(new MemoryStore({ log, clock, own: { name: 'restore' } }), await readBackup(cut(backup)), { clock })
+  await using after = await Replica.open(new MemoryStore({ log, clock }), { clock })
+  await clock.advance(59_000)
+  expect((await after.read({ kind: 'lease', lease })).value).toBeDefined()
+  await clock.advance(2_000)
+  expect((await after.read({ kind: 'lease', lease })).value).toBeUndefined()
 })

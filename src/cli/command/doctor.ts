@@ -2,6 +2,8 @@
 import type { Command } from 'commander'
 import { pause } from '../../clock.ts'
 import { inWords, parseDuration } from '../../duration.ts'
+import { LeaseError } from '../../errors.ts'
+import { TTL_MAX } from '../../kernel/rule/policy.ts'
 import { diagnose, type Look } from '../diagnosis.ts'
 import { EXIT } from '../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
@@ -26,6 +28,12 @@ export function doctor(program: Command): void {
     })
 }
 
+/** A key may be allowed to look at leases and not at policies. */
+function noPolicies(error: unknown): { readonly value: readonly [] } {
+  if (!LeaseError.is(error, 'FORBIDDEN')) throw error
+  return { value: [] }
+}
+
 async function examine({ leases, lessor, read, out, clock, signal }: Invocation, watch: number): Promise<number> {
   const measured = await measurePlace(leases, ROUNDS)
   const look = async (): Promise<Look> => ({
@@ -47,6 +55,9 @@ async function examine({ leases, lessor, read, out, clock, signal }: Invocation,
     summary: (await read({ kind: 'summary' })).value,
     services: (await read({ kind: 'services' })).value,
   })
+  const rules = (await read({ kind: 'policies' }).catch(noPolicies)).value
+  const allowed = Math.max(rules.find(({ prefix }) => prefix === '')?.rules.ttlMax ?? TTL_MAX, ...rules.map(policy => policy.rules.ttlMax ?? 0))
+  out.note(`policies allow a ttl of ${inWords(allowed)}: to restore a backup into another store takes that long, or what --longest-ttl says`)
   if (out.json) for (const finding of found) await out.data(finding)
   else if (found.length === 0)
     await out.text(

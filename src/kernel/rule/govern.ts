@@ -129,11 +129,13 @@ export function generation(
   const length = Math.max(quiet, state.longest, state.quiet?.duration ?? 0)
   if (length > 0) startQuiet(state, effects, length)
   state.lineage.generation = { index: state.index, quiet: length }
-  // Renewals may be among the lost records. When each term began is unknown, so each begins again.
+  // Renewals may be among the lost records. When each term began is unknown, so each begins again; and a lost renewal may have given a longer one.
+  const { longest } = state
   for (const held of state.leases.values()) {
     touch(state, held)
-    restartTerm(state, effects, held, held.term)
+    restartTerm(state, effects, held, held.status === WAITING ? held.term : Math.max(held.term, length))
   }
+  state.longest = longest // no holder is told of these terms
   emit(state, effects, 'generation', undefined, { cause: LOST })
   return done()
 }
