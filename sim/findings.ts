@@ -83,11 +83,6 @@ export const findings = {
     pairs: [],
     test: 'test/findings/client.test.ts',
   },
-  'rollback-early-grant': {
-    sentence: 'A server that starts on a rolled-back folder grants a name before its holder has reported.',
-    pairs: [['rollback', 'rollback']],
-    test: 'test/findings/restore.test.ts',
-  },
   'guard-on-pool': {
     sentence: 'A PostgresGuard on a pool runs a transaction and its work on different connections.',
     pairs: [],

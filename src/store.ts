@@ -101,6 +101,14 @@ export interface Profile {
   readonly notes: readonly string[]
 }
 
+/** Keeps one text outside the log, on the same machine: it stays if the log is put back from an older copy. */
+export interface WitnessKeeper {
+  /** What was written last, if anything. */
+  read(): string | undefined
+  /** Never throws. */
+  write(witness: string): void
+}
+
 /**
  * An ordered log shared by all replicas. It stores records and never interprets them.
  *
@@ -116,6 +124,9 @@ export interface Store extends AsyncDisposable {
    * renews leases in memory and would not notice that by itself. A store without this signal reports it with its next answer.
    */
   readonly ended?: AbortSignal | undefined
+
+  /** Known once the store is open, where it owns a log that people can copy and put back. There its owner keeps how far the log has come. */
+  readonly witness?: WitnessKeeper | undefined
 
   /** Called once, before all other calls. Connects, finds the newest complete snapshot and the end of the log, and takes ownership if asked to. */
   open(): Promise<Opened>

@@ -44,6 +44,8 @@ export interface Followers {
     learnTogether(): void
     caughtUp(): void
   }
+  /** rewind-detector.ts: keeps how far the log of an owner has come. */
+  readonly rewinds: { keep(): void }
   /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
   readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
   /** log-ticker.ts */
@@ -291,6 +293,8 @@ export class Log {
         'UNSUPPORTED',
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
+    // Before the callers are answered: they rely on this record from then on.
+    if (this.owned && !timekeeper.isReplaying) this.#followers!.rewinds.keep()
     const answered = batch.proposer === this.proposer && this.#followers!.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()
   }

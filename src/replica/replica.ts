@@ -92,7 +92,7 @@ export class Replica implements Lessor {
     this.#confirmation = new Confirmation({ clock, log, outbox, timekeeper: this.#timekeeper, lifetime })
     this.#lists = new ListReader({ clock, log, remaining })
     this.#pages = new ListPages({ clock, log, remaining, lists: this.#lists })
-    log.connect({ timekeeper: this.#timekeeper, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter })
+    log.connect({ timekeeper: this.#timekeeper, rewinds: this.#rewinds, outbox, ticker: this.#ticker, snapshotter: this.#snapshotter })
     lifetime.signal.addEventListener('abort', () => this.#stop(), { once: true })
   }
 
@@ -179,6 +179,7 @@ export class Replica implements Lessor {
       if (owned) this.#timekeeper.ownRunBegan()
     }
     if (survivor !== undefined) await this.#outbox.write({ kind: 'generation', ...survivor })
+    if (owned) await this.#rewinds.compareWithKept()
     // Nothing may be proposed as due before this: a renewal may have been among the lost records.
     this.#timekeeper.caughtUp()
     this.#ticker.tickWhileNeeded()

@@ -1,6 +1,7 @@
 /**
  * Tells clients that return whether the log still contains what they saw (see witness.ts), and recovers an owned log that was put back from an older
- * copy: it begins a new generation, which grants nothing for the longest term that a client may still trust.
+ * copy: it begins a new generation, which grants nothing for the longest term that a client may still trust. An owner keeps its newest witness outside the
+ * log as well, where the store has a place for it, and shows it to itself when it starts again.
  */
 import type { State } from '../kernel/state.ts'
 import type { Log } from './log.ts'
@@ -26,6 +27,18 @@ export class RewindDetector {
     if (this.#newest?.index !== index || this.#newest.run !== run)
       this.#newest = { index, run, text: writeWitness(witnessOf(state, position), state.lineage.secret) }
     return this.#newest.text
+  }
+
+  /** Called by an owner that starts, before it decides anything. */
+  async compareWithKept(): Promise<void> {
+    const kept = this.#log.store.witness?.read()
+    if (kept !== undefined) await this.continues(kept)
+    this.keep()
+  }
+
+  /** Called by an owner after each record. */
+  keep(): void {
+    this.#log.store.witness?.write(this.witness)
   }
 
   async continues(text: string): Promise<boolean> {

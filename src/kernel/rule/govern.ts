@@ -135,7 +135,7 @@ export function generation(
     touch(state, held)
     restartTerm(state, effects, held, held.status === WAITING ? held.term : Math.max(held.term, length))
   }
-  state.longest = longest // no holder is told of these terms
+  state.longest = longest // no holder learns of these terms
   emit(state, effects, 'generation', undefined, { cause: LOST })
   return done()
 }

@@ -12,10 +12,11 @@ import { resolve } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { systemClock } from '../../clock.ts'
 import { type ErrorCode, type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
-import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, WitnessKeeper } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { rechunk } from '../rechunk.ts'
 import { AppendChannel } from './append-channel.ts'
+import { type KeptWitness, keptWitness } from './kept-witness.ts'
 import type { FileLog, FileLogOptions } from './log.ts'
 import type { FileSnapshot } from './snapshots.ts'
 import { endThread, takeThread } from './worker-thread.ts'
@@ -80,6 +81,7 @@ export class FileStore implements Store {
   readonly #channel: AppendChannel | undefined
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
+  #witness: KeptWitness | undefined
   #opened = false
   #requests = 0
   #keepAlive = 0
@@ -101,6 +103,10 @@ export class FileStore implements Store {
     }
   }
 
+  get witness(): WitnessKeeper | undefined {
+    return this.#witness
+  }
+
   get ended(): AbortSignal {
     return this.#ended.signal
   }
@@ -114,6 +120,7 @@ export class FileStore implements Store {
       throw error
     })
     this.#opened = true
+    if (this.#options.own) this.#witness = keptWitness(this.#options.path)
     return snapshot ? { head, snapshot: this.#readable(snapshot) } : { head }
   }
 
@@ -201,6 +208,8 @@ export class FileStore implements Store {
     await this.#ask('close').catch(() => endThread(worker)) // it had no file to close yet
     worker.ref()
     await exited
+    this.#witness?.close()
+    this.#witness = undefined
   }
 
   #start(): Worker {

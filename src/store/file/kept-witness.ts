@@ -1,0 +1,82 @@
+/**
+ * The newest witness of an owned log (replica/witness.ts), in a file outside the folder of the log: in the runtime directory of the machine, until it reboots.
+ *
+ * If the folder is put back from an older copy, this file still knows how far the log had come, and the next owner notices before it grants anything. It is
+ * written with each record and never synced. Where it cannot be kept, the clients of the log are the only witnesses.
+ */
+import { createHash } from 'node:crypto'
+import { closeSync, constants, readdirSync, readSync, realpathSync, rmSync, statSync, writeSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { crc32 } from 'node:zlib'
+import { makeFolder, openPrivately } from '../../private-file.ts'
+import type { WitnessKeeper } from '../../store.ts'
+
+/** A witness has at most 256 characters. Before it: its length, after it: a checksum. */
+const RECORD = 264
+const TEXT = 2
+const CHECKSUM = 260
+/** Files of logs that have not been written for so long are removed, in ms. */
+const FORGOTTEN = 30 * 86_400_000
+/** Files that are looked at for that. */
+const MAX_LOOKED_AT = 200
+
+/** Undefined where there is no folder for it. */
+export function keptWitness(path: string): KeptWitness | undefined {
+  try {
+    const folder = runtimeFolder()
+    makeFolder(folder)
+    removeForgotten(folder)
+    const name = createHash('sha256').update(realpathSync(path)).digest('hex').slice(0, 32)
+    return new KeptWitness(openPrivately(join(folder, `witness-${name}`), constants.O_RDWR | constants.O_CREAT))
+  } catch {
+    return undefined
+  }
+}
+
+/** `RUNTIME_DIRECTORY` is set by systemd. */
+function runtimeFolder(): string {
+  const { RUNTIME_DIRECTORY, XDG_RUNTIME_DIR } = process.env
+  if (RUNTIME_DIRECTORY) return RUNTIME_DIRECTORY.split(':')[0]!
+  return XDG_RUNTIME_DIR ? join(XDG_RUNTIME_DIR, 'leasehold') : join(tmpdir(), `leasehold-${process.getuid?.() ?? 'user'}`)
+}
+
+function removeForgotten(folder: string): void {
+  const files = readdirSync(folder).filter(name => name.startsWith('witness-'))
+  for (const name of files.slice(0, MAX_LOOKED_AT)) {
+    const path = join(folder, name)
+    const found = statSync(path, { throwIfNoEntry: false })
+    if (found !== undefined && found.mtimeMs < statSync(folder).mtimeMs - FORGOTTEN) rmSync(path, { force: true })
+  }
+}
+
+export class KeptWitness implements WitnessKeeper {
+  readonly #file: number
+  readonly #record = Buffer.alloc(RECORD)
+
+  constructor(file: number) {
+    this.#file = file
+  }
+
+  read(): string | undefined {
+    const record = Buffer.alloc(RECORD)
+    if (readSync(this.#file, record, 0, RECORD, 0) < RECORD) return undefined
+    if (record.readUInt32LE(CHECKSUM) !== crc32(record.subarray(0, CHECKSUM))) return undefined
+    return record.toString('latin1', TEXT, TEXT + record.readUInt16LE(0))
+  }
+
+  write(witness: string): void {
+    this.#record.writeUInt16LE(witness.length, 0)
+    this.#record.write(witness, TEXT, 'latin1')
+    this.#record.writeUInt32LE(crc32(this.#record.subarray(0, CHECKSUM)), CHECKSUM)
+    try {
+      writeSync(this.#file, this.#record, 0, RECORD, 0)
+    } catch {
+      // The next record writes it again. Until then, the clients of the log are its witnesses.
+    }
+  }
+
+  close(): void {
+    closeSync(this.#file)
+  }
+}
