@@ -93,11 +93,6 @@ export const findings = {
     pairs: [],
     test: 'test/findings/guard.test.ts',
   },
-  'collected-lease': {
-    sentence: 'A lease to which the program keeps no reference is released by the garbage collector.',
-    pairs: [],
-    test: 'test/findings/collected.test.ts',
-  },
   'python-collected-lease': {
     sentence: 'In Python, a lease to which the program keeps no reference is released, and a copy of a lease is made without an error.',
     pairs: [],

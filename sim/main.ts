@@ -14,7 +14,7 @@ const values = parseOptions()
 // Simulated failures create many errors, so stack traces are kept short. (They also create many short-lived objects: `npm run sim` starts Node with
 // a larger young generation, which saves a sixth of the time. That can only be set when Node starts.)
 Error.stackTraceLimit = 2
-process.removeAllListeners('warning') // programs that were killed leave leases behind, and the library warns when those are collected
+process.removeAllListeners('warning') // many simulated clients listen to one signal, of which Node warns
 
 function parseOptions() {
   const options = {

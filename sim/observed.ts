@@ -40,7 +40,7 @@ export class ObservedLessor implements Lessor {
     return this.#inner.signal
   }
 
-  /** Leases that are collected as garbage may still send a release. */
+  /** A process that was killed may still have calls under way. */
   get #dead(): boolean {
     return this.#machine.life !== this.#life
   }

@@ -367,8 +367,7 @@ class RollbackClient {
           await pauseOn(clock, dice.between(5, 100))
           this.#scene.believes(this, belief)
         }
-        // Some leases are kept for a while, during later work. A lease without a reference would be released when it is collected as garbage, at a
-        // moment that differs from run to run.
+        // Some leases are kept for a while, during later work.
         if (dice.chance(0.9)) await lease.release()
         else void pauseOn(clock, dice.between(500, 8_000)).then(() => lease.release().catch(() => {}))
       } catch (error) {
@@ -413,7 +412,7 @@ class ReportingLessor implements Lessor {
   }
 
   async #answer(command: Command, options: ProposeOptions): Promise<Outcome> {
-    // A lease that is collected as garbage is released, even if its process was killed long ago.
+    // A process that was killed may still have calls under way.
     if (this.#client.machine.life !== this.#life) return new Promise(() => {})
     const { rollbacks, index } = this.#scene
     const outcome = await propose(this.#inner, command, options)

@@ -21,7 +21,8 @@ export interface TransferOptions {
 }
 
 /**
- * A lease in hand. End it with `release`, or let `await using` do so. A lease whose handle is garbage-collected is released then.
+ * A lease in hand. End it with `release`, or let `await using` do so. It is renewed until it is released or lost, its `Leases` is closed or its process
+ * ends, even if the program keeps no reference to it.
  *
  * @example
  * await using lease = await leases.acquire('jobs/nightly', { ttl: '30s' })

@@ -1,4 +1,4 @@
-/** What this process knows of one of its own leases. The user's handle (`Lease`) may be collected; this record is what gets renewed. */
+/** What this process knows of one of its own leases. This record is what gets renewed, whether or not the program keeps its handle (`Lease`). */
 import type { Clock } from '../clock.ts'
 import { type Facts, LeaseError } from '../errors.ts'
 import type { LearnedTerm } from './learned-terms.ts'
@@ -102,8 +102,6 @@ export class HeldLease {
   /** The watch that reports on it; owned by the event router. */
   watch: unknown
   backup: BackupRenewal | undefined
-  /** Its handle can be collected; then the lease is released. */
-  hasHandle = false
   /** The user's code knows that the lease is over: from its signal, from `onLost`, or from the answer to a call. */
   lossReported = false
   /** The lessor said that it has ended; this many ms were left then. The reason is being read. */

@@ -3,7 +3,6 @@ import { inWords } from '../duration.ts'
 import { type Facts, LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { Lease } from '../lease.ts'
 import { propose } from '../lessor/propose.ts'
 import type { PastGrant } from '../lessor.ts'
 import { publish } from './diagnostics.ts'
@@ -51,8 +50,6 @@ export class HeldLeases implements Iterable<HeldLease> {
   readonly #held = new Map<number, HeldLease>()
   /** Releases under way of leases that were lost, or never handed out. */
   readonly #releases = new Set<Promise<void>>()
-  readonly #handles = new FinalizationRegistry<HeldLease>(held => this.#collected(held))
-  #warned = false
 
   constructor(operations: Operations, identity: Identity, margin: number, workerHeartbeat?: WorkerHeartbeat) {
     const { lessor, clock } = operations
@@ -115,14 +112,6 @@ export class HeldLeases implements Iterable<HeldLease> {
     if (parent === undefined) return
     parent.children ??= new Set()
     parent.children.add(held)
-  }
-
-  /** A handle for the user. If it is collected, the lease is released. */
-  handle(held: HeldLease): Lease {
-    const lease = new Lease(held)
-    this.#handles.register(lease, held, held)
-    held.hasHandle = true
-    return lease
   }
 
   // Renewing
@@ -260,18 +249,6 @@ export class HeldLeases implements Iterable<HeldLease> {
     this.lose(child, 'parent', `its parent, ${name}, has ended`, { by: String(id), ...(above !== undefined && { above }) })
   }
 
-  #collected(held: HeldLease): void {
-    if (held.stage === 'ended') return
-    if (!this.#warned) {
-      this.#warned = true
-      process.emitWarning(`${held.name} was never released, and no reference to it is left: use request(), or await using`, {
-        type: 'LeaseholdWarning',
-        code: 'LEASEHOLD_FORGOTTEN',
-      })
-    }
-    this.lose(held, 'forgotten', 'its handle was collected without a release')
-  }
-
   #lessorEnded(): void {
     const { reason } = this.#operations.lessor.signal
     this.heartbeat.failure = reason
@@ -302,7 +279,6 @@ export class HeldLeases implements Iterable<HeldLease> {
     this.events.unfollow(held)
     this.#held.delete(held.id)
     this.waiters.delete(held.id)
-    if (held.hasHandle) this.#handles.unregister(held)
     held.parent?.children?.delete(held)
   }
 

@@ -223,7 +223,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
     checkExcess('acquire(names, options)', excess)
     checkOptions(options)
     const held = await this.#obtain(names, options, waitOf(options, 'acquire')).catch(error => this.#withRemaining(error))
-    return this.#heldLeases.handle(held)
+    return new Lease(held)
   }
 
   /**
@@ -239,7 +239,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
     checkOptions(options, 'tryAcquire')
     checkNoWait(options, 'tryAcquire')
     const held = await this.#tryObtain(names, options)
-    return held === undefined ? undefined : this.#heldLeases.handle(held)
+    return held === undefined ? undefined : new Lease(held)
   }
 
   /**
@@ -251,7 +251,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
    */
   async grant(options: GrantOptions = {}): Promise<Lease> {
     checkOptions(options, 'grant', NOT_FOR_GRANT)
-    return this.#heldLeases.handle(await this.#send([], options, 0))
+    return new Lease(await this.#send([], options, 0))
   }
 
   /**
@@ -268,7 +268,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
     checkAdoptOptions(options)
     this.#mustBeOpen()
     const held = await adoptLease(this.#heldLeases, this.operations, this.#identity, lease, options)
-    return this.#heldLeases.handle(this.#acquirer.handOut(held, maxHoldOf(options)))
+    return new Lease(this.#acquirer.handOut(held, maxHoldOf(options)))
   }
 
   async #tryObtain(names: Names, options: TryAcquireOptions): Promise<HeldLease | undefined> {

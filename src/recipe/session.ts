@@ -49,7 +49,7 @@ export class Session implements AsyncDisposable {
   private constructor(leases: LeaseClient, lease: Lease) {
     this.#leases = leases
     this.#lease = lease
-    const { signal } = lease // not the handle: a session without references must be collected
+    const { signal } = lease
     this.ended = new Promise(resolve => whenAborted(signal, () => resolve(signal.reason)))
   }
 

@@ -93,7 +93,7 @@ knownFinding(
 knownFinding('slots-left-free', '260 simultaneous requests for one of 600 numbers get 260 numbers', async claim => {
   const { leases, clock } = silentLessor()
   await using _ = leases
-  const got: NumberedSlot[] = [] // referenced until the end, so that none is collected
+  const got: NumberedSlot[] = []
   const requests = Array.from({ length: 260 }, () =>
     leases.slot('ports', { from: 0, to: 599, ttl: 60_000, wait: 2_000 }).then(
       slot => got.push(slot),

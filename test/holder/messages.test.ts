@@ -51,7 +51,7 @@ test('TIMEOUT names the present holders', async () => {
   const { clock, log } = a
   const c = silentLessor({ holder: 'cleo', clock, log })
   const b = silentLessor({ holder: 'bob', clock, log })
-  const kept = [await a.leases.acquire('k', { mode: 'shared' }), await c.leases.acquire('k', { mode: 'shared' })] // otherwise they are collected
+  const kept = [await a.leases.acquire('k', { mode: 'shared' }), await c.leases.acquire('k', { mode: 'shared' })]
   for (const ask of [() => b.leases.acquire('k', { wait: 1_000 }), () => b.leases.request('k', { wait: 1_000 }, () => {})]) {
     const pending = ask().catch(error => error)
     await clock.advance(1_000)

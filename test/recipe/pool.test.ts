@@ -397,7 +397,6 @@ test('a pool may have more members than one request can name: all of them can be
   for (const lease of taken) await lease.release()
   const got = await waiting
   expect(got.resources).toHaveLength(2)
-  // Without references the offers would be collected, and withdrawn.
   for (const lease of [got, ...offers]) await lease.release()
 })
 
