@@ -93,31 +93,6 @@ export const findings = {
     pairs: [],
     test: 'test/findings/guard.test.ts',
   },
-  'python-collected-lease': {
-    sentence: 'In Python, a lease to which the program keeps no reference is released, and a copy of a lease is made without an error.',
-    pairs: [],
-    test: 'clients/python/tests/test_findings.py',
-  },
-  'python-exclusive-coroutine': {
-    sentence: '`@leases.exclusive` on an `async def` or a generator excludes nothing.',
-    pairs: [],
-    test: 'clients/python/tests/test_findings.py',
-  },
-  'python-nested-request': {
-    sentence: 'In Python, a request inside a request for the same name ends with TIMEOUT, not at once with INVALID.',
-    pairs: [],
-    test: 'clients/python/tests/test_findings.py',
-  },
-  'doubled-name': {
-    sentence: 'A request that names a resource twice is refused.',
-    pairs: [],
-    test: 'test/findings/answers.test.ts',
-  },
-  'python-doubled-name': {
-    sentence: 'In Python, a resource that a request names twice is requested and listed twice.',
-    pairs: [],
-    test: 'clients/python/tests/test_findings.py',
-  },
   'pool-no-wait-refused': {
     sentence: 'A request to a pool without `wait` is refused although the same request with `wait` is granted at once.',
     pairs: [
@@ -145,11 +120,6 @@ export const findings = {
     sentence: 'Forecasts play `backfill` as `fit`: a waiter is said to start now that starts later.',
     pairs: [['pool-member', 'wait']],
     test: 'test/findings/pools.test.ts',
-  },
-  'python-late-jeopardy': {
-    sentence: 'In Python, `on_jeopardy(0.0)` fires after the loss.',
-    pairs: [],
-    test: 'clients/python/tests/test_findings.py',
   },
   'break-limit-number': {
     sentence: 'The refusal of one announced break too many names the wrong number.',

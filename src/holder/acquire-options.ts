@@ -257,12 +257,13 @@ export function checkSignal(signal: unknown, what: string): void {
   if (!isSignal(signal)) throw new LeaseError('INVALID', `${what} needs an AbortSignal to end it: pass { signal }, not ${kindOf(signal)}`)
 }
 
+/** A name that is given twice is one name. */
 export function checkNames(names: unknown): readonly string[] {
   if (typeof names === 'string') return [names]
   if (!Array.isArray(names) || !names.every(name => typeof name === 'string'))
     throw new LeaseError('INVALID', `a resource is a text such as 'jobs/nightly', or an array of them, not ${kindOf(names)}`)
   if (names.length === 0) throw new LeaseError('INVALID', 'no resource is named. For a lease without resources use grant()')
-  return names
+  return names.length === 1 ? names : [...new Set(names)]
 }
 
 export function parentOf(parent: unknown): Lease | number | undefined {

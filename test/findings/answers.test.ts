@@ -2,7 +2,6 @@
 import { expect } from 'vitest'
 import { connect } from '../../src/index.ts'
 import { propose } from '../../src/lessor/propose.ts'
-import { silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { World } from '../support/kernel/world.ts'
 import { knownFinding } from '../support/known-finding.ts'
@@ -24,16 +23,6 @@ knownFinding(
     await claim(() => expect(facts).toMatchObject({ limit: accepted }))
   },
 )
-
-knownFinding('doubled-name', 'a request that names a resource twice is a request for one resource', async claim => {
-  const { leases } = silentLessor()
-  await using _ = leases
-  const outcome = await leases.acquire(['x', 'x']).then(
-    lease => lease.resources,
-    error => error.code,
-  )
-  await claim(() => expect(outcome).toEqual(['x']))
-})
 
 knownFinding('keyless-waiter-place', 'the place of a waiter without a key ends when the first key is created', async claim => {
   const clock = new ManualClock()

@@ -425,6 +425,21 @@ test('nested requests of one name are refused instead of waiting for themselves'
   expect(await a!.request('k', { mode: 'shared' }, () => a!.request('k', { mode: 'shared' }, () => 'fine'))).toBe('fine')
 })
 
+test('a name that is given twice is one name', async () => {
+  await using here = world('a')
+  const [a] = here.leases
+  const lease = await a!.acquire(['x', 'y', 'x'], { units: { x: 1 } })
+  expect([lease.resources, Object.keys(lease.tokens)]).toEqual([
+    ['x', 'y'],
+    ['x', 'y'],
+  ])
+  expect(await a!.tryAcquire(['x', 'x'])).toBeUndefined()
+  await lease.release()
+  expect(await a!.request(['x', 'x'], ({ resources }) => resources)).toEqual(['x'])
+  const two = a!.acquire(['x', 'x'], { ifAvailable: true, advanced: { any: 2 } })
+  await expect(two).rejects.toMatchObject({ code: 'INVALID', facts: { field: 'any' } })
+})
+
 test('the request that would close a waiting cycle is refused, and the error names the cycle', async () => {
   await using here = world('a', 'b')
   const [a, b] = here.leases

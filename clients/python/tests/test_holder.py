@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import pickle
+from collections.abc import Callable
 
 import pytest
 
@@ -30,6 +33,27 @@ def test_a_lease_that_is_not_renewed_expires_at_its_deadline_not_before(world: W
     world.advance(0.02)
     assert not lease.held and lease.lost.is_set()
     assert isinstance(lease.reason, LeaseLost) and lease.reason.cause == "unreachable"
+
+
+def test_a_lease_to_which_the_program_keeps_no_reference_is_held(world: World) -> None:
+    leases = world.connect()
+    leases.acquire("single-instance", ttl=20)
+    lost = leases.acquire("other", ttl=20).lost
+    leases.session(ttl=20, renew="half").acquire("desk", ttl=20)
+    gc.collect()
+    world.advance(100)
+    assert [world.server.holder_of(name) for name in ("single-instance", "other", "desk")] == ["test"] * 3
+    assert not lost.is_set()
+    leases.close()
+    assert [world.server.holder_of(name) for name in ("single-instance", "other", "desk")] == [None] * 3
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_lease_that_is_copied_or_pickled_says_what_to_do_instead(world: World, copied: Callable[[object], object]) -> None:
+    lease = world.connect().acquire("k", ttl=20)
+    with pytest.raises(LeaseError, match=r"send lease.token; .* use lease.transfer\(\)") as caught:
+        copied(lease)
+    assert caught.value.code == "INVALID" and caught.value.facts["lease"] == lease.id and lease.held
 
 
 def test_the_margin_is_twice_the_clock_error_and_more_of_short_terms() -> None:

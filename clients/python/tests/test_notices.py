@@ -23,6 +23,18 @@ def test_a_lease_in_jeopardy_is_reported_once_while_there_is_time_to_stop(world:
     assert len(left) == 1 and not lease.held and not lease.at_risk
 
 
+@pytest.mark.parametrize("stalled", [15.5, 19.9, 30])
+def test_a_jeopardy_is_not_reported_after_the_loss(world: World, stalled: float) -> None:
+    lease = world.connect().acquire("k", ttl=20)
+    left: list[float] = []
+    lease.on_jeopardy(left.append)
+    world.stop_answering()
+    world.stall(stalled)
+    world.advance(6)
+    assert not lease.held and lease.lost.is_set()
+    assert [4 < each < 5 for each in left] == ([True] if stalled < 19 else [])
+
+
 def test_an_answered_renewal_ends_the_jeopardy_and_the_next_one_is_reported_again(world: World) -> None:
     lease = world.connect().acquire("k", ttl=20)
     left: list[float] = []

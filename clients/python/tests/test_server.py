@@ -140,10 +140,10 @@ def test_watch_election_session_registry_and_pool(server: Server) -> None:
 
 def test_asyncio(server: Server) -> None:
     async def main() -> None:
-        async with leasehold.aio.connect(server.url) as leases:
+        async with leasehold.aio.connect(server.url) as leases, leasehold.aio.connect(server.url) as others:
             async with leases.request("aio", ttl=5) as lease:
                 lease.assert_held()
-                task = asyncio.create_task(leases.acquire("aio"))
+                task = asyncio.create_task(others.acquire("aio"))
                 while not (await leases.show("aio"))["queue"]:
                     await asyncio.sleep(0.01)
                 task.cancel()

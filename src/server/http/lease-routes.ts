@@ -41,7 +41,7 @@ function commandOf(body: Body): Acquire {
     kind: 'acquire',
     holder,
     ttl: typeof ttl === 'object' ? ttlRangeOf(ttl).preferred : parseDuration(ttl, 'ttl'),
-    wants: resources.map(resource => ({ resource, ...want })),
+    wants: [...new Set(resources)].map(resource => ({ resource, ...want })),
     // What is learned is added later, by a read.
     ...fieldsFrom(ACQUIRE_FIELDS, expectsAuto(body) ? { ...fields, pool: { ...fields.pool, expect: undefined } } : fields),
   } as Acquire

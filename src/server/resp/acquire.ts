@@ -40,8 +40,9 @@ export function acquire(session: RespSession): void {
   let at = 2
   while (at < args.count && !args.is(at, 'TTL')) at++
   if (at === args.count) throw invalid(`${args.is(1, 'TTL') ? 'a resource' : 'TTL'} is missing, as in LEASE.ACQUIRE jobs/nightly TTL 30000`)
-  const names: string[] = []
+  let names: string[] = []
   for (let i = 1; i < at; i++) names.push(text(session, i, 'a resource'))
+  if (names.length > 1) names = [...new Set(names)]
   const ttl = duration(session, at + 1, 'TTL')
   if (at + 2 === args.count)
     return session.propose({ kind: 'acquire', holder: session.holder, ttl, wants: names.map(resource => ({ resource })) }, writeGrant)

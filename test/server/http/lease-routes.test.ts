@@ -26,6 +26,12 @@ describe('ttl: { preferred, min, max }', () => {
   })
 })
 
+test('a resource that is named twice is one resource', async () => {
+  await using here = await world()
+  const { status, json } = await here.ask('POST', '/v1/leases', { resources: ['a', 'b', 'a'], holder: 'ann', ttl: '10s' })
+  expect([status, Object.keys(json.tokens)]).toEqual([201, ['a', 'b']])
+})
+
 describe('reuse', () => {
   const acquire = { resources: ['a', 'b'], holder: 'ann', ttl: '10s' }
 

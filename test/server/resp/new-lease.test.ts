@@ -46,6 +46,16 @@ function isPush(reply: Reply): reply is { readonly items: readonly Reply[] } & E
   return typeof reply === 'object' && reply !== null && 'items' in reply
 }
 
+test('a resource that LEASE.ACQUIRE names twice is one resource', async () => {
+  await using here = await place()
+  using client = await Client.open(here)
+  for (const more of [[], ['QUEUE', 'UNITSOF', 'a', 1]]) {
+    const granted = await client.map('LEASE.ACQUIRE', 'a', 'b', 'a', 'TTL', 5_000, ...more)
+    expect([...(granted.get('tokens') as ReadonlyMap<string, Reply>).keys()]).toEqual(['a', 'b'])
+    await client.ask('LEASE.RELEASE', granted.get('lease') as number)
+  }
+})
+
 test('LEASE.GRANT makes a lease on nothing, with entries, labels and a parent', async () => {
   await using here = await place()
   using client = await Client.open(here)

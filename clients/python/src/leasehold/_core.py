@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -11,6 +12,7 @@ from ._errors import LeaseError
 from ._flow import Ask, Flow
 from ._future import Future
 from ._held import Held
+from ._nesting import leases_around
 from ._request import FOREVER, INTERVALS, AcquireRequest
 from ._ttl import Ttl, ttl_range
 
@@ -110,8 +112,9 @@ class Core:
 
     def asked(self, call: str, names: Names | None, options: Mapping[str, Any], waits: bool) -> AcquireRequest:
         """Checks the options. ``names`` is None for a lease on nothing."""
+        holding = leases_around(self) if waits else ()
         if not options:
-            return AcquireRequest(() if names is None else checked_names(names), self.ttl, FOREVER if waits else None)
+            return AcquireRequest(() if names is None else checked_names(names), self.ttl, FOREVER if waits else None, holding=holding)
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             known = ", ".join(sorted(_OPTIONS))
@@ -148,6 +151,7 @@ class Core:
             on_wait=options.get("on_wait"),
             ttl_limits=limits,
             reuse=reuse,
+            holding=holding,
         )
 
     def obtain(self, asked: AcquireRequest) -> Flow[Held]:
@@ -164,18 +168,20 @@ class Core:
                 self.owner.post(lambda engine: engine.cancel(begun[0]))
             raise
 
-    def in_hand(self, flow: Flow[Held], make: Callable[[Core, Held], H]) -> Flow[H]:
-        """The handle of a lease. An interrupt that comes before the handle is made gives the lease back; later, the handle's end does."""
+    def in_hand(self, flow: Flow[Held], make: Callable[[Core, Held], H], granted: list[Held]) -> Flow[H]:
+        """The handle of a lease. ``granted`` gets the lease, for ``abandon``: its caller may be interrupted before it has the handle."""
         held = yield from flow
-        try:
-            return make(self, held)
-        except BaseException:
-            self.owner.post(lambda engine: engine.abandon(held))
-            raise
+        granted.append(held)
+        return make(self, held)
 
-    def try_obtain(self, asked: AcquireRequest, make: Callable[[Core, Held], H]) -> Flow[H | None]:
+    def abandon(self, granted: list[Held]) -> None:
+        """The caller was interrupted before it had the handle."""
+        for held in granted:
+            self.owner.post(functools.partial(_abandon, held))
+
+    def try_obtain(self, asked: AcquireRequest, make: Callable[[Core, Held], H], granted: list[Held]) -> Flow[H | None]:
         try:
-            return (yield from self.in_hand(self.obtain(asked), make))
+            return (yield from self.in_hand(self.obtain(asked), make, granted))
         except LeaseError as error:
             if error.code == "HELD":
                 return None
@@ -215,19 +221,25 @@ class Core:
         return reason if reason.code == "LOST" else None
 
 
+def _abandon(held: Held, engine: Engine) -> None:
+    engine.abandon(held)
+
+
 def _noted(future: Future[T], begun: list[Future[T]]) -> Future[T]:
     begun.append(future)
     return future
 
 
 def checked_names(names: Names) -> tuple[str, ...]:
-    named = (names,) if isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        return (names,)
+    named = tuple(names)
     if not named:
         raise LeaseError("INVALID", "no resource is named. For a lease without resources use grant()")
     for name in named:
         if not isinstance(name, str):
             raise LeaseError("INVALID", f"a resource is a text such as 'jobs/nightly', or several of them, not {type(name).__name__}")
-    return named
+    return tuple(dict.fromkeys(named))
 
 
 def check_renew(renew: str) -> None:

@@ -257,7 +257,7 @@ class Engine:
             self.abandon(future.result())
 
     def abandon(self, held: Held) -> None:
-        """Its caller has gone before it had the lease. Another caller may have it too (``reuse``): then the last handle counts."""
+        """Its caller has gone before it had the lease. Another caller may have it too (``reuse``), and goes on with it."""
         if not held.shared:
             self.release(held)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ._core import Core
 from ._errors import LeaseError
 from ._held import Held
 
 if TYPE_CHECKING:
+    from typing import SupportsIndex
+
     from ._engine import Engine
     from ._notices import Notices
 
@@ -21,7 +22,6 @@ class LeaseHandle:
     def __init__(self, core: Core, held: Held) -> None:
         self._core = core
         self._held = held
-        held.handles += 1
 
     @property
     def id(self) -> int:
@@ -126,24 +126,14 @@ class LeaseHandle:
     def __repr__(self) -> str:
         return f"<Lease {self.id} on {', '.join(self.resources) or 'nothing'}{'' if self._held.held else ', over'}>"
 
-    def __del__(self) -> None:
-        held: Held | None = getattr(self, "_held", None)
-        if held is None:
-            return
-        held.handles -= 1
-        if held.handles > 0 or held.reason is not None or self._core.owner.foreign:
-            return
-        with contextlib.suppress(Exception):
-            import warnings
-
-            self._core.owner.post(lambda engine: _forgotten(engine, held))
-            warnings.warn(
-                f"{held.name} was never released, and no reference to it is left: use a with block", ResourceWarning, stacklevel=2
-            )
-
-
-def _forgotten(engine: Engine, held: Held) -> None:
-    engine.renewals.lose(held, held.lost("forgotten", "its handle was collected without a release"))
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """For ``copy`` and ``pickle``."""
+        raise LeaseError(
+            "INVALID",
+            f"{self._held.name} cannot be copied or pickled: one process holds it, through one object. To write under it elsewhere, send"
+            " lease.token; to let another holder go on with it, use lease.transfer() here and leases.adopt() there",
+            self._held.facts,
+        )
 
 
 def _look_at(held: Held) -> Callable[[Engine], None]:

@@ -71,7 +71,6 @@ class Held:
         "deadline",
         "ending",
         "group",
-        "handles",
         "holder",
         "id",
         "notices",
@@ -120,8 +119,7 @@ class Held:
         self.reason: LeaseError | None = None
         #: Whether the user's code was told of the loss, by an exception, a callback or an event.
         self.reported = False
-        #: Objects of the user's code that stand for it, and whether there were several: with ``reuse``.
-        self.handles = 0
+        #: Several callers were given it, with ``reuse``.
         self.shared = False
         self.released: Any = None
         self.callbacks: list[Callable[[LeaseError], None]] = []

@@ -37,7 +37,7 @@ class Notices:
     def on_jeopardy(self, callback: Callable[[float], None]) -> None:
         self._jeopardy.append(callback)
         if self._endangered and self._held.in_jeopardy:
-            self._engine.later(functools.partial(callback, self._held.remaining()))
+            self._engine.later(functools.partial(self._warn, callback))
         elif self._timer is None:
             self._plan()
 
@@ -48,14 +48,22 @@ class Notices:
         self._timer = self._engine.timers.at(moment, self._look)
 
     def _look(self) -> None:
-        if self._held.reason is not None:
+        held = self._held
+        # After a stall it may be over, and the timer that says so is still to come.
+        if not held.held and (held.over or held.reason is not None):
             return
-        endangered = self._held.in_jeopardy
+        endangered = held.in_jeopardy
         if endangered and not self._endangered:
             for callback in self._jeopardy:
-                self._engine.later(functools.partial(callback, self._held.remaining()))
+                self._engine.later(functools.partial(self._warn, callback))
         self._endangered = endangered
         self._plan()
+
+    def _warn(self, callback: Callable[[float], None]) -> None:
+        """On the thread that calls back, which may be late."""
+        left = self._held.remaining()
+        if left > 0:
+            callback(left)
 
     # Recalls
 

@@ -42,6 +42,8 @@ class AcquireRequest(NamedTuple):
     ttl_limits: tuple[float, float] | None = None
     #: Answered with the lease that this process has on the same names, if it has one.
     reuse: bool = False
+    #: Leases that the caller keeps while it waits.
+    holding: tuple[Held, ...] = ()
     #: Called in the engine with the lease that waits, again after each connection that broke.
     on_queued: Callable[[int], None] | None = None
 
@@ -69,6 +71,9 @@ class AcquireRequest(NamedTuple):
             words += ("ANY", self.any)
         if incarnation is not None:
             words += ("INCARNATION", incarnation)
+        holding = [held.id for held in self.holding if held.reason is None] if self.wait is not None else []
+        if holding:
+            words += ("HOLDING", *holding)
         if self.grace is not None:
             words += ("GRACE", round(self.grace * 1000))
         if self.max_life is not None:

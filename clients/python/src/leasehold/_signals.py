@@ -62,6 +62,13 @@ class SignalsHeldBack:
     def _restore(self) -> None:
         # From here on a handler that is still replaced passes the signal on, so that none is lost if one of them raises meanwhile.
         self._active = False
+        try:
+            self._put_back()
+        except BaseException:
+            self._put_back()  # a handler that was put back has raised: otherwise the others would be replaced for ever
+            raise
+
+    def _put_back(self) -> None:
         for number, handler in self._former:
             _fast.signal(number, handler)
 

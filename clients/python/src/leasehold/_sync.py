@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from ._core import AcquireOptions, Core, Names
 from ._duration import Duration
 from ._errors import LeaseError
+from ._exclusive import check_done, runs_as_coroutine
 from ._flow import Flow, run
 from ._handle import LeaseHandle
 from ._held import CLOCK_ERROR, Held
+from ._nesting import enter_block, leave_block
 
 if TYPE_CHECKING:
     import ssl
@@ -77,20 +79,76 @@ class Lease(LeaseHandle):
 
         Raises ``UNKNOWN`` when the server does not answer: then the lease lapses by itself.
         """
-        run(self._core.release(self._held), self._core.owner.wait)
+        try:
+            run(self._core.release(self._held), self._core.owner.wait)
+        except BaseException as error:
+            self._interrupted(error)
+            raise
+
+    def _interrupted(self, error: BaseException) -> None:
+        """An interrupt may have come before the release was sent, and the code that catches it does not know of the lease."""
+        if not isinstance(error, LeaseError) and not self._core.owner.foreign:
+            self._core.owner.post(lambda engine: engine.release(self._held))
 
     def __enter__(self) -> Lease:
+        try:
+            enter_block(self._core, self._held)
+        except BaseException as error:
+            self._interrupted(error)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._core.owner.foreign:
-            return  # a forked child leaves the block of its parent
         try:
+            leave_block(self._held)
+            if self._core.owner.foreign:
+                return  # a forked child leaves the block of its parent
             self.release()
         except LeaseError as failure:
             # Not delivered: it lapses by itself. What the block raised, or returned, matters more.
             if failure.code not in ("UNKNOWN", "UNAVAILABLE"):
                 raise
+        except BaseException as error:
+            self._interrupted(error)
+            raise
+
+
+class Request:
+    """The ``with`` block of ``leases.request``. An interrupt leaves no lease behind, whenever it comes."""
+
+    __slots__ = ("_begun", "_lease", "_leases", "_names", "_options")
+
+    def __init__(self, leases: Leases, names: Names, options: AcquireOptions) -> None:
+        self._leases = leases
+        self._names = names
+        self._options = options
+        self._lease: Lease
+        self._begun = False
+
+    def __enter__(self) -> Lease:
+        if self._begun:
+            raise LeaseError("INVALID", "this block of request() has begun already: call request() for each block")
+        core = self._leases._core
+        granted: list[Held] = []
+        try:
+            lease = self._leases._in_hand(core.obtain(core.asked("request", self._names, self._options, True)), granted)
+            self._lease = lease.__enter__()
+            self._begun = True
+        except BaseException:
+            core.abandon(granted)
+            raise
+        return lease
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        lost: LeaseError | None = None
+        try:
+            self._begun = False
+            if kind is None:
+                lost = self._leases._core.unreported_loss(self._lease._held)
+        finally:
+            self._lease.__exit__(kind, error, trace)
+        if lost is not None:
+            raise lost
 
 
 class Leases:
@@ -106,8 +164,9 @@ class Leases:
     def _run(self, flow: Flow[T]) -> T:
         return run(flow, self._core.owner.wait)
 
-    def _in_hand(self, flow: Flow[Held]) -> Lease:
-        return self._run(self._core.in_hand(flow, Lease))
+    def _in_hand(self, flow: Flow[Held], granted: list[Held]) -> Lease:
+        """The caller gives ``granted`` back if it is interrupted, even between the end of this call and its own end."""
+        return self._run(self._core.in_hand(flow, Lease, granted))
 
     @property
     def holder(self) -> str:
@@ -133,45 +192,73 @@ class Leases:
         >>> with leases.acquire(["account/1", "account/2"], ttl=10, wait="1m") as lease:
         ...     move(lease.tokens)
         """
-        return self._in_hand(self._core.obtain(self._core.asked("acquire", names, options, True)))
+        granted: list[Held] = []
+        try:
+            return self._in_hand(self._core.obtain(self._core.asked("acquire", names, options, True)), granted)
+        except BaseException:
+            self._core.abandon(granted)
+            raise
 
     def try_acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease | None:
         """``None`` when another holder has it. That is an answer, not an error."""
-        return self._run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False), Lease))
+        granted: list[Held] = []
+        try:
+            return self._run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False), Lease, granted))
+        except BaseException:
+            self._core.abandon(granted)
+            raise
 
-    @contextmanager
-    def request(self, names: Names, **options: Unpack[AcquireOptions]) -> Iterator[Lease]:
+    def request(self, names: Names, **options: Unpack[AcquireOptions]) -> Request:
         """``acquire`` for a ``with`` block. Raises ``LeaseLost`` at its end when the lease was lost and the block was not told.
 
         >>> with leases.request("jobs/nightly", ttl=30, wait=300) as lease:
         ...     write(rows, fence=lease.token)
         """
-        with self.acquire(names, **options) as lease:
-            yield lease
-            lost = self._core.unreported_loss(lease._held)
-            if lost is not None:
-                raise lost
+        return Request(self, names, options)
 
     def exclusive(self, names: Names, **options: Unpack[AcquireOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """A decorator: the function runs under the lease, one call at a time everywhere.
+        """A decorator: the function, or the coroutine of an ``async def``, runs under the lease, one call at a time everywhere.
+
+        Generators are refused with ``INVALID``: they run after the call, when the lease is over.
 
         >>> @leases.exclusive("reports/nightly", wait=60)
         ... def report() -> None: ...
         """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            if runs_as_coroutine(function):
+                coroutine: Callable[P, R] = self._exclusive_coroutine(function, names, options)
+                return coroutine
+
             @functools.wraps(function)
             def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
                 with self.request(names, **options):
-                    return function(*args, **kwargs)
+                    result = function(*args, **kwargs)
+                    check_done(function, result)
+                    return result
 
             return wrapper
 
         return decorate
 
+    def _exclusive_coroutine(self, function: Any, names: Names, options: AcquireOptions) -> Any:
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            from .aio._request import Request  # only where it is used: it loads asyncio
+
+            async with Request(self._core, names, options):
+                return await function(*args, **kwargs)
+
+        return wrapper
+
     def grant(self, **options: Unpack[AcquireOptions]) -> Lease:
         """A lease on no resource, for entries and for leases that belong to it."""
-        return self._in_hand(self._core.obtain(self._core.asked("grant", None, options, False)))
+        granted: list[Held] = []
+        try:
+            return self._in_hand(self._core.obtain(self._core.asked("grant", None, options, False)), granted)
+        except BaseException:
+            self._core.abandon(granted)
+            raise
 
     def adopt(self, lease: int, *, renew: str = "half", max_hold: Duration | None = None) -> Lease:
         """Takes over a lease that ``transfer`` passed on to the name of this holder, by the number that ``transfer`` returned.
@@ -181,7 +268,12 @@ class Leases:
 
         >>> lease = leases.adopt(number)   # the process that starts anew goes on where the former one stopped
         """
-        return self._in_hand(self._core.adopt(lease, renew, max_hold))
+        granted: list[Held] = []
+        try:
+            return self._in_hand(self._core.adopt(lease, renew, max_hold), granted)
+        except BaseException:
+            self._core.abandon(granted)
+            raise
 
     # Reading
 

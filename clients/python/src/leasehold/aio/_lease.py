@@ -11,6 +11,7 @@ from .._core import Core
 from .._errors import LeaseError
 from .._handle import LeaseHandle
 from .._held import Held
+from .._nesting import enter_block, leave_block
 from ._flow import LoopCall, outcome, run
 
 
@@ -74,12 +75,21 @@ class Lease(LeaseHandle):
 
     async def release(self) -> None:
         """Stops using it, then tells the server. Harmless when repeated, and after a loss."""
-        await run(self._core.release(self._held))
+        try:
+            await run(self._core.release(self._held))
+        except LeaseError:
+            raise
+        except BaseException:
+            # Cancelled, perhaps before it was sent.
+            self._core.owner.post(lambda engine: engine.release(self._held))
+            raise
 
     async def __aenter__(self) -> Lease:
+        enter_block(self._core, self._held)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        leave_block(self._held)
         if self._core.owner.foreign:
             return
         try:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .._core import AcquireOptions, Core, Names
 from .._duration import Duration
-from .._flow import Flow
+from .._exclusive import runs_as_coroutine
 from .._held import Held
 from .._runner import Runner
 from .._watching import Watching, watch_flow
 from ._flow import outcome, run
 from ._lease import Lease
+from ._request import Request, in_hand
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -53,32 +54,31 @@ class Leases:
         engine = self._core.engine
         return {**engine.channel.stats, **engine.renewals.stats, "leases": len(engine.renewals.held)}
 
-    async def _in_hand(self, flow: Flow[Held]) -> Lease:
-        return await run(self._core.in_hand(flow, Lease))
-
     async def acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease:
         """All of the names, or none. Waits until granted, or for ``wait``; then raises ``TIMEOUT``. May be cancelled at any time."""
-        return await self._in_hand(self._core.obtain(self._core.asked("acquire", names, options, True)))
+        return await in_hand(self._core, self._core.obtain(self._core.asked("acquire", names, options, True)))
 
     async def try_acquire(self, names: Names, **options: Unpack[AcquireOptions]) -> Lease | None:
         """``None`` when another holder has it. That is an answer, not an error."""
-        return await run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False), Lease))
+        granted: list[Held] = []
+        try:
+            return await run(self._core.try_obtain(self._core.asked("try_acquire", names, options, False), Lease, granted))
+        except BaseException:
+            self._core.abandon(granted)
+            raise
 
-    @asynccontextmanager
-    async def request(self, names: Names, **options: Unpack[AcquireOptions]) -> AsyncIterator[Lease]:
+    def request(self, names: Names, **options: Unpack[AcquireOptions]) -> Request:
         """``acquire`` for an ``async with`` block. Raises ``LeaseLost`` at its end when the lease was lost and the block was not told."""
-        async with await self.acquire(names, **options) as lease:
-            yield lease
-            lost = self._core.unreported_loss(lease._held)
-            if lost is not None:
-                raise lost
+        return Request(self._core, names, options)
 
     def exclusive(
         self, names: Names, **options: Unpack[AcquireOptions]
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-        """A decorator: the coroutine function runs under the lease, one call at a time everywhere."""
+        """A decorator: the coroutine of an ``async def`` runs under the lease, one call at a time everywhere. All else is ``INVALID``."""
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+            runs_as_coroutine(function, "it is no coroutine function. Write async def, or decorate it with a client of leasehold.connect()")
+
             @functools.wraps(function)
             async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
                 async with self.request(names, **options):
@@ -90,11 +90,11 @@ class Leases:
 
     async def grant(self, **options: Unpack[AcquireOptions]) -> Lease:
         """A lease on no resource, for entries and for leases that belong to it."""
-        return await self._in_hand(self._core.obtain(self._core.asked("grant", None, options, False)))
+        return await in_hand(self._core, self._core.obtain(self._core.asked("grant", None, options, False)))
 
     async def adopt(self, lease: int, *, renew: str = "half", max_hold: Duration | None = None) -> Lease:
         """Takes over a lease that ``transfer`` passed on to the name of this holder, by the number that ``transfer`` returned."""
-        return await self._in_hand(self._core.adopt(lease, renew, max_hold))
+        return await in_hand(self._core, self._core.adopt(lease, renew, max_hold))
 
     async def _read(self, *words: str | int) -> Any:
         return await outcome(self._core.read(*words))

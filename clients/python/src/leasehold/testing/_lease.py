@@ -56,6 +56,11 @@ def options_of(words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
             else:
                 options[f"{word} {words[at + 1]}"] = words[at + 2]
             at += 3
+        elif word == "HOLDING":
+            at += 1
+            while at < len(words) and words[at].isdigit():
+                options.setdefault(word, []).append(int(words[at]))
+                at += 1
         else:
             options[word] = words[at + 1]
             at += 2

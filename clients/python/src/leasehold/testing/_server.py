@@ -149,6 +149,11 @@ class MemoryServer:
             del self._leases[lease.id]
             other = next((each for name in names for each in self._holders.get(name, {}).values()), lease)
             raise LeaseError("HELD", f"{names[0]} is held by {other.holder}", {"resource": names[0], "holder": other.holder})
+        for name in names if "ANY" not in options else []:
+            if self._blocks_itself(name, lease):
+                del self._leases[lease.id]
+                text = f"{name} is held by a lease of the same client, which would wait for itself for ever"
+                raise LeaseError("INVALID", text, {"resource": name}, reason="waits-for-itself")
         lease.connection = connection
         self._queue[lease.id] = lease
         self._tell([{"type": "queued", "lease": lease.id, "holder": lease.holder, "resource": name} for name in names])
@@ -308,6 +313,13 @@ class MemoryServer:
         if any("SHARED" in each.options for each in holders):
             return False
         return sum(each.units(name) for each in holders) + lease.units(name) <= self._capacity.get(name, 1)
+
+    def _blocks_itself(self, name: str, lease: Lease) -> bool:
+        kept = [each for each in self._holders.get(name, {}).values() if each.id in lease.options.get("HOLDING", [])]
+        if "SHARED" in lease.options:
+            return any("SHARED" not in each.options for each in kept)
+        units = sum(each.units(name) for each in kept)
+        return any("SHARED" in each.options for each in kept) or units + lease.units(name) > self._capacity.get(name, 1)
 
     def _choice(self, lease: Lease) -> list[str]:
         earlier = {name for each in self._waiting() if each.id < lease.id for name in each.names}
