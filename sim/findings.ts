@@ -83,15 +83,6 @@ export const findings = {
     pairs: [],
     test: 'test/findings/client.test.ts',
   },
-  'guard-on-pool': {
-    sentence: 'A PostgresGuard on a pool runs a transaction and its work on different connections.',
-    pairs: [],
-    test: 'test/findings/guard.test.ts',
-  },
-  'guard-hides-error': {
-    sentence: 'A PostgresGuard whose rollback fails reports that, and not why it rolled back.',
-    pairs: [],
-    test: 'test/findings/guard.test.ts',
   },
   'pool-no-wait-refused': {
     sentence: 'A request to a pool without `wait` is refused although the same request with `wait` is granted at once.',

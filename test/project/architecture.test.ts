@@ -78,8 +78,9 @@ const rooms: readonly Room[] = [
   },
   // Processes share a guard in a file, so it uses the lock of the file store.
   {
-    room: 'recipe/fence.ts',
+    room: 'recipe/fence/',
     may: [
+      'options.ts',
       'private-file.ts',
       'store/file/engine.ts',
       'store/file/file-lock.ts',

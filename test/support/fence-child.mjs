@@ -1,6 +1,6 @@
 // A second process with a guard on a file: runs calls that it gets over IPC, on the built library. `node test/support/fence-child.mjs PATH`
 import { appendFileSync } from 'node:fs'
-import { FileGuard } from '../../dist/recipe/fence.js'
+import { FileGuard } from '../../dist/recipe/fence/fence.js'
 
 const guard = new FileGuard(process.argv[2])
 

@@ -20,10 +20,10 @@ import {
   POSTGRES_TABLE,
   PostgresGuard,
   setFenced,
-} from '../../src/recipe/fence.ts'
-import { loadEngine } from '../../src/store/file/engine.ts'
-import { silentLessor } from '../../src/testing/in-memory.ts'
-import { describeEngine, engine } from '../support/engine.ts'
+} from '../../../src/recipe/fence/fence.ts'
+import { loadEngine } from '../../../src/store/file/engine.ts'
+import { silentLessor } from '../../../src/testing/in-memory.ts'
+import { describeEngine, engine } from '../../support/engine.ts'
 
 function folder() {
   const path = mkdtempSync(join(tmpdir(), 'leasehold-fence-'))
@@ -42,7 +42,7 @@ interface GuardProcess {
 
 /** A second process with a guard on the same file. */
 function guardProcess(path: string): GuardProcess {
-  const child = fork(fileURLToPath(new URL('../support/fence-child.mjs', import.meta.url)), [path], { execArgv: [] })
+  const child = fork(fileURLToPath(new URL('../../support/fence-child.mjs', import.meta.url)), [path], { execArgv: [] })
   const tokens: number[] = []
   let acknowledged = () => {}
   child.on('message', (message: { readonly token?: number }) => {
@@ -263,17 +263,15 @@ describeEngine('postgres', 'in Postgres', () => {
       await client.query(POSTGRES_TABLE)
       await client.query('create table account (id text primary key, balance int)')
       await refusesOlder(new PostgresGuard(client))
-      const put = (balance: number) => async (within: { query(text: string, values: unknown[]): Promise<unknown> }) => {
-        await within.query('insert into account values ($1, $2) on conflict (id) do update set balance = excluded.balance', ['x', balance])
-      }
-      await new PostgresGuard(client).write('x', 10, put(100))
+      const write = (to: pg.Client, token: number, balance: number) =>
+        new PostgresGuard(to).write({ tokens: { x: token } }, within =>
+          within.query('insert into account values ($1, $2) on conflict (id) do update set balance = excluded.balance', ['x', balance]),
+        )
+      await write(client, 10, 100)
       // Either transaction waits for the other: they never interleave.
-      const [older, younger] = await Promise.allSettled([
-        new PostgresGuard(client).write('x', 11, put(111)),
-        new PostgresGuard(other).write('x', 12, put(112)),
-      ])
+      const [older, younger] = await Promise.allSettled([write(client, 11, 111), write(other, 12, 112)])
       expect(younger.status).toBe('fulfilled')
-      await expect(new PostgresGuard(client).write('x', 11, put(999))).rejects.toMatchObject({ code: 'STALE' })
+      await expect(write(client, 11, 999)).rejects.toMatchObject({ code: 'STALE' })
       expect((await client.query('select balance from account')).rows).toEqual([{ balance: 112 }])
       expect(['fulfilled', 'rejected']).toContain(older.status)
       expect((await client.query(POSTGRES_FENCE, ['x', 3])).rows).toEqual([])
