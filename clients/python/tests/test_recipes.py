@@ -255,24 +255,6 @@ def test_a_taker_waits_for_members_that_are_offered_later(world: World) -> None:
         assert gpu.resources == ("gpu/gpu-0",)
 
 
-class FakeConnection:
-    """psycopg, as far as the guard uses it."""
-
-    def __init__(self) -> None:
-        self.tokens: dict[str, int] = {}
-
-    def execute(self, query: Any, params: Any = None) -> FakeConnection:
-        resource, token = params
-        assert query == fence.POSTGRES_FENCE
-        self.row = (token,) if token >= self.tokens.get(resource, 0) else None
-        if self.row:
-            self.tokens[resource] = token
-        return self
-
-    def fetchone(self) -> Any:
-        return self.row
-
-
 class FakeRedis:
     """redis-py, as far as the guard uses it."""
 
@@ -288,8 +270,8 @@ class FakeRedis:
 
 
 def test_guards_refuse_an_older_token() -> None:
-    redis, postgres, memory = FakeRedis(), fence.PostgresGuard(FakeConnection()), fence.MemoryGuard()
-    guards: list[Any] = [postgres.admit, memory.admit, lambda key, token: fence.set_fenced(redis, key, "v", token=token)]
+    redis, memory = FakeRedis(), fence.MemoryGuard()
+    guards: list[Any] = [memory.admit, lambda key, token: fence.set_fenced(redis, key, "v", token=token)]
     for admit in guards:
         admit("report", 5)
         admit("report", 5)
