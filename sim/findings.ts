@@ -83,7 +83,6 @@ export const findings = {
     pairs: [],
     test: 'test/findings/client.test.ts',
   },
-  },
   'pool-no-wait-refused': {
     sentence: 'A request to a pool without `wait` is refused although the same request with `wait` is granted at once.',
     pairs: [
