@@ -69,7 +69,6 @@ export class Faults {
     const step = this.#scene.dice.pick([-3_600_000, -30_000, 30_000, 3_600_000])
     this.#scene.world.fault(`the wall clock of ${machine.name} jumps by ${step}`)
     machine.wallOffset += step
-    machine.wallSteppedAt = this.#scene.world.now
   }
 
   #changeRate(machine: Machine): void {

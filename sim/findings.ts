@@ -17,11 +17,6 @@ export interface Finding {
 }
 
 export const findings = {
-  'worker-heartbeat-overbelief': {
-    sentence: 'With a worker heartbeat, a holder believes in its lease beyond its term after a stall.',
-    pairs: [['worker-heartbeat', 'worker-heartbeat']],
-    test: 'test/findings/time.test.ts',
-  },
   'reservation-two-processes': {
     sentence: 'A granted reservation can belong to two processes of one name.',
     pairs: [['reservation', 'adopt-by-name']],
@@ -94,11 +89,6 @@ export const findings = {
   'learned-grace': {
     sentence: 'The duration learned from a lapse with a grace period counts the whole term.',
     pairs: [['learned-term', 'grace']],
-    test: 'test/findings/time.test.ts',
-  },
-  'wall-step-renewal': {
-    sentence: 'A step of the wall clock renews leases that are never renewed or renewed by hand.',
-    pairs: [['renew-never', 'renew-never']],
     test: 'test/findings/time.test.ts',
   },
   'slots-left-free': {

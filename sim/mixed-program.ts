@@ -296,11 +296,7 @@ class CappedBelief extends Believed {
     const { world, referee } = this.#site
     const until = referee.terms.believableUntil(this.lease)
     if (!this.#threaded || until === undefined || world.now <= until) return true
-    world.violate(
-      'S1',
-      `${this.who} believes in lease ${this.lease} ${Math.round(world.now - until)} ms beyond its acknowledged term`,
-      'worker-heartbeat-overbelief',
-    )
+    world.violate('S1', `${this.who} believes in lease ${this.lease} ${Math.round(world.now - until)} ms beyond its acknowledged term`)
     return false
   }
 }

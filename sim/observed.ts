@@ -11,8 +11,6 @@ import { operationName } from './answers.ts'
 import { pauseOn, type Site } from './participants.ts'
 import type { Machine } from './world.ts'
 
-/** A step of the wall clock is noticed within this time, unless the machine stalls. */
-const STEP_NOTICED = 10_000
 /** A renewal that confirms a grant is not repeated for longer. */
 const CONFIRMED = 1_000
 
@@ -21,8 +19,6 @@ export class ObservedLessor implements Lessor {
   readonly #machine: Machine
   readonly #inner: Lessor
   readonly #life: number
-  /** For each lease, the last step of the wall clock after which a renewal was answered. */
-  readonly #stepsAnswered = new Map<number, number>()
   readonly #firstSent = new Map<string, number>()
 
   constructor(site: Site, machine: Machine, inner: Lessor) {
@@ -66,11 +62,7 @@ export class ObservedLessor implements Lessor {
       // The renewal that confirmed the grant of a waiter may be sent again.
       for (const lease of command.leases)
         if (world.now - (referee.neverRenewed.get(lease) ?? world.now) > CONFIRMED)
-          world.violate(
-            'S5',
-            `lease ${lease} is renewed, although its program never renews it`,
-            ...(this.#isByStep(lease) ? (['wall-step-renewal'] as const) : []),
-          )
+          world.violate('S5', `lease ${lease} is renewed, although its program never renews it`)
     const { revision, losses } = referee
     try {
       const outcome = await propose(this.#inner, command, options)
@@ -79,22 +71,13 @@ export class ObservedLessor implements Lessor {
       if (outcome.kind === 'granted') referee.terms.acknowledged(outcome.lease, sent, outcome.ttl)
       if (outcome.kind === 'renewed' && command.kind === 'renew' && command.waiting !== true)
         for (const [i, lease] of command.leases.entries())
-          if (outcome.ttls[i]! > 0) {
-            referee.terms.acknowledged(lease, sent, outcome.ttls[i]!)
-            if (this.#machine.wallSteppedAt < sent) this.#stepsAnswered.set(lease, this.#machine.wallSteppedAt)
-          }
+          if (outcome.ttls[i]! > 0) referee.terms.acknowledged(lease, sent, outcome.ttls[i]!)
       return outcome
     } catch (error) {
       if (name !== undefined && op?.again !== true && error instanceof LeaseError && error.code === 'UNAVAILABLE')
         referee.answers.failed(name)
       throw error
     }
-  }
-
-  /** A step of the wall clock renews a lease once, as soon as it is noticed; the renewal is repeated until it is answered. */
-  #isByStep(lease: number): boolean {
-    const stepped = this.#machine.wallSteppedAt
-    return this.#site.world.now - stepped < STEP_NOTICED && this.#stepsAnswered.get(lease) !== stepped
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options?: ReadOptions): Promise<View<K>> {

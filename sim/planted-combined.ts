@@ -39,10 +39,26 @@ export const COMBINED_BUGS: readonly Planted[] = [
   {
     name: 'a second thread believes in its renewals for twice their term',
     file: 'src/holder/backup-renewer.js',
-    find: '{ now: now + validity, uptime: uptime + validity }',
-    put: '{ now: now + 2 * validity, uptime: uptime + 2 * validity }',
+    find: 'page.renewed(slot, lease, { now, uptime, term });',
+    put: 'page.renewed(slot, lease, { now, uptime, term: 2 * term });',
     expected: ['S1'],
     profiles: ['directed'],
+  },
+  {
+    name: 'the send time of a renewal by a second thread is computed back from a validity that changes',
+    file: 'src/holder/held-lease.js',
+    find: 'this.sent = { number: this.sent.number, now: renewal.now, uptime: renewal.uptime };',
+    put: 'const off = renewal.term * 0.99 - this.validity; this.sent = { number: this.sent.number, now: renewal.now + off, uptime: renewal.uptime + off };',
+    expected: ['S1'],
+    profiles: ['directed', 'combined'],
+  },
+  {
+    name: 'a step of the wall clock renews leases that only their program renews',
+    file: 'src/holder/heartbeat.js',
+    find: 'if (RENEWAL_INTERVALS[kind] !== undefined)\n                for',
+    put: 'for',
+    expected: ['S5'],
+    profiles,
   },
   {
     name: 'a lease that is never to be renewed is renewed',

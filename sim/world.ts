@@ -197,8 +197,6 @@ export class Machine {
   #nowBase: number
   #upBase: number
   wallOffset = 1_700_000_000_000
-  /** When its wall clock was last stepped. */
-  wallSteppedAt = Number.NEGATIVE_INFINITY
   #stalledUntil = 0
   #deferred: Happening[] = []
   /** When its stall began; undefined while it runs. */

@@ -137,7 +137,7 @@ export class Lease implements AsyncDisposable {
     if (held.stage !== 'held') throw held.endReason
     throw new LeaseError(
       'UNKNOWN',
-      `the wall clock jumped for an unknown reason: whether ${held.name} is still held is known when the renewal under way is answered`,
+      `the wall clock jumped for an unknown reason: ${held.name} is not held until a renewal is answered`,
       { facts: held.facts },
     )
   }

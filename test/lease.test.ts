@@ -341,7 +341,7 @@ describe('a lease in hand', () => {
 
   test('is in doubt when the wall clock jumps, until a renewal that is sent at once is acknowledged', async () => {
     const { clock, leases, lessor } = silentLessor()
-    await using lease = await leases.acquire('k', { ttl: 30_000, renew: 'manual' })
+    await using lease = await leases.acquire('k', { ttl: 30_000 })
     const { signal } = lease
     lessor.stopAnswering()
     clock.stepWall(-3_600_000)
@@ -355,6 +355,31 @@ describe('a lease in hand', () => {
     expect(lease.held).toBe(true)
     expect(signal.aborted).toBe(false)
   })
+
+  test('is not renewed by a step of the wall clock if only its program renews it, and is in doubt until it does', async () => {
+    const { clock, leases, lessor } = silentLessor()
+    await using lease = await leases.acquire('k', { ttl: 30_000, renew: 'manual' })
+    clock.stepWall(3_600_000)
+    await clock.advance(1_000)
+    expect(lessor.proposals.map(({ kind }) => kind)).not.toContain('renew')
+    expect(lease.held).toBe(false)
+    expect(() => lease.assertHeld()).toThrow(/wall clock jumped/)
+    await lease.renew()
+    expect(lease.held).toBe(true)
+  })
+
+  for (const renew of ['never', 'manual'] as const)
+    test(`ends at its time with renew: '${renew}', also when the wall clock stepped`, async () => {
+      const { clock, leases } = silentLessor()
+      await using _ = leases
+      const lease = await leases.acquire('x', { ttl: 2_000, renew })
+      await clock.advance(1_500)
+      expect(lease.held).toBe(true)
+      clock.stepWall(3_600_000)
+      await clock.advance(500)
+      expect(lease.held).toBe(false)
+      expect(lossOf(lease)).toMatchObject({ cause: 'not-renewed' })
+    })
 
   test('is lost when the log lost its tail, and in jeopardy when its lessor is closed', async () => {
     const { clock, leases, lessor } = silentLessor()

@@ -61,22 +61,27 @@ export class BackupRenewer {
     for (let first = 0; first < late.length; first += MAX_RENEWALS) void this.#renew(late.slice(first, first + MAX_RENEWALS), now)
   }
 
-  #isLate({ lease, until, term, working }: LeaseSlot, now: number): boolean {
+  #isLate({ lease, sent, term, working }: LeaseSlot, now: number): boolean {
+    const left = this.#timeLeft(sent, term, now)
     // A lease that its own clock has ended stays ended.
-    return until > now && until - now < term * LATE && working > now && (this.#notBefore.get(lease) ?? now) <= now
+    return left > 0 && left < term * LATE && working > now && (this.#notBefore.get(lease) ?? now) <= now
+  }
+
+  #timeLeft(sent: number, term: number, now: number): number {
+    const { margin, clock } = this.#options
+    return sent + validityOf(term, margin, clock) - now
   }
 
   async #renew(late: readonly LeaseSlot[], now: number): Promise<void> {
-    const { lessor, clock, margin } = this.#options
+    const { lessor, clock } = this.#options
     const uptime = clock.uptime()
-    for (const { lease, until } of late) this.#notBefore.set(lease, now + (until - now) / 3)
+    for (const { lease, sent, term } of late) this.#notBefore.set(lease, now + this.#timeLeft(sent, term, now) / 3)
     try {
       const outcome = await propose(lessor, { kind: 'renew', leases: late.map(({ lease }) => lease) })
       if (outcome.kind !== 'renewed') return
       for (const [i, { page, slot, lease }] of late.entries()) {
-        const ttl = outcome.ttls[i]!
-        const validity = validityOf(ttl, margin, clock)
-        if (ttl > 0) page.extend(slot, lease, { now: now + validity, uptime: uptime + validity })
+        const term = outcome.ttls[i]!
+        if (term > 0) page.renewed(slot, lease, { now, uptime, term })
         else this.#notBefore.set(lease, Number.POSITIVE_INFINITY)
       }
     } catch {

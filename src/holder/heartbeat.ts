@@ -353,9 +353,11 @@ export class Heartbeat {
     return this.#watch.readClocks()
   }
 
+  /** A lease that the clock does not renew stays in doubt until its program renews it, or its time is over. */
   #clockJumped(): void {
     this.doubtedUpTo = this.#requests
-    for (const held of this.#groups.members()) if (held.stage === 'held') this.renewNow(held)
+    for (const { kind, members } of this.#groups)
+      if (RENEWAL_INTERVALS[kind] !== undefined) for (const held of members) if (held.stage === 'held') this.renewNow(held)
   }
 
   #machineSlept(now: number): void {

@@ -33,8 +33,8 @@ export interface LeaseKeeper {
 
 /** The slot by which a worker thread renews this lease while the main loop is blocked. */
 export interface BackupRenewal {
-  /** Until when the worker's renewals keep the lease valid, by each clock. */
-  validUntil(): ClockReading | undefined
+  /** The worker's last renewal that was answered: when it was sent, by each clock, and the term in the answer. */
+  last(): (ClockReading & { readonly term: number }) | undefined
   renewed(): void
   progressed(): void
   drop(): void
@@ -164,9 +164,10 @@ export class HeldLease {
 
   /** Takes over what the worker renewed while this loop was blocked. It resolves no doubt: only an answer to our own request does. */
   #catchUp(backup: BackupRenewal): void {
-    const until = backup.validUntil()
-    if (until === undefined || this.stage !== 'held' || until.now <= this.sent.now + this.validity) return
-    this.sent = { number: this.sent.number, now: until.now - this.validity, uptime: until.uptime - this.validity }
+    const renewal = backup.last()
+    if (renewal === undefined || this.stage !== 'held' || renewal.now <= this.sent.now) return
+    this.sent = { number: this.sent.number, now: renewal.now, uptime: renewal.uptime }
+    this.term = renewal.term
     this.endangered = false
     backup.renewed()
   }

@@ -14,9 +14,9 @@ import type { ClockReading } from './validity.ts'
 
 /** Slots in one page of shared memory. */
 const SLOTS = 1_024
-const FIELDS = 8
+const FIELDS = 9
 /** The main loop writes the first four fields, the worker the others: each field has one writer. */
-const [LEASE, UNTIL, TERM, WORKING, WRITES, EXTENDED, EXTENDED_UNTIL, EXTENDED_UPTIME] = [0, 1, 2, 3, 4, 5, 6, 7] as const
+const [LEASE, SENT, TERM, WORKING, WRITES, RENEWED, RENEWED_SENT, RENEWED_UPTIME, RENEWED_TERM] = [0, 1, 2, 3, 4, 5, 6, 7, 8] as const
 /** Tries to read fields that are being written. The writer may be preempted in the middle; then the read reports nothing this time. */
 const TRIES = 1_000
 
@@ -24,14 +24,22 @@ export interface LeaseSlot {
   readonly page: SlotPage
   readonly slot: number
   readonly lease: number
-  /** Valid until then, by the monotonic clock. */
-  readonly until: number
+  /** When its last answered renewal was sent, by the monotonic clock. */
+  readonly sent: number
   readonly term: number
   /** Its work counts as going on until then. */
   readonly working: number
 }
 
-/** Slots in memory that both threads see. Times are in µs. */
+/** A renewal by the worker that was answered: when it was sent, by each clock, and the term in the answer. */
+export interface WorkerRenewal extends ClockReading {
+  readonly term: number
+}
+
+/**
+ * Slots in memory that both threads see. Times are in µs. They say when renewals were sent, not until when a lease is valid: how much of a term may be
+ * trusted changes with what each thread has measured, so a send time cannot be computed back from a validity.
+ */
 export class SlotPage {
   readonly memory: SharedArrayBuffer
   readonly #fields: BigInt64Array
@@ -44,7 +52,7 @@ export class SlotPage {
   // Called by the main loop
 
   take(slot: number, { id, term }: Pick<HeldLease, 'id' | 'term'>): void {
-    this.#set(slot, UNTIL, 0n)
+    this.#set(slot, SENT, 0n)
     this.#set(slot, TERM, BigInt(term))
     this.#set(slot, WORKING, micros(Number.POSITIVE_INFINITY))
     this.#set(slot, LEASE, BigInt(id))
@@ -54,23 +62,25 @@ export class SlotPage {
     this.#set(slot, LEASE, 0n)
   }
 
-  setValidity(slot: number, until: number, term: number): void {
+  setSent(slot: number, sent: number, term: number): void {
     this.#set(slot, TERM, BigInt(term))
-    this.#set(slot, UNTIL, micros(until))
+    this.#set(slot, SENT, micros(sent))
   }
 
   setWorking(slot: number, until: number): void {
     this.#set(slot, WORKING, micros(until))
   }
 
-  /** Until when the worker's renewals keep this lease valid, by each clock. */
-  validUntil(slot: number, lease: number): ClockReading | undefined {
+  /** The last renewal of this lease by the worker. */
+  lastRenewal(slot: number, lease: number): WorkerRenewal | undefined {
     for (let i = 0; i < TRIES; i++) {
       const writes = this.#get(slot, WRITES)
-      if (this.#get(slot, EXTENDED) !== BigInt(lease)) return undefined
-      const reading = { now: millis(this.#get(slot, EXTENDED_UNTIL)), uptime: millis(this.#get(slot, EXTENDED_UPTIME)) }
+      if (this.#get(slot, RENEWED) !== BigInt(lease)) return undefined
+      const now = millis(this.#get(slot, RENEWED_SENT))
+      const uptime = millis(this.#get(slot, RENEWED_UPTIME))
+      const term = Number(this.#get(slot, RENEWED_TERM))
       // Otherwise the worker may have written the slot for another lease while we read.
-      if (writes % 2n === 0n && this.#get(slot, WRITES) === writes) return reading
+      if (writes % 2n === 0n && this.#get(slot, WRITES) === writes) return { now, uptime, term }
     }
     return undefined
   }
@@ -81,21 +91,22 @@ export class SlotPage {
     for (let slot = 0; slot < SLOTS; slot++) {
       const lease = Number(this.#get(slot, LEASE))
       if (lease === 0) continue
-      const extended = this.validUntil(slot, lease)?.now ?? 0
-      const until = Math.max(extended, millis(this.#get(slot, UNTIL)))
-      const term = Number(this.#get(slot, TERM))
-      yield { page: this, slot, lease, until, term, working: millis(this.#get(slot, WORKING)) }
+      const renewed = this.lastRenewal(slot, lease)
+      const sent = millis(this.#get(slot, SENT))
+      const last = renewed !== undefined && renewed.now > sent ? renewed : { now: sent, term: Number(this.#get(slot, TERM)) }
+      yield { page: this, slot, lease, sent: last.now, term: last.term, working: millis(this.#get(slot, WORKING)) }
     }
   }
 
-  /** Records the result of a renewal by the worker. */
-  extend(slot: number, lease: number, { now, uptime }: ClockReading): void {
-    const before = this.validUntil(slot, lease)
+  /** Records a renewal by the worker that was answered. An earlier one that is answered late changes nothing. */
+  renewed(slot: number, lease: number, { now, uptime, term }: WorkerRenewal): void {
+    if ((this.lastRenewal(slot, lease)?.now ?? Number.NEGATIVE_INFINITY) >= now) return
     const writes = this.#get(slot, WRITES)
     this.#set(slot, WRITES, writes + 1n)
-    this.#set(slot, EXTENDED, BigInt(lease))
-    this.#set(slot, EXTENDED_UNTIL, micros(Math.max(now, before?.now ?? 0)))
-    this.#set(slot, EXTENDED_UPTIME, micros(Math.max(uptime, before?.uptime ?? 0)))
+    this.#set(slot, RENEWED, BigInt(lease))
+    this.#set(slot, RENEWED_SENT, micros(now))
+    this.#set(slot, RENEWED_UPTIME, micros(uptime))
+    this.#set(slot, RENEWED_TERM, BigInt(term))
     this.#set(slot, WRITES, writes + 2n)
   }
 
@@ -108,7 +119,7 @@ export class SlotPage {
   }
 }
 
-/** Rounded down: a validity must never be rounded up. */
+/** Rounded down: a send time must never be rounded up. */
 function micros(ms: number): bigint {
   return ms === Number.POSITIVE_INFINITY ? 2n ** 62n : BigInt(Math.floor(ms * 1_000))
 }
@@ -177,8 +188,8 @@ export class WorkerHeartbeat implements AsyncDisposable {
       this.#thread.post({ shortest: held.term })
     }
     return {
-      validUntil: () => page.validUntil(slot, held.id),
-      renewed: () => page.setValidity(slot, held.sent.now + held.validity, held.term),
+      last: () => page.lastRenewal(slot, held.id),
+      renewed: () => page.setSent(slot, held.sent.now, held.term),
       progressed: () => page.setWorking(slot, held.lastProgress + held.maxStall),
       drop: () => {
         page.free(slot)
