@@ -110,14 +110,8 @@ export class Elector {
     // Ended since the answer: its term protects it, and it is not judged.
     if (lease === undefined || lease.holder.name !== this.name || lease.status !== LIVE) return
     const grant = lease.grants.find(({ resource }) => resource.name === FACE_NAME)
-    if (grant === undefined) {
-      const partly = referee.pairs.isMarked(lease.id, 'partial-release')
-      return world.violate(
-        'S1',
-        `the face answered that ${this.name} leads by lease ${lease.id}, which does not hold ${FACE_NAME}`,
-        ...(partly ? (['face-partial-release'] as const) : []),
-      )
-    }
+    if (grant === undefined)
+      return world.violate('S1', `the face answered that ${this.name} leads by lease ${lease.id}, which does not hold ${FACE_NAME}`)
     held.lease = lease.id
     held.grants = [{ resource: FACE_NAME, units: 1, shared: false, token: grant.token }]
     believe()

@@ -58,16 +58,6 @@ export const findings = {
     pairs: [['quota', 'grace']],
     test: 'test/findings/pools.test.ts',
   },
-  'face-partial-release': {
-    sentence: 'A face renews a lock whose resource was released by a partial release and is held by another.',
-    pairs: [['face-lease', 'partial-release']],
-    test: 'test/findings/faces.test.ts',
-  },
-  'face-ignored-outcome': {
-    sentence: 'A face ignores the outcome of its second step and answers that a lock is held which is gone.',
-    pairs: [['face-lease', 'face-lease']],
-    test: 'test/findings/faces.test.ts',
-  },
   'client-own-orphan': {
     sentence: 'After an outage a client waits for a lease that it was granted itself by a request whose outcome was UNKNOWN.',
     pairs: [],

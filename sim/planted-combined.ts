@@ -77,6 +77,14 @@ export const COMBINED_BUGS: readonly Planted[] = [
     profiles,
   },
   {
+    name: 'a face trusts the mark of a lease whose resource was released',
+    file: 'src/face/kubernetes/lease-objects.js',
+    find: "return status !== 'frozen' && grants.some(grant => grant.resource === resource);",
+    put: 'return true;',
+    expected: ['S1'],
+    profiles,
+  },
+  {
     name: 'a transfer answers a request for something else',
     file: 'src/kernel/rule/transfer.js',
     find: 'wants.every(isGiven)',

@@ -11,9 +11,7 @@ import { Directory } from '../registry/directory.ts'
 import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, SERVICES, stateEntryOf, stateOf } from '../registry/entry.ts'
 import type { Instance } from '../registry/match.ts'
 import type { FaceCaller } from './face.ts'
-
-/** The first term that a grant gets, whatever was asked: a longer one begins with a renewal. */
-const FIRST_TERM = 30_000
+import { startWholeTerm } from './whole-term.ts'
 
 /** An instance that is registered. */
 export interface FoundInstance {
@@ -67,7 +65,9 @@ export class Registrations {
       entries: [entryOf(registration), stateEntryOf(registration, state)],
     })
     if (outcome.kind !== 'granted') throw refusal(outcome)
-    if (ttl > FIRST_TERM) await propose(lessor, { kind: 'renew', leases: [outcome.lease] })
+    if (await startWholeTerm(lessor, ttl, outcome.lease)) return
+    const { service, instance } = registration
+    throw new LeaseError('GONE', `the registration of ${service}/${instance} was ended at once: register it again`)
   }
 
   /** Renews an instance, and writes what changed. False: it is not registered any more. */

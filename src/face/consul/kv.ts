@@ -14,6 +14,7 @@ import type { EntryView, GrantView } from '../../lessor.ts'
 import { whyBadName } from '../../wording.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { TextFailure, textResponse } from '../text-failure.ts'
+import { startWholeTerm } from '../whole-term.ts'
 import { whenChanged } from './blocking.ts'
 import {
   type ConsulPair,
@@ -29,7 +30,7 @@ import {
   written,
 } from './pair.ts'
 import { answer, expected, FALSE, TRUE } from './protocol.ts'
-import { type ConsulSession, FIRST_TERM, MAX_LOCK_TTL, SESSION_FOLDER, Sessions } from './sessions.ts'
+import { type ConsulSession, MAX_LOCK_TTL, SESSION_FOLDER, Sessions } from './sessions.ts'
 
 /** How often a write is tried again because another client was faster. */
 const MAX_TRIES = 16
@@ -195,19 +196,20 @@ export class KeyValues {
       const { pair, grant } = found
       const locks = (pair?.locks ?? 0) + (pair?.lock === grant?.lease && grant !== undefined ? 0 : 1)
       let lock = grant?.lease ?? 0
-      let renewed: Promise<unknown> | undefined
+      let renewed: Promise<boolean> | undefined
       if (grant !== undefined && (grant.status === 'frozen' || (await this.#parentOf(grant)) !== session.lease)) return false
       if (grant === undefined) {
         const granted = await this.#take(found, session)
         if (granted === undefined) return false
         lock = granted
         // Renew before the value names the lease, because a client that reads the value relies on the whole term. Both commands go into one record, in this order.
-        if (termOf(session) > FIRST_TERM) renewed = propose(this.#caller.lessor, { kind: 'renew', leases: [session.lease, lock] })
+        renewed = startWholeTerm(this.#caller.lessor, termOf(session), session.lease, lock)
       }
-      const [isWritten] = await Promise.all([
+      const [isWritten, isHeld = true] = await Promise.all([
         this.#write(found, { ...content, locks, session: id, lock }, session.behavior === 'delete' ? lock : 0),
         renewed,
       ])
+      if (!isHeld) return false
       if (isWritten) return true
       mayRetry(tries, key)
     }

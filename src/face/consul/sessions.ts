@@ -12,6 +12,7 @@ import { propose } from '../../lessor/propose.ts'
 import type { EntryView, ReadOptions } from '../../lessor.ts'
 import type { FaceCaller, HttpFaceRequest, HttpFaceResponse } from '../face.ts'
 import { TextFailure } from '../text-failure.ts'
+import { startWholeTerm } from '../whole-term.ts'
 import { whenChanged } from './blocking.ts'
 import { answer, bodyFields, expected, goDuration, goText, json, NODE, TRUE, textField } from './protocol.ts'
 
@@ -26,8 +27,6 @@ const MAX_LOCK_DELAY = 60_000
 const SECONDS_BELOW = 1_000
 /** The longest term of a key that a session holds. */
 export const MAX_LOCK_TTL = MAX_TTL + MAX_LOCK_DELAY
-/** The first term that a grant gets, whatever was asked: a longer one begins with a renewal. */
-export const FIRST_TERM = 30_000
 
 /** A session that is there. */
 export interface ConsulSession {
@@ -73,7 +72,7 @@ export class Sessions {
       entries: [{ key: `${SESSIONS}/${id}`, value }],
     })
     const { lease } = expected(outcome, 'granted')
-    if (ttl > FIRST_TERM) await propose(lessor, { kind: 'renew', leases: [lease] })
+    if (!(await startWholeTerm(lessor, ttl, lease))) throw new TextFailure(500, 'the session was ended at once: create another')
     return json({ ID: id })
   }
 

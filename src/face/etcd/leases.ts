@@ -6,6 +6,7 @@ import { GONE } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
 import type { LeaseView } from '../../lessor.ts'
 import type { FaceCaller } from '../face.ts'
+import { startWholeTerm } from '../whole-term.ts'
 import { EtcdFailure, failureOf, leaseNotFound } from './failure.ts'
 import { keysOn } from './key-view.ts'
 import type { RevisedBody } from './keys.ts'
@@ -18,8 +19,6 @@ const MIN_TTL = 2
 /** The longest ttl of etcd. It is refused above; what is above our own longest ttl gets that, and the answer says so. */
 const MAX_TTL = 9_000_000_000
 const LONGEST = 86_400
-/** The first term that a grant gets, whatever was asked: a longer one begins with a renewal. */
-const FIRST_TERM = 30_000
 /** Marks the leases of this face. */
 const LABEL = ['face', 'etcd'] as const
 
@@ -41,7 +40,7 @@ export async function newLease(
   const outcome = await propose(lessor, { kind: 'acquire', holder, ttl, wants: [], labels: [LABEL] })
   if (outcome.kind !== 'granted') throw failureOf(outcome)
   const { lease, revision } = outcome
-  if (ttl > FIRST_TERM) await propose(lessor, { kind: 'renew', leases: [lease] })
+  if (!(await startWholeTerm(lessor, ttl, lease))) throw leaseNotFound()
   return { lease, revision, seconds }
 }
 
@@ -60,7 +59,7 @@ export async function findLease({ lessor }: Pick<FaceCaller, 'lessor'>, lease: n
   return value?.status === 'frozen' ? undefined : value
 }
 
-/** Renews a lease and its locks. The answer has no TTL if the lease has ended. */
+/** Renews a lease and its locks, and ends locks whose name was released: their keys would say that it is held. The answer has no TTL if the lease has ended. */
 export async function keepAlive(message: Message, caller: FaceCaller): Promise<RevisedBody> {
   const { lessor } = caller
   const lease = message.int('ID')
@@ -75,13 +74,20 @@ export async function keepAlive(message: Message, caller: FaceCaller): Promise<R
 }
 
 async function renewed(
-  { lessor }: FaceCaller,
+  { lessor, signal }: FaceCaller,
   { lease, children }: LeaseView,
 ): Promise<{ readonly revision: number; readonly ttl: number | undefined }> {
   const outcome = await propose(lessor, { kind: 'renew', leases: [lease, ...children] })
   if (outcome.kind !== 'renewed') throw failureOf(outcome)
+  const { revision } = outcome
+  for (const child of children) {
+    const { value } = await lessor.read<'lease'>({ kind: 'lease', lease: child }, { atLeast: revision, signal })
+    if (value?.status !== 'live' || value.grants.length > 0) continue
+    const released = await propose(lessor, { kind: 'release', lease: child })
+    if (released.kind !== 'done' && !(released.kind === 'refused' && released.code === 'GONE')) throw failureOf(released)
+  }
   const [ttl] = outcome.ttls
-  return { revision: outcome.revision, ttl: ttl === GONE ? undefined : ttl }
+  return { revision, ttl: ttl === GONE ? undefined : ttl }
 }
 
 export async function timeToLive(message: Message, { lessor, signal }: FaceCaller): Promise<RevisedBody> {

@@ -183,7 +183,8 @@ async function whenGranted(
   let cancel = () => {}
   const renew = () => {
     cancel = clock.after(ttl / RENEWALS, () => {
-      // A failed renewal is repeated by the next one. If the place is lost, an event says propose(so.lessor, { kind: 'renew', leases: [lease], waiting: true }).catch(() => {})
+      // A failed renewal is repeated by the next one. If the place is lost, an event says so.
+      propose(lessor, { kind: 'renew', leases: [lease], waiting: true }).catch(() => {})
       renew()
     })
   }

@@ -8,8 +8,10 @@
  * clients for this resource.
  *
  * A write that claims the object (its spec has a holder, and changes) takes two steps: first hold, then write.
- * 1. Renew the lease of this identity if there is one, otherwise acquire. If another holds the resource: `Conflict`.
- * 2. In one transaction: if the object has not changed since it was read, and the lease of step 1 is still there, write the object.
+ * 1. Renew the lease of this identity if there is one that holds the resource, otherwise acquire. If another holds the resource: `Conflict`. A lease that has the
+ *    mark and does not hold the resource, because it was released by a native command, is ended first.
+ * 2. In one transaction: if the object has not changed since it was read, and the lease of step 1 is still there, write the object. Afterwards the lease must
+ *    hold the resource still, otherwise `Conflict`: the mark alone does not say so.
  * A write that gives up the holder goes the other way: first write, and take the mark off the lease in the same transaction; then release.
  *
  * What follows, for every order of failures:
@@ -31,7 +33,7 @@
 import type { Command, Comparison, Renew } from '../../kernel/command.ts'
 import { GONE, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
-import type { EntryView, ReadOptions } from '../../lessor.ts'
+import type { EntryView, LeaseView, ReadOptions } from '../../lessor.ts'
 import { sentenceOf } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
 import {
@@ -145,9 +147,11 @@ export class LeaseObjects {
       const { clock } = this.#caller
       const since = clock.now()
       const held = await this.#hold(name, before, lease)
-      const written = at(lease, await this.#change(name, before, { value, held }))
+      const revision = await this.#change(name, before, { value, held })
       if (clock.now() - since > LATE && !(await this.#renew(name, held, ttlOf(lease)))) throw modified(name.name)
-      return written
+      const view = await this.#leaseOf(held, revision)
+      if (view === undefined || !this.#isHolding(name, view)) throw modified(name.name)
+      return at(lease, revision)
     }
     const { held } = before
     if (holderIdentity !== '' || held === undefined) return at(lease, await this.#change(name, before, { value }))
@@ -183,7 +187,9 @@ export class LeaseObjects {
     const { holderIdentity: holder = '' } = lease.spec
     const ttl = ttlOf(lease)
     const { held } = before
-    if (held?.holder === holder && (await this.#renew(name, held.lease, ttl))) return held.lease
+    const view = held && (await this.#leaseOf(held.lease))
+    if (view !== undefined && !this.#isHolding(name, view)) await this.#propose({ kind: 'release', lease: view.lease })
+    else if (held?.holder === holder && (await this.#renew(name, held.lease, ttl))) return held.lease
     const outcome = await this.#propose({
       kind: 'acquire',
       holder,
@@ -207,6 +213,17 @@ export class LeaseObjects {
 
   #resource(name: ObjectName): string {
     return this.#caller.names.resource(keyOf(name))
+  }
+
+  /** The lease at this revision or a later one. Undefined: it has ended, or this client may not see it. */
+  async #leaseOf(lease: number, atLeast = 0): Promise<LeaseView | undefined> {
+    return (await this.#caller.lessor.read<'lease'>({ kind: 'lease', lease }, this.#asNewAs(false, atLeast))).value
+  }
+
+  /** Whether the lease holds the resource of the object. */
+  #isHolding(name: ObjectName, { status, grants }: LeaseView): boolean {
+    const resource = this.#resource(name)
+    return status !== 'frozen' && grants.some(grant => grant.resource === resource)
   }
 
   /** False: the lease has ended. */

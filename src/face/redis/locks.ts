@@ -11,10 +11,9 @@ import { propose } from '../../lessor/propose.ts'
 import { sentenceOf, whyBadName } from '../../wording.ts'
 import type { FaceCaller } from '../face.ts'
 import { RespFailure } from '../face.ts'
+import { startWholeTerm } from '../whole-term.ts'
 
 const PREFIX = 'redis/'
-/** The first term that a grant gets, whatever was asked: a longer one begins with a renewal. */
-const FIRST_TERM = 30_000
 
 /** A key that is held. */
 export interface HeldKey {
@@ -69,7 +68,7 @@ export class Locks {
     return lock !== undefined && isWanted(lock) && change(lock)
   }
 
-  /** Takes all of the keys or none. False: one of them is held. */
+  /** Takes all of the keys or none. False: one of them is held, or the lock was ended at once. */
   async take(keys: readonly string[], value: string, ms: number): Promise<boolean> {
     const acquire: Acquire = {
       kind: 'acquire',
@@ -81,8 +80,7 @@ export class Locks {
     const outcome = await this.#propose(acquire)
     if (outcome.kind === 'refused' && outcome.code === 'HELD') return false
     if (outcome.kind !== 'granted') throw failureOf(outcome)
-    if (ms > FIRST_TERM) await this.#renew(outcome.lease)
-    return true
+    return startWholeTerm(this.#caller.lessor, ms, outcome.lease)
   }
 
   /** Ends these keys of one lease; the lease itself if it has no others. False: they had ended before. */

@@ -1,5 +1,5 @@
-/** Known findings: leases that were taken through a face. */
-import { expect } from 'vitest'
+/** Leases that were taken through a face and end, or lose their resource, by other commands. */
+import { expect, test } from 'vitest'
 import { consulFace } from '../../src/face/consul/face.ts'
 import { etcdFace } from '../../src/face/etcd/gateway.ts'
 import { type FaceCaller, type FaceLessor, SAME_NAMES } from '../../src/face/face.ts'
@@ -9,7 +9,6 @@ import { Registrations } from '../../src/face/registrations.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import { stateOf } from '../../src/registry/entry.ts'
 import { type FaceWorld, faceWorld } from '../support/face-world.ts'
-import { knownFinding } from '../support/known-finding.ts'
 import { submitting } from '../support/submitting.ts'
 
 const MINUTE = 60_000
@@ -52,84 +51,72 @@ async function holders({ lessor }: FaceWorld, resource: string): Promise<readonl
   return value.grants.filter(({ status }) => status === 'live').map(({ holder }) => holder)
 }
 
-knownFinding(
-  'face-partial-release',
-  'a Kubernetes elector whose resource was released and is held by another is not renewed',
-  async claim => {
-    await using here = await faceWorld(kubernetesFace())
-    const path = '/apis/coordination.k8s.io/v1/namespaces/default/leases'
-    const object = (renewTime: string, resourceVersion?: string) => ({
-      ...{ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease' },
-      metadata: { name: 'ctl', namespace: 'default', ...(resourceVersion !== undefined && { resourceVersion }) },
-      spec: { holderIdentity: 'elector', leaseDurationSeconds: 15, renewTime },
-    })
-    const created = await here.ask('POST', path, object('2026-01-01T00:00:00.000000Z'))
-    expect(created.status).toBe(201)
-    await handOver(here, 'kubernetes/default/ctl')
-    const { resourceVersion } = created.json.metadata
-    const renewed = await here.ask('PUT', `${path}/ctl`, object('2026-01-01T00:00:05.000000Z', resourceVersion))
-    expect(await holders(here, 'kubernetes/default/ctl')).toEqual(['native'])
-    await claim(() => expect(renewed.status).not.toBe(200))
-  },
-)
+test('a Kubernetes elector whose resource was released and is held by another is not renewed', async () => {
+  await using here = await faceWorld(kubernetesFace())
+  const path = '/apis/coordination.k8s.io/v1/namespaces/default/leases'
+  const object = (renewTime: string, resourceVersion?: string) => ({
+    ...{ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease' },
+    metadata: { name: 'ctl', namespace: 'default', ...(resourceVersion !== undefined && { resourceVersion }) },
+    spec: { holderIdentity: 'elector', leaseDurationSeconds: 15, renewTime },
+  })
+  const created = await here.ask('POST', path, object('2026-01-01T00:00:00.000000Z'))
+  expect(created.status).toBe(201)
+  await handOver(here, 'kubernetes/default/ctl')
+  const { resourceVersion } = created.json.metadata
+  const renewed = await here.ask('PUT', `${path}/ctl`, object('2026-01-01T00:00:05.000000Z', resourceVersion))
+  expect(await holders(here, 'kubernetes/default/ctl')).toEqual(['native'])
+  expect(renewed.status).not.toBe(200)
+})
 
-knownFinding(
-  'face-partial-release',
-  'an etcd lock whose resource was released and is held by another loses its key or is not kept alive',
-  async claim => {
-    await using here = await faceWorld(etcdFace())
-    const { ID: lease } = (await here.ask('POST', '/v3/lease/grant', { TTL: 20 })).json
-    const { key } = (await here.ask('POST', '/v3/lock/lock', { name: bytes('jobs'), lease })).json
-    expect((await here.ask('POST', '/v3/kv/range', { key })).json.kvs).toHaveLength(1)
-    await handOver(here, 'etcd/jobs')
-    const { result } = (await here.ask('POST', '/v3/lease/keepalive', { ID: lease })).json
-    const { kvs = [] } = (await here.ask('POST', '/v3/kv/range', { key })).json
-    await claim(() => expect(kvs.length > 0 && result.TTL !== undefined).toBe(false))
-  },
-)
+test('an etcd lock whose resource was released and is held by another loses its key or is not kept alive', async () => {
+  await using here = await faceWorld(etcdFace())
+  const { ID: lease } = (await here.ask('POST', '/v3/lease/grant', { TTL: 20 })).json
+  const { key } = (await here.ask('POST', '/v3/lock/lock', { name: bytes('jobs'), lease })).json
+  expect((await here.ask('POST', '/v3/kv/range', { key })).json.kvs).toHaveLength(1)
+  await handOver(here, 'etcd/jobs')
+  const { result } = (await here.ask('POST', '/v3/lease/keepalive', { ID: lease })).json
+  const { kvs = [] } = (await here.ask('POST', '/v3/kv/range', { key })).json
+  expect(kvs.length > 0 && result.TTL !== undefined).toBe(false)
+})
 
-knownFinding(
-  'face-ignored-outcome',
-  'a Redis lock for longer than 30 s is not said to be held if it ended before its renewal',
-  async claim => {
-    await using here = await faceWorld(consulFace())
-    const lessor = endingBeforeRenewal(here.lessor)
-    const taken = await new Locks(callerOf(here, lessor)).take(['jobs'], 'mine', MINUTE).catch(() => false)
-    expect(lessor.ended).toHaveLength(1)
-    const isHeld = (await holders(here, 'redis/jobs')).length > 0
-    await claim(() => expect(taken).toBe(isHeld))
-  },
-)
+test('a Redis lock for longer than 30 s is not said to be held if it ended before its renewal', async () => {
+  await using here = await faceWorld(consulFace())
+  const lessor = endingBeforeRenewal(here.lessor)
+  const taken = await new Locks(callerOf(here, lessor)).take(['jobs'], 'mine', MINUTE).catch(() => false)
+  expect(lessor.ended).toHaveLength(1)
+  const isHeld = (await holders(here, 'redis/jobs')).length > 0
+  expect(taken).toBe(isHeld)
+})
 
-knownFinding('face-ignored-outcome', 'an etcd lease for longer than 30 s is not granted if it ended before its renewal', async claim => {
+test('an etcd lease for longer than 30 s is not granted if it ended before its renewal', async () => {
   await using here = await faceWorld(etcdFace())
   const lessor = endingBeforeRenewal(here.lessor)
   const { status, json } = await here.ask('POST', '/v3/lease/grant', { TTL: 60 }, { lessor })
   expect(lessor.ended).toHaveLength(1)
   const { value } = await here.lessor.read({ kind: 'lease', lease: Number(json.ID ?? 0) }, { consistent: true })
-  await claim(() => expect(status === 200).toBe(value !== undefined))
+  expect(status === 200).toBe(value !== undefined)
 })
 
-knownFinding('face-ignored-outcome', 'a Consul session for longer than 30 s is not created if it ended before its renewal', async claim => {
+test('a Consul session for longer than 30 s is not created if it ended before its renewal', async () => {
   await using here = await faceWorld(consulFace())
   const lessor = endingBeforeRenewal(here.lessor)
   const created = await here.ask('PUT', '/v1/session/create', { TTL: '60s' }, { lessor })
   expect(lessor.ended).toHaveLength(1)
   const found = created.status === 200 ? (await here.ask('GET', `/v1/session/info/${created.json.ID}`)).json : []
-  await claim(() => expect(created.status === 200).toBe(found.length > 0))
+  expect(created.status === 200).toBe(found.length > 0)
 })
 
-knownFinding('face-ignored-outcome', 'a Consul lock for longer than 30 s is not acquired if it ended before its renewal', async claim => {
+test('a Consul lock for longer than 30 s is not acquired if it ended before its renewal', async () => {
   await using here = await faceWorld(consulFace())
   const { ID } = (await here.ask('PUT', '/v1/session/create', { TTL: '60s' })).json
   const lessor = endingBeforeRenewal(here.lessor)
   const acquired = await here.ask('PUT', `/v1/kv/jobs?acquire=${ID}`, 'v', { lessor })
   expect(lessor.ended.length).toBeGreaterThan(0)
   const isHeld = (await holders(here, 'consul/jobs')).length > 0
-  await claim(() => expect(acquired.text === 'true').toBe(isHeld))
+  expect(acquired.text === 'true').toBe(isHeld)
 })
 
-knownFinding('face-ignored-outcome', 'an instance is not registered for longer than 30 s if it ended before its renewal', async claim => {
+test('an instance is not registered for longer than 30 s if it ended before its renewal', async () => {
   await using here = await faceWorld(consulFace())
   const lessor = endingBeforeRenewal(here.lessor)
   const names = { service: 'web', instance: 'web-1' }
@@ -156,5 +143,5 @@ knownFinding('face-ignored-outcome', 'an instance is not registered for longer t
     )
   expect(lessor.ended).toHaveLength(1)
   const found = await new Registrations(callerOf(here, here.lessor)).find(names)
-  await claim(() => expect(registered).toBe(found !== undefined))
+  expect(registered).toBe(found !== undefined)
 })
