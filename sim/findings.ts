@@ -58,16 +58,6 @@ export const findings = {
     pairs: [['quota', 'grace']],
     test: 'test/findings/pools.test.ts',
   },
-  'client-own-orphan': {
-    sentence: 'After an outage a client waits for a lease that it was granted itself by a request whose outcome was UNKNOWN.',
-    pairs: [],
-    test: 'test/findings/client.test.ts',
-  },
-  'client-loss-as-release': {
-    sentence: 'A lease that the client lost is counted and listed as released by the server.',
-    pairs: [],
-    test: 'test/findings/client.test.ts',
-  },
   'pool-no-wait-refused': {
     sentence: 'A request to a pool without `wait` is refused although the same request with `wait` is granted at once.',
     pairs: [

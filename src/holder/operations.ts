@@ -6,6 +6,10 @@
  * its first outcome. An id is forgotten only after this client has said that it needs no answer to it (`acked`), and a copy that comes later than that is
  * refused (`STALE`). Renewals and releases carry no id: they name a lease, and a second one changes nothing. Below, a replica appends the same bytes at the
  * same position until it knows their fate, so that a record is in the log once (replica/outbox.ts).
+ *
+ * Why no acquire leaves a lease behind. The caller of an acquire is told `UNKNOWN` when its time is over. The acquire is sent again all the same until the lessor
+ * answers, and what it was granted goes to `late`, which releases it: otherwise the next request of this client for the same names would wait for its own
+ * lease. The answer is final even if an earlier copy arrives later, because that copy has the same id, which stays unacknowledged until then.
  */
 import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { type Clock, pause } from '../clock.ts'
@@ -21,14 +25,22 @@ import { DeadlineTimer } from './deadline-timer.ts'
 
 /** Without an answer for this long, or for a ttl if that is longer, the outcome is `UNKNOWN`. */
 export const TIMEOUT = 10_000
+/** Acquires that are sent again without a caller. With more, the oldest is given up: a lease of it lapses by itself. */
+const MAX_UNRESOLVED = 1_000
 
 export interface DecideOptions {
   readonly ttl?: number
   readonly timeout?: number
-  /** Gets an answer that comes after the timeout. */
+  /** Gets the answer after the caller was told `UNKNOWN`. The change is sent again until there is one. */
   readonly late?: (outcome: Outcome) => void
   /** Called at each outage. If it returns true, the timeout starts anew and the change is retried. */
   readonly retryOutage?: (error: LeaseError) => boolean
+}
+
+/** A change whose caller was told that its outcome is unknown. */
+interface Unresolved {
+  readonly command: Command
+  readonly late: (outcome: Outcome) => void
 }
 
 /** An answer that has not come yet. */
@@ -45,6 +57,8 @@ export class Operations {
   #last = 0
   /** The numbers of operations without an answer. */
   readonly #unanswered = new Set<number>()
+  readonly #unresolved = new Map<number, Unresolved>()
+  #resolving = false
   readonly #pending = new Set<PendingAnswer>()
   readonly #timer: DeadlineTimer
 
@@ -74,15 +88,14 @@ export class Operations {
     let earlier: Outcome | undefined
     // The answer to an earlier try is as good as the answer to the last: it is the same operation.
     const answeredLate = (outcome: Outcome) => {
-      if (failed) late?.(outcome)
-      else if (outcome.kind !== 'void') earlier = outcome
+      if (outcome.kind === 'void') return
+      if (failed) this.#resolved(seq, outcome)
+      else earlier = outcome
     }
     try {
       for (let tries = 0; earlier === undefined; tries++) {
-        const oldest = this.#unanswered.values().next().value!
-        const op = { session: this.#session, seq, acked: oldest - 1 }
         try {
-          const answer = propose(this.lessor, command, { op: tries === 0 ? op : { ...op, again: true } })
+          const answer = this.#send(command, seq, tries > 0)
           const outcome = await this.until(end, timeout, answer, answeredLate)
           if (outcome.kind !== 'void') return outcome
         } catch (error) {
@@ -99,10 +112,55 @@ export class Operations {
       return earlier
     } catch (error) {
       failed = true
+      if (late !== undefined && (uncertain || isUnknown(error))) this.#unresolved.set(seq, { command, late })
       throw error
     } finally {
-      this.#unanswered.delete(seq)
+      if (this.#unresolved.has(seq)) this.#resolveAll()
+      else this.#unanswered.delete(seq)
     }
+  }
+
+  #send(command: Command, seq: number, again: boolean): Promise<Outcome> {
+    const oldest = this.#unanswered.values().next().value!
+    const op = { session: this.#session, seq, acked: oldest - 1 }
+    return propose(this.lessor, command, { op: again ? { ...op, again } : op })
+  }
+
+  /** Sends what is unresolved again, one after another, until each is answered. It keeps no process alive. */
+  async #resolveAll(): Promise<void> {
+    const [oldest] = this.#unresolved.keys()
+    if (this.#unresolved.size > MAX_UNRESOLVED) this.#resolved(oldest!)
+    if (this.#resolving) return
+    this.#resolving = true
+    for (let failures = 0; this.#unresolved.size > 0 && !this.lessor.signal.aborted; ) {
+      await pause(this.clock, pauseAfter(BACKOFF.request, failures))
+      const [next] = this.#unresolved
+      if (next !== undefined) failures = (await this.#resolve(...next)) ? 0 : failures + 1
+    }
+    this.#resolving = false
+  }
+
+  /** Whether it is resolved now. */
+  #resolve(seq: number, { command }: Unresolved): Promise<boolean> {
+    return new Promise(resolve => {
+      const cancel = this.clock.after(TIMEOUT, () => resolve(false))
+      const settle = (answered: boolean, outcome?: Outcome) => {
+        cancel()
+        if (answered) this.#resolved(seq, outcome)
+        resolve(answered)
+      }
+      this.#send(command, seq, true).then(
+        outcome => settle(outcome.kind !== 'void', outcome),
+        error => settle(!isUnknown(error) && !isUnavailable(error) && !isLimit(error)),
+      )
+    })
+  }
+
+  #resolved(seq: number, outcome?: Outcome): void {
+    const { late } = this.#unresolved.get(seq) ?? {}
+    this.#unresolved.delete(seq)
+    this.#unanswered.delete(seq)
+    if (outcome !== undefined) late?.(outcome)
   }
 
   /** As `decide`, but throws a refusal. */

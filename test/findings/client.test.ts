@@ -1,32 +1,16 @@
 /** Known findings: what a client does after an outage. */
 import { expect } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
-import type { Command } from '../../src/kernel/command.ts'
 import { Leases } from '../../src/leases.ts'
 import { propose } from '../../src/lessor/propose.ts'
-import type { Completion, Lessor, ProposeOptions } from '../../src/lessor.ts'
+import type { Lessor } from '../../src/lessor.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog } from '../../src/store/memory.ts'
-import { SilentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { AgelessStore } from '../support/ageless-store.ts'
 import { knownFinding } from '../support/known-finding.ts'
 import { lossOf } from '../support/rivals.ts'
 import { submitting } from '../support/submitting.ts'
-
-/** A lessor behind a connection that loses what is sent to it, or answers. */
-class LosingLessor extends SilentLessor {
-  loses: 'requests' | 'answers' | 'nothing' = 'nothing'
-
-  override submit(command: Command, options: ProposeOptions, completion: Completion): void {
-    const lost = new LeaseError('UNKNOWN', 'no answer, as the test said')
-    if (this.loses === 'requests') return completion.fail(lost)
-    super.submit(command, options, {
-      settle: outcome => (this.loses === 'answers' ? completion.fail(lost) : completion.settle(outcome)),
-      fail: error => completion.fail(error),
-    })
-  }
-}
 
 /** A server on a store without ages that can be stopped and started again. */
 class StoppableServer {
@@ -67,38 +51,6 @@ class StoppableServer {
     }
   }
 }
-
-knownFinding('client-own-orphan', 'after an outage, a client does not wait for a lease that it was granted itself', async claim => {
-  const clock = new ManualClock()
-  const lessor = new LosingLessor(clock)
-  await using leases = new Leases(lessor, { clock, holder: 'a' })
-  lessor.loses = 'requests'
-  let first: string | undefined
-  leases.tryAcquire('k', { ttl: 30_000 }).catch(error => {
-    first = error.code
-  })
-  await clock.advance(28_000)
-  // The last copies of the request arrive, and the caller is told that its outcome is unknown.
-  lessor.loses = 'answers'
-  await clock.advance(4_000)
-  expect(first).toBe('UNKNOWN')
-  expect((await lessor.read({ kind: 'resource', resource: 'k' })).value.grants).toHaveLength(1)
-  lessor.loses = 'nothing'
-  let again: string | undefined
-  leases.acquire('k', { ttl: 30_000, wait: 60_000 }).then(
-    () => {
-      again = 'granted'
-    },
-    error => {
-      again = error.code
-    },
-  )
-  await clock.advance(2_000)
-  const soon = again
-  await clock.advance(60_000)
-  expect(again).toBe('granted')
-  await claim(() => expect(soon).toBe('granted'))
-})
 
 knownFinding('client-loss-as-release', 'a lease that its client lost during an outage is not counted as released', async claim => {
   const clock = new ManualClock()

@@ -3,13 +3,28 @@ import { afterEach, describe, expect, test, vi } from 'vitest'
 import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
 import { type ErrorCode, LeaseError } from '../../src/errors.ts'
 import type { Command } from '../../src/kernel/command.ts'
+import { Leases } from '../../src/leases.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import type { Completion, Lessor, ProposeOptions } from '../../src/lessor.ts'
-import { silentLessor } from '../../src/testing/in-memory.ts'
+import { SilentLessor, silentLessor } from '../../src/testing/in-memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { failingWith } from '../support/submitting.ts'
 
 afterEach(() => vi.restoreAllMocks())
+
+/** A lessor behind a connection that loses what is sent to it, or answers. */
+class LosingLessor extends SilentLessor {
+  loses: 'requests' | 'answers' | 'nothing' = 'nothing'
+
+  override submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    const lost = new LeaseError('UNKNOWN', 'no answer, as the test said')
+    if (this.loses === 'requests') return completion.fail(lost)
+    super.submit(command, options, {
+      settle: outcome => (this.loses === 'answers' ? completion.fail(lost) : completion.settle(outcome)),
+      fail: error => completion.fail(error),
+    })
+  }
+}
 
 const unknown = () => new LeaseError('UNKNOWN', 'no answer')
 
@@ -78,4 +93,48 @@ describe('after a copy that may have been carried out', () => {
     expect(submit).not.toHaveBeenCalled()
     await following[Symbol.asyncDispose]()
   })
+})
+
+test('after an outage, a client does not wait for a lease that it was granted itself', async () => {
+  const clock = new ManualClock()
+  const lessor = new LosingLessor(clock)
+  await using leases = new Leases(lessor, { clock, holder: 'a' })
+  lessor.loses = 'requests'
+  let first: string | undefined
+  leases.tryAcquire('k', { ttl: 30_000 }).catch(error => {
+    first = error.code
+  })
+  await clock.advance(28_000)
+  // The last copies of the request arrive, and the caller is told that its outcome is unknown.
+  lessor.loses = 'answers'
+  await clock.advance(4_000)
+  expect(first).toBe('UNKNOWN')
+  expect((await lessor.read({ kind: 'resource', resource: 'k' })).value.grants).toHaveLength(1)
+  lessor.loses = 'nothing'
+  let again: string | undefined
+  leases.acquire('k', { ttl: 30_000, wait: 60_000 }).then(
+    () => {
+      again = 'granted'
+    },
+    error => {
+      again = error.code
+    },
+  )
+  await clock.advance(2_000)
+  expect(again).toBe('granted')
+})
+
+test('an acquire whose outcome is unknown is sent again when no copy has arrived, and what it is granted is released', async () => {
+  const clock = new ManualClock()
+  const lessor = new LosingLessor(clock)
+  await using leases = new Leases(lessor, { clock, holder: 'a' })
+  lessor.loses = 'requests'
+  const request = expect(leases.tryAcquire('k', { ttl: 1_000 })).rejects.toMatchObject({ code: 'UNKNOWN' })
+  await clock.advance(20_000)
+  await request
+  lessor.loses = 'nothing'
+  await clock.advance(2_000)
+  expect(lessor.proposals.map(({ kind }) => kind)).toEqual(['acquire', 'release'])
+  await clock.advance(60_000)
+  expect(lessor.proposals).toHaveLength(2)
 })
