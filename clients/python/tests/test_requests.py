@@ -66,6 +66,29 @@ def test_a_grant_that_comes_after_the_caller_gave_up_is_given_back(world: World)
     assert world.server.holder_of("k") is None
 
 
+def test_an_acquire_whose_caller_was_told_unknown_is_sent_again_and_what_it_was_granted_is_given_back(world: World) -> None:
+    leases = world.connect(ttl=5)
+    leases.acquire("other", ttl=120)
+    world.lose_answers()
+    core = leases._core
+    request = core.asked("try_acquire", "k", {"ttl": 60}, False)
+    pending = core.do(lambda engine: engine.acquire(request))
+    core.engine.channel._expire(core.engine.channel._in_flight[-1])
+    with pytest.raises(LeaseError) as caught:
+        pending.result(0)
+    assert caught.value.code == "UNKNOWN"
+    # The answer is lost with its connection, and the lease is held by this client.
+    world.losing = False
+    world._owners[0].connection.out.clear()  # type: ignore[union-attr]
+    assert world.server.holder_of("k") == "test"
+    world.cut()
+    world.advance(1)
+    assert world.server.holder_of("k") is None
+    first, again = [words for words in asked(world, "LEASE.ACQUIRE") if words[1] == "k"]
+    assert first == again
+
+
+
 def test_an_answer_slower_than_the_ttl_is_no_lease() -> None:
     clock = ManualClock()
     engine = Engine(Options("h"), clock)

@@ -38,7 +38,8 @@ Done = Callable[[Any, "LeaseError | None", "Request"], None]
 
 
 class Request:
-    """One command on its way. ``done(value, error, request)`` is called once; ``late(value, request)`` for an answer after a timeout."""
+    """One command on its way. ``done(value, error, request)`` is called once. With ``late``, a request whose outcome is UNKNOWN is sent again until it is
+    answered: ``late(value, request)`` gets the answer."""
 
     __slots__ = (
         "again",
@@ -53,6 +54,7 @@ class Request:
         "timeout",
         "timer",
         "uncertain",
+        "unresolved",
         "words",
     )
 
@@ -75,6 +77,8 @@ class Request:
         #: One copy may have been carried out. The failure of another copy does not prove that it was not.
         self.uncertain = False
         self.finished = False
+        #: Its caller was told UNKNOWN, and it is sent again for ``late``.
+        self.unresolved = False
 
     @property
     def sent_at(self) -> Reading:
@@ -155,7 +159,7 @@ class Channel:
         return data
 
     def _transmit(self, request: Request, now: Reading) -> None:
-        if request.finished:
+        if request.finished and not request.unresolved:
             return
         if request.sent is None:
             self.last_number += 1
@@ -183,10 +187,14 @@ class Channel:
         if request.kind == "read" or request.sent is None:
             self._finish(request, None, LeaseError("UNAVAILABLE", why))
         else:
+            request.unresolved = request.late is not None
             self._finish(request, None, LeaseError("UNKNOWN", f"{why}: the change may or may not have been made"))
 
     def _answered(self, request: Request, value: Any) -> None:
         if request.finished:
+            if request.unresolved and isinstance(value, LeaseError) and value.code in ("UNKNOWN", "UNAVAILABLE", "LIMIT"):
+                return self._repeat(request)
+            request.unresolved = False
             if request.late is not None and not isinstance(value, LeaseError):
                 request.late(value, request)
             return
@@ -214,7 +222,7 @@ class Channel:
     def _send_again(self, request: Request) -> None:
         if self.ready:
             self._transmit(request, self._clock.read())
-        elif not request.finished:
+        elif not request.finished or request.unresolved:
             self._queue.append(request)
 
     # The connection
@@ -273,7 +281,7 @@ class Channel:
         self.connect_at = self._clock.read().monotonic + min(RETRY_LAST, pause) * (0.5 + fraction() / 2)
         lost, self._in_flight = self._in_flight, deque()
         for request in reversed(lost):
-            if request.finished or request.kind in ("hello", "ping"):
+            if (request.finished and not request.unresolved) or request.kind in ("hello", "ping"):
                 continue
             request.uncertain = True
             if request.kind == "renew":
