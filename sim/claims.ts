@@ -11,6 +11,7 @@
  */
 import type { Command } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
+import { isLossCause } from '../src/kernel/loss-cause.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
@@ -256,7 +257,7 @@ export class ClaimChecker {
       if (life !== undefined && now < life.from + life.life / (1 + RHO) - 0.001)
         this.#world.violate('S4', `lease ${id} was ended ${Math.round(now - life.from)} ms after it began, with a life of ${life.life} ms`)
     }
-    if (type === 'frozen' && cause === 'lapsed' && lease !== undefined)
+    if (type === 'frozen' && (cause === 'lapsed' || isLossCause(cause ?? '')) && lease !== undefined)
       this.#delays.set(id, {
         from: now,
         delay: Math.max(...lease.grants.map(({ resource }) => rule(this.#log.state, resource.name, 'lockDelay'))),

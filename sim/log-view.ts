@@ -16,4 +16,5 @@ export interface Ended {
   readonly at: number
   readonly index: number
   readonly type: Event['type']
+  readonly cause: string | undefined
 }

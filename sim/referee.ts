@@ -158,7 +158,7 @@ export class Referee implements LogView {
       world.note(`${event.type} ${event.lease} ${event.resource ?? event.key ?? ''} ${event.token ?? ''} ${event.cause ?? ''}`)
       if (event.type === 'granted') this.#judgeGrant(event, command)
       if (event.type === 'generation') this.#generationWritten()
-      if (event.type === 'lapsed' || (event.type === 'suspected' && command.kind === 'due')) {
+      if ((event.type === 'lapsed' || event.type === 'suspected') && command.kind === 'due') {
         this.beliefs.judgeEnd(event, this.givenUp)
         this.terms.judgeLapse(event)
         for (const invariant of ['S4', 'S5']) this.pairs.looked(invariant, event.lease)
@@ -244,7 +244,7 @@ export class Referee implements LogView {
     judgeUnits(world, this.#state, resource, command)
   }
 
-  #judgeEnd({ lease, type }: Event, command: Command): void {
+  #judgeEnd({ lease, type, cause }: Event, command: Command): void {
     const world = this.#world
     const ended = this.ended.get(lease)
     for (const invariant of ['S6', 'S8']) this.pairs.looked(invariant, lease)
@@ -255,8 +255,9 @@ export class Referee implements LogView {
     if (byItself) this.beliefs.judgeEnd({ lease, type }, this.givenUp)
     const still = findLease(this.#state, lease)
     if (type === 'released' && command.kind === 'release' && command.resource !== undefined) return // one grant of a lease that continues
-    if (type === 'released' && isReleased && !this.givenUp.has(lease)) world.violate('S7', `lease ${lease} was released by another process`)
-    this.ended.set(lease, { at: world.now, index: this.#state.index, type })
+    if ((type === 'released' || type === 'lapsed') && isReleased && !this.givenUp.has(lease))
+      world.violate('S7', `lease ${lease} was released by another process`)
+    this.ended.set(lease, { at: world.now, index: this.#state.index, type, cause })
     this.terms.judgeOverdueBreak(lease)
     if (type === 'released' && still?.status === FROZEN)
       world.violate('L1', `lease ${lease} was released by its holder and is still withheld`)

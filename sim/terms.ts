@@ -65,7 +65,7 @@ export class TermChecker {
   /** A holder received the acknowledgement of a renewal or an acquisition that it sent at `sent`. */
   acknowledged(lease: number, sent: number, term: number): void {
     const ended = this.#log.ended.get(lease)
-    if (ended?.type === 'lapsed' && ended.at < sent + term / (1 + RHO) - 0.001)
+    if (ended?.type === 'lapsed' && ended.cause === 'lapsed' && ended.at < sent + term / (1 + RHO) - 0.001)
       this.#world.violate(
         'S4',
         `lease ${lease} lapsed ${(sent + term / (1 + RHO) - ended.at).toFixed(1)} ms before an acknowledged renewal of ${term} ms was over`,

@@ -1,5 +1,6 @@
 /** What `leasehold doctor` finds: compares two looks at the leases with what was measured, and says what to change and why. */
 import { inWords } from '../duration.ts'
+import { isLossCause } from '../kernel/loss-cause.ts'
 import { RULES } from '../kernel/state.ts'
 import type { LeaseView, PastGrant, ResourceView, ServiceView, Summary } from '../lessor.ts'
 import type { PlaceMeasurement } from './place-measurement.ts'
@@ -132,7 +133,7 @@ function lateRenewals({ before, after, between }: Diagnosis): Finding[] {
 
 function flapping({ histories }: Diagnosis): Finding[] {
   return histories.flatMap(({ resource, past }) => {
-    const lapsed = past.filter(({ cause }) => cause === 'lapsed').length
+    const lapsed = past.filter(({ cause }) => cause === 'lapsed' || isLossCause(cause)).length
     if (past.length < 4 || lapsed * 2 < past.length) return []
     return [
       {

@@ -2,6 +2,7 @@
 import { inWords } from '../duration.ts'
 import { type Facts, LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
+import { isLossCause } from '../kernel/loss-cause.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { propose } from '../lessor/propose.ts'
 import type { PastGrant } from '../lessor.ts'
@@ -12,7 +13,7 @@ import type { HeldLease, LeaseKeeper } from './held-lease.ts'
 import type { Identity } from './identity.ts'
 import { LossLog } from './loss-log.ts'
 import type { Operations } from './operations.ts'
-import { releaseWithRetry } from './release-with-retry.ts'
+import { type HowEnded, releaseWithRetry } from './release-with-retry.ts'
 import { transferLease } from './transfer.ts'
 import { since } from './validity.ts'
 import type { WorkerHeartbeat } from './worker-heartbeat.ts'
@@ -205,17 +206,19 @@ export class HeldLeases implements Iterable<HeldLease> {
     held.end(new LeaseError('LOST', `${held.name} is lost: ${text}`, { cause: error, facts }))
     waiter?.fail(new LeaseError('GONE', `the wait is cancelled: ${text}`, { facts }))
     if (handedOut) this.losses.record(held, cause, text, Math.max(0, over))
+    const how: HowEnded = isLossCause(cause) ? { ran: held.ran(clock.now()), lost: cause } : {}
     // Release it: queued renewals must not keep a lost lease alive, and frozen units become free when their holder says that it has stopped.
     const { onLost } = held
     if (onLost === undefined || !handedOut) {
       if (above !== undefined) above.push(held.id)
-      else if (!definite) this.releaseInBackground(held.id, held.term, below)
+      else if (!definite) this.releaseInBackground(held.id, held.term, below, how)
       else for (const child of below) this.releaseInBackground(child, held.term)
       return
     }
     held.lossReported = true
     const stopped = (async () => onLost(held.endReason))().catch(error => warnOfOnLost(held, error))
-    const release = () => (definite ? undefined : releaseWithRetry(this.#operations, held.id, held.term, above === undefined ? below : []))
+    const release = () =>
+      definite ? undefined : releaseWithRetry(this.#operations, held.id, held.term, above === undefined ? below : [], how)
     if (above === undefined && definite) for (const child of below) this.releaseInBackground(child, held.term)
     held.releasing = stopped.then(release).catch(() => {})
   }
@@ -297,8 +300,8 @@ export class HeldLeases implements Iterable<HeldLease> {
     if (outcome.kind === 'granted' || outcome.kind === 'queued') this.releaseInBackground(outcome.lease, outcome.ttl)
   }
 
-  releaseInBackground(lease: number, term: number, stopped: readonly number[] = []): void {
-    const release = releaseWithRetry(this.#operations, lease, term, stopped)
+  releaseInBackground(lease: number, term: number, stopped: readonly number[] = [], how: HowEnded = {}): void {
+    const release = releaseWithRetry(this.#operations, lease, term, stopped, how)
       .catch(() => {}) // it lapses by itself
       .finally(() => this.#releases.delete(release))
     this.#releases.add(release)
@@ -317,7 +320,7 @@ export class HeldLeases implements Iterable<HeldLease> {
     this.remove(held)
     const stopped = this.endChildren(held)
     held.end(() => held.goneError('released by its holder'))
-    held.releasing = releaseWithRetry(this.#operations, held.id, held.term, stopped, held.ran(this.#operations.clock.now()))
+    held.releasing = releaseWithRetry(this.#operations, held.id, held.term, stopped, { ran: held.ran(this.#operations.clock.now()) })
     this.publishReleased(held)
     return held.releasing
   }

@@ -3,35 +3,56 @@ import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { pause } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import type { Command } from '../kernel/command.ts'
-import { MAX_STOPPED } from '../kernel/command.ts'
+import { MAX_STOPPED, type Release } from '../kernel/command.ts'
+import type { LossCause } from '../kernel/loss-cause.ts'
 import { propose } from '../lessor/propose.ts'
 import { type Operations, refused } from './operations.ts'
 
 const LONGEST_RELEASE = 5_000
 
+/** What the lessor is told of the end of a lease. */
+export interface HowEnded {
+  /** For how many ms it was held, for statistics. */
+  readonly ran?: number | undefined
+  /** Why the holder lost it. Undefined: it was released, or the lessor knows. */
+  readonly lost?: LossCause | undefined
+}
+
 /**
  * Resolves when the lease has ended at the lessor. `stopped` names its children that have ended here: they go in the same release, so that all
- * end in one revision. `ran`: for how many ms it was held, for statistics.
+ * end in one revision.
  */
 export async function releaseWithRetry(
   operations: Operations,
   lease: number,
   term: number,
   stopped: readonly number[] = [],
-  ran?: number,
+  how: HowEnded = {},
 ): Promise<void> {
   const named = stopped.slice(0, MAX_STOPPED)
   const rest = stopped.slice(MAX_STOPPED)
-  const gone = await release(operations, lease, term, named, ran)
+  const gone = await release(operations, lease, term, named, how)
   // If the lessor had ended it before, its children are frozen until their holder says that it has stopped.
-  await Promise.all([...(gone ? named : []), ...rest].map(child => release(operations, child, term, [])))
+  const { lost } = how
+  await Promise.all([...(gone ? named : []), ...rest].map(child => release(operations, child, term, [], { lost })))
 }
 
 /** Returns whether the lessor had ended the lease before. */
-async function release(operations: Operations, lease: number, term: number, stopped: readonly number[], ran?: number): Promise<boolean> {
+async function release(
+  operations: Operations,
+  lease: number,
+  term: number,
+  stopped: readonly number[],
+  { ran, lost }: HowEnded,
+): Promise<boolean> {
   const { lessor, clock } = operations
-  const command: Command = { kind: 'release', lease, ...(stopped.length > 0 && { stopped }), ...(ran !== undefined && { ran }) }
+  const command: Release = {
+    kind: 'release',
+    lease,
+    ...(stopped.length > 0 && { stopped }),
+    ...(ran !== undefined && { ran }),
+    ...(lost !== undefined && { lost }),
+  }
   const timeout = Math.min(LONGEST_RELEASE, term)
   const end = clock.now() + timeout
   for (let failures = 0; ; failures++) {

@@ -53,6 +53,7 @@ import {
   VERBS,
   type Want,
 } from './command.ts'
+import { LOSS_CAUSES } from './loss-cause.ts'
 import { VALUE_BYTES } from './name.ts'
 import { type Flaw, shown } from './reason.ts'
 
@@ -325,17 +326,19 @@ export const COMMAND_TABLE = {
       resource: optional(name, 'Release only the grant of this resource.'),
       stopped: defaulted(ids(MAX_STOPPED)),
       ran: optional(duration, 'For how many ms it was held, for statistics.'),
+      lost: optional(choice(LOSS_CAUSES), 'The holder has lost the lease, and this is why: it counts and is listed as lapsed.'),
     },
     form: ['lease', 'resource'],
     variants: [
+      { number: 30, form: ['lease', 'stopped', 'ran', 'lost'], applies: ({ lost }) => lost !== undefined },
       { number: 25, form: ['lease', 'stopped', 'ran'], applies: ({ ran }) => ran !== undefined },
       { number: 23, form: ['lease', 'stopped'], applies: ({ stopped }) => stopped !== undefined && stopped.length > 0 },
     ],
     // A lease that gives back one resource goes on, with everything that hangs on it.
-    together: ({ resource, stopped, ran }) =>
-      resource !== undefined && (stopped !== undefined || ran !== undefined)
-        ? apart(stopped !== undefined ? 'stopped' : 'ran', 'resource')
-        : undefined,
+    together: ({ resource, stopped, ran, lost }) => {
+      const whole = stopped !== undefined ? 'stopped' : ran !== undefined ? 'ran' : lost !== undefined ? 'lost' : undefined
+      return resource !== undefined && whole !== undefined ? apart(whole, 'resource') : undefined
+    },
   },
   due: { number: 3, fields: { timer: needed(count), epoch: needed(count) } },
   aged: {

@@ -3,6 +3,8 @@
  * of an optional field says what it means to leave it out. command-table.ts has a row for each command, from which its encoding follows.
  */
 
+import type { LossCause } from './loss-cause.ts'
+
 /** Limits of one acquisition. */
 export const MAX_RESOURCES = 256
 export const MAX_ENTRIES = 64
@@ -177,6 +179,8 @@ export interface Release {
   readonly stopped?: readonly number[]
   /** For how many ms the lease was held, by the holder's own clock. For statistics only (rule/learn.ts). */
   readonly ran?: number
+  /** The holder has lost the lease and stopped, and this is why. It ends as `lapsed`, with this cause. */
+  readonly lost?: LossCause
 }
 
 /** A timer has expired. It counts only for the epoch that it names: a renewal earlier in the log has started a new epoch. */

@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import { inWords } from '../../duration.ts'
 import type { PolicyRules } from '../../kernel/command.ts'
+import { isLossCause } from '../../kernel/loss-cause.ts'
 import { under } from '../../kernel/name.ts'
 import type { GrantView, PastGrant, ResourceView, Summary, View } from '../../lessor.ts'
 import { joinWithAnd } from '../format.ts'
@@ -84,7 +85,7 @@ function heldBy(
   const left = inWords(remaining)
   if (status === 'frozen') {
     const end = history.findLast(past => past.lease === lease)
-    if (end?.cause === 'lapsed')
+    if (end?.cause === 'lapsed' || isLossCause(end?.cause ?? ''))
       return [`${resource} is withheld for another ${left}: the lease of ${who} lapsed, and its policy sets a lock-delay after a lapse.`]
     const how = end === undefined ? 'was ended' : `was ended (${ended(end)})`
     return [

@@ -149,7 +149,7 @@ function withdraw(state: State, effects: Effects, lease: LeaseState, { cause, by
 
 /**
  * Ends a lease and all its descendants in this revision. A loop and not a recursion: the depth of the call stack is not the same on every replica.
- * The caller settles the freed resources. `hasStopped`: descendants that end as released, because their holder does not rely on them any more.
+ * The caller settles the freed resources. `hasStopped`: descendants that end as the lease itself, because their holder does not rely on them any more.
  */
 export function end(
   state: State,
@@ -184,7 +184,7 @@ function endFamily(
     const children = [...(next.extras?.children ?? [])]
     const orphaned: LeaseEnd =
       hasStopped?.(next) === true
-        ? { type: 'released', cause: 'parent', stopped: true }
+        ? { type: ending.type, cause: 'parent', stopped: true }
         : { type: 'revoked', cause: 'parent', stopped: false }
     endOne(state, effects, next, next === lease ? ending : orphaned, freed)
     for (const child of children.reverse()) pending.push(child)

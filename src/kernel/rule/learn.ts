@@ -24,7 +24,8 @@ export function learnFromEnd(state: State, lease: LeaseState, type: EventType, r
   const held = state.wall - lease.since
   if (type === 'released') return count(state, name, ran ?? held, false)
   // It was not used after its last renewal and the half of a term that followed; when in between the holder died is not known.
-  if (type === 'lapsed') count(state, name, Math.max(0, Math.min(held, held - lease.extras.grace - Math.floor((lease.term * 3) / 4))), true)
+  if (type === 'lapsed')
+    count(state, name, ran ?? Math.max(0, Math.min(held, held - lease.extras.grace - Math.floor((lease.term * 3) / 4))), true)
 }
 
 function classOf({ extras, grants }: LeaseState): string | undefined {

@@ -1,4 +1,4 @@
-/** Releasing: the holder says that it has stopped. */
+/** Releasing: the holder says that it has stopped; with `lost`, because it lost the lease, which then ends as one that lapsed. */
 
 import type { Release } from '../command.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
@@ -31,17 +31,15 @@ export function release(state: State, effects: Effects, command: Release, key: n
     releaseGrant(state, effects, lease, only, freed)
   // Only the lease's own key can say that its holder has stopped; an administrator's release is a revocation.
   else if (key !== 0 && key !== lease.key) end(state, effects, lease, { type: 'revoked', cause: 'revoked', stopped: false }, freed)
-  else
-    end(
-      state,
-      effects,
-      lease,
-      command.ran === undefined ? RELEASED : { ...RELEASED, ran: command.ran },
-      freed,
-      stoppedChildren(command, key),
-    )
+  else end(state, effects, lease, endOf(command), freed, stoppedChildren(command, key))
   settle(state, effects, freed)
   return done()
+}
+
+function endOf({ ran, lost }: Release): LeaseEnd {
+  if (ran === undefined && lost === undefined) return RELEASED
+  const how = lost === undefined ? RELEASED : ({ type: 'lapsed', cause: lost, stopped: true } as const)
+  return ran === undefined ? how : { ...how, ran }
 }
 
 /** The descendants that are released as well: the holder has named them, and has their key. */

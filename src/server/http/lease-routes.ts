@@ -2,7 +2,7 @@
 import { inUtc } from '../../clock.ts'
 import { parseDuration } from '../../duration.ts'
 import type { Facts } from '../../errors.ts'
-import type { Acquire } from '../../kernel/command.ts'
+import type { Acquire, Release } from '../../kernel/command.ts'
 import { GONE, type Granted, type Outcome, type Refused } from '../../kernel/outcome.ts'
 import { MAX_RENEWALS } from '../../kernel/rule/renew.ts'
 import { expectedDuration } from '../../learn/expectation.ts'
@@ -174,9 +174,16 @@ function leaseGone(lease: number, revision: number): HttpFailure {
   })
 }
 
-async function release(context: RouteContext<unknown, { readonly resource?: string; readonly op?: string }>): Promise<HttpResponse> {
-  const { resource, op } = context.query
-  const command = { kind: 'release', lease: context.id, ...(resource !== undefined && { resource }) } as const
+async function release(
+  context: RouteContext<unknown, Pick<Release, 'resource' | 'lost'> & { readonly op?: string }>,
+): Promise<HttpResponse> {
+  const { resource, lost, op } = context.query
+  const command: Release = {
+    kind: 'release',
+    lease: context.id,
+    ...(resource !== undefined && { resource }),
+    ...(lost !== undefined && { lost }),
+  }
   const { revision } = expectOutcome(await propose(context, command, op), 'done')
   return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
 }

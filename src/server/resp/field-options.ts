@@ -54,6 +54,10 @@ function addWords(words: Record<string, ReadOption>, name: string, field: Field<
       words[word] = (_at, _session, given) => set(given, name, true, 0)
       return word
     case 'choice':
+      if (field.words.length === 0) {
+        words[word] = (at, session, given) => set(given, name, text(session, at, word), 1)
+        return `${word} ${choices!.join('|')}`
+      }
       for (const [i, word] of field.words.entries()) words[word] = (_at, _session, given) => set(given, name, choices![i], 0)
       return field.words.join(' | ')
     case 'list':

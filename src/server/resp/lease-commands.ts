@@ -65,7 +65,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
     name: 'LEASE.RELEASE',
     kind: 'release',
     args: ['lease'],
-    options: ['resource'],
+    options: ['resource', 'lost'],
     reply: writeDone,
     verb: 'release',
     example: ['$lease'],

@@ -204,7 +204,7 @@ export const ServiceListing = closed({
 export const Discovering = closed({ ...filter, limit })
 export const Leaving = closed({ generation, op })
 export const Changing = closed({ op })
-export const Releasing = closed({ ...fieldsOf('release', 'resource'), op })
+export const Releasing = closed({ ...fieldsOf('release', 'resource', 'lost'), op })
 export const Deleting = closed({ ...fieldsOf('delete', 'lease'), op })
 
 // Answers. They are open: fields may be added, and none of these is removed.

@@ -324,3 +324,22 @@ describe('recall', () => {
     world.refused(world.do({ kind: 'recall', resource: 'y' }), 'NOT_FOUND')
   })
 })
+
+test('a lease that its holder has lost ends as lapsed, with the cause that the holder names, and its stopped children with it', () => {
+  const world = new World()
+  const { lease } = world.acquire('a', 'x')
+  const child = world.acquire('a', 'y', { parent: lease }).lease
+  const since = world.events.length
+  world.do({ kind: 'release', lease, stopped: [child], lost: 'stall' })
+  expect(world.eventsSince(since)).toEqual(['lapsed x stall', 'lapsed y parent'])
+  expect(world.holders('x')).toEqual([])
+  expect(world.holders('y')).toEqual([])
+})
+
+test('the lock-delay of a policy follows the loss of a lease by its holder as it follows a lapse', () => {
+  const world = new World()
+  world.policy('x', { lockDelay: 5_000 })
+  const { lease } = world.acquire('a', 'x')
+  world.do({ kind: 'release', lease, lost: 'unreachable' })
+  expect(world.holders('x')).toEqual(['a*'])
+})

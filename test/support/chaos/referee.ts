@@ -80,7 +80,10 @@ export function judge({ notes, log, gap }: History): Violation[] {
   // S3, S24, and the maps that the other checks use
   const granted = new Map<string, { readonly lease: number; readonly token: number }[]>()
   const tokens = new Map<number, number>()
-  const ended = new Map<number, { readonly type: string; readonly by: number; readonly index: number }>()
+  const ended = new Map<
+    number,
+    { readonly type: string; readonly cause: string | undefined; readonly by: number; readonly index: number }
+  >()
   const applied = new Set<string>()
   let highest = 0
   for (const { index, by, batch, events } of log) {
@@ -94,7 +97,7 @@ export function judge({ notes, log, gap }: History): Violation[] {
         tokens.set(token, lease)
         granted.set(resource, [...(granted.get(resource) ?? []), { lease, token }])
       }
-      if (ENDS.has(type) && cause !== ELSEWHERE && !ended.has(lease)) ended.set(lease, { type, by, index })
+      if (ENDS.has(type) && cause !== ELSEWHERE && !ended.has(lease)) ended.set(lease, { type, cause, by, index })
     }
   }
 
@@ -108,7 +111,7 @@ export function judge({ notes, log, gap }: History): Violation[] {
     const end = ended.get(note.lease)
     if (end === undefined) continue
     const earliest = note.sent + note.ttl / (1 + RHO)
-    if (end.type === 'lapsed' && end.by < earliest)
+    if (end.type === 'lapsed' && end.cause === 'lapsed' && end.by < earliest)
       violate('S4', `lease ${note.lease} lapsed ${(earliest - end.by).toFixed(1)} ms before a renewal acknowledged to ${note.who} was over`)
     if (end.by < note.sent)
       violate('S6', `lease ${note.lease} had ended (${end.type}) ${(note.sent - end.by).toFixed(1)} ms before it was renewed`)

@@ -250,12 +250,21 @@ export class ProgramModel {
   }
 
   /** `stopped`: descendants that their holder does not use any more either. */
-  release(id: number, { resource, stopped = [] }: { readonly resource?: string; readonly stopped?: readonly number[] } = {}): string {
+  /** `lost`: its holder says that it has lost the lease, which ends as one that lapsed. */
+  release(
+    id: number,
+    {
+      resource,
+      stopped = [],
+      lost = false,
+    }: { readonly resource?: string; readonly stopped?: readonly number[]; readonly lost?: boolean } = {},
+  ): string {
     const lease = this.find(id)
     if (lease === undefined) return 'GONE'
     const held = this.held(lease)
     if (resource !== undefined && !held.some(wish => wish.resource === resource)) return 'GONE'
-    if (resource === undefined || (lease.status === 'frozen' && held.length === 1)) this.#end(lease, true, 'released', stopped)
+    if (resource === undefined || (lease.status === 'frozen' && held.length === 1))
+      this.#end(lease, true, lost ? 'lapsed' : 'released', stopped)
     else if (lease.isPool) this.pool.giveBack(id, resource.slice(POOL.length + 1))
     else lease.held = lease.held.filter(wish => wish.resource !== resource)
     this.#serve()
@@ -576,7 +585,7 @@ export class ProgramModel {
     }
     for (const child of children) {
       const hasStopped = also.includes(child.id)
-      this.#end(child, hasStopped, hasStopped ? 'released' : 'revoked', also)
+      this.#end(child, hasStopped, hasStopped ? type : 'revoked', also)
     }
   }
 

@@ -75,7 +75,7 @@ const STEPS = {
   claim: [3, { lease: pick, open: fc.boolean() }],
   extend: [3, { lease: pick, by: fc.integer({ min: 1, max: 2_000 }) }],
   widen: [3, { lease: pick, names: fc.subarray([...LOCKS], { minLength: 1, maxLength: 2 }) }],
-  release: [5, { lease: pick, stopped: fc.boolean() }],
+  release: [5, { lease: pick, stopped: fc.boolean(), lost: fc.boolean() }],
   'release one': [3, { lease: pick, at: pick }],
   abort: [2, { lease: pick }],
   due: [8, { lease: pick, slot: fc.constantFrom(TERM, TERM, CAP, BREAK, PREEMPT) }],

@@ -312,8 +312,14 @@ class Player {
     const id = this.#id(step.lease)
     this.#pair(id, [])
     const stopped = step.stopped ? this.#descendants(id) : []
-    const outcome = this.world.do({ kind: 'release', lease: id, ...(stopped.length > 0 && { stopped }) })
-    return [word(outcome), this.model.release(id, { stopped })]
+    const { lost } = step
+    const outcome = this.world.do({
+      kind: 'release',
+      lease: id,
+      ...(stopped.length > 0 && { stopped }),
+      ...(lost && { lost: 'unreachable' }),
+    })
+    return [word(outcome), this.model.release(id, { stopped, lost })]
   }
 
   #descendants(id: number): number[] {

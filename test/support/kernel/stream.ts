@@ -11,6 +11,7 @@ import {
   RELATIONS,
   type Scope,
 } from '../../../src/kernel/command.ts'
+import { LOSS_CAUSES } from '../../../src/kernel/loss-cause.ts'
 import { rule } from '../../../src/kernel/rule/policy.ts'
 import { findLease } from '../../../src/kernel/state/leases.ts'
 import { timerOf } from '../../../src/kernel/state/timers.ts'
@@ -264,7 +265,10 @@ export class Stream {
     if (this.#chance(2)) {
       const id = this.#id(state)
       const children = this.#widening ? [...(findLease(state, id)?.extras?.children ?? [])].map(child => child.id) : []
-      return { kind: 'release', lease: id, ...(children.length > 0 && { stopped: children }) }
+      const stopped = children.length > 0 && { stopped: children }
+      return this.#chance(4)
+        ? { kind: 'release', lease: id, ...stopped, lost: this.#one(LOSS_CAUSES) }
+        : { kind: 'release', lease: id, ...stopped }
     }
     const lease = this.#lease(state)
     const held = lease !== undefined && lease.grants.length > 0 && !this.#chance(4) ? this.#one(lease.grants).resource.name : resource

@@ -1,5 +1,5 @@
-/** Known findings: what a client does after an outage. */
-import { expect } from 'vitest'
+/** What the lessor is told of a lease that its holder has lost. */
+import { expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import { Leases } from '../../src/leases.ts'
 import { propose } from '../../src/lessor/propose.ts'
@@ -8,7 +8,6 @@ import { Replica } from '../../src/replica/replica.ts'
 import { MemoryLog } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { AgelessStore } from '../support/ageless-store.ts'
-import { knownFinding } from '../support/known-finding.ts'
 import { lossOf } from '../support/rivals.ts'
 import { submitting } from '../support/submitting.ts'
 
@@ -52,7 +51,7 @@ class StoppableServer {
   }
 }
 
-knownFinding('client-loss-as-release', 'a lease that its client lost during an outage is not counted as released', async claim => {
+test('a lease that its holder lost during an outage is counted and listed as lapsed, with the cause that the holder names', async () => {
   const clock = new ManualClock()
   const server = new StoppableServer(clock)
   await server.start()
@@ -64,7 +63,8 @@ knownFinding('client-loss-as-release', 'a lease that its client lost during an o
   const replica = await server.start()
   await clock.advance(15_000)
   expect((await replica.read({ kind: 'resource', resource: 'k' })).value.grants).toEqual([])
-  const { 'events.released': released = 0 } = replica.figures
-  await claim(() => expect(released).toBe(0))
+  const { 'events.released': released = 0, 'events.lapsed': lapsed = 0 } = replica.figures
+  expect({ released, lapsed }).toEqual({ released: 0, lapsed: 1 })
+  expect((await replica.read({ kind: 'history', resource: 'k' })).value).toMatchObject([{ holder: 'a', cause: 'unreachable' }])
   await server.stop()
 })
