@@ -193,6 +193,12 @@ def test_a_lost_lease_is_given_back_after_its_callbacks(world: World) -> None:
     assert asked(world, "LEASE.RELEASE") == [["LEASE.RELEASE", str(lease.id)]]
 
 
+def test_a_lease_that_its_holder_lost_is_given_back_with_the_cause(world: World) -> None:
+    lease = world.connect().acquire("k", ttl=10, max_hold=3)
+    world.advance(4)
+    assert asked(world, "LEASE.RELEASE") == [["LEASE.RELEASE", str(lease.id), "LOST", "max-hold"]]
+
+
 def test_a_release_stops_first_and_then_tells(world: World) -> None:
     lease = world.connect().acquire("k", ttl=10)
     world.stop_answering()

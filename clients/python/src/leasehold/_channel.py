@@ -187,7 +187,7 @@ class Channel:
         if request.kind == "read" or request.sent is None:
             self._finish(request, None, LeaseError("UNAVAILABLE", why))
         else:
-            request.unresolved = request.late is not None
+            request.unresolved = request.late is not None and request.kind == "change"
             self._finish(request, None, LeaseError("UNKNOWN", f"{why}: the change may or may not have been made"))
 
     def _answered(self, request: Request, value: Any) -> None:

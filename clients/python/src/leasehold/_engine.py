@@ -275,8 +275,8 @@ class Engine:
         released: Future[Any] = held.released
         return released
 
-    def give_back(self, lease: int, term: float) -> Future[None]:
-        """Repeated until it is answered. Without an answer, the lease lapses by itself."""
+    def give_back(self, lease: int, term: float, lost: str | None = None) -> Future[None]:
+        """Repeated until it is answered. Without an answer, the lease lapses by itself. ``lost``: why the holder lost it."""
         future: Future[None] = Future()
 
         def done(value: Any, error: LeaseError | None, request: Request) -> None:
@@ -286,7 +286,8 @@ class Engine:
             text = f"lease {lease} may not have been released: it lapses in at most {in_words(term)}"
             future.set_exception(LeaseError("UNKNOWN", f"{text} ({error.message})", {"lease": lease, "ttl": round(term * 1000)}))
 
-        self.channel.send(("LEASE.RELEASE", lease), done, timeout=max(0.1, min(LONGEST_RELEASE, term))).again = True
+        words: tuple[str | int, ...] = ("LEASE.RELEASE", lease) if lost is None else ("LEASE.RELEASE", lease, "LOST", lost)
+        self.channel.send(words, done, timeout=max(0.1, min(LONGEST_RELEASE, term))).again = True
         return future
 
     def tell(self, held: Held, release: Callable[[], Any] | None) -> None:

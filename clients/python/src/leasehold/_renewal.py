@@ -29,6 +29,8 @@ SHORTEST_RETRY = 0.02
 WHY_TIMEOUT = 0.25
 #: How many stalls are remembered.
 MAX_STALLS = 16
+#: Causes of a loss that the server learns from the holder (``LEASE.RELEASE id LOST cause``).
+LOSS_CAUSES = frozenset(("unreachable", "stall", "suspend", "inactive", "max-hold", "forgotten"))
 
 
 class Group:
@@ -260,7 +262,9 @@ class Renewals:
         for child in list(held.children or ()):
             self.lose_with_parent(child)
         # Queued renewals must not keep a lost lease alive, and frozen units become free when their holder says that it has stopped.
-        release: Callable[[], Any] | None = None if definite else functools.partial(self._engine.give_back, held.id, held.term)
+        cause = reason.facts.get("cause")
+        lost = cause if cause in LOSS_CAUSES else None
+        release: Callable[[], Any] | None = None if definite else functools.partial(self._engine.give_back, held.id, held.term, lost)
         self._engine.tell(held, release)
 
     def lose_with_parent(self, child: Held) -> None:

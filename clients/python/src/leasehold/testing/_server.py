@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._errors import LeaseError
+from .._renewal import LOSS_CAUSES
 from ._clock import ManualClock
 from ._connection import Connection
 from ._lease import Lease, covers, options_of
@@ -191,7 +192,7 @@ class MemoryServer:
         if lease.status == "frozen":
             self._free_units(lease)
         else:
-            self._end(lease, "released")
+            self._end(lease, words[words.index("LOST") + 1] if "LOST" in words else "released")
         return "OK"
 
     def _transfer(self, connection: Connection, words: list[str]) -> Any:
@@ -358,7 +359,7 @@ class MemoryServer:
             self._owners.pop(key, None)
         for name in lease.grants:
             self._past.setdefault(name, []).append({"lease": lease.id, "holder": lease.holder, "cause": cause, "by": by})
-        kind = cause if cause in ("released", "lapsed", "transferred") else "revoked"
+        kind = "lapsed" if cause in LOSS_CAUSES else cause if cause in ("released", "lapsed", "transferred") else "revoked"
         events = [{"type": kind, "lease": lease.id, "holder": lease.holder, "resource": name} for name in lease.grants]
         events += [{"type": "deleted", "lease": lease.id, "key": key} for key in lease.entries]
         lease.entries = {}
