@@ -81,16 +81,6 @@ export const findings = {
     pairs: [['pool-member', 'wait']],
     test: 'test/findings/pools.test.ts',
   },
-  'break-limit-number': {
-    sentence: 'The refusal of one announced break too many names the wrong number.',
-    pairs: [['break', 'break']],
-    test: 'test/findings/answers.test.ts',
-  },
-  'keyless-waiter-place': {
-    sentence: 'After the first key is created, the place of a waiter without a key stays in the queue.',
-    pairs: [['wait', 'wait']],
-    test: 'test/findings/answers.test.ts',
-  },
 } as const satisfies Readonly<Record<string, Finding>>
 
 export type FindingName = keyof typeof findings

@@ -17,6 +17,7 @@ import { propose } from '../lessor/propose.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type AuditRecord, type ForeignLeases } from './audit.ts'
+import { KeylessWaiters } from './keyless-waiters.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { type RemoteWaiterOptions, RemoteWaiters } from './remote-waiters.ts'
 
@@ -57,6 +58,7 @@ export class GuardedLessor implements AsyncDisposable {
   readonly #audit: Audit
   readonly #moveTo: ReadonlySet<string>
   readonly #waiters: RemoteWaiters
+  readonly #keyless: KeylessWaiters
   /** Requests in the current second, by key. */
   readonly #requests = new Map<number, number>()
   /** When the current second began. */
@@ -75,6 +77,7 @@ export class GuardedLessor implements AsyncDisposable {
     this.clock = clock
     this.#audit = new Audit(lessor, audit)
     this.#waiters = new RemoteWaiters(lessor, clock)
+    this.#keyless = new KeylessWaiters(lessor, access)
   }
 
   static async open(options: GuardedLessorOptions): Promise<GuardedLessor> {
@@ -104,7 +107,7 @@ export class GuardedLessor implements AsyncDisposable {
       const options = this.#admit(caller, requested, request)
       const command = withKeyName(caller, requested)
       const foreign = this.#audit.foreignLeases(command, options.key, this.access.administers(caller, options.key))
-      const redacted = command?.kind === 'acquire' && command.holding !== undefined ? this.#redacted(caller, completion) : completion
+      const redacted = command?.kind === 'acquire' ? this.#ofAcquire(caller, command, completion) : completion
       if (foreign === undefined) return lessor.submit(command, options, redacted)
       const forbidden = this.#refuseMove(caller, command)
       const outcome = forbidden === undefined ? propose(lessor, command, options) : Promise.resolve(forbidden)
@@ -123,6 +126,12 @@ export class GuardedLessor implements AsyncDisposable {
     const { to } = command
     if (to === undefined ? this.#moveTo.size > 0 : this.#moveTo.has(to)) return undefined
     return { kind: 'refused', revision: 0, code: 'FORBIDDEN', reason: 'forbidden-move', facts: {} }
+  }
+
+  #ofAcquire(caller: Caller, { wait, holding }: Acquire, completion: Completion): Completion {
+    const isKeyless = caller.key === 0 && caller.operator !== true
+    const remembered = wait === true && isKeyless ? this.#keyless.remembering(caller, completion) : completion
+    return holding === undefined ? remembered : this.#redacted(caller, remembered)
   }
 
   /** A deadlock names resources of other holders. Only a waiter that declares what it holds can be refused for one. */

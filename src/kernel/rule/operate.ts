@@ -78,7 +78,8 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
   }
   if (after > 0) {
     const full = held.find(({ lease }) => breakSlot(lease, after) === 'full')
-    if (full !== undefined) return refuse(state, 'too-many-breaks', { resource: name, lease: full.lease.id, limit: SLOTS - BREAK })
+    if (full !== undefined)
+      return refuse(state, 'too-many-breaks', { resource: name, lease: full.lease.id, limit: slotsEnd(full.lease) - BREAK })
   }
   const { freed } = state
   for (const { lease, token } of held) {
@@ -103,13 +104,17 @@ export function breakHold(state: State, effects: Effects, { resource: name, afte
  */
 function breakSlot(lease: LeaseState, after: number): Slot | 'full' | undefined {
   const timers = lease.extras?.timers
-  const last = lease.extras?.pool === undefined ? SLOTS : PREEMPT
-  for (let slot = BREAK as Slot; slot < last; slot++) {
+  for (let slot = BREAK as Slot; slot < slotsEnd(lease); slot++) {
     const running = timers?.[slot]
     if (running === undefined) return slot
     if (running.duration <= after) return undefined
   }
   return 'full'
+}
+
+/** The slot after the last one for breaks. In a pool, one is for preemption. */
+function slotsEnd({ extras }: LeaseState): number {
+  return extras?.pool === undefined ? SLOTS : PREEMPT
 }
 
 export function recallHolders(state: State, effects: Effects, { resource, by = '' }: Recall, key: number): Outcome {

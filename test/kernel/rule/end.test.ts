@@ -343,3 +343,15 @@ test('the lock-delay of a policy follows the loss of a lease by its holder as it
   world.do({ kind: 'release', lease, lost: 'unreachable' })
   expect(world.holders('x')).toEqual(['a*'])
 })
+
+test('a refused break of a member of a pool states how many announced breaks its holder takes', () => {
+  const world = new World()
+  world.acquire('host', [], { ttl: 86_400_000, entries: [{ key: 'pool/g/a', value: '{}' }] })
+  world.acquire('holder', [], { pool: { pool: 'g' } })
+  let accepted = 0
+  let outcome = world.do({ kind: 'break', resource: 'g/a', after: 60_000 })
+  for (; outcome.kind === 'done'; outcome = world.do({ kind: 'break', resource: 'g/a', after: 60_000 - accepted * 1_000 })) accepted++
+  expect(outcome).toMatchObject({ kind: 'refused', code: 'LIMIT', facts: { resource: 'g/a' } })
+  const { facts } = world.refused(outcome, 'LIMIT')
+  expect(facts).toMatchObject({ limit: accepted })
+})

@@ -1,30 +1,12 @@
-/** Known findings: answers that are wrong. */
-import { expect } from 'vitest'
+/** Places in queues that were asked for without a key. */
+import { expect, test } from 'vitest'
 import { connect } from '../../src/index.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { World } from '../support/kernel/world.ts'
-import { knownFinding } from '../support/known-finding.ts'
 import { acquire, granted } from '../support/replica/rig.ts'
 import { place } from '../support/resp-place.ts'
 
-knownFinding(
-  'break-limit-number',
-  'a refused break of a member of a pool states how many announced breaks its holder takes',
-  async claim => {
-    const world = new World()
-    world.acquire('host', [], { ttl: 86_400_000, entries: [{ key: 'pool/g/a', value: '{}' }] })
-    world.acquire('holder', [], { pool: { pool: 'g' } })
-    let accepted = 0
-    let outcome = world.do({ kind: 'break', resource: 'g/a', after: 60_000 })
-    for (; outcome.kind === 'done'; outcome = world.do({ kind: 'break', resource: 'g/a', after: 60_000 - accepted * 1_000 })) accepted++
-    expect(outcome).toMatchObject({ kind: 'refused', code: 'LIMIT', facts: { resource: 'g/a' } })
-    const { facts } = world.refused(outcome, 'LIMIT')
-    await claim(() => expect(facts).toMatchObject({ limit: accepted }))
-  },
-)
-
-knownFinding('keyless-waiter-place', 'the place of a waiter without a key ends when the first key is created', async claim => {
+test('the place of a waiter without a key ends when the first key is created', async () => {
   const clock = new ManualClock()
   await using here = await place({ clock })
   const { lessor, server, port } = here
@@ -39,6 +21,5 @@ knownFinding('keyless-waiter-place', 'the place of a waiter without a key ends w
   expect(await waiting).toBe('UNAUTHENTICATED')
   await leases.close()
   await clock.advance(1_000)
-  const left = await queue()
-  await claim(() => expect(left).toEqual([]))
+  expect(await queue()).toEqual([])
 })
