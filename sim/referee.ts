@@ -39,6 +39,8 @@ export interface LogBase {
 }
 
 const ENDS = new Set<Event['type']>(['released', 'lapsed', 'revoked', 'transferred', 'withdrawn'])
+/** Ends by which a holder says that it has stopped. */
+const STOPS = new Set<Event['type']>(['released', 'lapsed'])
 
 function ends({ type, cause }: Event): boolean {
   return ENDS.has(type) && cause !== ELSEWHERE
@@ -255,8 +257,7 @@ export class Referee implements LogView {
     if (byItself) this.beliefs.judgeEnd({ lease, type }, this.givenUp)
     const still = findLease(this.#state, lease)
     if (type === 'released' && command.kind === 'release' && command.resource !== undefined) return // one grant of a lease that continues
-    if ((type === 'released' || type === 'lapsed') && isReleased && !this.givenUp.has(lease))
-      world.violate('S7', `lease ${lease} was released by another process`)
+    if (STOPS.has(type) && isReleased && !this.givenUp.has(lease)) world.violate('S7', `lease ${lease} was released by another process`)
     this.ended.set(lease, { at: world.now, index: this.#state.index, type, cause })
     this.terms.judgeOverdueBreak(lease)
     if (type === 'released' && still?.status === FROZEN)

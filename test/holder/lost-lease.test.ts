@@ -1,4 +1,4 @@
-/** What the lessor is told of a lease that its holder has lost. */
+/** What the lessor learns of a lease that its holder has lost. */
 import { expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
 import { Leases } from '../../src/leases.ts'

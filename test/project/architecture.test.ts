@@ -59,7 +59,8 @@ const rooms: readonly Room[] = [
   {
     room: 'holder/',
     may: [
-      ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'lease.ts'],
+      ...['type:kernel/', 'kernel/command.ts', 'kernel/copy.ts', 'kernel/event.ts', 'kernel/loss-cause.ts'],
+      ...['type:store.ts', 'lessor.ts', 'lessor/', 'lease.ts'],
       ...['learn/', 'options.ts', 'errors.ts', 'refused-error.ts', 'duration.ts', 'clock.ts', 'backoff.ts'],
     ],
   },
