@@ -13,11 +13,8 @@ export interface ObservedBelief {
   holds(): boolean
 }
 
-/** `leases`: those whose holders are at odds. */
-type ViolateBelief = (invariant: string, message: string, ...leases: readonly number[]) => void
-
 export class BeliefChecker {
-  readonly #violate: ViolateBelief
+  readonly #violate: (invariant: string, message: string) => void
   readonly #fate: (lease: number) => string
   readonly #byResource = new Map<string, Set<ObservedBelief>>()
   readonly #watched = new Map<number, ObservedBelief & { told(): boolean }>()
@@ -32,7 +29,7 @@ export class BeliefChecker {
   readonly #pairs: Pick<PairTracker, 'looked'> | undefined
 
   /** `fate` says how a lease ended, for the message of a violation. */
-  constructor(violate: ViolateBelief, fate: (lease: number) => string, pairs?: Pick<PairTracker, 'looked'>) {
+  constructor(violate: (invariant: string, message: string) => void, fate: (lease: number) => string, pairs?: Pick<PairTracker, 'looked'>) {
     this.#violate = violate
     this.#fate = fate
     this.#pairs = pairs
@@ -74,7 +71,6 @@ export class BeliefChecker {
         this.#violate(
           'S1',
           `${belief.who} (lease ${belief.lease}, token ${token}) and ${other.who} (lease ${other.lease}, ${this.#fate(other.lease)}) both believe they hold ${resource}`,
-          ...[belief.lease, other.lease],
         )
       }
     }
@@ -89,7 +85,7 @@ export class BeliefChecker {
   judgeEnd({ lease, type }: Pick<Event, 'lease' | 'type'>, givenUp: ReadonlySet<number>): void {
     const belief = this.#watched.get(lease)
     if (belief === undefined) return
-    if (belief.holds()) this.#violate('S1', `lease ${lease} ${type} while ${belief.who} still used it`, lease)
+    if (belief.holds()) this.#violate('S1', `lease ${lease} ${type} while ${belief.who} still used it`)
     // A holder that transfers its lease has stopped: its signal fires when the transfer is answered.
     if ((type === 'lapsed' || type === 'suspected') && !belief.told() && !givenUp.has(lease))
       this.#violate('L3', `lease ${lease} ${type} and ${belief.who}, which was not stalled, had not been told`)

@@ -58,8 +58,6 @@ export class ClaimChecker {
   readonly #world: World
   readonly #log: LogView
   readonly #pairs: PairTracker
-  /** Reservations that two processes of one name use, by the known finding: what one of them does with its lease, the other does not know. */
-  readonly #contested = new Set<number>()
   #before: Before | undefined
   /** When the life of each lease with a limit began, and how long it is. */
   readonly #lives = new Map<number, { readonly from: number; readonly life: number }>()
@@ -70,12 +68,6 @@ export class ClaimChecker {
     this.#world = world
     this.#log = log
     this.#pairs = pairs
-  }
-
-  /** Two holders believe in these leases at once. */
-  readonly violateBelief = (invariant: string, message: string, ...leases: readonly number[]): void => {
-    const isContested = leases.some(lease => this.#contested.has(lease))
-    this.#world.violate(invariant, message, ...(isContested ? (['reservation-two-processes'] as const) : []))
   }
 
   /** Before a command is applied: remembers what its judgement will need. */
@@ -199,17 +191,10 @@ export class ClaimChecker {
 
   // Claims
 
-  #judgeClaim({ id, status, confirmed, claim, lease }: Before): void {
+  #judgeClaim({ id, status, confirmed, lease }: Before): void {
     this.#pairs.looked('S7', id)
     if (status !== LIVE || !confirmed) return
-    // A granted reservation stays open after its first renewal; a transferred lease does not, whatever it was before.
-    const isReservation = (claim?.from ?? 0) > 0 && lease.extras?.handed !== true
-    if (isReservation) this.#contested.add(id)
-    this.#world.violate(
-      'S7',
-      `lease ${id} was claimed by a second process of ${lease.holder.name}: another had renewed it`,
-      ...(isReservation ? (['reservation-two-processes'] as const) : []),
-    )
+    this.#world.violate('S7', `lease ${id} was claimed by a second process of ${lease.holder.name}: another had renewed it`)
   }
 
   // Lives, delays and terms

@@ -56,8 +56,8 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
   },
   'pool-member': { act: stage => stage.take() },
   reservation: {
-    begin: stage => stage.take({ maxLife: 300, pool: { pool: 'g', from: 900 } }),
-    act: stage => stage.take({ maxLife: 300, pool: { pool: 'g', from: stage.crew.dice.pick([60, 900]) } }),
+    begin: stage => stage.reserve(900),
+    act: stage => stage.reserve(stage.crew.dice.pick([60, 900])),
   },
   preemptible: {
     request: () => ({ pool: { pool: 'g', preemptible: true } }),
@@ -109,7 +109,10 @@ export const PARTS: Readonly<Record<Feature, Part>> = {
       await stage.transfer()
       await stage.claim()
     },
-    act: stage => stage.claim(),
+    act: async stage => {
+      await stage.claim()
+      await stage.claimReservation()
+    },
   },
   restore: onWholeLog(restore),
   rollback: onWholeLog(loseRecords),

@@ -5,6 +5,7 @@
 import type { Acquire, Command } from '../src/kernel/command.ts'
 import type { Outcome } from '../src/kernel/outcome.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
+import { WAITING } from '../src/kernel/state.ts'
 import type { Crew } from './directed-crew.ts'
 import { Held } from './holder.ts'
 import { POOL } from './pools.ts'
@@ -34,6 +35,8 @@ export class Stage {
   #incarnation = 0
   /** The lease that was passed on last. */
   #passedOn = 0
+  /** 0: nothing is reserved. */
+  #reservation = 0
 
   constructor(crew: Crew) {
     this.crew = crew
@@ -96,6 +99,20 @@ export class Stage {
   /** Asks the pool for further members. */
   take({ pool, ...request }: Partial<Acquire> = {}): Promise<number | undefined> {
     return this.ask({ wait: true, ...request, pool: { pool: POOL, account: 'b', ...pool } })
+  }
+
+  async reserve(from: number): Promise<void> {
+    this.#reservation = (await this.take({ maxLife: 3_000, pool: { pool: POOL, from } })) ?? 0
+  }
+
+  /** The process that made the reservation takes it in its window. Then another process of its name tries to. */
+  async claimReservation(): Promise<void> {
+    const reservation = this.#reservation
+    if (reservation === 0) return
+    const isOpen = () => findLease(this.crew.site.referee.state, reservation)?.status !== WAITING
+    await this.crew.until('the window of a reservation has begun', isOpen)
+    await this.propose({ kind: 'renew', leases: [reservation] })
+    await this.propose({ kind: 'claim', lease: reservation, incarnation: this.#incarnation })
   }
 
   /** A lease that holds the named member, and what else it asks for. */

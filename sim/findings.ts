@@ -17,11 +17,6 @@ export interface Finding {
 }
 
 export const findings = {
-  'reservation-two-processes': {
-    sentence: 'A granted reservation can belong to two processes of one name.',
-    pairs: [['reservation', 'adopt-by-name']],
-    test: 'test/findings/reservations.test.ts',
-  },
   'reservation-log-time-lag': {
     sentence: 'A reservation lapses before its window, because the window counts log time and the term counts real time.',
     pairs: [['reservation', 'reservation']],
@@ -51,11 +46,6 @@ export const findings = {
       ['pool-member', 'wait'],
       ['pool-member', 'reservation'],
     ],
-    test: 'test/findings/pools.test.ts',
-  },
-  'suspect-member-quota': {
-    sentence: 'A waiter is not served when its quota is freed by a member whose offer is suspect, although another member is free.',
-    pairs: [['quota', 'grace']],
     test: 'test/findings/pools.test.ts',
   },
   'pool-no-wait-refused': {

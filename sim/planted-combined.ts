@@ -148,4 +148,12 @@ export const COMBINED_BUGS: readonly Planted[] = [
     expected: ['S14'],
     profiles,
   },
+  {
+    name: 'a reservation that one process has renewed can be claimed by another',
+    file: 'src/kernel/rule/renew.js',
+    find: 'if (lease.extras?.open === true && ahead === 0)',
+    put: 'if (false)',
+    expected: ['S7'],
+    profiles: ['directed'],
+  },
 ]

@@ -147,10 +147,10 @@ export const POOL_BUGS: readonly Planted[] = [
     profiles: ['pool'],
   },
   {
-    name: 'a pool is not served when a quota is freed by the end of a lease on a member that is gone',
+    name: 'a pool is not served when a quota is freed by the end of a lease on a member that is gone or suspect',
     file: 'src/kernel/rule/pool/holders.js',
-    find: 'resource.member === undefined && isPlanned(state, pool)',
-    put: 'false',
+    find: 'if (isPlanned(state, pool))\n        markPool(state, pool);',
+    put: '',
     expected: ['L1'],
     profiles: ['pool'],
   },

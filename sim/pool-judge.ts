@@ -16,7 +16,7 @@
 import type { Command, PolicyRules } from '../src/kernel/command.ts'
 import type { Event } from '../src/kernel/event.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
-import { FROZEN, type LeaseState, LIVE, type PoolClaim, type State, SUSPECT } from '../src/kernel/state.ts'
+import { FROZEN, type LeaseState, LIVE, type PoolClaim, type State } from '../src/kernel/state.ts'
 import type { FindingName } from './findings.ts'
 import { POOL } from './pools.ts'
 
@@ -178,12 +178,7 @@ export class PoolJudge {
     if (within.some(({ extras }) => extras!.pending.length > 0)) return
     const asks = within.map(({ extras }) => extras!.pool!.count)
     const least = rules.queue === 'fit' ? Math.min(...asks) : rules.queue === 'fair' ? Math.max(...asks) : asks[0]!
-    if (free >= least)
-      this.#verdict.violate(
-        'L1',
-        `${free} members of ${POOL} are free, and ${within.map(({ id }) => id)} wait`,
-        ...(scene.hasQuotaFreedBySuspect(least) ? (['suspect-member-quota'] as const) : []),
-      )
+    if (free >= least) this.#verdict.violate('L1', `${free} members of ${POOL} are free, and ${within.map(({ id }) => id)} wait`)
   }
 
   /** Once the leases that overtook the head would make room for it, they were told. Judged when time passes, which has the kernel look again. */
@@ -268,14 +263,6 @@ class PoolScene {
   /** Whether the member could be given out, apart from who holds it. */
   #isOffered(resource: string): boolean {
     return this.state.entries.get(`pool/${resource}`)?.lease.status === LIVE && !this.state.resources.get(resource)?.queue.length
-  }
-
-  /** A member that no lease holds is offered by a suspect lease, and all waiters for so few members are of accounts with a quota. */
-  hasQuotaFreedBySuspect(most: number): boolean {
-    const { entries, resources } = this.state
-    const isLeft = (name: string) => entries.get(`pool/${name}`)?.lease.status === SUSPECT && !resources.get(name)?.grants.length
-    const served = this.within.filter(({ extras }) => extras!.pool!.count <= most)
-    return this.members.some(isLeft) && served.every(({ extras }) => (this.rulesOf(extras!.pool!.account).quotaUnits ?? 0) > 0)
   }
 
   rulesOf = (account: string): PolicyRules => this.state.policies.get(`${POOL}/accounts/${account}`) ?? {}

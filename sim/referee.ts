@@ -89,7 +89,7 @@ export class Referee implements LogView {
     this.#keys = new KeyChecker(world, this)
     this.#transactions = new TransactionChecker(world, this)
     this.answers = new AnswerChecker(world, this)
-    this.beliefs = new BeliefChecker(this.#claims.violateBelief, lease => this.ended.get(lease)?.type ?? 'not ended', this.pairs)
+    this.beliefs = new BeliefChecker(violate, lease => this.ended.get(lease)?.type ?? 'not ended', this.pairs)
     this.revisions = new RevisionChecker(world, this)
     this.terms = new TermChecker(world, this)
   }

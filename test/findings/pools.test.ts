@@ -1,7 +1,7 @@
 /** Known findings: requests to pools and for numbered slots. */
 import { expect } from 'vitest'
 import type { PolicyRules, PoolRequest } from '../../src/kernel/command.ts'
-import { LIVE, SUSPECT, TERM, WAITING } from '../../src/kernel/state.ts'
+import { WAITING } from '../../src/kernel/state.ts'
 import { explainWaiter } from '../../src/pool/explain.ts'
 import type { NumberedSlot } from '../../src/recipe/slots.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
@@ -128,23 +128,5 @@ knownFinding(
     const start = explainWaiter(value!, second!.lease)!.start!
     expect([running, ...offers].every(({ held }) => held)).toBe(true) // one member is free, and neither waiter has it
     await claim(() => expect(start.median).toBeGreaterThan(0))
-  },
-)
-
-knownFinding(
-  'suspect-member-quota',
-  'a waiter gets the free member when its account gives back a member whose offer is suspect',
-  async claim => {
-    const world = new World()
-    world.policy('g/accounts/team', { quotaUnits: 1 })
-    const offer = world.acquire('first', [], { ttl: 1_000, grace: 5_000, entries: [{ key: 'pool/g/a', value: '{}' }] })
-    const held = world.acquire('x', [], { ttl: DAY, pool: { pool: 'g', account: 'team' } })
-    world.acquire('second', [], { ttl: DAY, entries: [{ key: 'pool/g/b', value: '{}' }] })
-    const waiter = world.queue('y', [], { ttl: DAY, pool: { pool: 'g', account: 'team' } })
-    world.due(offer.lease, TERM)
-    expect(world.lease(offer.lease)!.status).toBe(SUSPECT)
-    world.release(held.lease)
-    const { status } = world.lease(waiter.lease)!
-    await claim(() => expect(status).toBe(LIVE))
   },
 )

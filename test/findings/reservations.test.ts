@@ -16,20 +16,6 @@ function poolWorld(members: number): World {
 const offer = { kind: 'acquire', holder: 'host', ttl: 86_400_000, wants: [], entries: [{ key: 'pool/g/a', value: '{}' }] } as const
 
 knownFinding(
-  'reservation-two-processes',
-  'a granted reservation that one process has renewed cannot be claimed by another process of its name',
-  async claim => {
-    const world = poolWorld(1)
-    const { lease } = world.queue('ann', [], { ttl: 60_000, maxLife: 3_600_000, pool: { pool: 'g', from: 1_000 } })
-    world.do({ kind: 'tick', n: 1, elapsed: 2_000 })
-    expect(world.holders('g/m0')).toEqual(['ann'])
-    expect(world.renew(lease)).toBe(60_000)
-    const claimed = world.do({ kind: 'claim', lease, incarnation: lease })
-    await claim(() => expect(claimed).toMatchObject({ kind: 'refused', code: 'HELD' }))
-  },
-)
-
-knownFinding(
   'reservation-log-time-lag',
   'a reservation is granted at its window and not withdrawn before, however long the store takes for an append',
   async claim => {

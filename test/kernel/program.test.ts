@@ -14,7 +14,6 @@ const isFixedSeed = process.env.LEASEHOLD_PROPERTY_SEED === undefined
 
 /** The known findings that these programs show. */
 const SHOWN: readonly FindingName[] = [
-  'reservation-two-processes',
   'reservation-beyond-quota',
   'reservation-silences-log',
   'pool-no-wait-refused',

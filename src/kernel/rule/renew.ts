@@ -39,7 +39,7 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
     // A reservation needs no renewal before its window.
     const ahead = lease.extras?.pool === undefined ? 0 : untilWindow(state, lease)
     // The process that renews the lease has taken it, though it did not claim it by incarnation.
-    if (!lease.confirmed && lease.extras?.open === true && ahead === 0) lease.extras.open = false
+    if (lease.extras?.open === true && ahead === 0) lease.extras.open = false
     if (lease.status === SUSPECT) recover(state, effects, lease)
     if (lease.status === LIVE) {
       if (!lease.confirmed) confirm(state, lease)

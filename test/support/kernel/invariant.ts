@@ -48,7 +48,8 @@ function* leases(state: State): Generator<string> {
     if (lease.status === FROZEN && lease.extras?.timers?.some(timer => timer !== undefined))
       yield `frozen lease ${lease.id} has more timers`
     if (!(lease.term > 0)) yield `lease ${lease.id} has no term`
-    if (lease.status === LIVE && !lease.confirmed && lease.term > 30_000) yield `lease ${lease.id} begins long`
+    if (lease.status === LIVE && !lease.confirmed && lease.term > (lease.extras?.pool?.from ? lease.ttl : 30_000))
+      yield `lease ${lease.id} begins long`
     if (lease.aged < 0 || !Number.isSafeInteger(lease.aged)) yield `lease ${lease.id} is aged ${lease.aged}`
     for (const grant of lease.grants) {
       if (grant.lease !== lease) yield `a grant of ${lease.id} belongs to ${grant.lease.id}`

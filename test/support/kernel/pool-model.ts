@@ -140,10 +140,12 @@ export class PoolModel {
     const lease = this.leases.find(other => other.id === id)!
     const isNamed = lease.holds.some(({ member }) => this.members.some(({ name }) => name === member) && !this.#isPromised(member))
     const isWaiter = isInQueue(lease)
+    // Its account holds less: another of its waiters may be within the quota, and fit on other members.
+    const hasHeld = lease.holds.length > 0
     while (lease.holds.length > 0) this.#return(lease, lease.holds[0]!)
     this.leases = this.leases.filter(other => other !== lease)
     const isLeft = lease.promised.some(({ member }) => this.members.some(other => other.name === member && this.#room(other) > 0))
-    if (isWaiter || isNamed || (isLeft && this.#rules.queue !== 'fit')) this.#change()
+    if (isWaiter || isNamed || (isLeft && this.#rules.queue !== 'fit') || (hasHeld && this.#isPlanned())) this.#change()
   }
 
   #return(lease: ModelLease, piece: Piece): void {
@@ -161,7 +163,7 @@ export class PoolModel {
     const lease = this.#lease(id)
     this.#return(lease, lease.holds.find(piece => piece.member === member)!)
     if (lease.holds.length === 0) endNotice(lease)
-    if (!this.#isPromised(member)) this.#change()
+    if (!this.#isPromised(member) || this.#isPlanned()) this.#change()
   }
 
   /**

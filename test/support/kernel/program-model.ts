@@ -197,7 +197,7 @@ export class ProgramModel {
     if (waiting && lease.status !== 'waiting') return 0
     const ahead = lease.status === 'waiting' && lease.isPool ? Math.max(0, this.#claim(id).begin - this.pool.elapsed) : 0
     // The process that renews a lease has it. A reservation before its window has no process yet.
-    if (lease.open && ahead === 0 && !(lease.confirmed && this.#follows('reservation-two-processes'))) lease.open = false
+    if (lease.open && ahead === 0) lease.open = false
     if (lease.status === 'suspect') lease.status = 'live'
     if (lease.status === 'live') {
       lease.confirmed = true
@@ -557,7 +557,7 @@ export class ProgramModel {
         if (isWindow && lease.term > Math.max(this.longest, lease.ttl) && this.#follows('reservation-silences-log'))
           this.longest = lease.term
         // Its holder has a whole ttl to show up.
-        if (isWindow) Object.assign(lease, { confirmed: true, term: lease.ttl })
+        if (isWindow) lease.term = lease.ttl
         this.#give(lease, this.held(lease))
       }
       if (claim.status === 'frozen' && (lease.status === 'live' || lease.status === 'suspect')) this.#end(lease, false, 'revoked')

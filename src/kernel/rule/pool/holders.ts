@@ -32,15 +32,15 @@ export function addHolder(state: State, lease: LeaseState): void {
 }
 
 /** The lease gives back one grant; with the last one it leaves the pool. Call after the grant was removed from the lease. */
-export function returnMember(state: State, { lease, resource, units }: Grant, isLast: boolean): void {
+export function returnMember(state: State, { lease, units }: Grant, isLast: boolean): void {
   const claim = lease.extras!.pool!
   const pool = state.pools.get(claim.pool)!
   const account = pool.accounts.get(claim.account)!
   if (!claim.passedOn) refundGrant(state, pool, claim, units)
   else bringUpToDate(state, pool, account)
   account.held -= units
-  // A member that is there has its pool served when it becomes free. Of one that is gone, only the account is freed: another waiter may be within its quota.
-  if (resource.member === undefined && isPlanned(state, pool)) markPool(state, pool)
+  // Even if the member itself cannot be given out (it is gone, its offer is suspect), a waiter of the account may be within its quota now and fit elsewhere.
+  if (isPlanned(state, pool)) markPool(state, pool)
   if (!isLast) return
   pool.holders.delete(lease)
   pool.noticed.delete(lease)

@@ -41,8 +41,6 @@ function grantMembers(state: State, effects: Effects, waiter: LeaseState, chosen
   waiter.status = LIVE
   for (const entry of pending) attach(state, effects, waiter, entry)
   grant(state, effects, waiter, chosen)
-  if (waiter.extras!.pool!.from === 0) return
-  // Nothing renewed the reservation before its window: its holder has a whole ttl to show up.
-  waiter.confirmed = true
-  restartTerm(state, effects, waiter, waiter.ttl)
+  // Nothing renewed the reservation before its window: its holder has a whole ttl to show up. It is not confirmed, so the first renewal goes through the log.
+  if (waiter.extras!.pool!.from > 0) restartTerm(state, effects, waiter, waiter.ttl)
 }

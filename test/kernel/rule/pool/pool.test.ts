@@ -4,7 +4,7 @@ import type { PoolRequest } from '../../../../src/kernel/command.ts'
 import type { Outcome } from '../../../../src/kernel/outcome.ts'
 import type { Reason } from '../../../../src/kernel/reason.ts'
 import { poolsNeedTicks } from '../../../../src/kernel/rule/pool/waiters.ts'
-import { CAP, HOLD } from '../../../../src/kernel/state.ts'
+import { CAP, HOLD, SUSPECT, TERM } from '../../../../src/kernel/state.ts'
 import { type Options, World } from '../../../support/kernel/world.ts'
 
 class PoolWorld extends World {
@@ -259,7 +259,7 @@ test('a reservation goes first when its window begins, and before that grants le
   expect(world.held(reserved)).toEqual([])
   world.release(short.lease)
   expect(world.held(reserved)).toEqual(['g/a', 'g/b'])
-  expect(world.lease(reserved)).toMatchObject({ term: 20_000, confirmed: true })
+  expect(world.lease(reserved)).toMatchObject({ term: 20_000, confirmed: false })
   expect(world.held(waiting)).toEqual([])
 })
 
@@ -299,4 +299,17 @@ test('the log needs no ticks for a pool without holders and waiters, so usage st
   world.release(lease)
   expect(poolsNeedTicks(world.state)).toBeUndefined()
   expect(world.state.pools.get('g')!.accounts.get('ann')!.usage).toBeGreaterThan(3_000_000)
+})
+
+test('a waiter gets the free member when its account gives back a member whose offer is suspect', () => {
+  const world = new PoolWorld()
+  world.policy('g/accounts/team', { quotaUnits: 1 })
+  const offer = world.acquire('first', [], { ttl: 1_000, grace: 5_000, entries: [{ key: 'pool/g/a', value: '{}' }] })
+  const held = world.taken('x', { pool: 'g', account: 'team' })
+  world.offer('second', ['g/b'])
+  const waiter = world.waits('y', { pool: 'g', account: 'team' })
+  world.due(offer.lease, TERM)
+  expect(world.lease(offer.lease)!.status).toBe(SUSPECT)
+  world.release(held.lease)
+  expect(world.held(waiter)).toEqual(['g/b'])
 })
