@@ -226,6 +226,8 @@ export interface PoolShape {
   measured: number
   /** The turn of service in which it was found not to fit. Until a member is freed it will not fit either. */
   failed: number
+  /** It did not fit for waiters that stay until so many windows of reservations have begun, nor for those that stay longer. */
+  failedBefore: number
 }
 
 /** Everything here is derived from entries, leases and policies, except the usage of accounts. */

@@ -3,6 +3,7 @@
  * with aging, or the penalties and sweeps of registrations.
  */
 import type { Clock } from '../clock.ts'
+import { TTL_LIMIT } from '../kernel/rule/policy.ts'
 import { poolsNeedTicks } from '../kernel/rule/pool/waiters.ts'
 import { needsTicks } from '../kernel/rule/service.ts'
 import type { Log } from './log.ts'
@@ -18,6 +19,11 @@ export class LogTicker {
   readonly #log: Log
   readonly #outbox: Outbox
   #cancel: (() => void) | undefined
+  /**
+   * A moment of the clock, and what the log's own time was then. A tick adds what has passed since, less what ticks have added since, of whichever replica: the
+   * time that an append takes is not lost. Undefined: no time passes.
+   */
+  #origin: { readonly now: number; readonly elapsed: number } | undefined
   #stopped = false
 
   constructor(clock: Clock, log: Log, outbox: Outbox) {
@@ -28,16 +34,21 @@ export class LogTicker {
 
   /** Called after every record: sets a timer for the next tick, if one is needed. */
   tickWhileNeeded(): void {
-    if (this.#cancel !== undefined || this.#stopped) return
+    if (this.#stopped) return
     const interval = this.#interval()
-    if (interval === 0) return
-    const { tick } = this.#log.state
-    const began = this.#clock.now()
+    if (interval === 0) this.#origin = undefined
+    if (interval === 0 || this.#cancel !== undefined) return
+    const { tick, elapsed } = this.#log.state
+    this.#origin ??= { now: this.#clock.now(), elapsed }
+    const origin = this.#origin
     this.#cancel = this.#clock.after(interval * (1 + this.#log.turn() / 4), () => {
       this.#cancel = undefined
       if (this.#stopped || this.#interval() === 0) return
       if (this.#log.state.tick !== tick) return this.tickWhileNeeded() // another replica has proposed it
-      this.#outbox.write({ kind: 'tick', n: tick + 1, elapsed: Math.floor(this.#clock.now() - began) }).then(
+      const passed = Math.floor(this.#clock.now() - origin.now) - (this.#log.state.elapsed - origin.elapsed)
+      // Another replica has counted more.
+      if (passed < 0) this.#origin = undefined
+      this.#outbox.write({ kind: 'tick', n: tick + 1, elapsed: Math.min(Math.max(0, passed), TTL_LIMIT) }).then(
         () => this.tickWhileNeeded(),
         () => {},
       )

@@ -13,12 +13,16 @@ const PROGRAMS = Number(process.env.LEASEHOLD_PROGRAMS ?? 300)
 const isFixedSeed = process.env.LEASEHOLD_PROPERTY_SEED === undefined
 
 /** The known findings that these programs show. */
+<<<<<<< HEAD
 const SHOWN: readonly FindingName[] = [
   'reservation-beyond-quota',
   'reservation-silences-log',
   'pool-no-wait-refused',
   'learned-grace',
 ]
+=======
+const SHOWN: readonly FindingName[] = ['entry-ttl-max-bypass', 'learned-grace']
+>>>>>>> bb1e2772 (Reservations: within quotas, kept until their window and over downtimes; fit starves no waiter; requests without wait borrow and overtake)
 
 describe('random programs', { timeout: 900_000 }, () => {
   const report = newReport()
@@ -44,7 +48,6 @@ describe('random programs', { timeout: 900_000 }, () => {
 
 describe('a crowded pool under `fit`', { timeout: 900_000 }, () => {
   test('a waiter whose member has become free is served, however many wait for others', () => {
-    let starved = 0
     fc.assert(
       fc.property(
         fc.record({ before: fc.constantFrom(0, 3, 200, 255, 256, 290), after: fc.nat(5), reserved: fc.boolean(), preempt: fc.boolean() }),
@@ -82,14 +85,10 @@ describe('a crowded pool under `fit`', { timeout: 900_000 }, () => {
           if (held.kind !== 'granted' || waiter.kind !== 'queued') throw new Error(`${held.kind}, ${waiter.kind}`)
           world.release(held.lease)
           const isServed = world.lease(waiter.lease)?.grants.length === 1
-          // Known: only 256 requests that do not fit are tried.
-          const isKnown = before >= 256 && 'fit-starved-waiter' in findings
-          if (isKnown) starved++
-          expect(isServed, JSON.stringify(crowd)).toBe(!isKnown)
+          expect(isServed, JSON.stringify(crowd)).toBe(true)
         },
       ),
       { numRuns: 14 },
     )
-    if (starved > 0) console.info(`known finding met: fit-starved-waiter (${starved})`)
   })
 })

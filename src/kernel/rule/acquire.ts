@@ -5,7 +5,7 @@ import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
 import { type Flaw, neverGiven, outside, shown, tooMany, within } from '../reason.ts'
-import { addChild, extrasOf, findLease, openLease } from '../state/leases.ts'
+import { addChild, extrasOf, findLease, newLease, openLease } from '../state/leases.ts'
 import { emptyPool } from '../state/pools.ts'
 import { leasesUnder } from '../state/quota-counts.ts'
 import {
@@ -27,8 +27,8 @@ import { type Effects, emit } from './effects.ts'
 import { recall } from './operate.ts'
 import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
 import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
-import { offerMembers, reservedRank, windowRefusal } from './pool/reservation.ts'
-import { mayGoFirst } from './pool/turn.ts'
+import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
+import { mayGoFirst, wouldBeServed } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
 import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
@@ -249,21 +249,42 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   return 'kind' in victims ? victims : { wants, rank, parent, holding, claim, chosen, victims }
 }
 
-function planPool(state: State, { wait, maxLife: given = 0 }: Acquire, plan: Omit<Plan, 'chosen'>, mustWait: boolean): Refused | Plan {
+function planPool(state: State, command: Acquire, plan: Omit<Plan, 'chosen'>, mustWait: boolean): Refused | Plan {
+  const { wait, maxLife: given = 0 } = command
   const claim = plan.claim!
   const pool = state.pools.get(claim.pool) ?? emptyPool(claim.pool)
   const { maxLife } = bounded(state, claim.pool, { grace: 0, maxLife: given })
   if (claim.from > 0) return planReservation(state, pool, { ...plan, rank: reservedRank(claim) }, wait === true, maxLife)
   const isFirst = !mustWait && state.quiet === undefined && mayGoFirst(state, pool, claim, plan.rank)
-  const chosen = isFirst ? offerMembers(state, pool, claim, maxLife) : undefined
+  const chosen = isFirst ? new WindowsAhead(state, pool).offer(claim, maxLife) : undefined
   if (chosen === undefined) {
-    const never = impossible(state, pool, claim) ?? beyondQuota(state, pool, claim)
+    const never = impossible(state, pool, claim) ?? beyondQuota(state, pool, claim, maxLife)
     if (never !== undefined) return never
-    if (wait !== true) return state.quiet === undefined ? notNow(state, pool, claim) : quiet(state)
-    const refused = cannotWaitInPool(state, pool, plan.holding)
-    if (refused !== undefined) return refused
+    if (wait !== true) {
+      if (state.quiet !== undefined) return quiet(state)
+      // It joins the queue and leaves it in the same command.
+      const joins = !mustWait && wouldBeServed(state, pool, newcomer(state, command, plan.rank, { claim, maxLife }))
+      if (!joins) return notNow(state, pool, claim)
+    } else {
+      const refused = cannotWaitInPool(state, pool, plan.holding)
+      if (refused !== undefined) return refused
+    }
   }
   return { ...plan, chosen }
+}
+
+/** The lease of a request that is only being considered. */
+function newcomer(
+  state: State,
+  { holder: name, ttl, priority = 0 }: Acquire,
+  rank: number,
+  { claim, maxLife }: { readonly claim: PoolClaim; readonly maxLife: number },
+): LeaseState {
+  const id = state.nextLease
+  const holder = { name, incarnation: id, leases: 0 }
+  const lease = newLease({ id, holder, key: 0, ttl, status: WAITING, run: state.run.number, since: state.wall })
+  Object.assign(extrasOf(lease), { rank, priority, maxLife, pool: claim })
+  return lease
 }
 
 /** A reservation waits in any case, until its window begins. */
@@ -273,7 +294,10 @@ function planReservation(state: State, pool: PoolState, plan: Omit<Plan, 'chosen
   const most = rule(state, pool.name, 'ttlMax')
   if (claim.from - state.elapsed > most) return refuse(state, 'window-too-late', { pool: pool.name, limit: most })
   const refused =
-    impossible(state, pool, claim) ?? cannotWaitInPool(state, pool, plan.holding) ?? windowRefusal(state, pool, claim, maxLife)
+    impossible(state, pool, claim) ??
+    beyondQuota(state, pool, claim, maxLife) ??
+    cannotWaitInPool(state, pool, plan.holding) ??
+    windowRefusal(state, pool, claim, maxLife)
   return refused ?? { ...plan, chosen: undefined }
 }
 

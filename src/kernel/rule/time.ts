@@ -32,12 +32,16 @@ import { decayFlaps } from './flap.ts'
 import { rule, TTL_LIMIT } from './policy.ts'
 import { markPool, updateOffers } from './pool/member.ts'
 import { preemptionDue } from './pool/preempt.ts'
+import { showUpTime } from './pool/reservation.ts'
 import { passTime } from './pool/time.ts'
 import { beginWindows, isWaitedForInPool, waitsForPool } from './pool/waiters.ts'
 import { relaxHolder } from './queue.ts'
 import { emitForAll } from './renew.ts'
 import { countLapse, countSuspect, nextSweeps, slowed } from './service.ts'
 import { settle } from './settle.ts'
+
+/** The term of a reservation is prolonged by at least so many ms. Log time advances in steps. */
+const SHOW_UP_STEP = 1_000
 
 /** The lease that a timer belongs to, if it still exists. */
 function leaseOfTimer(state: State, timer: number): LeaseState | undefined {
@@ -80,6 +84,11 @@ function isWaitedFor(resource: Resource): boolean {
 }
 
 function termDue(state: State, effects: Effects, lease: LeaseState, freed: Freed): void {
+  const rest = showUpTime(state, lease)
+  if (rest > 0) {
+    touch(state, lease)
+    return restartTerm(state, effects, lease, Math.max(rest, SHOW_UP_STEP))
+  }
   const grace = lease.status === LIVE ? (lease.extras?.grace ?? 0) : 0
   const longer = grace === 0 ? slowed(state, lease) : 0
   if (grace === 0 && longer === 0) {

@@ -63,25 +63,39 @@ export function openLease(
   status: typeof WAITING | typeof LIVE,
 ): LeaseState {
   const id = state.nextLease++
+  const owner = internHolder(state, holder, incarnation ?? id)
+  const lease = newLease({ id, holder: owner, key, ttl, status, run: state.run.number, since: state.wall })
+  addLease(state, lease)
+  return lease
+}
+
+/** A lease that no table lists. */
+export function newLease({
+  id,
+  holder,
+  key,
+  ttl,
+  status,
+  run,
+  since,
+}: Pick<LeaseState, 'id' | 'holder' | 'key' | 'ttl' | 'status' | 'run' | 'since'>): LeaseState {
   // The fields that a renewal reads come first, so that they lie close together in memory.
-  const lease: LeaseState = {
+  return {
     alarm: undefined,
     status,
     confirmed: false,
-    run: state.run.number,
+    run,
     aged: 0,
     ttl,
     key,
     epoch: 1,
     term: Math.min(ttl, FIRST_TERM),
     id,
-    holder: internHolder(state, holder, incarnation ?? id),
+    holder,
     grants: NO_GRANTS,
-    since: state.wall,
+    since,
     extras: undefined,
   }
-  addLease(state, lease)
-  return lease
 }
 
 export function addLease(state: State, lease: LeaseState): void {

@@ -130,9 +130,20 @@ export class PoolModel {
     return this.#choose(ask, this.members, ({ units }) => units) !== undefined
   }
 
-  mayEverHold({ account, ...ask }: Ask): boolean {
-    const { quotaUnits = 0, quotaBorrow = 0 } = this.#rules.accounts[account] ?? {}
-    return quotaUnits === 0 || this.#asked({ account, ...ask }) <= quotaUnits + quotaBorrow
+  /** A reservation counts together with what its account has reserved for the same time. */
+  mayEverHold(ask: Ask): boolean {
+    const { quotaUnits = 0, quotaBorrow = 0 } = this.#rules.accounts[ask.account] ?? {}
+    const [from, to] = [this.elapsed + ask.from, this.elapsed + ask.from + ask.maxLife]
+    const windows = this.leases
+      .filter(lease => ask.from > 0 && lease.begin > 0 && (isInQueue(lease) || lease.holds.length > 0))
+      .map(lease => ({ ask: lease.ask, begin: Math.max(lease.begin, lease.start) }))
+    const moments = [from, ...windows.map(({ begin }) => begin).filter(begin => begin > from && begin < to)]
+    const reserved = moments.map(moment =>
+      windows
+        .filter(window => window.begin <= moment && moment < window.begin + window.ask.maxLife && window.ask.account === ask.account)
+        .reduce((sum, window) => sum + this.#asked(window.ask), 0),
+    )
+    return quotaUnits === 0 || this.#asked(ask) + Math.max(...reserved) <= quotaUnits + quotaBorrow
   }
 
   /** The holder has stopped, or the waiter goes away. */
@@ -513,7 +524,7 @@ export class PoolModel {
       // Borrowers behind this point would overtake a waiter that may not even be tried.
       if (!mayGoOn()) break
       if (all.length === 0 || queue === 'fit') {
-        const chosen = this.#isPlanned() && isListed(waiter) ? undefined : this.#offered(waiter)
+        const chosen = this.#offered(waiter)
         if (chosen !== undefined) return { next: { waiter, chosen, yields: false }, blocked: all }
       } else if (!all.some(({ ask }) => ask.account === waiter.ask.account && !this.#isWithin(ask, this.#asked(waiter.ask)))) {
         const own = chooseApart(waiter)

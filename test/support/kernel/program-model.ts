@@ -176,13 +176,12 @@ export class ProgramModel {
     const { pool } = this
     if (ask.from > 0) {
       if (!wait) return 'INVALID'
-      if (!pool.isPossible(ask)) return 'LIMIT'
+      if (!pool.isPossible(ask) || !pool.mayEverHold(ask)) return 'LIMIT'
       if (!accepts) return 'HELD'
-      if (!pool.mayEverHold(ask) && !this.#follows('reservation-beyond-quota')) return 'LIMIT'
     } else {
       const now = pool.wouldGet(lease.id, ask, false)
       if (!now && (!pool.isPossible(ask) || !pool.mayEverHold(ask))) return 'LIMIT'
-      if (!now && !wait && (!pool.wouldGet(lease.id, ask, true) || this.#follows('pool-no-wait-refused'))) return 'HELD'
+      if (!now && !wait && !pool.wouldGet(lease.id, ask, true)) return 'HELD'
     }
     this.nextLease++
     this.leases.push(lease)
@@ -273,6 +272,12 @@ export class ProgramModel {
 
   termDue(id: number): string {
     const lease = this.find(id)!
+    const rest = this.#showUpTime(lease)
+    if (rest > 0) {
+      lease.term = Math.max(rest, 1_000)
+      if (lease.status === 'live') this.longest = Math.max(this.longest, lease.term)
+      return 'done'
+    }
     if (lease.status === 'live' && lease.grace > 0) {
       Object.assign(lease, { status: 'suspect', lastTerm: lease.term, term: lease.grace })
       this.#serve()
@@ -282,6 +287,19 @@ export class ProgramModel {
     else this.#end(lease, true, 'released')
     this.#serve()
     return 'done'
+  }
+
+  /** A reservation whose window has not begun. */
+  #isAhead(lease: ModelLease): boolean {
+    return lease.isPool && lease.status === 'waiting' && this.#claim(lease.id).begin > this.pool.elapsed
+  }
+
+  /** For how long a reservation waits for the process that takes it, by the log's own time. */
+  #showUpTime(lease: ModelLease): number {
+    const { begin = 0, start = 0 } = lease.isPool && !lease.isHeir ? (this.#claimOf(lease.id) ?? {}) : {}
+    const isOpen = lease.open && (lease.status === 'waiting' || lease.status === 'live')
+    if (begin === 0 || !(this.#isAhead(lease) || isOpen)) return 0
+    return Math.max(begin, start) + lease.ttl - this.pool.elapsed
   }
 
   /** A cap, an announced break or the notice of a preemption is due. */
@@ -421,7 +439,9 @@ export class ProgramModel {
 
   tick(ms: number): void {
     this.wall += ms
+    const before = this.leases.filter(lease => this.#isAhead(lease))
     this.pool.tick(ms)
+    for (const lease of before) if (!this.#isAhead(lease)) lease.term = lease.ttl
     this.#serve()
   }
 
@@ -554,8 +574,6 @@ export class ProgramModel {
       if (claim === undefined) continue
       if (claim.status !== 'waiting' && lease.status === 'waiting') {
         const isWindow = claim.begin > 0 && !lease.isHeir
-        if (isWindow && lease.term > Math.max(this.longest, lease.ttl) && this.#follows('reservation-silences-log'))
-          this.longest = lease.term
         // Its holder has a whole ttl to show up.
         if (isWindow) lease.term = lease.ttl
         this.#give(lease, this.held(lease))

@@ -12,20 +12,20 @@
  * Waiters that would borrow come after all waiters within their quotas, and take only members that no blocked waiter could use. A waiter that is over its
  * quota, or that the present members could never serve, is passed over and blocks no other.
  */
-import type { PolicyRules, PoolCondition } from '../../command.ts'
+import type { PolicyRules } from '../../command.ts'
 import { standsBefore } from '../../state/order.ts'
 import { hasUnitQuotas } from '../../state/quota-counts.ts'
-import { FROZEN, type LeaseState, type PoolClaim, type PoolState, type State } from '../../state.ts'
+import { FROZEN, type LeaseState, type PoolClaim, type PoolShape, type PoolState, type State } from '../../state.ts'
 import { rule } from '../policy.ts'
 import type { WantedResource } from '../queue.ts'
 import { BACKFILL_DEPTH, expectedEnd, expectedStart, mayOvertake } from './backfill.ts'
-import { type Candidate, choose, shapeKey } from './choice.ts'
+import { type Candidate, choose } from './choice.ts'
 import { matches } from './condition.ts'
 import { askedUnits, inOrder, standingOf } from './order.ts'
 import { outlookOf } from './outlook.ts'
-import { leavesWindows, offerMembers } from './reservation.ts'
+import { WindowsAhead } from './reservation.ts'
 
-/** The most waiters in a `fit` queue that are found not to fit in one turn, and the most that are considered for preemption. */
+/** The most waiters that leases are preempted for in one turn. */
 const MAX_BLOCKED = 256
 
 type QueueKind = Required<PolicyRules>['queue']
@@ -89,13 +89,25 @@ export function planTurn(
   return { next: undefined, blocked: waiting }
 }
 
+/** What a waiter would get. In one turn, a request that does not fit is tried once for all waiters with equal needs that stay as long or longer. */
+export function offerOnce(ahead: WindowsAhead, turn: number, { extras }: LeaseState): readonly WantedResource[] | undefined {
+  const { pool: claim, maxLife } = extras!
+  const shape = claim!.shape!
+  const before = ahead.before(maxLife)
+  if (shape.failed === turn && before >= shape.failedBefore) return undefined
+  const chosen = ahead.offer(claim!, maxLife)
+  if (chosen === undefined) Object.assign(shape, { failed: turn, failedBefore: before })
+  return chosen
+}
+
 /** How far a turn has gone, and what blocked waiters leave for others. */
 class Walk {
   readonly #state: State
   readonly #pool: PoolState
   readonly blocked: LeaseState[] = []
-  readonly #shapes = new Set<string>()
-  readonly #avoid: (readonly PoolCondition[])[] = []
+  readonly #shapes = new Set<PoolShape>()
+  readonly #turn: number
+  readonly #ahead: WindowsAhead
   /** Free members that no blocked waiter could use. */
   #apart: readonly Candidate[]
   #tried = 0
@@ -105,6 +117,8 @@ class Walk {
   constructor(state: State, pool: PoolState) {
     this.#state = state
     this.#pool = pool
+    this.#turn = ++pool.turn
+    this.#ahead = new WindowsAhead(state, pool)
     this.#apart = pool.free
   }
 
@@ -113,16 +127,14 @@ class Walk {
     if (this.blocked.length === 0) return true
     if (queue === 'fifo') return false
     if (queue === 'backfill') return this.#tried < BACKFILL_DEPTH
-    if (queue === 'fit') return this.blocked.length < MAX_BLOCKED
-    return this.#apart.length > 0 && this.blocked.length < MAX_BLOCKED
+    return queue === 'fit' ? this.#pool.free.length > 0 || this.blocked.length < MAX_BLOCKED : this.#apart.length > 0
   }
 
   /** The members that a waiter may have now. */
   try(waiter: LeaseState, queue: QueueKind): PlannedGrant | undefined {
     const claim = waiter.extras!.pool!
     if (this.blocked.length === 0 || queue === 'fit') {
-      if (this.#shapes.has(shapeKey(claim))) return undefined
-      const chosen = offerMembers(this.#state, this.#pool, claim, waiter.extras!.maxLife)
+      const chosen = offerOnce(this.#ahead, this.#turn, waiter)
       return chosen && { waiter, chosen, yields: false }
     }
     this.#tried++
@@ -130,23 +142,22 @@ class Walk {
     const apart = this.chooseApart(waiter)
     if (apart !== undefined) return { waiter, chosen: apart, yields: false }
     if (queue !== 'backfill' || this.#isTooLong(claim)) return undefined
-    const chosen = offerMembers(this.#state, this.#pool, { ...claim, yields: true }, waiter.extras!.maxLife)
+    const chosen = this.#ahead.offer({ ...claim, yields: true }, waiter.extras!.maxLife)
     return chosen && { waiter, chosen, yields: true }
   }
 
   /** Of the members that no blocked waiter could use. */
   chooseApart({ extras }: LeaseState): readonly WantedResource[] | undefined {
     const chosen = this.#apart.length === 0 ? undefined : choose(this.#apart, extras!.pool!)
-    return chosen !== undefined && leavesWindows(this.#state, this.#pool, extras!.maxLife, chosen) ? chosen : undefined
+    return chosen !== undefined && this.#ahead.leaves(extras!.maxLife, chosen) ? chosen : undefined
   }
 
   block(waiter: LeaseState): void {
     const claim = waiter.extras!.pool!
-    const shape = shapeKey(claim)
+    const shape = claim.shape!
     if (this.#shapes.has(shape)) return
     this.#shapes.add(shape)
-    this.blocked.push(waiter)
-    this.#avoid.push(claim.match)
+    if (this.blocked.length < MAX_BLOCKED) this.blocked.push(waiter)
     this.#apart = this.#apart.filter(({ labels }) => !matches(labels, claim.match))
   }
 

@@ -6,13 +6,13 @@
  * other members are there. When its window begins, the reservation goes before all other waiters.
  *
  * Nothing renews a reservation before its window: its term lasts until then, and one ttl more, in which its holder shows up. A holder that does
- * not show up loses it after that time.
+ * not show up loses it after that time. Terms are counted in real time and windows in log time, which may lag behind: a term that is over sooner is prolonged.
  *
  * Windows are in log time. Holders that have no known end may still be there when a window begins; then the reservation waits as the first.
  */
 import type { Refused } from '../../outcome.ts'
 import { emptyPool } from '../../state/pools.ts'
-import { type LeaseState, type PoolClaim, type PoolState, type State, WAITING } from '../../state.ts'
+import { type LeaseState, LIVE, type PoolClaim, type PoolState, type State, WAITING } from '../../state.ts'
 import { refuse } from '../refuse.ts'
 import { type Candidate, type Choice, choose, chooseMembers, type Needs } from './choice.ts'
 import { matches } from './condition.ts'
@@ -36,6 +36,18 @@ export function untilWindow(state: State, { status, extras }: LeaseState): numbe
   return status === WAITING && extras?.pool !== undefined ? Math.max(0, extras.pool.from - state.elapsed) : 0
 }
 
+/**
+ * For how many ms of log time a reservation still waits for its holder: until its window begins, and one ttl from then or from its grant on. 0: it waits no
+ * longer, or a process has taken it. Log time stands still while no replica runs, so a downtime ends no reservation.
+ */
+export function showUpTime(state: State, { status, ttl, extras }: LeaseState): number {
+  const claim = extras?.pool
+  if (claim === undefined || claim.from === 0 || extras!.handed) return 0
+  if (status === WAITING && isReserved(state, claim)) return claim.from - state.elapsed + ttl
+  const isOpen = extras!.open && (status === WAITING || status === LIVE)
+  return isOpen ? Math.max(0, Math.max(claim.from, claim.start) + ttl - state.elapsed) : 0
+}
+
 /** A window that was accepted: of a waiter, or of a lease that has been granted it. */
 interface Window {
   readonly lease: LeaseState
@@ -44,28 +56,48 @@ interface Window {
   readonly end: number
 }
 
-function windowsOf(pool: PoolState): Window[] {
+function windowOf(lease: LeaseState): Window {
+  const { pool: claim, maxLife } = lease.extras!
+  const begin = Math.max(claim!.from, claim!.start)
+  return { lease, needs: claim!, begin, end: begin + maxLife }
+}
+
+/** The windows of waiters, the earliest first. Reservations are the first waiters of a queue, in the order of their windows. */
+function waitingWindows({ queue }: PoolState): Window[] {
   const windows: Window[] = []
-  for (const lease of [...pool.queue, ...pool.holders]) {
-    const { pool: claim, maxLife } = lease.extras!
-    if (claim!.from === 0) continue
-    const begin = Math.max(claim!.from, claim!.start)
-    windows.push({ lease, needs: claim!, begin, end: begin + maxLife })
-  }
+  for (let i = 0; i < queue.length && queue[i]!.extras!.pool!.from > 0; i++) windows.push(windowOf(queue[i]!))
+  return windows
+}
+
+/** All windows, the earliest first. */
+function windowsOf(pool: PoolState): Window[] {
+  const windows = waitingWindows(pool)
+  for (const lease of pool.holders) if (lease.extras!.pool!.from > 0) windows.push(windowOf(lease))
   return windows.sort((a, b) => a.begin - b.begin || a.lease.id - b.lease.id)
+}
+
+/** What a lease would hold of a member. */
+interface Taken {
+  readonly resource: string
+  readonly units: number
 }
 
 /** Members with the room that they have at some moment. */
 class Rooms {
-  readonly #rooms: Map<string, Candidate & { room: number }>
+  readonly #rooms = new Map<string, Candidate & { room: number }>()
 
-  constructor({ members }: PoolState) {
-    this.#rooms = new Map()
+  constructor({ members }: Pick<PoolState, 'members'>) {
     for (const { name, resource, labels, capacity } of members.values())
       this.#rooms.set(resource, { name, resource, labels, capacity, room: capacity })
   }
 
-  take({ resource, units }: { readonly resource: string; readonly units: number }): void {
+  copy(): Rooms {
+    const copy = new Rooms({ members: new Map() })
+    for (const [resource, member] of this.#rooms) copy.#rooms.set(resource, { ...member })
+    return copy
+  }
+
+  take({ resource, units }: Taken): void {
     const member = this.#rooms.get(resource)
     if (member !== undefined) member.room = Math.max(0, member.room - units)
   }
@@ -80,15 +112,18 @@ class Rooms {
   }
 }
 
+/** The windows accepted before at each moment of a new one at which they change. */
+export function windowsDuring(pool: PoolState, { from }: PoolClaim, maxLife: number): readonly (readonly Window[])[] {
+  const windows = windowsOf(pool)
+  const moments = [from, ...windows.flatMap(({ begin }) => (begin > from && begin < from + maxLife ? [begin] : []))]
+  return moments.map(moment => windows.filter(({ begin, end }) => begin <= moment && moment < end))
+}
+
 /** Refuses a reservation for which the windows accepted before leave too little. */
 export function windowRefusal(state: State, pool: PoolState, claim: PoolClaim, maxLife: number): Refused | undefined {
-  const windows = windowsOf(pool)
   if (pool.reserved.size >= MAX_RESERVATIONS) return refuse(state, 'too-many-reservations', { pool: pool.name, limit: MAX_RESERVATIONS })
-  const end = claim.from + maxLife
-  const moments = [claim.from, ...windows.flatMap(({ begin }) => (begin > claim.from && begin < end ? [begin] : []))]
-  for (const moment of moments) {
+  for (const present of windowsDuring(pool, claim, maxLife)) {
     const rooms = new Rooms(pool)
-    const present = windows.filter(window => window.begin <= moment && moment < window.end)
     for (const { needs } of present) rooms.serve(needs)
     if (rooms.serve(claim)) continue
     return refuse(state, 'pool-reserved', {
@@ -101,27 +136,82 @@ export function windowRefusal(state: State, pool: PoolState, claim: PoolClaim, m
   return undefined
 }
 
-/** What the request would get of the members that are free now, without taking from a reservation; undefined: it has to wait. */
-export function offerMembers(state: State, pool: PoolState, claim: PoolClaim, maxLife: number): readonly Choice[] | undefined {
-  const chosen = chooseMembers(pool, claim)
-  if (chosen === undefined || pool.reserved.size === 0) return chosen
-  const until = endOf(state.elapsed, maxLife)
-  const robbed = robbedWindow(state, pool, until, claim.yields ? [] : chosen)
-  if (robbed === undefined) return chosen
-  // Perhaps members will do that the reservation has no use for.
-  const others = pool.free.filter(({ labels }) => !matches(labels, robbed.needs.match))
-  const other = choose(others, claim)
-  return other === undefined || robbedWindow(state, pool, until, other) !== undefined ? undefined : other
-}
+/**
+ * The windows ahead of a pool, and what they leave to others, worked out once for all waiters of a turn. Not valid any more once members are granted or freed.
+ *
+ * What a request would get depends on its needs and on the number of windows that begin before it ends, and on nothing else of it. A request that would take
+ * from one of the first windows takes from it also if more windows follow. So if a request does not fit, neither does an equal one that stays as long or longer.
+ */
+export class WindowsAhead {
+  readonly #state: State
+  readonly #pool: PoolState
+  readonly #except: LeaseState | undefined
+  readonly #windows: readonly Window[]
+  /** By window: the members without those that are held until it begins. */
+  readonly #left = new Map<Window, Rooms>()
 
-/** Whether windows ahead have enough members, if these are held for `maxLife` ms from now on. */
-export function leavesWindows(
-  state: State,
-  pool: PoolState,
-  maxLife: number,
-  chosen: readonly { readonly resource: string; readonly units: number }[],
-): boolean {
-  return pool.reserved.size === 0 || robbedWindow(state, pool, endOf(state.elapsed, maxLife), chosen) === undefined
+  /** `except`: as if this lease held nothing. */
+  constructor(state: State, pool: PoolState, except?: LeaseState) {
+    this.#state = state
+    this.#pool = pool
+    this.#except = except
+    this.#windows = pool.reserved.size === 0 ? [] : waitingWindows(pool)
+  }
+
+  /** How many windows begin before a lease ends that would begin now. */
+  before(maxLife: number): number {
+    const until = endOf(this.#state.elapsed, maxLife)
+    let count = 0
+    while (count < this.#windows.length && this.#windows[count]!.begin < until) count++
+    return count
+  }
+
+  /** What the request would get of the members that are free now, without taking from a reservation; undefined: it has to wait. */
+  offer(claim: PoolClaim, maxLife: number): readonly Choice[] | undefined {
+    const pool = this.#pool
+    const chosen = chooseMembers(pool, claim)
+    if (chosen === undefined || this.#windows.length === 0) return chosen
+    const until = endOf(this.#state.elapsed, maxLife)
+    const robbed = this.robbed(until, claim.yields ? [] : chosen)
+    if (robbed === undefined) return chosen
+    // Perhaps members will do that the reservation has no use for.
+    const others = pool.free.filter(({ labels }) => !matches(labels, robbed.needs.match))
+    const other = choose(others, claim)
+    return other === undefined || this.robbed(until, other) !== undefined ? undefined : other
+  }
+
+  /** Whether windows ahead have enough members, if these are held for `maxLife` ms from now on. */
+  leaves(maxLife: number, chosen: readonly Taken[]): boolean {
+    return this.#windows.length === 0 || this.robbed(endOf(this.#state.elapsed, maxLife), chosen) === undefined
+  }
+
+  /** The first window ahead that has too few members at its beginning, if `taken` is held until then. */
+  robbed(until: number, taken: readonly Taken[]): Window | undefined {
+    for (const window of this.#windows) {
+      const { lease, begin } = window
+      if (begin >= until) return undefined
+      if (!this.#pool.reserved.has(lease)) continue
+      const rooms = this.#leftAt(window).copy()
+      for (const want of taken) rooms.take(want)
+      for (const { lease: first, needs, begin: from, end } of this.#windows) {
+        if (from > begin || begin >= end) continue
+        if (!rooms.serve(needs) && first === lease) return window
+      }
+    }
+    return undefined
+  }
+
+  #leftAt(window: Window): Rooms {
+    let rooms = this.#left.get(window)
+    if (rooms === undefined) {
+      rooms = new Rooms(this.#pool)
+      for (const { resource } of this.#pool.members.values())
+        for (const grant of this.#state.resources.get(resource)?.grants ?? [])
+          if (grant.lease !== this.#except && staysUntil(grant.lease, window.begin)) rooms.take({ resource, units: grant.units })
+      this.#left.set(window, rooms)
+    }
+    return rooms
+  }
 }
 
 /** The reservation that would miss what `lease` holds, if it held it for `maxLife` ms in all. */
@@ -129,34 +219,11 @@ export function missedBy(state: State, lease: LeaseState, maxLife: number): Leas
   const claim = lease.extras!.pool!
   const pool = state.pools.get(claim.pool) ?? emptyPool(claim.pool)
   const own = lease.grants.map(({ resource, units }) => ({ resource: resource.name, units }))
-  return robbedWindow(state, pool, endOf(claim.start, maxLife), own, lease)?.lease
+  return new WindowsAhead(state, pool, lease).robbed(endOf(claim.start, maxLife), own)?.lease
 }
 
 function endOf(start: number, maxLife: number): number {
   return maxLife === 0 ? Number.POSITIVE_INFINITY : start + maxLife
-}
-
-/** The first window ahead that has too few members at its beginning, if `taken` is held until then. */
-function robbedWindow(
-  state: State,
-  pool: PoolState,
-  until: number,
-  taken: readonly { readonly resource: string; readonly units: number }[],
-  except?: LeaseState,
-): Window | undefined {
-  const windows = windowsOf(pool)
-  for (const window of windows) {
-    const { lease, begin } = window
-    if (!pool.reserved.has(lease) || begin >= until) continue
-    const rooms = new Rooms(pool)
-    for (const { resource } of pool.members.values())
-      for (const grant of state.resources.get(resource)?.grants ?? [])
-        if (grant.lease !== except && staysUntil(grant.lease, begin)) rooms.take({ resource, units: grant.units })
-    for (const want of taken) rooms.take(want)
-    const others = windows.filter(other => other.lease.status === WAITING && other.begin <= begin && begin < other.end)
-    for (const { lease: first, needs } of others) if (!rooms.serve(needs) && first === lease) return window
-  }
-  return undefined
 }
 
 /** Whether a holder may still be there at this time. */

@@ -5,7 +5,7 @@ import { attach, entriesFree } from '../attach.ts'
 import { type Effects, restartTerm } from '../effects.ts'
 import { grant, leaveQueues, type WantedResource } from '../queue.ts'
 import { markPool } from './member.ts'
-import { offerMembers } from './reservation.ts'
+import { WindowsAhead } from './reservation.ts'
 import { beginTurn } from './turn.ts'
 
 export function servePool(state: State, effects: Effects, pool: PoolState, freed: Freed): void {
@@ -16,10 +16,8 @@ export function servePool(state: State, effects: Effects, pool: PoolState, freed
   for (let trial = turn.next(); trial !== undefined; trial = turn.next()) {
     const { waiter, yields = false } = trial
     const { pool: claim, maxLife } = waiter.extras!
-    const chosen = trial.chosen ?? (state.quiet === undefined ? offerMembers(state, pool, claim!, maxLife) : undefined)
-    const mayEnter = chosen !== undefined && entriesFree(state, waiter)
-    // With reservations ahead, it depends on how long a waiter stays.
-    if (!mayEnter) turn.refused(waiter, chosen === undefined && pool.reserved.size === 0)
+    const chosen = trial.chosen ?? (state.quiet === undefined ? new WindowsAhead(state, pool).offer(claim!, maxLife) : undefined)
+    if (chosen === undefined || !entriesFree(state, waiter)) turn.refused(waiter)
     else {
       attached ||= waiter.extras!.pending.length > 0
       touch(state, waiter)
@@ -36,11 +34,11 @@ export function servePool(state: State, effects: Effects, pool: PoolState, freed
 
 function grantMembers(state: State, effects: Effects, waiter: LeaseState, chosen: readonly WantedResource[], freed: Freed): void {
   leaveQueues(state, waiter, freed)
+  // Nothing renewed a reservation before its window: its holder has a whole ttl to show up. It is not confirmed, so the first renewal goes through the log.
+  if (waiter.extras!.pool!.from > 0) restartTerm(state, effects, waiter, waiter.ttl)
   const { pending } = waiter.extras!
   Object.assign(extrasOf(waiter), { holding: [], pending: [] })
   waiter.status = LIVE
   for (const entry of pending) attach(state, effects, waiter, entry)
   grant(state, effects, waiter, chosen)
-  // Nothing renewed the reservation before its window: its holder has a whole ttl to show up. It is not confirmed, so the first renewal goes through the log.
-  if (waiter.extras!.pool!.from > 0) restartTerm(state, effects, waiter, waiter.ttl)
 }

@@ -8,24 +8,23 @@
  *
  * A waiter is passed over, and holds up no other, while the present members could never serve it, and until the window of its reservation begins.
  */
-import type { LeaseState, PoolClaim, PoolShape, PoolState, State } from '../../state.ts'
+import type { LeaseState, PoolClaim, PoolState, State } from '../../state.ts'
+import { entriesFree } from '../attach.ts'
 import type { Effects } from '../effects.ts'
 import { rule } from '../policy.ts'
 import type { WantedResource } from '../queue.ts'
 import { isPossible } from './choice.ts'
 import { askedUnits, inOrder, isPlanned, standingOf } from './order.ts'
-import { planTurn } from './plan.ts'
+import { offerOnce, planTurn } from './plan.ts'
 import { reviewNotices } from './preempt.ts'
-import { isReserved } from './reservation.ts'
-
-/** In one turn of `fit`, so many different requests that do not fit are tried: a queue of ten thousand must not be searched at each release. */
-const MAX_TRIES = 256
+import { isReserved, WindowsAhead } from './reservation.ts'
+import { listWaiter, unlistWaiter } from './waiters.ts'
 
 export interface Turn {
   /** The next waiter to try; undefined: no other may be served now. */
   next(): Trial | undefined
-  /** It does not fit now. `byShape`: nor does any waiter with equal needs. */
-  refused(waiter: LeaseState, byShape: boolean): void
+  /** It does not fit now, or cannot be served for another reason. */
+  refused(waiter: LeaseState): void
   /** It has left the queue. */
   granted(waiter: LeaseState): void
   /** All that could be granted is granted. */
@@ -59,6 +58,24 @@ export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank
     if (!isPassedOver(state, pool, waiter)) return false
   }
   return true
+}
+
+/** Whether a newcomer would be granted members at once if it joined the queue. It is listed only while the turn is planned. */
+export function wouldBeServed(state: State, pool: PoolState, newcomer: LeaseState): boolean {
+  // In other pools a newcomer is served only if it may go first.
+  if (!isPlanned(state, pool)) return false
+  listWaiter(state, pool, newcomer)
+  try {
+    const turn = new PlannedTurn(state, pool)
+    for (let trial = turn.next(); trial !== undefined; trial = turn.next()) {
+      if (trial.waiter === newcomer) return true
+      if (entriesFree(state, trial.waiter)) return false
+      turn.refused(trial.waiter)
+    }
+    return false
+  } finally {
+    unlistWaiter(pool, newcomer)
+  }
 }
 
 /** The first `count` waiters in the order in which they would be served if each of them fitted, or more. */
@@ -106,37 +123,39 @@ class FifoTurn implements Turn {
   end(): void {}
 }
 
-/** All waiters are tried in order. A request that does not fit is tried once for all waiters that need the same. */
+/** All waiters are tried in order. A request that does not fit is tried once for all waiters that need the same for as long. */
 class FitTurn implements Turn {
   readonly #state: State
   readonly #pool: PoolState
   readonly #turn: number
+  #ahead: WindowsAhead
   #at = 0
-  #tries = 0
 
   constructor(state: State, pool: PoolState) {
     this.#state = state
     this.#pool = pool
     this.#turn = ++pool.turn
+    this.#ahead = new WindowsAhead(state, pool)
   }
 
   next(): Trial | undefined {
     const { queue, free } = this.#pool
-    if (free.length === 0 || this.#tries >= MAX_TRIES) return undefined
-    for (; this.#at < queue.length; this.#at++) {
+    if (this.#state.quiet !== undefined) return undefined
+    for (; free.length > 0 && this.#at < queue.length; this.#at++) {
       const waiter = queue[this.#at]!
-      if (shapeOf(waiter).failed !== this.#turn && !isPassedOver(this.#state, this.#pool, waiter)) return { waiter }
+      const chosen = isPassedOver(this.#state, this.#pool, waiter) ? undefined : offerOnce(this.#ahead, this.#turn, waiter)
+      if (chosen !== undefined) return { waiter, chosen }
     }
     return undefined
   }
 
-  refused(waiter: LeaseState, byShape: boolean): void {
-    if (byShape) shapeOf(waiter).failed = this.#turn
-    this.#tries++
+  refused(): void {
     this.#at++
   }
 
-  granted(): void {}
+  granted(): void {
+    this.#ahead = new WindowsAhead(this.#state, this.#pool)
+  }
 
   end(): void {}
 }
@@ -173,8 +192,4 @@ class PlannedTurn implements Turn {
     const blocked = isServable ? this.#blocked.filter(waiter => !this.#refused.has(waiter)) : []
     reviewNotices(this.#state, effects, this.#pool, blocked)
   }
-}
-
-function shapeOf(waiter: LeaseState): PoolShape {
-  return waiter.extras!.pool!.shape!
 }

@@ -4,7 +4,7 @@ import { touch } from '../../state/leases.ts'
 import { insertionIndex } from '../../state/order.ts'
 import { accountOf, dropAccountIfIdle, dropPoolIfIdle, poolOf } from '../../state/pools.ts'
 import { FROZEN, HOLD, type LeaseState, type PoolState, type State, WAITING } from '../../state.ts'
-import { type Effects, emit, startTimer } from '../effects.ts'
+import { type Effects, emit, restartTerm, startTimer } from '../effects.ts'
 import { rule } from '../policy.ts'
 import { isPossible, shapeKey } from './choice.ts'
 import { matches } from './condition.ts'
@@ -18,8 +18,19 @@ export function waitsForPool({ status, extras }: LeaseState): boolean {
 }
 
 export function joinPool(state: State, lease: LeaseState): void {
+  listWaiter(state, poolOf(state, lease.extras!.pool!.pool), lease)
+}
+
+/** `settle` then serves the waiters that it held up. */
+export function leavePool(state: State, lease: LeaseState): void {
+  const pool = state.pools.get(lease.extras!.pool!.pool)!
+  unlistWaiter(pool, lease)
+  markPool(state, pool)
+  dropPoolIfIdle(state, pool)
+}
+
+export function listWaiter(state: State, pool: PoolState, lease: LeaseState): void {
   const { pool: claim, rank } = lease.extras!
-  const pool = poolOf(state, claim!.pool)
   pool.queue.splice(insertionIndex(pool.queue, rank, lease.id), 0, lease)
   const { waiting } = accountOf(pool, claim!.account)
   waiting.splice(insertionIndex(waiting, rank, lease.id), 0, lease)
@@ -27,17 +38,15 @@ export function joinPool(state: State, lease: LeaseState): void {
   const key = shapeKey(claim!)
   let shape = pool.shapes.get(key)
   if (shape === undefined) {
-    shape = { key, waiters: 0, possible: false, version: 0, largest: 1, measured: 0, failed: 0 }
+    shape = { key, waiters: 0, possible: false, version: 0, largest: 1, measured: 0, failed: 0, failedBefore: 0 }
     pool.shapes.set(key, shape)
   }
   shape.waiters++
   claim!.shape = shape
 }
 
-/** `settle` then serves the waiters that it held up. */
-export function leavePool(state: State, lease: LeaseState): void {
+export function unlistWaiter(pool: PoolState, lease: LeaseState): void {
   const { pool: claim, rank } = lease.extras!
-  const pool = state.pools.get(claim!.pool)!
   pool.queue.splice(insertionIndex(pool.queue, rank, lease.id), 1)
   pool.reserved.delete(lease)
   const account = pool.accounts.get(claim!.account)!
@@ -47,8 +56,6 @@ export function leavePool(state: State, lease: LeaseState): void {
   claim!.shape = undefined
   shape.waiters--
   if (shape.waiters === 0) pool.shapes.delete(shape.key)
-  markPool(state, pool)
-  dropPoolIfIdle(state, pool)
 }
 
 export function positionInPool(state: State, lease: LeaseState): number {
@@ -84,7 +91,12 @@ export function beginWindows(state: State, effects: Effects): boolean {
   // By name: the order of the table differs between replicas.
   const begun = [...state.pools.values()].filter(({ reserved }) => [...reserved].some(({ extras }) => !isReserved(state, extras!.pool!)))
   for (const pool of begun.sort((a, b) => (a.name < b.name ? -1 : 1))) {
-    for (const lease of [...pool.reserved]) if (!isReserved(state, lease.extras!.pool!)) pool.reserved.delete(lease)
+    for (const lease of [...pool.reserved]) {
+      if (isReserved(state, lease.extras!.pool!)) continue
+      pool.reserved.delete(lease)
+      touch(state, lease)
+      restartTerm(state, effects, lease, lease.ttl)
+    }
     markPool(state, pool)
     pressPool(state, effects, pool)
   }

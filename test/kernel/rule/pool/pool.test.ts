@@ -1,8 +1,10 @@
 /** The rules of pools, one by one. */
 import { describe, expect, test } from 'vitest'
+import { stateHash } from '../../../../src/kernel/codec/snapshot.ts'
 import type { PoolRequest } from '../../../../src/kernel/command.ts'
 import type { Outcome } from '../../../../src/kernel/outcome.ts'
 import type { Reason } from '../../../../src/kernel/reason.ts'
+import { planAcquire } from '../../../../src/kernel/rule/acquire.ts'
 import { poolsNeedTicks } from '../../../../src/kernel/rule/pool/waiters.ts'
 import { CAP, HOLD, SUSPECT, TERM } from '../../../../src/kernel/state.ts'
 import { type Options, World } from '../../../support/kernel/world.ts'
@@ -312,4 +314,52 @@ test('a waiter gets the free member when its account gives back a member whose o
   expect(world.lease(offer.lease)!.status).toBe(SUSPECT)
   world.release(held.lease)
   expect(world.held(waiter)).toEqual(['g/b'])
+})
+
+describe('a request without `wait` is granted as the same request with `wait` is', () => {
+  function request(prepare: (world: PoolWorld) => void, pool: PoolRequest): readonly string[] {
+    return [true, false].map(wait => {
+      const world = new PoolWorld()
+      for (const name of ['a', 'b']) world.offer('host', [`g/${name}`], { labels: { n: name } })
+      prepare(world)
+      const before = stateHash(world.state)
+      const planned = planAcquire(world.state, { command: { kind: 'acquire', holder: 'newcomer', ttl: 9_000, wants: [], wait, pool } })
+      expect(stateHash(world.state)).toBe(before)
+      const outcome = world.ask('newcomer', [], { wait, pool })
+      expect('kind' in planned).toBe(outcome.kind === 'refused')
+      return outcome.kind
+    })
+  }
+
+  const only = (n: string): PoolRequest => ({ pool: 'g', match: [{ label: 'n', test: 'in', values: [n] }] })
+
+  test('when it borrows', () => {
+    const borrows = (world: PoolWorld) => {
+      world.policy('g/accounts/team', { quotaUnits: 1, quotaBorrow: 1 })
+      world.taken('ann', { pool: 'g', account: 'team' })
+    }
+    expect(request(borrows, { pool: 'g', account: 'team' })).toEqual(['granted', 'granted'])
+  })
+
+  test('when it goes past a waiter, on a member that the waiter cannot use', () => {
+    const waited = (world: PoolWorld) => {
+      world.policy('g', { queue: 'backfill' })
+      world.taken('holder', only('a'))
+      world.waits('waiter', only('a'))
+    }
+    expect(request(waited, only('b'))).toEqual(['granted', 'granted'])
+    expect(request(waited, only('a'))).toEqual(['queued', 'refused'])
+  })
+
+  test('when it overtakes the head of a `backfill` queue, and then it yields', () => {
+    const world = new PoolWorld()
+    world.policy('g', { queue: 'backfill' })
+    world.offer('host', ['g/a', 'g/b'])
+    world.taken('holder', { pool: 'g', expect: 60_000 })
+    world.waits('head', { pool: 'g', count: 2 })
+    world.refused(world.ask('long', [], { pool: { pool: 'g', expect: 90_000 } }), 'HELD', 'pool-held')
+    const outcome = world.ask('short', [], { pool: { pool: 'g', expect: 30_000 } })
+    if (outcome.kind !== 'granted') throw new Error(outcome.kind)
+    expect(world.lease(outcome.lease)!.extras!.pool!.yields).toBe(true)
+  })
 })
