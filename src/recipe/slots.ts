@@ -115,11 +115,7 @@ export async function takeSlot(leases: LeaseClient, name: string, options: SlotO
   const memory = new Memory(leases, name)
   const remembered = await memory.read(acquire.signal)
   const order = preferences(from, to, sticky, remembered)
-  const chosen = order.length <= MAX_RESOURCES ? order : await freeFirst(leases, name, order, acquire.signal)
-  const lease = await leases.acquire(
-    chosen.map(number => `${name}/${number}`),
-    { ...acquire, advanced: { ...acquire.advanced, any: 1 } },
-  )
+  const lease = await acquireAny(leases, name, order, acquire)
   const number = Number(lease.resources[0]!.slice(name.length + 1))
   if (sticky === undefined) return new NumberedSlot(number, lease)
   try {
@@ -159,18 +155,38 @@ function preferences(from: number, to: number, sticky: string | undefined, remem
   return ranked.sort((a, b) => a.part - b.part || b.draw - a.draw || a.number - b.number).map(({ number }) => number)
 }
 
-/** As many as one request can name: the free ones first, in order of preference. */
-async function freeFirst(
-  { lessor }: LeaseClient,
-  name: string,
-  order: readonly number[],
-  signal: AbortSignal | undefined,
-): Promise<readonly number[]> {
+type SlotRequest = Omit<SlotOptions, 'from' | 'to' | 'sticky' | 'remember'>
+
+/**
+ * Acquires the first number that is free. One request names a limited number of them. In a longer range, it asks for free ones without waiting: others may
+ * have taken all of these since the look, and then it looks again. It waits only when no number is free.
+ */
+async function acquireAny(leases: LeaseClient, name: string, order: readonly number[], options: SlotRequest): Promise<Lease> {
+  const request = (numbers: readonly number[], settings: SlotRequest) =>
+    leases.acquire(
+      numbers.slice(0, MAX_RESOURCES).map(number => `${name}/${number}`),
+      { ...settings, advanced: { ...settings.advanced, any: 1 } },
+    )
+  const { wait: _, ifAvailable: __, onWait: ___, ...now } = options
+  // Each time that it fails, others have taken as many numbers as it named.
+  for (let named = 0; order.length > MAX_RESOURCES && named < order.length; named += MAX_RESOURCES) {
+    const free = await freeNumbers(leases, name, order, options.signal)
+    if (free.length === 0) break
+    try {
+      return await request(free, { ...now, ifAvailable: true })
+    } catch (error) {
+      if (!LeaseError.is(error, 'HELD')) throw error
+    }
+  }
+  return request(order, options)
+}
+
+/** Those that no lease holds and none waits for, in the given order. */
+async function freeNumbers({ lessor }: LeaseClient, name: string, order: readonly number[], signal: AbortSignal | undefined) {
   const query = { kind: 'resources', prefix: name } as const
   const { value } = await lessor.read(query, { consistent: true, ...(signal !== undefined && { signal }) })
   const busy = new Set(value.filter(({ grants, queue }) => grants.length + queue.length > 0).map(({ resource }) => resource))
-  const isBusy = (number: number) => busy.has(`${name}/${number}`)
-  return [...order.filter(number => !isBusy(number)), ...order.filter(isBusy)].slice(0, MAX_RESOURCES)
+  return order.filter(number => !busy.has(`${name}/${number}`))
 }
 
 /** Which name had which number last. A preference and nothing else: a key without rights to it, or a lessor that does not answer, only loses that. */

@@ -1,27 +1,8 @@
 /** Known findings: requests to pools and for numbered slots. */
 import { expect } from 'vitest'
 import { explainWaiter } from '../../src/pool/explain.ts'
-import type { NumberedSlot } from '../../src/recipe/slots.ts'
 import { silentLessor } from '../../src/testing/in-memory.ts'
 import { knownFinding } from '../support/known-finding.ts'
-
-knownFinding('slots-left-free', '260 simultaneous requests for one of 600 numbers get 260 numbers', async claim => {
-  const { leases, clock } = silentLessor()
-  await using _ = leases
-  const got: NumberedSlot[] = []
-  const requests = Array.from({ length: 260 }, () =>
-    leases.slot('ports', { from: 0, to: 599, ttl: 60_000, wait: 2_000 }).then(
-      slot => got.push(slot),
-      () => {},
-    ),
-  )
-  await clock.advance(1_000)
-  const inTime = got.length
-  await clock.advance(2_000)
-  await Promise.all(requests)
-  expect(got.every(({ held }) => held)).toBe(true)
-  await claim(() => expect(inTime).toBe(260))
-})
 
 knownFinding(
   'backfill-forecast',

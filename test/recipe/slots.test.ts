@@ -187,3 +187,12 @@ test('a slot that is called off while its record is written is given back', asyn
   await clock.settle()
   expect((await leases.query('n')).held).toEqual([])
 })
+
+test('260 simultaneous requests for one of 600 numbers get 260 numbers', async () => {
+  const { leases, clock } = silentLessor()
+  await using _ = leases
+  const requests = Array.from({ length: 260 }, () => leases.slot('ports', { from: 0, to: 599, ttl: 60_000, wait: 2_000 }))
+  const got = Promise.all(requests)
+  await clock.advance(1_000)
+  expect(new Set((await got).map(({ number }) => number)).size).toBe(260)
+})

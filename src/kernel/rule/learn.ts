@@ -8,7 +8,7 @@
 import type { EventType } from '../event.ts'
 import { fits } from '../name.ts'
 import { addDuration, type Durations, newDurations } from '../state/durations.ts'
-import type { LeaseState, State } from '../state.ts'
+import { FIRST_TERM, type LeaseState, type State, SUSPECT } from '../state.ts'
 
 export const CLASS_LABEL = 'learn'
 /** The most classes that are remembered; beyond that, those in which a lease ended longest ago are forgotten. */
@@ -23,9 +23,16 @@ export function learnFromEnd(state: State, lease: LeaseState, type: EventType, r
   if (name === undefined) return
   const held = state.wall - lease.since
   if (type === 'released') return count(state, name, ran ?? held, false)
+  if (type !== 'lapsed') return
   // It was not used after its last renewal and the half of a term that followed; when in between the holder died is not known.
-  if (type === 'lapsed')
-    count(state, name, ran ?? Math.max(0, Math.min(held, held - lease.extras.grace - Math.floor((lease.term * 3) / 4))), true)
+  const silent = Math.floor((lastTerm(lease) * 3) / 4) + lease.extras.grace + lease.extras.slowed
+  count(state, name, ran ?? Math.max(0, Math.min(held, held - silent)), true)
+}
+
+/** The term that ran out. What a suspect lease counts now is its grace. */
+function lastTerm({ status, confirmed, ttl, term }: LeaseState): number {
+  if (status !== SUSPECT) return term
+  return confirmed ? ttl : Math.min(ttl, FIRST_TERM)
 }
 
 function classOf({ extras, grants }: LeaseState): string | undefined {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { levelsOf, MAX_CLASSES } from '../../../src/kernel/rule/learn.ts'
+import { BINS, EDGES } from '../../../src/kernel/state/durations.ts'
 import { reload, World } from '../../support/kernel/world.ts'
 
 const learn = (name: string) => [['learn', name] as const]
@@ -43,6 +44,20 @@ describe('the end of a lease with a class', () => {
     expect([ended, died]).toEqual([1, 1])
     expect(counts.filter(count => count !== undefined)).toEqual([1])
     expect(sums.filter(sum => sum !== undefined)).toHaveLength(1)
+  })
+
+  test.each([0, 10_000])('by a lapse with a grace period of %i ms counts as long as its holder lived', grace => {
+    const world = new World()
+    const { lease } = world.acquire('a', 'jobs/1', { ttl: 600_000, labels: learn('jobs'), ...(grace > 0 && { grace }) })
+    world.renew(lease) // then the holder dies
+    world.state.wall += 600_000
+    world.due(lease)
+    world.state.wall += grace
+    if (grace > 0) world.due(lease)
+    expect(world.lease(lease)).toBeUndefined()
+    const { sums } = world.state.durations.get('jobs')!
+    const bin = sums.findIndex(sum => sum !== undefined)
+    expect(EDGES[bin % BINS]! + sums[bin]!).toBe(150_000)
   })
 
   test('by a revocation counts nothing: the work was not over', () => {

@@ -67,5 +67,5 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
     ['any', 'shared', 'steal'].flatMap(first => ['reservation', 'borrowed'].map(second => [`${first} ${second}`, NAMED])),
   ),
-  ...Object.fromEntries(['reservation', 'extend'].map(first => [`${first} steal`, NAMED])),
+  'reservation steal': NAMED,
 }

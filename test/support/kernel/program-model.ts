@@ -49,6 +49,8 @@ export interface ModelLease {
   readonly isPool: boolean
   /** It came by a transfer. */
   readonly isHeir: boolean
+  /** It came by a transfer, as the answer to a request that waited. */
+  isAnswer: boolean
   status: 'waiting' | 'live' | 'suspect' | 'frozen'
   confirmed: boolean
   open: boolean
@@ -141,7 +143,7 @@ export class ProgramModel {
     const isReservation = pool !== undefined && pool.from > 0
     const lease: ModelLease = {
       ...{ id: this.nextLease, holder, incarnation: process.incarnation, ttl, grace, maxLife, parent, priority, rank, any, work },
-      ...{ term: isReservation ? ttl + pool.from : Math.min(ttl, FIRST_TERM), isPool: pool !== undefined, isHeir: false },
+      ...{ term: isReservation ? ttl + pool.from : Math.min(ttl, FIRST_TERM), isPool: pool !== undefined, isHeir: false, isAnswer: false },
       ...{
         status: 'waiting',
         confirmed: false,
@@ -158,8 +160,15 @@ export class ProgramModel {
     if (pool !== undefined) return this.#acquireMembers(lease, pool, wait, accepts)
     const got = mustWait ? undefined : this.#wouldGet(lease)
     if (got === undefined && !wait) return 'HELD'
-    const isOwn = ({ isHeir, open, confirmed, held, ...other }: ModelLease) =>
-      isHeir && !open && !confirmed && other.holder === holder && other.incarnation === process.incarnation && this.#meets(held, wishes)
+    const isOwn = ({ isHeir, isAnswer, open, confirmed, held, status, ...other }: ModelLease) =>
+      isHeir &&
+      !isAnswer &&
+      !open &&
+      !confirmed &&
+      status !== 'frozen' &&
+      other.holder === holder &&
+      other.incarnation === process.incarnation &&
+      this.#meets(held, wishes)
     const waitsForItself = got === undefined && steal === undefined && any === 0 && this.leases.some(isOwn)
     if (waitsForItself) return 'DEADLOCK'
     const victims = steal === undefined || got !== undefined ? [] : this.#victims(lease, steal === 'force')
@@ -356,7 +365,7 @@ export class ProgramModel {
     const heir = isAnswered ? waiter : successor
     if (isAnswered && waiter.maxLife > 0 && (claim.cap === undefined || waiter.maxLife < claim.cap.duration - claim.cap.ran))
       Object.assign(claim, { maxLife: waiter.maxLife, cap: undefined })
-    Object.assign(heir, claim)
+    Object.assign(heir, claim, { isAnswer: isAnswered })
     if (!isAnswered) {
       this.nextLease++
       this.leases.push(heir)
@@ -620,8 +629,7 @@ export class ProgramModel {
     const held = this.wall - since
     if (type === 'released') this.learned.push([work, held, false])
     if (type !== 'lapsed') return
-    const isWrong = status === 'suspect' && this.#follows('learned-grace')
-    const term = status === 'suspect' && !isWrong ? lease.lastTerm : lease.term
+    const term = status === 'suspect' ? lease.lastTerm : lease.term
     this.learned.push([work, Math.max(0, Math.min(held, held - grace - Math.floor((term * 3) / 4))), true])
   }
 }
