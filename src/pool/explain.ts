@@ -7,7 +7,8 @@ import type { PoolCondition, PoolRequest } from '../kernel/command.ts'
 import { matches } from '../kernel/rule/pool/condition.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../lessor.ts'
 import { type DurationModel, statedDuration, UNKNOWN_DURATION } from './duration-model.ts'
-import { type ForecastRequest, type ForecastUse, forecastStart, type StartForecast } from './forecast.ts'
+import { forecastStart, type StartForecast } from './forecast.ts'
+import type { ForecastRequest, ForecastUse } from './forecast-input.ts'
 import type { PoolUse } from './learned-durations.ts'
 import { matchText } from './match.ts'
 
@@ -138,7 +139,8 @@ class PoolExplainer {
     if (maxLife > 0) ends.push(Math.max(0, maxLife - held))
     if (status === 'frozen') ends.push(FROZEN_FOR)
     if (recalled && (preemptible || yields)) ends.push(this.#view.rules.preemptNotice + FROZEN_FOR)
-    return { takes, age: held, duration: this.#durationOf(grant), ...(ends.length > 0 && { atMost: Math.min(...ends) }) }
+    const { expect } = grant
+    return { takes, age: held, duration: this.#durationOf(grant), expect, yields, ...(ends.length > 0 && { atMost: Math.min(...ends) }) }
   }
 
   #durationOf(use: PoolUse): DurationModel {
@@ -175,7 +177,7 @@ class PoolExplainer {
   }
 
   #forecastRequest({ request, holder, account, maxLife, class: name }: PoolWaiterView): ForecastRequest {
-    const { count = 1, units = 0, total = 0, near, expect = 0 } = request
+    const { count = 1, units = 0, total = 0, near, expect = 0, preemptible = false } = request
     return {
       matching: this.#matchingOf(request),
       count,
@@ -183,6 +185,7 @@ class PoolExplainer {
       total,
       ...(near !== undefined && { groups: this.#groupsBy(near) }),
       duration: this.#durationOf({ holder, account, expect, class: name }),
+      ...{ expect, preemptible },
       ...(maxLife > 0 && { atMost: maxLife }),
     }
   }
@@ -215,7 +218,7 @@ class PoolExplainer {
       units: this.#members.map(({ units }) => units),
       running: this.#running,
       waiter: (at: number) => (at === ahead.length ? own : this.#requestAt(ahead[at]!)),
-      overtaking: rules.queue === 'fit' || rules.queue === 'backfill',
+      discipline: rules.queue,
     }
     const start = forecastStart(input, ahead.length)
     const window = request.from ?? 0

@@ -5,47 +5,11 @@
  *
  * It assumes that no later request overtakes and that members neither come nor go.
  */
+import { BACKFILL_DEPTH, mayOvertake } from '../kernel/rule/pool/backfill.ts'
+import type { PoolRules } from '../lessor.ts'
 import type { DurationModel } from './duration-model.ts'
-
-/** Members are numbered. Each has this many units. */
-export interface ForecastInput {
-  readonly units: readonly number[]
-  readonly running: readonly ForecastUse[]
-  /** The waiters in the order of service, by position: a long queue is not looked at as a whole. */
-  readonly waiter: (position: number) => ForecastRequest
-  /** Whether a waiter that fits may start before one that does not. */
-  readonly overtaking: boolean
-}
-
-/** A lease that holds members. */
-export interface ForecastUse {
-  readonly takes: readonly Taken[]
-  /** How long it has been held, in ms. */
-  readonly age: number
-  readonly duration: DurationModel
-  /** It ends within this many ms in any case. */
-  readonly atMost?: number
-}
-
-export interface Taken {
-  readonly member: number
-  readonly units: number
-}
-
-export interface ForecastRequest {
-  /** The members that match. Equal requests should share one array: it is indexed once. */
-  readonly matching: readonly number[]
-  /** How many members; ignored with `total`. */
-  readonly count: number
-  /** Units of each member; 0: all units of a member that no other lease uses. */
-  readonly each: number
-  /** Units in all; 0: `count` members are wanted. */
-  readonly total: number
-  /** The group of each member, if all must be of one group. */
-  readonly groups?: readonly number[]
-  readonly duration: DurationModel
-  readonly atMost?: number
-}
+import { ExpectedEnds } from './expected-ends.ts'
+import type { ForecastInput, ForecastRequest, Taken } from './forecast-input.ts'
 
 /** In ms from now. `high` is Infinity if some of the work ahead may never end. */
 export interface StartForecast {
@@ -166,7 +130,7 @@ class Draws {
 /** Plays the queue up to one waiter. It is used for many courses of events, so it allocates little for each. */
 class Play {
   readonly #units: readonly number[]
-  readonly #overtaking: boolean
+  readonly #discipline: PoolRules['queue']
   /** The earlier waiters, and at the end the waiter itself. */
   readonly #queue: readonly ForecastRequest[]
   /** For each waiter, which members match. Waiters with equal conditions share one. */
@@ -190,10 +154,14 @@ class Play {
   readonly #freeMembers = new Set<number>()
   readonly #takes: (readonly Taken[])[]
   readonly #ends: Ends
+  /** Of the running leases, then of the queue: what is stated about their ends. */
+  readonly #expected: ExpectedEnds
+  /** By member: the turn of service in which a waiter that could use it was found not to fit. */
+  readonly #claimed: Int32Array
 
-  constructor({ units, running, overtaking }: ForecastInput, queue: readonly ForecastRequest[], random: Random) {
+  constructor({ units, running, discipline }: ForecastInput, queue: readonly ForecastRequest[], random: Random) {
     this.#units = units
-    this.#overtaking = overtaking
+    this.#discipline = discipline
     this.#running = running.length
     this.#queue = queue
     this.#matches = indexMatches(this.#queue, units.length)
@@ -208,6 +176,8 @@ class Play {
     this.#free = new Float64Array(units.length)
     this.#takes = running.map(({ takes }) => takes)
     this.#ends = new Ends(this.#draws.length)
+    this.#expected = new ExpectedEnds(units, running, queue)
+    this.#claimed = new Int32Array(units.length)
   }
 
   /** When the waiter starts; Infinity if it never does. */
@@ -219,15 +189,20 @@ class Play {
       if (mayServe && this.#serve(now)) return now
       const ended = this.#ends.take()
       if (ended === undefined || this.#ends.at(ended) === Number.POSITIVE_INFINITY) return Number.POSITIVE_INFINITY
+      if (!this.#expected.holds(ended)) continue // it had to yield
       now = this.#ends.at(ended)
-      // The first waiter is tried again only when a member that it could use has become free.
-      mayServe = this.#overtaking
+      this.#release(ended)
+      // In a fifo queue, the first waiter is tried again only when a member that it could use has become free.
       const usable = this.#matches[this.#waiting[this.#first]!]!
-      for (const { member, units } of this.#takes[ended]!) {
-        this.#free[member]! += units
-        if (this.#free[member]! > 0) this.#list(member)
-        mayServe ||= usable.matches[member] === 1
-      }
+      mayServe = this.#discipline !== 'fifo' || this.#takes[ended]!.some(({ member }) => usable.matches[member] === 1)
+    }
+  }
+
+  #release(use: number): void {
+    this.#expected.end(use)
+    for (const { member, units } of this.#takes[use]!) {
+      this.#free[member]! += units
+      if (this.#free[member]! > 0) this.#list(member)
     }
   }
 
@@ -237,20 +212,66 @@ class Play {
     const turn = ++this.#turn
     for (let at = this.#first; at < waiting.length && this.#freeMembers.size > 0; ) {
       const which = waiting[at]!
-      const needs = this.#needs[which]!
-      const takes = this.#refused[needs] === turn ? undefined : this.#place(which)
+      const takes = this.#refused[this.#needs[which]!] === turn ? undefined : this.#place(which)
       if (takes === undefined) {
-        if (!this.#overtaking) return false
-        this.#refused[needs] = turn
+        if (this.#discipline !== 'fit') return this.#discipline !== 'fifo' && this.#serveBehind(at, now)
+        this.#refused[this.#needs[which]!] = turn
         at++
       } else {
         if (which === this.#queue.length - 1) return true
-        if (at === this.#first) at = ++this.#first
-        else waiting.splice(at, 1)
-        this.#use(this.#running + which, now, takes)
+        at = this.#startAt(at, now, takes, false)
       }
     }
     return false
+  }
+
+  /** The waiter at this place starts. Returns the place of the next one. */
+  #startAt(at: number, now: number, takes: readonly Taken[], yields: boolean): number {
+    this.#use(this.#running + this.#waiting[at]!, now, takes, yields)
+    if (at === this.#first) return ++this.#first
+    this.#waiting.splice(at, 1)
+    return at
+  }
+
+  /** Serves those behind the head, as far as that does not delay it: `fair` and `backfill`. */
+  #serveBehind(headAt: number, now: number): boolean {
+    const waiting = this.#waiting
+    const turn = this.#turn
+    const head = waiting[headAt]!
+    const isBackfill = this.#discipline === 'backfill'
+    if (isBackfill) {
+      const yielding = this.#expected.yieldingTo(this.#queue[head]!, this.#matches[head]!.matches, this.#free)
+      for (const use of yielding) this.#release(use)
+      if (yielding.length > 0) return this.#serve(now)
+    }
+    let start: { readonly at: number | undefined } | undefined
+    this.#claim(head)
+    for (let at = headAt + 1; at < waiting.length && this.#freeMembers.size > 0; ) {
+      if (isBackfill && at - headAt > BACKFILL_DEPTH) return false
+      const which = waiting[at]!
+      let yields = false
+      let takes = this.#place(which, turn)
+      if (takes === undefined && isBackfill) {
+        const { expect = 0, preemptible = false } = this.#queue[which]!
+        start ??= { at: this.#expected.startOf(this.#queue[head]!, this.#matches[head]!.matches, this.#free, now) }
+        yields = mayOvertake({ expect, preemptible }, now, start.at)
+        takes = yields ? this.#place(which) : undefined
+      }
+      if (takes === undefined) {
+        this.#claim(which)
+        at++
+      } else {
+        if (which === this.#queue.length - 1) return true
+        at = this.#startAt(at, now, takes, yields)
+      }
+    }
+    return false
+  }
+
+  /** A waiter that does not fit: members that it could use are not given to those behind it. */
+  #claim(which: number): void {
+    const { matches } = this.#matches[which]!
+    for (const member of this.#freeMembers) if (matches[member] === 1) this.#claimed[member] = this.#turn
   }
 
   #begin(): void {
@@ -262,6 +283,7 @@ class Play {
     for (const index of this.#indexes) index.free = 0
     for (let member = 0; member < this.#free.length; member++) if (this.#free[member]! > 0) this.#list(member)
     this.#ends.begin(this.#running, this.#draws, this.#pace)
+    this.#expected.begin()
   }
 
   #list(member: number): void {
@@ -270,7 +292,7 @@ class Play {
     for (const index of this.#indexes) index.free += index.matches[member]!
   }
 
-  #use(use: number, now: number, takes: readonly Taken[]): void {
+  #use(use: number, now: number, takes: readonly Taken[], yields: boolean): void {
     for (const { member, units } of takes) {
       this.#free[member]! -= units
       if (this.#free[member]! > 0) continue
@@ -278,25 +300,26 @@ class Play {
       for (const index of this.#indexes) index.free -= index.matches[member]!
     }
     this.#takes[use] = takes
+    this.#expected.begins(use, now, takes, yields)
     this.#ends.add(use, now + this.#draws.draw(use, this.#pace))
   }
 
-  /** The members that a request would get now. */
-  #place(which: number): readonly Taken[] | undefined {
+  /** The members that a request would get now. `unclaimed`: only of those that no waiter claims in this turn. */
+  #place(which: number, unclaimed = 0): readonly Taken[] | undefined {
     const { groups } = this.#queue[which]!
-    if (groups === undefined) return this.#placeAmong(which, undefined)
+    if (groups === undefined) return this.#placeAmong(which, undefined, unclaimed)
     const tried = new Set<number>()
     for (const member of this.#freeMembers) {
       const group = groups[member]!
       if (tried.has(group)) continue
       tried.add(group)
-      const takes = this.#placeAmong(which, group)
+      const takes = this.#placeAmong(which, group, unclaimed)
       if (takes !== undefined) return takes
     }
     return undefined
   }
 
-  #placeAmong(which: number, group: number | undefined): readonly Taken[] | undefined {
+  #placeAmong(which: number, group: number | undefined, unclaimed: number): readonly Taken[] | undefined {
     const { count, each, total, groups } = this.#queue[which]!
     const { matches, free: matching } = this.#matches[which]!
     if (total === 0 && matching < count) return undefined
@@ -304,6 +327,7 @@ class Play {
     let sum = 0
     for (const member of this.#freeMembers) {
       if (matches[member] === 0 || (group !== undefined && groups![member] !== group)) continue
+      if (unclaimed > 0 && this.#claimed[member] === unclaimed) continue
       const free = this.#free[member]!
       if (total > 0) {
         const taken = Math.min(free, total - sum)

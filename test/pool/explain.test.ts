@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest'
 import type { PoolRequest } from '../../src/kernel/command.ts'
 import type { PoolGrantView, PoolMemberView, PoolView, PoolWaiterView } from '../../src/lessor.ts'
 import { explainPool, explainWaiter, startText } from '../../src/pool/explain.ts'
+import { silentLessor } from '../../src/testing/in-memory.ts'
 
 const HOUR = 3_600_000
 
@@ -187,4 +188,23 @@ test('a start is written for people', () => {
   expect(startText({ low: 240_000, median: 720_000, high: 3_960_000 })).toBe('in about 12 min (80 %: 4 min to 66 min)')
   expect(startText({ low: 60_000, median: 120_000, high: Number.POSITIVE_INFINITY })).toBe('in about 2 min (80 %: from 60 s on)')
   expect(startText({ low: 3_600_000, median: 3_600_000, high: 3_600_100 })).toBe('in 60 min')
+})
+
+test('under `backfill`, a waiter that would delay the first one is not said to start before it', async () => {
+  const { leases, lessor, clock } = silentLessor()
+  await using _ = leases
+  await leases.setPolicy('g', { queue: 'backfill' })
+  const pool = leases.pool('g')
+  const offers = [await pool.offer('a'), await pool.offer('b')]
+  const running = await pool.take(1, { expect: 30_000 })
+  pool.take(2, { expect: 10_000 }).catch(() => {})
+  await clock.settle()
+  pool.take(1, { expect: 60_000 }).catch(() => {})
+  await clock.settle()
+  const { value } = await lessor.read({ kind: 'pool', pool: 'g' }, { consistent: true })
+  const [first, second] = value!.queue
+  expect([first?.request.count, second?.request.count]).toEqual([2, 1])
+  const start = explainWaiter(value!, second!.lease)!.start!
+  expect([running, ...offers].every(({ held }) => held)).toBe(true) // one member is free, and neither waiter has it
+  expect(start.median).toBeGreaterThan(0)
 })

@@ -1,7 +1,8 @@
 /** Forecasts of starts: simple pools whose answer is known, and the share of starts that the interval contains. */
 import { describe, expect, test } from 'vitest'
 import { type DurationModel, logLogistic, statedDuration, UNKNOWN_DURATION } from '../../src/pool/duration-model.ts'
-import { type ForecastInput, type ForecastRequest, forecastStart as forecast } from '../../src/pool/forecast.ts'
+import { forecastStart as forecast } from '../../src/pool/forecast.ts'
+import type { ForecastInput, ForecastRequest } from '../../src/pool/forecast-input.ts'
 
 type Known = Omit<ForecastInput, 'waiter'> & { readonly queue: readonly ForecastRequest[] }
 
@@ -26,7 +27,7 @@ function busy(changes: Partial<Known> = {}): Known {
       { takes: [{ member: 1, units: 1 }], age: 400, duration: exactly(1_000) },
     ],
     queue: [request(), request(), request({ count: 2 }), request()],
-    overtaking: false,
+    discipline: 'fifo',
     ...changes,
   }
 }
@@ -38,9 +39,37 @@ describe('a forecast', () => {
   })
 
   test('lets a waiter that fits go first where overtaking is allowed', () => {
-    const input = busy({ queue: [request({ count: 2 }), request()], overtaking: true })
+    const input = busy({ queue: [request({ count: 2 }), request()], discipline: 'fit' })
     expect(Math.round(forecastStart(input, 1).median / 100)).toBe(6)
-    expect(Math.round(forecastStart({ ...input, overtaking: false }, 1).median / 100)).toBe(20)
+    expect(Math.round(forecastStart({ ...input, discipline: 'fifo' }, 1).median / 100)).toBe(20)
+  })
+
+  test('under `backfill`, lets a waiter overtake that says it ends before the head starts, and no other', () => {
+    const running = [{ takes: [{ member: 0, units: 1 }], age: 400, duration: exactly(1_000), expect: 1_000 }]
+    const starts = (changes: Partial<ForecastRequest>) => {
+      const queue = [request({ count: 2 }), request(changes)]
+      return Math.round(forecastStart({ ...busy({ running, queue }), discipline: 'backfill' }, 1).median / 100)
+    }
+    expect(starts({ expect: 500 })).toBe(0)
+    expect(starts({ expect: 700 })).toBe(16)
+    expect(starts({})).toBe(16)
+    expect(starts({ preemptible: true })).toBe(0)
+  })
+
+  test('under `backfill`, ends leases that overtook as soon as the head would fit without them', () => {
+    const running = [
+      { takes: [{ member: 0, units: 1 }], age: 0, duration: exactly(500), expect: 500 },
+      { takes: [{ member: 1, units: 1 }], age: 0, duration: exactly(9_000), expect: 500, yields: true },
+    ]
+    const input = busy({ running, queue: [request({ count: 2 })], discipline: 'backfill' })
+    expect(Math.round(forecastStart(input, 0).median / 100)).toBe(5)
+  })
+
+  test('under `fair`, lets a waiter go past one that cannot use the same members', () => {
+    const running = [{ takes: [{ member: 0, units: 1 }], age: 0, duration: exactly(1_000) }]
+    const queue = [request({ matching: [0] }), request({ matching: [1] })]
+    expect(forecastStart(busy({ running, queue, discipline: 'fair' }), 1).median).toBe(0)
+    expect(forecastStart(busy({ running, queue, discipline: 'fifo' }), 1).median).toBeGreaterThan(0)
   })
 
   test('says now for a waiter that fits, and Infinity for one that can never start', () => {
@@ -57,10 +86,10 @@ describe('a forecast', () => {
     const units = [4, 4, 4, 4]
     const running = [0, 2].map(member => ({ takes: [{ member, units: 3 }], age: 0, duration: exactly(100 + member) }))
     const total = request({ matching: members(4), total: 10 })
-    expect(forecastStart({ units, running, queue: [total], overtaking: false }, 0).median).toBe(0)
+    expect(forecastStart({ units, running, queue: [total], discipline: 'fifo' }, 0).median).toBe(0)
     const near = request({ matching: members(4), count: 2, groups: [0, 1, 0, 1] })
     const wholeFirst = { units, running: [...running, { takes: [{ member: 1, units: 1 }], age: 0, duration: exactly(500) }] }
-    expect(forecastStart({ ...wholeFirst, queue: [near], overtaking: false }, 0).median).toBe(102)
+    expect(forecastStart({ ...wholeFirst, queue: [near], discipline: 'fifo' }, 0).median).toBe(102)
   })
 
   test('sums up the work of a long queue', () => {
@@ -90,7 +119,7 @@ describe('a forecast', () => {
         units: [1, 1, 1, 1],
         running: shared.map(member => ({ takes: [{ member, units: 1 }], age: ages[member]!, duration: model })),
         queue,
-        overtaking: false,
+        discipline: 'fifo',
       }
       const { low, high } = forecastStart(input, 5)
       // What really happens: every lease draws its duration once.

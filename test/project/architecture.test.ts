@@ -73,7 +73,13 @@ const rooms: readonly Room[] = [
   {
     room: 'pool/',
     may: [
-      ...['type:kernel/', 'kernel/command.ts', 'kernel/rule/pool/condition.ts', 'kernel/state/durations.ts'],
+      ...[
+        'type:kernel/',
+        'kernel/command.ts',
+        'kernel/rule/pool/backfill.ts',
+        'kernel/rule/pool/condition.ts',
+        'kernel/state/durations.ts',
+      ],
       ...['learn/', 'type:lessor.ts', 'errors.ts', 'duration.ts'],
     ],
   },
