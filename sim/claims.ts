@@ -16,7 +16,7 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import { rule } from '../src/kernel/rule/policy.ts'
 import { findLease } from '../src/kernel/state/leases.ts'
 import { agedOf } from '../src/kernel/state/timers.ts'
-import { CAP, type Grant, type LeaseState, LIVE, type PoolClaim, PREEMPT, SLOTS, type State, WAITING } from '../src/kernel/state.ts'
+import { CAP, type Grant, type LeaseState, LIVE, type PoolClaim, PREEMPT, SLOTS, type State, TERM, WAITING } from '../src/kernel/state.ts'
 import type { LogView } from './log-view.ts'
 import type { PairTracker } from './pairs.ts'
 import { RHO, type World } from './world.ts'
@@ -89,6 +89,7 @@ export class ClaimChecker {
       if (command.kind === 'transfer' && outcome.kind === 'done') this.#judgeTransfer(command, before, outcome.id!)
       if (command.kind === 'claim') this.#judgeClaim(before)
       if (command.kind === 'due' && command.timer % SLOTS === PREEMPT && outcome.kind === 'done') this.#judgePreemption(before, events)
+      if (command.kind === 'due' && command.timer % SLOTS === TERM) this.#judgeReservation(before)
       if (command.kind === 'extend' && outcome.kind === 'done') this.#extend(before, command.by)
     }
     if (command.kind === 'renew' && outcome.kind === 'renewed') this.#judgeRenewals(command, outcome.ttls)
@@ -198,6 +199,14 @@ export class ClaimChecker {
   }
 
   // Lives, delays and terms
+
+  /** No term ends a reservation before its window has begun. */
+  #judgeReservation({ id, status, claim }: Before): void {
+    if (status !== WAITING || claim === undefined || claim.from <= this.#log.state.elapsed) return
+    this.#pairs.looked('S4', id)
+    if (findLease(this.#log.state, id) === undefined)
+      this.#world.violate('S4', `reservation ${id} ended ${claim.from - this.#log.state.elapsed} ms before its window`)
+  }
 
   #extend({ id }: Before, by: number): void {
     const life = this.#lives.get(id)

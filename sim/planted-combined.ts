@@ -156,4 +156,12 @@ export const COMBINED_BUGS: readonly Planted[] = [
     expected: ['S7'],
     profiles: ['directed'],
   },
+  {
+    name: 'the term of a reservation ends it before its window begins',
+    file: 'src/kernel/rule/time.js',
+    find: 'if (rest > 0)',
+    put: 'if (false)',
+    expected: ['S4'],
+    profiles: ['directed', 'combined'],
+  },
 ]

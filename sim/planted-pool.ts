@@ -93,7 +93,7 @@ export const POOL_BUGS: readonly Planted[] = [
   {
     name: 'a grant takes members that are reserved for the time after',
     file: 'src/kernel/rule/pool/reservation.js',
-    find: 'if (chosen === undefined || pool.reserved.size === 0)',
+    find: 'if (chosen === undefined || this.#windows.length === 0)',
     put: 'if (true)',
     expected: ['S14'],
     profiles: ['pool'],
@@ -151,6 +151,14 @@ export const POOL_BUGS: readonly Planted[] = [
     file: 'src/kernel/rule/pool/holders.js',
     find: 'if (isPlanned(state, pool))\n        markPool(state, pool);',
     put: '',
+    expected: ['L1'],
+    profiles: ['pool'],
+  },
+  {
+    name: 'in a fit queue, a waiter that does not fit holds up those behind it',
+    file: 'src/kernel/rule/pool/turn.js',
+    find: 'if (chosen !== undefined)\n                return { waiter, chosen };',
+    put: 'return chosen && { waiter, chosen };',
     expected: ['L1'],
     profiles: ['pool'],
   },
