@@ -51,7 +51,8 @@ export function reportQueue(traces: readonly Trace[], options: QueueReportOption
     for (const queue of ['fit', 'fair'] as const) {
       progress(`queue of ${trace.name}: ${queue}`)
       const { asked } = replayQueue(workload.jobs, { gpus: workload.gpus, rules: { queue }, expects: 'nothing', asks: options.asks })
-      measures.push(coverageMeasure(measuring(trace.name, queue), asked))
+      // Requests that come later overtake by their size or their account, which no forecast knows.
+      measures.push(measuring(trace.name, queue)('starts in their 80 % interval', coverageText(asked)))
     }
     for (const [name, how] of CASES) {
       progress(`queue of ${trace.name}: ${name}`)
@@ -115,7 +116,8 @@ function backfillMeasures(trace: string, name: string, { jobs, gpus }: Workload,
   const measures = [
     row('use of the GPUs', percent(use), `at least ${percent(least)}`, use >= least),
     row('wait', waitText(waitsOf(jobs, result))),
-    coverageMeasure(row, result.asked),
+    // Guesses are wrong on purpose.
+    name.includes('guesses') ? row('starts in their 80 % interval', coverageText(result.asked)) : coverageMeasure(row, result.asked),
     row('start after that of fifo: median, 99 %, most', late(once), '0 ms', quantileOf(delaysOf(once, fifo), 1) === 0),
   ]
   if (result.preemptions === 0) return measures
