@@ -127,7 +127,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'the account that holds and used most is always next': { profile: 'pool', seed: 4 },
   'in a fair queue, members that are reserved go to an account that used less': { profile: 'pool', seed: 2 },
   'an account waits as if it held what a waiter before asked for that cannot be served': { profile: 'pool', seed: 16 },
-  'a pool is not served when a quota is freed by the end of a lease on a member that is gone or suspect': { profile: 'pool', seed: 46 },
+  'a pool is not served when a quota is freed by the end of a lease on a member that is gone or suspect': { profile: 'pool', seed: 4 },
   'a waiter that would borrow goes before one within its quota': { profile: 'pool', seed: 4 },
   'borrowed members are not taken back for a waiter within its quota': { profile: 'pool', seed: 23 },
   'a transferred lease loses its grace period': { profile: 'combined', seed: 1 },
@@ -145,5 +145,6 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a lease that gave back its member is preempted all the same': { profile: 'combined', seed: 2 },
   'members that were passed on count for no account': { profile: 'directed', seed: 1 },
   'a lease is preempted although its waiter has gone': { profile: 'pool', seed: 14 },
+  'the term of a reservation ends it before its window begins': { profile: 'directed', seed: 1 },
   'an agent that is active yields': { profile: 'agents', seed: 1 },
 }

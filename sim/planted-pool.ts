@@ -156,9 +156,9 @@ export const POOL_BUGS: readonly Planted[] = [
   },
   {
     name: 'in a fit queue, a waiter that does not fit holds up those behind it',
-    file: 'src/kernel/rule/pool/turn.js',
-    find: 'if (chosen !== undefined)\n                return { waiter, chosen };',
-    put: 'return chosen && { waiter, chosen };',
+    file: 'src/kernel/rule/pool/plan.js',
+    find: 'this.#pool.free.length > 0 || this.blocked.length < MAX_BLOCKED',
+    put: 'false',
     expected: ['L1'],
     profiles: ['pool'],
   },

@@ -77,7 +77,7 @@ function windowsOf(pool: PoolState): Window[] {
 }
 
 /** What a lease would hold of a member. */
-interface Taken {
+interface TakenUnits {
   readonly resource: string
   readonly units: number
 }
@@ -97,7 +97,7 @@ class Rooms {
     return copy
   }
 
-  take({ resource, units }: Taken): void {
+  take({ resource, units }: TakenUnits): void {
     const member = this.#rooms.get(resource)
     if (member !== undefined) member.room = Math.max(0, member.room - units)
   }
@@ -181,12 +181,12 @@ export class WindowsAhead {
   }
 
   /** Whether windows ahead have enough members, if these are held for `maxLife` ms from now on. */
-  leaves(maxLife: number, chosen: readonly Taken[]): boolean {
+  leaves(maxLife: number, chosen: readonly TakenUnits[]): boolean {
     return this.#windows.length === 0 || this.robbed(endOf(this.#state.elapsed, maxLife), chosen) === undefined
   }
 
   /** The first window ahead that has too few members at its beginning, if `taken` is held until then. */
-  robbed(until: number, taken: readonly Taken[]): Window | undefined {
+  robbed(until: number, taken: readonly TakenUnits[]): Window | undefined {
     for (const window of this.#windows) {
       const { lease, begin } = window
       if (begin >= until) return undefined
