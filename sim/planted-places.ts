@@ -128,6 +128,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'in a fair queue, members that are reserved go to an account that used less': { profile: 'pool', seed: 2 },
   'an account waits as if it held what a waiter before asked for that cannot be served': { profile: 'pool', seed: 16 },
   'a pool is not served when a quota is freed by the end of a lease on a member that is gone or suspect': { profile: 'pool', seed: 4 },
+  'in a fit queue, a waiter that does not fit holds up those behind it': { profile: 'pool', seed: 1 },
   'a waiter that would borrow goes before one within its quota': { profile: 'pool', seed: 4 },
   'borrowed members are not taken back for a waiter within its quota': { profile: 'pool', seed: 23 },
   'a transferred lease loses its grace period': { profile: 'combined', seed: 1 },
