@@ -146,6 +146,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a lease that gave back its member is preempted all the same': { profile: 'combined', seed: 2 },
   'members that were passed on count for no account': { profile: 'directed', seed: 1 },
   'a lease is preempted although its waiter has gone': { profile: 'pool', seed: 14 },
+  'a reservation that one process has renewed can be claimed by another': { profile: 'directed', seed: 1 },
   'the term of a reservation ends it before its window begins': { profile: 'directed', seed: 1 },
   'an agent that is active yields': { profile: 'agents', seed: 1 },
 }
