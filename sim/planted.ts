@@ -362,7 +362,7 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'after records were lost, terms continue as if no renewal was lost',
     file: 'src/kernel/rule/govern.js',
-    find: 'restartTerm(state, effects, held, held.term);',
+    find: 'restartTerm(state, effects, held, held.status === WAITING ? held.term : Math.max(held.term, length));',
     put: '',
     expected: ['S4', 'S1'],
     profiles: ['servers', 'embedded'],
@@ -385,7 +385,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'every restart begins to count from zero (etcd 9395)',
-    file: 'src/replica/timekeeper.js',
+    file: 'src/replica/timer-proposals.js',
     find: 'const running = marked.filter(',
     put: 'const running = [].filter(',
     expected: ['S5'],

@@ -37,9 +37,8 @@ export interface Lessor extends AsyncDisposable {
   submit(command: Command, options: ProposeOptions, completion: Completion): void
 
   /**
-   * Replicas only, called before a request that does not wait: stays until the leases of holders that seem to be dead have ended, because this process may be the
-   * only one that counts their time. Returns at once if a holder that is alive stands in the way. Throws `UNCONFIRMED` after `limit` ms; without it, after
-   * the term of the holder or 30 s.
+   * Replicas only, before a request that does not wait: stays until the leases of holders that seem to be dead have ended, as this process may be the only one
+   * that counts their time. Returns at once if a living holder stands in the way. Throws `UNCONFIRMED` after `limit` ms, else after that term or 30 s.
    */
   confirm?(command: Acquire, options: { readonly limit?: number; readonly signal: AbortSignal }): Promise<void>
 

@@ -10,43 +10,34 @@
  *   it starts or restarts any timer: a timer that did not run during the stall must not be credited with it.
  */
 import type { Clock } from '../clock.ts'
-import type { Command } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
 import { AgeMarks, MARK_STEP, MAX_MARKS } from './age-marks.ts'
 import { Countdown, Countdowns } from './countdowns.ts'
+import { LastHeard } from './last-heard.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
 import { StallClock } from './stall-clock.ts'
+import { TimerProposals } from './timer-proposals.ts'
 
 /** The longest time between two timers of the event loop while countdowns run, so that a stall is measured and not guessed. */
 const BEAT = 250
-/** Every replica proposes up to this many due timers at once. For more, replicas take turns, so that a mass lapse is proposed about once. */
-const FEW = 16
-/** How long each replica waits for the replica before it, in ms. */
-const TURN = 15
-/** The wall clocks of two machines may differ by this many ms without either of them having been set back. */
-const CLOCKS_DIFFER = 1_000
 
 export class Timekeeper {
   readonly #clock: Clock
   readonly #time: StallClock
   readonly #marks: AgeMarks
-  readonly #log: Pick<Log, 'owned' | 'toTheEnd' | 'turn'>
-  readonly #outbox: Pick<Outbox, 'writeUntilSettled'>
+  readonly #log: Pick<Log, 'owned' | 'toTheEnd'>
   #state: State
   #countdowns: Countdowns
   /** The age of the record that is being applied. */
   #age = 0
   /** The time when that record was read: it is in the log by then. */
   #moment = 0
-  /** About when the record that is being applied was written, by a clock that may be wrong. Undefined: not even that is known. */
-  #writtenAt: number | undefined
-  /** The same for the snapshot that the state was loaded from, and for the last renewal of each lease that was found in the log. */
-  #loadedAt: number | undefined
-  readonly #heardAt = new WeakMap<Countdown, number | undefined>()
+  /** When the holders of leases that were found in the log were last heard of, as far as clocks tell that may be wrong. */
+  readonly #lastHeard = new LastHeard()
   /** Whether records of the past are being applied. */
   #replaying = true
   /** Whether countdowns reflect the latest run and mark for all. */
@@ -55,13 +46,8 @@ export class Timekeeper {
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
   #judging = false
-  /** Cancels the proposals that wait for this replica's turn. */
-  readonly #turns = new Set<() => void>()
-  #proposals = 0
-  /** Proposals of ends that are under way. */
-  #ending = 0
+  readonly #proposals: TimerProposals
   #stopped = false
-  readonly #counts = { proposed: 0, lateness: 0 }
 
   constructor(clock: Clock, log: Pick<Log, 'state' | 'owned' | 'toTheEnd' | 'turn'>, outbox: Pick<Outbox, 'writeUntilSettled'>) {
     this.#state = log.state
@@ -71,12 +57,12 @@ export class Timekeeper {
     this.#marks = new AgeMarks(outbox)
     this.#marks.load(this.#state, this.#countdowns)
     this.#log = log
-    this.#outbox = outbox
+    this.#proposals = new TimerProposals(clock, log, outbox, this)
   }
 
   /** For metrics and tests: stalls, proposals, and the greatest lateness of a proposal in ms. */
   get stats(): { readonly stalls: number; readonly stalled: number; readonly proposed: number; readonly lateness: number } {
-    return { ...this.#time.stats, ...this.#counts }
+    return { ...this.#time.stats, ...this.#proposals.stats }
   }
 
   /** The time that countdowns are measured in (see StallClock). */
@@ -86,7 +72,7 @@ export class Timekeeper {
 
   /** Takes over a state that was loaded from a snapshot which is at least `age` ms old, and about `advisoryAge`. */
   load(state: State, age: number, advisoryAge = age): void {
-    this.#loadedAt = this.#advised(advisoryAge)
+    this.#lastHeard.load(this.now(), advisoryAge)
     this.#state = state
     this.#countdowns = new Countdowns(state)
     this.#marks.load(state, this.#countdowns)
@@ -115,12 +101,7 @@ export class Timekeeper {
   entering(age: number, advisoryAge = 0): void {
     this.#age = age
     this.#moment = this.now()
-    if (this.#replaying) this.#writtenAt = this.#advised(advisoryAge)
-  }
-
-  /** An age below 0 means that a clock was set back, so nothing is known. Clocks of two machines differ a little. */
-  #advised(age: number): number | undefined {
-    return age < -CLOCKS_DIFFER ? undefined : this.now() - Math.max(0, age)
+    if (this.#replaying) this.#lastHeard.entering(this.#moment, advisoryAge)
   }
 
   /**
@@ -131,14 +112,12 @@ export class Timekeeper {
     const countdown = lease.alarm as Countdown | undefined
     if (countdown === undefined) return 0
     const now = this.now()
-    if (!countdown.found) return now - countdown.zero
-    const heard = this.#heardAt.has(countdown) ? this.#heardAt.get(countdown) : this.#loadedAt
-    return heard === undefined ? Number.POSITIVE_INFINITY : now - Math.min(heard, countdown.zero)
+    return countdown.found ? this.#lastHeard.silence(countdown, now) : now - countdown.zero
   }
 
   /** Whether ends of leases are being written to the log, so that a request which is refused now may be granted behind them. */
   get isEnding(): boolean {
-    return this.#ending > 0
+    return this.#proposals.ending > 0
   }
 
   /** Whether the end of the lease is being written to the log. */
@@ -163,17 +142,17 @@ export class Timekeeper {
     }
     if (countdown === undefined) {
       const placed = new Countdown(lease, slot, timer.epoch, this.#started(), this.#replaying)
-      if (this.#replaying && slot === TERM) this.#heardAt.set(placed, this.#writtenAt)
+      if (this.#replaying && slot === TERM) this.#lastHeard.set(placed)
       return this.#place(placed)
     }
     if (countdown.epoch !== timer.epoch) {
-      if (this.#replaying && slot === TERM) this.#heardAt.set(countdown, this.#writtenAt)
+      if (this.#replaying && slot === TERM) this.#lastHeard.set(countdown)
       countdown.epoch = timer.epoch
       countdown.zero = Math.ceil(this.#started())
       countdown.busy = 0
       countdown.found = this.#replaying
     } else this.#marked(countdown, agedOf(this.#state, timer))
-    this.#countdowns.schedule(countdown, this.#look(countdown))
+    this.#countdowns.schedule(countdown, this.look(countdown))
     this.#arm()
   }
 
@@ -200,7 +179,7 @@ export class Timekeeper {
       this.#place(new Countdown(undefined, QUIET, quiet.epoch, this.#started(), this.#replaying))
     } else {
       this.#marked(countdown, agedOf(this.#state, quiet))
-      this.#countdowns.schedule(countdown, this.#look(countdown))
+      this.#countdowns.schedule(countdown, this.look(countdown))
       this.#arm()
     }
   }
@@ -229,7 +208,7 @@ export class Timekeeper {
       const timer = this.#countdowns.timerOf(countdown)
       if (timer === undefined || timer.run >= this.#state.run.number) continue
       countdown.zero = Math.min(countdown.zero, Math.ceil(this.#marks.runZero - timer.aged))
-      this.#countdowns.schedule(countdown, this.#look(countdown))
+      this.#countdowns.schedule(countdown, this.look(countdown))
     }
     this.#arm()
   }
@@ -264,7 +243,7 @@ export class Timekeeper {
   }
 
   /** When to look at a countdown again: when it is due, or when the log should learn how long it has run. */
-  #look(countdown: Countdown): number {
+  look(countdown: Countdown): number {
     const duration = countdown.lease !== undefined && countdown.slot === TERM ? countdown.lease.term : this.#countdowns.duration(countdown)
     const due = countdown.zero + duration
     const step = Math.max(MARK_STEP, duration / 8)
@@ -276,7 +255,7 @@ export class Timekeeper {
   }
 
   #place(countdown: Countdown): void {
-    const at = this.#look(countdown)
+    const at = this.look(countdown)
     this.#countdowns.add(countdown, at)
     if (this.#cancel === undefined || at < this.#armedFor) this.#arm() // else the armed timer fires first
   }
@@ -348,72 +327,22 @@ export class Timekeeper {
     for (const countdown of this.#countdowns.take(now)) {
       if (countdown.busy !== 0) continue // scheduled again when its proposal is settled
       if (now >= countdown.zero + this.#countdowns.duration(countdown)) due.push(countdown)
-      else if (this.#look(countdown) <= now && marks.length < MAX_MARKS) marks.push(countdown)
-      else this.#countdowns.schedule(countdown, Math.max(this.#look(countdown), now + 1))
+      else if (this.look(countdown) <= now && marks.length < MAX_MARKS) marks.push(countdown)
+      else this.#countdowns.schedule(countdown, Math.max(this.look(countdown), now + 1))
     }
     if (this.#state.moved !== undefined) {
       // The log would accept none of it. Look again later, in case the leases stay after all.
       for (const countdown of [...due, ...marks]) this.#countdowns.schedule(countdown, now + BEAT)
       return
     }
-    if (inTurn && due.length > FEW && this.#log.turn() > 0) this.#proposeInTurn(due)
-    else this.#proposeDue(due)
-    this.#proposeMarks(marks, now)
+    this.#proposals.due(due, this.#countdowns, inTurn)
+    this.#proposals.marks(marks, this.#countdowns, now)
     if (this.#marks.togetherDue(now)) this.#marks.markTogether(now)
   }
 
-  #proposeInTurn(due: readonly Countdown[]): void {
-    const wait = ++this.#proposals
-    for (const countdown of due) countdown.busy = wait
-    const cancel = this.#clock.after(this.#log.turn() * TURN, () => {
-      this.#turns.delete(cancel)
-      const still = due.filter(countdown => countdown.busy === wait)
-      for (const countdown of still) countdown.busy = 0
-      this.#proposeDue(still)
-    })
-    this.#turns.add(cancel)
-  }
-
-  #proposeDue(due: readonly Countdown[]): void {
-    for (const countdown of due) {
-      if (!this.#countdowns.runs(countdown)) continue
-      const late = this.now() - countdown.zero - this.#countdowns.duration(countdown)
-      if (late < 0) {
-        this.#countdowns.schedule(countdown, this.#look(countdown))
-        continue
-      }
-      this.#counts.proposed++
-      this.#counts.lateness = Math.max(this.#counts.lateness, late)
-      this.#proposeFor([countdown], { kind: 'due', timer: this.#countdowns.idOf(countdown), epoch: countdown.epoch })
-    }
-  }
-
-  #proposeMarks(marked: readonly Countdown[], now: number): void {
-    const running = marked.filter(countdown => this.#countdowns.runs(countdown))
-    if (running.length === 0) return
-    const marks = running.map(countdown => ({
-      timer: this.#countdowns.idOf(countdown),
-      epoch: countdown.epoch,
-      ms: Math.max(0, Math.floor(now - countdown.zero)),
-    }))
-    this.#proposeFor(running, { kind: 'aged', marks })
-  }
-
-  #proposeFor(countdowns: readonly Countdown[], command: Command): void {
-    const proposal = ++this.#proposals
-    for (const countdown of countdowns) countdown.busy = proposal
-    if (command.kind === 'due') this.#ending++
-    this.#outbox.writeUntilSettled(command, outcome => {
-      if (command.kind === 'due') this.#ending--
-      for (const countdown of countdowns) this.#settled(countdown, proposal, outcome)
-    })
-  }
-
-  #settled(countdown: Countdown, proposal: number, outcome: Outcome | undefined): void {
-    if (!this.#countdowns.runs(countdown) || countdown.busy !== proposal) return
-    countdown.busy = 0
-    // Without an outcome, the store could not be reached: an immediate retry would only add load.
-    this.#countdowns.schedule(countdown, Math.max(this.#look(countdown), this.now() + (outcome === undefined ? BEAT : 1)))
+  /** When its proposal is settled. Without an outcome, the store could not be reached: an immediate retry would only add load. */
+  settled(countdown: Countdown, outcome: Outcome | undefined): void {
+    this.#countdowns.schedule(countdown, Math.max(this.look(countdown), this.now() + (outcome === undefined ? BEAT : 1)))
     this.#arm()
   }
 
@@ -429,7 +358,6 @@ export class Timekeeper {
     this.#stopped = true
     this.#cancel?.()
     this.#cancel = undefined
-    for (const cancel of this.#turns) cancel()
-    this.#turns.clear()
+    this.#proposals.stop()
   }
 }

@@ -1,12 +1,11 @@
 /**
- * All that a lease can have or undergo, again, the naive way and together: lists that are searched from the front. It states what is right; where the kernel is
- * known to be wrong (sim/findings.ts), the model says so by the finding's name and follows the kernel. Members of pools are decided by PoolModel.
+ * All that a lease can have or undergo, again, the naive way and together: lists that are searched from the front. Members of pools are
+ * decided by PoolModel.
  *
  * Left out, because other tests have them: changed capacities (model.ts), generations and transactions (entry-model.ts), keys, registrations, and members
  * that come and go.
  */
 
-import type { FindingName } from '../../../sim/findings.ts'
 import { type Ask, type ModelRules, PoolModel } from './pool-model.ts'
 
 export const POOL = 'g'
@@ -104,19 +103,12 @@ export class ProgramModel {
   wall = 0
   longest: number
   nextLease: number
-  readonly #follows: (finding: FindingName) => boolean
 
-  /** `follows`: called where the kernel is wrong in the way of this finding, if the finding is not mended yet. True: it is known. */
-  constructor(
-    rules: ProgramRules,
-    start: { readonly nextLease: number; readonly longest: number },
-    follows: (finding: FindingName) => boolean,
-  ) {
+  constructor(rules: ProgramRules, start: { readonly nextLease: number; readonly longest: number }) {
     this.rules = rules
     this.pool = new PoolModel(rules.pool, { servesAtOnce: false })
     this.nextLease = start.nextLease
     this.longest = start.longest
-    this.#follows = follows
   }
 
   find(id: number): ModelLease | undefined {

@@ -4,7 +4,6 @@
  */
 import { strict as assert } from 'node:assert'
 import { expect } from 'vitest'
-import { type FindingName, findings } from '../../../sim/findings.ts'
 import type { Acquire, PoolCondition } from '../../../src/kernel/command.ts'
 import type { Outcome } from '../../../src/kernel/outcome.ts'
 import { usageOf } from '../../../src/kernel/rule/pool/account.ts'
@@ -21,13 +20,12 @@ import { reload, World } from './world.ts'
 
 export interface ProgramReport {
   readonly pairs: Pairs
-  readonly met: Map<FindingName, number>
   /** How often each step had each answer. */
   readonly answers: Map<string, number>
 }
 
 export function newReport(): ProgramReport {
-  return { pairs: new Pairs(), met: new Map(), answers: new Map() }
+  return { pairs: new Pairs(), answers: new Map() }
 }
 
 /** Plays a program. If the kernel does anything else than the model, it throws, with a short program that fails. */
@@ -90,16 +88,10 @@ class Player {
       ...{ capacity: CAPACITY, lockDelay: LOCK_DELAYS, quota: { kind: 'q', most: 2 }, ttlMax: { kind: 'e', most: TTL_MAX }, pool },
     }
     const { nextLease, longest } = world.state
-    this.model = new ProgramModel(rules, { nextLease, longest }, finding => this.#meet(finding))
+    this.model = new ProgramModel(rules, { nextLease, longest })
     for (const [i, name] of MEMBERS.entries()) this.model.pool.offer({ name, labels: labelsOf(i), units: unitsOf(i) })
     // At log time 0 a lease of members looks as if it had not been granted yet.
     this.#tick(1)
-  }
-
-  #meet(finding: FindingName): boolean {
-    if (!(finding in findings)) return false
-    this.#report.met.set(finding, (this.#report.met.get(finding) ?? 0) + 1)
-    return true
   }
 
   play(step: Step, where: () => string): void {
