@@ -117,14 +117,6 @@ export const COMBINED_BUGS: readonly Planted[] = [
     profiles: ['directed', 'combined'],
   },
   {
-    name: 'a restored log grants before terms that it does not know have passed',
-    file: 'src/replica/restore.js',
-    find: 'quiet: Math.max(longestTtl ?? 0, longest(target.state), longest(backup)),',
-    put: 'quiet: 0,',
-    expected: ['S1', 'S4'],
-    profiles: ['directed', 'combined'],
-  },
-  {
     name: 'a lease of a restored log lapses before a lost renewal is over',
     file: 'src/kernel/rule/govern.js',
     find: 'held.status === WAITING ? held.term : Math.max(held.term, length)',

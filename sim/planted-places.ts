@@ -4,6 +4,7 @@ import type { ProfileName } from './profiles.ts'
 export interface Place {
   readonly profile: ProfileName
   readonly seed: number
+  'a lease of a restored log lapses before a lost renewal is over': { profile: 'combined', seed: 29 },
 }
 
 export const PLACES: Readonly<Record<string, Place>> = {
@@ -149,4 +150,5 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a reservation that one process has renewed can be claimed by another': { profile: 'directed', seed: 1 },
   'the term of a reservation ends it before its window begins': { profile: 'directed', seed: 1 },
   'an agent that is active yields': { profile: 'agents', seed: 1 },
+  'a lease of a restored log lapses before a lost renewal is over': { profile: 'combined', seed: 29 },
 }
