@@ -4,7 +4,6 @@ import type { ProfileName } from './profiles.ts'
 export interface Place {
   readonly profile: ProfileName
   readonly seed: number
-  'a lease of a restored log lapses before a lost renewal is over': { profile: 'combined', seed: 29 },
 }
 
 export const PLACES: Readonly<Record<string, Place>> = {
