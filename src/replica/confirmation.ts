@@ -76,7 +76,8 @@ export class Confirmation {
   }
 
   /** The leases that seem to be dead, if the request could be granted after their end. */
-  #silentInTheWay(state: State, { wants, any, pool }: Acquire): LeaseState[] {
+  #silentInTheWay(state: State, { wants, any, pool, steal }: Acquire): LeaseState[] {
+    if (steal !== undefined) return [] // it ends the holders itself
     if (pool !== undefined) {
       const { holders, queue } = state.pools.get(pool.pool) ?? { holders: [], queue: [] }
       return [...holders, ...queue].filter(lease => this.#isSilent(lease))
