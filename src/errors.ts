@@ -186,6 +186,8 @@ export interface FactsByFailure {
   // What the store or file contains.
   /** A newer version of Leasehold wrote it. */
   readonly newer: { readonly where?: string; readonly path?: string; readonly version?: number; readonly format?: number }
+  /** An earlier version of Leasehold wrote it, which cannot be read any more. */
+  readonly older: { readonly where?: string; readonly version?: number }
   /** Another program wrote it. */
   readonly foreign: { readonly where?: string; readonly path?: string; readonly key?: string }
   /** Leases that a backup does not know may be longer than `known` ms; its policies allow `allowed`. */

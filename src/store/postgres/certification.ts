@@ -15,7 +15,7 @@ import {
 import type { CertifyOptions } from '../store-module.ts'
 import { PgDriver, pgPool } from './driver-pg.ts'
 import { hostsOf } from './hosts.ts'
-import { PostgresStore } from './postgres.ts'
+import { PostgresStore, SETTINGS } from './postgres.ts'
 
 export async function postgresUnderTest(url: string, { prefix, clock }: CertifyOptions): Promise<EngineUnderTest> {
   if (hostsOf(url).length > 1) throw new LeaseError('INVALID', 'certify examines one server at a time: name one host, the primary')
@@ -23,7 +23,7 @@ export async function postgresUnderTest(url: string, { prefix, clock }: CertifyO
   const next = numbered(prefix)
   const server = new URL(url)
   const schema = server.searchParams.get('schema') ?? 'leasehold'
-  for (const setting of ['name', 'schema']) server.searchParams.delete(setting)
+  for (const setting of SETTINGS) server.searchParams.delete(setting)
   const encrypted = !['disable', null].includes(server.searchParams.get('sslmode')) || server.searchParams.has('ssl')
 
   async function run(text: string, values: readonly (string | number)[]): Promise<void> {

@@ -1,7 +1,7 @@
 /**
  * A log in Postgres, shared by any number of replicas: one row for each record. A lock on the log's row gives the order.
  *
- * Not guaranteed: the age of records (the engine has only a wall clock, which may be adjusted); that an acknowledged record survives a
+ * Not guaranteed: the age of records (the engine has only a wall clock, which may be adjusted), unless that clock is trusted; that an acknowledged record survives a
  * failover to a standby that was not synchronous. See docs/stores.md for settings, roles and poolers, and schema.ts for the order.
  */
 import { type Clock, systemClock } from '../../clock.ts'
@@ -9,6 +9,7 @@ import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { RecentRecords } from '../recent-records.ts'
+import { TRUSTED_CLOCK, trustedClock } from '../trusted-clock.ts'
 import { divergence, parseAnswer } from './answer.ts'
 import type { PostgresDriver, PostgresRow, PostgresValue } from './driver.ts'
 import { PgDriver, pgPool } from './driver-pg.ts'
@@ -26,9 +27,11 @@ const MAX_RECORDS = 1_000
 const MAX_BYTES = 1_048_576
 /** How often a statement is tried that conflicts with other transactions. */
 const ATTEMPTS = 20
+/** The settings of the store in its URL. The driver gets the others. */
+export const SETTINGS = ['name', 'schema', 'clock'] as const
 
 export interface PostgresStoreOptions {
-  /** `postgres://user:password@host/database`, with `?name=` and `?schema=` as below. Several hosts: `one:5432,two:5432`. Needs the npm package `pg`. */
+  /** `postgres://user:password@host/database`, with `?name=`, `?schema=` and `?clock=trusted` as below. Several hosts: `one:5432,two:5432`. Needs the npm package `pg`. */
   readonly url?: string
   /** A `Pool` of `pg`. It stays open when the store is closed. */
   readonly pool?: PgPool
@@ -38,6 +41,12 @@ export interface PostgresStoreOptions {
   readonly name?: string
   /** The schema of the tables: lower-case letters, digits and `_`. @default 'leasehold' */
   readonly schema?: string
+  /**
+   * Takes the age of records from the clock of the server, so that processes that live for a second see a lease expire. If that clock is set forward, a
+   * lease may end while its holder still believes in it. A record from before a restart or a failover has no age. In a URL: `?clock=trusted`.
+   * @default false
+   */
+  readonly trustEngineClock?: boolean
   readonly clock?: Clock
   /** How long, in ms, an answer may take before its connection is closed. @default 5000 */
   readonly timeout?: number
@@ -50,6 +59,7 @@ export class PostgresStore implements Store {
   readonly #timeout: number
   readonly #name: string
   readonly #schema: string
+  readonly #trusted: boolean
   /** The URL without the password, for messages. */
   readonly #server: string
   readonly #closing = new AbortController()
@@ -62,10 +72,7 @@ export class PostgresStore implements Store {
   #appending = false
   /** A position that was announced while an append was pending: usually of that append. */
   #announced: Position | undefined
-  #profile: Profile = {
-    ...{ store: 'postgres', durable: true, failover: false, push: true, shared: true, ages: false },
-    notes: ['The age of records is not known.'],
-  }
+  #profile: Profile
 
   constructor(options: PostgresStoreOptions) {
     const { url, clock = systemClock, timeout = 5_000 } = options
@@ -76,6 +83,11 @@ export class PostgresStore implements Store {
     this.#timeout = timeout
     this.#name = options.name ?? first?.searchParams.get('name') ?? 'leasehold'
     this.#schema = options.schema ?? first?.searchParams.get('schema') ?? 'leasehold'
+    this.#trusted = trustedClock(first?.searchParams, options.trustEngineClock)
+    this.#profile = {
+      ...{ store: 'postgres', durable: true, failover: false, push: true, shared: true, ages: this.#trusted },
+      notes: [this.#trusted ? `${TRUSTED_CLOCK} Postgres.` : 'The age of records is not known.'],
+    }
     this.#server = first === undefined ? 'postgres' : `postgres://${urls.map(({ host }) => host).join()}${first.pathname}`
     if (!isPlain(this.#schema))
       throw new LeaseError('INVALID', `${this.#schema} cannot be the schema: use lower-case letters, digits and _`, {
@@ -97,7 +109,7 @@ export class PostgresStore implements Store {
     await this.#createTables()
     await this.#readSettings()
     const log = `${this.#schema}.log`
-    await this.#query(`insert into ${log} (name, loud) values ($1, false) on conflict do nothing`, [this.#name])
+    await this.#query(`insert into ${log} (name) values ($1) on conflict do nothing`, [this.#name])
     const text = `select l.id::text, l.head::text, l.head_nonce::text, ${this.#schema}.missing(l, l.head, l.head_nonce) from ${log} l where l.name = $1`
     const [[id, head, nonce, missing]] = (await this.#query(text, [this.#name])) as [[string, string, string, string | null]]
     if (missing !== null)
@@ -113,7 +125,7 @@ export class PostgresStore implements Store {
       requestNotify: () => this.#query(`update ${log} set loud = true where id = $1 and not loud`, [id]),
     })
     const snapshots = new PostgresSnapshots({
-      ...{ schema: this.#schema, name: this.#name, clock: this.#clock, closing: this.#closing.signal },
+      ...{ schema: this.#schema, name: this.#name, clock: this.#clock, trusted: this.#trusted, closing: this.#closing.signal },
       query: (statement, values, options) => this.#query(statement, values, options),
     })
     this.#snapshots = snapshots
@@ -132,7 +144,7 @@ export class PostgresStore implements Store {
     return drivers.length === 1 ? drivers[0]! : new Hosts(drivers)
   }
 
-  /** Creates or upgrades the tables. Only a process that has to do so needs the right to create them. */
+  /** Creates the tables. Only a process that has to do so needs the right to create them. */
   async #createTables(): Promise<void> {
     const driver = this.#driver!
     const version = async () => {
@@ -144,16 +156,15 @@ export class PostgresStore implements Store {
         await retryConflicts(() => driver.script(creation(this.#schema)))
         return version()
       }
-      const existing = await retryConflicts(version).catch(error => {
+      const found = await retryConflicts(version).catch(error => {
         if (!isAbsent(error)) throw error
-        return 0
+        return create()
       })
-      const found = existing !== undefined && existing < VERSION ? await create() : existing
       if (found === VERSION) return
       throw new LeaseError(
         'UNSUPPORTED',
-        `the tables in ${this.#server} have version ${found}, and this process knows ${VERSION}: use the version of leasehold that created them`,
-        { reason: 'newer', facts: { where: this.#server, version: found ?? 0 } },
+        `the tables of the schema ${this.#schema} in ${this.#server} have version ${found}, and this process knows ${VERSION}: use the version of leasehold that created them, or another ?schema=`,
+        { reason: (found ?? 0) > VERSION ? 'newer' : 'older', facts: { where: this.#server, version: found ?? 0 } },
       )
     } catch (error) {
       throw postgresError(error, this.#server, 'never')
@@ -199,7 +210,7 @@ export class PostgresStore implements Store {
         run: this.#notifier!.connection,
       })) as [[string]]
       this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
-      const { kind, index, records: missed } = parseAnswer(answer, after)
+      const { kind, index, records: missed } = parseAnswer(answer, after, this.#trusted)
       const position = { index, nonce }
       if (kind === 'behind') return { kind, position }
       if (kind !== 'appended') return this.#rejected(answer)
@@ -238,7 +249,7 @@ export class PostgresStore implements Store {
     const values = [this.#name, after.index, signed(after.nonce), MAX_RECORDS, MAX_BYTES]
     try {
       const [[answer]] = (await this.#query(`select ${this.#schema}.read($1, $2, $3, $4, $5)`, values)) as [[string]]
-      const { kind, records } = parseAnswer(answer, after)
+      const { kind, records } = parseAnswer(answer, after, this.#trusted)
       return kind === 'entries' ? { kind: 'records', records } : this.#rejected(answer)
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#rejected('diverged its tables are gone')
@@ -328,7 +339,6 @@ function parsed(url: string): URL {
 /** The URL without the settings of the store, for the driver. */
 function driverUrl(url: string): string {
   const rest = new URL(url)
-  rest.searchParams.delete('name')
-  rest.searchParams.delete('schema')
+  for (const setting of SETTINGS) rest.searchParams.delete(setting)
   return rest.href
 }

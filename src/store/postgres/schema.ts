@@ -6,13 +6,14 @@
  * sees the database as of its start: only a later statement sees what was committed while the first one waited for the lock, and a function
  * contains several.
  *
- * A later version only adds: its functions also serve processes that know the version before.
+ * Each record has the time of its append by the clock of the engine, and the start of the server whose clock that was: times of two servers are never compared
+ * where an age must not be an overestimate.
  *
  * The words of these tables and functions (`entry` for a record) are part of existing databases and stay.
  */
 
-/** Raised whenever tables or functions change. A store refuses what is newer than it knows. */
-export const VERSION = 2
+/** Raised whenever tables or functions change. A store refuses any other version. */
+export const VERSION = 3
 
 /**
  * The answer of an append is sent while its transaction still holds the lock. It must fit into the buffers between engine and client even
@@ -49,9 +50,8 @@ end $$;
 
 create table if not exists ${s}.version (version int not null);
 insert into ${s}.version select ${VERSION} where not exists (select from ${s}.version);
-update ${s}.version set version = ${VERSION} where version < ${VERSION};
 
--- One row for each log: its end, what was trimmed, and the snapshot in force. Updated in place, hence the fill factor.
+-- One row for each log: its end, what was trimmed, the snapshot in force, and whether every append notifies. Updated in place, hence the fill factor.
 create table if not exists ${s}.log (
   name text primary key,
   id int generated always as identity unique,
@@ -60,17 +60,16 @@ create table if not exists ${s}.log (
   floor bigint not null default 0,
   floor_nonce bigint not null default 0,
   snapshot bigint not null default 0,
-  loud boolean not null default true
+  loud boolean not null default false
 ) with (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
-
--- loud: every append notifies. Processes of version 1 listen without a presence lock.
-alter table ${s}.log add column if not exists loud boolean not null default true;
 
 create table if not exists ${s}.entry (
   log int not null,
   idx bigint not null,
   nonce bigint not null,
   bytes bytea not null,
+  made_at timestamptz not null default clock_timestamp(),
+  server timestamptz not null default pg_postmaster_start_time(),
   primary key (log, idx)
 );
 alter table ${s}.entry alter column bytes set storage external;
@@ -81,7 +80,9 @@ create table if not exists ${s}.snapshot (
   idx bigint not null,
   nonce bigint not null,
   written int not null default 0,
-  complete boolean not null default false
+  complete boolean not null default false,
+  made_at timestamptz not null default clock_timestamp(),
+  server timestamptz not null default pg_postmaster_start_time()
 );
 
 create table if not exists ${s}.chunk (
@@ -109,12 +110,18 @@ begin
   return null;
 end $$;
 
--- What follows \`after\`, one record after another, each as nonce, length and bytes; in hexadecimal. Null if there is none.
+-- The ms since then, rounded down.
+create or replace function ${s}.age(since timestamptz) returns bigint language sql volatile as $$
+  select floor(extract(epoch from clock_timestamp() - since) * 1000)::bigint
+$$;
+
+-- What follows \`after\`, one record after another, each as nonce, length, age, whether this server wrote it, and bytes; in hexadecimal. Null if there is none.
 create or replace function ${s}.packed(log_id int, after bigint, most int, most_bytes int, out bytes text, out hole bigint) language sql stable as $$
-  select encode(string_agg(int8send(sized.nonce) || int4send(length(sized.bytes)) || sized.bytes, ''::bytea order by sized.idx), 'hex'),
+  select encode(string_agg(int8send(sized.nonce) || int4send(length(sized.bytes)) || int8send(${s}.age(sized.made_at)) ||
+      int2send((sized.server = pg_postmaster_start_time())::int::int2) || sized.bytes, ''::bytea order by sized.idx), 'hex'),
     min(after + sized.n) filter (where sized.idx <> after + sized.n)
   from (
-    select e.idx, e.nonce, e.bytes, row_number() over w as n, sum(length(e.bytes)) over w as total
+    select e.idx, e.nonce, e.bytes, e.made_at, e.server, row_number() over w as n, sum(length(e.bytes)) over w as total
     from (select * from ${s}.entry one where one.log = log_id and one.idx > after order by one.idx limit most) e
     window w as (order by e.idx)
   ) sized

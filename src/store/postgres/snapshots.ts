@@ -19,6 +19,8 @@ export interface PostgresSnapshotsOptions {
   readonly schema: string
   readonly name: string
   readonly clock: Clock
+  /** The clock of the server is trusted: the age of a snapshot is known. */
+  readonly trusted: boolean
   /** Runs a statement. `done`: it may have taken effect if no answer came. */
   readonly query: (
     text: string,
@@ -55,12 +57,18 @@ export class PostgresSnapshots {
   }
 
   async newest(): Promise<Snapshot | undefined> {
-    const { schema, name, query } = this.#options
-    const text = `select s.id::text, s.idx::text, s.nonce::text, s.written::text from ${schema}.log l join ${schema}.snapshot s on s.id = l.snapshot where l.name = $1`
+    const { schema, name, query, trusted } = this.#options
+    const text = `select s.id::text, s.idx::text, s.nonce::text, s.written::text,
+        case when s.server = pg_postmaster_start_time() then ${schema}.age(s.made_at) else 0 end::text
+      from ${schema}.log l join ${schema}.snapshot s on s.id = l.snapshot where l.name = $1`
     const [row] = await query(text, [name])
     if (row === undefined) return undefined
-    const [id, index, nonce, chunks] = row as [string, string, string, string]
-    return { position: { index: Number(index), nonce: unsigned(nonce) }, age: 0, bytes: this.#chunks(id, Number(chunks)) }
+    const [id, index, nonce, chunks, age] = row as [string, string, string, string, string]
+    return {
+      position: { index: Number(index), nonce: unsigned(nonce) },
+      age: trusted ? Math.max(0, Number(age)) : 0,
+      bytes: this.#chunks(id, Number(chunks)),
+    }
   }
 
   async *#chunks(id: string, chunks: number): AsyncGenerator<Uint8Array> {

@@ -52,10 +52,11 @@ export class RedisConnection {
     this.#options = options
   }
 
-  /** Not async: an append should wait for one promise only. */
-  send(args: readonly RedisArgument[], options: SendOptions): Promise<unknown> {
-    if (this.#live?.ready === true) return this.#request(this.#live, args, options)
-    return this.#connected().then(connection => this.#request(connection, args, options))
+  /** `args`: a function if they depend on what the greeting of the connection has found. Not async: an append should wait for one promise only. */
+  send(args: readonly RedisArgument[] | (() => readonly RedisArgument[]), options: SendOptions): Promise<unknown> {
+    const made = () => (typeof args === 'function' ? args() : args)
+    if (this.#live?.ready === true) return this.#request(this.#live, made(), options)
+    return this.#connected().then(connection => this.#request(connection, made(), options))
   }
 
   #request(connection: DriverConnection, args: readonly RedisArgument[], { ifLost, waits }: SendOptions): Promise<unknown> {

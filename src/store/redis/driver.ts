@@ -64,6 +64,10 @@ export interface IoRedis {
 /** A client that a `RedisStore` can use. */
 export type AnyRedis = RedisClient | RedisCluster | IoRedis
 
+export function isCluster(client: AnyRedis): boolean {
+  return 'masters' in client || ('callBuffer' in client && client.isCluster === true)
+}
+
 /** Strings as bytes: `$` is the RESP type of a bulk string. No timer per command: the connection has one for all requests. */
 const AS_BYTES = { typeMapping: { 36: Buffer }, timeout: undefined }
 

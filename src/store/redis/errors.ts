@@ -4,7 +4,7 @@ import { unreachableError } from '../../unreachable-error.ts'
 
 /** The rights that a user needs besides the keys of the log, in the syntax of ACL SETUSER. */
 export const RIGHTS =
-  '+eval +evalsha +xadd +xrange +xrevrange +xread +xtrim +xinfo|stream +exists +hget +hmget +hset +hlen +pexpire +persist +unlink +ping +select'
+  '+eval +evalsha +xadd +xrange +xrevrange +xread +xtrim +xinfo|stream +exists +hget +hmget +hset +hlen +pexpire +persist +unlink +time +ping +select'
 
 /** Errors by which the server refuses a command: it had no effect. */
 const REFUSALS: Readonly<Record<string, readonly [reason: ErrorReason, words: string]>> = {
@@ -84,6 +84,8 @@ export function divergence(log: string, what: string, index: number, found: numb
       return `${log} begins at ${found} and no snapshot covers the records before: they were deleted or evicted. ${startOver}, or restore a backup`
     case 'unchained':
       return `what follows ${index} in ${log} does not belong to it: another program wrote there. ${startOver}, or restore a backup`
+    case 'former':
+      return `${log} was written by an earlier version of Leasehold, which this version cannot read: use that version, choose another name with ?name=, or delete every key of the log`
     default:
       return `${log} is not a log of Leasehold: another program uses the name. Choose another name with ?name=, or delete that key`
   }

@@ -3,6 +3,7 @@ import { type ErrorCode, LeaseError } from '../../errors.ts'
 import type { Position, Rejected } from '../../store.ts'
 import type { RedisConnection } from './connection.ts'
 import type { RedisArgument } from './driver.ts'
+import type { EngineAges } from './engine-ages.ts'
 import { divergence, isWrongType, refusal } from './errors.ts'
 import type { Script } from './script.ts'
 
@@ -10,8 +11,10 @@ export class RedisLog {
   readonly log: string
   readonly pointer: string
   readonly #connection: RedisConnection
+  readonly #ages: EngineAges
 
-  constructor(name: string, connection: RedisConnection) {
+  constructor(name: string, connection: RedisConnection, ages: EngineAges) {
+    this.#ages = ages
     this.log = `{${name}}:log`
     this.pointer = `{${name}}:snapshot`
     this.#connection = connection
@@ -29,9 +32,10 @@ export class RedisLog {
   /** Runs a script. Its answer is a word and what belongs to it. */
   run(script: Script, args: readonly RedisArgument[], { ifLost = 'UNAVAILABLE', key }: RunOptions = {}): Promise<ScriptAnswer> {
     const keys = key === undefined ? ['2', this.log, this.pointer] : ['3', this.log, this.pointer, key]
-    return this.#connection.send(['EVALSHA', script.sha, ...keys, ...args], { ifLost }).then(answerOf, error => {
+    const command = (name: string, code: string) => () => [name, code, ...keys, ...args, this.#ages.server]
+    return this.#connection.send(command('EVALSHA', script.sha), { ifLost }).then(answerOf, error => {
       if (refusal(error.cause) === 'NOSCRIPT')
-        return this.#connection.send(['EVAL', script.text, ...keys, ...args], { ifLost }).then(answerOf, foreign)
+        return this.#connection.send(command('EVAL', script.text), { ifLost }).then(answerOf, foreign)
       return foreign(error)
     })
   }
@@ -41,6 +45,7 @@ export class RedisLog {
   }
 
   diverged(answer: ScriptAnswer, at: number, before = ''): LeaseError {
+    if (answer[0] === 'former') return new LeaseError('UNSUPPORTED', this.reason(answer, at), { reason: 'older' })
     return new LeaseError('DIVERGED', `${before}${this.reason(answer, at)}`)
   }
 
@@ -77,7 +82,16 @@ export function text(bytes: Buffer): string {
   return bytes.toString('latin1')
 }
 
-export function parseUrl(url: string | undefined, name: string | undefined): { url: string; where: string; name: string } {
+export interface RedisPlace {
+  /** Without the settings of the store. */
+  readonly url: string
+  /** For messages. */
+  readonly where: string
+  readonly name: string
+  readonly settings: URLSearchParams
+}
+
+export function parseUrl(url: string | undefined, name: string | undefined): RedisPlace {
   let server: URL | undefined
   try {
     server = url === undefined ? undefined : new URL(url)
@@ -85,12 +99,14 @@ export function parseUrl(url: string | undefined, name: string | undefined): { u
     throw new LeaseError('INVALID', 'this is not a URL of Redis: write redis://user:password@host:port/database', { cause })
   }
   for (const setting of server?.searchParams.keys() ?? [])
-    if (setting !== 'name') throw new LeaseError('INVALID', `redis:// has no setting ${setting}: it has name, as in ?name=leasehold`)
+    if (setting !== 'name' && setting !== 'clock')
+      throw new LeaseError('INVALID', `redis:// has no setting ${setting}: it has name and clock, as in ?name=leasehold`)
+  const settings = new URLSearchParams(server?.search)
   const chosen = name ?? server?.searchParams.get('name') ?? 'leasehold'
   // Braces in a key select the node of a cluster.
   if (!/^[^{}\s\p{Cc}]{1,128}$/u.test(chosen))
     throw new LeaseError('INVALID', `${JSON.stringify(chosen)} cannot name a log: use up to 128 characters without blanks or braces`)
-  if (!server) return { url: '', where: 'Redis', name: chosen }
+  if (!server) return { url: '', where: 'Redis', name: chosen, settings }
   server.search = ''
-  return { url: server.href, where: `${server.protocol}//${server.host}`, name: chosen }
+  return { url: server.href, where: `${server.protocol}//${server.host}`, name: chosen, settings }
 }

@@ -1,11 +1,14 @@
 /** The profile of a Redis, from its own settings. A setting that it does not reveal counts as not set. */
 import type { Profile } from '../../store.ts'
+import { TRUSTED_CLOCK } from '../trusted-clock.ts'
 import type { RedisArgument } from './driver.ts'
 import { refusal } from './errors.ts'
 
 export interface RedisSettings {
   /** `leasehold` for a Leasehold server, which Redis clients can connect to. */
   readonly server: string | undefined
+  /** Changes whenever Redis is started. Empty if it is not revealed. */
+  readonly runId: string
   readonly role: string | undefined
   readonly primary: string
   readonly replicas: number
@@ -34,6 +37,7 @@ export async function readSettings(send: Send): Promise<RedisSettings> {
   const whileRewriting = rewriting.get('no-appendfsync-on-rewrite')
   return {
     server: info.get('server'),
+    runId: info.get('run_id') ?? '',
     role: info.get('role'),
     primary: info.has('master_host') ? `${info.get('master_host')}:${info.get('master_port')}` : '',
     replicas: Number(info.get('connected_slaves') ?? 0),
@@ -57,9 +61,17 @@ export const UNREAD: Profile = {
   notes: ['The guarantees of this Redis are read from its settings when the store is opened.'],
 }
 
-export function profileOf(settings: RedisSettings): Profile {
-  const { aof, fsync, syncsWhileRewriting } = settings
-  return { ...UNREAD, durable: aof === true && fsync === 'always' && syncsWhileRewriting === true, notes: notes(settings) }
+/** `trusted`: the clock of Redis is trusted. */
+export function profileOf(settings: RedisSettings, trusted: boolean): Profile {
+  const { aof, fsync, syncsWhileRewriting, runId } = settings
+  const durable = aof === true && fsync === 'always' && syncsWhileRewriting === true
+  return { ...UNREAD, durable, ages: trusted && runId !== '', notes: [...notes(settings), noteOnAges(settings, trusted)] }
+}
+
+function noteOnAges({ runId }: RedisSettings, trusted: boolean): string {
+  if (!trusted) return 'Ages are not known: Redis has only a wall clock, which may be adjusted.'
+  if (runId === '') return 'clock=trusted has no effect: this Redis does not reveal its run id (INFO), so a restart would go unnoticed.'
+  return `${TRUSTED_CLOCK} Redis.`
 }
 
 function notes({ aof, fsync, syncsWhileRewriting, save, policy, maxmemory, replicas, role }: RedisSettings): string[] {
@@ -84,7 +96,6 @@ function notes({ aof, fsync, syncsWhileRewriting, save, policy, maxmemory, repli
       ? 'Replication is asynchronous: a failover can lose the last acknowledged records. Replicas that had seen them report DIVERGED.'
       : 'No replica: the loss of this machine loses the log. A replica would follow asynchronously and may lack the last records.',
   )
-  all.push('Ages are not known: Redis has only a wall clock, which may be adjusted.')
   return all
 }
 

@@ -4,7 +4,7 @@
  *
  * Not guaranteed: that an acknowledged record survives a failover, since Redis replicates asynchronously; that it survives a crash, unless
  * Redis is configured so (`appendonly yes`, `appendfsync always`), which the profile states. Replicas that had seen lost records report
- * `diverged`. Ages are not known.
+ * `diverged`. Ages are not known, unless the clock of Redis is trusted.
  *
  * Keys: `{NAME}:log` the stream, `{NAME}:snapshot` which snapshot is in force, `{NAME}:snapshot:ID` its chunks. The braces put them on one
  * node of a cluster. The scripts are in `script.ts`.
@@ -25,8 +25,10 @@ import {
 } from '../../store.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { RecentRecords } from '../recent-records.ts'
+import { trustedClock } from '../trusted-clock.ts'
 import { RedisConnection } from './connection.ts'
-import { type AnyRedis, dialCopyOf, dialUrl, type RedisArgument } from './driver.ts'
+import { type AnyRedis, dialCopyOf, dialUrl, isCluster, type RedisArgument } from './driver.ts'
+import { EngineAges } from './engine-ages.ts'
 import { isWrongType } from './errors.ts'
 import { parseUrl, positionArguments, RedisLog, type ScriptAnswer, text } from './log.ts'
 import { profileOf, readSettings, UNREAD } from './profile.ts'
@@ -39,14 +41,23 @@ const CHECK_AGAIN = 1_000
 const MAX_AT_ONCE = 16
 /** Turns of the event loop until a caller that got the answer to an append has begun the next append. */
 const TURNS = 2
+/** A record in the stream, with the names of its fields, and in the answer of a script. */
+const FIELDS = 10
+const PARTS = 5
 
 export interface RedisStoreOptions {
-  /** `redis://` or `rediss://`, with `?name=` if there is no `name`. Needs the npm package `redis`. Or: */
+  /** `redis://` or `rediss://`, with `?name=` and `?clock=trusted` as below. Needs the npm package `redis`. Or: */
   readonly url?: string
   /** A client of npm `redis` or `ioredis`, single or cluster. The store duplicates it and leaves it open. */
   readonly client?: AnyRedis
   /** Separates several logs in one Redis. @default 'leasehold' */
   readonly name?: string
+  /**
+   * Takes the age of records from the clock of Redis, so that processes that live for a second see a lease expire. If that clock is set forward, a lease may end
+   * while its holder still believes in it. A record from before a restart or a failover has no age. Not for clusters. In a URL: `?clock=trusted`.
+   * @default false
+   */
+  readonly trustEngineClock?: boolean
   /** How long, in ms, an answer may take before its connection is closed. @default 5000 */
   readonly timeout?: number
   readonly clock?: Clock
@@ -60,32 +71,38 @@ export class RedisStore implements Store {
   readonly #connection: RedisConnection
   /** For blocking reads, which delay every command after them. */
   readonly #readConnection: RedisConnection
+  readonly #ages: EngineAges
   #profile = UNREAD
   #state: 'new' | 'open' | 'closed' = 'new'
   /** Positions that the log contained at the last answer, so a waiting read from there need not check first. */
   readonly #seen = { appended: START, read: START }
   readonly #recent = new RecentRecords()
-  #blockingRead: Promise<readonly StreamRow[]> | undefined
+  #blockingRead: Promise<readonly NewRow[]> | undefined
   /** Resolves when the pending append has ended, successfully or not. */
   #appending: Promise<unknown> | undefined
   /** The nonce of the next append, drawn in advance. */
   #nonce: bigint | undefined
 
-  constructor({ url, client, name, timeout = 5_000, clock = systemClock }: RedisStoreOptions) {
+  constructor({ url, client, name, trustEngineClock, timeout = 5_000, clock = systemClock }: RedisStoreOptions) {
     const parsed = parseUrl(url, name)
+    const ages = new EngineAges(trustedClock(parsed.settings, trustEngineClock))
+    if (ages.trusted && client !== undefined && isCluster(client))
+      throw new LeaseError('INVALID', 'the clock of a cluster cannot be trusted: the log may move to a node with another clock, unnoticed')
     const where = client ? 'Redis' : parsed.where
     const dial = client ? dialCopyOf(client, `{${parsed.name}}`, timeout) : dialUrl(parsed.url, timeout)
     const greet = async (send: (args: readonly RedisArgument[]) => Promise<unknown>) => {
       const settings = await readSettings(send)
       if (settings.server === 'leasehold') throw leaseholdServer(where)
       if (settings.role === 'slave') throw replica(where, settings.primary)
-      this.#profile = profileOf(settings)
+      ages.server = settings.runId
+      this.#profile = profileOf(settings, ages.trusted)
     }
+    this.#ages = ages
     this.#clock = clock
     this.#connection = new RedisConnection({ dial, clock, timeout, where, greet })
     this.#readConnection = new RedisConnection({ dial, clock, timeout, where })
-    this.#log = new RedisLog(parsed.name, this.#connection)
-    this.#snapshots = new RedisSnapshots(this.#log, clock, () => this.#assertOpen())
+    this.#log = new RedisLog(parsed.name, this.#connection, ages)
+    this.#snapshots = new RedisSnapshots(this.#log, clock, ages, () => this.#assertOpen())
   }
 
   get profile(): Profile {
@@ -122,7 +139,7 @@ export class RedisStore implements Store {
     const position = { index, nonce }
     if (word === 'behind') return { kind: 'behind', position }
     if (word !== 'appended') return this.#rejected([word, ...facts], after)
-    const missed = chained(after, rows)
+    const missed = this.#aged(after, rows)
     // The record is in the log all the same. Reading on will report what is wrong.
     if (!missed) return { kind: 'behind', position }
     this.#seen.appended = position
@@ -156,7 +173,7 @@ export class RedisStore implements Store {
   async #readNow(after: Position): Promise<Read> {
     const [word, ...facts] = await this.#log.run(READ, positionArguments(after))
     if (word !== 'entries') return this.#rejected([word, ...facts], after)
-    const records = chained(after, facts[0] as Buffer[])
+    const records = this.#aged(after, facts[0] as Buffer[])
     if (!records) return this.#rejected(['unchained'], after)
     this.#seen.read = records.at(-1)?.position ?? after
     return { kind: 'records', records }
@@ -174,12 +191,7 @@ export class RedisStore implements Store {
       }
       const rows = await this.#next(after.index)
       const follows = rows[0]?.index === after.index + 1
-      const records = follows
-        ? chained(
-            after,
-            rows.flatMap(({ parts }) => parts),
-          )
-        : undefined
+      const records = follows ? chained(after, rows) : undefined
       if (records) {
         this.#seen.read = records.at(-1)!.position
         return { kind: 'records', records }
@@ -198,13 +210,24 @@ export class RedisStore implements Store {
     await this.#appending
   }
 
+  /** The records of a script's answer, each with its age. */
+  #aged(after: Position, parts: readonly Buffer[]): LogRecord[] | undefined {
+    const rows: StreamRow[] = []
+    for (let i = 0; i < parts.length; i += PARTS) {
+      const [nonce, before, bytes, advised, here] = parts.slice(i, i + PARTS) as [Buffer, Buffer, Buffer, Buffer, Buffer]
+      const advisoryAge = Number(text(advised))
+      rows.push({ nonce, before, bytes, age: this.#ages.of(advisoryAge, text(here)), advisoryAge })
+    }
+    return chained(after, rows)
+  }
+
   #rejected(answer: ScriptAnswer, after: Position): Rejected {
     this.#recent.clear()
     return this.#log.rejection(answer, after)
   }
 
   /** The records after `index`, or nothing after a while. One blocking read serves all waiting readers: they wait at the end of the log. */
-  #next(index: number): Promise<readonly StreamRow[]> {
+  #next(index: number): Promise<readonly NewRow[]> {
     if (this.#blockingRead) return this.#blockingRead
     const args = ['XREAD', 'COUNT', String(MAX_AT_ONCE), 'BLOCK', String(CHECK_AGAIN), 'STREAMS', this.#log.log, `${index}-0`]
     const rows = this.#readConnection.send(args, { ifLost: 'UNAVAILABLE', waits: CHECK_AGAIN }).then(rowsOf, error => {
@@ -223,30 +246,40 @@ export class RedisStore implements Store {
   }
 }
 
-/** A record as a blocking read returns it: its nonce, the nonce before it, its bytes. */
+/** A record as it is in the stream. */
 interface StreamRow {
-  readonly index: number
-  readonly parts: readonly [Buffer, Buffer, Buffer]
+  readonly nonce: Buffer
+  /** The nonce of the record before it. */
+  readonly before: Buffer
+  readonly bytes: Buffer
+  readonly age: number
+  readonly advisoryAge?: number
 }
 
-function rowsOf(reply: unknown): StreamRow[] {
+/** A row of a blocking read. It was appended just now, so its age does not matter. */
+interface NewRow extends StreamRow {
+  readonly index: number
+}
+
+function rowsOf(reply: unknown): NewRow[] {
   const [stream] = (reply ?? []) as [[unknown, [Buffer, Buffer[]][]]?]
   return (stream?.[1] ?? []).flatMap(([id, fields]) => {
     const index = /^(\d+)-0$/.exec(text(id))?.[1]
     // Not a record of ours: the script reports it.
-    if (index === undefined || fields.length !== 6) return []
-    return [{ index: Number(index), parts: [fields[1]!, fields[3]!, fields[5]!] as const }]
+    if (index === undefined || fields.length !== FIELDS) return []
+    return [{ index: Number(index), nonce: fields[1]!, before: fields[3]!, bytes: fields[5]!, age: 0 }]
   })
 }
 
-/** The records in `rows` (nonce, nonce before, bytes), if they follow `after` and each other. */
-function chained(after: Position, rows: readonly Buffer[]): LogRecord[] | undefined {
+/** The records in `rows`, if they follow `after` and each other. */
+function chained(after: Position, rows: readonly StreamRow[]): LogRecord[] | undefined {
   const records: LogRecord[] = []
   let { index, nonce } = after
-  for (let i = 0; i < rows.length; i += 3) {
-    if (text(rows[i + 1]!) !== String(nonce)) return undefined
-    nonce = BigInt(text(rows[i]!))
-    records.push({ position: { index: ++index, nonce }, bytes: rows[i + 2]!, age: 0 })
+  for (const row of rows) {
+    if (text(row.before) !== String(nonce)) return undefined
+    nonce = BigInt(text(row.nonce))
+    const { bytes, age, advisoryAge } = row
+    records.push({ position: { index: ++index, nonce }, bytes, age, ...(advisoryAge !== undefined && { advisoryAge }) })
   }
   return records
 }

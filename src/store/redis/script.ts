@@ -1,6 +1,7 @@
 /**
  * The scripts that run inside Redis, each one atomic step. The log is a stream. The id of a record is its index (`17-0`), its fields are `n`
- * its nonce, `p` the nonce of the record before it and `b` its bytes. So the result of a blocking read can be verified without another
+ * its nonce, `p` the nonce of the record before it, `b` its bytes, `t` the time of its append in microseconds by the clock of Redis and `s` the server (its run id)
+ * whose clock that was. So the result of a blocking read can be verified without another
  * request, and Redis itself refuses an index that was used before, even if that record has been deleted.
  *
  * Trimming keeps the record it trims to, so that the position of a reader there can still be verified.
@@ -24,23 +25,33 @@ function script(body: string, first = ''): Script {
   return { text, sha: createHash('sha1').update(text).digest('hex') }
 }
 
-/** KEYS: the log, the pointer to the snapshot. `absent` returns why the log does not contain a position, or nil. */
+/** KEYS: the log, the pointer to the snapshot. The last argument of each script is the run id of this server. `absent` returns why the log does not contain a position, or nil. */
 const prelude = `
-local log, pointer = KEYS[1], KEYS[2]
+local log, pointer, server = KEYS[1], KEYS[2], ARGV[#ARGV]
 local head = redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
 local function id(index) return string.format('%.0f-0', index) end
 local function number(row) return tonumber(string.match(row[1], '^%d+')) end
 local function ours(row)
   local f = row[2]
-  return string.match(row[1], '^%d+%-0$') and #f == 6 and f[1] == 'n' and f[3] == 'p' and f[5] == 'b'
+  return string.match(row[1], '^%d+%-0$') and #f == 10 and f[1] == 'n' and f[3] == 'p' and f[5] == 'b' and f[7] == 't' and f[9] == 's'
 end
+local function foreign(row)
+  local f = row[2]
+  return {#f == 6 and f[1] == 'n' and f[3] == 'p' and f[5] == 'b' and 'former' or 'foreign'}
+end
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+-- The ms since then, rounded down.
+local function age(time) return math.floor((now() - tonumber(time)) / 1000) end
 local function absent(index, nonce)
   if not head then
     if redis.call('EXISTS', log) == 1 then return {'emptied'} end
     if index == 0 and nonce == '0' and redis.call('EXISTS', pointer) == 0 then return nil end
     return {'gone'}
   end
-  if not ours(head) then return {'foreign'} end
+  if not ours(head) then return foreign(head) end
   local last = number(head)
   if index > last then return {'ends', last} end
   if index == last then
@@ -61,7 +72,7 @@ local function absent(index, nonce)
   if row[2][2] ~= nonce then return {'another'} end
   return nil
 end
--- What follows, as nonce, nonce before, bytes; how far it goes; how large it is. Or nothing, and the entry that is missing.
+-- What follows, as nonce, nonce before, bytes, age, whether this server wrote it; how far it goes; how large it is. Or nothing, and the entry that is missing.
 local function following(from, last)
   local rows, bytes, at = {}, 0, from
   while at < last do
@@ -76,6 +87,8 @@ local function following(from, last)
       rows[#rows + 1] = f[2]
       rows[#rows + 1] = f[4]
       rows[#rows + 1] = f[6]
+      rows[#rows + 1] = tostring(age(f[8]))
+      rows[#rows + 1] = f[10] == server and '1' or '0'
     end
   end
   return rows, at, bytes
@@ -86,7 +99,9 @@ end
 const nothingBetween = `
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if last and last[1] == ARGV[1] .. '-0' and last[2][2] == ARGV[2] then
-  local added = redis.pcall('XADD', KEYS[1], ARGV[5], 'n', ARGV[3], 'p', ARGV[2], 'b', ARGV[4])
+  local time = redis.call('TIME')
+  local micros = string.format('%.0f', time[1] * 1000000 + time[2])
+  local added = redis.pcall('XADD', KEYS[1], ARGV[5], 'n', ARGV[3], 'p', ARGV[2], 'b', ARGV[4], 't', micros, 's', ARGV[#ARGV])
   if type(added) ~= 'table' then return {'appended', tonumber(ARGV[1]) + 1, {}} end
   if not string.find(added.err, 'equal or smaller', 1, true) then return added end
 end
@@ -110,7 +125,7 @@ elseif last > after then
   if not rows then return {'missing', at} end
   complete = at == last and bytes <= ${MAX_BYTES}
 end
-local added = redis.pcall('XADD', log, id(last + 1), 'n', ARGV[3], 'p', nonce, 'b', ARGV[4])
+local added = redis.pcall('XADD', log, id(last + 1), 'n', ARGV[3], 'p', nonce, 'b', ARGV[4], 't', string.format('%.0f', now()), 's', server)
 if type(added) == 'table' and added.err then
   if string.find(added.err, 'equal or smaller', 1, true) then return {'missing', last + 1} end
   return added
@@ -137,16 +152,16 @@ if not rows then return {'missing', at} end
 return {'entries', rows}
 `)
 
-/** Returns the end of the log and the snapshot in force: id, index, nonce, chunks. Refuses a log whose end was deleted. */
+/** Returns the end of the log and the snapshot in force: id, index, nonce, chunks, age, whether this server wrote it. Refuses a log whose end was deleted. */
 export const LOOK = script(`
-local kept = redis.call('HMGET', pointer, 'id', 'index', 'nonce', 'chunks')
-if not kept[1] then kept = {} end
+local kept = redis.call('HMGET', pointer, 'id', 'index', 'nonce', 'chunks', 'time', 'server')
+if not kept[1] then kept = {} elseif not kept[5] then return {'former'} else kept[5], kept[6] = tostring(age(kept[5])), kept[6] == server and '1' or '0' end
 if not head then
   local elsewhere = absent(0, '0')
   if elsewhere then return elsewhere end
   return {'there', 0, '0', 0, kept}
 end
-if not ours(head) then return {'foreign'} end
+if not ours(head) then return foreign(head) end
 local info = redis.call('XINFO', 'STREAM', log)
 for i = 1, #info, 2 do
   if info[i] == 'last-generated-id' and info[i + 1] ~= head[1] then return {'missing', number({info[i + 1]})} end
@@ -168,10 +183,10 @@ local kept = redis.call('HMGET', pointer, 'id', 'index', 'last', 'stale')
 if kept[1] and index <= tonumber(kept[2]) then return {'older'} end
 local elsewhere = absent(index, ARGV[2])
 if elsewhere then return elsewhere end
-if not ARGV[3] then return {'newer', kept[4] or ''} end
+if #ARGV == 3 then return {'newer', kept[4] or ''} end
 if redis.call('HLEN', KEYS[3]) ~= tonumber(ARGV[4]) then return {'taken'} end
 local set = redis.pcall('HSET', pointer, 'id', ARGV[3], 'index', ARGV[1], 'nonce', ARGV[2], 'chunks', ARGV[4],
-  'last', kept[1] or '', 'stale', kept[3] or '')
+  'last', kept[1] or '', 'stale', kept[3] or '', 'time', string.format('%.0f', now()), 'server', server)
 if type(set) == 'table' and set.err then return set end
 redis.call('PERSIST', KEYS[3])
 if kept[1] then redis.call('XTRIM', log, 'MINID', id(tonumber(kept[2]))) end

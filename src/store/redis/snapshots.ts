@@ -3,6 +3,7 @@ import type { Clock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Position, Snapshot } from '../../store.ts'
 import { rechunk } from '../rechunk.ts'
+import type { EngineAges } from './engine-ages.ts'
 import { positionArguments, type RedisLog, text } from './log.ts'
 import { KEEP, LOOK } from './script.ts'
 
@@ -14,12 +15,14 @@ const UNFINISHED = 3_600_000
 export class RedisSnapshots {
   readonly #log: RedisLog
   readonly #clock: Clock
+  readonly #ages: EngineAges
   /** Throws if the store is not open. */
   readonly #assertOpen: () => void
 
-  constructor(log: RedisLog, clock: Clock, assertOpen: () => void) {
+  constructor(log: RedisLog, clock: Clock, ages: EngineAges, assertOpen: () => void) {
     this.#log = log
     this.#clock = clock
+    this.#ages = ages
     this.#assertOpen = assertOpen
   }
 
@@ -29,9 +32,13 @@ export class RedisSnapshots {
     if (word !== 'there') throw this.#log.diverged([word, ...facts], 0)
     const [index, nonce, first, kept] = facts as [number, Buffer, number, Buffer[]]
     const head = { index, nonce: BigInt(text(nonce)) }
-    const [id = '', at = '0', its = '0', chunks = '0'] = kept.map(text)
+    const [id = '', at = '0', its = '0', chunks = '0', age = '0', here = ''] = kept.map(text)
     const there = id !== '' && (await this.#log.send('HLEN', this.#log.chunks(id))) === Number(chunks)
-    if (there) return { head, snapshot: this.#readable(id, { index: Number(at), nonce: BigInt(its) }, Number(chunks)) }
+    if (there)
+      return {
+        head,
+        snapshot: this.#readable(id, { index: Number(at), nonce: BigInt(its) }, Number(chunks), this.#ages.of(Number(age), here)),
+      }
     if (first > 1) throw this.#log.diverged(['beginning', first], first)
     return { head, snapshot: undefined }
   }
@@ -76,7 +83,7 @@ export class RedisSnapshots {
     }
   }
 
-  #readable(id: string, position: Position, chunks: number): Snapshot {
+  #readable(id: string, position: Position, chunks: number, age: number): Snapshot {
     const chunk = async (number: number) => {
       this.#assertOpen()
       const bytes = await this.#log.send('HGET', this.#log.chunks(id), String(number))
@@ -86,7 +93,7 @@ export class RedisSnapshots {
     async function* bytes(): AsyncGenerator<Uint8Array> {
       for (let number = 0; number < chunks; number++) yield await chunk(number)
     }
-    return { position, age: 0, bytes: { [Symbol.asyncIterator]: bytes } }
+    return { position, age, bytes: { [Symbol.asyncIterator]: bytes } }
   }
 
   async #delete(id: unknown): Promise<void> {

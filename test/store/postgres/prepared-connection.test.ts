@@ -178,15 +178,17 @@ describeEngine('postgres', 'the listening connection to Postgres', () => {
     }
   })
 
-  test('tables of the previous version are upgraded in place', async () => {
-    const schema = 'before'
+  test.each([2, 99])('tables of version %i are refused with a sentence, and left as they are', async version => {
+    const schema = `version_${version}`
     await using made = await opened({ schema })
-    const after = await appended(made)
-    await admin.query(`alter table ${schema}.log drop column loud; update ${schema}.version set version = 1`)
-    await using store = await opened({ schema })
-    expect((await admin.query(`select version from ${schema}.version`)).rows).toEqual([{ version: 2 }])
-    expect((await admin.query(`select loud from ${schema}.log`)).rows).toEqual([{ loud: true }])
-    expect((await store.append(record(2), after)).kind).toBe('appended')
-    expect(await made.read(after)).toMatchObject({ records: { length: 1 } })
+    await appended(made)
+    await admin.query(`update ${schema}.version set version = ${version}`)
+    await using store = new PostgresStore({ url: server.url, schema })
+    await expect(store.open()).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      reason: version === 2 ? 'older' : 'newer',
+      message: expect.stringMatching(/use the version of leasehold that created them, or another \?schema=$/),
+    })
+    expect((await admin.query(`select version from ${schema}.version`)).rows).toEqual([{ version }])
   })
 })
