@@ -35,6 +35,7 @@ export class EtcdError extends Error {
   }
 }
 
+/** Access that is refused is `UNAVAILABLE` too: it may be given back, e.g. when a password was changed, and a replica that stopped for good would lose its leases. */
 const rules: readonly {
   readonly found: RegExp
   readonly stale?: true
@@ -47,19 +48,19 @@ const rules: readonly {
   { found: /authentication is not enabled/, open: true },
   {
     found: /authentication failed/,
-    code: 'UNAUTHENTICATED',
+    code: 'UNAVAILABLE',
     reason: 'password',
     next: 'check user and password in the URL',
   },
   {
     found: /user name is empty|user name not found/,
-    code: 'UNAUTHENTICATED',
+    code: 'UNAVAILABLE',
     reason: 'user',
     next: 'it requires a user: write etcd://USER:PASSWORD@HOST',
   },
   {
     found: /permission denied/,
-    code: 'FORBIDDEN',
+    code: 'UNAVAILABLE',
     reason: 'permission',
     next: 'grant the user readwrite on the prefix of the log: etcdctl role grant-permission ROLE readwrite NAME: --prefix',
   },

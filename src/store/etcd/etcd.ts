@@ -173,7 +173,7 @@ async function countMembers(gateway: Gateway): Promise<number> {
     const { members = [] } = await gateway.call<{ members?: readonly { isLearner?: boolean }[] }>('/cluster/member/list', {})
     return members.filter(({ isLearner }) => !isLearner).length
   } catch (error) {
-    if (error instanceof LeaseError && error.code === 'FORBIDDEN') return 1
+    if (error instanceof LeaseError && error.reason === 'permission') return 1
     throw error
   }
 }

@@ -40,6 +40,8 @@ export interface Stream {
 
 /** One endpoint gets this fraction of the timeout (1/n), so that the next one has time to answer. */
 const SHARE = 3
+/** Reasons of a refusal that a request without a token gets. */
+const REFUSED_USER: ReadonlySet<string> = new Set(['user', 'password'])
 const PAUSE_FIRST = 20
 const PAUSE_LAST = 400
 
@@ -169,7 +171,7 @@ export class Gateway {
       this.#known = this.#path = undefined
       throw new EtcdError(failure.message, {})
     }
-    const unnamed = token === undefined && this.#options.user !== undefined && failure.final?.code === 'UNAUTHENTICATED'
+    const unnamed = token === undefined && this.#options.user !== undefined && REFUSED_USER.has(failure.final?.reason ?? '')
     if (failure.stale || failure.open || unnamed) this.#token = undefined
     throw unnamed ? new EtcdError(failure.message, { stale: true }) : failure
   }

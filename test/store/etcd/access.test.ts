@@ -75,6 +75,29 @@ describeEngine('etcd', 'an etcd with users', () => {
     expect(after.index).toBe(4)
   })
 
+  test('leases live on while access is refused for a while, and every replica continues afterwards', async () => {
+    await using etcd = await engine('etcd')
+    await using leases = await connect(etcd.url, { holder: 'one' })
+    await using lease = await leases.acquire('x', { ttl: '10m' })
+    for (const [path, body] of [
+      ['/auth/user/add', { name: 'root', password: 'root' }],
+      ['/auth/role/add', { name: 'root' }],
+      ['/auth/user/grant', { user: 'root', role: 'root' }],
+      ['/auth/enable', {}],
+    ] as const)
+      await asked(etcd.port, path, body)
+    // It has no user, and is refused.
+    await expect(leases.acquire('y', { ttl: '10s', wait: '1s' })).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+      reason: 'user',
+      message: expect.stringContaining('it requires a user'),
+    })
+    const { token } = await asked<{ token: string }>(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' })
+    await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/disable`, { method: 'POST', headers: { authorization: token }, body: '{}' })
+    await using _again = await leases.acquire('y', { ttl: '10s' })
+    expect(lease.held).toBe(true)
+  })
+
   test('checks user, password and permissions, and the store replaces a token that is no longer valid', async () => {
     await using etcd = await engine('etcd')
     const at = (user: string, rest = '') => `etcd://${user}127.0.0.1:${etcd.port}/${rest}`
@@ -92,13 +115,19 @@ describeEngine('etcd', 'an etcd with users', () => {
       if (path === '/auth/user/grant' && body.role === 'root') await asked(etcd.port, '/auth/role/add', { name: 'root' })
       await asked(etcd.port, path, body)
     }
-    expect(await rejected(opened(at('')))).toMatchObject({ code: 'UNAUTHENTICATED', message: expect.stringContaining('USER:PASSWORD@') })
+    expect(await rejected(opened(at('')))).toMatchObject({
+      code: 'UNAVAILABLE',
+      reason: 'user',
+      message: expect.stringContaining('USER:PASSWORD@'),
+    })
     expect(await rejected(opened(at('ann:wrong@')))).toMatchObject({
-      code: 'UNAUTHENTICATED',
+      code: 'UNAVAILABLE',
+      reason: 'password',
       message: expect.stringContaining('password'),
     })
     expect(await rejected(opened(at('ann:secret@', '?name=other')))).toMatchObject({
-      code: 'FORBIDDEN',
+      code: 'UNAVAILABLE',
+      reason: 'permission',
       message: expect.stringContaining('grant-permission'),
     })
     await using store = await opened(at('ann:secret@'))
