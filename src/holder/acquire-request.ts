@@ -22,6 +22,8 @@ export interface AcquireSettings extends HeldLeaseOptions {
 export interface AcquireRequest extends AcquireSettings {
   /** Replaced when the request is widened, so that a repeated request asks for everything. */
   command: Acquire
+  /** What the store must promise. */
+  readonly require: readonly ('durable' | 'failover')[]
 }
 
 const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activity', 'manual', 'never'] satisfies RenewalStrategy[])
@@ -79,8 +81,7 @@ export function acquireCommand(names: readonly string[], options: DecidedOptions
   const { mode = 'exclusive', units, priority, steal = false, labels, entries, advanced = NOTHING } = options
   const { any, grace, maxLife, recall, holding, pool, require = [] } = advanced
   const { holder, incarnation, profile, wait } = context
-  for (const promise of require)
-    if (!profile[promise]) throw new LeaseError('UNSUPPORTED', `the ${profile.store} store is not ${promise}, which was required`)
+  assertPromised(profile, require)
   if (steal !== false && !wait)
     throw new LeaseError('INVALID', 'a steal waits until the present holders have stopped: leave out ifAvailable, and use acquire')
   const settings = settingsOf(options, holder, options.ttl === undefined ? context.ttl : milliseconds(options.ttl, 'ttl'))
@@ -110,7 +111,13 @@ export function acquireCommand(names: readonly string[], options: DecidedOptions
   if (maxLife !== undefined) command.maxLife = milliseconds(maxLife, 'maxLife')
   if (steal !== false) command.steal = steal === 'force' ? 'force' : 'after'
   if (recall === true) command.recall = true
-  return { ...settings, command, learned: context.learned }
+  return { ...settings, command, learned: context.learned, require }
+}
+
+/** Throws if the store does not promise what was required. */
+export function assertPromised(profile: Profile, require: readonly ('durable' | 'failover')[]): void {
+  for (const promise of require)
+    if (!profile[promise]) throw new LeaseError('UNSUPPORTED', `the ${profile.store} store is not ${promise}, which was required`)
 }
 
 /** The names that it asks for: resources, or a pool. */

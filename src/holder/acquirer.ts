@@ -4,7 +4,7 @@ import { LeaseError } from '../errors.ts'
 import type { Want } from '../kernel/command.ts'
 import type { Granted, Outcome, Queued } from '../kernel/outcome.ts'
 import type { DecidedOptions } from './acquire-options.ts'
-import { type AcquireRequest, acquireCommand, namesOf } from './acquire-request.ts'
+import { type AcquireRequest, acquireCommand, assertPromised, namesOf } from './acquire-request.ts'
 import { publish } from './diagnostics.ts'
 import type { EventWaiter, GrantNews } from './event-router.ts'
 import { HeldLease } from './held-lease.ts'
@@ -96,9 +96,10 @@ export class Acquirer {
     pending.onStop = () => heldLeases.discard(held)
     try {
       pending.throwIfStopped()
-    } catch (stopped) {
+      assertPromised(this.#options.operations.lessor.profile, request.require) // the request may have met another server than the one before
+    } catch (error) {
       heldLeases.discard(held)
-      throw stopped
+      throw error
     }
     if (held.parent?.stage === 'ended') {
       heldLeases.loseWithParent(held)

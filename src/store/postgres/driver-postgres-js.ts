@@ -41,7 +41,12 @@ export class PostgresJsDriver implements PostgresDriver {
       const rows = await withTimeout(this.#settings, query)
       return rows.map(row => row.map(value => value && Buffer.from(value).toString()))
     } catch (error) {
-      if (error instanceof NoAnswer) query.cancel() // it may not have been sent yet
+      // Never cancel what was sent: a commit that waits for a standby would end its wait and be visible without being replicated, and a late cancellation
+      // would meet the next statement of that connection.
+      if (error instanceof NoAnswer && 'state' in query && query.state === null) {
+        query.cancel()
+        throw new NotSent('no connection', { cause: error })
+      }
       if (NEVER_CONNECTED.has(codeOf(error))) throw new NotSent('no connection', { cause: error })
       throw error
     }

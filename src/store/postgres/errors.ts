@@ -19,6 +19,11 @@ const reasons: readonly (readonly [pattern: RegExp, reason: ErrorReason, advice:
   [/^42501/, 'permission', 'the role lacks a right: docs/stores.md names those it needs'],
   [/^53100/, 'full', 'its disk is full: no appends are accepted until there is room. Acknowledged records are kept'],
   [/^53300/, 'connections', 'it has no connection left: raise max_connections, or put a pooler before it'],
+  [
+    /^55P03/,
+    'busy',
+    'another transaction has locked the log: one that a client left open, or an append that waits for a synchronous standby. pg_stat_activity shows it',
+  ],
   [/^25006/, 'readonly', 'it is read-only, or a standby: name the primary'],
   [/^57P0[1-3]/, 'restart', 'it is shutting down or starting: retry'],
 ]

@@ -11,10 +11,13 @@ import {
 
 export class Hosts implements PostgresDriver {
   readonly #drivers: readonly PostgresDriver[]
+  readonly #moved: () => void
   #current = 0
 
-  constructor(drivers: readonly PostgresDriver[]) {
+  /** `moved` is called when the next statement goes to another server. */
+  constructor(drivers: readonly PostgresDriver[], moved: () => void) {
     this.#drivers = drivers
+    this.#moved = moved
   }
 
   run(text: string, values: readonly PostgresValue[]): Promise<readonly PostgresRow[]> {
@@ -39,7 +42,9 @@ export class Hosts implements PostgresDriver {
       } catch (error) {
         if (!isNotPrimary(error)) throw error
         refused ??= error
-        if (this.#current === current) this.#current = (current + 1) % this.#drivers.length // else another call has moved on already
+        if (this.#current !== current) continue // another call has moved on already
+        this.#current = (current + 1) % this.#drivers.length
+        this.#moved()
       }
     }
     throw refused

@@ -31,6 +31,8 @@ export interface NotifierOptions {
   readonly notified: (payload: string) => void
   /** Marks the log, so that every append notifies from now on. */
   readonly requestNotify: () => Promise<unknown>
+  /** Called when the connection that listens was lost, and when there is a new one. */
+  readonly reconnected: () => void
 }
 
 export class Notifier implements AsyncDisposable {
@@ -95,6 +97,7 @@ export class Notifier implements AsyncDisposable {
       const lost = new Promise<void>(resolve => {
         this.#lost = () => {
           this.connection = undefined
+          this.#options.reconnected()
           resolve()
         }
       })
@@ -106,6 +109,7 @@ export class Notifier implements AsyncDisposable {
         }
         await using listening = await this.#driver.listen(this.#channel, listener)
         const { run } = listening
+        this.#options.reconnected()
         if (run === undefined) tried()
         if (run !== undefined || (await this.#testArrives(lost))) {
           if (run === undefined) await this.#options.requestNotify()

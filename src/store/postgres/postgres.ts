@@ -7,11 +7,12 @@
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
+import { MAYBE_DONE } from '../../unreachable-error.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { RecentRecords } from '../recent-records.ts'
 import { TRUSTED_CLOCK, trustedClock } from '../trusted-clock.ts'
 import { divergence, parseAnswer } from './answer.ts'
-import type { PostgresDriver, PostgresRow, PostgresValue } from './driver.ts'
+import { isAnswer, type PostgresDriver, type PostgresRow, type PostgresValue } from './driver.ts'
 import { PgDriver, pgPool } from './driver-pg.ts'
 import { type PostgresJs, PostgresJsDriver } from './driver-postgres-js.ts'
 import { isAbsent, isConflict, postgresError } from './errors.ts'
@@ -27,6 +28,8 @@ const MAX_RECORDS = 1_000
 const MAX_BYTES = 1_048_576
 /** How often a statement is tried that conflicts with other transactions. */
 const ATTEMPTS = 20
+/** An append that took so many ms may have waited for the standby until an operator cancelled the wait. */
+const LONG_WAIT = 1_000
 /** The settings of the store in its URL. The driver gets the others. */
 export const SETTINGS = ['name', 'schema', 'clock'] as const
 
@@ -72,7 +75,13 @@ export class PostgresStore implements Store {
   #appending = false
   /** A position that was announced while an append was pending: usually of that append. */
   #announced: Position | undefined
+  readonly #noteOnAges: string
   #profile: Profile
+  /** The nonces of appends whose outcome is not known. */
+  readonly #unsure = new Set<bigint>()
+  /** A connection was lost or made since reads were confirmed: it may be another server, or one that has restarted. */
+  #distrusted = true
+  #losses = 0
 
   constructor(options: PostgresStoreOptions) {
     const { url, clock = systemClock, timeout = 5_000 } = options
@@ -84,9 +93,10 @@ export class PostgresStore implements Store {
     this.#name = options.name ?? first?.searchParams.get('name') ?? 'leasehold'
     this.#schema = options.schema ?? first?.searchParams.get('schema') ?? 'leasehold'
     this.#trusted = trustedClock(first?.searchParams, options.trustEngineClock)
+    this.#noteOnAges = this.#trusted ? `${TRUSTED_CLOCK} Postgres.` : 'The age of records is not known.'
     this.#profile = {
       ...{ store: 'postgres', durable: true, failover: false, push: true, shared: true, ages: this.#trusted },
-      notes: [this.#trusted ? `${TRUSTED_CLOCK} Postgres.` : 'The age of records is not known.'],
+      notes: [this.#noteOnAges],
     }
     this.#server = first === undefined ? 'postgres' : `postgres://${urls.map(({ host }) => host).join()}${first.pathname}`
     if (!isPlain(this.#schema))
@@ -107,9 +117,8 @@ export class PostgresStore implements Store {
     if (this.#closing.signal.aborted) throw storeClosed()
     this.#driver ??= await this.#connect()
     await this.#createTables()
-    await this.#readSettings()
     const log = `${this.#schema}.log`
-    await this.#query(`insert into ${log} (name) values ($1) on conflict do nothing`, [this.#name])
+    await this.#query(`select ${this.#schema}.open_log($1)::text`, [this.#name])
     const text = `select l.id::text, l.head::text, l.head_nonce::text, ${this.#schema}.missing(l, l.head, l.head_nonce) from ${log} l where l.name = $1`
     const [[id, head, nonce, missing]] = (await this.#query(text, [this.#name])) as [[string, string, string, string | null]]
     if (missing !== null)
@@ -120,17 +129,20 @@ export class PostgresStore implements Store {
           facts: { where: this.#server, name: this.#name },
         },
       )
-    this.#notifier = new Notifier(this.#driver, {
-      ...{ clock: this.#clock, log: Number(id), notified: payload => this.#notified(payload) },
-      requestNotify: () => this.#query(`update ${log} set loud = true where id = $1 and not loud`, [id]),
-    })
     const snapshots = new PostgresSnapshots({
       ...{ schema: this.#schema, name: this.#name, clock: this.#clock, trusted: this.#trusted, closing: this.#closing.signal },
       query: (statement, values, options) => this.#query(statement, values, options),
     })
-    this.#snapshots = snapshots
-    await this.#notifier.start()
     const snapshot = await snapshots.newest()
+    await this.#confirmReads()
+    this.#notifier = new Notifier(this.#driver, {
+      ...{ clock: this.#clock, log: Number(id), notified: payload => this.#notified(payload) },
+      requestNotify: () => this.#query(`select ${this.#schema}.make_loud($1)::text`, [id]),
+      reconnected: () => this.#distrust(),
+    })
+    await this.#notifier.start()
+    this.#distrusted = false
+    this.#snapshots = snapshots
     return { head: { index: Number(head), nonce: unsigned(nonce) }, ...(snapshot !== undefined && { snapshot }) }
   }
 
@@ -141,7 +153,7 @@ export class PostgresStore implements Store {
     if (pool !== undefined) return new PgDriver(pool, { ...settings, own: false })
     const pools = await Promise.all(hostsOf(url!).map(one => pgPool(driverUrl(one), settings)))
     const drivers = pools.map(one => new PgDriver(one, { ...settings, own: true }))
-    return drivers.length === 1 ? drivers[0]! : new Hosts(drivers)
+    return drivers.length === 1 ? drivers[0]! : new Hosts(drivers, () => this.#distrust())
   }
 
   /** Creates the tables. Only a process that has to do so needs the right to create them. */
@@ -186,13 +198,37 @@ export class PostgresStore implements Store {
     const durable = fsync === 'on' && pages === 'on'
     const failover = durable && standbys !== '' && (commit === 'on' || commit === 'remote_apply')
     const notes = [
-      ...this.#profile.notes,
+      this.#noteOnAges,
       ...(fsync === 'on' ? [] : ['fsync is off: if its machine crashes, acknowledged records may be lost or the database damaged.']),
       ...(pages === 'on' ? [] : ['full_page_writes is off: if its machine crashes, the database may be damaged.']),
       ...(commit === 'off' ? ['synchronous_commit is off; the transactions of Leasehold still wait for the disk (local).'] : []),
       ...(failover ? [] : ['No synchronous standby confirms appends: a failover may lose the end of the log, which replicas notice.']),
     ]
     this.#profile = { ...this.#profile, durable, failover, notes }
+  }
+
+  // What was read
+
+  /**
+   * A record that a read finds is committed here, and perhaps nowhere else: if the wait of its commit for the standby was ended (the backend was terminated, the
+   * server restarted), it is visible without being replicated, and a failover undoes it. The log of Postgres is one sequence, so a commit of our own that the
+   * standby has confirmed after the read confirms what was read. It comes before a record of ours is shown whose append was not answered, and after a connection
+   * was made. Records that other processes wrote are shown as soon as they are visible: whatever is decided on them is appended after them.
+   */
+  async #confirmReads(): Promise<void> {
+    const losses = this.#losses
+    await this.#readSettings()
+    await this.#barrier()
+    if (this.#losses === losses) this.#distrusted = false
+  }
+
+  async #barrier(): Promise<void> {
+    if (this.#profile.failover) await this.#query(`select ${this.#schema}.barrier($1)::text`, [this.#name])
+  }
+
+  #distrust(): void {
+    this.#losses++
+    this.#distrusted = true
   }
 
   // Writing and reading
@@ -204,7 +240,10 @@ export class PostgresStore implements Store {
     this.#nonce = undefined
     const values = [this.#name, after.index, signed(after.nonce), signed(nonce), bytes]
     this.#appending = true
+    const began = this.#clock.now()
     try {
+      if (this.#distrusted) await this.#readSettings()
+      const losses = this.#losses
       const [[answer]] = (await this.#query(`select ${this.#schema}.append($1, $2, $3, $4, $5)`, values, {
         done: 'perhaps',
         run: this.#notifier!.connection,
@@ -212,13 +251,18 @@ export class PostgresStore implements Store {
       this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
       const { kind, index, records: missed } = parseAnswer(answer, after, this.#trusted)
       const position = { index, nonce }
+      if (kind !== 'appended' && kind !== 'behind') return this.#rejected(answer)
+      // Postgres also answers so if its wait for the standby was cancelled. And the answer may have come from another server than before.
+      const doubtful = this.#losses !== losses || this.#clock.now() - began >= LONG_WAIT
+      if (doubtful) await this.#confirmReads().catch(error => this.#notReplicated(error))
       if (kind === 'behind') return { kind, position }
-      if (kind !== 'appended') return this.#rejected(answer)
+      for (const record of missed) this.#unsure.delete(record.position.nonce)
       this.#recent.add(after, [...missed, { position, bytes, age: 0 }])
       this.#notifier!.notify()
       return { kind, position, missed }
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#rejected('diverged its tables are gone')
+      if ((error as LeaseError).code === 'UNKNOWN') this.#unsure.add(nonce)
       throw error
     } finally {
       this.#appending = false
@@ -250,11 +294,20 @@ export class PostgresStore implements Store {
     try {
       const [[answer]] = (await this.#query(`select ${this.#schema}.read($1, $2, $3, $4, $5)`, values)) as [[string]]
       const { kind, records } = parseAnswer(answer, after, this.#trusted)
-      return kind === 'entries' ? { kind: 'records', records } : this.#rejected(answer)
+      if (kind !== 'entries') return this.#rejected(answer)
+      const unsure = records.filter(({ position }) => this.#unsure.has(position.nonce))
+      if (this.#distrusted || unsure.length > 0) await this.#confirmReads()
+      for (const { position } of unsure) this.#unsure.delete(position.nonce)
+      return { kind: 'records', records }
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#rejected('diverged its tables are gone')
       throw error
     }
+  }
+
+  #notReplicated(cause: unknown): never {
+    const message = `${this.#server}: the append took long, and it is not certain that the standby has it; ${MAYBE_DONE}`
+    throw new LeaseError('UNKNOWN', message, { cause, reason: 'failed', facts: { where: this.#server } })
   }
 
   #rejected(answer: string): { readonly kind: 'trimmed' } | { readonly kind: 'diverged'; readonly reason: string } {
@@ -305,6 +358,7 @@ export class PostgresStore implements Store {
     try {
       return await retryConflicts(() => (run === undefined ? this.#driver!.run(text, values) : run(text, values)))
     } catch (error) {
+      if (!isAnswer(error)) this.#distrust()
       throw postgresError(error, this.#server, done)
     }
   }

@@ -16,6 +16,13 @@
 export const VERSION = 3
 
 /**
+ * How long a function waits for a lock. A client that gives up leaves its backend in that wait: without a limit on the server, one transaction that holds the log's
+ * row would fill the server with backends. Nothing was done when it is over. The wait of a commit for a standby has no limit, and must not have one: the
+ * transaction that waits holds the log's row, so at most one does for each log.
+ */
+const LOCK_WAIT = `perform set_config('lock_timeout', '3s', true);`
+
+/**
  * The answer of an append is sent while its transaction still holds the lock. It must fit into the buffers between engine and client even
  * if that client is stopped: otherwise no process could append until the client resumes. (As text each byte takes two.)
  */
@@ -41,6 +48,7 @@ export function isPlain(schema: string): boolean {
 /** One transaction with a lock, so that two processes that create at once do so one after the other. */
 export function creation(s: string): string {
   return `
+select set_config('lock_timeout', '20s', true);
 select pg_advisory_xact_lock(hashtextextended('leasehold schema ${s}', 0));
 
 -- "if not exists" would need the right to create schemas even if the schema exists.
@@ -54,7 +62,7 @@ insert into ${s}.version select ${VERSION} where not exists (select from ${s}.ve
 -- One row for each log: its end, what was trimmed, the snapshot in force, and whether every append notifies. Updated in place, hence the fill factor.
 create table if not exists ${s}.log (
   name text primary key,
-  id int generated always as identity unique,
+  id int not null unique,
   head bigint not null default 0,
   head_nonce bigint not null default 0,
   floor bigint not null default 0,
@@ -75,7 +83,7 @@ create table if not exists ${s}.entry (
 alter table ${s}.entry alter column bytes set storage external;
 
 create table if not exists ${s}.snapshot (
-  id bigint generated always as identity primary key,
+  id bigint primary key,
   log int not null,
   idx bigint not null,
   nonce bigint not null,
@@ -92,6 +100,39 @@ create table if not exists ${s}.chunk (
   primary key (snapshot, n)
 );
 alter table ${s}.chunk alter column bytes set storage external;
+
+-- Creates the log if it does not exist. Its number is above all that rows of any table have: a sequence would begin anew in a logical copy, or when the tables
+-- were truncated.
+create or replace function ${s}.open_log(log_name text) returns void language plpgsql as $$
+begin
+  ${LOCK_WAIT}
+  if current_setting('transaction_read_only') = 'on' then
+    raise exception 'its transactions are read-only' using errcode = 'read_only_sql_transaction';
+  end if;
+  loop
+    if exists (select from ${s}.log where name = log_name) then return; end if;
+    begin
+      insert into ${s}.log (name, id) select log_name,
+        1 + greatest(0, (select max(l.id) from ${s}.log l), (select max(e.log) from ${s}.entry e), (select max(o.log) from ${s}.snapshot o));
+      return;
+    exception when unique_violation then -- another process was quicker
+    end;
+  end loop;
+end $$;
+
+-- From now on every append notifies.
+create or replace function ${s}.make_loud(log_id int) returns void language plpgsql as $$
+begin
+  ${LOCK_WAIT}
+  update ${s}.log set loud = true where id = log_id and not loud;
+end $$;
+
+-- A commit of its own. Once it is acknowledged, the synchronous standby has all that was visible before.
+create or replace function ${s}.barrier(log_name text) returns void language plpgsql as $$
+begin
+  ${LOCK_WAIT}
+  update ${s}.log set loud = loud where name = log_name;
+end $$;
 
 -- Null if the log contains the record, else why not. Checks the record's own row and not only the log's row, because rows may have been
 -- deleted by hand.
@@ -136,6 +177,7 @@ declare
   why text;
   missed text;
 begin
+  ${LOCK_WAIT}
   -- An acknowledged append is durable, whatever the setting of this database.
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
   -- Usually nothing came in between: then lock, check and move the end in one step. After a wait for the lock the end has moved.
@@ -199,6 +241,7 @@ declare
   l ${s}.log;
   other ${s}.snapshot;
 begin
+  ${LOCK_WAIT}
   select * into l from ${s}.log where name = log_name for no key update;
   if not found then return query select 'diverged the log is gone', 0::bigint, 0; return; end if;
   if exists (select from ${s}.snapshot o where o.id = l.snapshot and o.idx >= at) then return query select 'older', 0::bigint, 0; return; end if;
@@ -207,7 +250,32 @@ begin
   delete from ${s}.snapshot o where o.id = stale and not o.complete;
   select * into other from ${s}.snapshot o where o.log = l.id and not o.complete order by o.id limit 1;
   if found then return query select case when other.idx >= at then 'older' else 'busy' end, other.id, other.written; return; end if;
-  return query insert into ${s}.snapshot as made (log, idx, nonce) values (l.id, at, at_nonce) returning 'begun', made.id, 0;
+  loop
+    begin
+      return query insert into ${s}.snapshot as made (id, log, idx, nonce)
+        select 1 + greatest(0, (select max(o.id) from ${s}.snapshot o), (select max(c.snapshot) from ${s}.chunk c)), l.id, at, at_nonce
+        returning 'begun', made.id, 0;
+      return;
+    exception when unique_violation then -- a snapshot of another log has the number
+    end;
+  end loop;
+end $$;
+
+-- Writes one chunk. False if the snapshot was deleted.
+create or replace function ${s}.put_chunk(made bigint, number int, piece bytea) returns boolean language plpgsql as $$
+begin
+  ${LOCK_WAIT}
+  update ${s}.snapshot o set written = number + 1 where o.id = made and not o.complete;
+  if not found then return false; end if;
+  insert into ${s}.chunk as c (snapshot, n, bytes) values (made, number, piece) on conflict (snapshot, n) do update set bytes = excluded.bytes;
+  return true;
+end $$;
+
+-- Deletes a snapshot that was not completed.
+create or replace function ${s}.drop_snapshot(made bigint) returns void language plpgsql as $$
+begin
+  ${LOCK_WAIT}
+  delete from ${s}.snapshot o where o.id = made and not o.complete;
 end $$;
 
 -- Puts the snapshot in force and trims up to the previous one. The rows are deleted later, a few at a time, while others append.
@@ -218,6 +286,7 @@ declare
   last ${s}.snapshot;
   why text;
 begin
+  ${LOCK_WAIT}
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
   select * into l from ${s}.log where name = log_name for no key update;
   if not found then return 'diverged the log is gone'; end if;
@@ -240,6 +309,7 @@ declare
   gone bigint;
   more bigint;
 begin
+  ${LOCK_WAIT}
   select * into l from ${s}.log where name = log_name;
   if not found then return 0; end if;
   delete from ${s}.entry e where e.log = l.id and e.idx in (

@@ -101,15 +101,13 @@ export class PostgresSnapshots {
   /** False if the snapshot was deleted: a newer one is in force, or this process was presumed dead. */
   async #put(id: string, n: number, bytes: Uint8Array): Promise<boolean> {
     const { schema, query } = this.#options
-    const text = `with mine as (update ${schema}.snapshot set written = $2::int + 1 where id = $1 and not complete returning id)
-      insert into ${schema}.chunk select id, $2::int, $3 from mine on conflict (snapshot, n) do update set bytes = excluded.bytes returning n::text`
-    return (await query(text, [id, n, bytes])).length === 1
+    return (await query(`select ${schema}.put_chunk($1, $2, $3)::text`, [id, n, bytes]))[0]![0] === 'true'
   }
 
   /** Deletes an unfinished snapshot. If this fails too, the next writer finds it abandoned. */
   async #drop(id: string): Promise<void> {
     const { schema, query } = this.#options
-    await query(`delete from ${schema}.snapshot where id = $1 and not complete`, [id]).catch(() => {})
+    await query(`select ${schema}.drop_snapshot($1)::text`, [id]).catch(() => {})
   }
 
   async #tidy(): Promise<void> {

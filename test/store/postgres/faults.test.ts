@@ -7,6 +7,7 @@ import { systemClock } from '../../../src/clock.ts'
 import { connect } from '../../../src/connect/connect.ts'
 import { LeaseError } from '../../../src/errors.ts'
 import { PostgresStore, type PostgresStoreOptions } from '../../../src/store/postgres/postgres.ts'
+import { VERSION } from '../../../src/store/postgres/schema.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { Cable, through } from '../../../src/testing/cuttable-connection.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
@@ -240,7 +241,7 @@ describeEngine('postgres', 'a log in Postgres', () => {
       const heads = await Promise.all(stores.map(store => store.open()))
       expect(heads.map(({ head }) => head)).toEqual(heads.map(() => START))
       for (const store of stores) await store[Symbol.asyncDispose]()
-      expect((await admin.query('select * from crowd.version')).rows).toEqual([{ version: 2 }])
+      expect((await admin.query('select * from crowd.version')).rows).toEqual([{ version: VERSION }])
     })
 
     test('of a newer version are rejected and left unchanged', async () => {
