@@ -32,11 +32,6 @@ interface RunFlags {
   readonly confirm?: string
 }
 
-/** Of `run` and `pool take`. */
-export const CONFIRM =
-  'with --no-wait: if the holder seems to be dead, how long to stay until that is certain (default: its ttl, at most 30s); then exit with 80'
-
-
 export function run(program: Command): void {
   addGlobalOptions(program.command('run'))
     .summary('run a command while holding a lease')
@@ -49,7 +44,10 @@ export function run(program: Command): void {
     .option('--class <class>', 'with --ttl auto: the class of work to learn from (default: the name up to its last slash)')
     .option('--wait <duration>', 'how long to wait for the lease (default: until granted)')
     .option('--no-wait', `do not wait: exit with ${EXIT.held} if the resource is held`)
-    .option('--confirm <duration>', CONFIRM)
+    .option(
+      '--confirm <duration>',
+      `with --no-wait: if the holder seems to be dead, how long to stay until that is certain (default: its ttl, at most 30s); then exit with ${EXIT.unconfirmed}`,
+    )
     .option('--shared', 'hold it together with other holders that use --shared (default: exclusive)')
     .option('--units <n>', 'how many units of the resource to hold (default: 1)')
     .option('--priority <n>', 'place in the queue, -1000 to 1000; higher goes first (default: 0)')
