@@ -6,7 +6,7 @@
  * engine, or by the wall clock, it was not heard of for its term. That clock may be wrong, so it decides only whether to stay and count, and nothing is granted
  * by it.
  */
-import { type Clock, pause } from '../clock.ts'
+import type { Clock } from '../clock.ts'
 import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire } from '../kernel/command.ts'
@@ -66,13 +66,24 @@ export class Confirmation {
       if (left > 0 || silent.some(lease => timekeeper.isBeingEnded(lease))) {
         for (const lease of silent) timekeeper.confirming(lease)
         read = false
-        await Promise.race([changes.next(), pause(clock, Math.max(1, Math.min(LOOK, left)), signal, { ref: true })])
+        await this.#changed(changes, Math.max(1, Math.min(LOOK, left)))
       } else if (read) throw unconfirmed(command, silent[0]!, timekeeper.silence(silent[0]!), clock.now() - began)
       else {
         await outbox.readToEnd() // a renewal may be in the log that was not read yet
         read = true
       }
     }
+  }
+
+  /** Resolves with the next change, after `ms`, or when the signal of `changes` fires. */
+  #changed(changes: ChangeListener, ms: number): Promise<void> {
+    return new Promise(resolve => {
+      const cancel = this.#options.clock.after(ms, resolve, { ref: true })
+      void changes.next().then(() => {
+        cancel()
+        resolve()
+      })
+    })
   }
 
   /** The leases that seem to be dead, if the request could be granted after their end. */

@@ -100,6 +100,7 @@ export class DnsIndex implements Disposable {
   readonly #indexed = new Map<KnownInstance, IndexedInstance>()
   /** By name in lower case, as DNS compares names; then by the name as it was registered. */
   readonly #services = new Map<string, Map<string, DnsGroup>>()
+  /** By name in lower case: DNS cannot tell two apart that differ only in case. */
   readonly #capabilities = new Map<string, DnsGroup>()
   readonly #names = new Map<string, Set<KnownInstance>>()
   readonly #addresses = new Map<string, Set<KnownInstance>>()
@@ -126,7 +127,8 @@ export class DnsIndex implements Disposable {
     const lower = service.toLowerCase()
     const alike = this.#services.get(lower) ?? new Map<string, DnsGroup>()
     this.#services.set(lower, alike)
-    const groups = [grouped(alike, service), ...capabilities.map(capability => grouped(this.#capabilities, capability))]
+    const lowerCapabilities = new Set(capabilities.map(capability => capability.toLowerCase()))
+    const groups = [grouped(alike, service), ...[...lowerCapabilities].map(capability => grouped(this.#capabilities, capability))]
     const name = [instance, service].every(each => LABEL.test(each.toLowerCase())) ? `${instance}.${service}`.toLowerCase() : ''
     for (const group of groups) group.add(known, list)
     if (name !== '') add(this.#names, name, known)
@@ -140,7 +142,8 @@ export class DnsIndex implements Disposable {
     const { endpoint, list, service, name, groups, capabilities } = indexed
     this.#indexed.delete(known)
     for (const group of groups) group.remove(known, list)
-    for (const capability of capabilities) if (this.#capabilities.get(capability)?.size === 0) this.#capabilities.delete(capability)
+    for (const capability of capabilities)
+      if (this.#capabilities.get(capability.toLowerCase())?.size === 0) this.#capabilities.delete(capability.toLowerCase())
     const alike = this.#services.get(service.toLowerCase())
     if (alike?.get(service)?.size === 0) alike.delete(service)
     if (alike?.size === 0) this.#services.delete(service.toLowerCase())

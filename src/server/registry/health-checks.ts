@@ -17,6 +17,7 @@ import type { Catalog } from './catalog.ts'
 import { runCheckCommand } from './check-command.ts'
 import { probe as probeTarget } from './probe.ts'
 import type { ProbeRules } from './probe-rules.ts'
+import { FAST_PROBES, ProbeSlots, SLOW_PROBES } from './probe-slots.ts'
 import { WorkShares } from './work-shares.ts'
 
 export interface HealthChecksOptions {
@@ -38,8 +39,6 @@ const FALL = 3
 const RISE = 2
 /** The first probe of a new instance comes within this time. */
 const FIRST_PROBE = 1_000
-/** Probes in flight at the same time. */
-const MAX_PROBES = 64
 
 /** An instance that asks for checks, and the results of its probes on this server. */
 class CheckedInstance {
@@ -70,10 +69,8 @@ export class HealthChecks implements AsyncDisposable {
   readonly #shares: WorkShares
   readonly #checked = new Map<string, CheckedInstance>()
   readonly #unlisten: () => void
-  /** Probes that wait for a slot, by service. */
-  readonly #waiting = new Map<string, (() => void)[]>()
+  readonly #slots: ProbeSlots
   readonly #closing = new AbortController()
-  #inFlight = 0
   /** For metrics and tests. */
   readonly stats = { probes: 0, written: 0, ended: 0 }
 
@@ -81,7 +78,8 @@ export class HealthChecks implements AsyncDisposable {
     const { lessor, catalog, clock } = options
     this.#options = options
     // One listener for each probe in flight; Node warns of more than ten.
-    setMaxListeners(MAX_PROBES, this.#closing.signal)
+    setMaxListeners(FAST_PROBES + SLOW_PROBES, this.#closing.signal)
+    this.#slots = new ProbeSlots(clock)
     this.#shares = new WorkShares({ lessor, clock, name: 'checks', id: `checks:${clock.bits().toString(36)}` })
     this.#unlisten = catalog.directory.listen((known, before, after) => this.#changed(known, before, after))
     for (const known of catalog.directory.search(matcherOf({}))) this.#changed(known, undefined, known.instance)
@@ -99,7 +97,7 @@ export class HealthChecks implements AsyncDisposable {
 
   /** Slots in use: probes and commands in flight. */
   get inFlight(): number {
-    return this.#inFlight
+    return this.#slots.inUse
   }
 
   get #closed(): boolean {
@@ -149,7 +147,7 @@ export class HealthChecks implements AsyncDisposable {
       if (!isOurs()) return
       await this.#begin(checked)
       // Ask again inside: another server may have taken the part over while this probe waited for a known.
-      const result = await this.#withSlot(checked.instance.service, async () =>
+      const result = await this.#slots.run(checked.instance.service, checked.lastStatus === 'critical', async () =>
         isOurs() && !this.#closed ? this.#probe(checked) : undefined,
       )
       probed = result !== undefined
@@ -167,36 +165,6 @@ export class HealthChecks implements AsyncDisposable {
   async #begin(checked: CheckedInstance): Promise<void> {
     if (checked.check === undefined && this.#resultOf(checked) === undefined)
       await this.#write(checked, { status: 'critical', reason: UNCHECKED })
-  }
-
-  /** Runs `work` when a slot is free. */
-  async #withSlot<T>(service: string, work: () => Promise<T>): Promise<T> {
-    if (this.#inFlight < MAX_PROBES) this.#inFlight++
-    else
-      await new Promise<void>(resolve => {
-        const queue = this.#waiting.get(service)
-        if (queue === undefined) this.#waiting.set(service, [resolve])
-        else queue.push(resolve)
-      })
-    try {
-      return await work()
-    } finally {
-      this.#passSlot()
-    }
-  }
-
-  /** Passes the slot on, to one service after another: a thousand dead targets of one service must not delay those of others. */
-  #passSlot(): void {
-    const [first] = this.#waiting
-    if (first === undefined) {
-      this.#inFlight--
-      return
-    }
-    const [service, queue] = first
-    const next = queue.shift()!
-    this.#waiting.delete(service)
-    if (queue.length > 0) this.#waiting.set(service, queue)
-    next()
   }
 
   #probe({ instance, check }: CheckedInstance): Promise<CheckResult> {

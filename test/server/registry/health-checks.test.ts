@@ -241,17 +241,43 @@ test('a service with more dead targets than there are slots does not delay the c
   ]
   const put = (service: string, i: number) =>
     propose(here.lessor, { kind: 'acquire', holder: `${service}${i}`, ttl: 3_600_000, wants: [], entries: entries(service, i) })
-  for (let i = 1; i <= 300; i++) await put('dead', i)
-  await pass(here, 5_000)
-  expect([probed.length, checks.inFlight]).toEqual([64, 64])
+  for (let i = 1; i <= 400; i++) await put('dead', i)
+  await pass(here, 8_000)
+  expect([probed.length, checks.inFlight]).toEqual([320, 320])
   await put('other', 1)
   await pass(here, 2_000)
   for (let i = 0; i < 2; i++) {
     pending.shift()!()
     for (let n = 0; n < 10; n++) await turn()
   }
-  expect(probed.slice(64), 'at the latest with the second slot that comes free').toContain('tcp://other:1')
-  expect(checks.inFlight).toBe(64)
+  expect(probed.slice(320), 'at the latest with the second slot that comes free').toContain('tcp://other:1')
+  expect(checks.inFlight).toBe(320)
+})
+
+test('the first probe of a newcomer does not wait behind services whose targets do not answer', async () => {
+  await using here = await world()
+  const probed: string[] = []
+  const probe = (url: string) => {
+    probed.push(url)
+    return new Promise<CheckResult>(resolve => here.clock.after(5_000, () => resolve({ status: 'critical', reason: 'no answer' })))
+  }
+  await using checks = await checksOf(here, { probe })
+  const put = (service: string) => {
+    const value = JSON.stringify({ addresses: [], check: { url: `tcp://${service}:1` } })
+    return propose(here.lessor, {
+      kind: 'acquire',
+      holder: service,
+      ttl: 3_600_000,
+      wants: [],
+      entries: [{ key: `services/${service}/1`, value }],
+    })
+  }
+  for (let i = 1; i <= 300; i++) await put(`hung${i}`)
+  await pass(here, 17_000)
+  expect(checks.inFlight).toBeGreaterThan(100)
+  await put('fresh')
+  await pass(here, 1_100)
+  expect(probed).toContain('tcp://fresh:1')
 })
 
 test('a server that stops does not wait for a store that does not answer', async () => {

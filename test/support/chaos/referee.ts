@@ -2,7 +2,9 @@
  * Checks a recorded history against the invariants of docs/guarantees.md. It knows less than the referee of the simulator, since true time
  * is not known here: a record was in the log at the latest when the observer first read it. It reports only certain violations.
  */
+
 import { ELSEWHERE, type Event } from '../../../src/kernel/event.ts'
+import { isLossCause } from '../../../src/kernel/loss-cause.ts'
 import type { History, Note } from './history.ts'
 
 /** The clock drift that the product allows for. All processes of a run share one clock. */
@@ -111,7 +113,7 @@ export function judge({ notes, log, gap }: History): Violation[] {
     const end = ended.get(note.lease)
     if (end === undefined) continue
     const earliest = note.sent + note.ttl / (1 + RHO)
-    if (end.type === 'lapsed' && end.cause === 'lapsed' && end.by < earliest)
+    if (end.type === 'lapsed' && !isLossCause(end.cause ?? '') && end.by < earliest)
       violate('S4', `lease ${note.lease} lapsed ${(earliest - end.by).toFixed(1)} ms before a renewal acknowledged to ${note.who} was over`)
     if (end.by < note.sent)
       violate('S6', `lease ${note.lease} had ended (${end.type}) ${(note.sent - end.by).toFixed(1)} ms before it was renewed`)
