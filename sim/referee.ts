@@ -253,10 +253,11 @@ export class Referee implements LogView {
     if (ended !== undefined && ended.at !== world.now && type !== 'released')
       world.violate('S6', `lease ${lease} ended twice: ${ended.type}, ${type}`)
     const isReleased = command.kind === 'release' && (command.lease === lease || command.stopped?.includes(lease) === true)
-    const byItself = isReleased || (command.kind === 'transfer' && command.stopped === true)
-    if (byItself) this.beliefs.judgeEnd({ lease, type }, this.givenUp)
+    if (isReleased || (command.kind === 'transfer' && command.stopped === true)) this.beliefs.judgeEnd({ lease, type }, this.givenUp)
     const still = findLease(this.#state, lease)
-    if (type === 'released' && command.kind === 'release' && command.resource !== undefined) return // one grant of a lease that continues
+    const isPart = type === 'released' && command.kind === 'release' && command.resource !== undefined
+    if (isPart && still?.grants.length === 0) this.givenUp.add(lease) // a face ends a lease of which nothing is left
+    if (isPart) return // one grant of a lease that continues
     if (STOPS.has(type) && isReleased && !this.givenUp.has(lease)) world.violate('S7', `lease ${lease} was released by another process`)
     this.ended.set(lease, { at: world.now, index: this.#state.index, type, cause })
     this.terms.judgeOverdueBreak(lease)

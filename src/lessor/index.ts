@@ -41,6 +41,7 @@ export type {
   Widen,
 } from '../kernel/command.ts'
 export type { Event, EventType } from '../kernel/event.ts'
+export type { LossCause } from '../kernel/loss-cause.ts'
 export type { Done, Fenced, Granted, Nothing, Outcome, Queued, RefusalCode, Refused, Renewed, Transacted, Void } from '../kernel/outcome.ts'
 export type {
   Completion,

@@ -5,7 +5,7 @@
  */
 import { BACKOFF, pauseAfter } from '../backoff.ts'
 import { afterReading, type Clock } from '../clock.ts'
-import { LeaseError } from '../errors.ts'
+import { type ErrorReason, LeaseError } from '../errors.ts'
 import { type Applied, type Batch, BatchWriter } from '../kernel/codec/batch.ts'
 import type { Command, Operation, Proposal } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
@@ -55,7 +55,15 @@ export interface InFlight {
   /** The answer to an earlier copy was lost: that copy may be in the log. */
   lost: boolean
   settled: boolean
+  /** Since when the store says why it cannot write. */
+  failingSince?: number
 }
+
+/** What the store says when it cannot write, and will not by itself: callers are told after ANSWER_AFTER ms, not after `timeout`. */
+const LASTING: ReadonlySet<ErrorReason | undefined> = new Set<ErrorReason>([
+  ...(['full', 'readonly', 'io', 'disk', 'memory', 'permission', 'credentials', 'password', 'user'] as const),
+])
+const ANSWER_AFTER = 1_000
 
 export interface OutboxOptions {
   readonly clock: Clock
@@ -175,6 +183,10 @@ export class Outbox {
         if (flight.settled) return // applied meanwhile: it was in the log
         if (flight.underWay) flight.lost = true // it is in the log; only the records before it could not be read
         if (!flight.lost) return this.#reject(flight, error)
+        if (LASTING.has((error as LeaseError).reason)) {
+          flight.failingSince ??= this.#clock.now()
+          if (this.#clock.now() - flight.failingSince >= ANSWER_AFTER) this.#failUnknown(flight, error as LeaseError)
+        }
       }
       await pauseUnless(this.#clock, pauseAfter(BACKOFF.store, failures), this.#lifetime.signal)
       if (this.#lifetime.isOver || flight.settled) return
@@ -271,12 +283,14 @@ export class Outbox {
     for (const { completion } of flight.batch.proposals) completion.fail(error)
   }
 
-  /** Answers the callers after `timeout`. The pending record is still being sent; the proposals behind it never will be. */
-  #failUnknown(flight: InFlight): void {
-    const silence = `no answer from the store for ${this.#timeout} ms`
+  /** Answers the callers after `timeout`, or with the error of the store. The pending record is still being sent; the proposals behind it never will be. */
+  #failUnknown(flight: InFlight, cause?: LeaseError): void {
+    const why = cause?.message ?? `no answer from the store for ${this.#timeout} ms`
+    const more = cause && { cause, reason: cause.reason, facts: cause.facts }
     const unknown = new LeaseError(
       'UNKNOWN',
-      `${silence}: what was asked may or may not have been done; ask again with the same operation id`,
+      `${why}: what was asked may or may not have been done; ask again with the same operation id`,
+      more,
     )
     if (!flight.settled)
       for (const item of flight.batch.proposals) {
@@ -286,7 +300,7 @@ export class Outbox {
         item.completion = ANSWERED
         completion.fail(unknown)
       }
-    const unsent = new LeaseError('UNAVAILABLE', `${silence}: what was asked was not sent; ask again later`)
+    const unsent = new LeaseError('UNAVAILABLE', `${why}: what was asked was not sent; ask again later`, more)
     for (const { completion } of this.#takeUnsent()) completion.fail(unsent)
   }
 

@@ -127,7 +127,7 @@ describe('a replica that has the new log open while leases are moved into it', (
   test('serves a backup that is restored into the log as well', async () => {
     const { to, old, open, clock } = await house()
     await using server = await to.open()
-    await restore(await open(), await readBackup(old.backup()), { clock })
+    await restore(await open(), await readBackup(old.backup()), { clock, clientsStopped: true })
     expect(await held(server)).toEqual(['ann'])
     expect(await propose(server, acquire('bob', 'job', { wait: true }))).toMatchObject({ kind: 'queued' })
     await using later = await to.open()
@@ -267,5 +267,5 @@ test('a restore that fails after it has begun reports so', async () => {
   const store = broken(new MemoryStore({ log: to.log, clock, own: { name: 'restore' } }), {
     snapshot: () => Promise.reject(new LeaseError('UNAVAILABLE', 'the disk is full')),
   })
-  await expect(restore(store, backup, { clock })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { restore: 'begun' } })
+  await expect(restore(store, backup, { clock, clientsStopped: true })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { restore: 'begun' } })
 })

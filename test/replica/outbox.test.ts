@@ -259,6 +259,29 @@ test('a proposal that is in the log is not reported as failed when the records b
   expect(await leases(replica)).toEqual(['bob'])
 })
 
+test('a store that says why it cannot write: callers are told so after a second, and the record is sent until its fate is known', async () => {
+  const { clock, log } = new Rig()
+  const store = new MemoryStore({ log, clock })
+  const append = store.append.bind(store)
+  let isFull = false
+  store.append = async (record, after) => {
+    if (isFull) throw new LeaseError('UNKNOWN', 'the disk of /x is full', { reason: 'full', facts: { path: '/x' } })
+    return append(record, after)
+  }
+  await using replica = await Replica.open(store, { clock })
+  isFull = true
+  const first = propose(replica, acquire('ann', 'a')).catch(error => error)
+  await clock.advance(500)
+  const behind = propose(replica, acquire('ann', 'b')).catch(error => error)
+  await clock.advance(2_500)
+  const because = { reason: 'full', facts: { path: '/x' }, message: expect.stringContaining('the disk of /x is full') }
+  expect(await first).toMatchObject({ code: 'UNKNOWN', ...because })
+  expect(await behind).toMatchObject({ code: 'UNAVAILABLE', ...because })
+  isFull = false
+  await clock.advance(5_000)
+  expect((await replica.read({ kind: 'resource', resource: 'a' })).value.grants).toHaveLength(1)
+})
+
 test('a store that throws a foreign error ends the replica with a coded error, also for later calls', async () => {
   const { clock, log } = new Rig()
   const odd = new TypeError('odd')

@@ -1,4 +1,6 @@
 /** Errors of the file store. The message tells operators what to do; the reason is for programs. */
+import { statfsSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { type ErrorCode, type ErrorReason, LeaseError } from '../../errors.ts'
 import { describe, lockers, stopped } from './process.ts'
 
@@ -6,6 +8,9 @@ import { describe, lockers, stopped } from './process.ts'
 const [ERROR, BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, CONSTRAINT, NOTADB] = [
   1, 5, 6, 8, 10, 11, 13, 14, 15, 19, 26,
 ] as const
+
+/** A disk with fewer bytes is full: SQLite extends its files by as much. */
+const ROOM = 65_536
 
 /** The bytes of a WAL index whose locks show which process writes, checkpoints or recovers. */
 const [FIRST_LOCK, LAST_LOCK] = [120, 122]
@@ -21,7 +26,9 @@ export function fileError(error: unknown, path: string, done: 'never' | 'perhaps
   const code = done === 'never' ? 'UNAVAILABLE' : 'UNKNOWN'
   const failure = (reason: ErrorReason, message: string) => new LeaseError(code, message, { cause: error, reason, facts: { path } })
   const text = error instanceof Error ? error.message : String(error)
-  switch (resultCode(error)) {
+  const found = resultCode(error)
+  // SQLite reports a full disk as a failed one where it extends its index.
+  switch (found === IOERR && isFull(path) ? FULL : found) {
     case FULL:
       return failure('full', `the disk of ${path} is full: no appends are accepted until there is room. Acknowledged records are kept`)
     case READONLY:
@@ -40,6 +47,15 @@ export function fileError(error: unknown, path: string, done: 'never' | 'perhaps
       return failure('permission', `${path} cannot be opened (${text}): does its folder exist, and may this process write there?`)
     default:
       return failure('failed', `${path}: ${text}`)
+  }
+}
+
+function isFull(path: string): boolean {
+  try {
+    const { bavail, bsize } = statfsSync(dirname(path))
+    return bavail * bsize < ROOM
+  } catch {
+    return false
   }
 }
 

@@ -26,7 +26,9 @@ test('a backup is readable by its owner only, and restore continues with greater
   expect(tokens[2]).toBeGreaterThan(tokens[1]!)
 
   const there = `file:${here.file('new.db')}`
-  expect((await here.run(['restore', file, '--store', there])).code).toBe(0)
+  const refused = await here.run(['restore', file, '--store', there])
+  expect(refused).toMatchObject({ code: 64, stderr: expect.stringMatching(/may be longer than any that it knows[\s\S]*--longest-ttl 24h/) })
+  expect((await here.run(['restore', file, '--store', there, '--longest-ttl', '1m'])).code).toBe(0)
   expect((await here.run(['policy', 'get', '--store', there])).stdout).toMatch(/capacity=2/)
 
   writeFileSync(here.file('bad'), readFileSync(file).subarray(0, -1))

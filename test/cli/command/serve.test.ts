@@ -46,7 +46,7 @@ test('commands that open the file connect to the server that owns it, with keys 
   expect((await here.run(['backup', file])).code).toBe(0)
   const restore = await here.run(['restore', file, '--yes'])
   expect(restore).toMatchObject({ code: 69, stderr: expect.stringMatching(/owned by leasehold serve[\s\S]*stop it first/) })
-  expect((await here.run(['restore', file, '--store', `file:${here.file('new.db')}`])).code).toBe(0)
+  expect((await here.run(['restore', file, '--clients-stopped', '--store', `file:${here.file('new.db')}`])).code).toBe(0)
   expect(server.stdout() + server.stderr() + readFileSync(file, 'latin1')).not.toContain(key)
 })
 
