@@ -109,14 +109,6 @@ export const COMBINED_BUGS: readonly Planted[] = [
     profiles: ['directed', 'combined'],
   },
   {
-    name: 'a renewal with ttl goes beyond what a policy allows for an entry',
-    file: 'src/kernel/rule/renew.js',
-    find: "for (const key of entries ?? [])\n        most = Math.min(most, rule(state, key, 'ttlMax'));",
-    put: '',
-    expected: ['S5'],
-    profiles: ['directed', 'combined'],
-  },
-  {
     name: 'a lease of a restored log lapses before a lost renewal is over',
     file: 'src/kernel/rule/govern.js',
     find: 'held.status === WAITING ? held.term : Math.max(held.term, length)',

@@ -135,11 +135,9 @@ export class Lease implements AsyncDisposable {
     const held = this.#held
     if (this.held) return
     if (held.stage !== 'held') throw held.endReason
-    throw new LeaseError(
-      'UNKNOWN',
-      `the wall clock jumped for an unknown reason: ${held.name} is not held until a renewal is answered`,
-      { facts: held.facts },
-    )
+    throw new LeaseError('UNKNOWN', `the wall clock jumped for an unknown reason: ${held.name} is not held until a renewal is answered`, {
+      facts: held.facts,
+    })
   }
 
   /** Renews now, whatever the strategy. Resolves when the renewal is acknowledged. */

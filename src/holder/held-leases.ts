@@ -52,7 +52,7 @@ export class HeldLeases implements Iterable<HeldLease> {
   /** Releases under way of leases that were lost, or never handed out. */
   readonly #releases = new Set<Promise<void>>()
 
-  constructor(operations: Operations, identity: Identity, margin: number, workerHeartbeat?: WorkerHeartbeat) {
+  constructor(operations: Operations, margin: number, workerHeartbeat?: WorkerHeartbeat) {
     const { lessor, clock } = operations
     this.#operations = operations
     this.losses = new LossLog(clock)

@@ -130,7 +130,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
     const operations = new Operations(lessor, clock)
     this.#identity = identity
     this.operations = operations
-    const heldLeases = new HeldLeases(operations, identity, marginOf(options), workerHeartbeat)
+    const heldLeases = new HeldLeases(operations, marginOf(options), workerHeartbeat)
     this.#heldLeases = heldLeases
     this.#learned = new LearnedTerms(operations, milliseconds(ttl, 'ttl'))
     this.#acquirer = new Acquirer({ heldLeases, operations, identity, nesting: this.#nesting, ttl: milliseconds(ttl, 'ttl') })

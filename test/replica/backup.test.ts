@@ -140,7 +140,8 @@ test('a log that cannot be owned can be restored into only while it is empty', a
   const backup = await bytesOf(replica.backup())
   await leases[Symbol.asyncDispose]()
   const { clock } = here
-  const into = async (log: MemoryLog) => restore(new MemoryStore({ log, clock }), await readBackup(cut(backup)), { clock, longestTtl: 30_000 })
+  const into = async (log: MemoryLog) =>
+    restore(new MemoryStore({ log, clock }), await readBackup(cut(backup)), { clock, longestTtl: 30_000 })
   const log = new MemoryLog({ clock })
   expect(await into(log)).toMatchObject({ leases: 1 })
   await expect(into(log)).rejects.toMatchObject({ code: 'UNSUPPORTED', message: expect.stringMatching(/empty/) })

@@ -1,6 +1,6 @@
 /** Requests that do not wait, from processes that open the store, ask once and end, as a job of cron does. */
 import { expect, test } from 'vitest'
-import { LeaseError } from '../../src/errors.ts'
+import type { LeaseError } from '../../src/errors.ts'
 import { Leases } from '../../src/leases.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'

@@ -267,5 +267,8 @@ test('a restore that fails after it has begun reports so', async () => {
   const store = broken(new MemoryStore({ log: to.log, clock, own: { name: 'restore' } }), {
     snapshot: () => Promise.reject(new LeaseError('UNAVAILABLE', 'the disk is full')),
   })
-  await expect(restore(store, backup, { clock, clientsStopped: true })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { restore: 'begun' } })
+  await expect(restore(store, backup, { clock, clientsStopped: true })).rejects.toMatchObject({
+    code: 'UNAVAILABLE',
+    facts: { restore: 'begun' },
+  })
 })

@@ -56,8 +56,13 @@ async function examine({ leases, lessor, read, out, clock, signal }: Invocation,
     services: (await read({ kind: 'services' })).value,
   })
   const rules = (await read({ kind: 'policies' }).catch(noPolicies)).value
-  const allowed = Math.max(rules.find(({ prefix }) => prefix === '')?.rules.ttlMax ?? TTL_MAX, ...rules.map(policy => policy.rules.ttlMax ?? 0))
-  out.note(`policies allow a ttl of ${inWords(allowed)}: to restore a backup into another store takes that long, or what --longest-ttl says`)
+  const allowed = Math.max(
+    rules.find(({ prefix }) => prefix === '')?.rules.ttlMax ?? TTL_MAX,
+    ...rules.map(policy => policy.rules.ttlMax ?? 0),
+  )
+  out.note(
+    `policies allow a ttl of ${inWords(allowed)}: to restore a backup into another store takes that long, or what --longest-ttl says`,
+  )
   if (out.json) for (const finding of found) await out.data(finding)
   else if (found.length === 0)
     await out.text(

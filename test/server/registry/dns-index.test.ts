@@ -210,7 +210,10 @@ test('the next query sees a change of status, address or capability, and a remov
     ['y.capability.leasehold 10.0.0.8'],
   ])
   await applied((await put({ capabilities: ['Plan', 'plan'], address: 'http://10.0.0.8:80' })).json.revision)
-  expect([await now('plan.capability.leasehold'), await now('y.capability.leasehold')]).toEqual([['plan.capability.leasehold 10.0.0.8'], []])
+  expect([await now('plan.capability.leasehold'), await now('y.capability.leasehold')]).toEqual([
+    ['plan.capability.leasehold 10.0.0.8'],
+    [],
+  ])
   await applied((await here.ask('POST', '/v1/services/web/a/heartbeat', { status: 'critical' })).json.revision)
   expect([await now(), (await ask(dns, queryFor('web.service.leasehold'))).rcode]).toEqual([[], 0])
   await applied((await here.ask('POST', '/v1/services/web/a/heartbeat', { status: 'passing', load: 3 })).json.revision)

@@ -257,7 +257,9 @@ describeEngine('postgres', 'a store in Postgres', () => {
     await store.open()
     const answer = await store.append(Uint8Array.of(1), START)
     if (answer.kind !== 'appended') throw new Error(answer.kind)
-    await shared.query(`insert into leasehold.snapshot (id, log, idx, nonce) select 1000000, id, 0, 0 from leasehold.log where name = 'abandoned'`)
+    await shared.query(
+      `insert into leasehold.snapshot (id, log, idx, nonce) select 1000000, id, 0, 0 from leasehold.log where name = 'abandoned'`,
+    )
     expect(await store.snapshot(answer.position, once(Uint8Array.of(1)))).toBe('kept')
   })
 

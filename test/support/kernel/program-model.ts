@@ -201,14 +201,14 @@ export class ProgramModel {
     if (lease.status === 'suspect') lease.status = 'live'
     if (lease.status === 'live') {
       lease.confirmed = true
-      lease.ttl = Math.max(lease.ttl, Math.min(ttl, this.#longestTtl(lease, ttl)))
+      lease.ttl = Math.max(lease.ttl, Math.min(ttl, this.#longestTtl(lease)))
     }
     lease.term = ahead > 0 ? lease.ttl + ahead : lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM)
     if (lease.status === 'live' && this.held(lease).length > 0) this.longest = Math.max(this.longest, lease.term)
     return lease.term
   }
 
-  #longestTtl(lease: ModelLease, ttl: number): number {
+  #longestTtl(lease: ModelLease): number {
     const { kind, most } = this.rules.ttlMax
     const isLimited = this.entries.some(({ key, lease: on }) => on === lease.id && key.startsWith(`${kind}/`))
     return isLimited ? most : NOT_LIMITED
