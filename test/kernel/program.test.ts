@@ -6,19 +6,22 @@ import { NOT_REACHED, PROGRAM_FEATURES } from '../support/kernel/program-feature
 import { PROGRAM_EXAMPLES, programs } from '../support/kernel/program-steps.ts'
 import { World } from '../support/kernel/world.ts'
 
-/** More are run with LEASEHOLD_PROGRAMS. */
-const PROGRAMS = Number(process.env.LEASEHOLD_PROGRAMS ?? 300)
+/** For each seed. More are run with LEASEHOLD_PROGRAMS. */
+const PROGRAMS = Number(process.env.LEASEHOLD_PROGRAMS ?? 450)
 /** With another seed the programs are others, and may miss a pair. */
 const isFixedSeed = process.env.LEASEHOLD_PROPERTY_SEED === undefined
+/** Together, the programs of these seeds make every pair of features meet. */
+const SEEDS: readonly { readonly seed?: number }[] = isFixedSeed ? [{ seed: 8 }, { seed: 10 }] : [{}]
 
 describe('random programs', { timeout: 900_000 }, () => {
   const report = newReport()
 
   test('with all features together, the kernel does what the naive model says', async () => {
-    await fc.assert(
-      fc.asyncProperty(programs(120), program => play(program, report)),
-      { numRuns: PROGRAMS + PROGRAM_EXAMPLES.length, examples: PROGRAM_EXAMPLES.map(program => [program]) },
-    )
+    for (const seed of SEEDS)
+      await fc.assert(
+        fc.asyncProperty(programs(120), program => play(program, report)),
+        { ...seed, numRuns: PROGRAMS + PROGRAM_EXAMPLES.length, examples: PROGRAM_EXAMPLES.map(program => [program]) },
+      )
   })
 
   test.runIf(isFixedSeed)('in these programs every pair of features meets, except those that cannot', () => {

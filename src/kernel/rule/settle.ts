@@ -2,7 +2,7 @@
 import { ELSEWHERE } from '../event.ts'
 import { Heap } from '../heap.ts'
 import { touch } from '../state/leases.ts'
-import { blocks, insertionIndex, standsBefore } from '../state/order.ts'
+import { blocks, insertionIndex } from '../state/order.ts'
 import { dropIfIdle } from '../state/resources.ts'
 import { type Freed, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import { attach, entriesFree } from './attach.ts'
@@ -32,12 +32,12 @@ export function settle(state: State, effects: Effects, freed: Freed): void {
  * `fifo` queue. In a pool, every waiter stands in the queue of every member, and each try looks at every member.
  */
 function serve(state: State, effects: Effects, first: Resource, freed: Freed): void {
-  const turns: Turns = new Heap((one, other) => standsBefore(one.next, other.next))
+  const turns: Turns = new Heap((one, other) => (one.rank === other.rank ? one.next.id < other.next.id : one.rank < other.rank))
   const refused = new Set<LeaseState>()
   for (let resource: Resource | undefined = first; resource !== undefined; resource = freed.take()) begin(state, turns, resource)
   for (let walk = turns.take(); walk !== undefined; walk = turns.take()) {
-    const { resource, next } = walk
-    const { wants, any, rank } = next.extras!
+    const { resource, next, rank } = walk
+    const { wants, any } = next.extras!
     // Where it stands, or stood before it was granted on the walk through another queue.
     let at = insertionIndex(resource.queue, rank, next.id)
     if (resource.queue[at] === next) {
@@ -104,7 +104,7 @@ function begin(state: State, turns: Turns, resource: Resource): void {
   const next = resource.queue[0]
   if (next === undefined) return dropIfIdle(state, resource)
   if (isSpent(state, resource)) return
-  goOn(state, turns, { resource, next }, next)
+  goOn(state, turns, { resource, next, rank: 0 }, next)
 }
 
 /** The resource counts as freed until its queue has been walked, so that no second walk begins. */
@@ -112,6 +112,7 @@ function goOn(state: State, turns: Turns, walk: QueueWalk, next: LeaseState | un
   walk.resource.freed = next !== undefined
   if (next === undefined) return dropIfIdle(state, walk.resource)
   walk.next = next
+  walk.rank = next.extras!.rank
   turns.add(walk)
 }
 
@@ -122,4 +123,6 @@ type Turns = Heap<QueueWalk>
 interface QueueWalk {
   readonly resource: Resource
   next: LeaseState
+  /** The rank with which it waits: a lease that was passed on gets another one with its grant. */
+  rank: number
 }

@@ -8,7 +8,7 @@ import { DEADLOCK, ELSEWHERE } from '../event.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { neverGiven, within } from '../reason.ts'
-import { addChild, extrasOf, findLease, openLease, touch, UNCLAIMED } from '../state/leases.ts'
+import { addChild, descendsFrom, extrasOf, findLease, openLease, touch, UNCLAIMED } from '../state/leases.ts'
 import { standsBefore } from '../state/order.ts'
 import { agedOf } from '../state/timers.ts'
 import {
@@ -115,11 +115,6 @@ function covers(given: readonly WantedResource[], { wants, any }: LeaseExtras): 
   const isGiven = ({ resource, units, shared }: WantedResource) =>
     given.some(grant => grant.resource === resource && grant.shared === shared && grant.units >= units)
   return any > 0 ? given.length === any && wants.filter(isGiven).length === any : wants.every(isGiven)
-}
-
-function descendsFrom(lease: LeaseState, id: number): boolean {
-  for (let parent = lease.extras?.parent; parent !== undefined; parent = parent.extras?.parent) if (parent.id === id) return true
-  return false
 }
 
 /** A new lease for a recipient that does not wait for it. */

@@ -90,10 +90,19 @@ export class PoolModel {
   readonly #spending = new Map<string, Spending>()
   readonly #servesAtOnce: boolean
 
-  /** `servesAtOnce`: after each command. Otherwise the caller serves. */
-  constructor(rules: ModelRules, { servesAtOnce = true }: { readonly servesAtOnce?: boolean } = {}) {
+  readonly #endsWith: (waiter: number, lease: number) => boolean
+
+  /** `servesAtOnce`: after each command. Otherwise the caller serves. `endsWith`: whether the lease is a parent of the waiter, or above one. */
+  constructor(
+    rules: ModelRules,
+    {
+      servesAtOnce = true,
+      endsWith = () => false,
+    }: { readonly servesAtOnce?: boolean; readonly endsWith?: (waiter: number, lease: number) => boolean } = {},
+  ) {
     this.#rules = rules
     this.#servesAtOnce = servesAtOnce
+    this.#endsWith = endsWith
   }
 
   // Commands
@@ -223,7 +232,7 @@ export class PoolModel {
   }
 
   #copy(): PoolModel {
-    const copy = new PoolModel(this.#rules, { servesAtOnce: false })
+    const copy = new PoolModel(this.#rules, { servesAtOnce: false, endsWith: this.#endsWith })
     Object.assign(copy, { members: this.members, elapsed: this.elapsed, leases: this.leases.map(lease => ({ ...lease })) })
     copy.#grants = this.#grants
     for (const [name, spending] of this.#spending) copy.#spending.set(name, { ...spending })
@@ -576,7 +585,9 @@ export class PoolModel {
     const upcoming = this.#reserved().filter(({ begin }) => begin - this.elapsed <= preemptNotice)
     const waiters = [...upcoming, ...blocked]
     const soon = this.#endingSoon()
+    const ended: ModelLease[] = []
     for (const [i, waiter] of waiters.entries()) {
+      if (ended.some(({ id }) => this.#endsWith(waiter.id, id))) continue
       const avoid = waiters.slice(0, i).map(({ ask }) => ask)
       if (this.#fits(waiter.ask, soon, avoid)) continue
       const open = this.members.filter(
@@ -588,8 +599,10 @@ export class PoolModel {
       const candidates = this.#victims(waiter).filter(({ holds }) => holds.some(({ member }) => useful.includes(member)))
       const chosen = subsets(candidates).find(victims => this.#fits(waiter.ask, [...soon, ...victims], avoid))
       for (const victim of chosen ?? []) {
-        if (preemptNotice === 0) victim.status = 'frozen'
-        else Object.assign(victim, { notice: waiter.id, noticeRan: 0 })
+        if (preemptNotice === 0) {
+          victim.status = 'frozen'
+          ended.push(victim)
+        } else Object.assign(victim, { notice: waiter.id, noticeRan: 0 })
         soon.push(victim)
       }
     }
@@ -603,7 +616,8 @@ export class PoolModel {
     const lost = this.leases.filter(isNoticed)
     const found: ModelLease[] = []
     const refund = (lease: ModelLease) => this.#advanceLeft(lease, unitsOf(lease))
-    for (const lease of this.leases.filter(lease => lease.status === 'held' && !isNoticed(lease)).sort((a, b) => b.age - a.age)) {
+    const mayEnd = (lease: ModelLease) => lease.status === 'held' && !isNoticed(lease) && !this.#endsWith(waiter.id, lease.id)
+    for (const lease of this.leases.filter(mayEnd).sort((a, b) => b.age - a.age)) {
       const theirs = lease.ask
       const before = [...lost, ...found].filter(({ ask }) => ask.account === theirs.account)
       const giver = this.#share(theirs.account)

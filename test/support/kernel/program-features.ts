@@ -67,5 +67,4 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
     ['any', 'shared', 'steal'].flatMap(first => ['reservation', 'borrowed'].map(second => [`${first} ${second}`, NAMED])),
   ),
-  'reservation steal': NAMED,
 }

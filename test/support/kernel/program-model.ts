@@ -106,7 +106,10 @@ export class ProgramModel {
 
   constructor(rules: ProgramRules, start: { readonly nextLease: number; readonly longest: number }) {
     this.rules = rules
-    this.pool = new PoolModel(rules.pool, { servesAtOnce: false })
+    this.pool = new PoolModel(rules.pool, {
+      servesAtOnce: false,
+      endsWith: (waiter, lease) => this.#ancestry(this.find(waiter)?.parent ?? 0).some(({ id }) => id === lease),
+    })
     this.nextLease = start.nextLease
     this.longest = start.longest
   }

@@ -15,7 +15,7 @@
  * preempts against it. A waiter within its quota does not borrow. An exchange between accounts cannot be reversed before the taker has used up its lead. So
  * each notice is for a waiter that is ahead in one of these orders, and as many notices are given for one grant as it has victims.
  */
-import { extrasOf, findLease, touch } from '../../state/leases.ts'
+import { descendsFrom, extrasOf, findLease, touch } from '../../state/leases.ts'
 import { FROZEN, type LeaseState, type PoolState, PREEMPT, type State, WAITING } from '../../state.ts'
 import { cancelTimer, type Effects, emit, startTimer } from '../effects.ts'
 import { end } from '../end.ts'
@@ -41,6 +41,7 @@ export function reviewNotices(state: State, effects: Effects, pool: PoolState, b
   const soon = endingSoon(pool)
   const avoid = waiters.map(waiter => waiter.extras!.pool!.match)
   for (const [i, waiter] of waiters.entries()) {
+    if (waiter.status !== WAITING || findLease(state, waiter.id) !== waiter) continue // it has ended with a lease that was preempted for another
     // A waiter behind others does not preempt leases on members that they could use: it would preempt for them.
     const outlook = outlookOf(state, pool, waiter.extras!.pool!, avoid.slice(0, i))
     if (outlook.fits(soon)) continue
@@ -118,7 +119,8 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
 
   const found: LeaseState[] = []
   const young = [...pool.holders].filter(
-    lease => (isMarked || lease.extras!.pool!.yields) && lease.status !== FROZEN && !pool.noticed.has(lease),
+    lease =>
+      (isMarked || lease.extras!.pool!.yields) && lease.status !== FROZEN && !pool.noticed.has(lease) && !descendsFrom(waiter, lease.id),
   )
   for (const lease of young.sort((a, b) => tokenOf(b) - tokenOf(a))) {
     if (!isVictim(lease)) continue
