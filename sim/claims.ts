@@ -308,7 +308,9 @@ function requestsOf(state: State, grants: readonly Grant[], to: string): readonl
 /** Whether these grants are all that a request asks for. */
 function covers(grants: readonly Grant[], { wants, any }: Request): boolean {
   const met = wants.filter(want =>
-    grants.some(({ resource, units, shared }) => resource.name === want.resource && shared === want.shared && units >= want.units),
+    grants.some(
+      ({ resource, units, shared }) => resource.name === want.resource && shared === want.shared && (shared || units >= want.units),
+    ),
   )
   return any === 0 ? met.length === wants.length : met.length === any && grants.length === any
 }
