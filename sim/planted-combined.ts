@@ -101,14 +101,6 @@ export const COMBINED_BUGS: readonly Planted[] = [
     profiles: ['directed', 'combined'],
   },
   {
-    name: 'a lease that gave back its member is preempted all the same',
-    file: 'src/kernel/rule/end.js',
-    find: 'cancelTimer(effects, lease, PREEMPT);',
-    put: '',
-    expected: ['S14'],
-    profiles: ['directed', 'combined'],
-  },
-  {
     name: 'a lease of a restored log lapses before a lost renewal is over',
     file: 'src/kernel/rule/govern.js',
     find: 'held.status === WAITING ? held.term : Math.max(held.term, length)',
