@@ -143,10 +143,10 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a transferred lease gets the whole time of its notice again': { profile: 'directed', seed: 1 },
   'a notice is passed on without the waiter that it is for': { profile: 'combined', seed: 18 },
   'a transferred lease loses its rank': { profile: 'directed', seed: 1 },
+  'a lease of a restored log lapses before a lost renewal is over': { profile: 'combined', seed: 29 },
   'members that were passed on count for no account': { profile: 'directed', seed: 1 },
   'a lease is preempted although its waiter has gone': { profile: 'pool', seed: 14 },
   'a reservation that one process has renewed can be claimed by another': { profile: 'directed', seed: 3 },
   'the term of a reservation ends it before its window begins': { profile: 'directed', seed: 1 },
   'an agent that is active yields': { profile: 'agents', seed: 1 },
-  'a lease of a restored log lapses before a lost renewal is over': { profile: 'combined', seed: 29 },
 }
