@@ -48,8 +48,7 @@ function* leases(state: State): Generator<string> {
     if (lease.status === FROZEN && lease.extras?.timers?.some(timer => timer !== undefined))
       yield `frozen lease ${lease.id} has more timers`
     if (!(lease.term > 0)) yield `lease ${lease.id} has no term`
-    if (lease.status === LIVE && !lease.confirmed && lease.term > (lease.extras?.pool?.from ? lease.ttl : 30_000))
-      yield `lease ${lease.id} begins long`
+    if (lease.status === LIVE && !lease.confirmed && lease.term > longestFirstTerm(state, lease)) yield `lease ${lease.id} begins long`
     if (lease.aged < 0 || !Number.isSafeInteger(lease.aged)) yield `lease ${lease.id} is aged ${lease.aged}`
     for (const grant of lease.grants) {
       if (grant.lease !== lease) yield `a grant of ${lease.id} belongs to ${grant.lease.id}`
@@ -259,4 +258,9 @@ function* liveness(state: State): Generator<string> {
 export function withinCapacity(state: State): void {
   for (const { name, used } of state.resources.values())
     if (used > capacityOf(state, name)) throw new Error(`${used} units of ${name} are granted, there are ${capacityOf(state, name)}`)
+}
+
+/** Until its first renewal. After a generation each term lasts for the quiet period, since a renewal may be lost. */
+function longestFirstTerm({ lineage }: State, { extras, ttl }: LeaseState): number {
+  return Math.max(extras?.pool?.from ? ttl : 30_000, lineage.generation.quiet)
 }
