@@ -37,7 +37,11 @@ test('a backup is readable by its owner only, and restore continues with greater
     stderr: expect.stringMatching(/damaged/),
   })
   expect((await here.run(['restore', here.file('none')])).code).toBe(1)
-  const piped = await here.spawn('sh', ['-c', `"$0" "$1" backup - | "$0" "$1" restore - --clients-stopped --store file:piped.db`, process.execPath, program])
-    .finished
+  const piped = await here.spawn('sh', [
+    '-c',
+    `"$0" "$1" backup - | "$0" "$1" restore - --clients-stopped --store file:piped.db`,
+    process.execPath,
+    program,
+  ]).finished
   expect(piped.code).toBe(0)
 })
