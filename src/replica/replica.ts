@@ -217,9 +217,7 @@ export class Replica implements Lessor {
       await this.#outbox.readToEnd()
       signal?.throwIfAborted()
       const known = answered(this.#log.state, proposal) ?? refusal(this.#log.state, proposal)
-      // Behind the ends of leases that are being written, what is held now may be free.
-      const mayBeFree = this.#timekeeper.isEnding && known?.kind === 'refused' && known.code === 'HELD'
-      if (known !== undefined && !mayBeFree) completion.settle(known)
+      if (known !== undefined) completion.settle(known)
       else this.#put(proposal.command, proposal.key ?? 0, proposal.op, completion)
     } catch (error) {
       completion.fail(error)

@@ -115,11 +115,6 @@ export class Timekeeper {
     return countdown.found ? this.#lastHeard.silence(countdown, now) : now - countdown.zero
   }
 
-  /** Whether ends of leases are being written to the log, so that a request which is refused now may be granted behind them. */
-  get isEnding(): boolean {
-    return this.#proposals.ending > 0
-  }
-
   /** Whether the end of the lease is being written to the log. */
   isBeingEnded(lease: LeaseState): boolean {
     const countdown = lease.alarm as Countdown | undefined

@@ -29,8 +29,6 @@ export class TimerProposals {
   readonly #turns = new Set<() => void>()
   /** The number of the last proposal. */
   #last = 0
-  /** Proposals of ends that are under way. */
-  ending = 0
   readonly stats = { proposed: 0, lateness: 0 }
 
   constructor(clock: Clock, log: Pick<Log, 'turn'>, outbox: Pick<Outbox, 'writeUntilSettled'>, keeper: TimerOwner) {
@@ -85,9 +83,7 @@ export class TimerProposals {
   #propose(about: readonly Countdown[], countdowns: Countdowns, command: Command): void {
     const proposal = ++this.#last
     for (const countdown of about) countdown.busy = proposal
-    if (command.kind === 'due') this.ending++
     this.#outbox.writeUntilSettled(command, outcome => {
-      if (command.kind === 'due') this.ending--
       for (const countdown of about) {
         if (!countdowns.runs(countdown) || countdown.busy !== proposal) continue
         countdown.busy = 0
