@@ -88,7 +88,6 @@ def test_an_acquire_whose_caller_was_told_unknown_is_sent_again_and_what_it_was_
     assert first == again
 
 
-
 def test_an_answer_slower_than_the_ttl_is_no_lease() -> None:
     clock = ManualClock()
     engine = Engine(Options("h"), clock)

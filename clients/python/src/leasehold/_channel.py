@@ -38,8 +38,10 @@ Done = Callable[[Any, "LeaseError | None", "Request"], None]
 
 
 class Request:
-    """One command on its way. ``done(value, error, request)`` is called once. With ``late``, a request whose outcome is UNKNOWN is sent again until it is
-    answered: ``late(value, request)`` gets the answer."""
+    """One command on its way. ``done(value, error, request)`` is called once.
+
+    With ``late``, a request whose outcome is UNKNOWN is sent again until it is answered: ``late(value, request)`` gets the answer.
+    """
 
     __slots__ = (
         "again",
