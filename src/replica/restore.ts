@@ -156,7 +156,7 @@ function longestTtlUnknown(backup: State): LeaseError {
 }
 
 /** The longest term that a state has given, and the longest ttl that its policies allow. */
-export function longestTtlOf(state: State): { readonly longest: number; readonly allowed: number } {
+function longestTtlOf(state: State): { readonly longest: number; readonly allowed: number } {
   const named = [...state.policies.values()].map(rules => rules.ttlMax ?? 0)
   return { longest: longest(state), allowed: Math.max(rule(state, '', 'ttlMax'), ...named) }
 }

@@ -71,7 +71,7 @@ export class Timekeeper {
   }
 
   /** Takes over a state that was loaded from a snapshot which is at least `age` ms old, and about `advisoryAge`. */
-  load(state: State, age: number, advisoryAge = age): void {
+  load(state: State, age: number, advisoryAge: number): void {
     this.#lastHeard.load(this.now(), advisoryAge)
     this.#state = state
     this.#countdowns = new Countdowns(state)
@@ -98,7 +98,7 @@ export class Timekeeper {
   }
 
   /** Called before each record is applied, with its least age in ms. `advisoryAge`: its age by a clock that may be wrong. */
-  entering(age: number, advisoryAge = 0): void {
+  entering(age: number, advisoryAge: number): void {
     this.#age = age
     this.#moment = this.now()
     if (this.#replaying) this.#lastHeard.entering(this.#moment, advisoryAge)

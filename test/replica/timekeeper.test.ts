@@ -598,9 +598,9 @@ describe('renewals kept in memory', () => {
     const log = { state, owned: true, toTheEnd: async () => {}, turn: () => 0 }
     const keeper = new Timekeeper(clock, log, { writeUntilSettled: (_, settled) => void settle.push(settled) })
     const effects = { events: [], timer: (lease: LeaseState | undefined, slot: Slot) => keeper.timer(lease, slot) }
-    keeper.load(state, 0)
+    keeper.load(state, 0, 0)
     const write = (command: Command) => {
-      keeper.entering(0)
+      keeper.entering(0, 0)
       return apply(state, { command }, effects)
     }
     write({ kind: 'run', owned: true })

@@ -30,7 +30,7 @@ WHY_TIMEOUT = 0.25
 #: How many stalls are remembered.
 MAX_STALLS = 16
 #: Causes of a loss that the server learns from the holder (``LEASE.RELEASE id LOST cause``).
-LOSS_CAUSES = frozenset(("unreachable", "stall", "suspend", "inactive", "max-hold", "forgotten"))
+LOSS_CAUSES = frozenset(("unreachable", "stall", "suspend", "inactive", "max-hold"))
 
 
 class Group:
