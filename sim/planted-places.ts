@@ -60,7 +60,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'an owner renews a lease in memory while it ends it': { profile: 'moving', seed: 23 },
   'the first renewal after a restart is not written to the log': { profile: 'moving', seed: 1 },
   "the age of a record counts although its lease was renewed in the owner's memory": { profile: 'owned', seed: 3 },
-  'a stall is credited to timers that were restarted after it': { profile: 'owned', seed: 16 },
+  'a stall is credited to timers that were restarted after it': { profile: 'owned', seed: 111 },
   'decisions depend on the wall clock': { profile: 'calm', seed: 1 },
   'a missing answer is reported as certainly not done': { profile: 'embedded', seed: 1 },
   'a refusal comes from a state that may be stale': { profile: 'embedded', seed: 1 },
