@@ -4,6 +4,7 @@ import { LeaseError } from '../src/errors.ts'
 import type { Face } from '../src/face/face.ts'
 import type { Lessor } from '../src/lessor.ts'
 import type { Replica } from '../src/replica/replica.ts'
+import { CallerTurns } from '../src/server/caller-turns.ts'
 import { setFaceRules } from '../src/server/face-rules.ts'
 import { GuardedLessor } from '../src/server/guarded-lessor.ts'
 import { HttpHandler } from '../src/server/http/handler.ts'
@@ -36,7 +37,12 @@ export class SimulatedServer {
 
   static async on(lessor: Lessor, replica: Replica, clock: Clock, operator: string, faces: readonly Face[] = []): Promise<SimulatedServer> {
     await setFaceRules(lessor, faces)
-    const guarded = await GuardedLessor.open({ lessor, clock, operator })
+    const guarded = await GuardedLessor.open({
+      lessor,
+      clock,
+      operator,
+      turns: new CallerTurns(clock, { slice: Number.POSITIVE_INFINITY }),
+    })
     const closing = new AbortController()
     const context = {
       ...{ guarded, clock, limits: DEFAULT_LIMITS, log: SILENT, closing: closing.signal },

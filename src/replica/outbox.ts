@@ -11,12 +11,13 @@ import type { Command, Operation, Proposal } from '../kernel/command.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import type { Completion } from '../lessor.ts'
 import type { Appended } from '../store.ts'
+import { Backlog } from './backlog.ts'
 import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
 import { isTransient, pauseUnless, within } from './retry.ts'
 
-/** A record takes no more proposals beyond this size. etcd takes 1.5 MiB, and a smaller record is durable sooner. */
-const RECORD_BYTES = 512 * 1_024
+/** A record takes no more proposals beyond this size. A record is applied in one turn of the event loop, and nothing else is done meanwhile. */
+const RECORD_BYTES = 128 * 1_024
 /** Upper bounds of the buckets of `latency`, in ms. */
 const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.POSITIVE_INFINITY] as const
 
@@ -82,8 +83,8 @@ export class Outbox {
   #closed: LeaseError | undefined
   #seq = 0
   #next = new BatchWriter<OutboxItem>()
-  /** Full batches that wait behind the record under way. */
-  readonly #backlog: BatchWriter<OutboxItem>[] = []
+  /** Proposals that the next record has no room for. */
+  readonly #backlog = new Backlog<OutboxItem>()
   #flight: InFlight | undefined
   #pumping = false
   #pumpSoon = false
@@ -117,11 +118,8 @@ export class Outbox {
 
   put(item: OutboxItem): void {
     if (this.#closed !== undefined) return item.completion.fail(this.#closed)
-    if (this.#next.bytes > RECORD_BYTES) {
-      this.#backlog.push(this.#next)
-      this.#next = new BatchWriter()
-    }
-    this.#next.add(item)
+    if (this.#next.bytes > RECORD_BYTES) this.#backlog.add(item)
+    else this.#next.add(item)
     if (this.#pumping || this.#pumpSoon) return
     // All proposals of this turn go into one record. (Starting earlier, in a turn longer than an append, was tried and gained nothing.)
     this.#pumpSoon = true
@@ -135,9 +133,11 @@ export class Outbox {
     if (this.#pumping) return
     this.#pumping = true
     try {
-      while (this.#next.proposals.length > 0 || this.#backlog.length > 0) {
+      while (this.#next.proposals.length > 0) {
         if (this.#lifetime.isOver) return
-        await this.#send(this.#take())
+        const flight = this.#take()
+        this.#refill()
+        await this.#send(flight)
         this.#log.afterRecord()
         // A store that answers within the turn would otherwise starve timers, sockets and snapshots.
         await new Promise<void>(resolve => this.#clock.soon(resolve))
@@ -150,11 +150,10 @@ export class Outbox {
   }
 
   #take(): InFlight {
-    const writer = this.#backlog.shift() ?? this.#next
     const seq = ++this.#seq
     const { proposer, state, stats } = this.#log
     const wall = Math.max(0, Math.floor(this.#clock.wall()))
-    const { bytes, batch } = writer.take({
+    const { bytes, batch } = this.#next.take({
       ...{ proposer, seq, wall },
       applied: state.index,
       decisionHash: [state.decisionHashA, state.decisionHashB],
@@ -167,6 +166,17 @@ export class Outbox {
       ...{ underWay: false, lost: false, settled: false },
     }
     return this.#flight
+  }
+
+  #refill(): void {
+    while (!this.#backlog.isEmpty && this.#next.bytes <= RECORD_BYTES) {
+      const item = this.#backlog.take()
+      try {
+        this.#next.add(item)
+      } catch (error) {
+        item.completion.fail(error)
+      }
+    }
   }
 
   /** Appends the record until its fate is certain. Throws only errors that no further attempt can cure. */
@@ -305,7 +315,7 @@ export class Outbox {
   }
 
   #takeUnsent(): readonly OutboxItem[] {
-    const unsent = [...this.#backlog.splice(0), this.#next].flatMap(({ proposals }) => proposals)
+    const unsent = [...this.#next.proposals, ...this.#backlog.takeAll()]
     this.#next = new BatchWriter()
     return unsent
   }
@@ -338,7 +348,7 @@ export class Outbox {
 
   /** Whether nothing waits and nothing is under way. */
   get idle(): boolean {
-    return this.#next.proposals.length === 0 && this.#backlog.length === 0 && this.#flight?.settled !== false
+    return this.#next.proposals.length === 0 && this.#flight?.settled !== false
   }
 
   /** Resolves when all present items are settled. */
@@ -351,25 +361,12 @@ export class Outbox {
     return this.#lastSettled(({ untilSettled, completion }) => !untilSettled && completion !== ANSWERED)
   }
 
-  /** Items are settled in order: when the last one that counts is settled, all of them are. */
+  /** The items of a record are settled in order, and those of one key in the backlog: when the last ones that count are settled, all of them are. */
   async #lastSettled(counts: (item: OutboxItem) => boolean): Promise<void> {
     const sent = this.#flight?.settled === false ? this.#flight.batch.proposals : []
-    const newestFirst = [this.#next.proposals, ...this.#backlog.map(({ proposals }) => proposals).reverse(), sent]
-    const last = newestFirst.find(list => list.some(counts))?.findLast(counts)
-    if (last === undefined) return
-    await new Promise<void>(resolve => {
-      const { completion } = last
-      last.completion = {
-        settle: outcome => {
-          completion.settle(outcome)
-          resolve()
-        },
-        fail: error => {
-          completion.fail(error)
-          resolve()
-        },
-      }
-    })
+    const waiting = this.#backlog.queues().map(queue => queue.findLast(counts))
+    const lasts = waiting.some(last => last !== undefined) ? waiting : [this.#next.proposals.findLast(counts) ?? sent.findLast(counts)]
+    await Promise.all(lasts.map(last => last && settled(last)))
   }
 
   /** Nothing more will be sent: all pending items fail. */
@@ -384,6 +381,22 @@ export class Outbox {
     }
     for (const { completion } of this.#takeUnsent()) completion.fail(error)
   }
+}
+
+function settled(item: OutboxItem): Promise<void> {
+  return new Promise(resolve => {
+    const { completion } = item
+    item.completion = {
+      settle: outcome => {
+        completion.settle(outcome)
+        resolve()
+      },
+      fail: error => {
+        completion.fail(error)
+        resolve()
+      },
+    }
+  })
 }
 
 function noAnswer(timeout: number): LeaseError {

@@ -17,6 +17,7 @@ import { propose } from '../lessor/propose.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type AuditRecord, type ForeignLeases } from './audit.ts'
+import { CallerTurns } from './caller-turns.ts'
 import { KeylessWaiters } from './keyless-waiters.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { type RemoteWaiterOptions, RemoteWaiters } from './remote-waiters.ts'
@@ -39,6 +40,8 @@ export interface GuardedLessorOptions {
   readonly operator?: string
   /** Stores that an administrator's key may move the leases to. The operator may move them anywhere. @default none */
   readonly moveTo?: readonly string[]
+  /** @default a new one */
+  readonly turns?: CallerTurns
 }
 
 /** Not counted against the limit `rate`: a refused renewal would end a lease. */
@@ -55,6 +58,8 @@ export class GuardedLessor implements AsyncDisposable {
   readonly access: AccessControl
   readonly limits: Limits
   readonly clock: Clock
+  /** When each request is handled. The wires ask before they handle one. */
+  readonly turns: CallerTurns
   readonly #audit: Audit
   readonly #moveTo: ReadonlySet<string>
   readonly #waiters: RemoteWaiters
@@ -68,13 +73,21 @@ export class GuardedLessor implements AsyncDisposable {
 
   private constructor(
     access: AccessControl,
-    { lessor, limits = DEFAULT_LIMITS, clock = systemClock, audit = () => {}, moveTo = [] }: GuardedLessorOptions,
+    {
+      lessor,
+      limits = DEFAULT_LIMITS,
+      clock = systemClock,
+      audit = () => {},
+      moveTo = [],
+      turns = new CallerTurns(clock),
+    }: GuardedLessorOptions,
   ) {
     this.#moveTo = new Set(moveTo)
     this.lessor = lessor
     this.access = access
     this.limits = limits
     this.clock = clock
+    this.turns = turns
     this.#audit = new Audit(lessor, audit)
     this.#waiters = new RemoteWaiters(lessor, clock)
     this.#keyless = new KeylessWaiters(lessor, access)

@@ -86,6 +86,16 @@ export function writeClientMessage(to: Writer, message: ClientMessage): void {
   }
 }
 
+/** Whether the first message of a batch proposes a renewal. */
+export function beginsWithRenewal(batch: Uint8Array): boolean {
+  try {
+    const first = readClientMessage(new Reader(batch))
+    return first.kind === 'propose' && first.proposal.command.kind === 'renew'
+  } catch {
+    return false
+  }
+}
+
 /** Reads the next message of a batch. */
 export function readClientMessage(from: Reader): ClientMessage {
   const kind = CLIENT_KINDS[from.byte()]

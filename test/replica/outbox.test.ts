@@ -41,7 +41,7 @@ describe('group commit', () => {
     expect((await rig.entries()).map(({ proposals }) => proposals.length)).toEqual([1, 50])
   })
 
-  test('a record does not grow far beyond 512 KiB, and the order is kept over several', async () => {
+  test('a record does not grow far beyond 128 KiB, and the order is kept over several', async () => {
     const rig = new Rig()
     const line = new Line()
     await using replica = await rig.open({ line })
@@ -50,8 +50,23 @@ describe('group commit', () => {
     const puts = Array.from({ length: 200 }, (_, i) => propose(replica, { kind: 'put', lease: lease.lease, key: `k/${i}`, value }))
     const revisions = (await Promise.all(puts)).map(({ revision }) => revision)
     expect(revisions).toEqual(revisions.map((_, i) => revisions[0]! + i))
-    expect(line.sent.length).toBe(1 + 4)
-    for (const { length } of line.sent) expect(length).toBeLessThan(512 * 1_024 + 9_000)
+    expect(line.sent.length).toBe(1 + 12)
+    for (const { length } of line.sent) expect(length).toBeLessThan(128 * 1_024 + 9_000)
+  })
+
+  test('behind a flood of one key, the command of another key is in the next record', async () => {
+    const rig = new Rig()
+    await using replica = await rig.open()
+    const value = 'x'.repeat(8_000)
+    const lease = granted(await propose(replica, acquire('ann', 'a')))
+    const flood = Array.from({ length: 400 }, (_, i) =>
+      propose(replica, { kind: 'put', lease: lease.lease, key: `k/${i}`, value }, { key: 1 }),
+    )
+    const neighbour = propose(replica, acquire('bob', 'b'), { key: 2 })
+    await Promise.all([...flood, neighbour])
+    const keys = (await rig.entries()).map(({ proposals }) => proposals.map(({ key }) => key))
+    expect(keys.length).toBeGreaterThan(20)
+    expect(keys.findIndex(ofRecord => ofRecord.includes(2))).toBe(2) // after the grant, and the record that was full before it came
   })
 })
 

@@ -2,7 +2,7 @@
  * The cost of requests with only wrong parts, or too many parts: the longest turn of the event loop, over every route and every command, with the largest
  * bodies that the limits allow. During one turn, no other client can renew.
  *
- * Turns are measured in CPU time of this process and compared with a reference loop that is measured beside them, so a busy machine makes both longer. The
+ * CallerTurns are measured in CPU time of this process and compared with a reference loop that is measured beside them, so a busy machine makes both longer. The
  * bound is wide: it finds work that grows with the bad parts of a body, which takes seconds, and not a slow line. To print figures: HOSTILE=1 npx vitest run …
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

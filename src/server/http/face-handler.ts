@@ -36,18 +36,18 @@ export class FaceHandler {
     return this.#faces.find(({ http }) => http.paths.some(known => (known.endsWith('/') ? path.startsWith(known) : path === known)))
   }
 
-  /** Answers for the face. `identify` finds the caller of a secret, or of none, and throws if it is refused. */
+  /** Answers for the face. `identify` finds the caller of a secret, or of none, and waits for its turn; it rejects if the caller is refused. */
   async handle(
     { name, http }: FacePaths,
     request: HttpRequest,
     { path, query }: { readonly path: string; readonly query: string },
-    identify: (secret: string | undefined) => Caller,
+    identify: (secret: string | undefined) => Promise<Caller>,
   ): Promise<HttpResponse> {
     const { guarded, limits } = this.#context
     const asked = new FaceRequest(request, path, query, limits.body)
     try {
       const secret = http.secret === undefined ? bearerSecret(request) : http.secret(asked)
-      const caller = identify(secret instanceof Promise ? await secret : secret)
+      const caller = await identify(secret instanceof Promise ? await secret : secret)
       const answer = await http.answer(asked, new RequestCaller(this.#context, request, caller))
       // A face words its failures itself. They are counted by their status: codes are ours, and several share one.
       return answer.status < 400 ? answer : { ...answer, code: `HTTP_${answer.status}` }

@@ -1,4 +1,4 @@
-/** Turns refusals and failures into HTTP responses. */
+/** CallerTurns refusals and failures into HTTP responses. */
 
 import { type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
 import type { Outcome, Refused } from '../../kernel/outcome.ts'

@@ -4,6 +4,7 @@
  */
 import { MAX_PROPOSALS } from '../../wire/http/schema.ts'
 import { anonymousCaller, type Caller } from '../access-control.ts'
+import { partyOf } from '../caller-turns.ts'
 import { type ListenerContext, LOG_WENT_BACK } from '../listener.ts'
 import { parseBody } from './body.ts'
 import { bearerSecret, FaceHandler } from './face-handler.ts'
@@ -37,6 +38,9 @@ export class HttpHandler {
   /** Callers without a key, by connection: they are limited per connection. */
   readonly #anonymous = new WeakMap<object, Caller>()
 
+  /** Connections with a request that waits for its turn. */
+  readonly #waiting = new WeakSet<object>()
+
   constructor(context: ListenerContext, { hosts = [], routes = [], count = () => {} }: HttpHandlerOptions = {}) {
     this.#context = context
     this.#originCheck = new OriginCheck(hosts)
@@ -54,7 +58,11 @@ export class HttpHandler {
       const face = match === undefined ? this.#faces.find(path) : undefined
       if (face !== undefined) {
         routeName = `face ${face.name}`
-        const response = await this.#faces.handle(face, request, { path, query }, secret => this.#identify(request, secret))
+        const response = await this.#faces.handle(face, request, { path, query }, async secret => {
+          const caller = this.#identify(request, secret)
+          await this.#turn(request, caller)
+          return caller
+        })
         this.#count(routeName, response.code ?? 'OK')
         return response
       }
@@ -68,6 +76,7 @@ export class HttpHandler {
           status: 405,
           headers: { Allow: match.join(', ') },
         })
+      if (match.route.open !== true) await this.#turn(request, caller, match.route.urgent === true)
       const witness = route?.open === true ? undefined : request.header(WITNESS_HEADER)
       if (witness !== undefined) await this.#checkWitness(witness)
       const response = await this.#callRoute(match.route, match.raw, query, caller, request)
@@ -104,6 +113,16 @@ export class HttpHandler {
   #witnessHeader(): Readonly<Record<string, string>> {
     const { witness } = this.#context.guarded
     return witness === undefined ? {} : { 'Leasehold-Witness': witness }
+  }
+
+  /** Returns when it is the turn of this caller. The requests of one connection are handled in their order. */
+  async #turn(request: HttpRequest, caller: Caller, urgent = false): Promise<void> {
+    const { connection, peerAddress } = request
+    const turn = this.#context.guarded.turns.turn(partyOf(caller, peerAddress), urgent && !this.#waiting.has(connection))
+    if (turn === undefined) return
+    this.#waiting.add(connection)
+    await turn
+    this.#waiting.delete(connection)
   }
 
   async #callRoute(route: Route, raw: string, query: string, caller: Caller, request: HttpRequest): Promise<HttpResponse> {

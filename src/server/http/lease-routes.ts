@@ -214,6 +214,7 @@ export const leaseRoutes: readonly Route[] = [
     body: schema.Renew,
     maxBodyBytes: ({ limits }) => limits.body + limits.renewals * ID_BYTES,
     response: schema.Renewed,
+    urgent: true,
     handle: renewMany,
   }),
   route({
@@ -223,6 +224,7 @@ export const leaseRoutes: readonly Route[] = [
     body: schema.RenewOne,
     bodyOptional: true,
     response: schema.RenewedOne,
+    urgent: true,
     handle: renewOne,
   }),
   route({

@@ -77,6 +77,8 @@ export interface Route {
   readonly otherResponses?: Readonly<Record<number, TSchema | null>>
   /** Needs no key. The response must contain nothing about leases. */
   readonly open?: true
+  /** Renews leases: handled before other requests of the same caller. */
+  readonly urgent?: true
   readonly handle: (context: RouteContext<never, never>) => HttpResponse | Promise<HttpResponse>
 }
 

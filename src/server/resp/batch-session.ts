@@ -17,13 +17,14 @@ import { fitsOnePiece, jsonPieces } from '../json-pieces.ts'
 import type { ListenerContext } from '../listener.ts'
 import type { RequestCounter, RequestCounters } from '../request-counters.ts'
 import { asLeaseError } from './replies.ts'
+import type { SessionTurns } from './session-turns.ts'
 
 /** Maximum messages in progress. Beyond it, the connection is not read. */
 const MAX_PENDING = 32_768
 /** Maximum reads in progress. */
 const MAX_READS = 64
-/** Messages, and bytes of them, that are handled in one turn of the event loop. A batch may contain half a million messages. */
-const MESSAGES_PER_TURN = 1_024
+/** Messages, and bytes of them, that are handled in one turn of the caller. A batch may contain half a million messages. */
+const MESSAGES_PER_TURN = 256
 const BYTES_PER_TURN = 64 << 10
 /** A writer that has grown beyond this many bytes is replaced by a new one. */
 const MAX_KEPT_WRITER = 1 << 20
@@ -52,6 +53,7 @@ export interface BatchConnection {
   /** Undefined if there is room for more output. Otherwise resolves when there is. */
   room(): Promise<void> | undefined
   scheduleFlush(): void
+  readonly turns: Pick<SessionTurns, 'next'>
 }
 
 export class BatchSession {
@@ -93,7 +95,7 @@ export class BatchSession {
     return from.ended ? count : this.#handleRest(new Reader(Uint8Array.from(bytes.subarray(bytes.length - from.left))), count)
   }
 
-  /** Handles as many messages as one turn of the event loop has time for. */
+  /** Handles as many messages as one turn has time for. */
   #handleSome(from: Reader): number {
     const end = Math.max(0, from.left - BYTES_PER_TURN)
     let count = 0
@@ -106,6 +108,7 @@ export class BatchSession {
     let count = handled
     while (!from.ended) {
       await new Promise<void>(resolve => clock.soon(resolve))
+      await this.#session.turns.next()
       if (!this.canAccept) await new Promise<void>(resolve => (this.#onRoom = resolve))
       count += this.#handleSome(from)
     }

@@ -5,7 +5,7 @@ import { withReason } from '../../wire/received-error.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import { sentenceOf } from '../../wording.ts'
 
-/** Turns an internal error into `UNKNOWN`. Its message may contain private data, so the client does not get it. */
+/** CallerTurns an internal error into `UNKNOWN`. Its message may contain private data, so the client does not get it. */
 export function asLeaseError(error: unknown): LeaseError {
   if (error instanceof LeaseError) return error
   return new LeaseError('UNKNOWN', 'internal error: the request may or may not have been applied. See the log of the server', {

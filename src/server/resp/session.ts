@@ -20,6 +20,7 @@ import { BatchSession } from './batch-session.ts'
 import { CommandLookup } from './command-lookup.ts'
 import { PushQueue } from './push-queue.ts'
 import { type Encode, ReplyQueue, writeNothing } from './reply-queue.ts'
+import { SessionTurns } from './session-turns.ts'
 import { SlowClientDetector, type SlowClientLimits } from './slow-client-detector.ts'
 import { UnfinishedInput, type UnfinishedTotal } from './unfinished-input.ts'
 import { WitnessPush } from './witness-push.ts'
@@ -32,8 +33,6 @@ const MAX_PENDING = 16_384
 const MAX_ARGS = 1 << 16
 /** Enough for a key and a name. A client that has not sent a required key cannot fill the server's memory. */
 const UNAUTHENTICATED_BOUNDS: SessionBounds = { bytes: 4 << 10, args: 10, pending: 16, whose: ' before AUTH' }
-/** Commands that one connection may execute in one turn of the event loop. */
-const COMMANDS_PER_TURN = 4_096
 /** Wrong secrets that one connection may try. */
 const MAX_FAILED_AUTHS = 16
 
@@ -87,6 +86,7 @@ export class RespSession implements ByteLinkEnd {
   #queue: AbortController | undefined
   #batch: BatchSession | undefined
   readonly #witness = new WitnessPush()
+  readonly turns: SessionTurns
   #link!: ByteLink
   readonly #connection: TrackedConnection | undefined
   #failedAuths = 0
@@ -103,6 +103,7 @@ export class RespSession implements ByteLinkEnd {
     this.host = host
     this.id = id
     this.peer = peer
+    this.turns = new SessionTurns(host.context.guarded.turns, peer, this.caller)
     this.#connection = connection
     this.#fullBounds = { bytes: host.context.limits.command, args: MAX_ARGS, pending: MAX_PENDING }
     this.#bounds = this.#fullBounds
@@ -150,19 +151,13 @@ export class RespSession implements ByteLinkEnd {
 
   #run(): void {
     let more = true
-    let left = COMMANDS_PER_TURN
     this.#updateBounds()
     try {
-      while (!this.#blocked && !this.#closing && this.#hasRoom()) {
-        if (left-- === 0) {
-          // Serve other connections before the rest, in the next turn.
-          this.#pause()
-          this.scheduleFlush()
-          break
-        }
+      while (!this.#blocked && !this.turns.isAwaited && !this.#closing && this.#hasRoom()) {
         more = this.args.next()
         if (!more) break
-        this.#execute()
+        if (this.turns.mayExecute(this.args, () => this.resume())) this.#execute()
+        else this.#pause()
       }
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error
@@ -214,7 +209,7 @@ export class RespSession implements ByteLinkEnd {
   resume(): void {
     if (!this.#paused || this.#closed || this.#closing) return
     const { bytes, pending } = this.#bounds
-    if (this.#blocked || this.#replies.pending > pending / 2 || this.#link.backlog > bytes / 2) return
+    if (this.#blocked || this.turns.isAwaited || this.#replies.pending > pending / 2 || this.#link.backlog > bytes / 2) return
     if (this.#batch?.canAccept === false) return
     this.#paused = false
     this.#run()
@@ -346,6 +341,7 @@ export class RespSession implements ByteLinkEnd {
   identify(secret: string): void {
     try {
       this.caller = this.host.context.guarded.access.identify(secret)
+      this.turns.caller = this.caller
       this.#connection?.identified(this.caller)
       this.#updateBounds()
     } catch (error) {
@@ -357,6 +353,7 @@ export class RespSession implements ByteLinkEnd {
   /** Resets the connection to its initial state. Results of earlier requests must not reach the next caller. The protocol changes with the reply to RESET. */
   reset(): void {
     this.caller = anonymousCaller()
+    this.turns.caller = this.caller
     this.#connection?.identified(undefined)
     this.name = ''
     this.#queue?.abort(new LeaseError('UNAVAILABLE', 'the connection was reset during the wait'))

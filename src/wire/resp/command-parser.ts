@@ -176,6 +176,13 @@ export class CommandParser {
     }
   }
 
+  /** Makes `next` find the current command again. Not for a command on one line, whose quotes have been removed in place. */
+  putBack(): void {
+    this.#start = this.#base
+    this.#at = this.#base
+    this.#args.length = 0
+  }
+
   #unfinished(): false {
     if (this.#end - this.#start > this.bounds.bytes + MAX_NUMBER_LINE) throw this.#tooLong()
     return false

@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 import { describe, expect, test } from 'vitest'
-import { systemClock, turn } from '../../../src/clock.ts'
+import { type Clock, systemClock, turn } from '../../../src/clock.ts'
 import { Writer } from '../../../src/kernel/codec/bytes.ts'
 import { propose } from '../../../src/lessor/propose.ts'
 import type { GuardedLessor } from '../../../src/server/guarded-lessor.ts'
@@ -114,10 +114,13 @@ function listenerOf(guarded: GuardedLessor): RespListener {
 }
 
 test('replies are written before the loop looks at sockets again, and a long pipeline leaves turns to other connections', async () => {
-  await using here = await place()
+  // Each reading of this clock takes a tenth of a millisecond, and it is read before each command.
+  let read = 0
+  const clock: Clock = Object.assign(Object.create(systemClock) as Clock, { now: () => systemClock.now() + read++ / 10 })
+  await using here = await place({ clock })
   const listener = listenerOf(here.server.guarded)
   let replies = 0
-  const session = listener.open('stranger', end => ({
+  const session = listener.open('local', end => ({
     write: bytes => {
       replies += Buffer.from(bytes).toString().split('+PONG').length - 1
     },
@@ -127,19 +130,16 @@ test('replies are written before the loop looks at sockets again, and a long pip
     end: () => end.closed(),
     destroy: () => end.closed(),
   }))
-  const pipeline = Buffer.concat(Array.from({ length: 10_000 }, () => command('PING')))
-  session.data(pipeline)
+  session.data(Buffer.concat(Array.from({ length: 1_000 }, () => command('PING'))))
   const counts: number[] = []
   await new Promise<void>(resolve => process.nextTick(resolve))
   counts.push(replies)
-  for (let i = 0; i < 100 && replies < 10_000; i++) {
+  while (replies < 1_000) {
     await turn()
     counts.push(replies)
   }
   expect(counts[0]).toBeGreaterThan(0)
-  expect(replies).toBe(10_000)
-  expect(counts.length).toBeGreaterThanOrEqual(3)
-  for (const [i, count] of counts.entries()) expect(count - (counts[i - 1] ?? 0)).toBeLessThanOrEqual(4_096)
+  for (const [i, count] of counts.entries()) expect(count - (counts[i - 1] ?? 0)).toBeLessThanOrEqual(51)
 })
 
 describe('before it has sent a required key, a connection', () => {
