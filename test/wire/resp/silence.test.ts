@@ -215,7 +215,7 @@ test('a request made while the connection is full is sent as soon as it has drai
 test('a request behind more than 8 MiB of others is answered when the server reads again, without another request', async () => {
   await using here = await place()
   await using cable = await Cable.to(here.port)
-  await using lessor = await RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:${cable.port}`), timeout: 15_000 })
+  await using lessor = await RemoteLessor.open({ ...serverAddressOf(`leasehold://127.0.0.1:${cable.port}`), timeout: 120_000 })
   cable.silence()
   const value = 'x'.repeat(4_000)
   const asked = Array.from({ length: 3_500 }, (_, i) =>
