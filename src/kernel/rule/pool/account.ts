@@ -102,16 +102,12 @@ export function forgetAccounts(state: State, pool: PoolState): void {
       account.usage = 0
       dropAccountIfIdle(pool, account)
     }
-  while (pool.accounts.size > MAX_ACCOUNTS) {
-    let least: PoolAccount | undefined
-    let leastUsage = Number.POSITIVE_INFINITY
-    for (const account of pool.accounts.values()) {
-      const usage = isIdle(account) ? usageOf(state, pool, account, halfLife) : Number.POSITIVE_INFINITY
-      // By name, where they are equal: the order of the table differs between replicas.
-      if (usage < leastUsage || (usage === leastUsage && least !== undefined && account.name < least.name))
-        [least, leastUsage] = [account, usage]
-    }
-    if (least === undefined) return
-    pool.accounts.delete(least.name)
-  }
+  const tooMany = pool.accounts.size - MAX_ACCOUNTS
+  if (tooMany <= 0) return
+  const idle = [...pool.accounts.values()]
+    .filter(isIdle)
+    .map(account => ({ name: account.name, usage: usageOf(state, pool, account, halfLife) }))
+  // By name, where they are equal: the order of the table differs between replicas.
+  idle.sort((a, b) => a.usage - b.usage || (a.name < b.name ? -1 : 1))
+  for (const { name } of idle.slice(0, tooMany)) pool.accounts.delete(name)
 }
