@@ -130,6 +130,11 @@ function untrustedCertificate({ path, address }: FileOwner, cause: unknown): Lea
   )
 }
 
+/** A variable that is set to nothing, as in `LEASEHOLD_API_KEY= leasehold ls`, names no key. */
+function keyOfEnvironment(): string | undefined {
+  return process.env.LEASEHOLD_API_KEY || undefined
+}
+
 /** How to connect to a server, by the scheme of its URL. */
 const servers: Readonly<Record<string, (url: string, options: OpenOptions) => Promise<Lessor>>> = {
   leasehold: overResp,
@@ -138,12 +143,12 @@ const servers: Readonly<Record<string, (url: string, options: OpenOptions) => Pr
   https: overHttp,
 }
 
-async function overResp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {
+async function overResp(url: string, { clock = systemClock, apiKey = keyOfEnvironment() }: OpenOptions): Promise<Lessor> {
   const [{ RemoteLessor }, { serverAddressOf }] = await Promise.all([import('../wire/resp/client.ts'), import('../wire/resp/dial.ts')])
   return RemoteLessor.open({ key: apiKey, ...serverAddressOf(url), clock })
 }
 
-async function overHttp(url: string, { clock = systemClock, apiKey = process.env.LEASEHOLD_API_KEY }: OpenOptions): Promise<Lessor> {
+async function overHttp(url: string, { clock = systemClock, apiKey = keyOfEnvironment() }: OpenOptions): Promise<Lessor> {
   const { HttpLessor } = await import('../wire/http/client.ts')
   return HttpLessor.open(url, { clock, ...(apiKey !== undefined && { key: apiKey }) })
 }

@@ -2,12 +2,15 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { homedir, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { connect, open, openInPlace } from '../../src/connect/connect.ts'
 import { storeOf } from '../../src/connect/store-of.ts'
 import { defaultUrl } from '../../src/connect/url.ts'
 import * as leasehold from '../../src/index.ts'
 import { moveLeases } from '../../src/replica/move-leases.ts'
+import { Replica } from '../../src/replica/replica.ts'
+import { httpListener } from '../../src/server/http/http-listener.ts'
+import { serve } from '../../src/server/serve.ts'
 import { FileStore } from '../../src/store/file/file.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { START } from '../../src/store.ts'
@@ -197,4 +200,18 @@ test('the error for an invalid URL lists the valid ones', async () => {
   await expect(open('leases.db')).rejects.toThrow(/did you mean file:leases\.db\?/)
   await expect(open('file:')).rejects.toThrow(/needs a path/)
   await expect(open('')).rejects.toMatchObject({ code: 'INVALID' })
+})
+
+test('an empty LEASEHOLD_API_KEY names no key', async () => {
+  await using replica = await Replica.open(new MemoryStore())
+  await using server = await serve({ lessor: replica, listen: '127.0.0.1:0', http: httpListener() })
+  vi.stubEnv('LEASEHOLD_API_KEY', '')
+  try {
+    for (const scheme of ['leasehold', 'http']) {
+      await using leases = await connect(`${scheme}://${server.addresses[0]}`)
+      await using _lease = await leases.acquire(scheme)
+    }
+  } finally {
+    vi.unstubAllEnvs()
+  }
 })

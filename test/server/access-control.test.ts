@@ -1,10 +1,10 @@
 /** Every RESP command without a key, and with a key for other things: nothing is answered that the key does not allow. */
 import { describe, expect, test } from 'vitest'
-import { parseScopes } from '../../src/cli/command/key.ts'
 import { VERBS, type Verb } from '../../src/kernel/command.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import { Replica } from '../../src/replica/replica.ts'
 import { httpListener } from '../../src/server/http/http-listener.ts'
+import { scopesIn } from '../../src/server/key-scopes.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import type { RespCommand } from '../../src/server/resp/command.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
@@ -209,7 +209,7 @@ describe('counts of all leases', () => {
     const keys = {
       none: await here.key('none', []),
       part: await here.key('part', [{ verb: 'read', prefix: 'jobs' }]),
-      monitor: await here.key('monitor', parseScopes('read:')),
+      monitor: await here.key('monitor', scopesIn('read:')),
     }
     const request = async (method: string, path: string, body?: unknown) =>
       Promise.all(Object.values(keys).map(secret => here.ask(method, path, body, { Authorization: `Bearer ${secret}` })))

@@ -15,6 +15,13 @@ def test_a_path_is_a_unix_socket() -> None:
     assert (str(address), address.port, key) == ("/run/lease hold.sock", 0, "secret")
 
 
+def test_an_empty_variable_names_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEASEHOLD_API_KEY", "")
+    assert parse("leasehold://host", None)[1] is None
+    monkeypatch.setenv("LEASEHOLD_API_KEY", "secret")
+    assert parse("leasehold://host", None)[1] == "secret"
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [

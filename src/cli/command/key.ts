@@ -1,7 +1,8 @@
 /** `leasehold key`: API keys and what they allow. */
 import type { Command } from 'commander'
 import { LeaseError } from '../../errors.ts'
-import { type Scope, VERBS, type Verb } from '../../kernel/command.ts'
+import { type Scope, VERBS } from '../../kernel/command.ts'
+import { scopesIn, scopesInWords } from '../../server/key-scopes.ts'
 import { hashSecret, newSecret } from '../../server/key-secret.ts'
 import { usageError } from '../exit.ts'
 import { addGlobalOptions, invoke } from '../invocation.ts'
@@ -24,12 +25,12 @@ export function key(program: Command): void {
     .requiredOption('--name <name>', 'a name for people to recognise the key by (required)')
     .requiredOption(
       '--allow <scope>',
-      "verbs and a prefix, for example 'acquire,renew,release,read:jobs/' (required); may be repeated",
+      "verbs and a prefix, for example 'acquire,renew,release,read:jobs/' or 'read:,watch:jobs/' (required); may be repeated",
       collect,
     )
     .addHelpText('after', `\nVerbs: ${VERBS.join(' ')}. Without a prefix, a scope covers everything.\n${HELP}`)
     .action(async ({ name, allow }: { name: string; allow: readonly string[] }, self: Command) => {
-      const scopes = allow.flatMap(parseScopes)
+      const scopes = allow.flatMap(scopesIn)
       await invoke(self, async invocation => {
         const { out, clock, read } = invocation
         const { value: before } = await read({ kind: 'keys' })
@@ -37,7 +38,10 @@ export function key(program: Command): void {
         const { id, revision } = await change(invocation, { kind: 'key', name, hash: hashSecret(secret), allow: scopes })
         if (out.json) await out.data({ id, name, secret, allow: scopes, revision })
         else await out.text(secret)
-        out.note(`created key ${id} (${name}). Its secret is shown only now. Clients pass it in LEASEHOLD_API_KEY.`, { id })
+        out.note(
+          `created key ${id} (${name}). It allows ${scopesInWords(scopes)}. Its secret is shown only now. Clients pass it in LEASEHOLD_API_KEY.`,
+          { id },
+        )
         if (before.length === 0) out.note('this is the first key: from now on, servers require a key from every client.')
         const administers = [...before.flatMap(known => known.allow), ...scopes].some(
           ({ verb, prefix }) => verb === 'admin' && prefix === '',
@@ -81,17 +85,6 @@ export function key(program: Command): void {
         else invocation.out.note(`revoked key ${id} (${name})`)
       })
     })
-}
-
-/** `acquire,read:jobs/` gives two scopes with one prefix. */
-export function parseScopes(text: string): Scope[] {
-  const at = text.indexOf(':')
-  const [verbs, prefix] = at === -1 ? [text, ''] : [text.slice(0, at), text.slice(at + 1)]
-  return verbs.split(',').map(word => {
-    const verb = word.trim()
-    if (!(VERBS as readonly string[]).includes(verb)) throw usageError(`unknown verb '${verb}'`, `Known verbs: ${VERBS.join(', ')}.`)
-    return { verb: verb as Verb, prefix: prefix.trim() }
-  })
 }
 
 function formatScope({ verb, prefix }: Scope): string {

@@ -4,19 +4,18 @@ import { LeaseError } from '../../errors.ts'
 import type { PolicyRules, Revoke } from '../../kernel/command.ts'
 import { MESSAGES_VERSION, otherMessages } from '../../wire/messages.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
+import { MAX_SCOPES, scopesIn } from '../key-scopes.ts'
 import { hashSecret, newSecret } from '../key-secret.ts'
 import { ACQUIRE_USAGE, acquire, GRANT_USAGE, grant } from './acquire.ts'
 import { invalid, type RespCommand, text, whole } from './command.ts'
 import { kernelCommand, kernelOptions } from './kernel-command.ts'
 import { prefixAt, read } from './read-commands.ts'
 import { writeDone, writeFenced, writeId, writeRenewed, writeValue } from './replies.ts'
-import { scopesIn } from './scopes.ts'
 import type { RespSession } from './session.ts'
 import { unwatch, watch } from './watch.ts'
 
 const UNREADABLE = 'a batch that cannot be read'
-/** Scopes of one key, as over HTTP, and rules of one policy. */
-const MAX_SCOPES = 256
+/** Rules of one policy. */
 const MAX_RULES = 64
 
 const revocation = kernelOptions('revoke', ['force', 'by'], writeDone)
@@ -171,7 +170,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.KEY',
     arity: -2,
-    summary: 'CREATE name ALLOW verb[,verb…][:prefix] … | LIST | REVOKE id',
+    summary: 'CREATE name ALLOW verb[,verb…][:prefix][,verb…] … | LIST | REVOKE id',
     verb: 'admin',
     changes: true,
     example: ['LIST'],
@@ -266,7 +265,7 @@ function key(session: RespSession): void {
     )
   if (word === 'REVOKE' && args.count === 3) return session.propose({ kind: 'unkey', id: whole(session, 2, 'a key') }, writeDone)
   if (word !== 'CREATE' || args.count < 5 || !args.is(3, 'ALLOW'))
-    throw invalid('LEASE.KEY CREATE name ALLOW verb[,verb…][:prefix] … | LIST | REVOKE id')
+    throw invalid('LEASE.KEY CREATE name ALLOW verb[,verb…][:prefix][,verb…] … | LIST | REVOKE id')
   if (args.count - 4 > MAX_SCOPES) throw invalid(`a key has at most ${MAX_SCOPES} scopes`)
   const allow = Array.from({ length: args.count - 4 }, (_, i) => scopesIn(text(session, i + 4, 'a scope'))).flat()
   const secret = newSecret(clock)

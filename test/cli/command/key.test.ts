@@ -22,3 +22,14 @@ test('a key is shown once, the log has only its hash, and it can be revoked by i
   expect(await here.json('key', 'revoke', 'ci')).toMatchObject([{ revoked: 1, name: 'ci' }])
   expect((await here.run(['key', 'revoke', 'ci'])).code).toBe(1)
 })
+
+test('the key for people on call has three rights over everything, and the command says so', async () => {
+  await using here = new Place()
+  const made = await here.run(['key', 'create', '--name', 'oncall', '--allow', 'read:,watch:,break:'])
+  expect(made.stderr).toContain('It allows read, watch, break on everything.')
+  expect(await here.json('key', 'ls')).toMatchObject([
+    { name: 'oncall', allow: ['read', 'watch', 'break'].map(verb => ({ verb, prefix: '' })) },
+  ])
+  const refused = await here.run(['key', 'create', '--name', 'x', '--allow', 'read:jobs/,logs/'])
+  expect(refused).toMatchObject({ code: 64, stderr: expect.stringContaining("'logs/' is no verb") })
+})

@@ -65,7 +65,7 @@ def parse(url: str | None, tls: ssl.SSLContext | None) -> tuple[list[Address], s
     for name in settings:
         if name not in ("ca", "cert", "key"):
             raise LeaseError("INVALID", f"{shown} cannot be used: there is no setting {name}", {"url": shown})
-    key = (unquote(credentials.partition(":")[2] or credentials) if credentials else None) or os.environ.get("LEASEHOLD_API_KEY")
+    key = (unquote(credentials.partition(":")[2] or credentials) if credentials else None) or os.environ.get("LEASEHOLD_API_KEY") or None
     if not hosts and len(parts.path) > 1 and parts.scheme == "leasehold":
         return [Address(unquote(parts.path), 0)], key
     if hosts and len(parts.path) > 1:
