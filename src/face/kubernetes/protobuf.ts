@@ -250,7 +250,9 @@ class BackwardWriter {
   }
 
   bytes(bytes: Uint8Array): void {
-    this.#bytes.set(bytes, this.#room(bytes.length))
+    // First the room: it may replace the buffer.
+    const at = this.#room(bytes.length)
+    this.#bytes.set(bytes, at)
   }
 
   text(text: string): void {

@@ -54,6 +54,14 @@ describe('protobuf', () => {
     )
   })
 
+  test('a list of any size that was encoded is decoded to the same list', () => {
+    for (const count of [1, 20, 200, 500, 2_000]) {
+      const items = Array.from({ length: count }, (_, i) => ({ metadata: { name: `lease-${i}` }, spec: { holderIdentity: `holder-${i}` } }))
+      const list = { kind: 'LeaseList', apiVersion: 'coordination.k8s.io/v1', metadata: { resourceVersion: '7' }, items }
+      expect(plain(decodeObject(encodeObject(list)))).toEqual(list)
+    }
+  })
+
   test('every cut and every changed byte is refused or read, and nothing else happens', () => {
     fc.assert(
       fc.property(lease, fc.nat(), fc.nat({ max: 255 }), (object, at, byte) => {
