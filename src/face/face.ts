@@ -32,6 +32,8 @@ export const SAME_NAMES: FaceNames = { resource: name => name, under: prefix => 
 /** One request of a client, with what the client may do. */
 export interface FaceCaller {
   readonly lessor: FaceLessor
+  /** The number of its key, or 0: what a face keeps for one key, it does not show to another. */
+  readonly key: number
   /** The name under which its leases are held: the client's own name, or its address. */
   readonly holder: string
   /** The network address of the client, where it is known. */

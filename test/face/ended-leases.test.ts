@@ -43,7 +43,7 @@ function endingBeforeRenewal(lessor: FaceLessor): FaceLessor & { readonly ended:
 }
 
 function callerOf({ clock }: FaceWorld, lessor: FaceLessor): FaceCaller {
-  return { lessor, holder: 'client', address: '10.1.1.1', clock, names: SAME_NAMES, signal: new AbortController().signal }
+  return { lessor, key: 0, holder: 'client', address: '10.1.1.1', clock, names: SAME_NAMES, signal: new AbortController().signal }
 }
 
 async function holders({ lessor }: FaceWorld, resource: string): Promise<readonly string[]> {

@@ -28,7 +28,15 @@ const LONG = { timeout: 900_000 }
 
 function callerOf(dice: Dice): FaceCaller {
   const { signal } = new AbortController()
-  return { lessor: instantLessor(dice), holder: 'stranger', address: '10.0.0.1', clock: new ManualClock(), names: SAME_NAMES, signal }
+  return {
+    lessor: instantLessor(dice),
+    key: 0,
+    holder: 'stranger',
+    address: '10.0.0.1',
+    clock: new ManualClock(),
+    names: SAME_NAMES,
+    signal,
+  }
 }
 
 function lines(file: string): readonly unknown[] {

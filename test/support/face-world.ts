@@ -51,7 +51,7 @@ export async function faceWorld(face: Face, names = SAME_NAMES): Promise<FaceWor
         secure: false,
         body: async () => bytes,
       }
-      const caller: FaceCaller = { lessor: used, holder: 'client', address: '10.1.1.1', clock, names, signal }
+      const caller: FaceCaller = { lessor: used, key: 0, holder: 'client', address: '10.1.1.1', clock, names, signal }
       const answered = await Promise.resolve(face.http!.answer(request, caller)).catch((error: unknown) => {
         const { status, code, body: said } = failureResponse(error)
         // An internal error is a mistake of the face.

@@ -13,7 +13,8 @@ import type { FaceCaller } from '../face.ts'
 import { RespFailure } from '../face.ts'
 import { startWholeTerm } from '../whole-term.ts'
 
-const PREFIX = 'redis/'
+const FACE = 'redis'
+const PREFIX = `${FACE}/`
 
 /** A key that is held. */
 export interface HeldKey {
@@ -41,6 +42,19 @@ export class Locks {
     const bad = whyBadName(name) ?? whyBadName(resource)
     if (bad !== undefined) throw new RespFailure('ERR', `the key "${key.slice(0, 64)}" cannot be the name of a lease: ${PREFIX}KEY ${bad}`)
     return resource
+  }
+
+  /** Throws FORBIDDEN unless the caller may read some lock. */
+  async requireSome(): Promise<void> {
+    const { lessor, names } = this.#caller
+    let refusal: unknown
+    for (const prefix of names.under(FACE))
+      try {
+        return void (await lessor.read<'resources'>({ kind: 'resources', prefix, limit: 1 }))
+      } catch (error) {
+        refusal ??= error
+      }
+    throw refusal
   }
 
   /** The lock as this server has applied it, or `consistent`: as it is at the end of the log. */

@@ -28,14 +28,19 @@ export type LuaStatement =
 
 export type Block = readonly LuaStatement[]
 
-/** No lock script is longer, or nested deeper. */
-const MAX_LENGTH = 16_384
+/** No lock script is longer, or nested deeper. This much is parsed in a few milliseconds. */
+export const MAX_LENGTH = 8_192
 const MAX_DEPTH = 64
 
 const KEYWORDS: ReadonlySet<string> = new Set(
   'and break do else elseif end false for function goto if in local nil not or repeat return then true until while'.split(' '),
 )
-const OPERATORS: readonly (readonly string[])[] = [['or'], ['and'], ['<', '>', '<=', '>=', '~=', '=='], ['..'], ['+', '-'], ['*', '/', '%']]
+/** The operators with two sides, by how strongly they bind. */
+const BINDING: ReadonlyMap<string, number> = new Map(
+  [['or'], ['and'], ['<', '>', '<=', '>=', '~=', '=='], ['..'], ['+', '-'], ['*', '/', '%']].flatMap((signs, level) =>
+    signs.map(sign => [sign, level]),
+  ),
+)
 
 interface LuaToken {
   readonly kind: 'name' | 'word' | 'text' | 'number' | 'sign' | 'end'
@@ -43,7 +48,7 @@ interface LuaToken {
 }
 
 const TOKEN =
-  /\s+|--\[(=*)\[[\s\S]*?\]\1\]|--[^\n]*|([A-Za-z_]\w*)|(0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|\[\[([\s\S]*?)\]\]|(\.\.|==|~=|<=|>=|[-+*/%#<>=(){}[\].,;:])/y
+  /\s+|--\[(=*)\[[\s\S]*?\]\1\]|--(?!\[=*\[)[^\n]*|([A-Za-z_]\w*)|(0[xX][0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|\[\[([\s\S]*?)\]\]|(\.\.|==|~=|<=|>=|-(?!-)|[+*/%#<>=(){}[\].,;:])/y
 
 /** Throws LuaError for anything that is not the Lua of a lock script. */
 export function parseLua(source: string): Block {
@@ -212,16 +217,17 @@ class Parser {
     return items
   }
 
+  /** With operators that bind at least as strongly as `level`. */
   #expression(level = 0): Expression {
-    const operators = OPERATORS[level]
-    if (operators === undefined) return this.#unary()
     return this.#deeper(() => {
-      let left = this.#expression(level + 1)
-      for (let found = operators.find(sign => this.#is(sign)); found !== undefined; found = operators.find(sign => this.#is(sign))) {
+      let left = this.#unary()
+      for (;;) {
+        const { kind, text } = this.#next
+        const binding = kind === 'word' || kind === 'sign' ? BINDING.get(text) : undefined
+        if (binding === undefined || binding < level) return left
         this.#at++
-        left = { kind: 'binary', operator: found, left, right: this.#expression(level + 1) }
+        left = { kind: 'binary', operator: text, left, right: this.#expression(binding + 1) }
       }
-      return left
     })
   }
 

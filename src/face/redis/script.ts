@@ -2,6 +2,7 @@
  * Runs a lock script. What it does decides, not how it is written: the script is run as Lua, its reads are answered from locks that were looked up
  * before, and its writes are collected and carried out together at its end. If another client was faster, the script is run again on what is there now.
  */
+import { RespFailure, type RespReply } from '../face.ts'
 import { type Block, type Expression, LuaError, type LuaStatement, parseLua } from './lua.ts'
 
 type LuaTable = LuaValue[]
@@ -12,8 +13,12 @@ export interface ScriptCommands {
   call(name: string, args: readonly string[]): LuaValue
 }
 
-/** A lock script takes a few dozen steps. */
+/** A lock script takes a few dozen steps. An item that is copied or answered is one, too. */
 const MAX_STEPS = 10_000
+/** Bytes of texts that a script makes, compares, reads as numbers, passes to commands and answers, counted as characters. */
+const MAX_BYTES = 1 << 20
+/** Lists in lists of an answer. */
+const MAX_ANSWER_DEPTH = 16
 
 const RETURN = Symbol('return')
 interface Returned {
@@ -29,22 +34,26 @@ export class LockScript {
     this.#block = parseLua(source)
   }
 
-  run(keys: readonly string[], args: readonly string[], commands: ScriptCommands): LuaValue {
+  /** The answer of the script. Throws LuaError. */
+  run(keys: readonly string[], args: readonly string[], commands: ScriptCommands): RespReply {
     const run = new ScriptRun(commands)
     const scope = new ScriptScope(undefined)
     scope.declare('KEYS', [...keys])
     scope.declare('ARGV', [...args])
     const returned = run.block(this.#block, scope)
-    return returned?.[RETURN]
+    return run.answer(returned?.[RETURN])
   }
 }
 
 class ScriptScope {
   readonly #values = new Map<string, LuaValue>()
   readonly #outer: ScriptScope | undefined
+  /** How many scopes a look-up may have to go through. */
+  readonly depth: number
 
   constructor(outer: ScriptScope | undefined) {
     this.#outer = outer
+    this.depth = outer === undefined ? 0 : outer.depth + 1
   }
 
   declare(name: string, value: LuaValue): void {
@@ -66,6 +75,7 @@ class ScriptScope {
 class ScriptRun {
   readonly #commands: ScriptCommands
   #steps = 0
+  #bytes = 0
 
   constructor(commands: ScriptCommands) {
     this.#commands = commands
@@ -80,8 +90,43 @@ class ScriptRun {
     return undefined
   }
 
-  #step(): void {
-    if (++this.#steps > MAX_STEPS) throw new LuaError(`it takes more than ${MAX_STEPS} steps`)
+  /** Counts before the work is done: a text that would be too long is not made. */
+  #step(steps = 1): void {
+    this.#steps += steps
+    if (this.#steps > MAX_STEPS) throw new LuaError(`it takes more than ${MAX_STEPS} steps`)
+  }
+
+  #count(bytes: number): void {
+    this.#bytes += bytes
+    if (this.#bytes > MAX_BYTES) throw new LuaError(`it works on more than ${MAX_BYTES} bytes of text`)
+  }
+
+  /**
+   * As Redis turns Lua into an answer: true is 1, false and nil are null, numbers lose their fraction. A list that is in the answer several times is written each
+   * time, so each time counts.
+   */
+  answer(value: LuaValue, depth = 0): RespReply {
+    this.#step()
+    if (value === undefined || value === false) return null
+    if (value === true) return 1
+    if (typeof value === 'number') return Math.trunc(value)
+    if (typeof value === 'string') {
+      this.#count(value.length)
+      return value
+    }
+    if (Array.isArray(value)) {
+      if (depth === MAX_ANSWER_DEPTH) throw new LuaError(`it answers lists that are nested deeper than ${MAX_ANSWER_DEPTH}`)
+      return value.map(item => this.answer(item, depth + 1))
+    }
+    this.#count('status' in value ? value.status.length : value.failure.length)
+    return 'status' in value ? value : { error: new RespFailure(...splitError(value.failure)) }
+  }
+
+  #number(value: LuaValue): number {
+    if (typeof value === 'string') this.#count(value.length)
+    const found = typeof value === 'string' && value.trim() !== '' ? Number(value) : value
+    if (typeof found !== 'number' || Number.isNaN(found)) throw new LuaError('a number is expected')
+    return found
   }
 
   #statement(statement: LuaStatement, scope: ScriptScope): Returned | undefined {
@@ -92,7 +137,10 @@ class ScriptRun {
         const values = this.#all(statement.values, scope)
         for (const [i, name] of statement.names.entries())
           if (statement.kind === 'local') scope.declare(name, values[i])
-          else scope.set(name, values[i])
+          else {
+            this.#step(scope.depth)
+            scope.set(name, values[i])
+          }
         return undefined
       }
       case 'set': {
@@ -118,7 +166,7 @@ class ScriptRun {
         return undefined
       }
       case 'count': {
-        const [from, to] = this.#all([statement.from, statement.to], scope).map(number)
+        const [from, to] = this.#all([statement.from, statement.to], scope).map(each => this.#number(each))
         for (let i = from!; i <= to!; i++) {
           this.#step()
           const inner = new ScriptScope(scope)
@@ -144,8 +192,10 @@ class ScriptRun {
     for (const [i, expression] of expressions.entries()) {
       const value = this.value(expression, scope)
       const isSpread = expression.kind === 'call' && /^(table\.)?unpack$/.test(expression.name)
-      if (isSpread && i === expressions.length - 1 && Array.isArray(value)) values.push(...value)
-      else values.push(value)
+      if (isSpread && i === expressions.length - 1 && Array.isArray(value)) {
+        this.#step(value.length)
+        values.push(...value)
+      } else values.push(value)
     }
     return values
   }
@@ -156,19 +206,20 @@ class ScriptRun {
       case 'value':
         return expression.value
       case 'name':
+        this.#step(scope.depth)
         return scope.get(expression.name)
       case 'index': {
         const [of, at] = this.#all([expression.of, expression.at], scope)
         if (Array.isArray(of)) return typeof at === 'number' ? of[at - 1] : undefined
         if (typeof of === 'object' && 'status' in of && at === 'ok') return of.status
-        throw new LuaError(`only a list has a place ${String(at)}`)
+        throw new LuaError(typeof at === 'string' ? `only a list has a place ${at.slice(0, 40)}` : 'only a list has places')
       }
       case 'table':
         return this.#all(expression.items, scope)
       case 'unary': {
         const of = this.value(expression.of, scope)
         if (expression.operator === 'not') return !truth(of)
-        if (expression.operator === '-') return -number(of)
+        if (expression.operator === '-') return -this.#number(of)
         if (Array.isArray(of) || typeof of === 'string') return of.length
         throw new LuaError('only a list or a text has a length')
       }
@@ -186,30 +237,40 @@ class ScriptRun {
     const b = this.value(right, scope)
     switch (operator) {
       case '==':
-        return a === b
+        return this.#isEqual(a, b)
       case '~=':
-        return a !== b
+        return !this.#isEqual(a, b)
       case '..':
-        return text(a) + text(b)
+        return this.#joined(text(a), text(b))
       case '<':
-        return number(a) < number(b)
+        return this.#number(a) < this.#number(b)
       case '>':
-        return number(a) > number(b)
+        return this.#number(a) > this.#number(b)
       case '<=':
-        return number(a) <= number(b)
+        return this.#number(a) <= this.#number(b)
       case '>=':
-        return number(a) >= number(b)
+        return this.#number(a) >= this.#number(b)
       case '+':
-        return number(a) + number(b)
+        return this.#number(a) + this.#number(b)
       case '-':
-        return number(a) - number(b)
+        return this.#number(a) - this.#number(b)
       case '*':
-        return number(a) * number(b)
+        return this.#number(a) * this.#number(b)
       case '/':
-        return number(a) / number(b)
+        return this.#number(a) / this.#number(b)
       default:
-        return number(a) % number(b)
+        return this.#number(a) % this.#number(b)
     }
+  }
+
+  #isEqual(a: LuaValue, b: LuaValue): boolean {
+    if (typeof a === 'string' && typeof b === 'string') this.#count(Math.min(a.length, b.length))
+    return a === b
+  }
+
+  #joined(a: string, b: string): string {
+    this.#count(a.length + b.length)
+    return a + b
   }
 
   #call(name: string, args: readonly LuaValue[]): LuaValue {
@@ -218,7 +279,10 @@ class ScriptRun {
       case 'redis.pcall': {
         const [command, ...rest] = args.map(text)
         if (command === undefined) throw new LuaError('redis.call needs a command')
-        return this.#commands.call(command.toUpperCase(), rest)
+        this.#count(rest.reduce((sum, each) => sum + each.length, command.length))
+        const value = this.#commands.call(command.toUpperCase(), rest)
+        if (typeof value === 'string') this.#count(value.length)
+        return value
       }
       case 'redis.status_reply':
         return { status: text(args[0]) }
@@ -230,6 +294,7 @@ class ScriptRun {
         return undefined
       case 'tonumber': {
         const [given] = args
+        if (typeof given === 'string') this.#count(given.length)
         const found = typeof given === 'string' && given.trim() !== '' ? Number(given) : given
         return typeof found === 'number' && !Number.isNaN(found) ? found : undefined
       }
@@ -248,17 +313,18 @@ class ScriptRun {
       }
       case 'string.sub': {
         const whole = text(args[0])
-        const [from, to = -1] = args.slice(1).map(number)
+        this.#count(whole.length)
+        const [from, to = -1] = args.slice(1).map(each => this.#number(each))
         // Places count from 1, and from the end if they are negative. Both ends belong to it.
         const at = (place: number) => (place < 0 ? whole.length + place + 1 : place)
         return whole.slice(Math.max(0, at(from ?? 1) - 1), Math.max(0, at(to)))
       }
       case 'math.floor':
-        return Math.floor(number(args[0]))
+        return Math.floor(this.#number(args[0]))
       case 'math.max':
-        return Math.max(...args.map(number))
+        return Math.max(...args.map(each => this.#number(each)))
       case 'math.min':
-        return Math.min(...args.map(number))
+        return Math.min(...args.map(each => this.#number(each)))
       case 'string.format':
         if (args[0] === '%d' || args[0] === '%s' || args[0] === '%.0f') return text(args[1])
         throw new LuaError('string.format is understood for one number only')
@@ -272,14 +338,13 @@ function truth(value: LuaValue): boolean {
   return value !== undefined && value !== false
 }
 
-function number(value: LuaValue): number {
-  const found = typeof value === 'string' && value.trim() !== '' ? Number(value) : value
-  if (typeof found !== 'number' || Number.isNaN(found)) throw new LuaError('a number is expected')
-  return found
-}
-
 function text(value: LuaValue): string {
   if (typeof value === 'string') return value
   if (typeof value === 'number') return String(value)
   throw new LuaError('a text is expected')
+}
+
+function splitError(message: string): [string, string] {
+  const [, code = 'ERR', rest = message] = /^([A-Z][A-Z0-9_]*) ([\s\S]*)$/.exec(message) ?? []
+  return [code, rest]
 }

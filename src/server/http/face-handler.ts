@@ -106,6 +106,7 @@ class FaceRequest implements HttpFaceRequest {
 /** What the client of a request may do. */
 class RequestCaller implements FaceCaller {
   readonly lessor: FaceLessor
+  readonly key: number
   readonly holder: string
   readonly address: string | undefined
   readonly clock: Clock
@@ -115,6 +116,7 @@ class RequestCaller implements FaceCaller {
 
   constructor({ guarded, clock, faceNames = SAME_NAMES }: ListenerContext, request: HttpRequest, caller: Caller) {
     this.lessor = callerLessor(guarded, caller)
+    this.key = caller.key
     this.address = request.peerAddress
     this.holder = caller.key === 0 ? (this.address ?? 'local') : caller.name
     this.clock = clock

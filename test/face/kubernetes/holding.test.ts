@@ -110,6 +110,7 @@ class Actor {
         body: async () => bytes,
       },
       {
+        key: 0,
         lessor: {
           submit: submitting(command => this.propose(command)),
           read: (query, options) => lessor.read(query, options),

@@ -157,6 +157,7 @@ test('mutated requests of real clients are answered in the words of Kubernetes, 
     const stop = new AbortController()
     try {
       const answer = await http.answer(asFaceRequest(request), {
+        key: 0,
         lessor: here.lessor,
         holder: 'stranger',
         clock: here.clock,

@@ -137,6 +137,39 @@ describe('scripts', () => {
     expect(await said(raw, 'EVALSHA', sha, 1, 'k', 'v')).toMatch(/^NOSCRIPT/)
   })
 
+  test('need a right even if they name no key, and are kept for each key', async () => {
+    await using here = await open()
+    const keys = [
+      { name: 'a', prefix: 'redis/a' },
+      { name: 'b', prefix: 'redis/b' },
+      { name: 'stranger', prefix: 'nothing/here' },
+    ]
+    for (const { name, prefix } of keys)
+      await propose(here.lessor, { kind: 'key', name, hash: hashSecret(name), allow: [{ verb: 'read', prefix }] })
+    const connected = async (key: string) => {
+      const raw = new Raw(here.port)
+      expect(await said(raw, 'AUTH', key)).toBe('OK')
+      return raw
+    }
+    using stranger = await connected('stranger')
+    for (const words of [
+      ['EVAL', 'return 1', 0],
+      ['EVAL', 'return 1', 1, 'lock-signal:a'],
+      ['EVAL', 'return 1', 1, 'a'],
+      ['SCRIPT', 'LOAD', 'return 1'],
+    ] as const)
+      expect(await said(stranger, ...words), words.join(' ')).toMatch(/^NOPERM /)
+    using a = await connected('a')
+    using b = await connected('b')
+    const sha = await said(a, 'SCRIPT', 'LOAD', 'return 7')
+    expect(await said(a, 'EVALSHA', String(sha), 0)).toBe(7)
+    expect(await said(b, 'EVALSHA', String(sha), 0)).toMatch(/^NOSCRIPT/)
+    expect(await said(b, 'SCRIPT', 'FLUSH')).toBe('OK')
+    expect(await said(a, 'SCRIPT', 'EXISTS', String(sha))).toEqual([1])
+    using again = await connected('a')
+    expect(await said(again, 'EVALSHA', String(sha), 0)).toBe(7)
+  })
+
   test('that do anything else are refused, and the answer says what they call and what to use', async () => {
     await using here = await open()
     using raw = new Raw(here.port)
@@ -149,7 +182,9 @@ describe('scripts', () => {
       ['return ("x"):rep(1e9)', /is not understood/],
       [`return ${'('.repeat(200)}1${')'.repeat(200)}`, /nested deeper/],
       ['for i = 1, 1e9 do local x = i end return 1', /more than 10000 steps/],
-      [`return "${'x'.repeat(20_000)}"`, /longer than 16384/],
+      [`return "${'x'.repeat(20_000)}"`, /longer than 8192/],
+      ['local t={1}; for i=1,40 do t={t,t} end return t', /nested deeper/],
+      ["local s='xxxxxxxxxxxxxxxx'; for i=1,30 do s=s..s end return s", /bytes of text/],
       ['return KEYS[1] + 1', /a number is expected/],
     ] as const)
       expect(await said(raw, 'EVAL', script, 1, 'k', 'v'), script.slice(0, 60)).toMatch(what)
@@ -227,6 +262,7 @@ test('a server that has not yet applied what another answered looks at the end o
         return isBehind && !options?.consistent && query.kind === 'resource' ? { ...view, value: { ...view.value, grants: [] } } : view
       },
     },
+    key: 0,
     holder: 'ann',
     clock: systemClock,
     names: SAME_NAMES,
