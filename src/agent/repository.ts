@@ -2,7 +2,8 @@
  * The repository of a path, read from its `.git` without starting git: a hook runs on every edit. All worktrees and clones of one repository have
  * the same prefix, `repo/HOST/PATH` of its origin; a repository without an origin has `repo/local/MACHINE/FOLDER`.
  */
-import { lstatSync, readFileSync, realpathSync } from 'node:fs'
+import { constants } from 'node:fs'
+import { open, realpath, stat } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
 
@@ -15,74 +16,139 @@ export interface Repository {
   readonly gitDir: string
 }
 
+const MAX_PATH = 4_096
 const MAX_CONFIG_BYTES = 1 << 20
+/** Files and folders that one finder looks at. The 256 paths of a large patch are in a few dozen folders. */
+const MAX_LOOKS = 4_096
 
 /** The repository that a path, which need not exist yet, lies in. Undefined: in none. */
-export function repositoryOf(path: string): Repository | undefined {
-  for (let folder = realFolder(path); ; folder = dirname(folder)) {
-    const gitDir = gitDirOf(folder)
-    if (gitDir !== undefined) {
-      const common = commonDirOf(gitDir)
-      return { root: folder, prefix: originPrefix(originOf(common)) ?? localPrefix(common, folder), gitDir }
-    }
-    if (folder === dirname(folder)) return undefined
+export function repositoryOf(path: string): Promise<Repository | undefined> {
+  return new RepositoryFinder().repositoryOf(path)
+}
+
+/**
+ * Finds the repositories of the paths of one event. A server does so for its callers: it reads regular files only and a bounded number of them, each in the
+ * background, and nothing twice.
+ */
+export class RepositoryFinder {
+  readonly #folders = new Map<string, Promise<string>>()
+  readonly #repositories = new Map<string, Promise<Repository | undefined>>()
+  #looks = 0
+
+  /** The path without symbolic links in its folders. The last segment stays: an edit replaces or follows it, and it may not exist yet. */
+  async realPath(path: string, cwd: string): Promise<string> {
+    if (path.length > MAX_PATH || cwd.length > MAX_PATH) throw new Error(`a path has more than ${MAX_PATH} characters`)
+    const absolute = isAbsolute(path) ? path : resolve(cwd === '' ? '/' : cwd, path)
+    const whole = resolve(absolute)
+    return join(await this.#realFolder(dirname(whole)), basename(whole))
+  }
+
+  /** The repository that a path, which need not exist yet, lies in. Undefined: in none. */
+  async repositoryOf(path: string): Promise<Repository | undefined> {
+    return this.#repositoryAbove(await this.#realFolder(resolve(path)))
+  }
+
+  #look(): void {
+    if (++this.#looks > MAX_LOOKS) throw new Error(`its paths are in more folders than are looked at (${MAX_LOOKS}): split it`)
+  }
+
+  /** The deepest folder of a path that exists, without symbolic links, and below it what does not exist. */
+  #realFolder(path: string): Promise<string> {
+    return onceFor(this.#folders, path, async () => {
+      this.#look()
+      try {
+        return await realpath(path)
+      } catch {
+        const above = dirname(path)
+        return above === path ? path : join(await this.#realFolder(above), basename(path))
+      }
+    })
+  }
+
+  #repositoryAbove(folder: string): Promise<Repository | undefined> {
+    return onceFor(this.#repositories, folder, async () => {
+      this.#look()
+      const gitDir = await gitDirOf(folder)
+      if (gitDir === undefined) return dirname(folder) === folder ? undefined : this.#repositoryAbove(dirname(folder))
+      const common = await commonDirOf(gitDir)
+      return { root: folder, prefix: originPrefix(await originOf(common)) ?? (await this.#localPrefix(common, folder)), gitDir }
+    })
+  }
+
+  async #localPrefix(common: string, root: string): Promise<string> {
+    const main = basename(common) === '.git' ? dirname(common) : root
+    return ['repo', 'local', hostname(), ...(await this.#realFolder(main)).split('/').filter(isPlain)].join('/')
   }
 }
 
-/** The path without symbolic links in its folders. The last segment stays: an edit replaces or follows it, and it may not exist yet. */
-export function realPath(path: string, cwd: string): string {
-  const absolute = isAbsolute(path) ? path : resolve(cwd === '' ? '/' : cwd, path)
-  const whole = resolve(absolute)
-  return join(realFolder(dirname(whole)), basename(whole))
+function onceFor<T>(known: Map<string, Promise<T>>, key: string, find: () => Promise<T>): Promise<T> {
+  const before = known.get(key)
+  if (before !== undefined) return before
+  const found = find()
+  known.set(key, found)
+  return found
 }
 
-/** The deepest folder of a path that exists, without symbolic links, and below it what does not exist. */
-function realFolder(path: string): string {
-  const missing: string[] = []
-  for (let folder = resolve(path); ; folder = dirname(folder)) {
-    try {
-      return join(realpathSync(folder), ...missing)
-    } catch {
-      if (folder === dirname(folder)) return resolve(path)
-      missing.unshift(basename(folder))
-    }
-  }
-}
-
-function gitDirOf(folder: string): string | undefined {
+async function gitDirOf(folder: string): Promise<string | undefined> {
   const path = join(folder, '.git')
   try {
-    const found = lstatSync(path)
-    if (found.isDirectory()) return path
+    if ((await stat(path)).isDirectory()) return path
     // In a worktree and in a submodule it is a file that names the folder.
-    const [, named] = /^gitdir: (.+?)\s*$/m.exec(readText(path)) ?? []
-    return named === undefined ? undefined : resolve(folder, named)
+    const named = linesOf(await readText(path)).find(line => line.startsWith('gitdir: '))
+    return named === undefined ? undefined : resolve(folder, named.slice('gitdir: '.length).trim())
   } catch {
     return undefined
   }
 }
 
 /** The folder that all worktrees of a repository share. */
-function commonDirOf(gitDir: string): string {
+async function commonDirOf(gitDir: string): Promise<string> {
   try {
-    return resolve(gitDir, readText(join(gitDir, 'commondir')).trim())
+    return resolve(gitDir, (await readText(join(gitDir, 'commondir'))).trim())
   } catch {
     return gitDir
   }
 }
 
-function originOf(common: string): string {
+async function originOf(common: string): Promise<string> {
   try {
-    const [, section = ''] = /^\s*\[remote "origin"\]([^[]*)/m.exec(readText(join(common, 'config'))) ?? []
-    return /^\s*url\s*=\s*(.+?)\s*$/m.exec(section)?.[1]?.replace(/^"(.*)"$/, '$1') ?? ''
+    return originIn(await readText(join(common, 'config')))
   } catch {
     return ''
   }
 }
 
-function readText(path: string): string {
-  if (lstatSync(path).size > MAX_CONFIG_BYTES) throw new Error(`${path} is too large`)
-  return readFileSync(path, 'utf8')
+/** The first url in the section of the origin. Line by line: the file may belong to a stranger, and an expression for all of it could take for ever. */
+function originIn(config: string): string {
+  let isOrigin = false
+  for (const line of linesOf(config)) {
+    const text = line.trim()
+    if (text.startsWith('[')) isOrigin = text.startsWith('[remote "origin"]')
+    const [name, ...value] = text.split('=')
+    if (isOrigin && name!.trim() === 'url')
+      return value
+        .join('=')
+        .trim()
+        .replace(/^"(.*)"$/, '$1')
+  }
+  return ''
+}
+
+function linesOf(text: string): readonly string[] {
+  return text.split(/\r?\n/)
+}
+
+/** The text of a regular file. A pipe or a device is opened without waiting for it, and not read. */
+async function readText(path: string): Promise<string> {
+  const file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
+  try {
+    const found = await file.stat()
+    if (!found.isFile() || found.size > MAX_CONFIG_BYTES) throw new Error(`${path} is not a file, or too large`)
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(found.size), 0, found.size, 0)
+    return buffer.toString('utf8', 0, bytesRead)
+  } finally {
+    await file.close()
+  }
 }
 
 /** `repo/github.com/acme/app` for each form in which git writes that origin. Undefined if it names no host. */
@@ -95,11 +161,6 @@ export function originPrefix(origin: string): string | undefined {
     .split('/')
     .filter(isPlain)
   return segments.length === 0 ? undefined : ['repo', host.toLowerCase(), ...segments].join('/')
-}
-
-function localPrefix(common: string, root: string): string {
-  const main = basename(common) === '.git' ? dirname(common) : root
-  return ['repo', 'local', hostname(), ...realFolder(main).split('/').filter(isPlain)].join('/')
 }
 
 function isPlain(segment: string): boolean {

@@ -5,7 +5,7 @@ import { repositoryOf } from './repository.ts'
 export { originPrefix } from './repository.ts'
 
 /** Undefined outside of a git worktree. */
-export function workspaceOf(folder: string): Workspace | undefined {
-  const repository = repositoryOf(folder)
+export async function workspaceOf(folder: string): Promise<Workspace | undefined> {
+  const repository = await repositoryOf(folder)
   return repository && { root: repository.root, prefix: repository.prefix }
 }

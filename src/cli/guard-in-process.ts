@@ -18,7 +18,7 @@ export async function decideHere({ event, host, url, agent }: HereOptions): Prom
   const { url: store, apiKey } = settingsOf(url === undefined ? {} : { store: url })
   await using leases = await connect(store, { holder: 'leasehold guard', ...(apiKey !== undefined && { apiKey }) })
   return await decide(event, {
-    ...{ leases, locate: locateHere },
+    ...{ leases, locate: locateHere() },
     ...(agent !== undefined && { agent }),
     ...(host !== undefined && { process: host }),
   })

@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
-import { type Repository, realPath, repositoryOf } from '../agent/repository.ts'
+import { type Repository, RepositoryFinder, repositoryOf } from '../agent/repository.ts'
 import { type GuardDecision, hookAnswer } from '../guard/hook-answer.ts'
 import { HOSTS, type HookEvent, type HookHost, MAX_PATHS, readHookEvent, withoutContents } from '../guard/hook-event.ts'
 import { type AgentProcess, hostProcess } from '../guard/host-process.ts'
@@ -82,7 +82,7 @@ async function guardGit(flags: GuardFlags, hook: 'pre-commit' | 'pre-push'): Pro
   let reasons: readonly string[]
   try {
     const cwd = process.cwd()
-    const repository = repositoryOf(cwd)
+    const repository = await repositoryOf(cwd)
     const paths = await (hook === 'pre-commit' ? stagedPaths() : pushedPaths(readInput()))
     const tokens = repository === undefined ? new Map<string, number>() : recordedTokens(repository.gitDir)
     const found: string[] = []
@@ -134,7 +134,7 @@ async function git(args: readonly string[]): Promise<string> {
 async function decideOrWarn(event: HookEvent, flags: GuardFlags): Promise<GuardDecision> {
   try {
     const decision = await ask(event, flags)
-    remember(event, decision)
+    await remember(event, decision)
     return decision
   } catch (error) {
     const why = (error as Error).message
@@ -175,7 +175,8 @@ async function askServer(
   host: AgentProcess | undefined,
   agent: string | undefined,
 ): Promise<GuardDecision> {
-  const repository = repositoryAt(event)
+  const finder = new RepositoryFinder()
+  const repository = await repositoryAt(event, finder)
   const query = new URLSearchParams({
     host: event.host,
     answer: 'decision',
@@ -185,7 +186,7 @@ async function askServer(
     ...(host !== undefined && { pid: `${host.pid}`, started: host.started }),
     ...(flags.failClosed && { failClosed: 'true' }),
   })
-  const paths = event.paths.map(path => realPath(path, event.cwd))
+  const paths = await Promise.all(event.paths.map(path => finder.realPath(path, event.cwd)))
   const key = decodeURIComponent(server.password || server.username) || process.env.LEASEHOLD_API_KEY
   const body = JSON.stringify(withoutContents({ ...event, paths }))
   const options = {
@@ -225,15 +226,15 @@ async function askServer(
 }
 
 /** The repository of what is written. Paths of others in the same event are found by a server on this machine. */
-function repositoryAt({ paths, cwd }: HookEvent): Repository | undefined {
+async function repositoryAt({ paths, cwd }: HookEvent, finder = new RepositoryFinder()): Promise<Repository | undefined> {
   const [first] = paths
-  return first === undefined ? undefined : repositoryOf(dirname(realPath(first, cwd)))
+  return first === undefined ? undefined : finder.repositoryOf(dirname(await finder.realPath(first, cwd)))
 }
 
-function remember(event: HookEvent, { allow, tokens }: GuardDecision): void {
+async function remember(event: HookEvent, { allow, tokens }: GuardDecision): Promise<void> {
   if (!allow || tokens === undefined || event.kind !== 'before') return
   try {
-    const repository = repositoryAt(event)
+    const repository = await repositoryAt(event)
     if (repository !== undefined) recordTokens(repository.gitDir, tokens)
   } catch (error) {
     say(`the tokens of this edit could not be recorded, so a commit cannot check them: ${(error as Error).message}`)

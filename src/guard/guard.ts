@@ -27,10 +27,12 @@ export interface GuardContext {
   /** The process of the agent, if it runs on this machine. */
   readonly process?: AgentProcess
   /** The resource of a path, and the root of its repository's names; undefined: outside of any repository. */
-  readonly locate: (path: string, cwd: string) => GuardedPath | undefined
+  readonly locate: Locate
   /** Opens the agent, or finds the one that was opened before. @default `Agent.join` */
   readonly open?: (name: string) => Promise<Agent>
 }
+
+export type Locate = (path: string, cwd: string) => Promise<GuardedPath | undefined>
 
 export interface GuardedPath {
   readonly resource: string
@@ -46,7 +48,7 @@ export async function decide(event: HookEvent, context: GuardContext): Promise<G
   switch (event.kind) {
     case 'before':
     case 'after': {
-      const paths = locateAll(event, context)
+      const paths = await locateAll(event, context)
       if (paths.length === 0) return ALLOW
       const agent = await openAgent(name, event, context)
       try {
@@ -71,14 +73,18 @@ export async function decide(event: HookEvent, context: GuardContext): Promise<G
   }
 }
 
-function locateAll(event: HookEvent, { locate }: GuardContext): readonly GuardedPath[] {
-  const found = event.paths.map(path => locate(path, event.cwd)).filter(path => path !== undefined)
-  for (const { resource } of found) {
-    const bad = whyBadName(resource)
+/** One path after another: a lookup may take a thread of the process until it is done. */
+async function locateAll(event: HookEvent, { locate }: GuardContext): Promise<readonly GuardedPath[]> {
+  const all: GuardedPath[] = []
+  for (const path of event.paths) {
+    const found = await locate(path, event.cwd)
+    if (found === undefined) continue
+    const bad = whyBadName(found.resource)
     if (bad !== undefined)
-      throw new LeaseError('INVALID', `the path ${JSON.stringify(resource.slice(0, 120))} ${bad}: use another file name`)
+      throw new LeaseError('INVALID', `the path ${JSON.stringify(found.resource.slice(0, 120))} ${bad}: use another file name`)
+    all.push(found)
   }
-  return found
+  return all
 }
 
 async function openAgent(name: string, event: HookEvent, context: GuardContext): Promise<Agent> {
@@ -210,7 +216,7 @@ async function beginSession(name: string, event: HookEvent, context: GuardContex
 async function checkCommit(name: string, event: HookEvent, context: GuardContext): Promise<GuardDecision> {
   const { leases } = context
   const problems: string[] = []
-  for (const path of locateAll(event, context)) {
+  for (const path of await locateAll(event, context)) {
     const views = await viewsOf(path, leases)
     const other = views.flatMap(view => view.grants).find(({ holder }) => !isOwn({ name }, { holder }))
     const token = event.tokens?.[path.resource]

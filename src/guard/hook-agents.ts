@@ -12,8 +12,9 @@ import type { AgentProcess } from './host-process.ts'
 const MAX_AGENTS = 5_000
 /** As long as a session lasts without a call. */
 const KEEP = 900_000
-/** How often the processes are looked at, in ms. */
+/** How often the processes are looked at, in ms, and how many in one turn: each is a read of the file system. */
 const CHECK = 1_000
+const CHECKED_AT_ONCE = 50
 
 interface KnownAgent {
   readonly opening: Promise<Agent>
@@ -63,16 +64,21 @@ export class HookAgents {
   #scheduleCheck(): void {
     if (this.#checking || this.#agents.size === 0) return
     this.#checking = true
-    this.#clock.after(CHECK, () => {
-      this.#checking = false
-      for (const [id, { opening, process, usedAt }] of this.#agents) {
-        if (process !== undefined && !isAlive(process)) {
-          this.#agents.delete(id)
-          opening.then(agent => agent.end()).catch(() => {}) // then it lapses
-        } else if (this.#clock.now() - usedAt > KEEP) this.#forget(id)
-      }
-      this.#scheduleCheck()
-    })
+    this.#clock.after(CHECK, () => this.#check([...this.#agents]))
+  }
+
+  #check(agents: readonly (readonly [string, KnownAgent])[]): void {
+    for (const [id, known] of agents.slice(0, CHECKED_AT_ONCE)) {
+      if (this.#agents.get(id) !== known) continue
+      const { opening, process, usedAt } = known
+      if (process !== undefined && !isAlive(process)) {
+        this.#agents.delete(id)
+        opening.then(agent => agent.end()).catch(() => {}) // then it lapses
+      } else if (this.#clock.now() - usedAt > KEEP) this.#forget(id)
+    }
+    if (agents.length > CHECKED_AT_ONCE) return void this.#clock.after(1, () => this.#check(agents.slice(CHECKED_AT_ONCE)))
+    this.#checking = false
+    this.#scheduleCheck()
   }
 }
 

@@ -2,7 +2,8 @@
  * `POST /v1/hooks/agent`: the events of coding agents, from hosts that call hooks over HTTP, and from `leasehold guard`. The body is the event as
  * the host sends it; the response is the answer that the host reads.
  *
- * A path is looked up in the file system of this machine only for callers that are on this machine too. Others say which repository it is in.
+ * A path is looked up in the file system of this machine only for callers that are on this machine too and may claim or read some path of a repository. Others say
+ * which repository it is in.
  */
 import { Type } from 'typebox'
 import { LeaseError } from '../errors.ts'
@@ -10,7 +11,7 @@ import { Leases } from '../leases.ts'
 import { callerLessor } from '../server/caller-lessor.ts'
 import { HttpFailure } from '../server/http/failure.ts'
 import { json, type Route, type RouteContext, route } from '../server/http/route.ts'
-import { decide, type GuardContext } from './guard.ts'
+import { decide, type GuardContext, type Locate } from './guard.ts'
 import { HookAgents, isOfThisHost } from './hook-agents.ts'
 import { type GuardDecision, hookAnswer } from './hook-answer.ts'
 import { type HookEvent, readHookEvent } from './hook-event.ts'
@@ -46,6 +47,7 @@ type Context = RouteContext<object, Type.Static<typeof Query>>
 
 export function hookRoute(): Route {
   let agents: HookAgents | undefined
+  const lookups = new Lookups()
   return route({
     method: 'POST',
     path: '/v1/hooks/agent',
@@ -58,7 +60,7 @@ export function hookRoute(): Route {
       agents ??= new HookAgents(context.clock)
       const { host = 'claude', answer = 'host', failClosed = false } = context.query
       const event = eventOf(host, context.body)
-      const decision = await decideFor(event, context, agents).catch(error => undecided(error, failClosed))
+      const decision = await decideFor(event, context, agents, lookups).catch(error => undecided(error, failClosed))
       return json(200, answer === 'decision' ? decision : (hookAnswer(event, decision) ?? {}))
     },
   })
@@ -72,7 +74,7 @@ function eventOf(host: HookEvent['host'], body: unknown): HookEvent {
   }
 }
 
-function decideFor(event: HookEvent, context: Context, agents: HookAgents): Promise<GuardDecision> {
+function decideFor(event: HookEvent, context: Context, agents: HookAgents, lookups: Lookups): Promise<GuardDecision> {
   const { guarded, caller, clock, query } = context
   const { agent, root, prefix } = query
   const leasesFor = () => new Leases(callerLessor(guarded, caller), { holder: `hooks of ${caller.name}`, clock })
@@ -82,7 +84,12 @@ function decideFor(event: HookEvent, context: Context, agents: HookAgents): Prom
     leases: leasesFor(),
     ...(agent !== undefined && { agent }),
     ...(process !== undefined && { process }),
-    locate: root !== undefined && prefix !== undefined ? locateBy(root, prefix) : isLocal(context) ? locateHere : refuseToLocate,
+    locate:
+      root !== undefined && prefix !== undefined
+        ? locateBy(root, prefix)
+        : isLocal(context)
+          ? locateFor(event, context, lookups)
+          : refuseToLocate,
     open: name => known.open(`${caller.key}`, leasesFor, name, isOfThisHost(query.machine) ? process : undefined),
   }
   return decide(event, guardContext)
@@ -96,7 +103,27 @@ function isLocal({ request: { localAddress } }: Context): boolean {
   return localAddress === undefined || /^(127\.|::1$|::ffff:127\.)/.test(localAddress)
 }
 
-function refuseToLocate(path: string): never {
+/** One lookup of the server at a time: one that hangs, on a lost network drive, holds up the next hook and one thread, and nothing else. */
+class Lookups {
+  #last: Promise<unknown> = Promise.resolve()
+
+  run<T>(lookup: () => Promise<T>): Promise<T> {
+    const done = this.#last.then(lookup)
+    this.#last = done.catch(() => {})
+    return done
+  }
+}
+
+/** First the right, then the file system. All names that are found there begin with `repo`. */
+function locateFor({ kind }: HookEvent, { guarded, caller }: Context, lookups: Lookups): Locate {
+  const locate = locateHere()
+  return async (path, cwd) => {
+    guarded.access.requireUnder(caller, kind === 'commit' ? 'read' : 'acquire', 'repo')
+    return lookups.run(() => locate(path, cwd))
+  }
+}
+
+async function refuseToLocate(path: string): Promise<never> {
   throw new LeaseError(
     'INVALID',
     `this server is on another machine and cannot see which repository ${JSON.stringify(path.slice(0, 120))} is in: send root and prefix, or use leasehold guard`,

@@ -1,18 +1,21 @@
 /** Turns the path that an event names into the resource that is claimed for it. */
 import { posix } from 'node:path'
-import { realPath, repositoryOf } from '../agent/repository.ts'
-import type { GuardedPath } from './guard.ts'
+import { RepositoryFinder } from '../agent/repository.ts'
+import type { GuardedPath, Locate } from './guard.ts'
 
-/** By the file system of this machine. */
-export function locateHere(path: string, cwd: string): GuardedPath | undefined {
-  const real = realPath(path, cwd)
-  const repository = repositoryOf(posix.dirname(real))
-  return repository && inside(real, repository.root, repository.prefix)
+/** By the file system of this machine, for the paths of one event. */
+export function locateHere(finder = new RepositoryFinder()): Locate {
+  return async (path, cwd) => {
+    const real = await finder.realPath(path, cwd)
+    const repository = await finder.repositoryOf(posix.dirname(real))
+    return repository && inside(real, repository.root, repository.prefix)
+  }
 }
 
 /** By the root and the prefix of one repository, for events of another machine. */
-export function locateBy(root: string, prefix: string): (path: string, cwd: string) => GuardedPath | undefined {
-  return (path, cwd) => inside(posix.resolve(cwd.startsWith('/') ? cwd : root, path), root.replace(/\/+$/, ''), prefix.replace(/\/+$/, ''))
+export function locateBy(root: string, prefix: string): Locate {
+  return async (path, cwd) =>
+    inside(posix.resolve(cwd.startsWith('/') ? cwd : root, path), root.replace(/\/+$/, ''), prefix.replace(/\/+$/, ''))
 }
 
 function inside(path: string, root: string, prefix: string): GuardedPath | undefined {

@@ -213,18 +213,18 @@ describe('the repository of a path', () => {
   })
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-  test('has the same names in every worktree, through links, and for files that do not exist yet', () => {
+  test('has the same names in every worktree, through links, and for files that do not exist yet', async () => {
     const there = { resource: `${PREFIX}/src/deep/new.ts`, prefix: PREFIX }
-    expect(locateHere(join(folder, 'main/src/deep/new.ts'), '/')).toEqual(there)
-    expect(locateHere(join(folder, 'tree/src/deep/new.ts'), '/')).toEqual(there)
-    expect(locateHere('deep/new.ts', join(folder, 'link'))).toEqual(there)
-    expect(locateHere('src/../src/deep/new.ts', join(folder, 'tree'))).toEqual(there)
+    expect(await locateHere()(join(folder, 'main/src/deep/new.ts'), '/')).toEqual(there)
+    expect(await locateHere()(join(folder, 'tree/src/deep/new.ts'), '/')).toEqual(there)
+    expect(await locateHere()('deep/new.ts', join(folder, 'link'))).toEqual(there)
+    expect(await locateHere()('src/../src/deep/new.ts', join(folder, 'tree'))).toEqual(there)
   })
 
-  test('without an origin is named by its folder on this machine, and outside of every repository there is none', () => {
-    const { root, prefix } = repositoryOf(join(folder, 'alone', 'x'))!
+  test('without an origin is named by its folder on this machine, and outside of every repository there is none', async () => {
+    const { root, prefix } = (await repositoryOf(join(folder, 'alone', 'x')))!
     expect({ root, prefix }).toEqual({ root: join(folder, 'alone'), prefix: `repo/local/${hostname()}${join(folder, 'alone')}` })
-    expect(locateHere(join(folder, 'x.ts'), '/')).toBeUndefined()
+    expect(await locateHere()(join(folder, 'x.ts'), '/')).toBeUndefined()
   })
 
   test.each([

@@ -1,3 +1,7 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { hookRoute } from '../../src/guard/hook-route.ts'
 import { propose } from '../../src/lessor/propose.ts'
@@ -63,6 +67,25 @@ describe('POST /v1/hooks/agent', () => {
     expect(warned.answer).toMatchObject({ systemMessage: expect.stringMatching(/THIS EDIT IS NOT GUARDED/) })
     expect((await post(`${HERE}&failClosed=true`, event, key)).answer).toMatchObject({ hookSpecificOutput: { permissionDecision: 'deny' } })
     expect((await there.lessor.read({ kind: 'resources', prefix: 'repo' })).value).toEqual([])
+  })
+
+  test('looks at files only for a key that may claim a path of some repository, and a pipe in the way holds nothing up', async () => {
+    await using here = await server()
+    const { post, there } = here
+    const folder = mkdtempSync(join(tmpdir(), 'leasehold-hook-'))
+    try {
+      execFileSync('mkfifo', [join(folder, '.git')])
+      const keys = { weak: 'nothing/here', strong: 'repo' }
+      for (const [name, prefix] of Object.entries(keys))
+        await propose(there.lessor, { kind: 'key', name, hash: hashSecret(name), allow: [{ verb: 'acquire', prefix }] })
+      await expect.poll(() => there.server.guarded.access.hasKeys).toBe(true)
+      const edit = (key: string) =>
+        post('failClosed=true&answer=decision', rawEvent('claude-pre-edit', folder), { authorization: `Bearer ${key}` })
+      expect((await edit('weak')).answer).toMatchObject({ allow: false, reason: expect.stringContaining('may not acquire repo') })
+      expect((await edit('strong')).answer).toEqual({ allow: true })
+    } finally {
+      rmSync(folder, { recursive: true, force: true })
+    }
   })
 
   test('ends an agent of this machine whose process is gone, at the next look', async () => {

@@ -56,7 +56,7 @@ export function init(program: Command): void {
         flags,
         self.opts<{ store?: string }>().store === undefined && settings.urlSource === undefined ? undefined : settings.url,
       )
-      const changes = changesFor(target as (typeof TARGETS)[number], flags, command)
+      const changes = await changesFor(target as (typeof TARGETS)[number], flags, command)
       await carryOut(changes, target, flags)
     })
 }
@@ -81,8 +81,8 @@ function quote(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 }
 
-function changesFor(target: (typeof TARGETS)[number], flags: InitFlags, command: string): readonly FileChange[] {
-  const repository = repositoryOf(process.cwd())
+async function changesFor(target: (typeof TARGETS)[number], flags: InitFlags, command: string): Promise<readonly FileChange[]> {
+  const repository = await repositoryOf(process.cwd())
   if (repository === undefined && flags.user !== true)
     throw usageError('the present folder is in no git repository', target === 'git' ? 'Go into one.' : 'Go into one, or use --user.')
   if (target === 'git') return GIT_HOOKS.map(hook => gitChange(hook, join(hooksFolder(repository!.gitDir), hook), flags, command))

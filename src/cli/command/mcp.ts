@@ -37,7 +37,7 @@ export function mcp(program: Command): void {
       const idle = parseDuration(flags.idle, '--idle')
       const cap = parseDuration(flags.cap, '--cap')
       const workspace =
-        flags.workspace === false ? undefined : workspaceOf(typeof flags.workspace === 'string' ? flags.workspace : process.cwd())
+        flags.workspace === false ? undefined : await workspaceOf(typeof flags.workspace === 'string' ? flags.workspace : process.cwd())
       if (typeof flags.workspace === 'string' && workspace === undefined)
         throw usageError(`${flags.workspace} is not in a git worktree`, 'Name a folder of a checked-out repository, or use --no-workspace.')
       commandInput(self)
