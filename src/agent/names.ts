@@ -15,6 +15,8 @@ export const MAX_NAMES = MAX_RESOURCES
 /** The longest name that is looked at: longer than any path that fits a resource's name, and cheap to refuse. */
 const MAX_CHARACTERS = 4_096
 const FREE = 'name:'
+/** The names of agents are under this. */
+export const AGENTS = 'agents'
 const AGENT_SEGMENT = /^[\p{L}\p{N}_@+:-][\p{L}\p{N}_@+:.-]{0,63}$/u
 const MAX_AGENT_SEGMENTS = 4
 
@@ -46,8 +48,15 @@ export class ClaimNames {
     return [...new Set(names.map(name => this.resource(name)))]
   }
 
-  /** The resource of one name. Throws `INVALID`. */
+  /** The resource of one name. Throws `INVALID`, for the names of agents too: one that is claimed could not be used by its agent. */
   resource(name: unknown): string {
+    const resource = this.#resource(name)
+    if (resource === AGENTS || resource.startsWith(`${AGENTS}/`))
+      throw invalid('is the name of an agent, which only its session holds: choose another name', resource)
+    return resource
+  }
+
+  #resource(name: unknown): string {
     if (typeof name !== 'string') throw invalid('a name must be text', String(name))
     if (name.length > MAX_CHARACTERS) throw invalid(`is longer than ${MAX_CHARACTERS} characters`, name)
     const text = name.normalize('NFC')
@@ -60,7 +69,7 @@ export class ClaimNames {
   /** As `resource`, for a name or a prefix of names. The empty text is everything in the workspace. */
   prefix(text: unknown): string {
     if (text === '' || text === undefined) return this.workspace?.prefix ?? ''
-    return this.resource(typeof text === 'string' && text.length > 1 ? text.replace(/\/+$/, '') : text)
+    return this.#resource(typeof text === 'string' && text.length > 1 ? text.replace(/\/+$/, '') : text)
   }
 
   /** What a model would write for a resource. */

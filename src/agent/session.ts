@@ -7,6 +7,7 @@ import { refused } from '../holder/operations.ts'
 import type { LeaseView } from '../lessor.ts'
 import { kindOfLease, labelOf } from './claim-record.ts'
 import type { AgentLog } from './log.ts'
+import { AGENTS } from './names.ts'
 
 /** A process that must be alive. A pid alone may have been given to another process. */
 export interface BoundProcess {
@@ -43,9 +44,11 @@ export interface SessionRequest {
 
 /** How many agents of one name get numbers after it. */
 const MAX_NAMESAKES = 99
+/** How often a name that is neither free nor in use is looked at again. */
+const MAX_TRIES = 5
 
 export function agentResource(name: string): string {
-  return `agents/${name}`
+  return `${AGENTS}/${name}`
 }
 
 /**
@@ -53,30 +56,63 @@ export function agentResource(name: string): string {
  * is the same agent, whose MCP server was started again: it is shared.
  */
 export async function openSession(log: AgentLog, request: SessionRequest): Promise<AgentSession> {
+  if (request.parent === undefined) await requireOwnAncestors(log, request.name)
   for (let number = 1; number <= MAX_NAMESAKES; number++) {
     const name = number === 1 ? request.name : `${request.name}-${number}`
     const opened = await tryOpen(log, { ...request, name })
     if (opened !== undefined) return opened
     const present = await findSession(log, name)
-    if (present !== undefined && isSameProcess(present.process, request.process)) return present
+    if (present !== undefined && isSameProcess(present.process, request.process) && (await isOwn(log, present))) return present
   }
   throw new LeaseError('LIMIT', `${MAX_NAMESAKES} agents are named ${request.name}: choose another name with --agent`, {
     facts: { limit: MAX_NAMESAKES },
   })
 }
 
-/** The live session of this name, or a new one. */
+/**
+ * The live session of this name, or a new one. Throws `HELD` if the name, or that of an agent above it, belongs to another key: what an agent holds, its
+ * sub-agents may write.
+ */
 export async function joinSession(log: AgentLog, request: SessionRequest): Promise<AgentSession> {
-  for (;;) {
-    const present = (await findSession(log, request.name)) ?? (await tryOpen(log, request))
-    if (present !== undefined) return present
-    const [grant] = (await log.resource(agentResource(request.name))).grants
-    // It ended, or another process opened it, between the two requests.
-    if (grant === undefined || (await log.lease(grant.lease)) !== undefined) continue
-    throw new LeaseError('HELD', `the name ${request.name} belongs to an agent with another key: choose another agent name`, {
-      facts: { resource: agentResource(request.name) },
-    })
+  if (request.parent === undefined) await requireOwnAncestors(log, request.name)
+  for (let tries = 0; tries < MAX_TRIES; tries++) {
+    const session = (await ownSession(log, request.name)) ?? (await tryOpen(log, request))
+    // Undefined: it ended, or another process opened it, between the two requests.
+    if (session !== undefined) return session
   }
+  throw taken(request.name)
+}
+
+async function requireOwnAncestors(log: AgentLog, name: string): Promise<void> {
+  for (let at = name.indexOf('/'); at >= 0; at = name.indexOf('/', at + 1)) await ownSession(log, name.slice(0, at))
+}
+
+/** The live session of an agent, if there is one. Throws `HELD` if it is not of this key, even if the key may read it. */
+async function ownSession(log: AgentLog, name: string): Promise<AgentSession | undefined> {
+  const lease = await liveLease(log, name)
+  if (lease === undefined) return undefined
+  const view = await log.lease(lease)
+  const session = view && sessionOf(view)
+  if (session !== undefined && (await isOwn(log, session))) return session
+  // A lease that has ended meanwhile looks like one of another key.
+  if ((await liveLease(log, name)) === lease) throw taken(name)
+  return undefined
+}
+
+async function liveLease(log: AgentLog, name: string): Promise<number | undefined> {
+  const { grants } = await log.resource(agentResource(name))
+  return grants.find(({ status }) => status === 'live' || status === 'suspect')?.lease
+}
+
+/** Only its own key, or an administrator of its name, can renew a lease. */
+async function isOwn(log: AgentLog, { lease }: AgentSession): Promise<boolean> {
+  return !(await log.renew([lease])).has(lease)
+}
+
+function taken(name: string): LeaseError {
+  return new LeaseError('HELD', `the name ${name} belongs to an agent with another key, or is not free yet: choose another agent name`, {
+    facts: { resource: agentResource(name) },
+  })
 }
 
 /** Undefined: the name is taken. */
@@ -106,7 +142,7 @@ async function tryOpen(log: AgentLog, request: SessionRequest): Promise<AgentSes
 }
 
 /** The live session of an agent. Undefined if there is none, or it belongs to another key. */
-export async function findSession(log: AgentLog, name: string): Promise<AgentSession | undefined> {
+async function findSession(log: AgentLog, name: string): Promise<AgentSession | undefined> {
   const { grants } = await log.resource(agentResource(name))
   const grant = grants.find(({ status }) => status === 'live' || status === 'suspect')
   const view = grant && (await log.lease(grant.lease))

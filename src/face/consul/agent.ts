@@ -1,4 +1,5 @@
 /** The agent of Consul: services and their checks. The whole registry is one agent: an ID names a service wherever its client runs. */
+import { LeaseError } from '../../errors.ts'
 import type { Instance } from '../../registry/match.ts'
 import type { FaceCaller, HttpFaceResponse } from '../face.ts'
 import { type FoundInstance, Registrations } from '../registrations.ts'
@@ -52,7 +53,7 @@ export class AgentIndex {
     matches: (instance: Instance) => boolean,
   ): Promise<FoundInstance | undefined> {
     const names = map.get(id)
-    const found = names && (await registrations.find(names))
+    const found = names && (await findReadable(registrations, names))
     if (found !== undefined && matches(found.instance)) return found
     const directory = await registrations.list()
     let match: Instance | undefined
@@ -61,6 +62,16 @@ export class AgentIndex {
       if (matches(instance)) match ??= instance
     }
     return match && registrations.find(match)
+  }
+}
+
+/** Another client may have asked for this ID before: a service that this caller may not read is not there for it, and not named in a refusal. */
+async function findReadable(registrations: Registrations, names: InstanceNames): Promise<FoundInstance | undefined> {
+  try {
+    return await registrations.find(names)
+  } catch (error) {
+    if (LeaseError.is(error, 'FORBIDDEN')) return undefined
+    throw error
   }
 }
 

@@ -6,6 +6,7 @@
  * lock-delay. Destroying a session freezes its keys until the term that their holder may count with is over; without a lock-delay they are free at once.
  */
 import type { Clock } from '../../clock.ts'
+import { LeaseError } from '../../errors.ts'
 import { badName } from '../../kernel/name.ts'
 import { GONE } from '../../kernel/outcome.ts'
 import { propose } from '../../lessor/propose.ts'
@@ -119,7 +120,29 @@ export class Sessions {
     const { lessor, signal } = this.#caller
     const at = await whenChanged(request, this.#caller, SESSIONS)
     const { revision, value } = await lessor.read<'entries'>({ kind: 'entries', prefix: SESSIONS }, { consistent: true, ...at, signal })
-    return answer(revision, node === NODE ? sessionsIn(value) : [])
+    return answer(revision, node === NODE ? sessionsIn(await this.#visible(value)) : [])
+  }
+
+  /**
+   * All sessions for a key that may read all of Consul, else those that it made itself. Every key must be allowed to read entries of sessions, to use its own; what the
+   * sessions of others are called is none of its business.
+   */
+  async #visible(entries: readonly EntryView[]): Promise<readonly EntryView[]> {
+    const { lessor, key, signal } = this.#caller
+    if (key === 0 || (await this.#mayReadAll())) return entries
+    const { value: own } = await lessor.read<'leases'>({ kind: 'leases', within: [], own: { key, claims: [] } }, { signal })
+    const made = new Set(own.filter(view => view.key === key).map(({ lease }) => lease))
+    return entries.filter(({ lease }) => made.has(lease))
+  }
+
+  async #mayReadAll(): Promise<boolean> {
+    try {
+      await this.#caller.lessor.read<'resource'>({ kind: 'resource', resource: 'consul' })
+      return true
+    } catch (error) {
+      if (LeaseError.is(error, 'FORBIDDEN')) return false
+      throw error
+    }
   }
 }
 

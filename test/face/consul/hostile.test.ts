@@ -101,6 +101,48 @@ describe('over the wire', () => {
     ).not.toBe(401)
   })
 
+  test('a key learns no names of services and sessions that it may not read', async () => {
+    await using here = await world({ faces: [consulFace()] })
+    const keyFor = async (name: string) => ({
+      'x-consul-token': await here.key(name, [
+        ...(['acquire', 'register', 'read', 'watch'] as const).flatMap(verb => [
+          { verb, prefix: `consul/${name}` },
+          { verb, prefix: `services/${name}` },
+        ]),
+        { verb: 'register', prefix: 'consul/.session' },
+        { verb: 'read', prefix: 'consul/.session' },
+      ]),
+    })
+    const a = await keyFor('a')
+    const b = await keyFor('b')
+    const ops = { 'x-consul-token': await here.key('ops', [{ verb: 'read', prefix: '' }]) }
+    expect(
+      (await here.ask('PUT', '/v1/agent/service/register', { Name: 'a', ID: 'a-1', Check: { TTL: '30s', CheckID: 'c-1' } }, a)).status,
+    ).toBe(200)
+    for (const [method, path] of [
+      ['GET', '/v1/agent/service/a-1'],
+      ['PUT', '/v1/agent/service/deregister/a-1'],
+      ['PUT', '/v1/agent/service/maintenance/a-1?enable=true'],
+      ['PUT', '/v1/agent/check/pass/c-1'],
+      ['PUT', '/v1/agent/check/deregister/c-1'],
+    ] as const) {
+      // The second time, the face remembers where the ID is.
+      await here.ask('GET', '/v1/agent/service/a-1', undefined, a)
+      const refused = await here.ask(method, path, undefined, b)
+      expect(refused.status, path).toBe(404)
+      expect(refused.text, path).not.toContain('services/')
+    }
+    const { ID } = (await here.ask('PUT', '/v1/session/create', { Name: 'secret', TTL: '10s' }, a)).json
+    const own = (await here.ask('PUT', '/v1/session/create', { Name: 'plain', TTL: '10s' }, b)).json.ID
+    const listed = async (headers: Record<string, string>, path = '/v1/session/list') =>
+      (await here.ask('GET', path, undefined, headers)).json.map((session: { ID: string }) => session.ID).sort()
+    expect(await listed(a)).toEqual([ID])
+    expect(await listed(b)).toEqual([own])
+    expect(await listed(b, '/v1/session/node/leasehold')).toEqual([own])
+    expect(await listed(ops)).toEqual([ID, own].sort())
+    expect((await here.ask('PUT', `/v1/kv/b/lock?acquire=${own}`, 'v', b)).text).toBe('true')
+  })
+
   test('one client has only so many blocking queries with its key', async () => {
     await using here = await world({ faces: [consulFace()], limits: limitsFrom({ watches: 3 }) })
     const secret = await here.key('app', [{ verb: 'admin', prefix: 'consul' }])
