@@ -3,7 +3,7 @@
  * the same prefix, `repo/HOST/PATH` of its origin; a repository without an origin has `repo/local/MACHINE/FOLDER`.
  */
 import { constants } from 'node:fs'
-import { open, realpath, stat } from 'node:fs/promises'
+import { open, readlink, realpath, stat } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
 
@@ -18,6 +18,8 @@ export interface Repository {
 
 const MAX_PATH = 4_096
 const MAX_CONFIG_BYTES = 1 << 20
+/** Links from one to the next, as in Linux. */
+const MAX_LINKS = 40
 /** Files and folders that one finder looks at. The 256 paths of a large patch are in a few dozen folders. */
 const MAX_LOOKS = 4_096
 
@@ -41,6 +43,19 @@ export class RepositoryFinder {
     const absolute = isAbsolute(path) ? path : resolve(cwd === '' ? '/' : cwd, path)
     const whole = resolve(absolute)
     return join(await this.#realFolder(dirname(whole)), basename(whole))
+  }
+
+  /** The names of what a write to this path changes: the path and, if that is a symbolic link, the links and the file that it leads to, which may not exist yet. */
+  async written(path: string, cwd: string): Promise<readonly string[]> {
+    const names: string[] = []
+    for (let name = await this.realPath(path, cwd); names.length <= MAX_LINKS; ) {
+      names.push(name)
+      this.#look()
+      const target = await readlink(name).catch(() => undefined)
+      if (target === undefined) return names
+      name = await this.realPath(target, dirname(name))
+    }
+    throw new Error(`${path} leads through more than ${MAX_LINKS} symbolic links`)
   }
 
   /** The repository that a path, which need not exist yet, lies in. Undefined: in none. */

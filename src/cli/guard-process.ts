@@ -149,6 +149,7 @@ function notGuarded(what: string): string {
 }
 
 async function ask(event: HookEvent, flags: GuardFlags): Promise<GuardDecision> {
+  if (event.problem !== undefined) throw new Error(event.problem)
   const url = flags.store ?? (process.env.LEASEHOLD_URL || undefined)
   const host = hostProcess()
   const agent = flags.agent ?? (process.env.LEASEHOLD_AGENT || undefined)
@@ -168,6 +169,7 @@ function serverOf(url: string): URL | undefined {
   return address
 }
 
+/** Asks once for each repository that is written to, since the server may be on another machine and not see them. Paths in no repository are not guarded. */
 async function askServer(
   server: URL,
   event: HookEvent,
@@ -175,23 +177,31 @@ async function askServer(
   host: AgentProcess | undefined,
   agent: string | undefined,
 ): Promise<GuardDecision> {
-  const finder = new RepositoryFinder()
-  const repository = await repositoryAt(event, finder)
-  const query = new URLSearchParams({
+  const query = {
     host: event.host,
     answer: 'decision',
     machine: hostname(),
     ...(agent !== undefined && { agent }),
-    ...(repository !== undefined && { root: repository.root, prefix: repository.prefix }),
     ...(host !== undefined && { pid: `${host.pid}`, started: host.started }),
     ...(flags.failClosed && { failClosed: 'true' }),
-  })
-  const paths = await Promise.all(event.paths.map(path => finder.realPath(path, event.cwd)))
+  }
+  if (event.paths.length === 0) return sendEvent(server, query, event)
+  let decision: GuardDecision = { allow: true }
+  for (const { repository, paths } of await writtenBy(event)) {
+    const { root, prefix } = repository
+    const next = await sendEvent(server, { ...query, root, prefix }, { ...event, paths })
+    decision = { ...decision, ...next, tokens: { ...decision.tokens, ...next.tokens } }
+    if (!next.allow) break
+  }
+  return decision
+}
+
+async function sendEvent(server: URL, query: Readonly<Record<string, string>>, event: HookEvent): Promise<GuardDecision> {
   const key = decodeURIComponent(server.password || server.username) || process.env.LEASEHOLD_API_KEY
-  const body = JSON.stringify(withoutContents({ ...event, paths }))
+  const body = JSON.stringify(withoutContents(event))
   const options = {
     method: 'POST',
-    path: `/v1/hooks/agent?${query}`,
+    path: `/v1/hooks/agent?${new URLSearchParams(query)}`,
     agent: false,
     timeout: TIMEOUT,
     headers: {
@@ -225,17 +235,34 @@ async function askServer(
   })
 }
 
-/** The repository of what is written. Paths of others in the same event are found by a server on this machine. */
-async function repositoryAt({ paths, cwd }: HookEvent, finder = new RepositoryFinder()): Promise<Repository | undefined> {
-  const [first] = paths
-  return first === undefined ? undefined : finder.repositoryOf(dirname(await finder.realPath(first, cwd)))
+interface WrittenRepository {
+  readonly repository: Repository
+  readonly paths: string[]
 }
 
-async function remember(event: HookEvent, { allow, tokens }: GuardDecision): Promise<void> {
-  if (!allow || tokens === undefined || event.kind !== 'before') return
+/** What an event writes, by repository. */
+async function writtenBy({ paths, cwd, kind }: HookEvent): Promise<readonly WrittenRepository[]> {
+  const finder = new RepositoryFinder()
+  const byRoot = new Map<string, WrittenRepository>()
+  // Git keeps a link as itself. An edit may replace it or write what it leads to.
+  for (const path of paths)
+    for (const name of kind === 'commit' ? [await finder.realPath(path, cwd)] : await finder.written(path, cwd)) {
+      const repository = await finder.repositoryOf(dirname(name))
+      if (repository === undefined) continue
+      const known = byRoot.get(repository.root) ?? { repository, paths: [] }
+      known.paths.push(name)
+      byRoot.set(repository.root, known)
+    }
+  return [...byRoot.values()]
+}
+
+async function remember(event: HookEvent, { allow, tokens = {} }: GuardDecision): Promise<void> {
+  if (!allow || Object.keys(tokens).length === 0 || event.kind !== 'before') return
   try {
-    const repository = await repositoryAt(event)
-    if (repository !== undefined) recordTokens(repository.gitDir, tokens)
+    for (const { repository } of await writtenBy(event)) {
+      const own = Object.entries(tokens).filter(([resource]) => resource.startsWith(`${repository.prefix}/`))
+      recordTokens(repository.gitDir, Object.fromEntries(own))
+    }
   } catch (error) {
     say(`the tokens of this edit could not be recorded, so a commit cannot check them: ${(error as Error).message}`)
   }

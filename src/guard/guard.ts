@@ -26,13 +26,13 @@ export interface GuardContext {
   readonly agent?: string
   /** The process of the agent, if it runs on this machine. */
   readonly process?: AgentProcess
-  /** The resource of a path, and the root of its repository's names; undefined: outside of any repository. */
+  /** The resources that a write to a path changes, and the roots of their repositories' names; none: outside of any repository. */
   readonly locate: Locate
   /** Opens the agent, or finds the one that was opened before. @default `Agent.join` */
   readonly open?: (name: string) => Promise<Agent>
 }
 
-export type Locate = (path: string, cwd: string) => Promise<GuardedPath | undefined>
+export type Locate = (path: string, event: Pick<HookEvent, 'cwd' | 'kind'>) => Promise<readonly GuardedPath[]>
 
 export interface GuardedPath {
   readonly resource: string
@@ -41,6 +41,8 @@ export interface GuardedPath {
 }
 
 const ALLOW: GuardDecision = { allow: true }
+/** Names below one path that are looked at. */
+const MAX_BELOW = 1_000
 const MAX_LISTED = 10
 
 export async function decide(event: HookEvent, context: GuardContext): Promise<GuardDecision> {
@@ -48,6 +50,7 @@ export async function decide(event: HookEvent, context: GuardContext): Promise<G
   switch (event.kind) {
     case 'before':
     case 'after': {
+      if (event.problem !== undefined) throw new Error(event.problem)
       const paths = await locateAll(event, context)
       if (paths.length === 0) return ALLOW
       const agent = await openAgent(name, event, context)
@@ -75,16 +78,15 @@ export async function decide(event: HookEvent, context: GuardContext): Promise<G
 
 /** One path after another: a lookup may take a thread of the process until it is done. */
 async function locateAll(event: HookEvent, { locate }: GuardContext): Promise<readonly GuardedPath[]> {
-  const all: GuardedPath[] = []
-  for (const path of event.paths) {
-    const found = await locate(path, event.cwd)
-    if (found === undefined) continue
-    const bad = whyBadName(found.resource)
-    if (bad !== undefined)
-      throw new LeaseError('INVALID', `the path ${JSON.stringify(found.resource.slice(0, 120))} ${bad}: use another file name`)
-    all.push(found)
-  }
-  return all
+  const all = new Map<string, GuardedPath>()
+  for (const path of event.paths)
+    for (const found of await locate(path, event)) {
+      const bad = whyBadName(found.resource)
+      if (bad !== undefined)
+        throw new LeaseError('INVALID', `the path ${JSON.stringify(found.resource.slice(0, 120))} ${bad}: use another file name`)
+      all.set(found.resource, found)
+    }
+  return [...all.values()]
 }
 
 async function openAgent(name: string, event: HookEvent, context: GuardContext): Promise<Agent> {
@@ -116,6 +118,17 @@ async function viewsOf({ resource, prefix }: GuardedPath, leases: Leases): Promi
   return views.map(({ value }) => value)
 }
 
+/** A name below this path that another agent holds: the path is a folder, which is about to be deleted or moved. */
+async function heldBelow(agent: Agent, { resource: folder }: GuardedPath, leases: Leases): Promise<string | undefined> {
+  const { value, more } = await leases.read({ kind: 'resources', prefix: folder, limit: MAX_BELOW }, { consistent: true })
+  const held = value.find(({ resource, grants }) => resource !== folder && grants.some(grant => !isOwn(agent, grant)))
+  if (held === undefined && more)
+    throw new LeaseError('LIMIT', `more than ${MAX_BELOW} names under ${folder} are in use: release yours first`, {
+      facts: { limit: MAX_BELOW },
+    })
+  return held?.resource
+}
+
 /** The agent itself, or the agent that it works for: what that holds, it lets its sub-agent write. */
 function isOwn(agent: Pick<Agent, 'name'>, { holder }: Pick<GrantView, 'holder'>): boolean {
   return holder === agent.name || agent.name.startsWith(`${holder}/`)
@@ -127,7 +140,8 @@ async function beforeEdit(agent: Agent, event: HookEvent, paths: readonly Guarde
   for (const path of paths) {
     const views = await viewsOf(path, leases)
     const blocking = views.flatMap(view => view.grants).find(grant => !isOwn(agent, grant))
-    if (blocking !== undefined) return deny(agent, path, blocking.resource)
+    const blocked = blocking?.resource ?? (await heldBelow(agent, path, leases))
+    if (blocked !== undefined) return deny(agent, path, blocked)
     waits ||= views[0]!.queue.some(({ holder }) => holder === agent.name)
     const covered = views.some(({ grants }) => grants.some(grant => !grant.shared && isOwn(agent, grant)))
     if (!covered || views[0]!.grants.some(({ holder }) => holder === agent.name)) wanted.push(path)
@@ -154,8 +168,9 @@ async function deny(agent: Agent, path: GuardedPath, resource: string): Promise<
   const { names } = await agent.look(resource)
   const view = names.find(name => name.resource === resource)
   const holder = view?.holders[0]
-  const shown = shownPath(path)
-  const folder = resource === path.resource ? '' : ` (by its claim of ${shownPath({ ...path, resource })}/)`
+  const isBelow = resource.startsWith(`${path.resource}/`)
+  const shown = shownPath(isBelow ? { ...path, resource } : path)
+  const folder = isBelow || resource === path.resource ? '' : ` (by its claim of ${shownPath({ ...path, resource })}/)`
   const who = holder === undefined ? 'by a holder that is just stopping' : `by ${holder.holder}${folder}`
   const purpose = holder?.purpose ? `, for: ${JSON.stringify(holder.purpose)}` : ''
   const since = holder === undefined ? '' : `, for ${inWords(holder.forSeconds * 1_000)}`

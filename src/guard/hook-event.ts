@@ -30,6 +30,8 @@ export interface HookEvent {
   /** The paths that are written, as the host wrote them. */
   readonly paths: readonly string[]
   readonly tool: string
+  /** With `before`: why it is not known what is written. The guard cannot decide then. */
+  readonly problem?: string
   /** With `commit`: the token that each resource was last written under, as far as that is known. */
   readonly tokens?: Readonly<Record<string, number>>
 }
@@ -38,10 +40,10 @@ export interface HookEvent {
 export const MAX_PATHS = 256
 const MAX_TEXT = 4_096
 
-/** Tools that write the files they name. Those of Claude Code, of Cursor, and the names that either has used before. */
+/** Tools that write the files they name, without case and underscores. Those of Claude Code, of Cursor, and the names that either has used before. */
 const WRITERS: ReadonlySet<string> = new Set([
-  ...['Edit', 'MultiEdit', 'Write', 'NotebookEdit', 'Delete'],
-  ...['StrReplace', 'EditNotebook', 'ApplyPatch', 'apply_patch', 'edit_file', 'search_replace', 'delete_file', 'TabWrite', 'git'],
+  ...['edit', 'multiedit', 'write', 'notebookedit', 'delete'],
+  ...['strreplace', 'editnotebook', 'applypatch', 'editfile', 'searchreplace', 'deletefile', 'tabwrite', 'git'],
 ])
 
 /** Where tools name the file. */
@@ -83,17 +85,18 @@ export function readHookEvent(host: HookHost, event: unknown): HookEvent {
   const roots = Array.isArray(given.workspace_roots) ? given.workspace_roots : []
   const subAgent = text(given.agent_id) || text(given.subagent_id)
   const kind = Object.hasOwn(KINDS, name) ? KINDS[name]! : 'other'
-  const paths = kind === 'before' || kind === 'after' || kind === 'commit' ? writtenPaths(given, tool) : []
+  const { paths = [], problem } = kind === 'before' || kind === 'after' || kind === 'commit' ? writtenPaths(given, tool) : {}
   return {
     host,
     // A tool that writes no file it names: only a sign of activity.
-    kind: kind === 'before' && paths.length === 0 ? 'other' : kind,
+    kind: kind === 'before' && paths.length === 0 && problem === undefined ? 'other' : kind,
     name,
     session: text(given.session_id) || text(given.conversation_id),
     ...(subAgent !== '' && { subAgent }),
     cwd: text(given.cwd) || text(roots[0]) || '',
     paths,
     tool,
+    ...(kind === 'before' && problem !== undefined && { problem }),
     ...(kind === 'commit' && { tokens: tokensOf(given.tokens) }),
   }
 }
@@ -104,16 +107,37 @@ function tokensOf(given: unknown): Readonly<Record<string, number>> {
   return Object.fromEntries(whole.slice(0, MAX_PATHS)) as Record<string, number>
 }
 
-function writtenPaths(event: Readonly<Record<string, unknown>>, tool: string): readonly string[] {
+interface WrittenPaths {
+  readonly paths?: readonly string[]
+  readonly problem?: string
+}
+
+/** What a tool writes. Nothing for a tool that writes no files. */
+function writtenPaths(event: Readonly<Record<string, unknown>>, tool: string): WrittenPaths {
   // Cursor's own events of edits name the file beside the other fields, and no tool.
-  if (tool === '') return onlyTexts([event.file_path])
-  if (!WRITERS.has(tool)) return []
+  if (tool === '') return recognised([event.file_path], [], 'the event')
+  if (!WRITERS.has(tool.toLowerCase().replaceAll('_', ''))) return {}
   const input = inputOf(event.tool_input)
-  const patches = PATCH_FIELDS.flatMap(field => (typeof input[field] === 'string' ? pathsOfPatch(input[field], MAX_PATHS + 1) : []))
-  const listed = Array.isArray(input.paths) ? onlyTexts(input.paths.slice(0, MAX_PATHS + 1)) : []
-  const paths = [...new Set([...onlyTexts(PATH_FIELDS.map(field => input[field])), ...patches, ...listed])]
-  if (paths.length > MAX_PATHS) throw new Error(`the patch writes more than ${MAX_PATHS} files: split it`)
-  return paths
+  const edits = Array.isArray(input.edits) ? input.edits.slice(0, MAX_PATHS + 1) : []
+  const parts = [input, ...edits.filter(edit => typeof edit === 'object' && edit !== null)] as readonly Readonly<Record<string, unknown>>[]
+  const listed = Array.isArray(input.paths) ? input.paths.slice(0, MAX_PATHS + 1) : []
+  const named = [...parts.flatMap(part => PATH_FIELDS.map(field => part[field])), ...listed]
+  const patches = PATCH_FIELDS.flatMap(field => [input[field]].flat()).filter(patch => typeof patch === 'string')
+  return recognised(
+    named,
+    patches.flatMap(patch => pathsOfPatch(patch, MAX_PATHS + 1)),
+    `the tool ${tool}`,
+  )
+}
+
+/** A path that is not understood may be one that another agent holds: it must not count as none. */
+function recognised(named: readonly unknown[], patched: readonly string[], from: string): WrittenPaths {
+  const given = named.filter(value => value !== undefined && value !== null && value !== '')
+  const paths = [...new Set([...onlyTexts(given), ...patched])]
+  if (paths.length > MAX_PATHS) return { problem: `${from} writes more than ${MAX_PATHS} files: split it` }
+  if (onlyTexts(given).length < given.length)
+    return { paths, problem: `${from} names a path that is no text, or is longer than ${MAX_TEXT} characters` }
+  return paths.length === 0 ? { problem: `${from} names no file in a form that is known here` } : { paths }
 }
 
 /** Some versions of Cursor send the input of a tool as JSON in a text. */

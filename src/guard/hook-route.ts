@@ -85,11 +85,7 @@ function decideFor(event: HookEvent, context: Context, agents: HookAgents, looku
     ...(agent !== undefined && { agent }),
     ...(process !== undefined && { process }),
     locate:
-      root !== undefined && prefix !== undefined
-        ? locateBy(root, prefix)
-        : isLocal(context)
-          ? locateFor(event, context, lookups)
-          : refuseToLocate,
+      root !== undefined && prefix !== undefined ? locateBy(root, prefix) : isLocal(context) ? locateFor(context, lookups) : refuseToLocate,
     open: name => known.open(`${caller.key}`, leasesFor, name, isOfThisHost(query.machine) ? process : undefined),
   }
   return decide(event, guardContext)
@@ -115,11 +111,11 @@ class Lookups {
 }
 
 /** First the right, then the file system. All names that are found there begin with `repo`. */
-function locateFor({ kind }: HookEvent, { guarded, caller }: Context, lookups: Lookups): Locate {
+function locateFor({ guarded, caller }: Context, lookups: Lookups): Locate {
   const locate = locateHere()
-  return async (path, cwd) => {
-    guarded.access.requireUnder(caller, kind === 'commit' ? 'read' : 'acquire', 'repo')
-    return lookups.run(() => locate(path, cwd))
+  return async (path, event) => {
+    guarded.access.requireUnder(caller, event.kind === 'commit' ? 'read' : 'acquire', 'repo')
+    return lookups.run(() => locate(path, event))
   }
 }
 

@@ -1,21 +1,36 @@
-/** Turns the path that an event names into the resource that is claimed for it. */
+/** Turns the path that an event names into the resources that are claimed for it. */
 import { posix } from 'node:path'
 import { RepositoryFinder } from '../agent/repository.ts'
 import type { GuardedPath, Locate } from './guard.ts'
 
 /** By the file system of this machine, for the paths of one event. */
 export function locateHere(finder = new RepositoryFinder()): Locate {
-  return async (path, cwd) => {
-    const real = await finder.realPath(path, cwd)
-    const repository = await finder.repositoryOf(posix.dirname(real))
-    return repository && inside(real, repository.root, repository.prefix)
+  return async (path, { cwd, kind }) => {
+    const found: GuardedPath[] = []
+    // Git keeps a link as itself. An edit may replace it or write what it leads to.
+    for (const name of kind === 'commit' ? [await finder.realPath(path, cwd)] : await finder.written(path, cwd)) {
+      const repository = await finder.repositoryOf(posix.dirname(name))
+      const guarded = repository && inside(name, repository.root, repository.prefix)
+      if (guarded !== undefined) found.push(guarded)
+    }
+    return found
   }
 }
 
-/** By the root and the prefix of one repository, for events of another machine. */
+/** By the root and the prefix of one repository, for events of another machine. Symbolic links there are not seen here. */
 export function locateBy(root: string, prefix: string): Locate {
-  return async (path, cwd) =>
-    inside(posix.resolve(cwd.startsWith('/') ? cwd : root, path), root.replace(/\/+$/, ''), prefix.replace(/\/+$/, ''))
+  return async (path, { cwd }) => {
+    const whole = posix.resolve(cwd.startsWith('/') ? cwd : root, path)
+    const found = inside(whole, trimmed(root), trimmed(prefix))
+    return found === undefined ? [] : [found]
+  }
+}
+
+/** Without slashes at the end. A loop, because an expression would look at each slash of a long text again. */
+function trimmed(text: string): string {
+  let end = text.length
+  while (end > 0 && text[end - 1] === '/') end--
+  return text.slice(0, end)
 }
 
 function inside(path: string, root: string, prefix: string): GuardedPath | undefined {

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -69,6 +69,25 @@ describe('before an edit', () => {
     const { allow, reason } = await on('bob', 'claude-pre-edit')
     expect(allow).toBe(false)
     expect(reason).toMatch(/held by ann \(by its claim of src\/\), for: "move everything"/)
+  })
+
+  test('a folder in which another agent holds a file may not be deleted; its own files are no hindrance', async () => {
+    const { leases, on } = world()
+    const deletion = { ...hookEvent('cursor-pre-delete', root), paths: ['/r/src'] }
+    const remove = (agent: string) => decide(deletion, { leases, agent, locate: locateBy(root, PREFIX) })
+    await on('ann', 'claude-pre-edit')
+    const { allow, reason } = await remove('bob')
+    expect(allow).toBe(false)
+    expect(reason).toMatch(/^leasehold: src\/server\.ts is held by ann, for/)
+    expect((await leases.query('repo')).held.map(({ holder }) => holder)).toEqual(['ann'])
+    expect((await remove('ann')).allow).toBe(true)
+    expect((await on('bob', 'cursor-pre-write')).allow).toBe(false)
+  })
+
+  test('an edit whose paths are not known cannot be decided', async () => {
+    const { leases } = world()
+    const event = { ...hookEvent('claude-pre-edit', root), paths: [], problem: 'the tool Edit names no file' }
+    await expect(decide(event, { leases, agent: 'ann', locate: locateBy(root, PREFIX) })).rejects.toThrow('the tool Edit names no file')
   })
 
   test('a sub-agent may write what its agent holds, and not what another sub-agent holds', async () => {
@@ -212,19 +231,35 @@ describe('the repository of a path', () => {
     symlinkSync(join(folder, 'main', 'src'), join(folder, 'link'))
   })
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
+  const found = async (path: string, cwd: string, kind: 'before' | 'commit' = 'before') =>
+    (await locateHere()(path, { cwd, kind })).map(({ resource }) => resource)
 
   test('has the same names in every worktree, through links, and for files that do not exist yet', async () => {
-    const there = { resource: `${PREFIX}/src/deep/new.ts`, prefix: PREFIX }
-    expect(await locateHere()(join(folder, 'main/src/deep/new.ts'), '/')).toEqual(there)
-    expect(await locateHere()(join(folder, 'tree/src/deep/new.ts'), '/')).toEqual(there)
-    expect(await locateHere()('deep/new.ts', join(folder, 'link'))).toEqual(there)
-    expect(await locateHere()('src/../src/deep/new.ts', join(folder, 'tree'))).toEqual(there)
+    const there = [`${PREFIX}/src/deep/new.ts`]
+    expect(await found(join(folder, 'main/src/deep/new.ts'), '/')).toEqual(there)
+    expect(await found(join(folder, 'tree/src/deep/new.ts'), '/')).toEqual(there)
+    expect(await found('deep/new.ts', join(folder, 'link'))).toEqual(there)
+    expect(await found('src/../src/deep/new.ts', join(folder, 'tree'))).toEqual(there)
+  })
+
+  test('of a symbolic link is that of the link and of what it leads to; git commits the link itself', async () => {
+    const at = (name: string) => join(folder, 'main', name)
+    writeFileSync(at('src/real.ts'), '')
+    symlinkSync('real.ts', at('src/link.ts'))
+    symlinkSync('src/link.ts', at('second.ts'))
+    symlinkSync(at('src/not-there.ts'), join(folder, 'outside.ts'))
+    symlinkSync('circle.ts', at('circle.ts'))
+    expect(await found(at('src/link.ts'), '/')).toEqual([`${PREFIX}/src/link.ts`, `${PREFIX}/src/real.ts`])
+    expect(await found('second.ts', at(''))).toEqual([`${PREFIX}/second.ts`, `${PREFIX}/src/link.ts`, `${PREFIX}/src/real.ts`])
+    expect(await found('outside.ts', folder)).toEqual([`${PREFIX}/src/not-there.ts`])
+    expect(await found(at('second.ts'), '/', 'commit')).toEqual([`${PREFIX}/second.ts`])
+    await expect(found(at('circle.ts'), '/')).rejects.toThrow(/more than 40 symbolic links/)
   })
 
   test('without an origin is named by its folder on this machine, and outside of every repository there is none', async () => {
     const { root, prefix } = (await repositoryOf(join(folder, 'alone', 'x')))!
     expect({ root, prefix }).toEqual({ root: join(folder, 'alone'), prefix: `repo/local/${hostname()}${join(folder, 'alone')}` })
-    expect(await locateHere()(join(folder, 'x.ts'), '/')).toBeUndefined()
+    expect(await found(join(folder, 'x.ts'), '/')).toEqual([])
   })
 
   test.each([

@@ -90,7 +90,38 @@ describe('an event of a host is read', () => {
   test('and a patch of more than 256 files is refused', () => {
     const command = Array.from({ length: 300 }, (_, i) => `*** Add File: ${i}.md\n+x\n`).join('')
     const given = { ...rawEvent('codex-pre-apply-patch', '/r'), tool_input: { command } }
-    expect(() => readHookEvent('codex', given)).toThrow(/more than 256 files: split it/)
+    expect(readHookEvent('codex', given)).toMatchObject({ kind: 'before', problem: expect.stringMatching(/more than 256 files: split it/) })
+  })
+
+  test.each([
+    ['an indented header', 'apply_patch', { command: '*** Begin Patch\n  *** Update File: src/a.ts\n@@\n-x\n+y\n*** End Patch' }],
+    ['a header after tabs, in a list', 'apply_patch', { command: ['apply_patch', '*** Begin Patch\n\t*** Delete File:  src/a.ts \r\n'] }],
+    ['another case of the tool', 'edit', { file_path: 'src/a.ts' }],
+    ['a path in each edit', 'MultiEdit', { edits: [{ file_path: 'src/a.ts' }] }],
+  ])('and %s names its path', (_, tool_name, tool_input) => {
+    expect(readHookEvent('codex', { ...rawEvent('codex-pre-apply-patch', '/r'), tool_name, tool_input })).toMatchObject({
+      kind: 'before',
+      paths: ['src/a.ts'],
+    })
+  })
+
+  test.each([
+    ['no known field', 'Edit', { filename: '/r/a.ts' }],
+    ['no input', 'Write', 5],
+    ['a path that is no text', 'Edit', { file_path: ['/r/a.ts'] }],
+    ['a path that is no text beside one that is', 'Edit', { paths: ['/r/a.ts', 7] }],
+    ['a path of 4,100 characters', 'Edit', { file_path: `/r/${'./'.repeat(2_050)}a.ts` }],
+    ['a patch without headers', 'apply_patch', { command: '*** Begin Patch\n*** End Patch' }],
+    ['a name of a tool that is too long', 'Edit'.padEnd(5_000), { file_path: '/r/a.ts' }],
+  ])('and a tool that writes, with %s, is a problem and not nothing', (_, tool_name, tool_input) => {
+    const event = readHookEvent('claude', { ...rawEvent('claude-pre-edit', '/r'), tool_name, tool_input })
+    expect(event).toMatchObject({ kind: 'before', problem: expect.stringMatching(/names no file|is no text/) })
+  })
+
+  test('and a header of a million blanks is read in one pass', () => {
+    const command = `*** Add File: ${' '.repeat(1_000_000)}x${' '.repeat(1_000_000)}y`
+    const given = { ...rawEvent('codex-pre-apply-patch', '/r'), tool_input: { command } }
+    expect(readHookEvent('codex', given).paths).toHaveLength(1)
   })
 
   test('and a path may have any characters: it is sent as it is', () => {

@@ -69,6 +69,15 @@ describe('POST /v1/hooks/agent', () => {
     expect((await there.lessor.read({ kind: 'resources', prefix: 'repo' })).value).toEqual([])
   })
 
+  test('warns about an edit whose path it does not recognise, and denies it if it is to fail closed', async () => {
+    await using here = await server()
+    const event = { ...rawEvent('claude-pre-edit', '/r'), tool_input: { filename: '/r/src/server.ts' } }
+    expect((await here.post(HERE, event)).answer).toMatchObject({ systemMessage: expect.stringMatching(/NOT GUARDED.*names no file/) })
+    expect((await here.post(`${HERE}&failClosed=true`, event)).answer).toMatchObject({
+      hookSpecificOutput: { permissionDecision: 'deny', permissionDecisionReason: expect.stringMatching(/names no file/) },
+    })
+  })
+
   test('looks at files only for a key that may claim a path of some repository, and a pipe in the way holds nothing up', async () => {
     await using here = await server()
     const { post, there } = here

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { Place } from '../../support/cli.ts'
@@ -48,6 +48,29 @@ describe('guard', () => {
       expect(await ask('ann', 'claude-stop', main)).toMatchObject({ code: 0, stdout: '', stderr: '' })
       expect(await ask('bob', 'cursor-pre-write', tree)).toMatchObject({ code: 0, stdout: '{"permission":"allow"}\n', stderr: '' })
       await ask('bob', 'cursor-session-end', tree)
+    }
+  })
+
+  test('denies a write through a symbolic link, also one in no repository, and records the tokens where the file is', async () => {
+    await using here = new Place()
+    const url = await serve(here)
+    const { main } = repository(here)
+    mkdirSync(join(main, 'src'))
+    symlinkSync('server.ts', join(main, 'src/link.ts'))
+    symlinkSync(join(main, 'src/server.ts'), here.file('outside.ts'))
+    const write = (agent: string, path: string) =>
+      here.run(['guard', '--store', url, '--agent', agent, '--fail-closed'], {
+        input: JSON.stringify({ ...rawEvent('claude-pre-edit', main), tool_input: { file_path: path } }),
+      })
+    for (const path of [join(main, 'src/link.ts'), here.file('outside.ts')]) {
+      expect(await write('ann', path)).toMatchObject({ code: 0, stdout: '', stderr: '' })
+      expect(JSON.parse((await write('bob', join(main, 'src/server.ts'))).stdout)).toMatchObject({
+        hookSpecificOutput: { permissionDecision: 'deny' },
+      })
+      expect(JSON.parse((await write('bob', path)).stdout).hookSpecificOutput.permissionDecisionReason).toMatch(/is held by ann/)
+      expect(readFileSync(join(main, '.git/leasehold-tokens'), 'utf8')).toMatch(/ repo\/github\.com\/acme\/app\/src\/server\.ts\n/)
+      await here.run(['guard', '--store', url, '--agent', 'ann'], { input: JSON.stringify(rawEvent('claude-stop', main)) })
+      rmSync(join(main, '.git/leasehold-tokens'))
     }
   })
 
