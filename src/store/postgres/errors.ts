@@ -24,6 +24,8 @@ const reasons: readonly (readonly [pattern: RegExp, reason: ErrorReason, advice:
     'busy',
     'another transaction has locked the log: one that a client left open, or an append that waits for a synchronous standby. pg_stat_activity shows it',
   ],
+  [/^54000/, 'full', 'if its NOTIFY queue is full: end the session that listens and stays in a transaction. pg_stat_activity shows it'],
+  [/^57014/, 'failed', 'an operator cancelled it, or statement_timeout did: set that to 5 s or more for this role'],
   [/^25006/, 'readonly', 'it is read-only, or a standby: name the primary'],
   [/^57P0[1-3]/, 'restart', 'it is shutting down or starting: retry'],
 ]

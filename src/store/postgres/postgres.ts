@@ -20,6 +20,7 @@ import { Hosts, hostsOf } from './hosts.ts'
 import { signed, unsigned } from './nonce.ts'
 import { Notifier } from './notifier.ts'
 import type { PgPool } from './pg-client.ts'
+import { profileOf, READ_SETTINGS } from './profile.ts'
 import { creation, isPlain, VERSION } from './schema.ts'
 import { PostgresSnapshots } from './snapshots.ts'
 
@@ -117,14 +118,12 @@ export class PostgresStore implements Store {
     if (this.#closing.signal.aborted) throw storeClosed()
     this.#driver ??= await this.#connect()
     await this.#createTables()
-    const log = `${this.#schema}.log`
-    await this.#query(`select ${this.#schema}.open_log($1)::text`, [this.#name])
-    const text = `select l.id::text, l.head::text, l.head_nonce::text, ${this.#schema}.missing(l, l.head, l.head_nonce) from ${log} l where l.name = $1`
-    const [[id, head, nonce, missing]] = (await this.#query(text, [this.#name])) as [[string, string, string, string | null]]
-    if (missing !== null)
+    const [[found]] = (await this.#query(`select ${this.#schema}.open_log($1)`, [this.#name])) as [[string]]
+    const [id, head, nonce, ...missing] = found.split(' ') as [string, string, string, ...string[]]
+    if (missing.join() !== '')
       throw new LeaseError(
         'DIVERGED',
-        `the log ${this.#name} in ${this.#server} lost records: ${divergence(missing)}; restore it from a backup`,
+        `the log ${this.#name} in ${this.#server} lost records: ${divergence(missing.join(' '))}; restore it from a backup`,
         {
           facts: { where: this.#server, name: this.#name },
         },
@@ -185,26 +184,14 @@ export class PostgresStore implements Store {
 
   /** Reads the settings that decide what the profile promises. */
   async #readSettings(): Promise<void> {
-    const [[fsync, commit, standbys, pages, standby]] = (await this.#query(
-      `select current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
-        current_setting('full_page_writes'), pg_is_in_recovery()::text`,
-      [],
-    )) as [[string, string, string, string, string]]
-    if (standby === 'true')
+    const [row] = await this.#query(READ_SETTINGS, [])
+    const { standby, notes, ...promised } = profileOf(row!)
+    if (standby)
       throw new LeaseError('UNAVAILABLE', `${this.#server} is a standby: name the primary`, {
         reason: 'standby',
         facts: { where: this.#server },
       })
-    const durable = fsync === 'on' && pages === 'on'
-    const failover = durable && standbys !== '' && (commit === 'on' || commit === 'remote_apply')
-    const notes = [
-      this.#noteOnAges,
-      ...(fsync === 'on' ? [] : ['fsync is off: if its machine crashes, acknowledged records may be lost or the database damaged.']),
-      ...(pages === 'on' ? [] : ['full_page_writes is off: if its machine crashes, the database may be damaged.']),
-      ...(commit === 'off' ? ['synchronous_commit is off; the transactions of Leasehold still wait for the disk (local).'] : []),
-      ...(failover ? [] : ['No synchronous standby confirms appends: a failover may lose the end of the log, which replicas notice.']),
-    ]
-    this.#profile = { ...this.#profile, durable, failover, notes }
+    this.#profile = { ...this.#profile, ...promised, notes: [...notes, this.#noteOnAges] }
   }
 
   // What was read

@@ -13,14 +13,22 @@
  */
 
 /** Raised whenever tables or functions change. A store refuses any other version. */
-export const VERSION = 3
+export const VERSION = 4
 
 /**
  * How long a function waits for a lock. A client that gives up leaves its backend in that wait: without a limit on the server, one transaction that holds the log's
- * row would fill the server with backends. Nothing was done when it is over. The wait of a commit for a standby has no limit, and must not have one: the
+ * row would fill the server with backends. Nothing was done when it is over. No variable has the type of a table: the function would wait for a lock on that table before
+ * its first statement. The wait of a commit for a standby has no limit, and must not have one: the
  * transaction that waits holds the log's row, so at most one does for each log.
  */
-const LOCK_WAIT = `perform set_config('lock_timeout', '3s', true);`
+const MAX_LOCK_WAIT = '3s'
+const LOCK_WAIT = `perform set_config('lock_timeout', '${MAX_LOCK_WAIT}', true);`
+
+/**
+ * The queue of NOTIFY is shared by all databases of the server. It fills up while any session that listens stays in one transaction, and a commit that notifies fails
+ * when it is full. Before that, appends do without: readers poll.
+ */
+const MAX_QUEUE = 0.5
 
 /**
  * The answer of an append is sent while its transaction still holds the lock. It must fit into the buffers between engine and client even
@@ -33,11 +41,12 @@ const MISSED_ENTRIES = 256
 const PRESENCE = 0x6c656173
 
 /**
- * The statements of a session that listens: its presence lock, see notifier.ts. Its statements are planned once, maybe while the tables are
- * still small, so no plan may read a whole table.
+ * The statements of a session that listens: its presence lock, see notifier.ts. An append that waits for a standby may be in its way. Its statements are planned once,
+ * maybe while the tables are still small, so no plan may read a whole table. Before version 14 sessions are not ended for being idle.
  */
 export function presence(log: number): string {
-  return `select pg_advisory_lock_shared(${PRESENCE}, ${log}); set enable_seqscan = off`
+  return `set lock_timeout = '${MAX_LOCK_WAIT}'; select pg_advisory_lock_shared(${PRESENCE}, ${log}); set enable_seqscan = off;
+    select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'`
 }
 
 /** Whether the name needs no quoting. */
@@ -47,6 +56,9 @@ export function isPlain(schema: string): boolean {
 
 /** One transaction with a lock, so that two processes that create at once do so one after the other. */
 export function creation(s: string): string {
+  const ends = 'l.id, l.head, l.floor, l.floor_nonce'
+  const listened = (log: string, loud: string) =>
+    `(${loud} or not pg_try_advisory_xact_lock(${PRESENCE}, ${log})) and pg_notification_queue_usage() < ${MAX_QUEUE}`
   return `
 select set_config('lock_timeout', '20s', true);
 select pg_advisory_xact_lock(hashtextextended('leasehold schema ${s}', 0));
@@ -101,20 +113,21 @@ create table if not exists ${s}.chunk (
 );
 alter table ${s}.chunk alter column bytes set storage external;
 
--- Creates the log if it does not exist. Its number is above all that rows of any table have: a sequence would begin anew in a logical copy, or when the tables
+-- Creates the log if it does not exist, and returns its number, where it ends, and why that record is missing, if it is. Its number is above all that rows of any table have: a sequence would begin anew in a logical copy, or when the tables
 -- were truncated.
-create or replace function ${s}.open_log(log_name text) returns void language plpgsql as $$
+create or replace function ${s}.open_log(log_name text) returns text language plpgsql as $$
+declare l record;
 begin
   ${LOCK_WAIT}
   if current_setting('transaction_read_only') = 'on' then
     raise exception 'its transactions are read-only' using errcode = 'read_only_sql_transaction';
   end if;
   loop
-    if exists (select from ${s}.log where name = log_name) then return; end if;
+    select * into l from ${s}.log where name = log_name;
+    if found then return l.id || ' ' || l.head || ' ' || l.head_nonce || ' ' || coalesce(${s}.missing(${ends}, l.head, l.head_nonce), ''); end if;
     begin
       insert into ${s}.log (name, id) select log_name,
-        1 + greatest(0, (select max(l.id) from ${s}.log l), (select max(e.log) from ${s}.entry e), (select max(o.log) from ${s}.snapshot o));
-      return;
+        1 + greatest(0, (select max(o.id) from ${s}.log o), (select max(e.log) from ${s}.entry e), (select max(o.log) from ${s}.snapshot o));
     exception when unique_violation then -- another process was quicker
     end;
   end loop;
@@ -136,15 +149,16 @@ end $$;
 
 -- Null if the log contains the record, else why not. Checks the record's own row and not only the log's row, because rows may have been
 -- deleted by hand.
-create or replace function ${s}.missing(l ${s}.log, at bigint, at_nonce bigint) returns text language plpgsql stable as $$
+create or replace function ${s}.missing(log_id int, head bigint, floor bigint, floor_nonce bigint, at bigint, at_nonce bigint)
+returns text language plpgsql stable as $$
 declare found_nonce bigint;
 begin
-  if at > l.head then return 'diverged the log ends at ' || l.head || ', before ' || at; end if;
-  if at < l.floor then return 'trimmed'; end if;
-  if at = l.floor then
-    found_nonce := l.floor_nonce;
+  if at > head then return 'diverged the log ends at ' || head || ', before ' || at; end if;
+  if at < floor then return 'trimmed'; end if;
+  if at = floor then
+    found_nonce := floor_nonce;
   else
-    select e.nonce into found_nonce from ${s}.entry e where e.log = l.id and e.idx = at;
+    select e.nonce into found_nonce from ${s}.entry e where e.log = log_id and e.idx = at;
     if not found then return 'diverged entry ' || at || ' is gone'; end if;
   end if;
   if found_nonce <> at_nonce then return 'diverged another entry stands at ' || at; end if;
@@ -173,7 +187,9 @@ $$;
 create or replace function ${s}.append(log_name text, after bigint, after_nonce bigint, new_nonce bigint, new_bytes bytea)
 returns text language plpgsql as $$
 declare
-  l ${s}.log;
+  l record;
+  log_id int;
+  is_loud boolean;
   why text;
   missed text;
 begin
@@ -184,17 +200,17 @@ begin
   -- A join instead of "exists": Postgres planned the latter as one query for all logs, which became slower with the number of records.
   update ${s}.log as o set head = after + 1, head_nonce = new_nonce from ${s}.entry e
     where o.name = log_name and o.head = after and o.head_nonce = after_nonce and e.log = o.id and e.idx = after and e.nonce = after_nonce
-    returning o.id, o.loud into l.id, l.loud;
+    returning o.id, o.loud into log_id, is_loud;
   if found then
-    insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, after + 1, new_nonce, new_bytes);
-    if l.loud or not pg_try_advisory_xact_lock(${PRESENCE}, l.id) then
-      perform pg_notify('leasehold_' || l.id, (after + 1) || ' ' || new_nonce);
+    insert into ${s}.entry (log, idx, nonce, bytes) values (log_id, after + 1, new_nonce, new_bytes);
+    if ${listened('log_id', 'is_loud')} then
+      perform pg_notify('leasehold_' || log_id, (after + 1) || ' ' || new_nonce);
     end if;
     return 'appended ' || (after + 1);
   end if;
   select * into l from ${s}.log where name = log_name for no key update;
   if not found then return 'diverged the log is gone'; end if;
-  why := coalesce(${s}.missing(l, after, after_nonce), ${s}.missing(l, l.head, l.head_nonce));
+  why := coalesce(${s}.missing(${ends}, after, after_nonce), ${s}.missing(${ends}, l.head, l.head_nonce));
   if why is not null then return why; end if;
   if l.head = after then
     missed := ''; -- at the beginning, or where the log was trimmed to: there is no row to stand on
@@ -207,7 +223,7 @@ begin
   end if;
   insert into ${s}.entry (log, idx, nonce, bytes) values (l.id, l.head + 1, new_nonce, new_bytes);
   update ${s}.log set head = l.head + 1, head_nonce = new_nonce where name = log_name;
-  if l.loud or not pg_try_advisory_xact_lock(${PRESENCE}, l.id) then
+  if ${listened('l.id', 'l.loud')} then
     perform pg_notify('leasehold_' || l.id, (l.head + 1) || ' ' || new_nonce);
   end if;
   if missed is null then return 'behind ' || (l.head + 1); end if;
@@ -218,15 +234,16 @@ end $$;
 create or replace function ${s}.read(log_name text, after bigint, after_nonce bigint, most int, most_bytes int)
 returns text language plpgsql stable as $$
 declare
-  l ${s}.log;
+  l record;
   why text;
   following text;
 begin
+  ${LOCK_WAIT}
   -- The log on a standby may be out of date.
   if pg_is_in_recovery() then raise exception 'this is a standby' using errcode = 'read_only_sql_transaction'; end if;
   select * into l from ${s}.log where name = log_name;
   if not found then return 'diverged the log is gone'; end if;
-  why := ${s}.missing(l, after, after_nonce);
+  why := ${s}.missing(${ends}, after, after_nonce);
   if why is not null then return why; end if;
   if after = l.head then return 'entries ' || l.head; end if;
   select p.bytes, case when p.bytes is null or p.hole is not null then 'diverged entry ' || coalesce(p.hole, after + 1) || ' is gone' end
@@ -234,18 +251,34 @@ begin
   return coalesce(why, 'entries ' || l.head || ' ' || following);
 end $$;
 
+-- The snapshot in force: its number, its position, the number of its chunks, and its age. Null if there is none.
+create or replace function ${s}.newest(log_name text) returns text language plpgsql stable as $$
+begin
+  ${LOCK_WAIT}
+  return (select o.id || ' ' || o.idx || ' ' || o.nonce || ' ' || o.written || ' ' ||
+      case when o.server = pg_postmaster_start_time() then ${s}.age(o.made_at) else 0 end
+    from ${s}.log l join ${s}.snapshot o on o.id = l.snapshot where l.name = log_name);
+end $$;
+
+-- A chunk of a snapshot, in hexadecimal. Null if it was deleted.
+create or replace function ${s}.chunk_bytes(made bigint, number int) returns text language plpgsql stable as $$
+begin
+  ${LOCK_WAIT}
+  return (select encode(c.bytes, 'hex') from ${s}.chunk c where c.snapshot = made and c.n = number);
+end $$;
+
 -- Begins to write a snapshot and returns its id, or why not. If another one is being written it returns its progress; \`stale\` is one to ignore.
 create or replace function ${s}.begin_snapshot(log_name text, at bigint, at_nonce bigint, stale bigint)
 returns table (kind text, snapshot bigint, written int) language plpgsql as $$
 declare
-  l ${s}.log;
-  other ${s}.snapshot;
+  l record;
+  other record;
 begin
   ${LOCK_WAIT}
   select * into l from ${s}.log where name = log_name for no key update;
   if not found then return query select 'diverged the log is gone', 0::bigint, 0; return; end if;
   if exists (select from ${s}.snapshot o where o.id = l.snapshot and o.idx >= at) then return query select 'older', 0::bigint, 0; return; end if;
-  kind := ${s}.missing(l, at, at_nonce);
+  kind := ${s}.missing(${ends}, at, at_nonce);
   if kind is not null then return query select kind, 0::bigint, 0; return; end if;
   delete from ${s}.snapshot o where o.id = stale and not o.complete;
   select * into other from ${s}.snapshot o where o.log = l.id and not o.complete order by o.id limit 1;
@@ -281,9 +314,9 @@ end $$;
 -- Puts the snapshot in force and trims up to the previous one. The rows are deleted later, a few at a time, while others append.
 create or replace function ${s}.keep_snapshot(log_name text, made bigint, chunks int) returns text language plpgsql as $$
 declare
-  l ${s}.log;
-  fresh ${s}.snapshot;
-  last ${s}.snapshot;
+  l record;
+  fresh record;
+  last record;
   why text;
 begin
   ${LOCK_WAIT}
@@ -294,7 +327,7 @@ begin
   select * into fresh from ${s}.snapshot o where o.id = made;
   if not found then return 'taken'; end if;
   if last.idx >= fresh.idx then return 'older'; end if;
-  why := ${s}.missing(l, fresh.idx, fresh.nonce);
+  why := ${s}.missing(${ends}, fresh.idx, fresh.nonce);
   if why is not null then return why; end if;
   if (select count(*) from ${s}.chunk c where c.snapshot = made) <> chunks then return 'taken'; end if;
   update ${s}.snapshot o set complete = true where o.id = made;
@@ -305,7 +338,7 @@ end $$;
 -- Deletes at most this many rows that no reader can ask for any more, and returns how many it deleted.
 create or replace function ${s}.tidy(log_name text, most int) returns bigint language plpgsql as $$
 declare
-  l ${s}.log;
+  l record;
   gone bigint;
   more bigint;
 begin

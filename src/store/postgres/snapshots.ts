@@ -58,12 +58,9 @@ export class PostgresSnapshots {
 
   async newest(): Promise<Snapshot | undefined> {
     const { schema, name, query, trusted } = this.#options
-    const text = `select s.id::text, s.idx::text, s.nonce::text, s.written::text,
-        case when s.server = pg_postmaster_start_time() then ${schema}.age(s.made_at) else 0 end::text
-      from ${schema}.log l join ${schema}.snapshot s on s.id = l.snapshot where l.name = $1`
-    const [row] = await query(text, [name])
-    if (row === undefined) return undefined
-    const [id, index, nonce, chunks, age] = row as [string, string, string, string, string]
+    const [[found]] = (await query(`select ${schema}.newest($1)`, [name])) as [[string | null]]
+    if (found === null) return undefined
+    const [id, index, nonce, chunks, age] = found.split(' ') as [string, string, string, string, string]
     return {
       position: { index: Number(index), nonce: unsigned(nonce) },
       age: trusted ? Math.max(0, Number(age)) : 0,
@@ -74,10 +71,10 @@ export class PostgresSnapshots {
   async *#chunks(id: string, chunks: number): AsyncGenerator<Uint8Array> {
     const { schema, query } = this.#options
     for (let n = 0; n < chunks; n++) {
-      const [row] = await query(`select encode(bytes, 'hex') from ${schema}.chunk where snapshot = $1 and n = $2`, [id, n])
-      if (row === undefined)
+      const [[bytes]] = (await query(`select ${schema}.chunk_bytes($1, $2)`, [id, n])) as [[string | null]]
+      if (bytes === null)
         throw new LeaseError('UNAVAILABLE', 'the snapshot was replaced by newer ones while it was read: start again from the newest')
-      yield Buffer.from(row[0]!, 'hex')
+      yield Buffer.from(bytes, 'hex')
     }
   }
 

@@ -24,11 +24,15 @@ async function ask({ url }: Engine, text: string): Promise<Record<string, unknow
   }
 }
 
+async function configure(server: Engine, settings: Record<string, string>): Promise<void> {
+  for (const [name, value] of Object.entries(settings)) await ask(server, `alter system set ${name} = '${value}'`)
+  await ask(server, 'select pg_reload_conf()')
+}
+
 async function withSynchronousStandby(): Promise<{ primary: Engine; standby: Engine } & AsyncDisposable> {
   const primary = await engine('postgres')
   const standby = await engine('postgres', { standbyOf: primary.port })
-  await ask(primary, `alter system set synchronous_standby_names = '*'`)
-  await ask(primary, 'select pg_reload_conf()')
+  await configure(primary, { synchronous_standby_names: '*' })
   await expect.poll(() => ask(primary, 'select sync_state from pg_stat_replication'), POLL).toEqual([{ sync_state: 'sync' }])
   return {
     ...{ primary, standby },
@@ -73,8 +77,10 @@ describeEngine('postgres', 'a synchronous standby that is away', () => {
       await store.open()
       expect(store.profile).toMatchObject({ durable: true, failover: true })
       const a = await appended(store)
+      await configure(primary, { statement_timeout: '1s' }) // it does not count while a commit waits
       await standby.stop()
       await expect(store.append(Uint8Array.of(2), a)).rejects.toMatchObject({ code: 'UNKNOWN' })
+      await configure(primary, { statement_timeout: '0' })
       // The append was not cancelled: it waits, and no other process can see it.
       await expect.poll(() => ask(primary, `select count(*)::int n ${waitingForStandby}`), POLL).toEqual([{ n: 1 }])
       expect(await ask(primary, 'select count(*)::int n from leasehold.entry')).toEqual([{ n: 1 }])
@@ -119,6 +125,21 @@ describeEngine('postgres', 'a synchronous standby that is away', () => {
     await eventually(() => other.open())
   })
 
+  test('a session that wants to listen does not wait for an append without a limit', async () => {
+    await using servers = await withSynchronousStandby()
+    const { primary, standby } = servers
+    await using store = new PostgresStore({ url: primary.url, timeout: TIMEOUT })
+    await store.open()
+    const a = await appended(store)
+    await standby.stop()
+    await expect(store.append(Uint8Array.of(2), a)).rejects.toMatchObject({ code: 'UNKNOWN' })
+    // The append holds the lock that shows who listens, and the store has given up its connection.
+    const waiting = async () => (await ask(primary, `select pid from pg_stat_activity where wait_event = 'advisory'`)).map(({ pid }) => pid)
+    await expect.poll(waiting, POLL).not.toEqual([])
+    const [first] = await waiting()
+    await expect.poll(waiting, POLL).not.toContain(first)
+  })
+
   test('after a failover to a server without a standby, require: failover is refused', async () => {
     await using servers = await withSynchronousStandby()
     const { primary, standby } = servers
@@ -127,8 +148,7 @@ describeEngine('postgres', 'a synchronous standby that is away', () => {
     const options = { ttl: '60s', advanced: { require: ['failover'] } } as const
     await using lease = await leases.acquire('x', options)
     // It takes the settings of the primary with it.
-    await ask(standby, `alter system set synchronous_standby_names = ''`)
-    await ask(standby, 'select pg_reload_conf()')
+    await configure(standby, { synchronous_standby_names: '' })
     await primary.stop()
     await ask(standby, 'select pg_promote()')
     expect(await leases.acquire('y', { ...options, wait: '60s' }).catch(error => error.code)).toBe('UNSUPPORTED')
