@@ -1,7 +1,7 @@
 /** Errors of the Postgres store. The message tells operators what to do; the reason is for programs. */
 import { type ErrorReason, LeaseError } from '../../errors.ts'
 import { errnoOf, MAYBE_DONE, NOTHING_DONE, neverConnected, unreachableError } from '../../unreachable-error.ts'
-import { codeOf, isAnswer, NotSent } from './driver.ts'
+import { codeOf, isAnswer, NoAnswer, NotSent } from './driver.ts'
 
 /** A conflict with another transaction: a retry will succeed. */
 export function isConflict(error: unknown): boolean {
@@ -30,6 +30,8 @@ const reasons: readonly (readonly [pattern: RegExp, reason: ErrorReason, advice:
   [/^57P0[1-3]/, 'restart', 'it is shutting down or starting: retry'],
 ]
 
+const NO_CONNECTION = 'it is silent, or a pooler has no connection left: in session mode a replica needs up to five'
+
 /** `done`: whether the statement may have taken effect if no answer came. */
 export function postgresError(error: unknown, server: string, done: 'never' | 'perhaps'): LeaseError {
   if (error instanceof LeaseError) return error
@@ -37,7 +39,8 @@ export function postgresError(error: unknown, server: string, done: 'never' | 'p
   const certain = done === 'never' || error instanceof NotSent || isAnswer(error)
   if (neverConnected(cause) || (error instanceof NotSent && errnoOf(cause) !== undefined))
     return unreachableError({ engine: 'postgres', where: server, cause, code: certain ? 'UNAVAILABLE' : 'UNKNOWN' })
-  const [, reason = 'failed', advice = ''] = reasons.find(([pattern]) => pattern.test(codeOf(cause))) ?? []
+  const noConnection = error instanceof NotSent && cause instanceof NoAnswer ? NO_CONNECTION : ''
+  const [, reason = 'failed', advice = noConnection] = reasons.find(([pattern]) => pattern.test(codeOf(cause))) ?? []
   const text = cause instanceof Error && cause.message !== '' ? cause.message : codeOf(cause) || String(cause)
   const outcome = certain ? NOTHING_DONE : MAYBE_DONE
   return new LeaseError(certain ? 'UNAVAILABLE' : 'UNKNOWN', `${server}: ${text}; ${outcome}${advice === '' ? '' : `. ${advice}`}`, {

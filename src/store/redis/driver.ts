@@ -100,9 +100,13 @@ export function dialCopyOf(client: AnyRedis, key: string, timeout: number): Dial
     }
     return async () => ofIoRedis(copy([], own))
   }
-  if ('sendCommand' in client && 'isReady' in client)
+  // A client of createSentinel has no `unref`. It sends commands again by itself.
+  if ('sendCommand' in client && 'isReady' in client && 'unref' in client)
     return async () => ofRedis(client.duplicate(ownRedis(timeout, client.options?.socket)))
-  throw new LeaseError('INVALID', 'the client must be one of npm redis (createClient, createCluster) or ioredis (Redis, Cluster)')
+  throw new LeaseError(
+    'INVALID',
+    'the client must be one of npm redis (createClient, createCluster) or ioredis (Redis, also with sentinels, or Cluster)',
+  )
 }
 
 function ownRedis(connectTimeout: number, socket: object = {}): object {

@@ -7,6 +7,8 @@ import { refusal } from './errors.ts'
 export interface RedisSettings {
   /** `leasehold` for a Leasehold server, which Redis clients can connect to. */
   readonly server: string | undefined
+  /** `standalone`, `cluster` or `sentinel`. */
+  readonly mode: string | undefined
   /** Changes whenever Redis is started. Empty if it is not revealed. */
   readonly runId: string
   readonly role: string | undefined
@@ -37,6 +39,7 @@ export async function readSettings(send: Send): Promise<RedisSettings> {
   const whileRewriting = rewriting.get('no-appendfsync-on-rewrite')
   return {
     server: info.get('server'),
+    mode: info.get('redis_mode'),
     runId: info.get('run_id') ?? '',
     role: info.get('role'),
     primary: info.has('master_host') ? `${info.get('master_host')}:${info.get('master_port')}` : '',
@@ -64,8 +67,13 @@ export const UNREAD: Profile = {
 /** `trusted`: the clock of Redis is trusted. */
 export function profileOf(settings: RedisSettings, trusted: boolean): Profile {
   const { aof, fsync, syncsWhileRewriting, runId } = settings
-  const durable = aof === true && fsync === 'always' && syncsWhileRewriting === true
+  const durable = aof === true && fsync === 'always' && syncsWhileRewriting === true && !evicts(settings)
   return { ...UNREAD, durable, ages: trusted && runId !== '', notes: [...notes(settings), noteOnAges(settings, trusted)] }
+}
+
+/** Whether Redis deletes any key, the log too, when memory is short. */
+function evicts({ policy, maxmemory }: RedisSettings): boolean {
+  return policy?.startsWith('allkeys') === true && maxmemory !== 0
 }
 
 function noteOnAges({ runId }: RedisSettings, trusted: boolean): string {
@@ -74,7 +82,8 @@ function noteOnAges({ runId }: RedisSettings, trusted: boolean): string {
   return `${TRUSTED_CLOCK} Redis.`
 }
 
-function notes({ aof, fsync, syncsWhileRewriting, save, policy, maxmemory, replicas, role }: RedisSettings): string[] {
+function notes(settings: RedisSettings): string[] {
+  const { aof, fsync, syncsWhileRewriting, save, policy, replicas, role } = settings
   const all: string[] = []
   if (aof === false && (save ?? '') === '')
     all.push('appendonly no and no save: the log is gone when Redis ends. Leases are then lost, and holders are notified.')
@@ -87,8 +96,7 @@ function notes({ aof, fsync, syncsWhileRewriting, save, policy, maxmemory, repli
   if (aof === true && fsync === 'always' && syncsWhileRewriting !== true)
     all.push('no-appendfsync-on-rewrite yes: records acknowledged while the append-only file is rewritten are not synced.')
   if (policy === undefined) all.push('It does not reveal its maxmemory-policy: only noeviction guarantees that it never evicts the log.')
-  else if (policy.startsWith('allkeys') && maxmemory !== 0)
-    all.push(`maxmemory-policy ${policy}: when memory is short Redis evicts the whole log. Use noeviction.`)
+  else if (evicts(settings)) all.push(`maxmemory-policy ${policy}: when memory is short Redis evicts the whole log. Use noeviction.`)
   else if (policy !== 'noeviction')
     all.push(`maxmemory-policy ${policy}: use noeviction, so that no later change of a setting lets Redis evict the log.`)
   all.push(

@@ -93,6 +93,7 @@ export class RedisStore implements Store {
     const greet = async (send: (args: readonly RedisArgument[]) => Promise<unknown>) => {
       const settings = await readSettings(send)
       if (settings.server === 'leasehold') throw leaseholdServer(where)
+      if (settings.mode === 'sentinel') throw sentinel(where)
       if (settings.role === 'slave') throw replica(where, settings.primary)
       ages.server = settings.runId
       this.#profile = profileOf(settings, ages.trusted)
@@ -289,6 +290,11 @@ function replica(where: string, primary: string): LeaseError {
     reason: 'readonly',
     facts: { where, primary },
   })
+}
+
+function sentinel(where: string): LeaseError {
+  const message = `${where} is a Sentinel, which keeps no data: name the address of the primary, one that follows it, or pass a client of ioredis with its option sentinels`
+  return new LeaseError('UNSUPPORTED', message, { facts: { where } })
 }
 
 function leaseholdServer(where: string): LeaseError {

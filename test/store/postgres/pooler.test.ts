@@ -6,6 +6,7 @@ import { START } from '../../../src/store.ts'
 import { storeSuite } from '../../../src/testing/store-suite.ts'
 import { chaos, connectionsCut, enginePaused, replicaKilled, replicaPaused } from '../../support/chaos/chaos.ts'
 import { describePrograms, type Engine, engine } from '../../support/engine.ts'
+import { eventually } from '../../support/eventually.ts'
 import { type Pooler, pgbouncer, pooler } from '../../support/pgbouncer.ts'
 import { loseTail } from '../../support/postgres-tail.ts'
 
@@ -56,6 +57,22 @@ describePrograms('postgres', [pgbouncer], 'behind a pooler in transaction mode',
     await using store = new PostgresStore({ url: server.url.replace(`:${server.port}`, `:${generous.port}`), name: 'heard' })
     await store.open()
     await expect.poll(() => store.profile.push).toBe(true)
+  })
+
+  test('behind a pooler in session mode that has no connection left, the error says so, and the store opens when there is one', async () => {
+    await using small = await pooler(server.port, { mode: 'session', sessions: 1 })
+    const own = server.url.replace(`:${server.port}`, `:${small.port}`)
+    const other = new pg.Client({ connectionString: own })
+    await other.connect()
+    await other.query('select 1')
+    await using store = new PostgresStore({ url: own, name: 'small', timeout: 1_000 })
+    await expect(store.open()).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+      message: expect.stringMatching(/a pooler has no connection left/),
+    })
+    await other.end()
+    await eventually(() => store.open())
+    expect((await store.append(Uint8Array.of(1), START)).kind).toBe('appended')
   })
 
   test('leases work: there is one holder at a time, and the next waiter is granted after a release', async () => {
