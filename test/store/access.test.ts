@@ -21,7 +21,7 @@ async function survives(url: string, ways: readonly { refused: string; withdraw(
     )
     expect(lease.held).toBe(true)
     await giveBack()
-    const again = await leases.acquire('y', { ttl: '10m' })
+    const again = await leases.acquire('y', { ttl: '10m', wait: '2m' })
     await again.release()
   }
   expect(lease.held).toBe(true)

@@ -21,6 +21,9 @@ import type { EtcdStoreOptions } from './options.ts'
 import { EtcdSnapshots } from './snapshots.ts'
 import { EtcdTail } from './tail.ts'
 
+/** How often, in ms, members are counted. */
+const COUNT_AGAIN = 10_000
+
 /** Everything that exists between opening and closing. */
 interface InUse {
   readonly gateway: Gateway
@@ -36,6 +39,7 @@ export class EtcdStore implements Store {
   readonly #keys: EtcdKeys
   readonly #closing = new AbortController()
   #members = 0
+  #countedAt = 0
   #inUse: InUse | undefined
 
   constructor({ name = 'leasehold', timeout = 5_000, poll = 1_000, clock = systemClock, ...options }: EtcdStoreOptions) {
@@ -53,7 +57,7 @@ export class EtcdStore implements Store {
       ages: false,
       notes: [
         'Durable on a majority, unless a member runs with --unsafe-no-fsync, which cannot be seen from here.',
-        'A cluster of one or two members does not survive the loss of one; how many there are is seen when the store is opened.',
+        'A cluster of one or two members does not survive the loss of one; how many there are is seen within about 10 s.',
         'Every append stays in etcd until it is compacted: set --auto-compaction-retention.',
       ],
     }
@@ -63,12 +67,14 @@ export class EtcdStore implements Store {
     if (this.#closing.signal.aborted) throw storeClosed()
     const { clock, endpoints, timeout, user } = this.#options
     const keys = this.#keys
-    const gateway = new Gateway({ endpoints, clock, timeout, user, tls: await this.#certificates() })
+    const rereadTls = this.#options.tls && (() => this.#certificates())
+    const gateway = new Gateway({ endpoints, clock, timeout, user, tls: await this.#certificates(), rereadTls })
     try {
       const log = new EtcdLog({ gateway, keys })
       const head = await log.open()
       await this.#mustBeOurs(gateway)
       this.#members = await countMembers(gateway)
+      this.#countedAt = clock.now()
       const snapshots = new EtcdSnapshots({ gateway, keys, clock, log })
       const snapshot = await snapshots.newest()
       if (this.#closing.signal.aborted) throw storeClosed()
@@ -92,6 +98,7 @@ export class EtcdStore implements Store {
     if (wait === undefined) return this.#look(after)
     for (let heard: 'news' | 'silence' = 'news'; ; heard = await this.#open().tail.next(this.#options.poll, wait)) {
       const { log, tail } = this.#open()
+      this.#countAgain()
       const watched = tail.following(after)
       if (watched !== undefined && watched.length > 0)
         return { kind: 'records', records: await log.records(watched).catch(rethrowNothingDone) }
@@ -131,6 +138,17 @@ export class EtcdStore implements Store {
     } catch (error) {
       throw nothingDone(error)
     }
+  }
+
+  /** Members may be added and removed. Counted by the reads that wait, so never for a caller. */
+  #countAgain(): void {
+    const now = this.#options.clock.now()
+    if (now - this.#countedAt < COUNT_AGAIN) return
+    this.#countedAt = now
+    countMembers(this.#open().gateway).then(
+      members => (this.#members = members),
+      () => {}, // tried again
+    )
   }
 
   #open(): InUse {

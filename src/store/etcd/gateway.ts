@@ -6,6 +6,7 @@
  */
 import http from 'node:http'
 import https from 'node:https'
+import { isDeepStrictEqual } from 'node:util'
 import { afterReading, type Clock, pause } from '../../clock.ts'
 import { type ErrorCode, LeaseError } from '../../errors.ts'
 import { MAYBE_DONE, unreachableError, unreachableWithCode } from '../../unreachable-error.ts'
@@ -25,6 +26,8 @@ export interface GatewayOptions {
   /** How long a call may take in all, in ms. */
   readonly timeout: number
   readonly tls?: Tls | undefined
+  /** Reads the certificates again after a failure: they may have been replaced since. */
+  readonly rereadTls?: (() => Promise<Tls | undefined>) | undefined
   readonly user?: { readonly name: string; readonly password: string } | undefined
 }
 
@@ -49,7 +52,8 @@ export class Gateway {
   readonly #options: GatewayOptions
   readonly #clock: Clock
   readonly #http: typeof http | typeof https
-  readonly #agent: http.Agent
+  #agent: http.Agent
+  #tls: Tls | undefined
   readonly #addresses: readonly { readonly host: string; readonly port: number }[]
   readonly #closing = new AbortController()
   #current = 0
@@ -63,7 +67,8 @@ export class Gateway {
     this.#http = options.tls ? https : http
     this.#addresses = options.endpoints.map(hostAndPort)
     // One append, one barrier, one snapshot and the watch: a few connections that stay open.
-    this.#agent = options.tls ? new https.Agent({ keepAlive: true, ...options.tls }) : new http.Agent({ keepAlive: true })
+    this.#agent = options.tls ? secureAgent(options.tls) : new http.Agent({ keepAlive: true })
+    this.#tls = options.tls
   }
 
   /** The endpoints, for messages. */
@@ -89,6 +94,7 @@ export class Gateway {
         if (this.#closing.signal.aborted) throw new LeaseError(code, 'the store was closed', { cause: error })
         if (error.final) throw certain ? error.final : maybeDone(error.final)
         this.#leave(endpoint)
+        await this.#rereadTls()
         const wait = tries % endpoints.length === 0 ? this.#pauseAfter(tries / endpoints.length) : 0
         if (this.#clock.now() + wait >= until) throw this.#unanswered(code, error)
         if (wait > 0) await pause(this.#clock, wait, this.#closing.signal, { ref: true }).catch(() => {})
@@ -143,6 +149,16 @@ export class Gateway {
   close(): void {
     this.#closing.abort()
     this.#agent.destroy()
+  }
+
+  /** Later connections use certificates that were replaced. A file that cannot be read is being replaced: the next failure finds it. */
+  async #rereadTls(): Promise<void> {
+    const tls = await this.#options.rereadTls?.().catch(() => undefined)
+    if (tls === undefined || this.#closing.signal.aborted || isDeepStrictEqual(tls, this.#tls)) return
+    // Requests that are under way keep their connections.
+    for (const sockets of Object.values(this.#agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy()
+    this.#tls = tls
+    this.#agent = secureAgent(tls)
   }
 
   #leave(endpoint: number): void {
@@ -266,6 +282,10 @@ export class Gateway {
       answered,
     )
   }
+}
+
+function secureAgent(tls: Tls): https.Agent {
+  return new https.Agent({ keepAlive: true, ...tls })
 }
 
 /** The same failure as `UNKNOWN`: an earlier copy of the change may have taken effect. */

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { type AddressInfo, connect as connectPlain } from 'node:net'
+import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { type AddressInfo, connect as connectPlain, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createServer } from 'node:tls'
+import { createServer, type SecureContextOptions } from 'node:tls'
 import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../../src/connect/connect.ts'
@@ -15,6 +15,7 @@ import { etcdOptions } from '../../../src/store/etcd/url.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { describeEngine, describePrograms, engine, programs } from '../../support/engine.ts'
 import { asked } from '../../support/etcd.ts'
+import { eventually } from '../../support/eventually.ts'
 
 const describeTls = (name: string, define: () => void) => describePrograms('etcd', [programs.openssl], name, define)
 
@@ -158,43 +159,62 @@ describeTls('an etcd behind TLS', () => {
     for (const who of ['server', 'client']) await certificate(path, 'ours', who)
     await certificate(path, 'theirs', 'stranger')
     await using etcd = await engine('etcd')
-    const pem = (name: string) => readFile(join(path, name))
-    const server = createServer(
-      {
-        ...{ ca: await pem('ours.pem'), cert: await pem('server.pem'), key: await pem('server.key') },
-        ...{ requestCert: true, rejectUnauthorized: true },
-      },
-      near => {
-        const far = connectPlain({ host: '127.0.0.1', port: etcd.port })
-        for (const socket of [near, far]) socket.on('error', () => {})
-        near.pipe(far).pipe(near)
-        near.on('close', () => far.destroy())
-      },
-    ).on('tlsClientError', () => {})
-    server.listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    const { port } = server.address() as AddressInfo
+    await using proxy = await tlsProxy(etcd.port, await context(path, 'ours', 'server'))
+    const { port } = proxy
     const at = (ca: string, who: string) =>
       `etcds://127.0.0.1:${port}/?ca=${join(path, `${ca}.pem`)}&cert=${join(path, `${who}.pem`)}&key=${join(path, `${who}.key`)}`
-    try {
-      for (const [ca, who] of [
-        ['theirs', 'client'],
-        ['ours', 'stranger'],
-      ] as const)
-        expect((await rejected(opened(at(ca, who), { timeout: 500 }))).code, `${ca} ${who}`).toBe('UNAVAILABLE')
-      expect((await rejected(opened(`etcd://127.0.0.1:${port}`, { timeout: 500 }))).code).toBe('UNAVAILABLE')
-      expect(await rejected(opened(at('nowhere', 'client')))).toMatchObject({
-        code: 'INVALID',
-        message: expect.stringContaining('nowhere.pem'),
-      })
-      await using store = await opened(at('ours', 'client'))
-      await using reader = await opened(at('ours', 'client'))
-      const waiting = reader.read(START, { wait: new AbortController().signal })
-      const { index } = await append(store, START)
-      expect(await waiting).toMatchObject({ kind: 'records', records: [{ position: { index } }] })
-    } finally {
-      server.close()
-    }
+    for (const [ca, who] of [
+      ['theirs', 'client'],
+      ['ours', 'stranger'],
+    ] as const)
+      expect((await rejected(opened(at(ca, who), { timeout: 500 }))).code, `${ca} ${who}`).toBe('UNAVAILABLE')
+    expect((await rejected(opened(`etcd://127.0.0.1:${port}`, { timeout: 500 }))).code).toBe('UNAVAILABLE')
+    expect(await rejected(opened(at('nowhere', 'client')))).toMatchObject({
+      code: 'INVALID',
+      message: expect.stringContaining('nowhere.pem'),
+    })
+    await using store = await opened(at('ours', 'client'))
+    await using reader = await opened(at('ours', 'client'))
+    const waiting = reader.read(START, { wait: new AbortController().signal })
+    const { index } = await append(store, START)
+    expect(await waiting).toMatchObject({ kind: 'records', records: [{ position: { index } }] })
+  })
+
+  test('a store reads replaced certificates again: it continues after a rotation, and after the certificate of etcd had expired', async () => {
+    await using folder = await temporary()
+    const { path } = folder
+    await authority(path, 'old')
+    await authority(path, 'new')
+    for (const who of ['server', 'client']) await certificate(path, 'old', who)
+    await using etcd = await engine('etcd')
+    await using proxy = await tlsProxy(etcd.port, await context(path, 'old', 'server'))
+    await copyFile(join(path, 'old.pem'), join(path, 'ca.pem'))
+    const files = `ca=${join(path, 'ca.pem')}&cert=${join(path, 'client.pem')}&key=${join(path, 'client.key')}`
+    await using leases = await connect(`etcds://127.0.0.1:${proxy.port}/?${files}`, { holder: 'one' })
+    await using lease = await leases.acquire('kept', { ttl: '10m' })
+    await using store = await opened(`etcds://127.0.0.1:${proxy.port}/?${files}`, { timeout: 500 })
+    const refused = (message: RegExp) =>
+      eventually(async () =>
+        expect(await store.read(START).then(String, error => error)).toMatchObject({
+          ...{ code: 'UNAVAILABLE', reason: 'unreachable' },
+          message: expect.stringMatching(message),
+        }),
+      )
+    const works = async () => (await leases.acquire('y', { ttl: '10m', wait: '2m' })).release()
+
+    await certificate(path, 'old', 'expired', -1)
+    proxy.use(await context(path, 'old', 'expired'))
+    await refused(/expired/)
+    proxy.use(await context(path, 'old', 'server'))
+    await works()
+
+    // Another authority, and other certificates on both sides.
+    for (const who of ['server', 'client']) await certificate(path, 'new', who)
+    proxy.use(await context(path, 'new', 'server'))
+    await refused(/certificate/)
+    await copyFile(join(path, 'new.pem'), join(path, 'ca.pem'))
+    await works()
+    expect(lease.held).toBe(true)
   })
 })
 
@@ -219,6 +239,41 @@ async function rejected(call: Promise<unknown>): Promise<LeaseError> {
   return found
 }
 
+/** TLS in front of etcd. A client needs a certificate of the authority. */
+async function tlsProxy(target: number, first: SecureContextOptions) {
+  const sockets = new Set<Socket>()
+  const server = createServer({ ...first, requestCert: true, rejectUnauthorized: true }, near => {
+    const far = connectPlain({ host: '127.0.0.1', port: target })
+    for (const socket of [near, far]) socket.on('error', () => {})
+    near.pipe(far).pipe(near)
+    near.on('close', () => far.destroy())
+  }).on('tlsClientError', () => {})
+  server.on('connection', (socket: Socket) => sockets.add(socket))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const disconnect = () => {
+    for (const socket of sockets) socket.destroy()
+    sockets.clear()
+  }
+  return {
+    port: (server.address() as AddressInfo).port,
+    /** New certificates, and every client has to connect again. */
+    use(next: SecureContextOptions) {
+      server.setSecureContext(next)
+      disconnect()
+    },
+    async [Symbol.asyncDispose]() {
+      disconnect()
+      server.close()
+    },
+  }
+}
+
+async function context(folder: string, ca: string, who: string): Promise<SecureContextOptions> {
+  const [authority, cert, key] = await Promise.all([`${ca}.pem`, `${who}.pem`, `${who}.key`].map(name => readFile(join(folder, name))))
+  return { ca: authority!, cert: cert!, key: key! }
+}
+
 async function temporary(): Promise<AsyncDisposable & { readonly path: string }> {
   const path = await mkdtemp(join(tmpdir(), 'leasehold-tls-'))
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true }) }
@@ -231,10 +286,10 @@ async function authority(folder: string, name: string): Promise<void> {
   await openssl(folder, 'req', '-x509', ...KEY, '-keyout', `${name}.key`, '-out', `${name}.pem`, '-subj', `/CN=${name}`, '-days', '2')
 }
 
-async function certificate(folder: string, by: string, name: string): Promise<void> {
+async function certificate(folder: string, by: string, name: string, days = 2): Promise<void> {
   await writeFile(join(folder, `${name}.cnf`), 'subjectAltName=IP:127.0.0.1\n')
   await openssl(folder, 'req', ...KEY, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`)
-  const signed = ['-CA', `${by}.pem`, '-CAkey', `${by}.key`, '-CAcreateserial', '-days', '2', '-extfile', `${name}.cnf`]
+  const signed = ['-CA', `${by}.pem`, '-CAkey', `${by}.key`, '-CAcreateserial', '-days', String(days), '-extfile', `${name}.cnf`]
   await openssl(folder, 'x509', '-req', '-in', `${name}.csr`, '-out', `${name}.pem`, ...signed)
 }
 
