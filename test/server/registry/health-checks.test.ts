@@ -280,6 +280,41 @@ test('the first probe of a newcomer does not wait behind services whose targets 
   expect(probed).toContain('tcp://fresh:1')
 })
 
+test('of 10,000 instances each that answers is probed in every interval, although 300 never do', async () => {
+  await using here = await world()
+  const probes = new Map<string, number>()
+  const probe = (url: string): Promise<CheckResult> => {
+    probes.set(url, (probes.get(url) ?? 0) + 1)
+    if (!url.startsWith('tcp://hung')) return Promise.resolve({ status: 'passing' })
+    return new Promise(resolve => here.clock.after(5_000, () => resolve({ status: 'critical', reason: 'no answer' })))
+  }
+  await using checks = await checksOf(here, { probe })
+  const put = async (service: string, count: number) => {
+    const register = (i: number) => {
+      const entries = [
+        { key: `services/${service}/${i}`, value: JSON.stringify({ addresses: [], check: { url: `tcp://${service}:${i}` } }) },
+      ]
+      return propose(here.lessor, { kind: 'acquire', holder: `${service}/${i}`, ttl: 3_600_000, wants: [], entries })
+    }
+    const leases = await Promise.all(Array.from({ length: count }, (_, i) => register(i + 1)))
+    await propose(here.lessor, { kind: 'renew', leases: leases.map(outcome => (outcome.kind === 'granted' ? outcome.lease : 0)) })
+  }
+  const healthy = () => [...probes].filter(([url]) => url.startsWith('tcp://well'))
+  for (let n = 0; n < 97; n++) await put(`well${n}`, 100)
+  for (let i = 0; healthy().length < 9_700 && i < 100; i++) await pass(here, 500)
+  // More than 64 in a second would delay others.
+  for (let n = 0; n < 6; n++) {
+    await put(`hung${n}`, 50)
+    await pass(here, 2_000)
+  }
+  for (let i = 0; checks.size < 10_000 && i < 100; i++) await pass(here, 500)
+  expect(checks.size).toBe(10_000)
+  probes.clear()
+  await pass(here, 12_000, 250)
+  expect(healthy()).toHaveLength(9_700)
+  expect(Math.max(...healthy().map(([, count]) => count))).toBeLessThanOrEqual(2)
+})
+
 test('a server that stops does not wait for a store that does not answer', async () => {
   const clock = new ManualClock()
   const replica = await Replica.open(new MemoryStore({ log: new MemoryLog({ clock }), clock }), { clock })

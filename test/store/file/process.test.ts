@@ -136,6 +136,26 @@ describe('several processes on one file', () => {
     expect(await store.append(Uint8Array.of(1), after)).toMatchObject({ kind: 'appended', missed: [] })
   })
 
+  test('of two processes stopped inside transactions the one that writes is named, and the other one delays nothing', async () => {
+    await using folder = await Folder.make()
+    await using writer = new Child()
+    await using reader = new Child()
+    await using store = await folder.open({ timeout: 300 })
+    const after = await append(store, 'a', START)
+    await reader.ask('hold', folder.path, 'begin; select * from state')
+    await writer.ask('beginTransaction', folder.path)
+    for (const child of [reader, writer]) await child.stop()
+    const blamed = { code: 'UNAVAILABLE', reason: 'stopped', facts: { pid: writer.pid } }
+    await expect(store.append(Uint8Array.of(1), after)).rejects.toMatchObject(blamed)
+    expect(await refused(folder.path, { timeout: 300 })).toMatchObject(blamed)
+    writer.process.kill('SIGCONT')
+    await writer.ask('endTransaction')
+    const next = await append(store, 'b', after)
+    expect(await store.snapshot(next, one(Uint8Array.of(7)))).toBe('kept')
+    await using late = await folder.open()
+    expect(await late.read(after)).toMatchObject({ records: [{ position: next }] })
+  })
+
   test('an append waits for a slow transaction of another process', async () => {
     await using folder = await Folder.make()
     await using child = new Child()
