@@ -36,7 +36,7 @@ export type { Command, Operation, PolicyRules, PoolCondition, PoolRequest, PoolT
 export type { Event, EventType } from './kernel/event.ts'
 export type { Outcome } from './kernel/outcome.ts'
 export type { TermPlan } from './learn/term.ts'
-export { type Jeopardy, type JeopardyCallback, Lease, type RenewalStrategy, type TransferOptions } from './lease.ts'
+export { type Jeopardy, type JeopardyCallback, Lease, type RenewalStrategy, type Requirement, type TransferOptions } from './lease.ts'
 export { Leases } from './leases.ts'
 export type { ListColumn, ListPart, ListState } from './lessor/list-part.ts'
 export type {

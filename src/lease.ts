@@ -10,7 +10,7 @@ import { LeaseError } from './errors.ts'
 import type { HeldLease, JeopardyCallback } from './holder/held-lease.ts'
 import { checkOptionNames } from './options.ts'
 
-export type { Jeopardy, JeopardyCallback, RenewalStrategy } from './holder/held-lease.ts'
+export type { Jeopardy, JeopardyCallback, RenewalStrategy, Requirement } from './holder/held-lease.ts'
 
 /** @internal The record behind a handle. */
 export let heldLeaseOf: (lease: Lease) => HeldLease
@@ -81,8 +81,8 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * True while the lease is held but may be lost soon: less than a quarter of its validity is left, or no renewal can be answered any more.
-   * Reads the clocks, so it is never out of date. False after an answered renewal, and false once the lease is over.
+   * True while the lease is held but may be lost soon: less than a quarter of its validity is left, no renewal can be answered any more, or the store
+   * no longer promises what `advanced.require` names. Reads the clocks, so it is never out of date. False once the lease is over.
    */
   get atRisk(): boolean {
     return this.#held.atRisk
@@ -91,6 +91,8 @@ export class Lease implements AsyncDisposable {
   /**
    * Calls `callback` each time the lease comes into jeopardy, while there is still time to stop the work; at once if it already is. An
    * answered renewal ends the jeopardy; the next one calls again. Returns a function that removes the callback.
+   *
+   * It also calls when a renewal shows that the store no longer promises what the lease requires (`advanced.require`), with that in `broken`.
    *
    * @example
    * lease.onJeopardy(({ remaining }) => log.warn(`no renewal answered; lost in ${remaining} ms`))

@@ -1,5 +1,7 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { connect } from '../src/connect/connect.ts'
 import { LeaseError } from '../src/errors.ts'
+import { MemoryStore } from '../src/store/memory.ts'
 import { silentLessor } from '../src/testing/in-memory.ts'
 import { ManualClock } from '../src/testing/manual-clock.ts'
 import { lossOf, rivals } from './support/rivals.ts'
@@ -186,6 +188,34 @@ describe('a lease in hand', () => {
     while (!lease.atRisk) await clock.advance(500)
     expect(warnings).toHaveLength(2)
     lessor.answer()
+  })
+
+  test('is in jeopardy from the renewal that shows that the store no longer promises what it requires, until it does again', async () => {
+    const clock = new ManualClock()
+    const store = new MemoryStore({ clock })
+    const profile = { ...store.profile, durable: true, failover: true }
+    Object.defineProperty(store, 'profile', { value: profile })
+    await using leases = await connect(store, { clock })
+    await using lease = await leases.acquire('k', { ttl: 10_000, advanced: { require: ['durable', 'failover'] } })
+    await using other = await leases.acquire('other', { ttl: 10_000 })
+    const told: object[] = []
+    lease.onJeopardy(({ broken }) => void told.push(broken))
+    other.onJeopardy(() => void told.push({ other: true }))
+    await clock.advance(20_000)
+    expect([lease.atRisk, told]).toEqual([false, []])
+    profile.failover = false // as after a failover to a server without a standby
+    await clock.advance(20_000)
+    expect([lease.atRisk, lease.held, told]).toEqual([true, true, [['failover']]])
+    lease.onJeopardy(({ broken }) => void told.push({ late: broken }))
+    await clock.settle()
+    expect(told.splice(0)).toEqual([['failover'], { late: ['failover'] }])
+    profile.failover = true
+    await clock.advance(20_000)
+    expect([lease.atRisk, told]).toEqual([false, []])
+    profile.durable = false
+    await clock.advance(20_000)
+    expect(told).toEqual([['durable'], { late: ['durable'] }])
+    expect(other.atRisk).toBe(false)
   })
 
   test('is at risk by the clocks even if no timer has fired, and not at risk once it is over', async () => {

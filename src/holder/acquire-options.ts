@@ -2,7 +2,7 @@
 import { type Duration, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { PoolRequest } from '../kernel/command.ts'
-import { Lease, type RenewalStrategy } from '../lease.ts'
+import { Lease, type RenewalStrategy, type Requirement } from '../lease.ts'
 import type { TtlRange } from '../lessor/ttl-range.ts'
 import { checkOptionNames, kindOf, noOption } from '../options.ts'
 import type { LearnOptions } from './learned-terms.ts'
@@ -142,8 +142,8 @@ export interface AdvancedAcquireOptions {
    * @default the ttl of the holder, at most '30s'
    */
   readonly confirm?: Duration
-  /** What the store must promise. Otherwise `UNSUPPORTED`. */
-  readonly require?: readonly ('durable' | 'failover')[]
+  /** What the store must promise. Otherwise `UNSUPPORTED`. If it stops promising it while the lease is held, `onJeopardy` is called. */
+  readonly require?: readonly Requirement[]
 }
 
 /** Options with a ttl that has been decided. */

@@ -6,7 +6,7 @@ import { heldLeaseOf, Lease, type RenewalStrategy } from '../lease.ts'
 import type { Profile } from '../store.ts'
 import { type AcquireOptions, type AdvancedAcquireOptions, type DecidedOptions, maxHoldOf, parentOf } from './acquire-options.ts'
 import { nextRequestId } from './diagnostics.ts'
-import type { HeldLease, HeldLeaseOptions } from './held-lease.ts'
+import type { HeldLease, HeldLeaseOptions, Requirement } from './held-lease.ts'
 import type { LearnedTerm } from './learned-terms.ts'
 
 /** Settings that concern this process alone. */
@@ -23,7 +23,7 @@ export interface AcquireRequest extends AcquireSettings {
   /** Replaced when the request is widened, so that a repeated request asks for everything. */
   command: Acquire
   /** What the store must promise. */
-  readonly require: readonly ('durable' | 'failover')[]
+  readonly require: readonly Requirement[]
 }
 
 const STRATEGIES: ReadonlySet<string> = new Set(['half', 'continuous', 'on-activity', 'manual', 'never'] satisfies RenewalStrategy[])
@@ -115,7 +115,7 @@ export function acquireCommand(names: readonly string[], options: DecidedOptions
 }
 
 /** Throws if the store does not promise what was required. */
-export function assertPromised(profile: Profile, require: readonly ('durable' | 'failover')[]): void {
+export function assertPromised(profile: Profile, require: readonly Requirement[]): void {
   for (const promise of require)
     if (!profile[promise]) throw new LeaseError('UNSUPPORTED', `the ${profile.store} store is not ${promise}, which was required`)
 }

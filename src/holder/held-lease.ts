@@ -1,6 +1,7 @@
 /** What this process knows of one of its own leases. This record is what gets renewed, whether or not the program keeps its handle (`Lease`). */
 import type { Clock } from '../clock.ts'
 import { type Facts, LeaseError } from '../errors.ts'
+import type { Profile } from '../store.ts'
 import type { LearnedTerm } from './learned-terms.ts'
 import { type ClockReading, type Sent, since, validityOf } from './validity.ts'
 
@@ -12,6 +13,8 @@ export type RenewalStrategy = 'half' | 'continuous' | 'on-activity' | 'manual' |
 /** What a held lease needs from the HeldLeases that keeps it. */
 export interface LeaseKeeper {
   readonly clock: Clock
+  /** What the store promises now. It changes with a failover, and when the leases move to another store. */
+  readonly profile: Profile
   /** The part of a term that is given up for clocks of different rates. */
   readonly margin: number
   /** How late the timers of this process may fire, in ms: as its clock says, or as was measured. */
@@ -50,6 +53,8 @@ export interface HeldLeaseOptions {
   readonly parent?: HeldLease | undefined
   /** Decides its terms by what is known of its class of work. */
   readonly learned?: LearnedTerm | undefined
+  /** What the store had to promise for this lease. */
+  readonly require?: readonly Requirement[] | undefined
   readonly onLost?: ((reason: LeaseError) => void | PromiseLike<void>) | undefined
 }
 
@@ -59,14 +64,23 @@ export interface HeldLeaseOptions {
  */
 export type HeldStage = 'waiting' | 'granted' | 'held' | 'ending' | 'ended'
 
+/** What a request may require of the store. */
+export type Requirement = 'durable' | 'failover'
+
 /** What a callback of `onJeopardy` gets. */
 export interface Jeopardy {
   /** Milliseconds until the lease is lost, unless a renewal is answered first. */
   readonly remaining: number
+  /**
+   * What the lease requires (`advanced.require`) and the store no longer promises, e.g. `['failover']` after a failover to a server without a standby.
+   * The lease stays held and is renewed. Empty: renewals are not answered.
+   */
+  readonly broken: readonly Requirement[]
 }
 
 export type JeopardyCallback = (jeopardy: Jeopardy) => void | PromiseLike<void>
 
+const NOTHING: readonly Requirement[] = []
 const NEVER: Sent = { number: 0, now: Number.NEGATIVE_INFINITY, uptime: Number.NEGATIVE_INFINITY }
 
 export class HeldLease {
@@ -80,6 +94,9 @@ export class HeldLease {
   readonly parent: HeldLease | undefined
   readonly onLost: HeldLeaseOptions['onLost']
   readonly learned: LearnedTerm | undefined
+  readonly #require: readonly Requirement[]
+  /** Whether its holder was told that the store does not promise what the lease requires. */
+  #toldBroken = false
   /** The longest ttl that was asked for. */
   #asked = 0
   children: Set<HeldLease> | undefined
@@ -135,6 +152,7 @@ export class HeldLease {
     this.parent = options.parent
     this.onLost = options.onLost
     this.learned = options.learned
+    this.#require = options.require ?? NOTHING
   }
 
   /** The ttl to ask for with the next renewal, by the age of the lease. Undefined: it keeps its ttl. */
@@ -186,9 +204,16 @@ export class HeldLease {
     return false
   }
 
-  /** Held, but less than a quarter of its validity is left, or no renewal can be answered any more. */
+  /** What it requires and the store does not promise now. */
+  get broken(): readonly Requirement[] {
+    if (this.#require.length === 0) return NOTHING
+    const { profile } = this.keeper
+    return this.#require.filter(promise => !profile[promise])
+  }
+
+  /** Held, but less than a quarter of its validity is left, no renewal can be answered any more, or the store promises less than it requires. */
   get atRisk(): boolean {
-    return this.isHeld && (this.endangered || this.remaining() <= this.validity / 4)
+    return this.isHeld && (this.endangered || this.remaining() <= this.validity / 4 || this.broken.length > 0)
   }
 
   /** Applies an answer to the request `sent`: the lease runs for `term` from then. Returns whether the answer counts. */
@@ -199,6 +224,7 @@ export class HeldLease {
     this.endangered = false
     if (this.stage === 'granted') this.stage = 'held'
     this.backup?.renewed()
+    if (this.#require.length > 0) this.#checkPromises()
     if (this.#renewals !== undefined) for (const { resolve } of this.#renewals.splice(0)) resolve()
     return true
   }
@@ -216,7 +242,17 @@ export class HeldLease {
   endanger(): void {
     if (this.endangered) return
     this.endangered = true
-    if (this.stage !== 'held') return
+    if (this.stage === 'held') this.#warnAll()
+  }
+
+  /** The answer to a renewal may come from another server than the one before. Before the lease is handed out, the request itself is refused. */
+  #checkPromises(): void {
+    const isBroken = this.grantedAt !== 0 && this.broken.length > 0
+    if (isBroken && !this.#toldBroken && this.stage === 'held') this.#warnAll()
+    this.#toldBroken = isBroken
+  }
+
+  #warnAll(): void {
     this.keeper.publishJeopardy(this)
     if (this.#jeopardyCallbacks !== undefined) for (const callback of [...this.#jeopardyCallbacks]) this.#warn(callback)
   }
@@ -224,13 +260,13 @@ export class HeldLease {
   onJeopardy(callback: JeopardyCallback): () => void {
     this.#jeopardyCallbacks ??= new Set()
     this.#jeopardyCallbacks.add(callback)
-    if (this.endangered && this.stage === 'held') this.#warn(callback)
+    if ((this.endangered || this.#toldBroken) && this.stage === 'held') this.#warn(callback)
     return () => this.#jeopardyCallbacks?.delete(callback)
   }
 
   /** This runs in a timer, which must not throw: a failing callback becomes a process warning. */
   #warn(callback: JeopardyCallback): void {
-    const call = async () => callback({ remaining: this.remaining() })
+    const call = async () => callback({ remaining: this.remaining(), broken: this.broken })
     call().catch((cause: unknown) => {
       const warning = new Error(`an onJeopardy callback of ${this.name} failed: ${String(cause)}`, { cause })
       process.emitWarning(Object.assign(warning, { name: 'LeaseholdWarning', code: 'LEASEHOLD_ON_JEOPARDY' }))

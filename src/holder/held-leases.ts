@@ -71,6 +71,9 @@ export class HeldLeases implements Iterable<HeldLease> {
     this.keeper = {
       clock,
       margin,
+      get profile() {
+        return lessor.profile
+      },
       get lateness() {
         return Math.max(clock.lateness ?? 0, heartbeat.pace.lateness)
       },
@@ -86,7 +89,8 @@ export class HeldLeases implements Iterable<HeldLease> {
       put: (held, key, value) => this.#changeOn(held, { kind: 'put', lease: held.id, key, value }),
       delete: (held, key) => this.#changeOn(held, { kind: 'delete', lease: held.id, key }),
       listen: held => this.events.listen(held),
-      publishJeopardy: held => publish('jeopardy', () => ({ ask: held.requestId, ...held.facts, remaining: held.remaining() })),
+      publishJeopardy: held =>
+        publish('jeopardy', () => ({ ask: held.requestId, ...held.facts, remaining: held.remaining(), broken: held.broken })),
     }
     this.events = new EventRouter(this, operations)
     lessor.signal.addEventListener('abort', () => this.#lessorEnded(), { once: true })

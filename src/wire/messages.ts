@@ -11,7 +11,7 @@ import { readOutcome, readProposal, writeOutcome, writeProposal } from '../kerne
 import type { Proposal } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event, type EventType } from '../kernel/event.ts'
 import type { Outcome, Refused } from '../kernel/outcome.ts'
-import type { View } from '../lessor.ts'
+import type { Lessor, View } from '../lessor.ts'
 import { knownSentence } from '../wording.ts'
 import { errorFrom, refusalFrom, withReason } from './received-error.ts'
 
@@ -56,6 +56,8 @@ export type ServerMessage =
   | { readonly kind: 'beat'; readonly id: number }
   /** How far the log has come. It contains everything answered before. Only for clients that asked for it. */
   | { readonly kind: 'witness'; readonly id: number; readonly witness: string }
+  /** What the store promises, before the first answer of a connection and whenever it has changed: holders may require it. */
+  | { readonly kind: 'profile'; readonly id: number; readonly profile: Lessor['profile'] }
 
 /**
  * The index in these lists is the number on the wire: append only. `refused` is an outcome, with its reason as text: the number of a reason that a later server has,
@@ -64,7 +66,7 @@ export type ServerMessage =
 const CLIENT_KINDS = ['propose', 'read', 'watch', 'backup', 'stop', 'beat'] as const satisfies readonly ClientMessage['kind'][]
 const SERVER_KINDS = [
   ...(['outcome', 'failed', 'view', 'watching', 'events', 'chunk', 'over', 'beat'] as const),
-  ...(['witness', 'refused'] as const),
+  ...(['witness', 'refused', 'profile'] as const),
 ] as const satisfies readonly (ServerMessage['kind'] | 'refused')[]
 
 export function writeClientMessage(to: Writer, message: ClientMessage): void {
@@ -143,6 +145,8 @@ export function writeServerMessage(to: Writer, message: ServerMessage): void {
       return to.raw(message.bytes)
     case 'witness':
       return to.text(message.witness)
+    case 'profile':
+      return to.text(JSON.stringify(message.profile))
   }
 }
 
@@ -194,9 +198,16 @@ function readServerMessage(from: Reader): ServerMessage {
     }
     case 'witness':
       return { kind, id, witness: from.text() }
+    case 'profile':
+      return { kind, id, profile: profileFrom(json(from.text())) }
     default:
       return { kind, id }
   }
+}
+
+function profileFrom(value: unknown): Lessor['profile'] {
+  if (typeof (value as Lessor['profile'] | null)?.store !== 'string') throw new Damaged('a profile without a store')
+  return value as Lessor['profile']
 }
 
 function typeAt(i: number): EventType {

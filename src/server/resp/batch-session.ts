@@ -69,6 +69,8 @@ export class BatchSession {
   #ended = false
   /** The witness that was sent last. */
   #witness: string | undefined
+  /** What the store promised when that was last sent. */
+  #promised: string | undefined
   #onRoom = () => {}
 
   constructor(session: BatchConnection) {
@@ -150,6 +152,7 @@ export class BatchSession {
   /** Sends the answer to a proposal. */
   answer(answer: Extract<ServerMessage, { readonly kind: 'outcome' | 'failed' }>): void {
     this.#answered()
+    this.#sendProfile()
     this.#send(answer)
   }
 
@@ -242,6 +245,15 @@ export class BatchSession {
     if (witness === undefined || witness === this.#witness) return
     this.#witness = witness
     writeServerMessage(this.#answers, { kind: 'witness', id: 0, witness })
+  }
+
+  /** Before the answer: its holder may require what the store no longer promises. */
+  #sendProfile(): void {
+    const { profile } = this.#session.host.context.guarded.lessor
+    const promised = `${profile.durable} ${profile.failover}`
+    if (promised === this.#promised) return
+    this.#promised = promised
+    this.#send({ kind: 'profile', id: 0, profile })
   }
 
   /** Ends the session. Proposals in progress continue, but their answers are dropped. */

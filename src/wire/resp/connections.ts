@@ -164,8 +164,11 @@ export class ServerConnections {
   }
 
   #received(connection: RespConnection, message: ServerMessage): void {
-    if (message.kind !== 'witness') this.#options.events.received(connection, message)
-    else if (connection === this.#current) this.#witness = message.witness
+    if (message.kind === 'witness') {
+      if (connection === this.#current) this.#witness = message.witness
+    } else if (message.kind === 'profile') {
+      if (connection === this.#current) this.#greeting = { ...this.#greeting!, profile: message.profile }
+    } else this.#options.events.received(connection, message)
     if (connection === this.#former) this.#leaveFormer()
   }
 

@@ -140,18 +140,22 @@ describeEngine('postgres', 'a synchronous standby that is away', () => {
     await expect.poll(waiting, POLL).not.toContain(first)
   })
 
-  test('after a failover to a server without a standby, require: failover is refused', async () => {
+  test('after a failover to a server without a standby, require: failover is refused, and a holder that required it is told', async () => {
     await using servers = await withSynchronousStandby()
     const { primary, standby } = servers
     const url = `postgres://postgres@127.0.0.1:${primary.port},127.0.0.1:${standby.port}/postgres`
     await using leases = await connect(url, { holder: 'one' })
     const options = { ttl: '60s', advanced: { require: ['failover'] } } as const
-    await using lease = await leases.acquire('x', options)
+    await using lease = await leases.acquire('x', { ...options, ttl: '20s' })
+    const told = new Promise(resolve => lease.onJeopardy(({ broken }) => (broken.length > 0 ? resolve(broken) : undefined)))
     // It takes the settings of the primary with it.
     await configure(standby, { synchronous_standby_names: '' })
     await primary.stop()
     await ask(standby, 'select pg_promote()')
     expect(await leases.acquire('y', { ...options, wait: '60s' }).catch(error => error.code)).toBe('UNSUPPORTED')
+    expect(lease.atRisk).toBe(true)
+    await lease.renew()
+    expect(await told).toEqual(['failover'])
     expect(lease.held).toBe(true)
   })
 })

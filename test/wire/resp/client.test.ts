@@ -50,6 +50,24 @@ test('leasehold:// opens leases on a server, with a key from the address', async
   expect(given.profile.store).toBe('memory')
 })
 
+test('a holder is told when the store of the server no longer promises what its lease requires', async () => {
+  await using here = await place()
+  const { profile } = here.lessor
+  const promise = (failover: boolean) =>
+    Object.defineProperty(here.lessor, 'profile', { configurable: true, value: { ...profile, failover } })
+  promise(true)
+  await using leases = await connect(`leasehold://127.0.0.1:${here.port}`)
+  await using lease = await leases.acquire('a', { ttl: '60s', advanced: { require: ['failover'] } })
+  const told: unknown[] = []
+  lease.onJeopardy(({ broken }) => void told.push(broken))
+  await lease.renew()
+  expect([lease.atRisk, told]).toEqual([false, []])
+  promise(false)
+  await lease.renew()
+  expect([lease.atRisk, told]).toEqual([true, [['failover']]])
+  await expect(leases.acquire('b', { advanced: { require: ['failover'] } })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+})
+
 test('a malformed address is INVALID, and the message does not contain its key', () => {
   for (const url of [
     'leasehold://',
