@@ -63,7 +63,7 @@ export interface Lessor extends AsyncDisposable {
    * neither reads nor changes them. They contain the hashes of all keys and every entry, so a server gives them only to keys with `admin` on the empty
    * prefix. Stopping early, by `signal` or by leaving the loop, leaves nothing behind. Optional.
    */
-  backup?(options?: { readonly signal?: AbortSignal }): AsyncIterable<Uint8Array>
+  backup?(options?: BackupOptions): AsyncIterable<Uint8Array>
 
   /**
    * Replicas only: how far the log has come. A server sends it with its answers, and clients present it when they reconnect. It covers everything the
@@ -95,6 +95,16 @@ export interface ProposeOptions {
 export interface Completion {
   settle(outcome: Outcome): void
   fail(error: unknown): void
+}
+
+export interface BackupOptions {
+  /**
+   * Streams the state, then every record of the log from then on, for a move to another log (format: src/replica/record-tail.ts). Ends by `signal`, or with
+   * an error when the lessor can stream no more. @default false
+   */
+  readonly follow?: boolean
+  /** Stops the stream. */
+  readonly signal?: AbortSignal
 }
 
 export interface ReadOptions {

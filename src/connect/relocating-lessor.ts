@@ -16,6 +16,7 @@ import type { Outcome } from '../kernel/outcome.ts'
 import type { ListPart } from '../lessor/list-part.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile } from '../store.ts'
+import { NextLessor } from './next-lessor.ts'
 
 export interface RelocatingLessorOptions {
   readonly clock?: Clock
@@ -55,12 +56,13 @@ type Moved = Extract<Outcome, { readonly kind: 'refused' }>
 
 export class RelocatingLessor implements Lessor {
   readonly #clock: Clock
-  readonly #open: RelocatingLessorOptions['open']
   readonly #ended = new AbortController()
   #here: Lessor
   /** Fires when `#here` is no longer where the leases are. */
   #left = controllerForWatches()
   #moving: Promise<void> | undefined
+  /** Opened before the leases have left. */
+  readonly #next: NextLessor
   readonly #home: RelocatingLessorOptions['home']
   readonly #onRewound = new Set<(why: LeaseError) => void>()
   #closed = false
@@ -70,7 +72,7 @@ export class RelocatingLessor implements Lessor {
   /** Takes over `here`, and closes it. */
   constructor(here: Lessor, { clock = systemClock, open, home }: RelocatingLessorOptions) {
     this.#clock = clock
-    this.#open = open
+    this.#next = new NextLessor(clock, open)
     this.#home = home
     this.#here = here
     this.#attach()
@@ -293,6 +295,8 @@ export class RelocatingLessor implements Lessor {
     for await (const events of here.watch('', { after, types: ['moved'], signal }))
       for (const { type, key, cause } of events) {
         if (type === 'moved' && cause === 'left' && key) return key
+        if (type === 'moved' && cause === 'preparing') this.#next.prepare(key ?? '')
+        if (type === 'moved' && cause === 'staying') this.#next.drop()
         if (type === 'resync') return undefined
       }
     return undefined
@@ -307,7 +311,7 @@ export class RelocatingLessor implements Lessor {
   async #openAndMove(url: string, from: Lessor): Promise<void> {
     let there: Lessor
     try {
-      there = await this.#open(url)
+      there = await this.#next.open(url)
     } catch (cause) {
       throw new LeaseError('UNAVAILABLE', `the leases have moved to ${url}, which cannot be opened here: ${(cause as Error).message}`, {
         cause,
@@ -331,6 +335,7 @@ export class RelocatingLessor implements Lessor {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true // a lessor that is still being opened is closed when it arrives
     this.#cancelCheck?.()
+    this.#next.drop()
     this.#left.abort()
     await this.#here[Symbol.asyncDispose]()
     this.#ended.abort(new LeaseError('UNAVAILABLE', 'this lessor was closed'))

@@ -259,19 +259,19 @@ const place: FieldType<string, 'text'> = {
   },
 }
 
-const MOVES = ['go', 'stay', 'begin', 'end'] as const
+const MOVES = ['go', 'stay', 'begin', 'end', 'prepare'] as const
 
 const moveLayout: Layout<Move> = {
-  write(to, { to: place = '', since = 0, stay, into }) {
+  write(to, { to: place = '', since = 0, stay, prepare, into }) {
     to.text(place)
     to.uint(since)
-    to.byte(MOVES.indexOf(stay === true ? 'stay' : (into ?? 'go')))
+    to.byte(MOVES.indexOf(stay === true ? 'stay' : prepare === true ? 'prepare' : (into ?? 'go')))
   },
   read(from) {
     const place = from.text()
     const since = from.uint()
     const step = oneOf(MOVES, from.byte())
-    const how = step === 'go' ? {} : step === 'stay' ? { stay: true } : { into: step }
+    const how = step === 'go' ? {} : step === 'stay' || step === 'prepare' ? { [step]: true } : { into: step }
     return { kind: 'move', ...(place !== '' && { to: place }), ...(since !== 0 && { since }), ...how }
   },
 }
@@ -403,10 +403,25 @@ export const COMMAND_TABLE = {
   },
   move: {
     number: 20,
-    fields: { to: optional(place), stay: defaulted(flag), since: optional(count), into: optional(choice(['begin', 'end'])) },
+    fields: {
+      to: optional(place),
+      stay: defaulted(flag),
+      prepare: defaulted(flag),
+      since: optional(count),
+      into: optional(choice(['begin', 'end'])),
+    },
     layout: moveLayout,
     // The log has room for one of them.
-    together: ({ stay, into }) => (stay === true && into !== undefined ? apart('into', 'stay') : undefined),
+    together: ({ stay, prepare, into }) => {
+      if (stay === true && into !== undefined) return apart('into', 'stay')
+      return prepare !== true
+        ? undefined
+        : into !== undefined
+          ? apart('into', 'prepare')
+          : stay === true
+            ? apart('stay', 'prepare')
+            : undefined
+    },
   },
   widen: { number: 21, fields: { lease, wants } },
   claim: { number: 22, fields: { lease, incarnation } },

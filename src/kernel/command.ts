@@ -442,6 +442,8 @@ export interface Move {
   readonly kind: 'move'
   readonly to?: string
   readonly stay?: boolean
+  /** Before the first step: the leases will move to `to`, and this log still decides. Without `to`, they will not. */
+  readonly prepare?: boolean
   /** With the second step: the revision of the first. It tells this move from another one that began after this one was called off. */
   readonly since?: number
   /** In the log that the leases move to, written by src/replica/restore.ts. Between the two steps that log decides nothing. */

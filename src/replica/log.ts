@@ -17,6 +17,7 @@ import { START } from '../store.ts'
 import { readFrames } from './frame.ts'
 import type { Lifetime } from './lifetime.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
+import type { RecordTail } from './record-tail.ts'
 import { RecordWindow } from './record-window.ts'
 import { isTransient, pauseUnless } from './retry.ts'
 import { unreadable } from './unreadable.ts'
@@ -79,6 +80,8 @@ export class Log {
   /** Our index when it was loaded: records that were requested from there do not follow any more. */
   #loadedFrom = 0
   readonly #listeners = new Set<ChangeListener>()
+  /** Copies that continue with every record (record-tail.ts). */
+  readonly tails = new Set<RecordTail>()
   /** The records applied since the last snapshot that this replica loaded, took or found. */
   sinceSnapshot = { records: 0, bytes: 0 }
   /** For metrics and tests. */
@@ -160,6 +163,7 @@ export class Log {
       const missing = missingRecord(state, this.state)
       if (missing !== undefined) throw this.#diverged(`the snapshot at ${state.index} was made without record ${missing}`)
     }
+    for (const tail of this.tails) tail.fail('records were deleted before they were read here')
     this.#loadedFrom = this.state.index
     this.#loadedMove = this.#missedMove
     this.#missedMove = undefined
@@ -279,6 +283,7 @@ export class Log {
       this.#recent.push(events, kept)
       for (; kept < events.length; kept++) this.eventCounts[events[kept]!.type]!++
     })
+    if (applied.kind === 'applied') for (const tail of this.tails) tail.add(bytes)
     if (kept > 0) for (const listener of this.#listeners) listener.offer(events, this.state.revision)
     // Once for the whole record: an array that is emptied loses its capacity.
     events.length = 0

@@ -44,6 +44,8 @@ export class RecentEvents {
       const event = events[i]!
       // A watcher may have seen events that are lost now: every watch must resync.
       if (event.type === 'generation' && event.cause === LOST) this.#forgotten = Math.max(this.#forgotten, event.revision)
+      // Leases have arrived from another log: no event tells how.
+      if (event.type === 'moved' && event.cause === 'arrived') this.#forgotten = Math.max(this.#forgotten, event.revision - 1)
       const bytes = textBytes(event)
       while (this.#count === this.#limit || (this.#count > 0 && this.#bytes + bytes > this.#most)) this.#forget()
       this.#keep(event, bytes)

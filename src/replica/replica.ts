@@ -20,7 +20,7 @@ import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { RULES, type State } from '../kernel/state.ts'
 import type { ListPart } from '../lessor/list-part.ts'
-import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
+import type { BackupOptions, Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import type { Profile, Store } from '../store.ts'
 import { backupBytes } from './backup.ts'
@@ -31,6 +31,7 @@ import { ListReader } from './lists.ts'
 import { Log, type Survivor } from './log.ts'
 import { LogTicker } from './log-ticker.ts'
 import { Outbox, OutboxItem } from './outbox.ts'
+import { RecordTail } from './record-tail.ts'
 import { renewInMemory } from './renew-in-memory.ts'
 import { pauseUnless } from './retry.ts'
 import { RewindDetector } from './rewind-detector.ts'
@@ -250,6 +251,7 @@ export class Replica implements Lessor {
     signal?.throwIfAborted()
     this.#lifetime.assertOpen()
     if (consistent || this.#log.state.revision < atLeast) await unlessAborted(this.#outbox.readToEnd(), signal)
+    if (this.#log.state.revision < atLeast && query.kind !== 'summary') this.#assertHere()
     if (this.#log.state.revision < atLeast)
       throw new LeaseError('UNAVAILABLE', `revision ${atLeast} has not been reached here: the log ends at ${this.#log.state.revision}`, {
         facts: { revision: this.#log.state.revision },
@@ -289,12 +291,17 @@ export class Replica implements Lessor {
     return watchEvents({ log: this.#log, outbox: this.#outbox, lifetime: this.#lifetime }, prefix, options)
   }
 
-  async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
+  async *backup({ follow = false, signal }: BackupOptions = {}): AsyncGenerator<Uint8Array, void, void> {
     signal?.throwIfAborted()
     this.#lifetime.assertOpen()
     await unlessAborted(this.#outbox.readToEnd(), signal)
     while (this.#snapshotter.running !== undefined) await unlessAborted(this.#snapshotter.running, signal)
     this.#lifetime.assertOpen()
+    if (follow) {
+      using tail = new RecordTail(this.#log)
+      const over = signal === undefined ? this.signal : AbortSignal.any([this.signal, signal])
+      return yield* tail.bytes(await unlessAborted(this.#snapshotter.copy(), over), over)
+    }
     // Copied completely before the first byte is sent: a slow reader must not delay snapshots of the log.
     yield* backupBytes(await unlessAborted(this.#snapshotter.copy(), signal))
   }

@@ -34,7 +34,8 @@ export async function* watchEvents(
   using changes = log.changes(signal, wanted)
   while (!signal.aborted) {
     lifetime.assertOpen()
-    const missed = log.after(revision, wanted)
+    // The copy of leases that are being moved in has other revisions than this log had before, until they are in force.
+    const missed = log.state.floor === undefined ? log.after(revision, wanted) : { revisions: [], upTo: revision }
     if (missed === undefined) {
       revision = log.state.revision
       yield [{ revision, type: 'resync', lease: 0, at: log.state.wall }]

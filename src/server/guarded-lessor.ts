@@ -324,18 +324,21 @@ export class GuardedLessor implements AsyncDisposable {
   }
 
   /** A backup file of the whole store, for callers with `admin` on everything. Throws `FORBIDDEN`, or `UNSUPPORTED` if the lessor makes no backups. */
-  backup(caller: Caller, signal: AbortSignal): AsyncIterable<Uint8Array> {
+  backup(caller: Caller, options: { readonly follow?: boolean; readonly signal: AbortSignal }): AsyncIterable<Uint8Array> {
     this.access.require(caller, 'admin', '')
     if (this.lessor.backup === undefined)
       throw new LeaseError('UNSUPPORTED', 'this server cannot make a backup: run leasehold backup where the store itself can be opened')
     this.#audit.recordBackup(caller)
-    return this.#backup(caller, signal)
+    return this.#backup(caller, options)
   }
 
-  async *#backup(caller: Caller, signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+  async *#backup(
+    caller: Caller,
+    { follow = false, signal }: { readonly follow?: boolean; readonly signal: AbortSignal },
+  ): AsyncGenerator<Uint8Array, void, void> {
     const admission = this.#whileAdmitted(caller, signal)
     try {
-      yield* this.lessor.backup!({ signal: admission.signal })
+      yield* this.lessor.backup!({ follow, signal: admission.signal })
       if (!signal.aborted) admission.signal.throwIfAborted()
     } finally {
       admission.end()

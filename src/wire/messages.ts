@@ -17,9 +17,9 @@ import { errorFrom, refusalFrom, withReason } from './received-error.ts'
 
 /**
  * The version of these messages. Client and server must have the same one, which each names in the greeting: clients in other languages use the `LEASE.*` commands.
- * Version 1 had sentences in its outcomes.
+ * Version 1 had sentences in its outcomes, version 2 no backups that continue and no profiles.
  */
-export const MESSAGES_VERSION = 2
+export const MESSAGES_VERSION = 3
 
 /** The error of a client and a server with different versions, on either side. */
 export function otherMessages(where: string, { client, server }: { readonly client: number; readonly server: number }): LeaseError {
@@ -36,7 +36,7 @@ export type ClientMessage =
   | { readonly kind: 'propose'; readonly id: number; readonly proposal: Proposal }
   | { readonly kind: 'read'; readonly id: number; readonly query: unknown; readonly consistent: boolean; readonly atLeast: number }
   | { readonly kind: 'watch'; readonly id: number; readonly prefix: string; readonly after?: number; readonly types?: readonly EventType[] }
-  | { readonly kind: 'backup'; readonly id: number }
+  | { readonly kind: 'backup'; readonly id: number; readonly follow: boolean }
   /** Ends a watch or a backup. */
   | { readonly kind: 'stop'; readonly id: number }
   /** A heartbeat, answered at once. */
@@ -85,6 +85,8 @@ export function writeClientMessage(to: Writer, message: ClientMessage): void {
       to.uint(message.after === undefined ? 0 : message.after + 1)
       to.bool(message.types !== undefined)
       return to.list(message.types ?? [], type => to.byte(EVENT_TYPES.indexOf(type)))
+    case 'backup':
+      return to.bool(message.follow)
   }
 }
 
@@ -118,6 +120,8 @@ export function readClientMessage(from: Reader): ClientMessage {
       const types = from.list(() => typeAt(from.byte()), EVENT_TYPES.length)
       return { kind, id, prefix, ...(after > 0 && { after: after - 1 }), ...(hasTypes && { types }) }
     }
+    case 'backup':
+      return { kind, id, follow: from.bool() }
     default:
       return { kind, id }
   }

@@ -9,9 +9,9 @@ import { Leases } from '../../src/leases.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import type { Completion, Lessor, ProposeOptions } from '../../src/lessor.ts'
 import { readBackup } from '../../src/replica/backup.ts'
+import { Destination } from '../../src/replica/destination.ts'
 import { moveLeases } from '../../src/replica/move-leases.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { completeMove, restoreMoved } from '../../src/replica/restore.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { fate, granted, Line, Rig } from '../support/replica/rig.ts'
@@ -82,6 +82,7 @@ test('a watch follows the leases and gets a resync event', async () => {
   await watching
   expect(seen.map(({ type, resource }) => `${type} ${resource ?? ''}`.trim())).toEqual([
     'granted a',
+    'moved',
     'moved',
     'moved',
     'resync',
@@ -202,7 +203,7 @@ test('a watch survives a new place that cannot be opened for a short time', asyn
   await clock.settle()
   stop.abort()
   await watching
-  expect(seen).toEqual(['moved', 'moved', 'resync', 'granted'])
+  expect(seen).toEqual(['moved', 'moved', 'moved', 'moved', 'resync', 'granted'])
 })
 
 test('a command in flight when the leases left is decided by the new log, under the same operation number', async () => {
@@ -218,9 +219,10 @@ test('a command in flight when the leases left is decided by the new log, under 
   await clock.settle()
   const { revision: since } = await propose(mover, { kind: 'move' }) // comes before the request in the log
   await clock.advance(100)
-  await restoreMoved(new MemoryStore({ log: next, clock }), await readBackup(mover.backup()), { clock })
+  await using there = await Destination.open(new MemoryStore({ log: next, clock }), clock)
+  await there.copy(await readBackup(mover.backup()))
   await propose(mover, { kind: 'move', to: 'next', since })
-  await completeMove(new MemoryStore({ log: next, clock }), { clock })
+  await there.complete()
   await clock.advance(1_000)
   expect(pending.error).toBeUndefined()
   expect(pending.value?.held).toBe(true)

@@ -9,9 +9,10 @@ import { FORMAT } from '../../src/kernel/codec/format.ts'
 import { StateLoader, saveState } from '../../src/kernel/codec/snapshot.ts'
 import { createState } from '../../src/kernel/state.ts'
 import { backupBytes, readBackup } from '../../src/replica/backup.ts'
+import { completeMove, Destination } from '../../src/replica/destination.ts'
 import { frameChunk } from '../../src/replica/frame.ts'
 import { Replica } from '../../src/replica/replica.ts'
-import { completeMove, mustBeEmpty, restore, restoreMoved } from '../../src/replica/restore.ts'
+import { restore } from '../../src/replica/restore.ts'
 import { FileStore } from '../../src/store/file/file.ts'
 import { START, type Store } from '../../src/store.ts'
 import { acquire, Rig } from '../support/replica/rig.ts'
@@ -114,9 +115,8 @@ describe.each([
     await expect(rig.open()).rejects.toMatchObject(REFUSED)
     await expect(rig.open({ owned: true })).rejects.toMatchObject(REFUSED)
     await expect(restore(rig.store({ owned: true }), createState())).rejects.toMatchObject(REFUSED)
-    await expect(mustBeEmpty(rig.store())).rejects.toMatchObject(REFUSED)
-    await expect(completeMove(rig.store())).rejects.toMatchObject(REFUSED)
-    await expect(restoreMoved(rig.store(), Object.assign(createState(), { moved: '' }))).rejects.toMatchObject(REFUSED)
+    await expect(Destination.open(rig.store(), rig.clock)).rejects.toMatchObject(REFUSED)
+    await expect(completeMove(rig.store(), rig.clock)).rejects.toMatchObject(REFUSED)
     expect(await rig.raw()).toEqual(before)
     await using store = rig.store()
     expect((await store.open()).head.index).toBe(before.length)

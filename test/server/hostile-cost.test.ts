@@ -283,7 +283,7 @@ describe('no turn of the event loop grows with the bad parts of', () => {
         prefix: 'nothing',
         types: Array.from({ length: 1_000_000 }, () => 'granted' as const),
       },
-      backup: { kind: 'backup', id: 1 },
+      backup: { kind: 'backup', id: 1, follow: false },
     }
     for (const [kind, question] of Object.entries(questions)) {
       const one = new Writer()

@@ -78,7 +78,7 @@ export const CORPUS: readonly Buffer[] = [
   ),
   batch(
     { kind: 'read', id: 9, query: { __proto__: null, kind: 'constructor' }, consistent: false, atLeast: 0 },
-    { kind: 'backup', id: 10 },
+    { kind: 'backup', id: 10, follow: true },
   ),
 ]
 

@@ -13,6 +13,7 @@ import { EVENT_TYPES, type EventType } from '../event.ts'
 import type { Outcome } from '../outcome.ts'
 import { REASONS } from '../reason.ts'
 import type { Effects } from '../rule/effects.ts'
+import { whileOpen } from '../rule/move.ts'
 import { refuse } from '../rule/refuse.ts'
 import { beginLog, RULES, type State } from '../state.ts'
 import { NewerFormatError, Reader, Writer } from './bytes.ts'
@@ -37,6 +38,8 @@ export interface Header {
   readonly wall: number
   /** The rules version that the log begins with, if this is its first record. */
   readonly rules: number
+  /** The commands were decided in the log that leases are moving from, after they were copied: they are applied although this log decides nothing yet. */
+  readonly carried?: true
 }
 
 export interface Batch<P extends Proposal = Proposal> extends Header {
@@ -85,6 +88,7 @@ export class BatchWriter<P extends Proposal = Proposal> {
     to.uint32(header.decisionHash[0])
     to.uint32(header.decisionHash[1])
     to.uint(header.wall)
+    to.bool(header.carried === true)
     to.uint(this.#proposals.length)
     to.raw(this.#body.view())
     const batch = { ...header, rules, proposals: this.#proposals }
@@ -115,6 +119,7 @@ export function decodeBatch(bytes: Uint8Array): Batch {
     applied: from.uint(),
     decisionHash: [from.uint32(), from.uint32()] as const,
     wall: from.uint(),
+    ...(from.bool() && { carried: true as const }),
   }
   const proposals = from.list(() => readProposal(from))
   from.finish()
@@ -141,7 +146,18 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
   // Moves to the end: the proposer that was silent longest is forgotten first.
   state.proposers.delete(batch.proposer)
   state.proposers.set(batch.proposer, { seq: batch.seq, index })
+  if (batch.carried && state.floor === undefined) {
+    // The copy of the leases was not loaded here. It will be, before they are in force (replica/log.ts).
+    mix(state, 0, index)
+    return { kind: 'void' }
+  }
   if (batch.wall > state.wall) state.wall = batch.wall
+  const outcomes = batch.carried ? whileOpen(state, () => applyAll(state, batch, effects, each)) : applyAll(state, batch, effects, each)
+  mix(state, index, state.nextLease + state.nextToken)
+  return { kind: 'applied', outcomes }
+}
+
+function applyAll(state: State, batch: Batch, effects: Effects, each: ((outcome: Outcome) => void) | undefined): readonly Outcome[] {
   const outcomes: Outcome[] = []
   for (const proposal of batch.proposals) {
     const before = effects.events.length
@@ -155,8 +171,7 @@ export function applyBatch(state: State, index: number, batch: Batch, effects: E
     outcomes.push(outcome)
     each?.(outcome)
   }
-  mix(state, index, state.nextLease + state.nextToken)
-  return { kind: 'applied', outcomes }
+  return outcomes
 }
 
 function forget(state: State): void {

@@ -211,6 +211,9 @@ function tables(state: State, whole: boolean): Uint8Array {
   writeTimer(to, state.quiet)
   to.byte(state.moved === undefined ? 0 : state.awaiting ? 2 : 1)
   to.text(state.moved ?? '')
+  to.list(state.floor === undefined ? [] : [state.floor], ({ revision, lease, token, key }) => {
+    for (const n of [revision, lease, token, key]) to.uint(n)
+  })
   if (whole) for (const { items } of tablesOf(state)) to.list(items, item => item(to))
   else for (const _ of TABLE_KINDS) to.uint(0)
   writeLineage(to, state.lineage)
@@ -403,6 +406,8 @@ export class StateLoader {
     const [left, place] = [from.byte(), from.text()]
     state.moved = left === 0 ? undefined : place
     state.awaiting = left === 2
+    const [floor] = from.list(() => ({ revision: from.uint(), lease: from.uint(), token: from.uint(), key: from.uint() }))
+    state.floor = floor
     for (const read of tableReaders(state, from)) from.list(read)
     state.lineage = readLineage(from)
   }

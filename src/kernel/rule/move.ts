@@ -5,14 +5,14 @@ import { badText } from '../name.ts'
 import { done, nothing, type Outcome, type Refused } from '../outcome.ts'
 import { within } from '../reason.ts'
 import { touch } from '../state/leases.ts'
-import type { State } from '../state.ts'
+import type { Floor, State } from '../state.ts'
 import { isAdmin } from './authority.ts'
 import { type Effects, emit, restartTerm, startQuiet, startTimer } from './effects.ts'
 import { forbiddenAdmin, refuse, refuseFlaw } from './refuse.ts'
 
 const PLACE_BYTES = 2_048
 
-export function move(state: State, effects: Effects, { to = '', stay = false, since, into }: Move, key: number): Outcome {
+export function move(state: State, effects: Effects, { to = '', stay = false, prepare = false, since, into }: Move, key: number): Outcome {
   const bad = badText(to, PLACE_BYTES)
   if (bad !== undefined) return refuseFlaw(state, within('to', bad))
   if (!isAdmin(state, key)) return forbiddenAdmin(state, 'move')
@@ -25,6 +25,7 @@ export function move(state: State, effects: Effects, { to = '', stay = false, si
     // Grants since then were made there. Moving back, or elsewhere from here, could grant the same units twice.
     return refuse(state, 'moved-for-good', { moved })
   }
+  if (prepare) return moved === undefined ? announce(state, effects, to) : refuse(state, 'moving-already', { moving: true })
   if (stay || to !== '') {
     if (stay && moved === undefined) return refuse(state, 'not-moving', {})
     // The copy may be older than grants made here after the move was cancelled. While leases are being moved, the revision stays.
@@ -33,6 +34,12 @@ export function move(state: State, effects: Effects, { to = '', stay = false, si
   state.moved = stay ? undefined : to
   if (stay) startAnew(state, effects)
   emit(state, effects, 'moved', undefined, { key: to, cause: stay ? 'staying' : to === '' ? 'leaving' : 'left' })
+  return done()
+}
+
+/** Replicas that have this log open also open the place that the leases will move to; without a place, they close it again. */
+function announce(state: State, effects: Effects, to: string): Outcome {
+  emit(state, effects, 'moved', undefined, { key: to, cause: 'preparing' })
   return done()
 }
 
@@ -53,9 +60,30 @@ function arrive(state: State, effects: Effects): Outcome {
   if (!state.awaiting) return refuse(state, 'not-arriving', {})
   state.moved = undefined
   state.awaiting = false
+  if (state.floor !== undefined) raiseTo(state, state.floor)
+  state.floor = undefined
   startAnew(state, effects)
   emit(state, effects, 'moved', undefined, { cause: 'arrived' })
   return done()
+}
+
+/** Revisions continue above all that readers of either log have seen: the old log has had two more since its last decision. */
+function raiseTo(state: State, { revision, lease, token, key }: Floor): void {
+  state.revision = Math.max(state.revision, revision) + 2
+  state.nextLease = Math.max(state.nextLease, lease)
+  state.nextToken = Math.max(state.nextToken, token)
+  state.nextKey = Math.max(state.nextKey, key)
+}
+
+/** Applies decisions of the log that the leases come from, as if this log were in force. */
+export function whileOpen<T>(state: State, apply: () => T): T {
+  const { moved, awaiting } = state
+  state.moved = undefined
+  state.awaiting = false
+  const result = apply()
+  state.moved = moved
+  state.awaiting = awaiting
+  return result
 }
 
 /** `due` proposals were ignored meanwhile, and the new log does not know how long timers have run. A later end is always safe. */

@@ -161,7 +161,8 @@ export function run(state: State, effects: Effects, { owned, nonce = 0, secret =
     if (state.quiet !== undefined && state.quiet.run < number) state.quiet.aged += ms
   }
   state.run = { number: number + 1, owned, ms: 0 }
-  raiseCounters(state)
+  // While leases are moved in, the counters are those of the log that they come from.
+  if (state.floor === undefined) raiseCounters(state)
   if (nonce !== 0) noteRun(state.lineage, { number: state.run.number, nonce, index: state.index }, secret)
   effects.timer(undefined, TERM)
   return nothing()

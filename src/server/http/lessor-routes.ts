@@ -95,10 +95,11 @@ export const lessorRoutes: readonly Route[] = [
     summary: 'A backup file of the whole store, for keys with admin on everything.',
     type: 'application/octet-stream',
     // Backups are copies of the whole store, made one after another. None is made for a client that has disconnected.
-    handle: ({ guarded, caller, request }) => ({
+    query: schema.BackupReading,
+    handle: ({ guarded, caller, request, query: { follow = false } }) => ({
       status: 200,
       type: 'application/octet-stream',
-      body: guarded.backup(caller, request.gone({ half: true })),
+      body: guarded.backup(caller, { follow, signal: request.gone({ half: true }) }),
     }),
   }),
 ]

@@ -134,7 +134,7 @@ export class BatchSession {
       case 'watch':
         return this.#stream(message.id, signal => this.#watch(message, signal))
       case 'backup':
-        return this.#stream(message.id, signal => this.#backup(message.id, signal))
+        return this.#stream(message.id, signal => this.#backup(message, signal))
       case 'stop':
         return this.#streams.get(message.id)?.abort()
       case 'beat':
@@ -222,9 +222,9 @@ export class BatchSession {
     }
   }
 
-  async #backup(id: number, signal: AbortSignal): Promise<void> {
+  async #backup({ id, follow }: MessageOf<'backup'>, signal: AbortSignal): Promise<void> {
     const { caller, host } = this.#session
-    for await (const bytes of host.context.guarded.backup(caller, signal)) {
+    for await (const bytes of host.context.guarded.backup(caller, { follow, signal })) {
       this.#send({ kind: 'chunk', id, bytes })
       for (let room = this.#session.room(); room !== undefined && !signal.aborted; room = this.#session.room()) await room
     }

@@ -10,7 +10,7 @@ import { LeaseError } from '../../errors.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import type { Outcome } from '../../kernel/outcome.ts'
-import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
+import type { BackupOptions, Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 import { webClock } from '../../web-clock.ts'
 import { refusalFrom } from '../received-error.ts'
 import { errorOf, HttpConnection, type HttpReply, unlessEnded } from './connection.ts'
@@ -268,13 +268,16 @@ export class HttpLessor implements Lessor {
   }
 
   /** Yields the bytes of a backup. */
-  async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
+  async *backup({ follow = false, signal }: BackupOptions = {}): AsyncGenerator<Uint8Array, void, void> {
     signal?.throwIfAborted()
     this.#connection.mustBeOpen()
     const call = this.#connection.call(signal)
     let reader: ReadableStreamDefaultReader<Uint8Array> | undefined
     try {
-      const answer = await unlessEnded(call.signal, this.#connection.send('GET', '/v1/backup', {}, undefined, call.signal))
+      const answer = await unlessEnded(
+        call.signal,
+        this.#connection.send('GET', follow ? '/v1/backup?follow=true' : '/v1/backup', {}, undefined, call.signal),
+      )
       reader = answer.body!.getReader()
       for (;;) {
         const next = await unlessEnded(call.signal, reader.read())

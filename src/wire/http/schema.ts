@@ -203,6 +203,9 @@ export const ServiceListing = closed({
 })
 export const Discovering = closed({ ...filter, limit })
 export const Leaving = closed({ generation, op })
+export const BackupReading = closed({
+  follow: optional(yes('Streams the state, then every record from then on, for a move to another store.')),
+})
 export const Changing = closed({ op })
 export const Releasing = closed({ ...fieldsOf('release', 'resource', 'lost'), op })
 export const Deleting = closed({ ...fieldsOf('delete', 'lease'), op })

@@ -12,7 +12,7 @@ import { malformed, malformedAsker } from '../../kernel/codec/form.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import { refuseFlaw } from '../../kernel/rule/refuse.ts'
-import type { Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
+import type { BackupOptions, Completion, Lessor, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../../lessor.ts'
 import { unreachableError } from '../../unreachable-error.ts'
 import type { ServerMessage } from '../messages.ts'
 import { rewoundError } from '../rewound-error.ts'
@@ -162,7 +162,7 @@ export class RemoteLessor implements Lessor {
     return this.#subscriptions.watch(prefix, options)
   }
 
-  async *backup({ signal }: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Uint8Array, void, void> {
+  async *backup({ follow = false, signal }: BackupOptions = {}): AsyncGenerator<Uint8Array, void, void> {
     signal?.throwIfAborted()
     this.#assertOpen()
     const connection = this.#connections.open
@@ -171,7 +171,7 @@ export class RemoteLessor implements Lessor {
     const backup = new BackupStream(connection)
     this.#backups.set(id, backup)
     connection.keepProcessAlive(true)
-    connection.send({ kind: 'backup', id })
+    connection.send({ kind: 'backup', id, follow })
     this.#flushSoon()
     try {
       for (let bytes = await backup.next(signal); bytes !== undefined; bytes = await backup.next(signal)) yield bytes

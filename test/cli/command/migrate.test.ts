@@ -5,6 +5,7 @@ import { storeOf } from '../../../src/connect/store-of.ts'
 import { propose } from '../../../src/lessor/propose.ts'
 import { moveLeases } from '../../../src/replica/move-leases.ts'
 import type { Replica } from '../../../src/replica/replica.ts'
+import { killedAtTheEnd } from '../../support/broken-store.ts'
 import { eventually, Place } from '../../support/cli.ts'
 
 interface Shown {
@@ -77,7 +78,7 @@ test('the same command completes a move that was interrupted after the leases ha
   {
     await using old = (await openInPlace(from)) as Replica
     await propose(old, { kind: 'acquire', holder: 'ann', ttl: 600_000, wants: [{ resource: 'job' }] })
-    const killed = async (alone: boolean) => (alone ? storeOf(to) : Promise.reject(new Error('killed')))
+    const killed = async () => killedAtTheEnd(await storeOf(to))
     await expect(moveLeases(old, { place: to, open: killed })).rejects.toThrow('killed')
   }
   const called = await here.run(['migrate', from, '--cancel'])
