@@ -1,5 +1,8 @@
 /** What an operator does to a whole log: takes a backup, restores it into a new log, and moves the leases to another log, with the real commands. */
 import { LeaseError } from '../src/errors.ts'
+import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
+import { StateLoader, saveState } from '../src/kernel/codec/snapshot.ts'
+import type { Proposal } from '../src/kernel/command.ts'
 import { propose } from '../src/lessor/propose.ts'
 import { readBackup } from '../src/replica/backup.ts'
 import { readFrames } from '../src/replica/frame.ts'
@@ -100,17 +103,27 @@ export class LogChanges {
     const { referee } = site
     await this.#closeAll()
     const { snapshot, head } = log
-    const chunks: Uint8Array[] = []
-    for await (const chunk of readFrames(snapshot!.bytes)) chunks.push(chunk)
-    const records = log.read(snapshot!.position, 0)
+    const loader = new StateLoader()
+    for await (const chunk of readFrames(snapshot!.bytes)) loader.add(chunk)
+    const state = loader.finish()
+    const read = log.read(snapshot!.position, 0)
+    const records = read.kind === 'records' ? [...read.records] : []
+    // What was carried after the copy was decided, and observed, in the old log.
+    const end = records.findIndex(({ bytes }) => decodeBatch(bytes).proposals.some(isArrival))
+    for (const { position, bytes } of records.splice(0, Math.max(0, end)))
+      applyBatch(state, position.index, decodeBatch(bytes), { events: [], timer: () => {} })
     site.log.onAppend = () => {} // a record that was under way is of no effect any more
-    referee.beginWith({ chunks, index: snapshot!.position.index }, cause)
+    referee.beginWith({ chunks: [...saveState(state)], index: state.index }, cause)
     site.log = log
-    if (records.kind === 'records') for (const { position, bytes } of records.records) referee.observe(position, bytes, 0)
+    for (const { position, bytes } of records) referee.observe(position, bytes, 0)
     if (head.index !== referee.length) throw new Error('the referee has not seen the whole log')
     log.onAppend = (position, bytes, sentAt) => referee.observe(position, bytes, sentAt)
     for (const host of hosts) if (host.machine.alive) void host.start()
   }
+}
+
+function isArrival({ command }: Proposal): boolean {
+  return command.kind === 'move' && command.into === 'end'
 }
 
 async function* oneOf(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void> {

@@ -49,6 +49,11 @@ export class Destination implements AsyncDisposable {
     return this.#log.state.revision
   }
 
+  /** One round trip to the log. */
+  async read(): Promise<void> {
+    await this.#log.readOn()
+  }
+
   get contents(): LogContents {
     return contentsOf(this.#log.state)
   }

@@ -1,14 +1,17 @@
 /** The reader of a copy that continues (record-tail.ts): the state first, then the records of the log that came after it. */
+import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Batch, decodeBatch } from '../kernel/codec/batch.ts'
 import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { State } from '../kernel/state.ts'
 import type { Lessor } from '../lessor.ts'
 import { readFrames } from './frame.ts'
+import { finishLoading } from './load-state.ts'
 import { unreadable } from './unreadable.ts'
 
 export class FollowedCopy implements AsyncDisposable {
   readonly #frames: AsyncGenerator<Uint8Array, void, void>
+  readonly #clock: Clock
   readonly #stop = new AbortController()
   #waiting: Batch[] = []
   #wake = () => {}
@@ -18,7 +21,8 @@ export class FollowedCopy implements AsyncDisposable {
   readonly broken: Promise<never>
   #fail: (error: unknown) => void
 
-  constructor(old: Lessor) {
+  constructor(old: Lessor, clock: Clock) {
+    this.#clock = clock
     if (old.backup === undefined)
       throw new LeaseError('UNSUPPORTED', 'the server offers no backup: run the move on the machine of the store')
     this.#frames = readFrames(old.backup({ follow: true, signal: this.#stop.signal }))
@@ -45,7 +49,7 @@ export class FollowedCopy implements AsyncDisposable {
           loader.add(value)
           continue
         }
-        const state = loader.finish()
+        const state = await finishLoading(loader, this.#clock)
         this.#reading = this.#read()
         return state
       } catch (error) {

@@ -8,14 +8,13 @@ import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
-import { StateLoader } from '../kernel/codec/snapshot.ts'
 import type { Generation } from '../kernel/command.ts'
 import { EVENT_TYPES, type Event } from '../kernel/event.ts'
 import { createState, type LeaseState, RULES, type Slot, type State } from '../kernel/state.ts'
 import type { Appended, LogRecord, Position, Rejected, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
-import { readFrames } from './frame.ts'
 import type { Lifetime } from './lifetime.ts'
+import { loadState } from './load-state.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
 import type { RecordTail } from './record-tail.ts'
 import { RecordWindow } from './record-window.ts'
@@ -150,11 +149,9 @@ export class Log {
   }
 
   async #load(snapshot: Snapshot): Promise<void> {
-    const loader = new StateLoader()
     let state: State
     try {
-      for await (const chunk of readFrames(snapshot.bytes)) loader.add(chunk)
-      state = loader.finish()
+      state = await loadState(snapshot.bytes, this.#clock)
     } catch (error) {
       throw unreadable(error, `the snapshot at ${snapshot.position.index}`)
     }

@@ -22,9 +22,9 @@ import type { LogContents } from './restore.ts'
 /** The old log stops deciding for about this long, beside what depends on its size and on the two stores. */
 const LEAST_STOP = 500
 /** To restart all terms takes about this part of the time that it takes to load them. */
-const RESTART_SHARE = 1 / 6
-/** Round trips while the old log does not decide: two records there, two here, and a spare. */
-const ROUND_TRIPS = 5
+const RESTART_SHARE = 1 / 8
+/** Round trips to each log while the old one does not decide: two records, and as many to spare. */
+const ROUND_TRIPS = 4
 /** Other replicas get this many times as long to load the copy as it took here, and at most MAX_WAIT. */
 const LOADING_SHARE = 1.5
 const MAX_WAIT = 60_000
@@ -93,12 +93,12 @@ class LeaseMove {
   async run(): Promise<MovedContents> {
     const { place, open, clock } = this.#options
     // Before the old log is changed: a missing driver, or a place that is unreachable or occupied, must not stop it even for a moment.
-    const [there, opening] = await timed(clock, async () => Destination.open(await open(), clock))
-    await using _there = there
-    await using copy = new FollowedCopy(this.#old)
+    await using there = await Destination.open(await open(), clock)
+    await using copy = new FollowedCopy(this.#old, clock)
     const [state, loading] = await timed(clock, () => copy.state())
-    const [, asking] = await timed(clock, () => this.#old.read({ kind: 'summary' }, { consistent: true }))
-    await this.#options.confirm?.(planOf(state, LEAST_STOP + loading * RESTART_SHARE + (asking + opening) * ROUND_TRIPS))
+    const [, here] = await timed(clock, () => this.#old.read({ kind: 'summary' }, { consistent: true }))
+    const [, across] = await timed(clock, () => there.read())
+    await this.#options.confirm?.(planOf(state, LEAST_STOP + loading * RESTART_SHARE + (here + across) * ROUND_TRIPS))
     try {
       await this.#copy(state, there, copy, Math.min(loading * LOADING_SHARE, MAX_WAIT))
     } catch (error) {

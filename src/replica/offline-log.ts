@@ -67,14 +67,14 @@ export class OfflineLog {
       }
     }
     const log = new OfflineLog(store, state, snapshot?.position ?? START)
-    while ((await log.#readOn(Number.POSITIVE_INFINITY)) !== undefined) {
+    while ((await log.readOn()) !== undefined) {
       // Until the end of the log.
     }
     return log
   }
 
   /** Applies the next records, up to index `last`. Returns the outcome of the last one; undefined when there was none. */
-  async #readOn(last: number): Promise<Applied | undefined> {
+  async readOn(last = Number.POSITIVE_INFINITY): Promise<Applied | undefined> {
     const read = await this.#store.read(this.position)
     if (read.kind !== 'records') throw new LeaseError('UNAVAILABLE', `the log cannot be read to its end: ${read.kind}`)
     let applied: Applied | undefined
@@ -141,7 +141,7 @@ export class OfflineLog {
       throw new LeaseError('UNAVAILABLE', `the log cannot be written to: ${appended.kind}. Nothing was restored`)
     let done: Applied | undefined
     while (this.position.index < appended.position.index) {
-      done = await this.#readOn(appended.position.index).catch(unread)
+      done = await this.readOn(appended.position.index).catch(unread)
       if (done === undefined)
         throw new LeaseError('DIVERGED', 'the log ends before the record that was just written to it: it cannot be relied on')
     }

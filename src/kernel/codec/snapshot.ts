@@ -33,6 +33,7 @@ const ENTRIES = 6
 /** How long leases were held, by class of work. */
 const DURATIONS = 15
 const CHUNK = 128 * 1_024
+const STEP = 2_000
 
 /** Encodes lazily the state at the moment when the first chunk is requested. One at a time; leaving the loop early ends it. */
 export function* saveState(state: State): Generator<Uint8Array, void, void> {
@@ -314,6 +315,15 @@ export class StateLoader {
   }
 
   finish(): State {
+    const steps = this.steps()
+    for (;;) {
+      const { done, value } = steps.next()
+      if (done === true) return value
+    }
+  }
+
+  /** As `finish`, in slices of STEP leases: a process that serves others does their work in between. */
+  *steps(): Generator<undefined, State, void> {
     const state = this.#state
     this.#endSession()
     const found = { leases: this.#leases.length, names: state.history.size, ...this.#counts }
@@ -321,14 +331,19 @@ export class StateLoader {
       if (this.#expected?.[what] !== found[what]) throw new Damaged(`a snapshot of ${this.#expected?.[what]} ${what} has ${found[what]}`)
     // Ids are in the order of creation, and everything that is derived from leases depends on that order.
     this.#leases.sort((a, b) => a.lease.id - b.lease.id)
+    let count = 0
     for (const { lease, holder, incarnation } of this.#leases) {
+      if (++count % STEP === 0) yield
       if (findLease(state, lease.id) !== undefined) throw new Damaged(`lease ${lease.id} is there twice`)
       Object.assign(lease, { holder: internHolder(state, holder, incarnation) })
       addLease(state, lease)
     }
     for (const id of this.#entries.keys())
       if (findLease(state, id) === undefined) throw new Damaged(`entries of lease ${id}, which is not there`)
-    for (const { lease, rest } of this.#leases) link(state, lease, rest, this.#entries.get(lease.id))
+    for (const { lease, rest } of this.#leases) {
+      if (++count % STEP === 0) yield
+      link(state, lease, rest, this.#entries.get(lease.id))
+    }
     for (const resource of state.resources.values()) resource.grants.sort((a, b) => a.token - b.token)
     restorePools(state)
     return state
