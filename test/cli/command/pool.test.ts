@@ -134,6 +134,47 @@ test('a lease is extended while no client waits, and refused with the waiter whe
   await second.finished
 })
 
+test('members and places of another user can be neither returned nor extended, and the answer says that they are not yours', async () => {
+  await using here = new Place()
+  using gpus = new FakeNvidia({ uuid: '1' })
+  const store = `file:${here.file('served.db')}`
+  const keyFor = async (name: string, scope: string) =>
+    (await here.run(['key', 'create', '--name', name, '--allow', scope, '--store', store])).stdout.trim()
+  const [admin, ann, ben] = [
+    await keyFor('ops', 'admin'),
+    await keyFor('ann', 'acquire,read:gpus'),
+    await keyFor('ben', 'acquire,read:gpus'),
+  ]
+  const server = here.start(['serve', '--listen', '127.0.0.1:0', '--store', store])
+  const [, address] = await server.printed(/(127\.0\.0\.1:\d+)/)
+  const as = (LEASEHOLD_API_KEY: string) => ({ env: { LEASEHOLD_URL: `leasehold://${address}`, LEASEHOLD_API_KEY } })
+  const offering = here.start(['pool', 'offer', 'gpus', '--discover', 'nvidia', '--interval', '200ms'], {
+    env: { ...gpus.env, ...as(admin).env },
+  })
+  await offering.printed(/offering 1 device/)
+  const holder = here.start(
+    ['pool', 'take', 'gpus', '--for', '1h', '--holder', 'ann', '--', 'sh', '-c', 'echo up; exec sleep 600'],
+    as(ann),
+  )
+  await holder.printed(/up/)
+  const queue = async () => (await here.run(['pool', 'queue', 'gpus', '--json'], as(ben))).stdout
+  const waiter = here.start(['pool', 'take', 'gpus', '--holder', 'ann', '--', 'true'], as(ann))
+  await eventually('it waits', async () => (await queue()).includes('lease'))
+  const { lease } = JSON.parse((await queue()).split('\n')[0]!) as { lease: number }
+  for (const words of [
+    ['return', 'gpus/GPU-00000001'],
+    ['extend', 'gpus/GPU-00000001', '2h'],
+    ['return', `${lease}`],
+  ])
+    expect(await here.run(['pool', ...words], as(ben)), words.join(' ')).toMatchObject({
+      code: 77,
+      stderr: expect.stringMatching(/belongs to ann, and the key in use may not change it/),
+    })
+  expect((await here.run(['pool', 'return', '1'], as(ben))).stderr).toMatch(/has ended already/)
+  expect((await here.run(['pool', 'return', `${lease}`], as(ann))).code).toBe(0)
+  await waiter.finished
+})
+
 test('a reservation is listed, used by a command when its window begins, and can be given back', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1' })

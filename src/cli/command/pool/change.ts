@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import { parseDuration } from '../../../duration.ts'
 import { LeaseError } from '../../../errors.ts'
+import type { Command as KernelCommand } from '../../../kernel/command.ts'
 import { CommandFailure, EXIT, failureOf, usageError } from '../../exit.ts'
 import { addGlobalOptions, type Invocation, invoke } from '../../invocation.ts'
 import { change } from '../operate.ts'
@@ -19,13 +20,12 @@ export function extend(group: Command): void {
       const by = parseDuration(duration, 'the duration')
       await invoke(self, async invocation => {
         const lease = await leaseOf(invocation, which)
-        const { value } = await invocation.read({ kind: 'lease', lease })
-        if (value !== undefined && value.maxLife === undefined)
-          throw usageError(
-            `lease ${lease} was taken without --for: it lasts as long as its command runs, and there is nothing to extend`,
-            'To set an end that can be extended, take with --for.',
-          )
-        const { revision } = await change(invocation, { kind: 'extend', lease, by }).catch(error => {
+        const { revision } = await changeOwn(invocation, lease, { kind: 'extend', lease, by }).catch(error => {
+          if (error instanceof LeaseError && error.reason === 'no-max-life')
+            throw usageError(
+              `lease ${lease} was taken without --for: it lasts as long as its command runs, and there is nothing to extend`,
+              'To set an end that can be extended, take with --for.',
+            )
           if (!LeaseError.is(error, 'HELD')) throw error
           const next = 'Give the members back when your time is over, or agree with the waiter.'
           throw new CommandFailure(
@@ -57,8 +57,8 @@ export function giveBack(group: Command): void {
           value.status === 'waiting'
             ? ({ kind: 'release', lease } as const)
             : ({ kind: 'revoke', target: { lease }, by: leases.holder } as const)
-        const { revision } = await change(invocation, command).catch(error => {
-          if (!LeaseError.is(error, 'FORBIDDEN')) throw error
+        const { revision } = await changeOwn(invocation, lease, command).catch(error => {
+          if (!LeaseError.is(error, 'FORBIDDEN') || error.facts.name === undefined) throw error
           const labels = new Map(value.labels)
           const next = `End its command (process ${labels.get('pid') ?? '?'} on ${labels.get('host') ?? '?'}): that frees the members at once.`
           throw new CommandFailure({ ...failureOf(error), next }, { cause: error })
@@ -73,6 +73,18 @@ export function giveBack(group: Command): void {
       }
       await invoke(self, work, undefined, { holder: userName() })
     })
+}
+
+/** A lease of another key is reported as gone, so that nothing is revealed by its number. What this key can see all the same is not gone: it may not change it. */
+async function changeOwn(invocation: Invocation, lease: number, command: KernelCommand): Promise<{ readonly revision: number }> {
+  try {
+    return await change(invocation, command)
+  } catch (error) {
+    if (!LeaseError.is(error, 'GONE')) throw error
+    const { value } = await invocation.read({ kind: 'lease', lease })
+    if (value === undefined || value.status === 'frozen') throw error
+    throw new LeaseError('FORBIDDEN', `lease ${lease} belongs to ${value.holder}, and the key in use may not change it`, { cause: error })
+  }
 }
 
 /** The lease that is meant by its id, or by a member that it holds. */
