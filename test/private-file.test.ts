@@ -62,7 +62,7 @@ describe('a symbolic link is not followed', () => {
     await using here = new Place()
     writeFileSync(here.file('precious'), 'do not touch')
     symlinkSync(here.file('precious'), here.file('backup'))
-    expect((await here.run(['backup', here.file('backup')])).code).toBe(0)
+    expect((await here.answer(['backup', here.file('backup')])).code).toBe(0)
     expect(lstatSync(here.file('backup')).isFile()).toBe(true)
     expect(lstatSync(here.file('backup')).mode & 0o777).toBe(0o600)
     expect(readFileSync(here.file('precious'), 'utf8')).toBe('do not touch')
@@ -117,7 +117,7 @@ describe('a file that other users may use is refused', () => {
 
   test('by commands and by the server alike: 77, and the message says what to do', async () => {
     await using here = new Place()
-    expect((await here.run(['ls'])).code).toBe(0)
+    expect((await here.answer(['ls'])).code).toBe(0)
     const path = here.file('leasehold/leasehold.db')
     chmodSync(path, 0o644)
     for (const command of [['ls'], ['serve', '--listen', '127.0.0.1:0'], ['backup', here.file('b')], ['watch']]) {
@@ -133,7 +133,7 @@ test('every file of a server is private to its user', async () => {
   await using here = new Place()
   const server = here.start(['serve', '--listen', '127.0.0.1:0', '--socket', here.file('leasehold/socket')])
   await server.printed(/http:/)
-  expect((await here.run(['ls'])).code).toBe(0)
+  expect((await here.answer(['ls'])).code).toBe(0)
   const folder = here.file('leasehold')
   const files = readdirSync(folder)
   expect(files).toContain('leasehold.db-operator')
@@ -225,7 +225,7 @@ describe('a path where no file can be created is refused at once', () => {
     ['with a name too long', `/tmp/${'x'.repeat(300)}/x.db`, /too long/i],
   ])('%s', async (_, path, words) => {
     await using here = new Place()
-    const { code, stderr } = await here.run(['ls', '--store', `file:${path}`])
+    const { code, stderr } = await here.answer(['ls', '--store', `file:${path}`])
     expect(stderr).toMatch(words)
     expect([64, 69, 77]).toContain(code)
     expect(stderr).not.toContain('can be reached')

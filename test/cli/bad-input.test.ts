@@ -1,6 +1,6 @@
 /**
- * Mistyped commands, options and addresses, over real processes: each is refused before anything is done, with what was meant and what to type. The
- * table has the arguments, the exit code, and texts of the message and of its last line.
+ * Mistyped commands, options and addresses: each is refused before anything is done, with what was meant and what to type. A table has the arguments, the
+ * exit code, and texts of the message and of its last line. Its first row runs in a process of its own, as for users.
  */
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -8,21 +8,16 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { COMMANDS } from '../../src/cli/command-list.ts'
-import { type Finished, Place } from '../support/cli.ts'
+import { Place } from '../support/cli.ts'
 import { describeWith, freePorts, programs } from '../support/engine.ts'
 
 const SLOW = 120_000
-/** Processes at a time. */
-const TOGETHER = 4
 
 type Row = readonly [args: readonly string[], code: number, said: RegExp | string, last: RegExp | string]
 
 async function checkAll(here: Place, rows: readonly Row[]): Promise<void> {
-  const ended: Finished[] = []
-  for (let at = 0; at < rows.length; at += TOGETHER)
-    ended.push(...(await Promise.all(rows.slice(at, at + TOGETHER).map(([args]) => here.run(args)))))
-  for (const [i, { code, stdout, stderr }] of ended.entries()) {
-    const [args, expected, said, last] = rows[i]!
+  for (const [i, [args, expected, said, last]] of rows.entries()) {
+    const { code, stdout, stderr } = await (i === 0 ? here.run(args) : here.answer(args))
     const lines = stderr.trimEnd().split('\n')
     const about = `leasehold ${args.join(' ')}`
     expect([about, code, stdout], stderr).toEqual([about, expected, ''])

@@ -80,7 +80,7 @@ test('each command prints the documented fields, one object per line', async () 
   await check('`key ls`', 'key', 'ls')
   await check('`key revoke`', 'key', 'revoke', 'ci')
   await check('`migrate`', 'migrate', here.url, `file:${here.file('moved.db')}`)
-  const wrong = await here.run(['show', '/', '--json'])
+  const wrong = await here.answer(['show', '/', '--json'])
   const { error } = JSON.parse(wrong.stderr) as { error: Record<string, unknown> }
   expect([wrong.stdout, Object.keys(error)]).toEqual([
     '',

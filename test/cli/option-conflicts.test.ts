@@ -19,7 +19,7 @@ describe('options that contradict each other are rejected, and nothing is run', 
   ]
   test.each(refused)('%s', async (words, args) => {
     await using here = new Place()
-    const { code, stderr } = await here.run([...args])
+    const { code, stderr } = await here.answer(args)
     expect(stderr).toMatch(words)
     expect(code).toBe(64)
     expect(existsSync(here.file('ran'))).toBe(false)
@@ -29,7 +29,7 @@ describe('options that contradict each other are rejected, and nothing is run', 
 test('a conflict in the configuration file is a configuration error', async () => {
   await using here = new Place()
   writeFileSync(here.file('c.json'), JSON.stringify({ serve: { dnsDomain: 'x' } }))
-  expect(await here.run(['serve', '--config', here.file('c.json'), '--listen', '0'])).toMatchObject({
+  expect(await here.answer(['serve', '--config', here.file('c.json'), '--listen', '0'])).toMatchObject({
     code: 78,
     stderr: expect.stringMatching(/--dns-domain without --dns/),
   })

@@ -23,10 +23,10 @@ test('a meaningless request is refused with what to do instead', async () => {
     [64, ['migrate', 'file:x', 'file:y', '--holder', 'me'], /migrate has no option --holder/],
     [64, ['--store', 'file:z', 'migrate', 'file:x', 'file:y'], /migrate does not take --store/],
   ]
-  const ended = await Promise.all(cases.map(([, args]) => here.run(args)))
+  const ended = await Promise.all(cases.map(([, args]) => here.answer(args)))
   expect(ended.map(({ code, stdout }) => [code, stdout])).toEqual(cases.map(([code]) => [code, '']))
   for (const [i, { stderr }] of ended.entries()) expect(stderr).toMatch(cases[i]![2])
   expect(await here.json('key', 'ls')).toEqual([])
-  const first = await here.run(['key', 'create', '--name', 'ci', '--allow', 'read', '--json'])
+  const first = await here.answer(['key', 'create', '--name', 'ci', '--allow', 'read', '--json'])
   expect(first.stderr).toMatch(/first key[\s\S]*WARNING: no key allows 'admin' over everything/)
 })

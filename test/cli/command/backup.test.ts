@@ -14,9 +14,9 @@ test('a backup is readable by its owner only, and restore continues with greater
   const second = await here.run(['run', 'a', '--ttl', '3s', '--', 'sh', '-c', 'echo $LEASEHOLD_TOKEN'])
 
   // The second policy is that of the runs, which the first run has set.
-  expect(await here.run(['restore', file])).toMatchObject({ code: 1, stderr: expect.stringMatching(/2 policies[\s\S]*--yes/) })
+  expect(await here.answer(['restore', file])).toMatchObject({ code: 1, stderr: expect.stringMatching(/2 policies[\s\S]*--yes/) })
   await using busy = await connect(here.url)
-  expect(await here.run(['restore', file, '--yes'])).toMatchObject({ code: 69, stderr: expect.stringMatching(/in shared use by/) })
+  expect(await here.answer(['restore', file, '--yes'])).toMatchObject({ code: 69, stderr: expect.stringMatching(/in shared use by/) })
   await busy[Symbol.asyncDispose]()
   const [restored] = (await here.json('restore', file, '--yes')) as [{ quiet: number; nextToken: number }]
   expect(restored.quiet).toBe(3_000)
@@ -26,17 +26,17 @@ test('a backup is readable by its owner only, and restore continues with greater
   expect(tokens[2]).toBeGreaterThan(tokens[1]!)
 
   const there = `file:${here.file('new.db')}`
-  const refused = await here.run(['restore', file, '--store', there])
+  const refused = await here.answer(['restore', file, '--store', there])
   expect(refused).toMatchObject({ code: 64, stderr: expect.stringMatching(/may be longer than any that it knows[\s\S]*--longest-ttl 24h/) })
-  expect((await here.run(['restore', file, '--store', there, '--longest-ttl', '1m'])).code).toBe(0)
-  expect((await here.run(['policy', 'get', '--store', there])).stdout).toMatch(/capacity=2/)
+  expect((await here.answer(['restore', file, '--store', there, '--longest-ttl', '1m'])).code).toBe(0)
+  expect((await here.answer(['policy', 'get', '--store', there])).stdout).toMatch(/capacity=2/)
 
   writeFileSync(here.file('bad'), readFileSync(file).subarray(0, -1))
-  expect(await here.run(['restore', here.file('bad'), '--store', there])).toMatchObject({
+  expect(await here.answer(['restore', here.file('bad'), '--store', there])).toMatchObject({
     code: 64,
     stderr: expect.stringMatching(/damaged/),
   })
-  expect((await here.run(['restore', here.file('none')])).code).toBe(1)
+  expect((await here.answer(['restore', here.file('none')])).code).toBe(1)
   const piped = await here.spawn('sh', [
     '-c',
     `"$0" "$1" backup - | "$0" "$1" restore - --clients-stopped --store file:piped.db`,

@@ -33,7 +33,7 @@ describe('elect', () => {
       'echo in office; [ -e again ] && exit 5; touch again; exec sleep 600',
     ])
     await running.printed(/in office/)
-    await here.run(['revoke', 'election/seat'])
+    await here.answer(['revoke', 'election/seat'])
     const { code, stdout, stderr } = await running.finished
     expect({ code, stdout }).toEqual({ code: 5, stdout: 'in office\nin office\n' })
     expect(stderr).toMatch(/it was lost; standing for election again/)

@@ -41,7 +41,7 @@ test('leases move to another file while a command runs under one: the command ke
 test('a move into a store that holds leases is refused, and nothing changes', async () => {
   await using here = new Place()
   const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
-  await here.run(['policy', 'set', 'x', 'capacity=2', '--store', to])
+  await here.answer(['policy', 'set', 'x', 'capacity=2', '--store', to])
   const refused = await here.run(['migrate', from, to])
   expect(refused.code).not.toBe(0)
   expect(refused.stderr).toMatch(/name an empty one/)

@@ -5,9 +5,12 @@ import { parseTime } from '../../../src/cli/command/pool/reserve.ts'
 import { alive, eventually, isLinux, Place, type Running } from '../../support/cli.ts'
 import { FakeNvidia, uuidOf } from '../../support/fake-nvidia.ts'
 
+/** For tests of what a host notices later. Each look starts two processes. */
+const OFTEN = ['--interval', '200ms']
+
 /** A host that offers the GPUs of a fake `nvidia-smi` in the pool `gpus`. */
 async function offer(here: Place, gpus: FakeNvidia, ...more: string[]): Promise<Running> {
-  const running = here.start(['pool', 'offer', 'gpus', '--discover', 'nvidia', '--interval', '200ms', ...more], { env: gpus.env })
+  const running = here.start(['pool', 'offer', 'gpus', '--discover', 'nvidia', ...more], { env: gpus.env })
   await running.printed(/offering \d+ device/)
   return running
 }
@@ -34,7 +37,7 @@ test('a host offers its GPUs, a command takes two that match, and they are free 
     [['ann', 14_400_000]],
     [],
   ])
-  const table = await here.run(['pool', 'ls', 'gpus'])
+  const table = await here.answer(['pool', 'ls', 'gpus'])
   expect(table.stdout).toMatch(/^gpus: 1 of 3 members free, 0 waiting\n/)
   expect(table.stdout).toMatch(new RegExp(`GPU-00000001 +a100 +40 +${hostname()} +taken +ann `))
   const refused = await here.run(['pool', 'take', 'gpus', '--no-wait', '--match', 'mem>=40', '--', 'true'])
@@ -98,24 +101,24 @@ test('a waiter is listed in the queue, and gets the GPU when its holder gives it
     const queue = await here.json('pool', 'queue', 'gpus')
     return queue.length > 0 ? queue : undefined
   })
-  const endless = await here.run(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
+  const endless = await here.answer(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
   expect([endless.code, endless.stderr]).toEqual([
     64,
     expect.stringMatching(/was taken without --for: it lasts as long as its command runs/),
   ])
-  expect((await here.run(['pool', 'queue', 'gpus', '--explain'])).stdout).toMatch(
+  expect((await here.answer(['pool', 'queue', 'gpus', '--explain'])).stdout).toMatch(
     /ben \(\S+\) is number 1 of 1[\s\S]*: ann \(\S+\), held for/,
   )
   expect(waiter).toMatchObject({ account: 'ben', position: 0, possible: true, request: { count: 1, expect: 600_000 } })
-  expect((await here.run(['pool', 'queue', 'gpus'])).stdout).toMatch(/1 +ben +1 member \(host=\S+\) +10 min/)
-  const returned = await here.run(['pool', 'return', 'gpus/GPU-00000001'])
+  expect((await here.answer(['pool', 'queue', 'gpus'])).stdout).toMatch(/1 +ben +1 member \(host=\S+\) +10 min/)
+  const returned = await here.answer(['pool', 'return', 'gpus/GPU-00000001'])
   expect([returned.code, returned.stderr]).toEqual([0, expect.stringMatching(/ends; its members are free/)])
   expect((await first.finished).code).toBe(79)
   expect(await second.finished).toMatchObject({ code: 0, stdout: 'mine\n' })
-  expect((await here.run(['pool', 'return', 'gpus/GPU-00000001'])).stderr).toMatch(/is not taken/)
+  expect((await here.answer(['pool', 'return', 'gpus/GPU-00000001'])).stderr).toMatch(/is not taken/)
   expect(await here.run(['pool', 'take', 'gpus', '--expect', 'auto', '--', 'echo', 'again'])).toMatchObject({ code: 0, stdout: 'again\n' })
   expect((await here.run(['pool', 'take', 'gpus', '--expect', 'soon', '--', 'true'])).stderr).toMatch(/--expect/)
-  expect((await here.run(['pool', 'return', 'gpus/GPU-9'])).stderr).toMatch(/has no member GPU-9/)
+  expect((await here.answer(['pool', 'return', 'gpus/GPU-9'])).stderr).toMatch(/has no member GPU-9/)
 })
 
 test('a lease is extended while no client waits, and refused with the waiter when one does', async () => {
@@ -124,11 +127,11 @@ test('a lease is extended while no client waits, and refused with the waiter whe
   await offer(here, gpus)
   const first = here.start(['pool', 'take', 'gpus', '--for', '1h', '--', 'sh', '-c', 'echo up; exec sleep 600'])
   await first.printed(/up/)
-  const longer = await here.run(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
+  const longer = await here.answer(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
   expect([longer.code, longer.stderr]).toEqual([0, expect.stringMatching(/may be kept 2h longer/)])
   const second = here.start(['pool', 'take', 'gpus', '--holder', 'ben', '--', 'true'])
   await eventually('it waits', async () => (await here.json('pool', 'queue', 'gpus')).length > 0)
-  const refused = await here.run(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
+  const refused = await here.answer(['pool', 'extend', 'gpus/GPU-00000001', '2h'])
   expect([refused.code, refused.stderr]).toEqual([75, expect.stringMatching(/ben/)])
   second.process.kill('SIGTERM')
   await second.finished
@@ -179,19 +182,19 @@ test('a reservation is listed, used by a command when its window begins, and can
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1' })
   await offer(here, gpus)
-  const far = await here.run(['pool', 'reserve', 'gpus', '--from', '20h', '--for', '1h'])
+  const far = await here.answer(['pool', 'reserve', 'gpus', '--from', '20h', '--for', '1h'])
   expect([far.code, far.stderr]).toEqual([0, expect.stringMatching(/reserved 1 member[\s\S]*pool take gpus --reservation/)])
   const id = far.stdout.trim()
   expect(await here.json('pool', 'queue', 'gpus')).toMatchObject([{ lease: Number(id) }])
-  const twice = await here.run(['pool', 'reserve', 'gpus', '--from', '20h', '--for', '1h'])
+  const twice = await here.answer(['pool', 'reserve', 'gpus', '--from', '20h', '--for', '1h'])
   expect([twice.code, twice.stderr]).toEqual([75, expect.stringMatching(/pool queue gpus/)])
-  expect((await here.run(['pool', 'return', id])).code).toBe(0)
+  expect((await here.answer(['pool', 'return', id])).code).toBe(0)
   expect(await here.json('pool', 'queue', 'gpus')).toEqual([])
-  const soon = (await here.run(['pool', 'reserve', 'gpus', '--from', '1s', '--for', '1h'])).stdout.trim()
+  const soon = (await here.answer(['pool', 'reserve', 'gpus', '--from', '1s', '--for', '1h'])).stdout.trim()
   const taker = await here.run(['pool', 'take', 'gpus', '--reservation', soon, '--', 'sh', '-c', 'echo "has $LEASEHOLD_MEMBERS"'])
   expect([taker.code, taker.stdout]).toEqual([0, `has ${uuidOf('1')}\n`])
   await eventually('it is free', async () => (await grants(here))[0]!.grants.length === 0)
-  expect((await here.run(['pool', 'reserve', 'gpus', '--from', 'noon', '--for', '1h'])).code).toBe(64)
+  expect((await here.answer(['pool', 'reserve', 'gpus', '--from', 'noon', '--for', '1h'])).code).toBe(64)
 })
 
 test('the time of a reservation is a time of day, a date or a duration', () => {
@@ -210,17 +213,17 @@ test.runIf(isLinux)('use without a lease is shown, and a process that runs alrea
   using gpus = new FakeNvidia({ uuid: '1' })
   const stranger = here.spawn('/bin/sleep', ['600'])
   gpus.setApps({ uuid: '1', pid: stranger.pid, name: 'python train.py' })
-  const host = await offer(here, gpus)
+  const host = await offer(here, gpus, ...OFTEN)
   await host.printed(new RegExp(`used without a lease: process ${stranger.pid}`))
-  const listed = await here.run(['pool', 'ls', 'gpus'])
+  const listed = await here.answer(['pool', 'ls', 'gpus'])
   expect(listed.stdout).toMatch(
     new RegExp(`NO LEASE[\\s\\S]*GPU-00000001 is used without a lease: process ${stranger.pid} of \\S+ \\(python train.py\\)`),
   )
   const adopting = here.start(['pool', 'adopt', 'gpus', '--pid', String(stranger.pid)])
   await adopting.printed(/took GPU-00000001\S* of gpus for process/)
-  await eventually('it has a lease', async () => !/NO LEASE/.test((await here.run(['pool', 'ls', 'gpus'])).stdout))
+  await eventually('it has a lease', async () => !/NO LEASE/.test((await here.answer(['pool', 'ls', 'gpus'])).stdout))
   await eventually('the time for which it is held counts', async () => {
-    const [, held] = /GPU-00000001.* \S+@\S+:\d+ +(\d\S* m?s)/.exec((await here.run(['pool', 'ls', 'gpus'])).stdout) ?? []
+    const [, held] = /GPU-00000001.* \S+@\S+:\d+ +(\d\S* m?s)/.exec((await here.answer(['pool', 'ls', 'gpus'])).stdout) ?? []
     return held !== undefined && held !== '0 ms'
   })
   const again = await here.run(['pool', 'adopt', 'gpus', '--pid', String(stranger.pid)])
@@ -235,7 +238,7 @@ test.runIf(isLinux)('use without a lease is shown, and a process that runs alrea
 test('an idle taker is warned and asked to give its GPU back; with --on-recall term its command gets TERM', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1', utilisation: '80' })
-  const host = await offer(here, gpus, '--idle-warn', '1s', '--idle-recall', '3s', '--idle-end', '10m')
+  const host = await offer(here, gpus, ...OFTEN, '--idle-warn', '1s', '--idle-recall', '3s', '--idle-end', '10m')
   const script = 'trap "echo bye; exit 3" TERM; echo up; while :; do sleep 0.05; done'
   const taker = here.start(['pool', 'take', 'gpus', '--on-recall', 'term', '--', 'sh', '-c', script])
   await taker.printed(/up/)
@@ -249,18 +252,18 @@ test('a host records who held its GPUs, also over a restart', async () => {
   await using here = new Place()
   using gpus = new FakeNvidia({ uuid: '1', utilisation: '80' })
   const file = here.file('usage.json')
-  const host = await offer(here, gpus, '--usage-file', file, '--host', 'lab-a')
+  const host = await offer(here, gpus, ...OFTEN, '--usage-file', file, '--host', 'lab-a')
   const taker = here.start(['pool', 'take', 'gpus', '--anywhere', '--', 'sh', '-c', 'echo up; exec sleep 600'])
   await taker.printed(/up/)
   const busy = await eventually('it is recorded', async () => (await here.json('pool', 'usage', '--by', 'user', '--since', '7d'))[0])
   expect(busy).toMatchObject({ pool: 'gpus', by: 'user', held: expect.any(Number) })
-  expect((await here.run(['pool', 'usage'])).stdout).toMatch(/gpus +\S+ +0\.\d\d h/)
+  expect((await here.answer(['pool', 'usage'])).stdout).toMatch(/gpus +\S+ +0\.\d\d h/)
   host.process.kill('SIGTERM')
   expect((await host.finished).code).toBe(143)
   expect(JSON.parse(readFileSync(file, 'utf8'))).toHaveLength(1)
-  await offer(here, gpus, '--usage-file', file, '--host', 'lab-a')
+  await offer(here, gpus, ...OFTEN, '--usage-file', file, '--host', 'lab-a')
   await eventually('it is published again', async () => (await here.json('pool', 'usage', 'gpus', '--by', 'host'))[0]?.name === 'lab-a')
-  expect((await here.run(['pool', 'usage'])).stdout).toMatch(/POOL +USER +HELD +SHARE +BUSY/)
+  expect((await here.answer(['pool', 'usage'])).stdout).toMatch(/POOL +USER +HELD +SHARE +BUSY/)
 })
 
 test('a host whose devices cannot be found says why and offers nothing; one that finds devices another host offers says which', async () => {

@@ -21,14 +21,14 @@ test('a service is listed while its command runs, drains when it is asked to sto
   expect(await here.json('discover', '--capability', 'plan')).toMatchObject([
     { service: 'planner', instance: 'a', address: 'http://10.0.0.7:8080', status: 'passing', metadata: { x: 1 } },
   ])
-  expect(await here.run(['discover', 'planner', '--pick'])).toMatchObject({ code: 0, stdout: 'http://10.0.0.7:8080\n' })
+  expect(await here.answer(['discover', 'planner', '--pick'])).toMatchObject({ code: 0, stdout: 'http://10.0.0.7:8080\n' })
   agent.process.kill('SIGTERM')
   await eventually('it drains', async () => (await here.json('discover', 'planner', '--status', 'draining')).length === 1)
   expect((await agent.finished).code).toBe(7)
   expect(agent.stdout()).toContain('stopping')
   expect(agent.stderr()).not.toMatch(/planner/) // its own leaving is no news
   expect(await here.json('discover')).toEqual([])
-  expect((await here.run(['discover', 'planner', '--pick'])).code).toBe(1)
+  expect((await here.answer(['discover', 'planner', '--pick'])).code).toBe(1)
 })
 
 test('a name that another holder has is refused with the name of that holder, and a command that is not found leaves nothing listed', async () => {
@@ -72,7 +72,7 @@ test('register reports that no server makes its health check, or how many server
   await alone.printed(/up/)
   await eventually('the missing check is reported', async () => /planner: unchecked: no server makes health checks/.test(alone.stderr()))
   expect(await here.json('discover', 'planner')).toMatchObject([{ instance: 'a', status: 'unknown', reason: 'not checked yet' }])
-  expect((await here.run(['discover', 'planner', '--pick'])).code, 'and it is not picked').toBe(1)
+  expect((await here.answer(['discover', 'planner', '--pick'])).code, 'and it is not picked').toBe(1)
   alone.process.kill('SIGTERM')
   await alone.finished
   const server = here.start(['serve', '--listen', '127.0.0.1:0', '--check-allow', '127.0.0.1:*'])

@@ -106,7 +106,7 @@ describe('run', () => {
       ['--min-ttl', '9s', '--max-ttl', '5s'],
       ['--ttl', 'auto', '--min-ttl', '9s'],
     ])
-      expect((await here.run(['run', 'jobs/a', ...words, '--', 'true'])).code).toBe(64)
+      expect((await here.answer(['run', 'jobs/a', ...words, '--', 'true'])).code).toBe(64)
   })
 
   test('--max-time ends the command with 124, and the lease is released', async () => {
@@ -143,10 +143,10 @@ describe('run', () => {
     const again = start('b')
     expect((await again.printed(/up (\d+)/))[1]).toBe(numbers[1])
     const wrong = await Promise.all(
-      ['5', '9-0', '-1-3', 'a-b', '0-70000'].map(range => here.run(['run', 'x', '--slots', range, '--', 'true'])),
+      ['5', '9-0', '-1-3', 'a-b', '0-70000'].map(range => here.answer(['run', 'x', '--slots', range, '--', 'true'])),
     )
     expect(wrong.map(({ code }) => code)).toEqual([64, 64, 64, 64, 64])
-    expect((await here.run(['run', 'x', '--slots', '0-3', '--shared', '--', 'true'])).code).toBe(64)
+    expect((await here.answer(['run', 'x', '--slots', '0-3', '--shared', '--', 'true'])).code).toBe(64)
   })
 
   test('the exit code is 69 for an unreachable server, 78 for a bad setting and 64 for a mistyped command, each with what to do next', async () => {
@@ -168,13 +168,13 @@ describe('run', () => {
       [78, ['run', 'a', '--', 'true'], { LEASEHOLD_URL: 'ftp://x' }],
       [78, ['run', 'a', '--config', '/no/such/file', '--', 'true']],
     ]
-    const ended = await Promise.all(cases.map(([, args, env]) => here.run(args, env && { env })))
+    const ended = await Promise.all(cases.map(([, args, env]) => here.answer(args, env)))
     expect(ended.map(({ code }) => code)).toEqual(cases.map(([code]) => code))
     for (const { stdout, stderr } of ended) {
       expect(stdout).toBe('')
       expect(stderr.trimEnd().split('\n').length).toBeGreaterThanOrEqual(3)
     }
-    expect((await here.run(['rnu', 'a', '--', 'true'])).stderr).toMatch(/^leasehold: there is no command rnu\. Did you mean run\?\n/)
+    expect((await here.answer(['rnu', 'a', '--', 'true'])).stderr).toMatch(/^leasehold: there is no command rnu\. Did you mean run\?\n/)
   })
 })
 

@@ -27,13 +27,13 @@ test('commands that open the file connect to the server that owns it, with keys 
   const { server, port } = await started(here)
   const secret = here.file('leasehold/leasehold.db-operator')
   expect(statSync(secret).mode & 0o777).toBe(0o600)
-  const key = (await here.run(['key', 'create', '--name', 'ci', '--allow', 'acquire,renew,release,read:jobs/'])).stdout.trim()
+  const key = (await here.answer(['key', 'create', '--name', 'ci', '--allow', 'acquire,renew,release,read:jobs/'])).stdout.trim()
   expect(key).toMatch(/^lh_/)
   const running = here.start(['run', 'jobs/a', '--holder', 'first', '--', 'sh', '-c', 'echo "up $LEASEHOLD_URL"; exec sleep 600'])
   expect((await running.printed(/up (.*)\n/))[1]).toBe(here.url)
   expect((await here.run(['run', 'jobs/a', '--no-wait', '--', 'true'])).code).toBe(75)
   expect(await here.json('ls')).toMatchObject([{ resource: 'jobs/a', grants: [{ holder: 'first' }] }])
-  expect((await here.run(['explain', 'jobs/a'])).stdout).toMatch(/held by first/)
+  expect((await here.answer(['explain', 'jobs/a'])).stdout).toMatch(/held by first/)
 
   // By the server's address a key is required, and it allows only its scopes.
   const url = `leasehold://127.0.0.1:${port}`
@@ -43,10 +43,10 @@ test('commands that open the file connect to the server that owns it, with keys 
   expect((await here.run(['run', 'other', '--store', url, '--', 'true'], { env: { LEASEHOLD_API_KEY: key } })).code).toBe(77)
 
   const file = here.file('backup')
-  expect((await here.run(['backup', file])).code).toBe(0)
-  const restore = await here.run(['restore', file, '--yes'])
+  expect((await here.answer(['backup', file])).code).toBe(0)
+  const restore = await here.answer(['restore', file, '--yes'])
   expect(restore).toMatchObject({ code: 69, stderr: expect.stringMatching(/owned by leasehold serve[\s\S]*stop it first/) })
-  expect((await here.run(['restore', file, '--clients-stopped', '--store', `file:${here.file('new.db')}`])).code).toBe(0)
+  expect((await here.answer(['restore', file, '--clients-stopped', '--store', `file:${here.file('new.db')}`])).code).toBe(0)
   expect(server.stdout() + server.stderr() + readFileSync(file, 'latin1')).not.toContain(key)
 })
 
@@ -203,7 +203,7 @@ test('a mistake in a flag is 64, and one in the environment or the file is 78 wi
       const file = here.file(`${i}.json`)
       writeFileSync(file, text)
       const place = text.includes('"store"') ? [] : ['--store', `file:${here.file(`${i}.db`)}`]
-      return here.run(['serve', '--config', file, ...place])
+      return here.answer(['serve', '--config', file, ...place])
     }),
   )
   expect(configured.map(({ code }) => code)).toEqual(files.map(() => 78))
@@ -211,18 +211,18 @@ test('a mistake in a flag is 64, and one in the environment or the file is 78 wi
   writeFileSync(here.file('bad.pem'), 'bad')
   const pem = here.file('bad.pem')
   const flagged = await Promise.all([
-    here.run(['serve', '--listen', 'foo']),
-    here.run(['serve', '--log-level', 'loud', '--store', `file:${here.file('a.db')}`]),
-    here.run(['serve', '--tls-cert', 'nope', '--tls-key', 'nope', '--store', `file:${here.file('b.db')}`]),
-    here.run(['serve', '--tls-cert', pem, '--tls-key', pem, '--store', `file:${here.file('c.db')}`]),
-    here.run(['serve', '--store', 'http://']),
-    here.run(['ls', '--holder', '../x']),
+    here.answer(['serve', '--listen', 'foo']),
+    here.answer(['serve', '--log-level', 'loud', '--store', `file:${here.file('a.db')}`]),
+    here.answer(['serve', '--tls-cert', 'nope', '--tls-key', 'nope', '--store', `file:${here.file('b.db')}`]),
+    here.answer(['serve', '--tls-cert', pem, '--tls-key', pem, '--store', `file:${here.file('c.db')}`]),
+    here.answer(['serve', '--store', 'http://']),
+    here.answer(['ls', '--holder', '../x']),
   ])
   expect(flagged.map(({ code }) => code)).toEqual(flagged.map(() => 64))
   const named = await Promise.all([
-    here.run(['serve'], { env: { LEASEHOLD_URL: 'leasehold://x' } }),
-    here.run(['ls'], { env: { LEASEHOLD_URL: 'http://' } }),
-    here.run(['ls'], { env: { LEASEHOLD_HOLDER: '../x' } }),
+    here.answer(['serve'], { LEASEHOLD_URL: 'leasehold://x' }),
+    here.answer(['ls'], { LEASEHOLD_URL: 'http://' }),
+    here.answer(['ls'], { LEASEHOLD_HOLDER: '../x' }),
   ])
   expect(named.map(({ code }) => code)).toEqual([78, 78, 78])
 })

@@ -25,7 +25,7 @@ describe('when the lease is lost while the command runs', () => {
     await next.printed(/waiting/)
     const lease = await leaseOf(here)
     const asked = performance.now()
-    await here.run(['revoke', lease])
+    await here.answer(['revoke', lease])
     await running.printed(/term/)
     expect(alive(inner)).toBe(true)
     const { code, stderr } = await running.finished
@@ -40,7 +40,7 @@ describe('when the lease is lost while the command runs', () => {
     await using here = new Place()
     const running = here.start(['run', 'a', '--', 'sh', '-c', 'trap "echo tidy; exit 0" TERM; echo up; while :; do sleep 0.05; done'])
     await running.printed(/up/)
-    await here.run(['break', 'a'])
+    await here.answer(['break', 'a'])
     expect(await running.finished).toMatchObject({ code: 79, stdout: 'up\ntidy\n' })
   })
 
@@ -50,8 +50,8 @@ describe('when the lease is lost while the command runs', () => {
     const start = (how: string) => here.start(['run', how, '--on-lost', how, '--grace', '100ms', '--', 'sh', '-c', script])
     const [term, ignore] = [start('term'), start('ignore')]
     await Promise.all([term.printed(/up/), ignore.printed(/up/)])
-    await here.run(['revoke', 'term'])
-    await here.run(['revoke', 'ignore'])
+    await here.answer(['revoke', 'term'])
+    await here.answer(['revoke', 'ignore'])
     await Promise.all([term.printed(/term/), ignore.printed(/The command keeps running/)])
     await here.spawn('touch', [here.file('go')]).finished
     expect(await term.finished).toMatchObject({ code: 79, signal: null })
@@ -64,7 +64,7 @@ describe('when the lease is lost while the command runs', () => {
     const running = here.start(['run', 'a', '--ttl', '1h', '--grace', '15m', '--', 'sh', '-c', script])
     const pid = Number((await running.printed(/(\d+)\n/))[1])
     process.kill(pid, 'SIGSTOP')
-    await here.run(['revoke', 'a'])
+    await here.answer(['revoke', 'a'])
     expect(await running.finished).toMatchObject({ code: 79, stdout: `${pid}\ntidy\n` })
   })
 
