@@ -19,7 +19,22 @@ const OUTSIDE = /^(node:(child_process|cluster|dgram|http|http2|https|net|tls)|p
 /** A test that replaces modules would replace them for the tests after it in the same process. */
 const REPLACES_MODULES = /\bvi\.(mock|doMock|resetModules)\(/
 /** Folders of tests with processes and sockets that can share loaded modules too. */
-const SHARING_FOLDERS = ['cli', 'findings', 'guard', 'holder', 'mcp', 'recipe', 'replica', 'server', 'store', 'wire']
+const SHARING_FOLDERS = [
+  'cli',
+  'connect',
+  'dashboard',
+  'demo',
+  'findings',
+  'guard',
+  'holder',
+  'mcp',
+  'ops',
+  'recipe',
+  'replica',
+  'server',
+  'store',
+  'wire',
+]
 /** What such a test does to its process, or measures of it: the tests before and after it in the same process would be noticed. */
 const NEEDS_OWN_PROCESS = /--expose-gc|Error\.stackTraceLimit|\b(cpuUsage|memoryUsage)\b|process\.on\('(unhandledRejection|worker)'/
 
