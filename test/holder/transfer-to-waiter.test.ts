@@ -36,15 +36,20 @@ async function answered(request: Promise<Lease>, clock: { settle(): Promise<void
   return answer
 }
 
-test('a transfer of one name does not answer a request for two names', async () => {
-  await using world = three()
-  const { a, b, c, clock } = world
+/** `b` waits for two names: `a` holds the one that it will give away, and `c` the other. */
+async function waitsForTwo({ a, b, c, clock }: ReturnType<typeof three>) {
   const given = await a.leases.acquire('a', { ttl: TTL })
   const kept = await c.leases.acquire('b', { ttl: TTL })
   const both = b.leases.acquire(['a', 'b'], { ttl: TTL, wait: 60_000 })
   expect(await answered(both, clock)).toBe('waits')
+  return { given, kept, both }
+}
+
+test('a transfer of one name does not answer a request for two names', async () => {
+  await using world = three()
+  const { given, kept, both } = await waitsForTwo(world)
   await given.transfer('b')
-  const answer = await answered(both, clock)
+  const answer = await answered(both, world.clock)
   expect(kept.held).toBe(true)
   expect(answer).toBe('waits')
 })
@@ -123,12 +128,8 @@ test('a lease that answers a request has its entries, ttl and labels', async () 
 
 test('a request for two names, one of which was transferred to its own process, ends with DEADLOCK and the lease', async () => {
   await using world = three()
-  const { a, b, c, clock } = world
-  const given = await a.leases.acquire('a', { ttl: TTL })
-  const kept = await c.leases.acquire('b', { ttl: TTL })
-  const both = b.leases.acquire(['a', 'b'], { ttl: TTL, wait: 60_000 })
-  expect(await answered(both, clock)).toBe('waits')
-  const { pending } = await a.leases.query('a')
+  const { given, kept, both } = await waitsForTwo(world)
+  const { pending } = await world.a.leases.query('a')
   const heir = await given.transfer('b', { incarnation: pending[0]!.incarnation })
   const outcome = await both.then(
     lease => ({ resources: lease.resources }),

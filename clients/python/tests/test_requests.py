@@ -49,24 +49,8 @@ def test_what_was_on_a_connection_that_broke_is_asked_again_under_the_same_opera
     assert pending.result(0).remaining() == pytest.approx(9.9 - 1, abs=0.001)
 
 
-def test_a_grant_that_comes_after_the_caller_gave_up_is_given_back(world: World) -> None:
-    leases = world.connect(ttl=5)
-    leases.acquire("other", ttl=120)
-    world.lose_answers()
-    core = leases._core
-    request = core.asked("try_acquire", "k", {"ttl": 60}, False)
-    pending = core.do(lambda engine: engine.acquire(request))
-    engine = core.engine
-    engine.channel._expire(engine.channel._in_flight[-1])
-    with pytest.raises(LeaseError) as caught:
-        pending.result(0)
-    assert caught.value.code == "UNKNOWN"
-    world.answer()
-    world.advance(1)
-    assert world.server.holder_of("k") is None
-
-
-def test_an_acquire_whose_caller_was_told_unknown_is_sent_again_and_what_it_was_granted_is_given_back(world: World) -> None:
+def give_up_acquiring(world: World) -> None:
+    """Asks for "k", whose answer does not come, until the caller is told that the outcome is unknown."""
     leases = world.connect(ttl=5)
     leases.acquire("other", ttl=120)
     world.lose_answers()
@@ -77,6 +61,17 @@ def test_an_acquire_whose_caller_was_told_unknown_is_sent_again_and_what_it_was_
     with pytest.raises(LeaseError) as caught:
         pending.result(0)
     assert caught.value.code == "UNKNOWN"
+
+
+def test_a_grant_that_comes_after_the_caller_gave_up_is_given_back(world: World) -> None:
+    give_up_acquiring(world)
+    world.answer()
+    world.advance(1)
+    assert world.server.holder_of("k") is None
+
+
+def test_an_acquire_whose_caller_was_told_unknown_is_sent_again_and_what_it_was_granted_is_given_back(world: World) -> None:
+    give_up_acquiring(world)
     # The answer is lost with its connection, and the lease is held by this client.
     world.losing = False
     world._owners[0].connection.out.clear()  # type: ignore[union-attr]

@@ -51,25 +51,31 @@ describe('an etcd URL', () => {
   })
 })
 
+/** Switches authentication on, with the user `root`. */
+async function requireUsers(port: number): Promise<void> {
+  await asked(port, '/auth/user/add', { name: 'root', password: 'root' })
+  await asked(port, '/auth/role/add', { name: 'root' })
+  await asked(port, '/auth/user/grant', { user: 'root', role: 'root' })
+  await asked(port, '/auth/enable')
+}
+
+async function requireNoUsers(port: number): Promise<void> {
+  const { token } = await asked<{ token: string }>(port, '/auth/authenticate', { name: 'root', password: 'root' })
+  const headers = { authorization: token }
+  const { status } = await fetch(`http://127.0.0.1:${port}/v3/auth/disable`, { method: 'POST', headers, body: '{}' })
+  expect(status).toBe(200)
+}
+
 describeEngine('etcd', 'an etcd with users', () => {
   test('a store opened with a user keeps working when authentication is switched on, and when it is switched off again', async () => {
     await using etcd = await engine('etcd')
     await using store = await opened(`etcd://root:root@127.0.0.1:${etcd.port}/`)
     let after = await append(store, START)
     const waiting = store.read(after, { wait: new AbortController().signal })
-    for (const [path, body] of [
-      ['/auth/user/add', { name: 'root', password: 'root' }],
-      ['/auth/role/add', { name: 'root' }],
-      ['/auth/user/grant', { user: 'root', role: 'root' }],
-      ['/auth/enable', {}],
-    ] as const)
-      await asked(etcd.port, path, body)
+    await requireUsers(etcd.port)
     after = await append(store, after)
     expect(await waiting).toMatchObject({ kind: 'records', records: [{ position: after }] })
-    const { token } = await asked<{ token: string }>(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' })
-    const headers = { authorization: token }
-    const off = await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/disable`, { method: 'POST', headers, body: '{}' })
-    expect(off.status).toBe(200)
+    await requireNoUsers(etcd.port)
     after = await append(store, after)
     await asked(etcd.port, '/auth/enable')
     after = await append(store, after)
@@ -80,21 +86,14 @@ describeEngine('etcd', 'an etcd with users', () => {
     await using etcd = await engine('etcd')
     await using leases = await connect(etcd.url, { holder: 'one' })
     await using lease = await leases.acquire('x', { ttl: '10m' })
-    for (const [path, body] of [
-      ['/auth/user/add', { name: 'root', password: 'root' }],
-      ['/auth/role/add', { name: 'root' }],
-      ['/auth/user/grant', { user: 'root', role: 'root' }],
-      ['/auth/enable', {}],
-    ] as const)
-      await asked(etcd.port, path, body)
+    await requireUsers(etcd.port)
     // It has no user, and is refused.
     await expect(leases.acquire('y', { ttl: '10s', wait: '1s' })).rejects.toMatchObject({
       code: 'UNAVAILABLE',
       reason: 'user',
       message: expect.stringContaining('it requires a user'),
     })
-    const { token } = await asked<{ token: string }>(etcd.port, '/auth/authenticate', { name: 'root', password: 'root' })
-    await fetch(`http://127.0.0.1:${etcd.port}/v3/auth/disable`, { method: 'POST', headers: { authorization: token }, body: '{}' })
+    await requireNoUsers(etcd.port)
     await using _again = await leases.acquire('y', { ttl: '10s' })
     expect(lease.held).toBe(true)
   })

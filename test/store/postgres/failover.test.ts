@@ -8,19 +8,9 @@ import { PostgresStore } from '../../../src/store/postgres/postgres.ts'
 import { type Position, START } from '../../../src/store.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
+import { ask } from '../../support/postgres-query.ts'
 
 const POLL = { interval: 50 }
-
-async function ask({ url }: Engine, text: string): Promise<Record<string, unknown>[]> {
-  const client = new pg.Client({ connectionString: url })
-  client.on('error', () => {})
-  await client.connect()
-  try {
-    return (await client.query(text)).rows
-  } finally {
-    await client.end()
-  }
-}
 
 /** The URL that an operator writes: the store finds the primary among the hosts. */
 function either(...servers: readonly Engine[]): string {

@@ -8,21 +8,11 @@ import { type Position, START } from '../../../src/store.ts'
 import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 import { eventually } from '../../support/eventually.ts'
+import { ask } from '../../support/postgres-query.ts'
 
 const POLL = { interval: 50 }
 /** For stores whose append is not answered: short, but longer than an ordinary answer takes on a busy machine. */
 const TIMEOUT = 2_500
-
-async function ask({ url }: Engine, text: string): Promise<Record<string, unknown>[]> {
-  const client = new pg.Client({ connectionString: url })
-  client.on('error', () => {})
-  await client.connect()
-  try {
-    return (await client.query(text)).rows
-  } finally {
-    await client.end()
-  }
-}
 
 async function configure(server: Engine, settings: Record<string, string>): Promise<void> {
   for (const [name, value] of Object.entries(settings)) await ask(server, `alter system set ${name} = '${value}'`)

@@ -1,29 +1,19 @@
 /** Ages by the clock of Redis: as advice, and as known ages where that clock is trusted. */
 import { createClient, createCluster } from 'redis'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { connect } from '../../../src/connect/connect.ts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { RIGHTS } from '../../../src/store/redis/errors.ts'
 import { RedisStore } from '../../../src/store/redis/redis.ts'
-import { type LogRecord, type Position, START } from '../../../src/store.ts'
-import { storeSuite } from '../../../src/testing/store-suite.ts'
+import { START } from '../../../src/store.ts'
 import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
-
-const MINUTE = 60_000
+import { append, engineClockSuite, MINUTE, recordsOf } from '../../support/engine-clock.ts'
 
 describeEngine('redis', 'the clock of Redis', () => {
   let server: Engine
-  let logs = 0
   beforeAll(async () => {
     server = await engine('redis')
   })
   afterAll(() => server?.[Symbol.asyncDispose]())
-
-  const opened = async (name: string, setting = ''): Promise<RedisStore> => {
-    const store = new RedisStore({ url: `${server.url}?name=${name}${setting}`, timeout: EVENT_TIMEOUT })
-    await store.open()
-    return store
-  }
 
   const tell = async (script: string, name: string, argument: string): Promise<void> => {
     const client = createClient({ url: server.url, RESP: 2 })
@@ -31,7 +21,6 @@ describeEngine('redis', 'the clock of Redis', () => {
     await client.sendCommand(['EVAL', script, '2', `{${name}}:log`, `{${name}}:snapshot`, argument])
     client.destroy()
   }
-  /** As if the records and snapshots of the log had been written so much earlier. */
   const older = (name: string, ms: number): Promise<void> =>
     tell(
       `local function earlier(time) return string.format('%.0f', tonumber(time) - ARGV[1] * 1000) end
@@ -46,7 +35,6 @@ describeEngine('redis', 'the clock of Redis', () => {
       name,
       String(ms),
     )
-  /** Deletes the last records, as in a Redis that restarts with older, consistent data. */
   const loseTail = (name: string, count: number): Promise<void> =>
     tell(
       `local rows = redis.call('XRANGE', KEYS[1], '-', '+')
@@ -56,82 +44,9 @@ describeEngine('redis', 'the clock of Redis', () => {
       String(count),
     )
 
-  describe('trusted', () => {
-    const fixture = async () => {
-      const name = `trusted-${++logs}`
-      return {
-        store: () => new RedisStore({ url: server.url, name, trustEngineClock: true, timeout: EVENT_TIMEOUT }),
-        loseTail: (count: number) => loseTail(name, count),
-        [Symbol.asyncDispose]: async () => {},
-      }
-    }
-    for (const { name, run } of storeSuite(fixture)) test(name, run)
-  })
+  engineClockSuite({ server: () => server, store: options => new RedisStore(options), older, loseTail })
 
-  test('every record has an advisory age by that clock; its age is known only if the clock is trusted', async () => {
-    await using store = await opened('ages')
-    await using trusting = await opened('ages', '&clock=trusted')
-    expect([store.profile.ages, trusting.profile.ages]).toEqual([false, true])
-    expect(trusting.profile.notes.join()).toMatch(/clock=trusted: .*If that clock is set forward, a lease may end while its holder/)
-    const a = await append(store)
-    await older('ages', 9 * MINUTE)
-    for (const [reader, age] of [
-      [store, 0],
-      [trusting, 9 * MINUTE],
-    ] as const) {
-      const [record] = recordsOf(await reader.read(START))
-      expect(record!.advisoryAge).toBeGreaterThanOrEqual(9 * MINUTE)
-      expect(record!.age).toBe(age === 0 ? 0 : record!.advisoryAge)
-    }
-    const answer = await trusting.append(Uint8Array.of(2), START)
-    expect(answer).toMatchObject({ kind: 'appended', missed: [{ position: a, age: expect.toSatisfy(age => age >= 9 * MINUTE) }] })
-  })
-
-  test('a clock that was set back gives a negative advisory age, and no age', async () => {
-    await using store = await opened('back', '&clock=trusted')
-    await append(store)
-    await older('back', -60 * MINUTE)
-    expect(recordsOf(await store.read(START))).toMatchObject([{ age: 0, advisoryAge: expect.toSatisfy(age => age < -30 * MINUTE) }])
-  })
-
-  test('after a restart of the server, the ages of earlier records and snapshots are not known, whatever its clock says', async () => {
-    const a = await (async () => {
-      await using store = await opened('restart', '&clock=trusted')
-      const position = await append(store)
-      expect(await store.snapshot(position, once(Uint8Array.of(1)))).toBe('kept')
-      await older('restart', 9 * MINUTE)
-      expect((await store.newest())!.age).toBeGreaterThanOrEqual(9 * MINUTE)
-      return position
-    })()
-    await server.restart()
-    await using store = await opened('restart', '&clock=trusted')
-    expect(recordsOf(await store.read(START))).toMatchObject([{ age: 0, advisoryAge: expect.toSatisfy(age => age >= 9 * MINUTE) }])
-    expect((await store.newest())!.age).toBe(0)
-    await append(store, a)
-    await older('restart', 9 * MINUTE)
-    expect(recordsOf(await store.read(a))[0]!.age).toBeGreaterThanOrEqual(9 * MINUTE)
-  })
-
-  test('a process that does not stay gets the name of a dead holder, if the clock is trusted', async () => {
-    const leases = (holder: string, setting = '') => connect(`${server.url}?name=dead${setting}`, { holder })
-    const dead = await leases('dead')
-    const lease = await dead.acquire('nightly', { ttl: '5m', renew: 'never' })
-    await older('dead', 9 * MINUTE)
-    const options = { ttl: '5m', advanced: { confirm: 0 } } as const
-    {
-      await using job = await leases('job')
-      await expect(job.tryAcquire('nightly', options)).rejects.toMatchObject({ code: 'UNCONFIRMED' })
-    }
-    {
-      await using job = await leases('job', '&clock=trusted')
-      const granted = await job.tryAcquire('nightly', options)
-      expect(granted!.token).toBeGreaterThan(lease.token)
-    }
-    await dead.close()
-  })
-
-  test('another value of ?clock= is refused with a sentence, and so is the clock of a cluster', () => {
-    expect(() => new RedisStore({ url: `${server.url}?clock=quartz` })).toThrow('?clock= must be trusted, or be left out; it is "quartz"')
+  test('the clock of a cluster cannot be trusted', () => {
     const client = createCluster({ rootNodes: [{ url: server.url }] })
     expect(() => new RedisStore({ client, trustEngineClock: true })).toThrow('the clock of a cluster cannot be trusted')
   })
@@ -167,18 +82,3 @@ describeEngine('redis', 'the clock of Redis', () => {
     })
   })
 })
-
-async function append(store: RedisStore, after: Position = START): Promise<Position> {
-  const answer = await store.append(Uint8Array.of(1), after)
-  if (answer.kind !== 'appended') throw new Error(JSON.stringify(answer))
-  return answer.position
-}
-
-function recordsOf(read: Awaited<ReturnType<RedisStore['read']>>): readonly LogRecord[] {
-  if (read.kind !== 'records') throw new Error(JSON.stringify(read))
-  return read.records
-}
-
-async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  yield bytes
-}
