@@ -151,7 +151,7 @@ describeEngine('postgres', 'a Postgres of a DBA', () => {
   })
 
   test('while the queue of NOTIFY is full, appends succeed and readers poll', async () => {
-    // The queue holds 8 GiB. Stand-ins for the functions of the server, which an append finds by its search_path.
+    // The queue holds 8 GiB, which was filled by hand once. Here: stand-ins for the functions of the server, which an append finds by its search_path.
     await dba.query(`create role loud login; grant create on database postgres to loud; create schema full_queue;
       create function full_queue.pg_notification_queue_usage() returns double precision language sql as 'select 1.0::double precision';
       create function full_queue.pg_notify(text, text) returns void language plpgsql as
