@@ -42,6 +42,7 @@ const MAX_READS = 4
 export class KeyView {
   readonly revision: number
   readonly #records: ReadonlyMap<string, KeyRecord>
+  #inOrder: readonly KeyRecord[] | undefined
 
   constructor(revision: number, records: Iterable<KeyRecord>) {
     this.revision = revision
@@ -75,25 +76,62 @@ export class KeyView {
     return this.#records.get(key)
   }
 
-  /** In the order of the keys. */
-  within(span: KeySpan): readonly KeyRecord[] {
+  /** In the order of the keys, and at most so many. */
+  within(span: KeySpan, most = Number.POSITIVE_INFINITY): readonly KeyRecord[] {
     if (span.end === undefined) {
       const record = this.#records.get(span.key)
       return record === undefined ? [] : [record]
     }
-    return [...this.#records.values()].filter(({ key }) => inSpan(span, key)).sort(byKey)
+    this.#inOrder ??= [...this.#records.values()].sort(byKey)
+    const found: KeyRecord[] = []
+    for (let i = countBefore(this.#inOrder, span.key); i < this.#inOrder.length && found.length < most; i++) {
+      const record = this.#inOrder[i]!
+      if (!inSpan(span, record.key)) break
+      found.push(record)
+    }
+    return found
   }
 }
 
+/** Each entry is looked for in the spans, not each span in the entries: a transaction may name a hundred ranges of everything. */
 function recordsOf(entries: readonly EntryView[], spans: readonly KeySpan[]): readonly KeyRecord[] {
+  const single = new Set(spans.flatMap(({ key, end }) => (end === undefined ? [key] : [])))
+  const ranges = joined(spans.filter(({ end }) => end !== undefined))
   return entries.flatMap(entry => {
     const record = recordOf(entry)
-    return record !== undefined && spans.some(span => inSpan(span, record.key)) ? [record] : []
+    if (record === undefined) return []
+    const range = ranges[countBefore(ranges, `${record.key}\0`) - 1]
+    return single.has(record.key) || (range !== undefined && inSpan(range, record.key)) ? [record] : []
   })
 }
 
-function byKey(a: KeyRecord, b: KeyRecord): number {
-  return a.key < b.key ? -1 : 1
+/** The ranges in order, those that overlap or touch as one. */
+function joined(ranges: readonly KeySpan[]): readonly KeySpan[] {
+  const all: KeySpan[] = []
+  for (const range of [...ranges].sort(byKey)) {
+    const last = all.at(-1)
+    if (last === undefined || (last.end !== END && last.end! < range.key)) all.push(range)
+    else if (last.end !== END && (range.end === END || range.end! > last.end!)) all[all.length - 1] = { key: last.key, end: range.end! }
+  }
+  return all
+}
+
+/** As the end of a range: up to the last key. */
+const END = '\0'
+
+/** How many of these, which are in order, come before the key. */
+function countBefore(inOrder: readonly { readonly key: string }[], key: string): number {
+  let [low, high] = [0, inOrder.length]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if (inOrder[middle]!.key < key) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+function byKey(a: { readonly key: string }, b: { readonly key: string }): number {
+  return a.key < b.key ? -1 : a.key > b.key ? 1 : 0
 }
 
 /** The body of an answer to a range, without its header. */

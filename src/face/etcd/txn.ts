@@ -21,6 +21,8 @@ const MAX_PLANS = 16
 /** Limits of the kernel's transaction. */
 const MAX_COMPARED = 128
 const MAX_CHANGED = 128
+/** Keys that all operations of a transaction find together, those that several find counted each time: all of them are in the answer. */
+const MAX_FOUND = 1_024
 
 const FIELDS = { VERSION: 'version', CREATE: 'created', MOD: 'revision', LEASE: 'lease', VALUE: 'value' } as const
 const RELATIONS = { EQUAL: 'equal', NOT_EQUAL: 'unequal', LESS: 'less', GREATER: 'greater' } as const
@@ -160,14 +162,14 @@ class TxnPlan {
   readonly #written = new Map<string, KeyRecord | null>()
   readonly #succeeded: boolean
   readonly #responses: readonly Response[]
+  #found = 0
 
   constructor(view: KeyView, txn: TxnOperation) {
     this.#view = view
     const { succeeded, responses } = this.#run(txn)
     this.#succeeded = succeeded
     this.#responses = responses
-    if (this.#guarded.size > MAX_COMPARED || this.#written.size > MAX_CHANGED)
-      throw tooManyOperations(`the transaction looks at or changes more than ${MAX_COMPARED} keys`)
+    if (this.#written.size > MAX_CHANGED) throw tooManyKeys()
   }
 
   get conditions(): readonly Comparison[] {
@@ -217,6 +219,7 @@ class TxnPlan {
   #before(key: string): KeyRecord | undefined {
     const record = this.#view.get(key)
     this.#guarded.set(key, record)
+    if (this.#guarded.size > MAX_COMPARED) throw tooManyKeys()
     return record
   }
 
@@ -231,9 +234,13 @@ class TxnPlan {
       const record = this.#look(span.key)
       return record === undefined ? [] : [record]
     }
-    for (const { key } of this.#view.within(span)) this.#look(key)
+    // Counted before anything else is done with them.
+    const there = this.#view.within(span, MAX_COMPARED + 1)
+    this.#found += there.length
+    if (this.#found > MAX_FOUND) throw tooManyOperations(`the operations of the transaction find more than ${MAX_FOUND} keys in all`)
+    for (const { key } of there) this.#look(key)
     const changed = [...this.#written].flatMap(([key, record]) => (record === null ? [] : [{ ...record, key }]))
-    const kept = this.#view.within(span).filter(({ key }) => !this.#written.has(key))
+    const kept = there.filter(({ key }) => !this.#written.has(key))
     return new KeyView(0, [...kept, ...changed]).within(span)
   }
 
@@ -284,6 +291,10 @@ class TxnPlan {
       },
     })
   }
+}
+
+function tooManyKeys(): EtcdFailure {
+  return tooManyOperations(`the transaction looks at or changes more than ${MAX_COMPARED} keys`)
 }
 
 function isTrue({ target, result, number, value }: KeyComparison, record: KeyRecord | undefined): boolean {
