@@ -8,7 +8,17 @@ import { GONE, type Outcome } from '../kernel/outcome.ts'
 import { propose } from '../lessor/propose.ts'
 import { refusedError } from '../refused-error.ts'
 import { Directory } from '../registry/directory.ts'
-import { entryOf, type InstanceState, keyOf, type RegistrationData, readState, SERVICES, stateEntryOf, stateOf } from '../registry/entry.ts'
+import {
+  entryOf,
+  type InstanceState,
+  keyOf,
+  partsOf,
+  type RegistrationData,
+  readState,
+  SERVICES,
+  stateEntryOf,
+  stateOf,
+} from '../registry/entry.ts'
 import type { Instance } from '../registry/match.ts'
 import type { FaceCaller } from './face.ts'
 import { startWholeTerm } from './whole-term.ts'
@@ -37,6 +47,16 @@ export class Registrations {
     if (instance === undefined) return undefined
     const state = value.find(({ key, lease }) => key === keyOf(names, 'state') && lease === instance.lease)
     return { instance, revision, declared: state === undefined ? stateOf({}) : readState(state.value) }
+  }
+
+  /** The services that have an instance of this name. By the keys of entries alone: to find out that there is none, nothing is parsed. */
+  async servicesWith(instance: string): Promise<readonly string[]> {
+    const { lessor, signal } = this.#caller
+    const { value } = await lessor.read<'entries'>({ kind: 'entries', prefix: SERVICES }, { consistent: true, signal })
+    return value.flatMap(({ key }) => {
+      const parts = key.endsWith(`/${instance}`) ? partsOf(key) : undefined
+      return parts?.part === '' && parts.instance === instance ? [parts.service] : []
+    })
   }
 
   /** All instances, or those of one service. */

@@ -39,29 +39,31 @@ export class AgentIndex {
   }
 
   async byService(registrations: Registrations, id: string): Promise<FoundInstance | undefined> {
-    return this.#find(registrations, this.#services, id, ({ instance }) => instance === id)
+    const known = await this.#remembered(registrations, this.#services.get(id))
+    if (known?.instance.instance === id) return known
+    for (const service of await registrations.servicesWith(id)) {
+      const found = await registrations.find({ service, instance: id })
+      if (found === undefined) continue
+      this.remember(found.instance)
+      return found
+    }
+    return undefined
   }
 
   async byCheck(registrations: Registrations, id: string): Promise<FoundInstance | undefined> {
-    return this.#find(registrations, this.#checks, id, instance => recordOf(instance).checks.some(check => check.id === id))
-  }
-
-  async #find(
-    registrations: Registrations,
-    map: ReadonlyMap<string, InstanceNames>,
-    id: string,
-    matches: (instance: Instance) => boolean,
-  ): Promise<FoundInstance | undefined> {
-    const names = map.get(id)
-    const found = names && (await findReadable(registrations, names))
-    if (found !== undefined && matches(found.instance)) return found
-    const directory = await registrations.list()
+    const hasCheck = (instance: Instance) => recordOf(instance).checks.some(check => check.id === id)
+    const known = await this.#remembered(registrations, this.#checks.get(id))
+    if (known !== undefined && hasCheck(known.instance)) return known
     let match: Instance | undefined
-    for (const instance of directory.list()) {
+    for (const instance of (await registrations.list()).list()) {
       this.remember(instance)
-      if (matches(instance)) match ??= instance
+      if (match === undefined && hasCheck(instance)) match = instance
     }
     return match && registrations.find(match)
+  }
+
+  async #remembered(registrations: Registrations, names: InstanceNames | undefined): Promise<FoundInstance | undefined> {
+    return names && findReadable(registrations, names)
   }
 }
 
