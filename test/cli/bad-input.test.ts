@@ -70,7 +70,12 @@ test('a mistyped command or option is answered with the line to type instead', a
     [['serve', '--listen', 'nowhere'], 64, 'write host:port', 'For what it takes, run: leasehold help serve'],
     [['completion', 'tcsh'], 64, 'no completion for tcsh', /leasehold completion bash/],
     [['key', 'create', '--name', 'ci'], 64, '--allow', 'For its options, run: leasehold help key create'],
-    [['key', 'create', '--name', 'ci', '--allow', 'aquire'], 64, "unknown verb 'aquire'", /Known verbs: acquire/],
+    [
+      ['key', 'create', '--name', 'ci', '--allow', 'aquire'],
+      64,
+      "there is no verb 'aquire'. The verbs are acquire",
+      /leasehold help key create/,
+    ],
     [['policy', 'set', 'jobs', 'ttlmax=1h'], 64, 'there is no rule ttlmax. Did you mean ttlMax?', 'Write: ttlMax=1h'],
     [['policy', 'set', 'jobs', 'lock-delay=1h'], 64, 'Did you mean lockDelay?', 'Write: lockDelay=1h'],
     [['policy', 'set', 'jobs', 'qwertyuiop=1'], 64, 'there is no rule qwertyuiop', /The rules are: ttlMin, ttlMax/],
