@@ -146,7 +146,7 @@ const MISTAKES: readonly PlantedMistake[] = [
   {
     rule: 'two live agents do not share a name',
     file: 'session.js',
-    find: 'if (present !== undefined && isSameProcess(present.process, request.process))',
+    find: 'if (present !== undefined && isSameProcess(present.process, request.process) && (await isOwn(log, present)))',
     put: 'if (present !== undefined)',
   },
   { rule: 'a claim ends by its cap', file: 'claim-book.js', find: 'maxLife: this.#options.cap', put: '' },
