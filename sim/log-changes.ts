@@ -2,13 +2,13 @@
 import { LeaseError } from '../src/errors.ts'
 import { applyBatch, decodeBatch } from '../src/kernel/codec/batch.ts'
 import { StateLoader, saveState } from '../src/kernel/codec/snapshot.ts'
-import type { Proposal } from '../src/kernel/command.ts'
 import { propose } from '../src/lessor/propose.ts'
 import { readBackup } from '../src/replica/backup.ts'
 import { readFrames } from '../src/replica/frame.ts'
 import { moveLeases } from '../src/replica/move-leases.ts'
 import { restore } from '../src/replica/restore.ts'
 import { type Host, pauseOn, type Site } from './participants.ts'
+import { isArrival } from './referee.ts'
 import { type WatchedLog, WiredStore } from './wire.ts'
 import type { Machine } from './world.ts'
 
@@ -120,10 +120,6 @@ export class LogChanges {
     log.onAppend = (position, bytes, sentAt) => referee.observe(position, bytes, sentAt)
     for (const host of hosts) if (host.machine.alive) void host.start()
   }
-}
-
-function isArrival({ command }: Proposal): boolean {
-  return command.kind === 'move' && command.into === 'end'
 }
 
 async function* oneOf(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void> {

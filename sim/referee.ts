@@ -135,7 +135,8 @@ export class Referee implements LogView {
       if (judge) this.#judgeCommand(proposal, outcome, events)
       this.#follow(proposal.command, outcome, events, appendedAt)
       if (events.length > 0) {
-        if (state.revision !== before.revision + 1 && index > 1 && proposal.command.kind !== 'generation')
+        const mayJump = index === 1 || proposal.command.kind === 'generation' || isArrival(proposal)
+        if (state.revision !== before.revision + 1 && !mayJump)
           this.#world.violate('S13', `revision ${state.revision} follows ${before.revision}`)
         before.revision = state.revision
         this.revisions.add(events)
@@ -395,6 +396,11 @@ export class Referee implements LogView {
     if (index === this.#state.index && hash() !== this.hash())
       this.#world.violate('S22', `${machine.name} has another state than the log at record ${index}`)
   }
+}
+
+/** Moved leases are in force from here on, above all revisions of both logs. */
+export function isArrival({ command }: Proposal): boolean {
+  return command.kind === 'move' && command.into === 'end'
 }
 
 function loadState({ chunks, index }: LogBase): State {

@@ -27,6 +27,9 @@ export interface Lessor extends AsyncDisposable {
   /** What the store behind this lessor guarantees. */
   readonly profile: Profile
 
+  /** Why requests have to wait at present, for messages; undefined: they do not, or it is not known. */
+  readonly delayReason?: string | undefined
+
   /** Fires when this lessor will never answer again. The reason is a `LeaseError`: closed, disowned or diverged. */
   readonly signal: AbortSignal
 

@@ -67,6 +67,8 @@ export class RelocatingLessor implements Lessor {
   readonly #onRewound = new Set<(why: LeaseError) => void>()
   #closed = false
   #shortestTtl = Number.POSITIVE_INFINITY
+  /** Requests that wait for leases that are being moved. */
+  #delayed = 0
   #cancelCheck: (() => void) | undefined
 
   /** Takes over `here`, and closes it. */
@@ -84,6 +86,10 @@ export class RelocatingLessor implements Lessor {
 
   get signal(): AbortSignal {
     return this.#ended.signal
+  }
+
+  get delayReason(): string | undefined {
+    return this.#delayed > 0 ? 'the leases are being moved to another store, and nothing is decided until that is complete' : undefined
   }
 
   /** Where the leases are now. */
@@ -123,7 +129,7 @@ export class RelocatingLessor implements Lessor {
     try {
       if (typeof moved === 'string') await this.#moveToUrl(moved, from)
       else if (this.#clock.now() >= end) return completion.settle(outcome)
-      else await pause(this.#clock, BACKOFF.stream.first, options.signal, { ref: true })
+      else await this.#pause(options.signal)
       this.#send({ ...request, end })
     } catch (error) {
       completion.fail(error)
@@ -171,7 +177,17 @@ export class RelocatingLessor implements Lessor {
     const { moved } = movedError.facts
     if (typeof moved === 'string') return this.#moveToUrl(moved, from)
     if (this.#clock.now() >= end) throw movedError
-    await pause(this.#clock, BACKOFF.stream.first, signal, { ref: true })
+    await this.#pause(signal)
+  }
+
+  /** Waits a moment for leases that are being moved. */
+  async #pause(signal: AbortSignal | undefined): Promise<void> {
+    this.#delayed++
+    try {
+      await pause(this.#clock, BACKOFF.stream.first, signal, { ref: true })
+    } finally {
+      this.#delayed--
+    }
   }
 
   async *watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {

@@ -51,7 +51,8 @@ export class Acquirer {
     return new Promise((resolve, reject) => {
       const pending = new PendingAcquire<HeldLease>(request.requestId, limit === Number.POSITIVE_INFINITY, resolve, reject)
       if (signal !== undefined) pending.endWith(signal)
-      if (limit > 0 && limit < Number.POSITIVE_INFINITY) pending.endAfter(operations.clock, limit, ms => timedOut(namesOf(request), ms))
+      if (limit > 0 && limit < Number.POSITIVE_INFINITY)
+        pending.endAfter(operations.clock, limit, ms => timedOut(namesOf(request), ms, [], operations.lessor.delayReason))
       this.#pending.set(pending, this.#run(request, pending))
     })
   }
@@ -224,8 +225,8 @@ function answeredTooLate(request: AcquireRequest): LeaseError {
 }
 
 /** `holders`: the present holders, where they are known. */
-export function timedOut(names: readonly string[], ms: number, holders: readonly string[] = []): LeaseError {
-  const why = holders.length === 0 ? 'it is still held, or other waiters come first' : `it is held by ${holders.join(', ')}`
+export function timedOut(names: readonly string[], ms: number, holders: readonly string[] = [], delay?: string): LeaseError {
+  const why = delay ?? (holders.length === 0 ? 'it is still held, or other waiters come first' : `it is held by ${holders.join(', ')}`)
   const who = holders.length === 0 ? {} : { holder: holders[0]!, holders }
   return new LeaseError('TIMEOUT', `${names.join(', ')} was not granted within ${inWords(ms)}: ${why}`, {
     facts: { resource: names[0] ?? '', resources: names, waited: Math.round(ms), ...who },

@@ -64,6 +64,18 @@ test('a command proposed during a move is decided by the new log', async () => {
   expect((await pending).kind).toBe('granted')
 })
 
+test('a request that waits too long for a move that was interrupted is told of it', async () => {
+  const { clock, following, replica } = twoLogs()
+  await using mover = await replica()
+  await using leases = new Leases(await following(), { clock, holder: 'ann' })
+  await propose(mover, { kind: 'move' }) // and the process that moves them dies
+  const pending = leases.acquire('a', { wait: 4_000 }).catch(error => error)
+  for (let i = 0; i < 50; i++) await clock.advance(100)
+  expect(await pending).toMatchObject({ code: 'TIMEOUT', message: expect.stringMatching(/leases are being moved to another store/) })
+  await propose(mover, { kind: 'move', stay: true })
+  for (let i = 0; i < 5; i++) await clock.advance(100)
+})
+
 test('a watch follows the leases and gets a resync event', async () => {
   const { following, replica, moveToNext } = twoLogs()
   await using mover = await replica()

@@ -1,10 +1,12 @@
 import { describe, expect, test } from 'vitest'
 import { openInPlace } from '../../src/connect/connect.ts'
+import { RelocatingLessor } from '../../src/connect/relocating-lessor.ts'
 import { storeOf } from '../../src/connect/store-of.ts'
 import { LeaseError } from '../../src/errors.ts'
+import { encodeBatch } from '../../src/kernel/codec/batch.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import { readBackup } from '../../src/replica/backup.ts'
-import { moveLeases } from '../../src/replica/move-leases.ts'
+import { type MovePlan, moveLeases } from '../../src/replica/move-leases.ts'
 import type { Replica } from '../../src/replica/replica.ts'
 import { restore } from '../../src/replica/restore.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
@@ -23,7 +25,7 @@ async function house() {
   const ann = granted(await propose(old, acquire('ann', 'job', { ttl: 60_000 })))
   const { clock } = to
   const open = async (): Promise<Store> => new MemoryStore({ log: to.log, clock })
-  return { to, old, ann, clock, open, carry: () => moveLeases(old, { place, open, clock }) }
+  return { from, to, old, ann, clock, open, carry: () => moveLeases(old, { place, open, clock }) }
 }
 
 async function held(replica: Replica): Promise<readonly string[]> {
@@ -144,6 +146,129 @@ describe('a replica that has the new log open while leases are moved into it', (
     granted(await propose(server, acquire('bob', 'job')))
     granted(await propose(old, acquire('eve', 'free')))
   })
+})
+
+describe('what the old log decides while its leases are copied', () => {
+  /** The store of the new log. `meanwhile` is called when the copy is written. */
+  function copying(to: Rig, meanwhile: () => Promise<void>): () => Promise<Store> {
+    return async () => {
+      const store = new MemoryStore({ log: to.log, clock: to.clock })
+      return broken(store, {
+        async snapshot(at, bytes) {
+          await meanwhile()
+          return store.snapshot(at, bytes)
+        },
+      })
+    }
+  }
+
+  test('is carried after them: ids, tokens, entries and answers are the same in the new log', async () => {
+    const { to, old, ann, clock } = await house()
+    await using server = await to.open() // it has used the log before
+    const { lease } = granted(await propose(server, acquire('eve', 'x')))
+    await propose(server, { kind: 'release', lease })
+    const op = { session: 's', seq: 1, acked: 0 }
+    let eve = granted(await propose(old, acquire('eve', 'other', { ttl: 60_000 })))
+    const open = copying(to, async () => {
+      await propose(old, { kind: 'release', lease: eve.lease })
+      eve = granted(await propose(old, acquire('eve', 'other', { ttl: 60_000 }), { op }))
+      await propose(old, { kind: 'put', lease: eve.lease, key: 'k', value: '1' })
+      await propose(old, { kind: 'key', name: 'root', hash: 'a'.repeat(64), allow: [{ verb: 'admin', prefix: '' }] })
+      expect(await propose(old, acquire('bob', 'job', { wait: true, ttl: 60_000 }))).toMatchObject({ kind: 'queued' })
+    })
+    const [entry] = await (async () => {
+      await moveLeases(old, { place, open, clock })
+      return (await server.read({ kind: 'entries', prefix: 'k' }, { consistent: true })).value
+    })()
+    const { revision } = await old.read({ kind: 'summary' })
+    expect(entry).toMatchObject({ key: 'k', value: '1', lease: eve.lease })
+    expect(entry!.revision).toBeLessThan(revision)
+    expect((await server.read({ kind: 'summary' })).revision).toBeGreaterThan(revision)
+    await using later = await to.open()
+    for (const replica of [server, later]) {
+      expect(await held(replica)).toEqual(['ann', 'eve', 'bob'])
+      expect(await propose(replica, acquire('eve', 'other', { ttl: 60_000 }), { op: { ...op, again: true } })).toMatchObject({
+        lease: eve.lease,
+        tokens: eve.tokens,
+      })
+    }
+    expect(server.hash()).toBe(later.hash())
+    expect((await later.read({ kind: 'keys' })).value).toMatchObject([{ name: 'root' }])
+    await propose(server, { kind: 'release', lease: ann.lease })
+    const next = granted(await propose(later, acquire('zoe', 'free')))
+    expect(next.tokens[0]).toBeGreaterThan(eve.tokens[0]!)
+  })
+
+  test('it does not stop: it grants and renews until the copy is written', async () => {
+    const { to, old, ann, clock } = await house()
+    const open = copying(to, async () => {
+      granted(await propose(old, acquire('bob', 'free')))
+      expect(await renew(old, ann.lease)).toEqual([60_000])
+    })
+    expect(await moveLeases(old, { place, open, clock })).toMatchObject({ leases: 2, stopped: 0 })
+  })
+
+  test.each([
+    ['a new run', { kind: 'run', owned: true } as const],
+    ['a new generation', { kind: 'generation', lease: 9, token: 9, revision: 9, quiet: 0 } as const],
+  ])('%s of it cancels the move before it stops', async (_, command) => {
+    const { from, to, old, clock } = await house()
+    const open = copying(to, async () => {
+      const store = from.store()
+      const { head } = await store.open()
+      await store.append(
+        encodeBatch({ proposer: old.survivor.lease, seq: 1, applied: 0, decisionHash: [0, 0], wall: 0, proposals: [{ command }] }),
+        head,
+      )
+    })
+    await expect(moveLeases(old, { place, open, clock })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { move: 'called-off' } })
+  })
+
+  test('replicas that have it open load the copy before it stops', async () => {
+    const { from, to, old, clock, open } = await house()
+    const opened: (string | undefined)[] = []
+    await using following = new RelocatingLessor(await from.open(), {
+      clock,
+      open: async () => {
+        opened.push((await old.read({ kind: 'summary' })).value.moved)
+        return to.open()
+      },
+    })
+    await clock.settle()
+    await moveLeases(old, { place, open, clock })
+    await clock.settle()
+    expect(opened).toEqual([undefined])
+    granted(await propose(following, acquire('bob', 'free')))
+    expect((await following.read({ kind: 'leases' })).value).toHaveLength(2)
+  })
+})
+
+describe('before a move', () => {
+  test('its length is estimated, and the leases are counted that it may cost', async () => {
+    const { old, clock, open } = await house()
+    granted(await propose(old, acquire('bob', 'short', { ttl: 900 })))
+    const { revision } = await old.read({ kind: 'summary' })
+    const plans: MovePlan[] = []
+    const refuse = (plan: MovePlan) => {
+      plans.push(plan)
+      throw new Error('no')
+    }
+    await expect(moveLeases(old, { place, open, clock, confirm: refuse })).rejects.toThrow('no')
+    expect(plans).toEqual([{ leases: 2, stop: 500, shortest: 1_000, atRisk: 1 }])
+    expect((await old.read({ kind: 'summary' }, { consistent: true })).revision).toBe(revision)
+    expect(await moveLeases(old, { place, open, clock })).toMatchObject({ leases: 2 }) // the place is still empty
+  })
+})
+
+test('a move whose old log can no longer be followed fails at once, although no proposal is answered', async () => {
+  const { old, clock, open } = await house()
+  intercept(old, async (ask, command, options) => {
+    if (command.kind !== 'move' || command.prepare === true) return ask(command, options)
+    await old[Symbol.asyncDispose]() // as when the connection to its server is lost
+    return new Promise(() => {})
+  })
+  const failed = await moveLeases(old, { place, open, clock }).catch(error => error)
+  expect(failed).toMatchObject({ code: 'UNAVAILABLE', facts: { move: 'not-complete' } })
 })
 
 describe('leases are granted in one log at most', () => {

@@ -5,8 +5,9 @@ import { storeOf } from '../../../src/connect/store-of.ts'
 import { propose } from '../../../src/lessor/propose.ts'
 import { moveLeases } from '../../../src/replica/move-leases.ts'
 import type { Replica } from '../../../src/replica/replica.ts'
-import { killedAtTheEnd } from '../../support/broken-store.ts'
+import { broken, killedAtTheEnd } from '../../support/broken-store.ts'
 import { eventually, Place } from '../../support/cli.ts'
+import { intercept } from '../../support/submitting.ts'
 
 interface Shown {
   readonly grants: readonly { readonly lease: number; readonly token: number; readonly remaining: number }[]
@@ -86,6 +87,64 @@ test('the same command completes a move that was interrupted after the leases ha
   expect((await here.run(['migrate', from, to])).stderr).toMatch(/had already left for .* The move is complete now/)
   expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(75)
   expect((await here.run(['run', 'free', '--store', from, '--no-wait', '--', 'true'])).code).toBe(0)
+})
+
+test('if the server that owns the old file dies while the leases are copied, the move fails at once, and they stay', async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  const server = here.start(['serve', '--store', from, '--listen', '127.0.0.1:0'])
+  await server.printed(/http:\/\//)
+  await using old = await openInPlace(from)
+  const open = async () => {
+    const store = await storeOf(to)
+    return broken(store, {
+      async snapshot(at, bytes) {
+        server.process.kill('SIGKILL')
+        await server.finished
+        return store.snapshot(at, bytes)
+      },
+    })
+  }
+  await expect(moveLeases(old, { place: to, open })).rejects.toMatchObject({ code: 'UNAVAILABLE', facts: { move: 'called-off' } })
+  expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(0)
+})
+
+test('if it dies when it decides nothing any more, the move fails at once, and is cancelled on the file', async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  const server = here.start(['serve', '--store', from, '--listen', '127.0.0.1:0'])
+  await server.printed(/http:\/\//)
+  await using old = await openInPlace(from)
+  intercept(old, async (ask, command, options) => {
+    if (command.kind !== 'move' || command.since === undefined) return ask(command, options)
+    server.process.kill('SIGKILL')
+    await server.finished
+    return ask(command, options)
+  })
+  await expect(moveLeases(old, { place: to, open: () => storeOf(to) })).rejects.toMatchObject({
+    code: expect.stringMatching(/UNAVAILABLE|UNKNOWN/),
+    facts: { move: 'not-complete' },
+    message: expect.stringMatching(/cancel it/),
+  })
+  const waited = await here.run(['run', 'job', '--store', from, '--wait', '1s', '--', 'true'])
+  expect([waited.code === 0, /being moved/.test(waited.stderr)]).toEqual([false, true])
+  expect((await here.run(['migrate', from, '--cancel'])).code).toBe(0)
+  expect((await here.run(['run', 'job', '--store', from, '--no-wait', '--', 'true'])).code).toBe(0)
+})
+
+test('a move that may cost leases with a short ttl says so, and needs --yes', async () => {
+  await using here = new Place()
+  const [from, to] = [`file:${here.file('from.db')}`, `file:${here.file('to.db')}`]
+  const holder = here.start(['run', 'short', '--store', from, '--ttl', '900ms', '--', 'sh', '-c', 'echo up; read line'])
+  await holder.printed(/up/)
+  const refused = await here.run(['migrate', from, to])
+  expect(refused.code).toBe(1)
+  expect(refused.stderr).toMatch(/leases with a ttl below .* may be lost: \d of the \d leases/)
+  expect(refused.stderr).toMatch(/Nothing was changed.\s+To move them all the same, use --yes/)
+  const [moved] = await here.json('migrate', from, to, '--yes')
+  expect(moved).toMatchObject({ to, stopped: expect.any(Number) })
+  holder.process.stdin!.end('\n')
+  await holder.finished
 })
 
 test('a relative path is recorded as an absolute one, so that clients in other folders find the file', async () => {
