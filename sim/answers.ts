@@ -18,6 +18,10 @@ export class AnswerChecker {
   readonly #log: LogView
   readonly #failed = new Set<string>()
   readonly #done = new Set<string>()
+  /** Operations that changed something, of which a caller was told. */
+  readonly #acknowledged = new Set<string>()
+  /** Operations that a failover undid. They may be done again. */
+  readonly #undone = new Set<string>()
   /** The outcome of each operation, as JSON. */
   readonly #outcomes = new Map<string, string>()
   /** The tokens of each lease. */
@@ -46,6 +50,17 @@ export class AnswerChecker {
     this.#done.clear()
   }
 
+  /** A failover undid these proposals. Called after the rest was replayed. */
+  undo(proposals: readonly Proposal[]): void {
+    for (const { op, key = 0 } of proposals) if (op !== undefined) this.#judgeUndone(operationName(key, op))
+  }
+
+  #judgeUndone(name: string): void {
+    if (this.#outcomes.has(name)) return // another copy is left
+    this.#undone.add(name)
+    if (this.#acknowledged.has(name)) this.#world.violate('S9', `${name} was acknowledged, and a failover undid it`)
+  }
+
   /** Whether this operation was answered before. The answer must be the same. */
   isRepeated({ command, key = 0, op }: Proposal, outcome: Outcome): boolean {
     if (op === undefined) return false
@@ -70,6 +85,7 @@ export class AnswerChecker {
 
   /** A replica has answered. `asked`: the log's revision when the request was made. */
   answered(outcome: Outcome, op: string | undefined, asked: number, losses: number): void {
+    this.#acknowledge(outcome, op)
     if (losses !== this.#log.losses) return
     const world = this.#world
     // An owner that has not noticed the loss may still refuse by its own state; that grants nothing.
@@ -85,6 +101,16 @@ export class AnswerChecker {
     const fresh = op === undefined || !this.#outcomes.has(op)
     if (fresh && outcome.kind === 'refused' && outcome.code === 'HELD' && outcome.revision < asked)
       world.violate('S10', `refused as of revision ${outcome.revision}, when the log was at ${asked}`)
+  }
+
+  #acknowledge(outcome: Outcome, op: string | undefined): void {
+    if (op === undefined || outcome.kind === 'refused') return
+    this.#acknowledged.add(op)
+    const known = this.#outcomes.get(op)
+    if (!this.#undone.has(op)) return
+    const lease = known === undefined ? undefined : (JSON.parse(known) as { readonly lease?: number }).lease
+    if (known === undefined || ('lease' in outcome && outcome.lease !== lease))
+      this.#world.violate('S9', `${op} is answered ${outcome.kind}, and a failover undid that`)
   }
 
   /** The outcome as the client received it: local or remote, after any number of attempts. */

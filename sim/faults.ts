@@ -3,6 +3,7 @@ import type { Host, Site } from './participants.ts'
 import type { ProfileName } from './profiles.ts'
 import type { Referee } from './referee.ts'
 import type { RemoteAccess } from './remote.ts'
+import type { ReplicatedLog } from './replicated-log.ts'
 import type { Dice, Machine, World } from './world.ts'
 
 /** The world in which faults happen. */
@@ -16,6 +17,8 @@ export interface FaultyScene {
   /** Machines of holders that connect to a server. */
   readonly clients: readonly Machine[]
   readonly remote: RemoteAccess | undefined
+  /** The log, where its engine has a standby. */
+  readonly replicated: ReplicatedLog | undefined
   readonly isOver: boolean
   /** No faults now. */
   readonly isCalm: boolean
@@ -55,10 +58,12 @@ export class Faults {
       () => this.#scene.crash(dice.pick(this.#scene.hosts).machine),
       () => this.#slow(),
       () => this.#fillDisk(machine),
-      () => this.#loseTail(),
+      ...(this.#scene.replicated === undefined ? [() => this.#loseTail()] : []),
       ...(this.#scene.remote === undefined ? [] : [() => this.#breakCable(), () => this.#breakCable(), () => this.#stopServer()]),
     ]
-    if (this.#scene.profile === 'calm') dice.pick(gentle)()
+    const { replicated } = this.#scene
+    if (replicated !== undefined && (replicated.standbyIsAway || dice.chance(0.4))) this.#engineFault(replicated)
+    else if (this.#scene.profile === 'calm') dice.pick(gentle)()
     else if (this.#scene.profile === 'restless')
       (dice.chance(0.7) ? () => this.#scene.crash(dice.pick(this.#scene.hosts).machine) : dice.pick([...gentle, ...harsh]))()
     else dice.pick([...gentle, ...harsh, ...harsh])()
@@ -126,6 +131,26 @@ export class Faults {
     }
     void this.#scene.remote!.stop(host).then(over)
     this.#scene.world.later(this.#scene.dice.pick([200, 1_000]), over)
+  }
+
+  /** The standby is away for a while. Meanwhile waits of commits for it are ended, and a failover may undo them. */
+  #engineFault(log: ReplicatedLog): void {
+    const { world, dice } = this.#scene
+    if (!log.standbyIsAway) {
+      world.fault('the standby is away')
+      log.losesStandby()
+      world.later(dice.pick([300, 1_500, 4_000]), () => log.findsStandby())
+      return
+    }
+    const faults: readonly (readonly [string, () => unknown])[] = [
+      ['the backend of an append is terminated', () => log.terminates()],
+      ['the wait of an append is cancelled', () => log.cancels()],
+      ['the engine restarts', () => log.restarts()],
+      ['the standby becomes the server', () => log.failsOver()],
+    ]
+    const [what, happen] = dice.pick(faults)
+    world.fault(what)
+    happen()
   }
 
   #slow(): void {

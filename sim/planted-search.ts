@@ -28,7 +28,9 @@ export interface PlantedResult {
 
 const BUILT = fileURLToPath(new URL('..', import.meta.url))
 /** The profiles in which mistakes of the kernel, the replica and the store are searched, unless the mistake names its own. */
-const EVERYWHERE = PROFILES.filter(profile => !['resp', 'http', 'rolling', 'rollback', 'agents', 'combined', 'directed'].includes(profile))
+const EVERYWHERE = PROFILES.filter(
+  profile => !['resp', 'http', 'rolling', 'rollback', 'agents', 'combined', 'directed', 'failover'].includes(profile),
+)
 /** Seeds of each profile. */
 const SEEDS = 60
 /** A seed takes about a second. After this many ms it counts as hung: the mistake may have caused an endless loop. */

@@ -305,6 +305,17 @@ export class Referee implements LogView {
     this.beliefs.lose(this.#state.nextToken, nextToken)
   }
 
+  /** A failover undid these records. None was acknowledged; a replica that has seen one writes a generation. */
+  undo(count: number): void {
+    if (count === 0) return
+    this.#world.note(`${count} records are undone`)
+    this.losses++
+    const undone = this.#records.splice(this.#records.length - count, count)
+    this.#beginAgain()
+    this.answers.undo(undone.flatMap(({ bytes }) => decodeBatch(bytes).proposals))
+    this.#lastToken = this.#state.nextToken - 1
+  }
+
   /** Hosts use another log from now on: the leases have moved there, or a backup was restored into it, and what was decided since then is lost. */
   beginWith(base: LogBase, cause: 'restore' | 'migration'): void {
     this.losses++

@@ -18,6 +18,7 @@ import { poolPolicies } from './pools.ts'
 import type { ProfileName } from './profiles.ts'
 import { Referee } from './referee.ts'
 import type { RemoteAccess } from './remote.ts'
+import { ReplicatedLog } from './replicated-log.ts'
 import { type Moment, WatchedLog, Wire } from './wire.ts'
 import { type Dice, type Machine, RHO, type World } from './world.ts'
 
@@ -43,6 +44,7 @@ const HOSTS: Readonly<Record<ProfileName, number>> = {
   agents: 3,
   combined: 2,
   directed: 0,
+  failover: 3,
 }
 
 export class Scene implements FaultyScene, OperatedScene, CombinedScene {
@@ -51,6 +53,8 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
   readonly dice: Dice
   readonly profile: ProfileName
   readonly site: Site
+  /** The log, where its engine has a standby. */
+  readonly replicated: ReplicatedLog | undefined
   readonly hosts: Host[] = []
   /** Machines of holders that connect to a server. */
   readonly clients: Machine[] = []
@@ -85,7 +89,10 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     this.applicationWorld = new ApplicationWorld(world)
     const engine = world.machine('engine', this.randomRate())
     this.#newLog = () => new WatchedLog({ clock: engine.clock() })
-    const log = this.#newLog()
+    const standby = profile === 'failover' ? new ReplicatedLog(world, { clock: engine.clock() }) : undefined
+    const log = standby ?? this.#newLog()
+    this.replicated = standby
+    if (standby !== undefined) standby.onFailover = undone => this.referee.undo(undone)
     this.#agents = new AgentReferee(world, this.referee)
     log.onAppend = (position, bytes, sentAt) => void [this.referee.observe(position, bytes, sentAt), this.#agents.look()]
     const bad = profile !== 'calm'
@@ -93,7 +100,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     const wire = new Wire(world, {
       delay: this.dice.pick([0.3, 2, 8]),
       loss: bad ? this.dice.pick([0, 0.01, 0.05]) : 0,
-      doubled: bad ? 0.01 : 0,
+      doubled: bad && standby === undefined ? 0.01 : 0,
     })
     this.site = {
       world,
@@ -175,7 +182,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
   }
 
   get hasRemoteHolders(): boolean {
-    return this.profile === 'servers' || this.profile === 'owned' || this.profile === 'moving' || this.remote !== undefined
+    return ['servers', 'owned', 'moving', 'failover'].includes(this.profile) || this.remote !== undefined
   }
 
   /** Holders are programs with the real library. */
@@ -333,6 +340,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     wire.deaf.clear()
     wire.mute.clear()
     wire.full.clear()
+    this.replicated?.findsStandby()
     Object.assign(wire.weather, { delay: 1, loss: 0, doubled: 0 })
     const shortLives = this.profile === 'restless' || (this.profile === 'owned' && this.dice.chance(0.5))
     // Stalled and suspended machines continue. After that no holder renews any more, and machines that were killed restart.

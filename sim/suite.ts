@@ -12,4 +12,5 @@ export const SUITE: readonly SuitePart[] = [
   { profile: 'agents', seeds: 5 },
   { profile: 'combined', seeds: 15 },
   { profile: 'directed', seeds: 1 },
+  { profile: 'failover', seeds: 3 },
 ]

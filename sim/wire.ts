@@ -1,5 +1,6 @@
 /** The simulated network: delays, losses and duplicates between machines and the engine of the log, and between clients and servers. */
 import { LeaseError } from '../src/errors.ts'
+import { ConfirmedReads } from '../src/store/confirmed-reads.ts'
 import { MemoryLog, MemoryStore } from '../src/store/memory.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../src/store.ts'
 import type { Machine, World } from './world.ts'
@@ -20,6 +21,8 @@ const PARKED = 250
 const SMOOTH = 200
 /** The polling interval of readers, where an engine does not notify them. */
 const POLL = 30
+/** How long an append takes after which a store must not trust its answer, ms. */
+export const LONG_WAIT = 150
 
 /** Calls in which a process can die. */
 export type Moment = 'opening' | 'appending' | 'reading' | 'snapshot'
@@ -63,12 +66,45 @@ export class WatchedLog extends MemoryLog {
   /** Waiting readers. They get no notice of a loss: an engine that took over does not know them. */
   readonly parked = new Set<() => void>()
 
-  override append(bytes: Uint8Array, after: Position, epoch: number): Appended {
-    const appended = super.append(bytes, after, epoch)
+  override append(bytes: Uint8Array, after: Position, epoch: number, nonce?: bigint): Appended {
+    const appended = super.append(bytes, after, epoch, nonce)
     if (appended.kind === 'appended' || appended.kind === 'behind') this.onAppend(appended.position, bytes, this.sentAt)
     for (const wake of [...this.parked]) wake()
     return appended
   }
+
+  // An engine with a standby overrides these (replicated-log.ts).
+
+  /** Calls on connections that were made before it changed fail. */
+  get connection(): number {
+    return 0
+  }
+
+  get hasStandby(): boolean {
+    return false
+  }
+
+  get standbyIsAway(): boolean {
+    return false
+  }
+
+  /** Writes, and answers once the write is acknowledged. */
+  commit<T>(write: () => T, answer: (value: T) => void, _refuse: (error: LeaseError) => void): void {
+    answer(write())
+  }
+
+  /** A store says that the record is in the log. */
+  acknowledged(_position: Position, _by: string): void {}
+
+  /** A store shows a record that it read. */
+  shown(_position: Position, _by: string, _reader: { readonly isOwn: boolean; readonly connectedAt: number }): void {}
+}
+
+interface CallOptions<T> {
+  readonly wait?: AbortSignal | undefined
+  readonly isNews?: (answer: T) => boolean
+  /** The call writes. */
+  readonly commits?: boolean
 }
 
 /** A store that reaches its engine over the simulated network. */
@@ -83,6 +119,12 @@ export class WiredStore implements Store {
   readonly #life: number
   #epoch = -1
   #closed = false
+  /** Where the engine has a standby. */
+  readonly #reads: ConfirmedReads | undefined
+  #connection: number
+  #connectedAt: number
+  /** The nonces of its records. */
+  readonly #own = new Set<bigint>()
 
   constructor(
     log: WatchedLog,
@@ -98,15 +140,25 @@ export class WiredStore implements Store {
     this.#life = machine.life
     this.#inner = new MemoryStore({ log, ...(own !== undefined && { own }) })
     this.profile = { ...this.#inner.profile, store: 'simulated', ages, push }
+    this.#connection = log.connection
+    this.#connectedAt = wire.world.now
+    if (log.hasStandby)
+      this.#reads = new ConfirmedReads({
+        ...{ clock: machine.clock(), longWait: LONG_WAIT, server: 'engine' },
+        commit: () => this.#call('appending', () => {}, { commits: true }),
+      })
+  }
+
+  #connects(): void {
+    this.#connection = this.#log.connection
+    this.#connectedAt = this.#wire.world.now
+    this.#reads?.distrust()
   }
 
   /** A request and its answer. A caller over a network can never know that a lost request did not arrive. */
-  #call<T>(
-    moment: Moment,
-    what: () => T,
-    { wait, isNews = () => true }: { readonly wait?: AbortSignal | undefined; readonly isNews?: (answer: T) => boolean } = {},
-  ): Promise<T> {
+  #call<T>(moment: Moment, what: () => T, { wait, isNews = () => true, commits = false }: CallOptions<T> = {}): Promise<T> {
     const { world } = this.#wire
+    const connection = this.#connection
     return new Promise((resolve, reject) => {
       if (this.#closed) return reject(new LeaseError('UNAVAILABLE', 'the store is closed'))
       this.#wire.begins(this.#machine, moment)
@@ -122,7 +174,11 @@ export class WiredStore implements Store {
       const stop = () => finish(() => reject(wait?.reason))
       const cancel = world.later(
         TIMEOUT,
-        () => finish(() => reject(new LeaseError('UNKNOWN', 'no answer'))),
+        () =>
+          finish(() => {
+            this.#connects()
+            reject(new LeaseError('UNKNOWN', 'no answer'))
+          }),
         this.#machine,
         true,
         this.#life,
@@ -133,10 +189,22 @@ export class WiredStore implements Store {
         const back = this.#wire.back(this.#machine)
         if (back !== undefined) world.later(back, () => finish(() => resolve(answer)), this.#machine, false, this.#life)
       }
+      const refuse = (error: LeaseError) => {
+        const back = this.#wire.back(this.#machine)
+        const fail = () => {
+          if (error.code === 'UNKNOWN') this.#connects()
+          reject(error)
+        }
+        if (back !== undefined) world.later(back, () => finish(fail), this.#machine, false, this.#life)
+      }
+      const isConnected = () => this.#log.connection === connection
+      const lost = () => refuse(new LeaseError('UNKNOWN', 'the connection was lost'))
       world.later(there, () => {
+        if (!isConnected()) return lost()
+        if (commits) return this.#log.commit(what, reply, refuse)
         const answer = what()
         if (isNews(answer)) reply(answer)
-        else if (!over) this.#park(() => reply(what()))
+        else if (!over) this.#park(() => (isConnected() ? reply(what()) : lost()))
       })
     })
   }
@@ -161,10 +229,19 @@ export class WiredStore implements Store {
   async open(): Promise<Opened> {
     // Ownership of a file is a lock of the machine: taken at once, released with the process.
     this.#epoch = this.#log.admit(this.#inner)
-    return this.#call('opening', () => {
-      const { snapshot, head } = this.#log
-      return snapshot === undefined ? { head } : { snapshot: this.#aged(snapshot), head }
-    })
+    const look = () =>
+      this.#call('opening', () => {
+        const { snapshot, head } = this.#log
+        return snapshot === undefined ? { head } : { snapshot: this.#aged(snapshot), head }
+      })
+    const opened = await (this.#reads?.confirmed(look) ?? look())
+    this.#shows(opened.head)
+    return opened
+  }
+
+  #shows(position: Position): void {
+    const reader = { isOwn: this.#own.has(position.nonce), connectedAt: this.#connectedAt }
+    if (position.index > 0) this.#log.shown(position, this.#machine.name, reader)
   }
 
   async append(record: Uint8Array, after: Position): Promise<Appended> {
@@ -187,17 +264,22 @@ export class WiredStore implements Store {
     this.#machine.troubled = true
     if (this.#wire.full.has(this.#machine)) throw new LeaseError('UNAVAILABLE', 'the disk is full')
     const sentAt = world.now
+    const nonce = this.#log.hasStandby ? this.#machine.clock().bits() : undefined
     const put = () => {
       this.#log.sentAt = sentAt
-      return this.#log.append(record, after, this.#epoch)
+      return this.#log.append(record, after, this.#epoch, nonce)
     }
+    if (nonce !== undefined) this.#own.add(nonce)
     if (world.dice.chance(this.#wire.weather.doubled)) {
       world.fault('a record arrives twice')
       world.later(this.#wire.delay() * world.dice.whole(1, 40), put)
     }
     this.#machine.appending++
-    const appended = await this.#call('appending', put).finally(() => this.#machine.appending--)
+    const send = () => this.#call('appending', put, { commits: true })
+    const appending = nonce === undefined ? send() : this.#reads!.append(nonce, send)
+    const appended = await appending.finally(() => this.#machine.appending--)
     this.#machine.troubled = false
+    if ('position' in appended) this.#log.acknowledged(appended.position, this.#machine.name)
     return appended.kind === 'appended' ? { ...appended, missed: appended.missed.map(missed => this.#aged(missed)) } : appended
   }
 
@@ -205,7 +287,9 @@ export class WiredStore implements Store {
     const isNews = (read: Read) => wait === undefined || read.kind !== 'records' || read.records.length > 0
     for (;;) {
       wait?.throwIfAborted()
-      const read = await this.#call('reading', () => this.#log.read(after, this.#epoch), { wait, isNews })
+      const look = () => this.#call('reading', () => this.#log.read(after, this.#epoch), { wait, isNews })
+      const read = await (this.#reads?.read(look) ?? look())
+      if (read.kind === 'records') for (const { position } of read.records) this.#shows(position)
       if (read.kind === 'records' && read.records.length > 0)
         return { kind: 'records', records: read.records.map(record => this.#aged(record)) }
       if (wait === undefined || read.kind !== 'records') return read
@@ -220,7 +304,9 @@ export class WiredStore implements Store {
       await new Promise<void>(resolve => this.#wire.world.later(this.#wire.delay(), resolve, this.#machine, false, this.#life))
     }
     return this.#call('snapshot', () => {
-      if (at.index <= (this.#log.snapshot?.position.index ?? 0) || this.#log.find(at) !== undefined) return 'older'
+      // A snapshot waits for the standby as a record does: here it is not kept while the standby is away.
+      const isOlder = at.index <= (this.#log.snapshot?.position.index ?? 0)
+      if (isOlder || this.#log.find(at) !== undefined || this.#log.standbyIsAway) return 'older'
       this.#log.keep(at, chunks)
       return 'kept'
     })

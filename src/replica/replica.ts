@@ -212,13 +212,14 @@ export class Replica implements Lessor {
     this.#outbox.put(new OutboxItem(command, key, op, completion, false))
   }
 
-  /** A refusal is decided at the end of the log. Only what is not refused there is written. */
+  /** A refusal is decided at the end of the log. Only what is not refused there is written, also if it was answered before. */
   async #putUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined, completion: Completion): Promise<void> {
     try {
       await this.#outbox.readToEnd()
       signal?.throwIfAborted()
       const known = answered(this.#log.state, proposal) ?? refusal(this.#log.state, proposal)
-      if (known !== undefined) completion.settle(known)
+      // Only a refusal may rest on a read alone. What a holder believes must be appended behind the records that it rests on: a failover may undo what a read shows.
+      if (known?.kind === 'refused') completion.settle(known)
       else this.#put(proposal.command, proposal.key ?? 0, proposal.op, completion)
     } catch (error) {
       completion.fail(error)

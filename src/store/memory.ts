@@ -76,11 +76,11 @@ export class MemoryLog {
     this.#wakeups.wake() // its waiting readers must notice
   }
 
-  append(bytes: Uint8Array, after: Position, epoch: number): Appended {
+  append(bytes: Uint8Array, after: Position, epoch: number, nonce?: bigint): Appended {
     const rejected = this.#locate(after, epoch)
     if (rejected) return rejected
     const missed = this.#following(after)
-    const position = { index: this.head.index + 1, nonce: this.#clock.bits() }
+    const position = { index: this.head.index + 1, nonce: nonce ?? this.#clock.bits() }
     const complete = (missed.at(-1)?.position ?? after).index === position.index - 1
     this.#records.push({ position, bytes: bytes.slice(), stamp: this.#clock.now() })
     this.#wakeups.wake()

@@ -489,6 +489,18 @@ describe('refusals', () => {
     expect((await rig.raw()).length).toBe(entries)
   })
 
+  test('a grant that a read shows is appended again before another replica answers with it: what holders believe rests on no read alone', async () => {
+    const rig = new Rig()
+    await using a = await rig.open({ line: new Line() })
+    await using b = await rig.open()
+    const op = { session: 's', seq: 1, acked: 0 }
+    const first = granted(await propose(b, acquire('ann', 'a'), { op }))
+    await rig.clock.settle()
+    const entries = (await rig.raw()).length
+    expect(await propose(a, acquire('ann', 'a'), { op })).toEqual(first)
+    expect((await rig.raw()).length).toBe(entries + 1)
+  })
+
   test('a refusal was true when the command was proposed: a release that was acknowledged before is seen', async () => {
     const rig = new Rig()
     const line = new Line()

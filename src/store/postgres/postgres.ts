@@ -7,8 +7,8 @@
 import { type Clock, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import type { Appended, Opened, Position, Profile, Read, Snapshot, Store } from '../../store.ts'
-import { MAYBE_DONE } from '../../unreachable-error.ts'
 import { storeClosed, storeNotOpened } from '../closed.ts'
+import { ConfirmedReads } from '../confirmed-reads.ts'
 import { RecentRecords } from '../recent-records.ts'
 import { TRUSTED_CLOCK, trustedClock } from '../trusted-clock.ts'
 import { divergence, parseAnswer } from './answer.ts'
@@ -78,11 +78,7 @@ export class PostgresStore implements Store {
   #announced: Position | undefined
   readonly #noteOnAges: string
   #profile: Profile
-  /** The nonces of appends whose outcome is not known. */
-  readonly #unsure = new Set<bigint>()
-  /** A connection was lost or made since reads were confirmed: it may be another server, or one that has restarted. */
-  #distrusted = true
-  #losses = 0
+  readonly #reads: ConfirmedReads
 
   constructor(options: PostgresStoreOptions) {
     const { url, clock = systemClock, timeout = 5_000 } = options
@@ -100,6 +96,7 @@ export class PostgresStore implements Store {
       notes: [this.#noteOnAges],
     }
     this.#server = first === undefined ? 'postgres' : `postgres://${urls.map(({ host }) => host).join()}${first.pathname}`
+    this.#reads = new ConfirmedReads({ clock, longWait: LONG_WAIT, server: this.#server, commit: () => this.#barrier() })
     if (!isPlain(this.#schema))
       throw new LeaseError('INVALID', `${this.#schema} cannot be the schema: use lower-case letters, digits and _`, {
         facts: { schema: this.#schema },
@@ -118,7 +115,14 @@ export class PostgresStore implements Store {
     if (this.#closing.signal.aborted) throw storeClosed()
     this.#driver ??= await this.#connect()
     await this.#createTables()
-    const [[found]] = (await this.#query(`select ${this.#schema}.open_log($1)`, [this.#name])) as [[string]]
+    const snapshots = new PostgresSnapshots({
+      ...{ schema: this.#schema, name: this.#name, clock: this.#clock, trusted: this.#trusted, closing: this.#closing.signal },
+      query: (statement, values, options) => this.#query(statement, values, options),
+    })
+    const { found, snapshot } = await this.#reads.confirmed(async () => {
+      const [[text]] = (await this.#query(`select ${this.#schema}.open_log($1)`, [this.#name])) as [[string]]
+      return { found: text, snapshot: await snapshots.newest() }
+    })
     const [id, head, nonce, ...missing] = found.split(' ') as [string, string, string, ...string[]]
     if (missing.join() !== '')
       throw new LeaseError(
@@ -128,19 +132,12 @@ export class PostgresStore implements Store {
           facts: { where: this.#server, name: this.#name },
         },
       )
-    const snapshots = new PostgresSnapshots({
-      ...{ schema: this.#schema, name: this.#name, clock: this.#clock, trusted: this.#trusted, closing: this.#closing.signal },
-      query: (statement, values, options) => this.#query(statement, values, options),
-    })
-    const snapshot = await snapshots.newest()
-    await this.#confirmReads()
     this.#notifier = new Notifier(this.#driver, {
       ...{ clock: this.#clock, log: Number(id), notified: payload => this.#notified(payload) },
       requestNotify: () => this.#query(`select ${this.#schema}.make_loud($1)::text`, [id]),
-      reconnected: () => this.#distrust(),
+      reconnected: () => this.#reads.distrust(),
     })
     await this.#notifier.start()
-    this.#distrusted = false
     this.#snapshots = snapshots
     return { head: { index: Number(head), nonce: unsigned(nonce) }, ...(snapshot !== undefined && { snapshot }) }
   }
@@ -152,7 +149,7 @@ export class PostgresStore implements Store {
     if (pool !== undefined) return new PgDriver(pool, { ...settings, own: false })
     const pools = await Promise.all(hostsOf(url!).map(one => pgPool(driverUrl(one), settings)))
     const drivers = pools.map(one => new PgDriver(one, { ...settings, own: true }))
-    return drivers.length === 1 ? drivers[0]! : new Hosts(drivers, () => this.#distrust())
+    return drivers.length === 1 ? drivers[0]! : new Hosts(drivers, () => this.#reads.distrust())
   }
 
   /** Creates the tables. Only a process that has to do so needs the right to create them. */
@@ -194,28 +191,10 @@ export class PostgresStore implements Store {
     this.#profile = { ...this.#profile, ...promised, notes: [...notes, this.#noteOnAges] }
   }
 
-  // What was read
-
-  /**
-   * A record that a read finds is committed here, and perhaps nowhere else: if the wait of its commit for the standby was ended (the backend was terminated, the
-   * server restarted), it is visible without being replicated, and a failover undoes it. The log of Postgres is one sequence, so a commit of our own that the
-   * standby has confirmed after the read confirms what was read. It comes before a record of ours is shown whose append was not answered, and after a connection
-   * was made. Records that other processes wrote are shown as soon as they are visible: whatever is decided on them is appended after them.
-   */
-  async #confirmReads(): Promise<void> {
-    const losses = this.#losses
-    await this.#readSettings()
-    await this.#barrier()
-    if (this.#losses === losses) this.#distrusted = false
-  }
-
+  /** A commit of its own, under the settings of the present server. */
   async #barrier(): Promise<void> {
+    await this.#readSettings()
     if (this.#profile.failover) await this.#query(`select ${this.#schema}.barrier($1)::text`, [this.#name])
-  }
-
-  #distrust(): void {
-    this.#losses++
-    this.#distrusted = true
   }
 
   // Writing and reading
@@ -227,35 +206,31 @@ export class PostgresStore implements Store {
     this.#nonce = undefined
     const values = [this.#name, after.index, signed(after.nonce), signed(nonce), bytes]
     this.#appending = true
-    const began = this.#clock.now()
     try {
-      if (this.#distrusted) await this.#readSettings()
-      const losses = this.#losses
-      const [[answer]] = (await this.#query(`select ${this.#schema}.append($1, $2, $3, $4, $5)`, values, {
-        done: 'perhaps',
-        run: this.#notifier!.connection,
-      })) as [[string]]
-      this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
-      const { kind, index, records: missed } = parseAnswer(answer, after, this.#trusted)
-      const position = { index, nonce }
-      if (kind !== 'appended' && kind !== 'behind') return this.#rejected(answer)
-      // Postgres also answers so if its wait for the standby was cancelled. And the answer may have come from another server than before.
-      const doubtful = this.#losses !== losses || this.#clock.now() - began >= LONG_WAIT
-      if (doubtful) await this.#confirmReads().catch(error => this.#notReplicated(error))
-      if (kind === 'behind') return { kind, position }
-      for (const record of missed) this.#unsure.delete(record.position.nonce)
-      this.#recent.add(after, [...missed, { position, bytes, age: 0 }])
+      if (this.#reads.distrusted) await this.#readSettings()
+      const appended = await this.#reads.append(nonce, () => this.#append(values, after, nonce))
+      if (appended.kind !== 'appended') return appended
+      this.#recent.add(after, [...appended.missed, { position: appended.position, bytes, age: 0 }])
       this.#notifier!.notify()
-      return { kind, position, missed }
+      return appended
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#rejected('diverged its tables are gone')
-      if ((error as LeaseError).code === 'UNKNOWN') this.#unsure.add(nonce)
       throw error
     } finally {
       this.#appending = false
       if (this.#announced !== undefined && !this.#recent.has(this.#announced)) this.#notifier!.notify()
       this.#announced = undefined
     }
+  }
+
+  async #append(values: readonly PostgresValue[], after: Position, nonce: bigint): Promise<Appended> {
+    const text = `select ${this.#schema}.append($1, $2, $3, $4, $5)`
+    const [[answer]] = (await this.#query(text, values, { done: 'perhaps', run: this.#notifier!.connection })) as [[string]]
+    this.#clock.soon(() => (this.#nonce ??= this.#clock.bits()))
+    const { kind, index, records: missed } = parseAnswer(answer, after, this.#trusted)
+    const position = { index, nonce }
+    if (kind === 'behind') return { kind, position }
+    return kind === 'appended' ? { kind, position, missed } : this.#rejected(answer)
   }
 
   async read(after: Position, { wait }: { readonly wait?: AbortSignal } = {}): Promise<Read> {
@@ -278,23 +253,17 @@ export class PostgresStore implements Store {
 
   async #readNow(after: Position): Promise<Read> {
     const values = [this.#name, after.index, signed(after.nonce), MAX_RECORDS, MAX_BYTES]
+    const text = `select ${this.#schema}.read($1, $2, $3, $4, $5)`
     try {
-      const [[answer]] = (await this.#query(`select ${this.#schema}.read($1, $2, $3, $4, $5)`, values)) as [[string]]
-      const { kind, records } = parseAnswer(answer, after, this.#trusted)
-      if (kind !== 'entries') return this.#rejected(answer)
-      const unsure = records.filter(({ position }) => this.#unsure.has(position.nonce))
-      if (this.#distrusted || unsure.length > 0) await this.#confirmReads()
-      for (const { position } of unsure) this.#unsure.delete(position.nonce)
-      return { kind: 'records', records }
+      return await this.#reads.read(async () => {
+        const [[answer]] = (await this.#query(text, values)) as [[string]]
+        const { kind, records } = parseAnswer(answer, after, this.#trusted)
+        return kind === 'entries' ? { kind: 'records', records } : this.#rejected(answer)
+      })
     } catch (error) {
       if (isAbsent((error as LeaseError).cause)) return this.#rejected('diverged its tables are gone')
       throw error
     }
-  }
-
-  #notReplicated(cause: unknown): never {
-    const message = `${this.#server}: the append took long, and it is not certain that the standby has it; ${MAYBE_DONE}`
-    throw new LeaseError('UNKNOWN', message, { cause, reason: 'failed', facts: { where: this.#server } })
   }
 
   #rejected(answer: string): { readonly kind: 'trimmed' } | { readonly kind: 'diverged'; readonly reason: string } {
@@ -345,7 +314,7 @@ export class PostgresStore implements Store {
     try {
       return await retryConflicts(() => (run === undefined ? this.#driver!.run(text, values) : run(text, values)))
     } catch (error) {
-      if (!isAnswer(error)) this.#distrust()
+      if (!isAnswer(error)) this.#reads.distrust()
       throw postgresError(error, this.#server, done)
     }
   }
