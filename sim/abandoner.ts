@@ -8,24 +8,30 @@ import type { Outcome } from '../src/kernel/outcome.ts'
 import type { Host } from './participants.ts'
 import type { World } from './world.ts'
 
-const TTL = 600
-const PACE = 150
+export interface AbandonerOptions {
+  readonly name: string
+  readonly ttl: number
+  /** How often it renews, in ms. If that is late in its term, the term is over during the stall, and only the renewal in the socket keeps the lease. */
+  readonly pace: number
+}
 
 export class Abandoner {
   readonly #world: World
   readonly #host: Host
   #lease: number | undefined
   #count = 0
+  readonly #options: AbandonerOptions
   stopped = false
 
-  constructor(world: World, host: Host) {
+  constructor(world: World, host: Host, options: AbandonerOptions) {
     this.#world = world
     this.#host = host
+    this.#options = options
     this.#again()
   }
 
   #again(): void {
-    this.#world.later(PACE, () => {
+    this.#world.later(this.#options.pace, () => {
       if (this.stopped) return
       this.#again()
       this.#visit()
@@ -34,14 +40,18 @@ export class Abandoner {
 
   #visit(): void {
     const lease = this.#lease
+    const { name, ttl } = this.#options
+    const { replica, arrivedWhileStalled } = this.#host
     const { stalledSince } = this.#host.machine
     if (lease === undefined) {
-      if (stalledSince === undefined)
-        this.#ask({ kind: 'acquire', holder: 'abandoner', ttl: TTL, wants: [{ resource: `abandoned/${++this.#count}` }] })
+      if (stalledSince === undefined) this.#ask({ kind: 'acquire', holder: name, ttl, wants: [{ resource: `${name}/${++this.#count}` }] })
       return
     }
     // This last renewal waits in the socket until the stall ends.
-    if (stalledSince !== undefined) this.#lease = undefined
+    if (stalledSince !== undefined) {
+      this.#lease = undefined
+      if (replica !== undefined) arrivedWhileStalled.set(lease, this.#world.now)
+    }
     this.#ask({ kind: 'renew', leases: [lease] })
   }
 

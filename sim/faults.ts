@@ -148,7 +148,7 @@ export class Faults {
       ['the engine restarts', () => log.restarts()],
       ['the standby becomes the server', () => log.failsOver()],
     ]
-    const [what, happen] = dice.pick(faults)
+    const [what, happen] = log.undoable > 0 && dice.chance(0.5) ? faults.at(-1)! : dice.pick(faults)
     world.fault(what)
     happen()
   }

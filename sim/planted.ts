@@ -424,6 +424,14 @@ export const BUGS: readonly Planted[] = [
     profiles: ['owned', 'moving'],
   },
   {
+    name: 'a server that was stalled lapses every lease (etcd 15247)',
+    file: 'src/replica/timekeeper.js',
+    find: 'stalled = await this.#time.stalledWhile(reading);',
+    put: 'stalled = 0;',
+    expected: ['S19'],
+    profiles: ['owned'],
+  },
+  {
     name: 'a stall is credited to timers that were restarted after it',
     file: 'src/replica/timekeeper.js',
     find: 'void this.#judge();',

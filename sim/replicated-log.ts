@@ -102,6 +102,11 @@ export class ReplicatedLog extends WatchedLog {
     return this.#standbyIsAway
   }
 
+  /** How many records a failover would undo. */
+  get undoable(): number {
+    return this.head.index - this.#replicated
+  }
+
   losesStandby(): void {
     this.#standbyIsAway = true
   }
@@ -145,7 +150,7 @@ export class ReplicatedLog extends WatchedLog {
 
   /** The standby becomes the server, and has another standby at once. */
   failsOver(): void {
-    const undone = this.head.index - this.#replicated
+    const undone = this.undoable
     this.loseTail(undone)
     this.#standbyIsAway = false
     this.#breakConnections()

@@ -23,6 +23,10 @@ import { type Moment, WatchedLog, Wire } from './wire.ts'
 import { type Dice, type Machine, RHO, type World } from './world.ts'
 
 const LONGEST_TTL = 4_000
+const ABANDONERS = [
+  { name: 'abandoner', ttl: 600, pace: 150 },
+  { name: 'latecomer', ttl: 300, pace: 240 },
+]
 /** After the faults: how long after its term a lease may still exist. */
 const AFTER_HEAL = 1_500
 
@@ -66,7 +70,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
   remote: RemoteAccess | undefined
   #applications: (Application | AgentProgram)[] = []
   readonly #agents: AgentReferee
-  #abandoner: Abandoner | undefined
+  #abandoners: Abandoner[] = []
   #bookkeepers: Bookkeeper[] = []
   #combined: Combined | undefined
   isCalm = false
@@ -151,7 +155,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     if (this.profile === 'combined') this.#combined = new (await import('./combined.ts')).Combined(this)
     if (this.hasRemoteHolders) for (let i = 0; i < 3; i++) this.clients.push(this.world.machine(`client${i}`, this.randomRate()))
     for (const machine of this.hasRemoteHolders ? this.clients : this.hosts.map(host => host.machine)) this.#settleHolders(machine)
-    if (this.profile === 'owned') this.#abandoner = new Abandoner(this.world, this.hosts[0]!)
+    if (this.profile === 'owned') this.#abandoners = ABANDONERS.map(options => new Abandoner(this.world, this.hosts[0]!, options))
     if (this.profile === 'transactions') this.#bookkeepers = [0, 1].map(i => new Bookkeeper(this.world, this.dice, this.hosts, i))
     this.hasBegun = true
     if (this.#combined !== undefined) this.#combined.start()
@@ -223,7 +227,8 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     if (this.usesLibrary) return this.#settleApplication(machine, host)
     const door = host ?? new Client(this.site, machine, this.hosts)
     const ttls = this.profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
-    const holders = this.profile === 'restless' || this.profile === 'moving' ? 6 : 4
+    // Beside a standby that is away, a replica with few callers has time to read.
+    const holders = this.profile === 'failover' ? 2 : this.profile === 'restless' || this.profile === 'moving' ? 6 : 4
     for (let i = 0; i < holders; i++) {
       const blind = this.profile === 'owned' && i === 3
       const ring = i === 1 ? this.ring : undefined
@@ -334,7 +339,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     for (const holder of this.holders) holder.stopped = true
     for (const application of this.#applications) application.stop()
     this.#combined?.stop()
-    if (this.#abandoner !== undefined) this.#abandoner.stopped = true
+    for (const abandoner of this.#abandoners) abandoner.stopped = true
     for (const bookkeeper of this.#bookkeepers) bookkeeper.stopped = true
     const { wire } = this.site
     wire.deaf.clear()
