@@ -21,6 +21,7 @@ import type { Dice, Machine } from './world.ts'
 
 /** The term of the program's lease, and a stall that the lease outlives because the second thread renews it. */
 const [TERM, STALL] = [1_000, 1_300]
+const LATENESS = 100
 
 /** A program with the real library, and its lease. */
 interface Program {
@@ -134,6 +135,10 @@ export class Crew {
   async stallProgram(): Promise<void> {
     this.#machine.stall(STALL)
     await this.pause(STALL - 20)
+    // The program reads what its second thread has renewed while its clock has noticed that timers are late, and later its clock trusts them again.
+    this.#machine.lateness = LATENESS
+    this.#timeLeft()
+    this.#machine.lateness = 0
     this.#judgeTerm()
     await this.pause(40)
     if (this.#program !== undefined) this.site.referee.beliefs.begins(this.#program.belief)
@@ -144,9 +149,13 @@ export class Crew {
     const { world, referee } = this.site
     const { lease } = this.#program!
     const until = referee.terms.believableUntil(lease.id)!
-    const left = heldLeaseOf(lease).timeLeft(this.#machine.monotonic(), this.#machine.uptime())
+    const left = this.#timeLeft()
     if (left > 0 && world.now + left > until)
       world.violate('S1', `lease ${lease.id} is believed in for ${Math.round(world.now + left - until)} ms beyond its acknowledged term`)
+  }
+
+  #timeLeft(): number {
+    return heldLeaseOf(this.#program!.lease).timeLeft(this.#machine.monotonic(), this.#machine.uptime())
   }
 
   async endProgram(): Promise<void> {

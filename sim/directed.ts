@@ -2,12 +2,15 @@
  * The directed world: each feature of leases acts on purpose while each other one is in force on the same lease or in the same pool, one pair after another,
  * in a random order and with random ingredients. Nothing fails here: what faults do to features is tried by the other worlds.
  */
+import { playCases } from './cases.ts'
 import { Crew } from './directed-crew.ts'
 import { PARTS, type Part } from './directed-parts.ts'
 import { POLICIES, Stage } from './directed-stage.ts'
 import type { Feature } from './features.ts'
 import { allPairs } from './pair-table.ts'
+import type { ProfileName } from './profiles.ts'
 import { Referee } from './referee.ts'
+import { ReplicatedLog } from './replicated-log.ts'
 import type { SeedResult } from './seed.ts'
 import { WatchedLog, Wire } from './wire.ts'
 import { Violation, type World } from './world.ts'
@@ -24,10 +27,30 @@ export interface DirectedOptions {
   readonly pairs?: number | undefined
 }
 
-export async function runDirected(world: World, seed: number, { within, pairs }: DirectedOptions): Promise<SeedResult> {
+export function runDirected(world: World, seed: number, { within, pairs }: DirectedOptions): Promise<SeedResult> {
+  return run(world, seed, 'directed', within, crew => play(crew, pairs))
+}
+
+/** The same world with the scenes of corrected mistakes. */
+export function runCases(world: World, seed: number, { within }: { readonly within: number }): Promise<SeedResult> {
+  return run(world, seed, 'cases', within, playCases)
+}
+
+async function run(
+  world: World,
+  seed: number,
+  profile: ProfileName,
+  within: number,
+  play: (crew: Crew) => Promise<void>,
+): Promise<SeedResult> {
   const referee = new Referee(world)
   const engine = world.machine('engine', 1)
-  const newLog = () => new WatchedLog({ clock: engine.clock() })
+  const newLog = () => {
+    if (profile === 'directed') return new WatchedLog({ clock: engine.clock() })
+    const replicated = new ReplicatedLog(world, { clock: engine.clock() })
+    replicated.onFailover = undone => referee.undo(undone)
+    return replicated
+  }
   const log = newLog()
   log.onAppend = (position, bytes, sentAt) => referee.observe(position, bytes, sentAt)
   const wire = new Wire(world, { delay: 0.3, loss: 0, doubled: 0 })
@@ -35,7 +58,7 @@ export async function runDirected(world: World, seed: number, { within, pairs }:
   let violation: SeedResult['violation']
   let short = false
   try {
-    const played = observed(play(crew, pairs))
+    const played = observed(play(crew))
     for (let second = 1; second < within * LONGER && !played.isOver; second++) await world.run(world.now + 1_000)
     short = !played.isOver
     if (played.error !== undefined) throw played.error
@@ -53,7 +76,7 @@ export async function runDirected(world: World, seed: number, { within, pairs }:
   }
   const { faults, events, digest } = world
   return {
-    ...{ seed, profile: 'directed', commands: referee.commands, faults, events, simulatedMs: Math.round(world.now), digest },
+    ...{ seed, profile, commands: referee.commands, faults, events, simulatedMs: Math.round(world.now), digest },
     ...(violation !== undefined && { violation }),
     ...(short && { short }),
     met: Object.fromEntries(world.met),

@@ -84,6 +84,6 @@ export const STORE_BUGS: readonly Planted[] = [
     find: `if (known?.kind === 'refused')`,
     put: 'if (known !== undefined)',
     expected: ['S9'],
-    profiles: ['failover'],
+    profiles: ['cases'],
   },
 ]

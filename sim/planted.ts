@@ -5,8 +5,8 @@
  * The code under test has no switches. A mistake replaces one piece of text in the copy. Text that does not occur exactly once is a failure,
  * so that no mistake can silently stop being planted.
  */
-
 import { AGENT_BUGS } from './planted-agents.ts'
+import { CASE_BUGS } from './planted-cases.ts'
 import { COMBINED_BUGS } from './planted-combined.ts'
 import { HOLDER_BUGS } from './planted-holder.ts'
 import { LIBRARY_BUGS } from './planted-library.ts'
@@ -496,4 +496,5 @@ export const BUGS: readonly Planted[] = [
   ...POOL_BUGS,
   ...COMBINED_BUGS,
   ...AGENT_BUGS,
+  ...CASE_BUGS,
 ]

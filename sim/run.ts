@@ -14,6 +14,7 @@ export async function runSeed(
   // Loaded only here, since it loads servers.
   if (chosen === 'rollback') return (await import('./rollback.ts')).runRollback(world, seed, { commands, faults, within })
   if (chosen === 'directed') return (await import('./directed.ts')).runDirected(world, seed, { within, pairs })
+  if (chosen === 'cases') return (await import('./directed.ts')).runCases(world, seed, { within })
   const scene = new Scene(world, chosen, chosen === 'rolling' ? await nextBuild() : undefined)
   const enough = () => scene.referee.commands >= commands && world.faults >= faults
   let violation: SeedResult['violation']

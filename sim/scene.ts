@@ -49,6 +49,7 @@ const HOSTS: Readonly<Record<ProfileName, number>> = {
   combined: 2,
   directed: 0,
   failover: 3,
+  cases: 0,
 }
 
 export class Scene implements FaultyScene, OperatedScene, CombinedScene {

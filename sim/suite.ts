@@ -13,4 +13,5 @@ export const SUITE: readonly SuitePart[] = [
   { profile: 'combined', seeds: 15 },
   { profile: 'directed', seeds: 1 },
   { profile: 'failover', seeds: 3 },
+  { profile: 'cases', seeds: 1 },
 ]

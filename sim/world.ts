@@ -197,6 +197,8 @@ export class Machine {
   #nowBase: number
   #upBase: number
   wallOffset = 1_700_000_000_000
+  /** How late timers fire at most, as far as its clock has noticed. */
+  lateness = 0
   #stalledUntil = 0
   #deferred: Happening[] = []
   /** When its stall began; undefined while it runs. */
@@ -338,6 +340,10 @@ class MachineClock implements Clock {
 
   boot(): string {
     return this.#machine.name
+  }
+
+  get lateness(): number {
+    return this.#machine.lateness
   }
 
   /** An ended process draws no random numbers: its garbage is collected at a different time in each run. */

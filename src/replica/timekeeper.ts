@@ -226,6 +226,8 @@ export class Timekeeper {
     if (countdown === undefined || countdown.busy !== 0 || !lease.confirmed || lease.status !== LIVE) return false
     // The first renewal after a restart, and the first after a mark, must be in the log before a holder relies on it.
     if (lease.aged > 0 || lease.run !== this.#state.run.number) return false
+    // After a generation a term may be longer than the ttl, once: a renewal in the log ends that.
+    if (lease.term !== lease.ttl) return false
     countdown.zero = Math.ceil(now)
     return true
   }

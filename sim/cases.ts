@@ -1,0 +1,204 @@
+/**
+ * Corrected mistakes that a random world hardly meets, one short scene for each. The scenes follow each other in a world in which nothing fails by itself. The
+ * referee judges them as it judges every world; where it cannot, the scene says what must be so.
+ */
+import { LeaseError } from '../src/errors.ts'
+import type { Acquire, Command } from '../src/kernel/command.ts'
+import type { Outcome } from '../src/kernel/outcome.ts'
+import { findLease } from '../src/kernel/state/leases.ts'
+import { Leases } from '../src/leases.ts'
+import type { Completion, ProposeOptions } from '../src/lessor.ts'
+import type { Replica } from '../src/replica/replica.ts'
+import type { Crew } from './directed-crew.ts'
+import { Held } from './holder.ts'
+import { FACE_NAME } from './mixed-wishes.ts'
+import { type Host, HostLessor } from './participants.ts'
+import { POOL } from './pools.ts'
+import type { ReplicatedLog } from './replicated-log.ts'
+
+type Scene = (crew: Crew) => Promise<unknown>
+
+/** Longer than all other terms of this world. */
+const LONG = 8_000
+
+const SCENES: readonly Scene[] = [
+  restoredLog,
+  crew => givenBack(crew, 0),
+  crew => givenBack(crew, 1),
+  releasedUnderFace,
+  ...(['fifo', 'fit', 'backfill', 'fair'] as const).map(queue => (crew: Crew) => withoutWaiting(crew, queue)),
+  lengthenedEntry,
+  orphan,
+  secondThread,
+  undoneAnswer,
+]
+
+export async function playCases(crew: Crew): Promise<void> {
+  await crew.start()
+  const { referee } = crew.site
+  for (const [i, scene] of SCENES.entries()) {
+    crew.site.world.note(`scene ${i}`)
+    await scene(crew)
+    const face = await crew.faceLease()
+    const left = () => [...referee.state.leases.values()].filter(({ id }) => id !== face)
+    await crew.until('all leases of a scene have ended', () => left().length === 0 && referee.state.quiet === undefined)
+  }
+}
+
+async function acquire(crew: Crew, request: Partial<Acquire>): Promise<Outcome> {
+  return crew.propose({ kind: 'acquire', holder: 'other', ttl: 1_000, wants: [], ...request })
+}
+
+async function leaseOf(crew: Crew, request: Partial<Acquire>): Promise<number> {
+  const outcome = await acquire(crew, request)
+  if (outcome.kind !== 'granted' && outcome.kind !== 'queued') throw new Error(`a scene was refused: ${JSON.stringify(outcome)}`)
+  return outcome.lease
+}
+
+/** A holder that uses its lease until its term is over. Undefined: it is not granted. */
+async function hold(crew: Crew, request: Partial<Acquire>): Promise<Held | undefined> {
+  const { world, referee } = crew.site
+  const held = new Held(request.holder ?? 'other', crew.clock)
+  const sent = held.mark(world.now)
+  const outcome = await acquire(crew, request)
+  if (outcome.kind !== 'granted') return undefined
+  held.lease = outcome.lease
+  held.grants = outcome.resources.map((resource, i) => ({ resource, units: 1, shared: false, token: outcome.tokens[i]! }))
+  referee.terms.acknowledged(outcome.lease, sent.world, outcome.ttl)
+  held.believe(sent, outcome.ttl)
+  referee.beliefs.begins(held)
+  return held
+}
+
+/** A lease that was granted after the backup is longer than any that the backup knows: the restored log grants nothing until it is over. */
+async function restoredLog(crew: Crew): Promise<void> {
+  const backup = (await crew.changes.backup())!
+  await hold(crew, { holder: 'after the backup', ttl: LONG, wants: [{ resource: 'x/restored' }] })
+  await crew.changes.restore(backup)
+  for (let i = 0; i < 20; i++) {
+    if ((await hold(crew, { holder: 'restored', wants: [{ resource: 'x/restored' }] })) !== undefined) return
+    await crew.pause(LONG / 10)
+  }
+}
+
+async function offer(crew: Crew, members: number): Promise<void> {
+  const entries = Array.from({ length: members }, (_, i) => ({ key: `pool/${POOL}/m${i}`, value: '{"units":1}' }))
+  await leaseOf(crew, { holder: 'provider', ttl: 2_000, entries })
+}
+
+/** Of two leases that are asked for their members, one gives its member back: it is not preempted when its notice is over. */
+async function givenBack(crew: Crew, which: 0 | 1): Promise<void> {
+  await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue: 'fifo', preempt: 'marked', preemptNotice: 150, minHold: 0 } })
+  await offer(crew, 2)
+  const request = { wait: true, pool: { pool: POOL, preemptible: true } }
+  const asked = [await leaseOf(crew, { holder: 'first', ...request }), await leaseOf(crew, { holder: 'second', ...request })]
+  await leaseOf(crew, { holder: 'waiter', wait: true, priority: 1, pool: { pool: POOL, count: 2 } })
+  const lease = asked[which]!
+  const [grant] = findLease(crew.site.referee.state, lease)!.grants
+  await crew.propose({ kind: 'release', lease, resource: grant!.resource.name })
+  await crew.pause(400)
+}
+
+/** The name of a client of the face is released natively: the face does not answer that it leads. */
+async function releasedUnderFace(crew: Crew): Promise<void> {
+  await crew.propose({ kind: 'release', lease: await crew.faceLease(), resource: FACE_NAME })
+  await crew.pause(2_000)
+}
+
+/** What is granted at once to a request that waits is not refused to one that does not. */
+async function withoutWaiting(crew: Crew, queue: 'fifo' | 'fit' | 'backfill' | 'fair'): Promise<void> {
+  await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue } })
+  await crew.propose({ kind: 'policy', prefix: `${POOL}/accounts/a`, rules: { quotaUnits: 1, quotaBorrow: 1 } })
+  await offer(crew, 3)
+  for (let i = 0; i < 2; i++) {
+    const request = { pool: { pool: POOL, account: 'a' } }
+    const outcome = await acquire(crew, request)
+    if (outcome.kind === 'granted') continue
+    const waiting = await acquire(crew, { ...request, wait: true })
+    if (waiting.kind === 'granted')
+      crew.site.world.violate('S10', `a request was refused (${JSON.stringify(outcome)}), and is granted at once if it waits`)
+  }
+}
+
+/** A renewal with a ttl keeps to the policy for the entry: the referee judges that. */
+async function lengthenedEntry(crew: Crew): Promise<void> {
+  await crew.propose({ kind: 'policy', prefix: 'e/short', rules: { ttlMax: 1_500 } })
+  const lease = await leaseOf(crew, { entries: [{ key: 'e/short/x', value: 'x' }] })
+  await crew.propose({ kind: 'renew', leases: [lease], ttl: 3_000 })
+}
+
+/** An acquire arrives after its caller was told that its outcome is unknown. Its lease is given back soon, and not after its term. */
+async function orphan(crew: Crew): Promise<void> {
+  const { world, referee } = crew.site
+  const host = crew.hosts.find(({ replica }) => replica !== undefined)!
+  const lessor = new LateLessor(host, host.replica!, referee.givenUp)
+  const leases = new Leases(lessor, { holder: 'orphan', clock: crew.clock, ttl: LONG })
+  await leases.tryAcquire('x/orphan').catch(ignored)
+  lessor.deliver()
+  await crew.pause(LONG / 2)
+  const left = [...referee.state.leases.values()].find(({ holder }) => holder.name === 'orphan')
+  if (left !== undefined) world.violate('L1', `lease ${left.id} of a request whose caller has gone is held ${LONG / 2} ms later`)
+  await leases[Symbol.asyncDispose]().catch(ignored)
+}
+
+/** Nothing that is sent arrives until `deliver`. */
+class LateLessor extends HostLessor {
+  #waiting: (() => void)[] | undefined = []
+
+  readonly #givenUp: Set<number>
+
+  constructor(host: Host, replica: Replica, givenUp: Set<number>) {
+    super(host, replica)
+    this.#givenUp = givenUp
+  }
+
+  override submit(command: Command, options: ProposeOptions, completion: Completion): void {
+    if (command.kind === 'release') this.#givenUp.add(command.lease)
+    if (this.#waiting === undefined) super.submit(command, options, completion)
+    else this.#waiting.push(() => super.submit(command, options, completion))
+  }
+
+  deliver(): void {
+    const waiting = this.#waiting ?? []
+    this.#waiting = undefined
+    for (const send of waiting) send()
+  }
+}
+
+/** A lease that a second thread renews is believed in for no longer than its term, also if timers were late for a while. */
+async function secondThread(crew: Crew): Promise<void> {
+  await offer(crew, 1)
+  await crew.startProgram()
+  await crew.stallProgram()
+  await crew.endProgram()
+}
+
+/**
+ * A record is visible, and its wait for the standby was ended. Another replica reads it, and gets the same operation, of which its sender does not say that it was sent before. It must not answer with what a failover then
+ * undoes: the referee judges that.
+ */
+async function undoneAnswer(crew: Crew): Promise<void> {
+  const [first, second] = crew.hosts
+  const { referee } = crew.site
+  const log = crew.site.log as ReplicatedLog
+  const request: Acquire = { kind: 'acquire', holder: 'undone', ttl: 1_000, wants: [{ resource: 'x/undone' }] }
+  const op = { session: 'undone', seq: 1, acked: 0 }
+  await crew.until('both hosts run', () => crew.hosts.every(({ replica }) => replica !== undefined))
+  log.losesStandby()
+  const answers = [first!.propose(request, op).catch(ignored)]
+  // Other commits may come before it.
+  while (!referee.state.resources.has('x/undone')) {
+    await crew.pause(5)
+    log.terminates()
+  }
+  await crew.pause(20)
+  answers.push(second!.propose(request, op).catch(ignored))
+  await crew.pause(100)
+  log.failsOver()
+  await Promise.all(answers)
+}
+
+function ignored(error: unknown): undefined {
+  if (!(error instanceof LeaseError)) throw error
+  return undefined
+}
