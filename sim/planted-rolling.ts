@@ -5,7 +5,7 @@ export const ROLLING_BUGS: readonly Planted[] = [
   {
     name: 'a replica continues under rules that it does not know',
     file: 'src/replica/log.js',
-    find: 'if (!understands(this.state))',
+    find: 'if (this.state.rules > RULES)',
     put: 'if (false)',
     expected: ['S22'],
     profiles: ['rolling'],

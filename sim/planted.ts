@@ -449,8 +449,8 @@ export const BUGS: readonly Planted[] = [
   {
     name: 'decisions depend on the wall clock',
     file: 'src/replica/stall-clock.js',
-    find: 'return this.#clock.now() - this.#origin - this.stats.stalled;',
-    put: 'return this.#clock.wall() - this.#origin - this.stats.stalled;',
+    find: 'this.#clock.now() - this.#origin - this.stats.stalled;',
+    put: 'this.#clock.wall() - this.#origin - this.stats.stalled;',
     expected: ['S4', 'S1', 'S5'],
     profiles: ['calm', 'embedded'],
   },

@@ -12,7 +12,7 @@ import { type Clock, pause, systemClock, whenAborted } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Command } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
-import type { Outcome } from '../kernel/outcome.ts'
+import type { Refused } from '../kernel/outcome.ts'
 import type { ListPart } from '../lessor/list-part.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import type { Profile } from '../store.ts'
@@ -44,15 +44,14 @@ const STORE_CHECK = 500
 const MAX_ABSENCE = 10_000
 const TTL_DIVISOR = 6
 
-/** A command that was submitted, and until when it waits for leases that are being moved. */
+/** A command that was submitted, where it was sent, and until when it waits for leases that are being moved. */
 interface Submitted {
   readonly command: Command
   readonly options: ProposeOptions
   readonly completion: Completion
-  readonly end?: number
+  readonly from: Lessor
+  readonly end: number | undefined
 }
-
-type Moved = Extract<Outcome, { readonly kind: 'refused' }>
 
 export class RelocatingLessor implements Lessor {
   readonly #clock: Clock
@@ -97,50 +96,44 @@ export class RelocatingLessor implements Lessor {
     return this.#here
   }
 
-  submit(command: Command, options: ProposeOptions, completion: Completion): void {
-    this.#send({ command, options, completion })
+  /** `end`: until when it waits for leases that are being moved, if that has begun. */
+  submit(command: Command, options: ProposeOptions, completion: Completion, end?: number): void {
+    const from = this.#here
+    from.submit(command, options, {
+      settle: outcome => {
+        if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#shortestTtl = Math.min(this.#shortestTtl, outcome.ttl)
+        else if (outcome.kind === 'refused' && hasMoved(outcome)) {
+          void this.#sendThere({ command, options, completion, from, end }, outcome)
+          return
+        }
+        completion.settle(outcome)
+      },
+      fail: error => this.#failed({ command, options, completion, from, end }, error),
+    })
   }
 
   async confirm(command: Acquire, options: { readonly limit?: number; readonly signal: AbortSignal }): Promise<void> {
     await this.#here.confirm?.(command, options)
   }
 
-  #send(request: Submitted): void {
-    const { command, options, completion } = request
-    const here = this.#here
-    here.submit(command, options, {
-      settle: outcome => {
-        this.#noteTtl(outcome)
-        if (hasMoved(outcome)) void this.#sendThere(request, here, outcome)
-        else completion.settle(outcome)
-      },
-      fail: error => this.#failed(request, here, error),
-    })
-  }
-
-  #noteTtl(outcome: Outcome): void {
-    if (outcome.kind === 'granted' || outcome.kind === 'queued') this.#shortestTtl = Math.min(this.#shortestTtl, outcome.ttl)
-  }
-
   /** Sends a command to the place that the leases have moved to, or waits while they are being moved. */
-  async #sendThere(request: Submitted, from: Lessor, outcome: Moved): Promise<void> {
-    const { options, completion, end = this.#clock.now() + TIMEOUT } = request
+  async #sendThere({ command, options, completion, from, end = this.#clock.now() + TIMEOUT }: Submitted, outcome: Refused): Promise<void> {
     const { moved } = outcome.facts
     try {
       if (typeof moved === 'string') await this.#moveToUrl(moved, from)
       else if (this.#clock.now() >= end) return completion.settle(outcome)
       else await this.#pause(options.signal)
-      this.#send({ ...request, end })
+      this.submit(command, options, completion, end)
     } catch (error) {
       completion.fail(error)
     }
   }
 
   /** A command that the stopped server certainly did not carry out goes to its store, if that has been opened meanwhile. */
-  #failed(request: Submitted, from: Lessor, error: unknown): void {
+  #failed({ command, options, completion, from, end }: Submitted, error: unknown): void {
     const isElsewhere = this.#home !== undefined && this.#here !== from
-    if (isElsewhere && LeaseError.is(error, 'UNAVAILABLE')) this.#send(request)
-    else request.completion.fail(error)
+    if (isElsewhere && LeaseError.is(error, 'UNAVAILABLE')) this.submit(command, options, completion, end)
+    else completion.fail(error)
   }
 
   read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
@@ -375,10 +368,6 @@ function isMovedError(error: unknown): error is LeaseError {
   return error.facts.moved !== undefined || error.facts.moving !== undefined
 }
 
-function hasMoved(outcome: Outcome): outcome is Moved {
-  return (
-    outcome.kind === 'refused' &&
-    outcome.code === 'UNAVAILABLE' &&
-    (outcome.facts.moved !== undefined || outcome.facts.moving !== undefined)
-  )
+function hasMoved({ code, facts }: Refused): boolean {
+  return code === 'UNAVAILABLE' && (facts.moved !== undefined || facts.moving !== undefined)
 }

@@ -6,7 +6,7 @@
  * commands, outcomes and states into bytes. A command is checked completely before it changes anything, so a bad command can never poison a log.
  */
 
-import type { Acquire, Command, Proposal } from './command.ts'
+import type { Command, Proposal } from './command.ts'
 import type { Outcome, Refused } from './outcome.ts'
 import { acquire, planAcquire } from './rule/acquire.ts'
 import { claim } from './rule/claim.ts'
@@ -23,75 +23,46 @@ import { aged, agedTogether, due, run, tick } from './rule/time.ts'
 import { planTransaction, transaction } from './rule/transaction.ts'
 import { transfer } from './rule/transfer.ts'
 import { widen } from './rule/widen.ts'
-import { RULES, type State } from './state.ts'
+import type { State } from './state.ts'
+
+type RuleOf<C extends Command> = (state: State, effects: Effects, command: C, key: number) => Outcome
+
+const RULE_OF: { readonly [K in Command['kind']]: RuleOf<Extract<Command, { readonly kind: K }>> } = {
+  acquire,
+  claim,
+  extend,
+  widen,
+  renew,
+  release,
+  due,
+  aged,
+  'aged-together': agedTogether,
+  run,
+  put,
+  delete: remove,
+  transaction,
+  revoke,
+  transfer,
+  break: breakHold,
+  recall: recallHolders,
+  policy,
+  key: createKey,
+  unkey: revokeKey,
+  fence: (state, _effects, command, key) => fence(state, command, key),
+  tick,
+  upgrade: (state, _effects, command, key) => upgrade(state, command, key),
+  generation,
+  move,
+}
 
 /** Applies one command. The revision grows by one if and only if the command caused events. */
-export function apply(state: State, proposal: Proposal, effects: Effects): Outcome {
+export function apply(state: State, { command, key = 0 }: Proposal, effects: Effects): Outcome {
   const before = effects.events.length
-  const outcome: { revision: number } & Outcome = dispatch(state, proposal, effects)
+  const refused = state.moved === undefined ? undefined : refusalOfMovedLog(state, state.moved, command)
+  const outcome: { revision: number } & Outcome = refused ?? (RULE_OF[command.kind] as RuleOf<Command>)(state, effects, command, key)
   if (effects.events.length > before) state.revision++
   outcome.revision = state.revision
   return outcome
-}
-
-function dispatch(state: State, proposal: Proposal, effects: Effects): Outcome {
-  const { command, key = 0 } = proposal
-  if (state.moved !== undefined) {
-    const refused = refusalOfMovedLog(state, state.moved, command)
-    if (refused !== undefined) return refused
-  }
-  switch (command.kind) {
-    case 'acquire':
-      return acquire(state, effects, proposal as Proposal & { readonly command: Acquire })
-    case 'claim':
-      return claim(state, effects, command, key)
-    case 'extend':
-      return extend(state, effects, command, key)
-    case 'widen':
-      return widen(state, effects, command, key)
-    case 'renew':
-      return renew(state, effects, command, key)
-    case 'release':
-      return release(state, effects, command, key)
-    case 'due':
-      return due(state, effects, command)
-    case 'aged':
-      return aged(state, effects, command)
-    case 'aged-together':
-      return agedTogether(state, effects, command)
-    case 'run':
-      return run(state, effects, command)
-    case 'put':
-      return put(state, effects, command, key)
-    case 'delete':
-      return remove(state, effects, command, key)
-    case 'transaction':
-      return transaction(state, effects, command, key)
-    case 'revoke':
-      return revoke(state, effects, command, key)
-    case 'transfer':
-      return transfer(state, effects, command, key)
-    case 'break':
-      return breakHold(state, effects, command, key)
-    case 'recall':
-      return recallHolders(state, effects, command, key)
-    case 'policy':
-      return policy(state, effects, command, key)
-    case 'key':
-      return createKey(state, effects, command, key)
-    case 'unkey':
-      return revokeKey(state, effects, command, key)
-    case 'fence':
-      return fence(state, command, key)
-    case 'tick':
-      return tick(state, effects, command)
-    case 'upgrade':
-      return upgrade(state, command, key)
-    case 'generation':
-      return generation(state, effects, command, key)
-    case 'move':
-      return move(state, effects, command, key)
-  }
 }
 
 /**
@@ -105,7 +76,7 @@ export function refusal(state: State, proposal: Proposal): Refused | undefined {
     return refused?.kind === 'refused' ? refused : undefined
   }
   if (command.kind === 'acquire') {
-    const plan = planAcquire(state, proposal as Proposal & { readonly command: Acquire })
+    const plan = planAcquire(state, command, proposal.key)
     return 'kind' in plan ? plan : undefined
   }
   if (command.kind === 'release') return releaseRefusal(state, command, proposal.key ?? 0)
@@ -126,9 +97,4 @@ export function isInternal(command: Command): boolean {
     command.kind === 'tick' ||
     (command.kind === 'move' && command.into !== undefined)
   )
-}
-
-/** Whether this code knows the rules version of the log. */
-export function understands(state: State): boolean {
-  return state.rules <= RULES
 }

@@ -78,17 +78,13 @@ function apart(field: string, other: string): Flaw {
   return { reason: 'not-together', facts: { field, other } }
 }
 
-const plainWant = record<Want>({ resource: needed(name), units: optional(count), shared: defaulted(flag) })
+const wantFields: FieldsOf<Want> = { resource: needed(name), units: optional(count), shared: defaulted(flag) }
 
 export const want: FieldType<Want, 'record'> = {
-  ...plainWant,
-  check: value => {
-    const wrong = plainWant.check(value)
-    if (wrong !== undefined) return wrong
-    const { resource, units = 1, shared } = value as Want
+  ...record<Want>(wantFields, ({ resource, units = 1, shared }) =>
     // The log writes 0 units for a shared grant. Replicas would read one shared unit where the proposer refuses two.
-    return shared === true && units !== 1 ? { reason: 'shared-units', facts: { field: 'units', resource } } : undefined
-  },
+    shared === true && units !== 1 ? { reason: 'shared-units', facts: { field: 'units', resource } } : undefined,
+  ),
   write(to, { resource, units = 1, shared = false }) {
     to.text(resource)
     to.uint(shared ? 0 : units)

@@ -12,11 +12,11 @@ interface KeyQueue<Item> {
 export class Backlog<Item extends Keyed> {
   readonly #byKey = new Map<number, KeyQueue<Item>>()
 
-  get isEmpty(): boolean {
-    return this.#byKey.size === 0
-  }
+  /** The number of items. */
+  size = 0
 
   add(item: Item): void {
+    this.size++
     const queue = this.#byKey.get(item.key)
     if (queue === undefined) this.#byKey.set(item.key, { items: [item], head: 0 })
     else queue.items.push(item)
@@ -26,6 +26,7 @@ export class Backlog<Item extends Keyed> {
   take(): Item {
     const [key, queue] = this.#byKey.entries().next().value!
     const item = queue.items[queue.head++]!
+    this.size--
     this.#byKey.delete(key)
     if (queue.head < queue.items.length) this.#byKey.set(key, queue) // behind the others
     return item
@@ -39,6 +40,7 @@ export class Backlog<Item extends Keyed> {
   takeAll(): readonly Item[] {
     const all = this.queues().flat()
     this.#byKey.clear()
+    this.size = 0
     return all
   }
 }

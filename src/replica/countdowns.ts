@@ -3,11 +3,9 @@
 import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerId, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, QUIET, type Slot, type State, TERM, type Timer } from '../kernel/state.ts'
-import { type Bucket, TimerWheel, type WheelAlarm } from './timer-wheel.ts'
+import { TimerWheel, type WheelAlarm } from './timer-wheel.ts'
 
-export class Countdown implements WheelAlarm {
-  bucket: Bucket | undefined = undefined
-  place = 0
+export interface Countdown extends WheelAlarm {
   /** Undefined: the quiet period of the log. */
   readonly lease: LeaseState | undefined
   readonly slot: Slot
@@ -21,17 +19,13 @@ export class Countdown implements WheelAlarm {
    * The pending proposal about this timer; 0 when there is none. Until that very proposal is settled, renewals go through the log. An older
    * proposal that settles late must not allow a renewal in memory while the newer one can still end the lease.
    */
-  busy = 0
+  busy: number
   /** The timer already ran when this replica started. Perhaps no replica lives for a whole term, so it is marked early and often. */
   found: boolean
+}
 
-  constructor(lease: LeaseState | undefined, slot: Slot, epoch: number, zero: number, found: boolean) {
-    this.lease = lease
-    this.slot = slot
-    this.epoch = epoch
-    this.zero = Math.ceil(zero)
-    this.found = found
-  }
+export function newCountdown(lease: LeaseState | undefined, slot: Slot, epoch: number, zero: number, found: boolean): Countdown {
+  return { bucket: undefined, place: 0, lease, slot, epoch, zero: Math.ceil(zero), busy: 0, found }
 }
 
 export class Countdowns {

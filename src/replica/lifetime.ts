@@ -9,6 +9,8 @@ export class Lifetime {
   /** As `signal.aborted`, for code that runs with every command. */
   isOver = false
   isClosing = false
+  /** Neither over nor closing. */
+  isOpen = true
 
   constructor() {
     setMaxListeners(0, this.signal) // every watch and every pause listens to it
@@ -19,10 +21,16 @@ export class Lifetime {
     if (this.isClosing) throw new LeaseError('UNAVAILABLE', 'this replica is closing')
   }
 
+  close(): void {
+    this.isClosing = true
+    this.isOpen = false
+  }
+
   /** The replica can decide nothing more. All pending and later calls fail with the reason. */
   fail(error: unknown): void {
     if (this.isOver) return
     this.isOver = true
+    this.isOpen = false
     const { message } = (error ?? {}) as { message?: string }
     this.#over.abort(
       error instanceof LeaseError ? error : new LeaseError('UNAVAILABLE', `the replica stopped: ${message}`, { cause: error }),

@@ -35,7 +35,8 @@ export class LogTicker {
   /** Called after every record: sets a timer for the next tick, if one is needed. */
   tickWhileNeeded(): void {
     if (this.#stopped) return
-    const interval = this.#interval()
+    const { counts, pools, flaps, upkeep } = this.#log.state
+    const interval = counts.waiting + pools.size + flaps.size + upkeep.size === 0 ? 0 : this.#interval()
     if (interval === 0) this.#origin = undefined
     if (interval === 0 || this.#cancel !== undefined) return
     const { tick, elapsed } = this.#log.state

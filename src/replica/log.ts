@@ -6,10 +6,10 @@
 import { BACKOFF, pauseAfter } from '../backoff.ts'
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
 import type { Generation } from '../kernel/command.ts'
-import { EVENT_TYPES, type Event } from '../kernel/event.ts'
+import { EVENT_TYPES, type Event, type EventType } from '../kernel/event.ts'
+import type { Effects } from '../kernel/rule/effects.ts'
 import { createState, type LeaseState, RULES, type Slot, type State } from '../kernel/state.ts'
 import type { Appended, LogRecord, Position, Rejected, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
@@ -32,6 +32,9 @@ export interface ReplicaLogOptions {
   /** Events kept for watches that resume. */
   readonly events: number
 }
+
+/** After these a watch ends or begins anew, whatever it wants. */
+const CONCERNING_ALL: ReadonlySet<EventType> = new Set(['moved', 'generation'])
 
 /** The parts of a replica that follow its log. They use the log too, and so cannot be imported here: replica.ts connects them. */
 export interface Followers {
@@ -67,8 +70,9 @@ export class Log {
   /** The last record that was applied. */
   position: Position = START
   #recent: RecentEvents
-  #followers: Followers | undefined
-  readonly #effects: { readonly events: Event[]; timer(lease: LeaseState | undefined, slot: Slot): void }
+  /** Set by `connect`, as is `#effects`. */
+  #followers!: Followers
+  #effects!: Effects
   readonly #window = new RecordWindow()
   #barrier: { readonly begun: Promise<void>; next: Promise<void> | undefined } | undefined
   #reloading: Promise<void> | undefined
@@ -96,16 +100,13 @@ export class Log {
     this.#lifetime = lifetime
     this.#keptEvents = events
     this.#recent = new RecentEvents(0, { limit: events })
-    this.#effects = { events: [], timer: (lease, slot) => this.#timekeeper.timer(lease, slot) }
   }
 
   /** Called once, before `start`. */
   connect(followers: Followers): void {
+    const { timekeeper } = followers
     this.#followers = followers
-  }
-
-  get #timekeeper(): Followers['timekeeper'] {
-    return this.#followers!.timekeeper
+    this.#effects = { events: [], timer: timekeeper.timer.bind(timekeeper) }
   }
 
   /** The place of this replica among the recent proposers, by their numbers: all replicas agree on the order. 0 goes first. */
@@ -141,7 +142,7 @@ export class Log {
 
   async start(snapshot: Snapshot | undefined): Promise<void> {
     if (snapshot !== undefined) await this.#load(snapshot)
-    else this.#timekeeper.load(this.state, 0, 0)
+    else this.#followers.timekeeper.load(this.state, 0, 0)
     while (await this.readOn()) {
       // Until the end of the log.
     }
@@ -169,7 +170,7 @@ export class Log {
     this.#recent = new RecentEvents(this.state.revision, { limit: this.#keptEvents })
     this.#window.restart(this.state.index)
     this.#window.keep(this.state, this.position.nonce)
-    this.#timekeeper.load(this.state, snapshot.age, this.#clock.wall() - this.state.wall)
+    this.#followers.timekeeper.load(this.state, snapshot.age, this.#clock.wall() - this.state.wall)
     this.sinceSnapshot = { records: 0, bytes: 0 }
   }
 
@@ -182,7 +183,7 @@ export class Log {
         if (snapshot.position.index <= this.state.index && this.#missedMove === undefined) return
         this.stats.reloads++
         await this.#load(snapshot)
-        this.#timekeeper.caughtUp()
+        this.#followers.timekeeper.caughtUp()
         this.wake()
       } finally {
         this.#reloading = undefined
@@ -212,10 +213,6 @@ export class Log {
     if (this.position.index === index && this.position.nonce !== nonce) throw this.#diverged(`another record is at ${index}`)
   }
 
-  append(bytes: Uint8Array): Promise<Appended> {
-    return this.store.append(bytes, this.position)
-  }
-
   /** Applies the answer to an append of this replica. Returns whether its record is in the log. */
   async applyAppended(bytes: Uint8Array, batch: Batch, appended: Appended): Promise<boolean> {
     if (appended.kind !== 'appended' && appended.kind !== 'behind') {
@@ -223,7 +220,7 @@ export class Log {
       return false
     }
     const { position } = appended
-    if (appended.kind === 'appended') this.#applyAll(appended.missed)
+    if (appended.kind === 'appended' && appended.missed.length > 0) this.#applyAll(appended.missed)
     if (appended.kind === 'appended' && this.state.index === position.index - 1) this.#apply({ position, bytes, age: 0 }, batch)
     else await this.#readUpTo(position)
     return true
@@ -266,38 +263,37 @@ export class Log {
     } catch (error) {
       throw unreadable(error, `record ${position.index}`)
     }
-    if (!this.#sameDecisionHash(batch, position.index)) {
+    if (batch.proposer !== this.proposer && !this.#sameDecisionHash(batch, position.index)) {
       this.#missedMove = position.index
       return
     }
     const { awaiting } = this.state
-    const timekeeper = this.#timekeeper
+    const { timekeeper } = this.#followers
     timekeeper.entering(age, timekeeper.isReplaying ? (advisoryAge ?? this.#clock.wall() - batch.wall) : 0)
     const { events } = this.#effects
-    let kept = 0
-    const applied = applyBatch(this.state, position.index, batch, this.#effects, () => {
-      if (events.length === kept) return
-      this.#recent.push(events, kept)
-      for (; kept < events.length; kept++) this.eventCounts[events[kept]!.type]!++
-    })
+    const applied = applyBatch(this.state, position.index, batch, this.#effects)
     if (applied.kind === 'applied') for (const tail of this.tails) tail.add(bytes)
-    if (kept > 0) for (const listener of this.#listeners) listener.offer(events, this.state.revision)
-    // Once for the whole record: an array that is emptied loses its capacity.
-    events.length = 0
+    if (events.length > 0) {
+      this.#recent.push(events)
+      for (const { type } of events) this.eventCounts[type]!++
+      for (const listener of this.#listeners) listener.offer(events, this.state.revision)
+      // Once for the whole record: an array that is emptied loses its capacity.
+      events.length = 0
+    }
     this.position = position
     this.#window.keep(this.state, position.nonce)
     // Replicas that had not loaded the moved leases may have reported other decision hashes before this record.
     if (awaiting && !this.state.awaiting) this.#window.forgetHashesBefore(position.index)
     this.sinceSnapshot.records++
     this.sinceSnapshot.bytes += bytes.length
-    if (!understands(this.state))
+    if (this.state.rules > RULES)
       throw new LeaseError(
         'UNSUPPORTED',
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
     // Before the callers are answered: they rely on this record from then on.
-    if (this.owned && !timekeeper.isReplaying) this.#followers!.rewinds.keep()
-    const answered = batch.proposer === this.proposer && this.#followers!.outbox.seenInLog(batch.seq, applied)
+    if (this.owned && !timekeeper.isReplaying) this.#followers.rewinds.keep()
+    const answered = batch.proposer === this.proposer && this.#followers.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()
   }
 
@@ -311,9 +307,9 @@ export class Log {
    * unknown which. The exception: leases were moved into the log while we had it open. They came as a snapshot, nothing was decided since, and the
    * record that ends the move is the first to differ. False: load that snapshot.
    */
-  #sameDecisionHash({ applied, decisionHash, proposer, proposals }: Batch, index: number): boolean {
+  #sameDecisionHash({ applied, decisionHash, proposals }: Batch, index: number): boolean {
     const { awaiting } = this.state
-    if (proposer === this.proposer || !this.#window.differs(applied, decisionHash)) return true
+    if (!this.#window.differs(applied, decisionHash)) return true
     if (awaiting && !proposals.some(({ command }) => command.kind === 'move' && command.into === 'end')) return true
     if (awaiting && this.#loadedMove !== index) return false
     const message = `record ${index} was proposed by a replica that decided otherwise up to record ${applied}: compare versions`
@@ -322,7 +318,7 @@ export class Log {
 
   /** Called after every record, and after several that were read together. */
   afterRecord(): void {
-    const { ticker, snapshotter } = this.#followers!
+    const { ticker, snapshotter } = this.#followers
     ticker.tickWhileNeeded()
     snapshotter.takeWhenDue()
   }
@@ -377,8 +373,8 @@ export class Log {
   }
 
   /** A listener for one watch, until `signal` fires or this replica closes. It adds its abort listeners once, not for every change. */
-  changes(signal: AbortSignal, wanted?: EventFilter): ChangeListener {
-    const listener = new ChangeListener(wanted, () => {
+  changes(signal: AbortSignal, wanted?: EventFilter, types?: readonly EventType[]): ChangeListener {
+    const listener = new ChangeListener(wanted, types && new Set([...types, ...CONCERNING_ALL]), () => {
       this.#listeners.delete(listener)
       for (const over of [signal, closing]) over.removeEventListener('abort', wake)
     })
@@ -398,13 +394,16 @@ export class Log {
 /** Waits for records that a watch could see. */
 export class ChangeListener implements Disposable {
   readonly #wanted: EventFilter | undefined
+  readonly #types: ReadonlySet<EventType> | undefined
   readonly #stop: () => void
   #wake: (() => void) | undefined
   /** The last revision whose events the watch need not look at, because it waited and wanted none of them. */
   seen = 0
 
-  constructor(wanted: EventFilter | undefined, stop: () => void) {
+  /** `types` are those of events that could be wanted; undefined: all of them. */
+  constructor(wanted: EventFilter | undefined, types: ReadonlySet<EventType> | undefined, stop: () => void) {
     this.#wanted = wanted
+    this.#types = types
     this.#stop = stop
   }
 
@@ -418,8 +417,11 @@ export class ChangeListener implements Disposable {
   /** A record has caused these events, up to `revision`. A watch that does not wait reads them by itself. */
   offer(events: readonly Event[], revision: number): void {
     if (this.#wake === undefined) return
-    if (this.#wanted === undefined || events.some(event => concernsEveryWatch(event) || this.#wanted!(event))) this.wake()
-    else this.seen = revision
+    for (const event of events) {
+      if (this.#types?.has(event.type) === false) continue
+      if (this.#wanted === undefined || CONCERNING_ALL.has(event.type) || this.#wanted(event)) return this.wake()
+    }
+    this.seen = revision
   }
 
   wake(): void {
@@ -430,11 +432,6 @@ export class ChangeListener implements Disposable {
   [Symbol.dispose](): void {
     this.#stop()
   }
-}
-
-/** After these a watch ends or begins anew, whatever it wants. */
-function concernsEveryWatch({ type }: Event): boolean {
-  return type === 'moved' || type === 'generation'
 }
 
 /**

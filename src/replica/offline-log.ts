@@ -1,7 +1,6 @@
 /** A log that is read to its end and written to, without timers and watches: for a restore, and for leases that move. */
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import { understands } from '../kernel/apply.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, encodeBatch } from '../kernel/codec/batch.ts'
 import { StateLoader, saveState } from '../kernel/codec/snapshot.ts'
 import type { Generation, Move, Proposal } from '../kernel/command.ts'
@@ -91,7 +90,7 @@ export class OfflineLog {
     }
     const applied = applyBatch(this.state, position.index, batch, silent())
     this.position = position
-    if (!understands(this.state))
+    if (this.state.rules > RULES)
       throw new LeaseError(
         'UNSUPPORTED',
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,

@@ -22,21 +22,13 @@ const RECORD_BYTES = 128 * 1_024
 const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.POSITIVE_INFINITY] as const
 
 /** A proposal with its completion, in one object: there is one for every command. */
-export class OutboxItem implements Proposal {
+export interface OutboxItem extends Proposal {
   readonly command: Command
   readonly key: number
   readonly op: Operation | undefined
   completion: Completion
   /** Waits for the certain outcome, however long that takes. Other items fail with `UNKNOWN` after `timeout`. */
   readonly untilSettled: boolean
-
-  constructor(command: Command, key: number, op: Operation | undefined, completion: Completion, untilSettled: boolean) {
-    this.command = command
-    this.key = key
-    this.op = op
-    this.completion = completion
-    this.untilSettled = untilSettled
-  }
 }
 
 /** Of an item whose caller was answered already. */
@@ -86,8 +78,8 @@ export class Outbox {
   /** Proposals that the next record has no room for. */
   readonly #backlog = new Backlog<OutboxItem>()
   #flight: InFlight | undefined
+  /** `#pump` is running, or will run in the next turn. */
   #pumping = false
-  #pumpSoon = false
   #cancelTimeout: (() => void) | undefined
   /** For metrics and tests. */
   readonly stats = { appends: 0, commands: 0, resent: 0, voided: 0 }
@@ -105,7 +97,7 @@ export class Outbox {
 
   /** Writes a command to the log, and resolves with what the log decided. */
   write(command: Command, key = 0, op?: Operation): Promise<Outcome> {
-    return new Promise((settle, fail) => this.put(new OutboxItem(command, key, op, { settle, fail }, false)))
+    return new Promise((settle, fail) => this.put({ command, key, op, completion: { settle, fail }, untilSettled: false }))
   }
 
   /**
@@ -113,38 +105,32 @@ export class Outbox {
    * reach the log, its lease must not be renewed in memory.
    */
   writeUntilSettled(command: Command, settled: (outcome: Outcome | undefined) => void): void {
-    this.put(new OutboxItem(command, 0, undefined, { settle: settled, fail: () => settled(undefined) }, true))
+    const completion = { settle: settled, fail: () => settled(undefined) }
+    this.put({ command, key: 0, op: undefined, completion, untilSettled: true })
   }
 
   put(item: OutboxItem): void {
     if (this.#closed !== undefined) return item.completion.fail(this.#closed)
     if (this.#next.bytes > RECORD_BYTES) this.#backlog.add(item)
     else this.#next.add(item)
-    if (this.#pumping || this.#pumpSoon) return
+    if (this.#pumping) return
     // All proposals of this turn go into one record. (Starting earlier, in a turn longer than an append, was tried and gained nothing.)
-    this.#pumpSoon = true
-    this.#clock.soon(() => {
-      this.#pumpSoon = false
-      void this.#pump()
-    })
+    this.#pumping = true
+    this.#clock.soon(this.#pump)
   }
 
-  async #pump(): Promise<void> {
-    if (this.#pumping) return
-    this.#pumping = true
+  /** Sends one record after another, one in a turn: a store that answers within the turn would otherwise starve timers, sockets and snapshots. */
+  readonly #pump = async (): Promise<void> => {
+    this.#pumping = !this.#lifetime.isOver && this.#next.proposals.length > 0
+    if (!this.#pumping) return
     try {
-      while (this.#next.proposals.length > 0) {
-        if (this.#lifetime.isOver) return
-        const flight = this.#take()
-        this.#refill()
-        await this.#send(flight)
-        this.#log.afterRecord()
-        // A store that answers within the turn would otherwise starve timers, sockets and snapshots.
-        await new Promise<void>(resolve => this.#clock.soon(resolve))
-      }
+      const flight = this.#take()
+      if (this.#backlog.size > 0) this.#refill()
+      await this.#send(flight)
+      this.#log.afterRecord()
+      this.#clock.soon(this.#pump)
     } catch (error) {
       this.#lifetime.fail(error)
-    } finally {
       this.#pumping = false
     }
   }
@@ -169,7 +155,7 @@ export class Outbox {
   }
 
   #refill(): void {
-    while (!this.#backlog.isEmpty && this.#next.bytes <= RECORD_BYTES) {
+    while (this.#backlog.size > 0 && this.#next.bytes <= RECORD_BYTES) {
       const item = this.#backlog.take()
       try {
         this.#next.add(item)
@@ -181,7 +167,7 @@ export class Outbox {
 
   /** Appends the record until its fate is certain. Throws only errors that no further attempt can cure. */
   async #send(flight: InFlight): Promise<void> {
-    this.#armTimeout(this.#timeout)
+    if (this.#cancelTimeout === undefined) this.#armTimeout(this.#timeout)
     for (let failures = 0; ; failures++) {
       try {
         const inLog = await this.#log.applyAppended(flight.bytes, flight.batch, await this.#append(flight))
@@ -207,7 +193,6 @@ export class Outbox {
 
   /** One timer for all records: it is set again only when it fires, so that a record which is answered in time costs none. */
   #armTimeout(ms: number): void {
-    if (this.#cancelTimeout !== undefined) return
     this.#cancelTimeout = afterReading(this.#clock, ms, () => {
       this.#cancelTimeout = undefined
       const flight = this.#flight
@@ -225,9 +210,15 @@ export class Outbox {
     flight.underWay = true
     const began = this.#clock.now()
     try {
-      const appended = await this.#log.append(flight.bytes)
+      const appended = await this.#log.store.append(flight.bytes, this.#log.position)
       this.storeError = undefined
-      this.#count(this.#clock.now() - began)
+      const ms = this.#clock.now() - began
+      this.latency.ms += ms
+      for (const bucket of this.latency.within) {
+        if (ms > bucket[0]) continue
+        bucket[1]++
+        break
+      }
       flight.underWay = appended.kind === 'appended' || appended.kind === 'behind'
       return appended
     } catch (error) {
@@ -236,15 +227,6 @@ export class Outbox {
       flight.lost ||= !(error instanceof LeaseError && error.code === 'UNAVAILABLE')
       throw error
     }
-  }
-
-  #count(ms: number): void {
-    this.latency.ms += ms
-    for (const bucket of this.latency.within)
-      if (ms <= bucket[0]) {
-        bucket[1]++
-        return
-      }
   }
 
   // Settling a record

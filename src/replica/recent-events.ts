@@ -38,15 +38,16 @@ export class RecentEvents {
     return this.#bytes
   }
 
-  /** Adds all events of one revision: those from index `first` on. */
-  push(events: readonly Event[], first = 0): void {
-    for (let i = first; i < events.length; i++) {
-      const event = events[i]!
+  /** Adds the events of one revision, or of several. */
+  push(events: readonly Event[]): void {
+    for (const event of events) {
       // A watcher may have seen events that are lost now: every watch must resync.
       if (event.type === 'generation' && event.cause === LOST) this.#forgotten = Math.max(this.#forgotten, event.revision)
       // Leases have arrived from another log: no event tells how.
       if (event.type === 'moved' && event.cause === 'arrived') this.#forgotten = Math.max(this.#forgotten, event.revision - 1)
-      const bytes = textBytes(event)
+      const { holder, resource, key, value, cause, by } = event
+      const names = (holder?.length ?? 0) + (resource?.length ?? 0) + (key?.length ?? 0)
+      const bytes = 2 * (names + (value?.length ?? 0) + (cause?.length ?? 0) + (by?.length ?? 0))
       while (this.#count === this.#limit || (this.#count > 0 && this.#bytes + bytes > this.#most)) this.#forget()
       this.#keep(event, bytes)
     }
@@ -55,9 +56,9 @@ export class RecentEvents {
   #keep(event: Event, bytes: number): void {
     if (this.#count === this.#ring.length) this.#grow()
     const place = (this.#oldest + this.#count) % this.#ring.length
-    const slot = this.#ring[place]
-    if (slot === undefined) this.#ring[place] = new KeptEvent(event, bytes)
-    else slot.write(event, bytes)
+    let slot = this.#ring[place]
+    if (slot === undefined) slot = this.#ring[place] = new KeptEvent()
+    slot.write(event, bytes)
     this.#count++
     this.#bytes += bytes
   }
@@ -131,10 +132,6 @@ class KeptEvent {
   by: string | undefined
   bytes = 0
 
-  constructor(event: Event, bytes: number) {
-    this.write(event, bytes)
-  }
-
   write(event: Event, bytes: number): void {
     this.bytes = bytes
     this.revision = event.revision
@@ -160,12 +157,4 @@ class KeptEvent {
     const { revision, type, lease, holder, resource, token, key, value, cause, by, at } = this
     return { revision, type, lease, holder, resource, token: token === 0 ? undefined : token, key, value, cause, by, at }
   }
-}
-
-function textBytes({ holder, resource, key, value, cause, by }: Event): number {
-  return 2 * (units(holder) + units(resource) + units(key) + units(value) + units(cause) + units(by))
-}
-
-function units(text: string | undefined): number {
-  return text === undefined ? 0 : text.length
 }

@@ -9,7 +9,7 @@ import { type Clock, systemClock, unlessAborted, whenAborted } from '../clock.ts
 import { LeaseError } from '../errors.ts'
 import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/codec/batch.ts'
-import { malformed, malformedAsker } from '../kernel/codec/form.ts'
+import { malformed } from '../kernel/codec/form.ts'
 import { stateHash } from '../kernel/codec/snapshot.ts'
 import type { Acquire, Command, Operation, Proposal, Renew } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
@@ -30,7 +30,7 @@ import { ListPages } from './list-pages.ts'
 import { ListReader } from './lists.ts'
 import { Log, type Survivor } from './log.ts'
 import { LogTicker } from './log-ticker.ts'
-import { Outbox, OutboxItem } from './outbox.ts'
+import { Outbox } from './outbox.ts'
 import { RecordTail } from './record-tail.ts'
 import { renewInMemory } from './renew-in-memory.ts'
 import { pauseUnless } from './retry.ts'
@@ -194,9 +194,9 @@ export class Replica implements Lessor {
   submit(command: Command, { op, key = 0, signal }: ProposeOptions, completion: Completion): void {
     try {
       signal?.throwIfAborted()
-      this.#lifetime.assertOpen()
+      if (!this.#lifetime.isOpen) this.#lifetime.assertOpen()
       const { state } = this.#log
-      const wrong = malformed(command) ?? notToBeWritten(command) ?? malformedAsker(key, op)
+      const wrong = malformed(command, key, op) ?? (RESERVED.has(command.kind) ? notToBeWritten(command) : undefined)
       if (wrong !== undefined) completion.settle(refuseFlaw(state, wrong))
       else if (command.kind === 'renew' && op === undefined && this.#log.owned && mayStayInMemory(state, command))
         this.#renewInMemory(command.leases, key, completion)
@@ -209,7 +209,7 @@ export class Replica implements Lessor {
 
   #put(command: Command, key: number, op: Operation | undefined, completion: Completion): void {
     if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease)
-    this.#outbox.put(new OutboxItem(command, key, op, completion, false))
+    this.#outbox.put({ command, key, op, completion, untilSettled: false })
   }
 
   /** A refusal is decided at the end of the log. Only what is not refused there is written, also if it was answered before. */
@@ -329,7 +329,7 @@ export class Replica implements Lessor {
   async [Symbol.asyncDispose](): Promise<void> {
     const lifetime = this.#lifetime
     if (lifetime.isClosing) return
-    lifetime.isClosing = true
+    lifetime.close()
     this.#snapshotter.stop()
     if (!lifetime.isOver) this.#timekeeper.markBeforeLeaving(this.profile)
     this.#timekeeper.stop()
@@ -341,6 +341,9 @@ export class Replica implements Lessor {
     await this.#following
   }
 }
+
+/** The commands that `notToBeWritten` has to look at. */
+const RESERVED: ReadonlySet<Command['kind']> = new Set(['due', 'aged', 'aged-together', 'run', 'tick', 'move', 'upgrade'])
 
 function notToBeWritten(command: Command): Flaw | undefined {
   if (isInternal(command)) return { reason: 'internal-command', facts: { command: command.kind } }

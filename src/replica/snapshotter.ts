@@ -47,6 +47,9 @@ export class Snapshotter {
 
   /** Called after every record. */
   takeWhenDue(): void {
+    const { log, records, bytes } = this.#options
+    const { sinceSnapshot } = log
+    if (sinceSnapshot.records < records && sinceSnapshot.bytes < bytes) return
     if (this.#stopped || this.#running !== undefined || !this.#isDue()) return
     this.#running = this.#takeInTurn().finally(() => (this.#running = undefined))
   }

@@ -27,17 +27,13 @@ export class StallClock {
   }
 
   now(): number {
-    const now = this.#elapsed()
+    const now = this.#clock.now() - this.#origin - this.stats.stalled
     const late = now - this.#expected
     if (late <= 0 || (this.#added === 0 && !this.#isStall(late))) return now
     if (this.#added === 0) this.stats.stalls++
     this.stats.stalled += late
     this.#added += late
     return now - late
-  }
-
-  #elapsed(): number {
-    return this.#clock.now() - this.#origin - this.stats.stalled
   }
 
   #isStall(late: number): boolean {

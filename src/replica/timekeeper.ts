@@ -15,7 +15,7 @@ import { findLease } from '../kernel/state/leases.ts'
 import { agedOf, timerOf } from '../kernel/state/timers.ts'
 import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM } from '../kernel/state.ts'
 import { AgeMarks, MARK_STEP, MAX_MARKS } from './age-marks.ts'
-import { Countdown, Countdowns } from './countdowns.ts'
+import { type Countdown, Countdowns, newCountdown } from './countdowns.ts'
 import { LastHeard } from './last-heard.ts'
 import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
@@ -39,7 +39,7 @@ export class Timekeeper {
   /** When the holders of leases that were found in the log were last heard of, as far as clocks tell that may be wrong. */
   readonly #lastHeard = new LastHeard()
   /** Whether records of the past are being applied. */
-  #replaying = true
+  isReplaying = true
   /** Whether countdowns reflect the latest run and mark for all. */
   #learned = true
   /** Cancels the one real timer. */
@@ -76,7 +76,7 @@ export class Timekeeper {
     this.#state = state
     this.#countdowns = new Countdowns(state)
     this.#marks.load(state, this.#countdowns)
-    this.#replaying = true
+    this.isReplaying = true
     const now = this.now()
     this.#marks.runZero = now - age - state.run.ms
     for (const lease of state.leases.values()) {
@@ -85,23 +85,18 @@ export class Timekeeper {
         if (timer === undefined) continue
         // Under an owner, a lease renewed in this run may have been renewed in memory since the snapshot was taken.
         const vouched = !state.run.owned || timer.run < state.run.number || timer.aged > 0 ? age : 0
-        this.#place(new Countdown(lease, slot, timer.epoch, now - agedOf(state, timer) - vouched, true))
+        this.#place(newCountdown(lease, slot, timer.epoch, now - agedOf(state, timer) - vouched, true))
       }
     }
     if (state.quiet !== undefined)
-      this.#place(new Countdown(undefined, QUIET, state.quiet.epoch, now - agedOf(state, state.quiet) - age, true))
-  }
-
-  /** Whether records of the past are being applied. */
-  get isReplaying(): boolean {
-    return this.#replaying
+      this.#place(newCountdown(undefined, QUIET, state.quiet.epoch, now - agedOf(state, state.quiet) - age, true))
   }
 
   /** Called before each record is applied, with its least age in ms. `advisoryAge`: its age by a clock that may be wrong. */
   entering(age: number, advisoryAge: number): void {
     this.#age = age
-    this.#moment = this.now()
-    if (this.#replaying) this.#lastHeard.entering(this.#moment, advisoryAge)
+    this.#moment = this.#time.now()
+    if (this.isReplaying) this.#lastHeard.entering(this.#moment, advisoryAge)
   }
 
   /**
@@ -129,26 +124,30 @@ export class Timekeeper {
   /** Called by the kernel when it starts, restarts, marks or cancels a timer. */
   timer(lease: LeaseState | undefined, slot: Slot): void {
     if (lease === undefined) return this.#logTimer()
+    // A new lease: a lease gets its countdown when it is opened, and loses it when it ends.
+    if (slot === TERM && lease.alarm === undefined) return this.#begin(lease, slot, lease.epoch)
     const timer = findLease(this.#state, lease.id) !== lease ? undefined : slot === TERM ? lease : timerOf(lease, slot)
     const countdown = this.#countdowns.of(lease, slot)
     if (timer === undefined) {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
       return
     }
-    if (countdown === undefined) {
-      const placed = new Countdown(lease, slot, timer.epoch, this.#started(), this.#replaying)
-      if (this.#replaying && slot === TERM) this.#lastHeard.set(placed)
-      return this.#place(placed)
-    }
+    if (countdown === undefined) return this.#begin(lease, slot, timer.epoch)
     if (countdown.epoch !== timer.epoch) {
-      if (this.#replaying && slot === TERM) this.#lastHeard.set(countdown)
+      if (this.isReplaying && slot === TERM) this.#lastHeard.set(countdown)
       countdown.epoch = timer.epoch
       countdown.zero = Math.ceil(this.#started())
       countdown.busy = 0
-      countdown.found = this.#replaying
+      countdown.found = this.isReplaying
     } else this.#marked(countdown, agedOf(this.#state, timer))
     this.#countdowns.schedule(countdown, this.look(countdown))
     this.#arm()
+  }
+
+  #begin(lease: LeaseState, slot: Slot, epoch: number): void {
+    const countdown = newCountdown(lease, slot, epoch, this.#started(), this.isReplaying)
+    if (this.isReplaying && slot === TERM) this.#lastHeard.set(countdown)
+    this.#place(countdown)
   }
 
   /** When a timer began that the present record starts. Under an owner, its lease may have been renewed in memory after the record. */
@@ -171,7 +170,7 @@ export class Timekeeper {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
     } else if (countdown?.epoch !== quiet.epoch) {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
-      this.#place(new Countdown(undefined, QUIET, quiet.epoch, this.#started(), this.#replaying))
+      this.#place(newCountdown(undefined, QUIET, quiet.epoch, this.#started(), this.isReplaying))
     } else {
       this.#marked(countdown, agedOf(this.#state, quiet))
       this.#countdowns.schedule(countdown, this.look(countdown))
@@ -181,7 +180,7 @@ export class Timekeeper {
 
   /** The past has been read; records are of the present from now on. */
   caughtUp(): void {
-    this.#replaying = false
+    this.isReplaying = false
     this.learnTogether()
     this.#arm() // timers found in the log run even if no record follows
   }
@@ -241,13 +240,16 @@ export class Timekeeper {
 
   /** When to look at a countdown again: when it is due, or when the log should learn how long it has run. */
   look(countdown: Countdown): number {
-    const duration = countdown.lease !== undefined && countdown.slot === TERM ? countdown.lease.term : this.#countdowns.duration(countdown)
+    const ofTerm = countdown.slot === TERM ? countdown.lease : undefined
+    const duration = ofTerm === undefined ? this.#countdowns.duration(countdown) : ofTerm.term
     const due = countdown.zero + duration
     const step = Math.max(MARK_STEP, duration / 8)
     if (this.#state.run.owned && this.#marks.together && countdown.found) return due // marked together with all others
     // Renewals usually come at half of the term. Only a timer that runs beyond that is worth a mark.
     const first = countdown.found ? step : Math.max(step, (duration * 5) / 8)
-    const mark = countdown.zero + Math.max(first, this.#countdowns.knownAge(countdown) + step)
+    // The log knows no age of a term that began in this run and was not marked since.
+    const known = ofTerm?.aged === 0 && ofTerm.run === this.#state.run.number ? 0 : this.#countdowns.knownAge(countdown)
+    const mark = countdown.zero + Math.max(first, known + step)
     return mark < due ? mark : due
   }
 
@@ -259,7 +261,7 @@ export class Timekeeper {
 
   /** Sets the one real timer for the next countdown, or for the next beat if that comes sooner. */
   #arm(): void {
-    if (this.#stopped || this.#replaying || this.#judging) return
+    if (this.#stopped || this.isReplaying || this.#judging) return
     const { next } = this.#countdowns
     if (this.#cancel !== undefined && this.#armedFor <= next) return // it is armed for the next beat at the latest
     if (next === Number.POSITIVE_INFINITY && !this.#marks.together) return

@@ -43,9 +43,13 @@ export function witnessOf(state: State, { nonce: record }: Position): Witness {
   }
 }
 
+/** For all witnesses: an owner writes one with every record. */
+const WRITER = new Writer(96)
+
 /** Writes a witness as text that fits into an HTTP header. */
 export function writeWitness(witness: Witness, secret: string): string {
-  const to = new Writer(96)
+  const to = WRITER
+  to.length = 0
   to.byte(VERSION)
   const { log, run, nonce, index, record, lease, token, revision, quiet } = witness
   for (const n of [log, run, nonce, index]) to.uint(n)

@@ -17,13 +17,21 @@ import { whileOpen } from '../rule/move.ts'
 import { refuse } from '../rule/refuse.ts'
 import { beginLog, RULES, type State } from '../state.ts'
 import { NewerFormatError, Reader, Writer } from './bytes.ts'
-import { readProposal, writeProposal } from './encode.ts'
+import { OUTCOMES, readProposal, writeProposal } from './encode.ts'
 import { FORMAT, refuseNewer, refuseOlder } from './format.ts'
 
 export const WINDOW = 8_192
 const EVENT_NUMBERS = Object.fromEntries(EVENT_TYPES.map((type, number) => [type, number])) as Readonly<Record<EventType, number>>
 
+/** The first two letters distinguish all outcomes. */
+const OUTCOME_NUMBERS = Object.fromEntries(OUTCOMES.map(kind => [kind, kind.charCodeAt(0) * 256 + kind.charCodeAt(1)])) as Readonly<
+  Record<Outcome['kind'], number>
+>
+
 const MAGIC = 0x4c
+/** Bytes that a writer begins with, and the most that it keeps for the next record. */
+const FIRST_SIZE = 4_096
+const MAX_KEPT = 1 << 20
 /** What a record names that cannot be the first of a log: every build knows this version. */
 const FIRST_RULES = 1
 
@@ -51,16 +59,12 @@ type WithDefaultRules<Of extends Header> = Omit<Of, 'rules'> & Partial<Pick<Of, 
 
 /** Encodes proposals as they come, so that no work is left when the log is ready for the next record. */
 export class BatchWriter<P extends Proposal = Proposal> {
-  #body = new Writer(4_096)
-  #proposals: P[] = []
-
-  get proposals(): readonly P[] {
-    return this.#proposals
-  }
-
-  get bytes(): number {
-    return this.#body.length
-  }
+  readonly #head = new Writer(64)
+  #body = new Writer(FIRST_SIZE)
+  /** Only `add` and `take` change it. */
+  proposals: P[] = []
+  /** Of the proposals. */
+  bytes = 0
 
   /** Throws RangeError if the proposal cannot be encoded (see form.ts); then nothing of it was written. */
   add(proposal: P): void {
@@ -71,12 +75,15 @@ export class BatchWriter<P extends Proposal = Proposal> {
       this.#body.length = start
       throw error
     }
-    this.#proposals.push(proposal)
+    this.proposals.push(proposal)
+    this.bytes = this.#body.length
   }
 
   /** Returns the record, and the batch that decoding it would give. The writer is empty again. */
   take({ rules: founding = RULES, ...header }: WithDefaultRules<Header>): { readonly bytes: Uint8Array; readonly batch: Batch<P> } {
-    const to = new Writer(this.#body.length + 64)
+    const to = this.#head
+    const { proposals } = this
+    to.length = 0
     to.byte(MAGIC)
     to.byte(FORMAT)
     // Builds that do not know the newest rules refuse a record that names them: no more records than necessary may do so.
@@ -89,12 +96,14 @@ export class BatchWriter<P extends Proposal = Proposal> {
     to.uint32(header.decisionHash[1])
     to.uint(header.wall)
     to.bool(header.carried === true)
-    to.uint(this.#proposals.length)
-    to.raw(this.#body.view())
-    const batch = { ...header, rules, proposals: this.#proposals }
-    this.#body = new Writer(Math.min(Math.max(4_096, this.#body.length), 1 << 20))
-    this.#proposals = []
-    return { bytes: to.sealed(), batch }
+    to.uint(proposals.length)
+    const bytes = to.sealed(this.#body)
+    // Do not keep the memory of one huge record forever.
+    if (this.#body.length > MAX_KEPT) this.#body = new Writer(FIRST_SIZE)
+    this.#body.length = 0
+    this.bytes = 0
+    this.proposals = []
+    return { bytes, batch: { ...header, rules, proposals } }
   }
 }
 
@@ -167,7 +176,7 @@ function applyAll(state: State, batch: Batch, effects: Effects, each: ((outcome:
       mix(state, EVENT_NUMBERS[event.type], event.lease)
       if (event.token !== undefined) mix(state, 0, event.token)
     }
-    mix(state, outcome.kind === 'refused' ? REASONS[outcome.reason].number : initials(outcome.kind), outcome.revision)
+    mix(state, outcome.kind === 'refused' ? REASONS[outcome.reason].number : OUTCOME_NUMBERS[outcome.kind], outcome.revision)
     outcomes.push(outcome)
     each?.(outcome)
   }
@@ -186,11 +195,6 @@ function mix(state: State, a: number, b: number): void {
   const low = b | 0 // the lowest 32 bits
   state.decisionHashA = Math.imul(state.decisionHashA ^ a ^ low, 0x01000193) >>> 0
   state.decisionHashB = (Math.imul(state.decisionHashB ^ low, 0x85ebca6b) + state.decisionHashA) >>> 0
-}
-
-/** The first two letters distinguish all outcomes. */
-function initials(word: string): number {
-  return word.charCodeAt(0) * 256 + word.charCodeAt(1)
 }
 
 /** Applies an operation once, and returns the same answer to every repetition with the same key. */

@@ -38,22 +38,22 @@ export class Writer {
     this.#bytes = new Uint8Array(size)
   }
 
-  #room(more: number): void {
-    if (this.length + more <= this.#bytes.length) return
+  /** Called only where there is no room for `more` bytes: every number that is written checks that itself. */
+  #grow(more: number): void {
     const grown = new Uint8Array(Math.max(this.#bytes.length * 2, this.length + more))
     grown.set(this.#bytes.subarray(0, this.length))
     this.#bytes = grown
   }
 
   byte(value: number): void {
-    this.#room(1)
+    if (this.length + 1 > this.#bytes.length) this.#grow(1)
     this.#bytes[this.length++] = value
   }
 
   /** A whole number from 0 to 2^53 - 1. Any other number would be read back as a different one. */
   uint(value: number): void {
     if (!Number.isSafeInteger(value) || value < 0) throw new RangeError(`${value} cannot be written as a whole number`)
-    this.#room(8)
+    if (this.length + 8 > this.#bytes.length) this.#grow(8)
     let rest = value
     if (rest > 0x7fffffff) {
       // Ids and tokens have fifteen digits. Their lower 28 bits are a small integer, which divides several times faster.
@@ -79,7 +79,7 @@ export class Writer {
   }
 
   uint32(value: number): void {
-    this.#room(4)
+    if (this.length + 4 > this.#bytes.length) this.#grow(4)
     for (let shift = 0; shift < 32; shift += 8) this.#bytes[this.length++] = (value >>> shift) & 255
   }
 
@@ -89,7 +89,8 @@ export class Writer {
 
   text(value: string): void {
     const { length } = value
-    this.#room(length * 3 + 8)
+    const longest = length * 3 + 8
+    if (this.length + longest > this.#bytes.length) this.#grow(longest)
     // Most names are short ASCII: their length is known and no encoder is needed.
     if (length < 128) {
       const start = this.length
@@ -112,7 +113,7 @@ export class Writer {
   }
 
   raw(bytes: Uint8Array): void {
-    this.#room(bytes.length)
+    if (this.length + bytes.length > this.#bytes.length) this.#grow(bytes.length)
     this.#bytes.set(bytes, this.length)
     this.length += bytes.length
   }
@@ -127,10 +128,15 @@ export class Writer {
     return this.#bytes.subarray(0, this.length)
   }
 
-  /** A copy of all bytes so far, followed by their checksum. */
-  sealed(): Uint8Array {
-    this.uint32(checksum(this.#bytes, 0, this.length))
-    return this.#bytes.slice(0, this.length)
+  /** A copy of all bytes so far, and of those of `body`, followed by their checksum. */
+  sealed(body?: Writer): Uint8Array {
+    const end = this.length + (body === undefined ? 0 : body.length)
+    const bytes = new Uint8Array(end + 4)
+    bytes.set(this.#bytes.subarray(0, this.length))
+    if (body !== undefined) bytes.set(body.#bytes.subarray(0, body.length), this.length)
+    const sum = checksum(bytes, 0, end)
+    for (let i = 0; i < 4; i++) bytes[end + i] = (sum >>> (8 * i)) & 255
+    return bytes
   }
 }
 

@@ -64,7 +64,7 @@ export function formOf(encoding: Encoding, command: Command): Pick<Encoding, 'nu
 export function writeProposal(to: Writer, { command, key = 0, op }: Proposal): void {
   const asked = op?.asked ?? 0
   const encoding = BY_KIND.get(command.kind)!
-  const { number, layout } = formOf(encoding, command)
+  const { number, layout } = encoding.variants.length === 0 ? encoding : formOf(encoding, command)
   to.byte(number | (key === 0 ? 0 : WITH_KEY) | (op === undefined ? 0 : WITH_OPERATION) | (asked === 0 ? 0 : WITH_ASKED))
   if (key !== 0) to.uint(key)
   if (op !== undefined) {
@@ -88,7 +88,7 @@ export function readProposal(from: Reader): Proposal {
   return { command: layout.read(from), key, op }
 }
 
-const OUTCOMES = [
+export const OUTCOMES = [
   'granted',
   'queued',
   'renewed',

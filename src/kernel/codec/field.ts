@@ -165,8 +165,9 @@ export function readIds(from: Reader): number[] {
 }
 
 /** An object of these fields and no others. Its bytes are those of the fields, one after the other. */
-export function record<T extends object>(fields: FieldsOf<T>): FieldType<T, 'record'> {
-  return { surface: 'record', fields: fields as Fields, check: checkFields(fields as Fields), ...inOrder<T>(undefined, fields as Fields) }
+export function record<T extends object>(fields: FieldsOf<T>, together?: (value: T) => Flaw | undefined): FieldType<T, 'record'> {
+  const check = checkFields(fields as Fields, { together: together as Together })
+  return { surface: 'record', fields: fields as Fields, check, ...inOrder<T>(undefined, fields as Fields) }
 }
 
 /** The fields that a table must have for an object type: the compiler refuses one that is missing, unknown or of another type. */
@@ -176,11 +177,19 @@ export type FieldsOf<T> = {
     : Field<T[K], 'needed'>
 }
 
+/** What is wrong with fields that are right by themselves. */
+export type Together = ((value: object) => Flaw | undefined) | undefined
+
+const NO_CHECK: Check = () => undefined
+
 /** Refuses objects with fields that are not known: they are mistakes. `also` names fields that need no check. */
-export function checkFields(fields: Fields, also: readonly string[] = []): Check {
+export function checkFields(
+  fields: Fields,
+  { also = [], together }: { readonly also?: readonly string[]; readonly together?: Together } = {},
+): Check {
   // Every command passes here. A lookup in an object without a prototype is quicker than in a Map and as safe.
   const checks: Record<string, Check | undefined> = Object.create(null)
-  for (const field of also) checks[field] = () => undefined
+  for (const field of also) checks[field] = NO_CHECK
   for (const [field, { check }] of Object.entries(fields)) checks[field] = check
   const must = Object.keys(fields).filter(field => fields[field]!.presence === 'needed')
   return value => {
@@ -193,9 +202,9 @@ export function checkFields(fields: Fields, also: readonly string[] = []): Check
       const check = checks[field]
       if (check === undefined) return { reason: 'unknown-field', facts: { field: field.slice(0, 64), known: Object.keys(checks) } }
       const given = object[field]
-      const wrong = given === undefined ? undefined : check(given)
+      const wrong = given === undefined || check === NO_CHECK ? undefined : check(given)
       if (wrong !== undefined) return within(field, wrong)
     }
-    return undefined
+    return together?.(value)
   }
 }

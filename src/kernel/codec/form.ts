@@ -6,26 +6,27 @@ import type { Command, Operation } from '../command.ts'
 import { COMMAND_TABLE, type CommandRow } from '../command-table.ts'
 import { badText, NAME_BYTES } from '../name.ts'
 import { type Flaw, shown, within } from '../reason.ts'
-import { checkFields } from './field.ts'
+import { checkFields, type Together } from './field.ts'
 import type { Check, Fields } from './field-type.ts'
 
 const CHECKS = Object.fromEntries(
   Object.entries(COMMAND_TABLE).map(([kind, row]) => {
     const { fields, together } = row as CommandRow<Command>
-    const check = checkFields(fields as Fields, ['kind'])
-    return [kind, together === undefined ? check : (value: unknown) => check(value) ?? together(value as Command)]
+    const check = checkFields(fields as Fields, { also: ['kind'], together: together as Together })
+    return [kind, check]
   }),
 ) as Readonly<Record<Command['kind'], Check>>
 
-/** What is wrong with the command's form, or undefined. */
-export function malformed(command: Command): Flaw | undefined {
+/** What is wrong with the form of a command, or of the key and the operation that it comes with; undefined if nothing is. */
+export function malformed(command: Command, key = 0, op?: Operation): Flaw | undefined {
   if (typeof command !== 'object' || command === null) return { reason: 'unknown-command', facts: { given: shown(command) } }
   if (!Object.hasOwn(CHECKS, String(command.kind))) return { reason: 'unknown-command', facts: { given: shown(command.kind) } }
   const wrong = CHECKS[command.kind](command)
-  return wrong === undefined ? undefined : within(command.kind, wrong)
+  if (wrong !== undefined) return within(command.kind, wrong)
+  return op === undefined && Number.isSafeInteger(key) && key >= 0 ? undefined : malformedAsker(key, op)
 }
 
-/** As `malformed`, for a key and an operation. One that cannot be encoded would spoil the record for every proposal in it. */
+/** A key or an operation that cannot be encoded would spoil the record for every proposal in it. */
 export function malformedAsker(key: number, op: Operation | undefined): Flaw | undefined {
   const number = (field: string, value: unknown): Flaw | undefined =>
     Number.isSafeInteger(value) && (value as number) >= 0 ? undefined : { reason: 'not-whole', facts: { field, given: shown(value) } }

@@ -40,7 +40,10 @@ export function acquireLayout(general: MaskedLayout<Acquire>): Layout<Acquire> {
       to.text(holder)
       to.uint(ttl)
       to.uint(wants.length)
-      for (const item of wants) want.write(to, item)
+      for (const { resource, units = 1, shared } of wants) {
+        to.text(resource)
+        to.uint(shared === true ? 0 : units)
+      }
       if (incarnation) to.uint(incarnation)
       if (priority) to.int(priority)
       if (grace) to.uint(grace)

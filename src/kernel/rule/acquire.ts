@@ -1,6 +1,6 @@
 /** Acquiring: the command is checked completely before anything changes. */
 
-import { type Acquire, type Attachment, LABEL_BYTES, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, type Proposal, type Want } from '../command.ts'
+import { type Acquire, type Attachment, LABEL_BYTES, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, type Want } from '../command.ts'
 import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
@@ -43,8 +43,15 @@ export function normal(want: Want): WantedResource {
   return { resource: want.resource, units: want.units ?? 1, shared: want.shared ?? false }
 }
 
-function whole(value: number | undefined, low: number, high: number): boolean {
-  return value === undefined || (Number.isSafeInteger(value) && value >= low && value <= high)
+/** The ranges of its optional numbers, except of `any`. */
+const RANGES = [
+  ['priority', -1_000, 1_000],
+  ['grace', 0, TTL_LIMIT],
+  ['maxLife', 1, TTL_LIMIT],
+] as const
+
+function isWhole(value: number, low: number, high: number): boolean {
+  return Number.isSafeInteger(value) && value >= low && value <= high
 }
 
 /** What is wrong with the command itself, whatever the state. */
@@ -53,17 +60,20 @@ function malformed(command: Acquire): Flaw | undefined {
   if (bad !== undefined) return within('holder', bad)
   if (!Array.isArray(command.wants)) return { reason: 'not-list', facts: { field: 'wants', given: shown(command.wants) } }
   if (command.wants.length > MAX_RESOURCES) return tooMany('wants', MAX_RESOURCES)
-  if (!whole(command.any, 1, command.wants.length)) return outside('any', 1, command.wants.length, command.any)
-  if (!whole(command.priority, -1_000, 1_000)) return outside('priority', -1_000, 1_000, command.priority)
-  if (!whole(command.grace, 0, TTL_LIMIT)) return outside('grace', 0, TTL_LIMIT, command.grace)
-  if (!whole(command.maxLife, 1, TTL_LIMIT)) return outside('maxLife', 1, TTL_LIMIT, command.maxLife)
-  if (!whole(command.incarnation, 1, Number.MAX_SAFE_INTEGER)) return neverGiven('incarnation', command.incarnation)
+  const { any, incarnation } = command
+  if (any !== undefined && !isWhole(any, 1, command.wants.length)) return outside('any', 1, command.wants.length, any)
+  for (const [field, low, high] of RANGES) {
+    const value = command[field]
+    if (value !== undefined && !isWhole(value, low, high)) return outside(field, low, high, value)
+  }
+  if (incarnation !== undefined && !isWhole(incarnation, 1, Number.MAX_SAFE_INTEGER)) return neverGiven('incarnation', incarnation)
   if (command.steal !== undefined && command.wait !== true) return { reason: 'needs', facts: { field: 'steal', other: 'wait' } }
   if (command.pool !== undefined) {
     const wrong = badPoolRequest(command)
     if (wrong !== undefined) return wrong
   } else if (command.wait === true && command.wants.length === 0) return { reason: 'nothing-to-wait-for', facts: {} }
-  return badWants(command.wants) ?? badAttachments(command.entries ?? NOTHING) ?? badLabels(command)
+  const wrong = badWants(command.wants) ?? (command.entries && badAttachments(command.entries))
+  return wrong ?? (command.labels === undefined && command.holding === undefined ? undefined : badLabels(command))
 }
 
 function badWants(wants: readonly Want[]): Flaw | undefined {
@@ -71,7 +81,8 @@ function badWants(wants: readonly Want[]): Flaw | undefined {
     const want = wants[i]!
     const bad = badName(want.resource)
     if (bad !== undefined) return within(`wants[${i}].resource`, bad)
-    if (!whole(want.units, 1, Number.MAX_SAFE_INTEGER)) return outside(`wants[${i}].units`, 1, Number.MAX_SAFE_INTEGER, want.units)
+    if (want.units !== undefined && !isWhole(want.units, 1, Number.MAX_SAFE_INTEGER))
+      return outside(`wants[${i}].units`, 1, Number.MAX_SAFE_INTEGER, want.units)
     if (want.shared === true && (want.units ?? 1) !== 1)
       return { reason: 'shared-units', facts: { field: `wants[${i}].units`, resource: want.resource } }
     for (let j = 0; j < i; j++)
@@ -184,7 +195,7 @@ interface Plan {
 }
 
 /** Why the command is refused, or what would be done. Changes nothing. */
-export function planAcquire(state: State, { command, key = 0 }: Proposal & { readonly command: Acquire }): Refused | Plan {
+export function planAcquire(state: State, command: Acquire, key = 0): Refused | Plan {
   const wrong = malformed(command) ?? badTtl(state, command)
   if (wrong !== undefined) return refuseFlaw(state, wrong)
   const over = exhausted(state)
@@ -193,7 +204,7 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   const claim = command.pool === undefined ? undefined : claimOf(state, command)
   if (claim !== undefined && !allowed(state, key, 'acquire', claim.pool)) return forbidden(state, 'acquire', claim.pool)
   for (const want of wants) {
-    if (!allowed(state, key, 'acquire', want.resource)) return forbidden(state, 'acquire', want.resource)
+    if (key !== 0 && !allowed(state, key, 'acquire', want.resource)) return forbidden(state, 'acquire', want.resource)
     if (command.steal !== undefined && !allowed(state, key, 'break', want.resource))
       return forbidden(state, 'break', want.resource, 'steal')
     const capacity = capacityOf(state, want.resource)
@@ -226,7 +237,8 @@ export function planAcquire(state: State, { command, key = 0 }: Proposal & { rea
   if (state.leases.size >= rule(state, '', 'leases')) return refuse(state, 'too-many-leases', { limit: state.leases.size })
   const mine = key === 0 ? 0 : (state.madeWith.get(key) ?? 0)
   if (key !== 0 && mine >= rule(state, '', 'leasesPerKey')) return refuse(state, 'too-many-key-leases', { limit: mine })
-  const many = overQuota(state, command.holder, claim === undefined ? wants : [{ resource: claim.pool }])
+  const many =
+    state.policies.size === 0 ? undefined : overQuota(state, command.holder, claim === undefined ? wants : [{ resource: claim.pool }])
   if (many !== undefined) return many
 
   // Only the caller's own leases: declaring to hold another caller's lease would refuse others a wait.
@@ -348,10 +360,9 @@ function blocksItself(state: State, resource: Resource, want: WantedResource, ho
   return own.some(given => given.shared) || units > capacityOf(state, resource.name)
 }
 
-export function acquire(state: State, effects: Effects, proposal: Proposal & { readonly command: Acquire }): Granted | Queued | Refused {
-  const plan = planAcquire(state, proposal)
+export function acquire(state: State, effects: Effects, command: Acquire, key: number): Granted | Queued | Refused {
+  const plan = planAcquire(state, command, key)
   if ('kind' in plan) return plan
-  const { command, key = 0 } = proposal
   const { wants, rank, parent, chosen, victims } = plan
   const status = chosen === undefined ? WAITING : LIVE
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
@@ -366,7 +377,7 @@ export function acquire(state: State, effects: Effects, proposal: Proposal & { r
     grant(state, effects, lease, chosen)
     if (chosen.length === 0 && entries.length === 0) emit(state, effects, 'granted', lease, {})
     // Others may have been waiting for the entry that it took over.
-    settle(state, effects, state.freed)
+    if (state.freed.size + state.freedPools.length > 0) settle(state, effects, state.freed)
   } else {
     const extras = extrasOf(lease)
     if (entries.length > 0) extras.pending = copyOf(entries)
@@ -400,14 +411,20 @@ function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, ho
 }
 
 function granted(lease: LeaseState): Granted {
+  const resources: string[] = []
+  const tokens: number[] = []
+  for (const { resource, token } of lease.grants) {
+    resources.push(resource.name)
+    tokens.push(token)
+  }
   return {
     kind: 'granted',
     revision: 0,
     lease: lease.id,
     incarnation: lease.holder.incarnation,
     ttl: lease.term,
-    resources: lease.grants.map(given => given.resource.name),
-    tokens: lease.grants.map(given => given.token),
+    resources,
+    tokens,
   }
 }
 

@@ -1,7 +1,7 @@
 /** The effects of a command beside its outcome: events for watchers, and changed timers for the timekeeper. */
 import type { Event, EventType } from '../event.ts'
 import { extrasOf } from '../state/leases.ts'
-import { type Grant, type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM, type Timer } from '../state.ts'
+import { type LeaseState, LIVE, QUIET, SLOTS, type Slot, type State, TERM, type Timer } from '../state.ts'
 
 export interface Effects {
   readonly events: Event[]
@@ -13,39 +13,27 @@ type EventFacts = Partial<Pick<Event, 'resource' | 'token' | 'key' | 'value' | '
 
 export function emit(state: State, effects: Effects, type: EventType, lease: LeaseState | undefined, facts: EventFacts): void {
   const { resource, token, key, value, cause, by } = facts
-  pushEvent(state, effects, type, lease, resource, token, key, value, cause, by)
+  pushEvent(state, effects, type, lease, resource, token, cause, by, key, value)
 }
 
 /** Emits one event for each grant; one without a resource if the lease has no grants. */
 export function emitForGrants(state: State, effects: Effects, type: EventType, lease: LeaseState, cause?: string, by?: string): void {
   if (lease.grants.length === 0) emit(state, effects, type, lease, { cause, by })
-  for (const grant of lease.grants) emitForGrant(state, effects, type, lease, grant, cause, by)
-}
-
-export function emitForGrant(
-  state: State,
-  effects: Effects,
-  type: EventType,
-  lease: LeaseState,
-  { resource, token }: Grant,
-  cause?: string,
-  by?: string,
-): void {
-  pushEvent(state, effects, type, lease, resource.name, token, undefined, undefined, cause, by)
+  for (const { resource, token } of lease.grants) pushEvent(state, effects, type, lease, resource.name, token, cause, by)
 }
 
 /** All events have one shape. Nothing is allocated more often. */
-function pushEvent(
+export function pushEvent(
   state: State,
   { events }: Effects,
   type: EventType,
   lease: LeaseState | undefined,
   resource: string | undefined,
   token: number | undefined,
-  key: string | undefined,
-  value: string | undefined,
-  cause: string | undefined,
-  by: string | undefined,
+  cause?: string,
+  by?: string,
+  key?: string,
+  value?: string,
 ): void {
   // The revision that this command is about to create.
   const revision = state.revision + 1

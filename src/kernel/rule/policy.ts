@@ -64,7 +64,7 @@ export function ruledBy(state: Pick<State, 'policies'>, name: string, rule: keyo
 }
 
 export function rule<K extends keyof PolicyRules>(state: Pick<State, 'policies'>, name: string, key: K): Required<PolicyRules>[K] {
-  const prefix = ruledBy(state, name, key)
+  const prefix = state.policies.size === 0 ? undefined : ruledBy(state, name, key)
   if (prefix === undefined) return (name.startsWith('services/') ? SERVICE_DEFAULTS : DEFAULTS)[key]
   return state.policies.get(prefix)![key] as Required<PolicyRules>[K]
 }

@@ -6,7 +6,7 @@ import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { listGrant, resourceOf } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import type { Effects } from './effects.ts'
-import { cancelTimer, emit, emitForGrant, startTimer } from './effects.ts'
+import { cancelTimer, emit, pushEvent, startTimer } from './effects.ts'
 import { judgeWaiter } from './judge.ts'
 import { capacityOf, rule } from './policy.ts'
 import { beginHolding } from './pool/holders.ts'
@@ -24,18 +24,13 @@ export function positionOf(resource: Resource, lease: LeaseState): number {
   return insertionIndex(resource.queue, lease.extras!.rank, lease.id)
 }
 
-function room(state: State, resource: Resource | undefined, want: WantedResource): boolean {
-  const capacity = capacityOf(state, want.resource)
-  if (want.shared) return capacity > 0 && (resource === undefined || resource.used === 0)
-  if (resource === undefined) return want.units <= capacity
-  return resource.sharers === 0 && resource.used + want.units <= capacity
-}
-
 /** No overtaking in a `fifo` queue: a newcomer takes free units only if no waiter before it blocks. */
 function mayTake(state: State, resource: Resource | undefined, want: WantedResource, rank: number, id: number): boolean {
-  if (!room(state, resource, want)) return false
-  if (resource === undefined || resource.queue.length === 0) return true
-  if (rule(state, want.resource, 'queue') === 'fit') return true
+  const capacity = capacityOf(state, want.resource)
+  if (resource === undefined) return want.shared ? capacity > 0 : want.units <= capacity
+  const hasRoom = want.shared ? capacity > 0 && resource.used === 0 : resource.sharers === 0 && resource.used + want.units <= capacity
+  if (!hasRoom) return false
+  if (resource.queue.length === 0 || rule(state, want.resource, 'queue') === 'fit') return true
   const behind = insertionIndex(resource.queue, rank, id)
   for (let i = 0; i < behind; i++) if (blocks(resource.queue[i]!, resource)) return false
   return true
@@ -76,9 +71,9 @@ export function grant(state: State, effects: Effects, lease: LeaseState, wants: 
     if (want.shared) resource.sharers++
     else resource.used += want.units
     if (resource.member !== undefined) updateRoom(state, resource.member, resource)
-    emitForGrant(state, effects, 'granted', lease, given, cause)
+    pushEvent(state, effects, 'granted', lease, want.resource, given.token, cause)
   }
-  countForQuotas(state, lease)
+  if (state.quotaCounts !== undefined) countForQuotas(state, lease)
   const claim = lease.extras?.pool
   if (claim !== undefined) beginHolding(state, lease)
   const maxLife = lease.extras?.maxLife ?? 0

@@ -30,8 +30,8 @@ export function forbiddenAdmin(state: State, action: string): Refused {
 
 /** Refuses commands that create a lease when the counters are exhausted: ids are never reused. */
 export function exhausted(state: State): Refused | undefined {
-  if (state.nextLease >= COUNTER_LIMIT || state.nextToken >= COUNTER_LIMIT) return countersExhausted(state)
-  return revisionsExhausted(state)
+  const isOver = state.nextLease >= COUNTER_LIMIT || state.nextToken >= COUNTER_LIMIT || state.revision >= COUNTER_LIMIT
+  return isOver ? countersExhausted(state) : undefined
 }
 
 /** As `exhausted`, for commands that only need a revision. */

@@ -8,12 +8,15 @@ interface Freeable {
 /** A queue without duplicates. A Set would do, but it would be most of the garbage of a release: a Set that empties and fills reallocates. */
 export class FreedResources<Resource extends Freeable> {
   readonly #list: (Resource | undefined)[] = []
+  /** The number of resources in the queue. */
+  size = 0
   #next = 0
   #end = 0
 
   add(resource: Resource): void {
     if (resource.freed) return
     resource.freed = true
+    this.size++
     this.#list[this.#end++] = resource
   }
 
@@ -26,6 +29,7 @@ export class FreedResources<Resource extends Freeable> {
     const resource = this.#list[this.#next]!
     this.#list[this.#next++] = undefined
     resource.freed = false
+    this.size--
     return resource
   }
 

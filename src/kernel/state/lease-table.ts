@@ -15,11 +15,7 @@ export class LeaseTable<Lease extends object> {
   readonly #pages = new Map<number, Page<Lease>>()
   /** Stays when it is empty: the next leases belong there. */
   #newest = Number.NEGATIVE_INFINITY
-  #size = 0
-
-  get size(): number {
-    return this.#size
-  }
+  size = 0
 
   get(number: number): Lease | undefined {
     const page = Math.floor(number / PAGE)
@@ -36,7 +32,7 @@ export class LeaseTable<Lease extends object> {
     const slot = number - at * PAGE
     if (page.leases[slot] === undefined) {
       page.count++
-      this.#size++
+      this.size++
     }
     page.leases[slot] = lease
   }
@@ -59,7 +55,7 @@ export class LeaseTable<Lease extends object> {
     if (page?.leases[slot] === undefined) return
     page.leases[slot] = undefined
     page.count--
-    this.#size--
+    this.size--
     if (page.count === 0 && at !== this.#newest) this.#pages.delete(at)
   }
 

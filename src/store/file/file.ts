@@ -74,6 +74,7 @@ export interface FileStoreOptions {
 /** A store on a log in a SQLite file. */
 export class FileStore implements Store {
   readonly profile: Profile
+  witness: (WitnessKeeper & Pick<KeptWitness, 'close'>) | undefined
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #pending = new Map<number, PendingCall>()
   readonly #ended = new AbortController()
@@ -81,7 +82,6 @@ export class FileStore implements Store {
   readonly #channel: AppendChannel | undefined
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
-  #witness: KeptWitness | undefined
   #opened = false
   #requests = 0
   #keepAlive = 0
@@ -103,10 +103,6 @@ export class FileStore implements Store {
     }
   }
 
-  get witness(): WitnessKeeper | undefined {
-    return this.#witness
-  }
-
   get ended(): AbortSignal {
     return this.#ended.signal
   }
@@ -120,12 +116,12 @@ export class FileStore implements Store {
       throw error
     })
     this.#opened = true
-    if (this.#options.own) this.#witness = keptWitness(this.#options.path)
+    if (this.#options.own) this.witness = keptWitness(this.#options.path)
     return snapshot ? { head, snapshot: this.#readable(snapshot) } : { head }
   }
 
   async append(record: Uint8Array, after: Position): Promise<Appended> {
-    this.#assertOpen()
+    if (!this.#opened || this.#closing !== undefined) this.#assertOpen()
     const id = this.#requests + 1
     const answer = this.#channel?.append(id, record, after)
     if (answer === undefined) {
@@ -208,8 +204,8 @@ export class FileStore implements Store {
     await this.#ask('close').catch(() => endThread(worker)) // it had no file to close yet
     worker.ref()
     await exited
-    this.#witness?.close()
-    this.#witness = undefined
+    this.witness?.close()
+    this.witness = undefined
   }
 
   #start(): Worker {

@@ -8,7 +8,7 @@
 import { setMaxListeners } from 'node:events'
 import { type Clock, pause, systemClock } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
-import { malformed, malformedAsker } from '../../kernel/codec/form.ts'
+import { malformed } from '../../kernel/codec/form.ts'
 import type { Command } from '../../kernel/command.ts'
 import type { Event } from '../../kernel/event.ts'
 import { refuseFlaw } from '../../kernel/rule/refuse.ts'
@@ -132,7 +132,7 @@ export class RemoteLessor implements Lessor {
     if (signal?.aborted) return completion.fail(signal.reason)
     if (this.#closed !== undefined) return completion.fail(this.#whyClosed())
     // Refuse a malformed command here: it could not be encoded, or would be read as damaged by the server.
-    const wrong = malformed(command) ?? malformedAsker(key, op)
+    const wrong = malformed(command, key, op)
     if (wrong !== undefined) return completion.settle(refuseFlaw({ revision: this.#revision }, wrong))
     const proposal = op === undefined ? { command, key } : { command, key, op }
     this.#requests.begin({ kind: 'propose', id: ++this.#lastId, proposal }, signal, {

@@ -323,7 +323,7 @@ describe('a request without `wait` is granted as the same request with `wait` is
       for (const name of ['a', 'b']) world.offer('host', [`g/${name}`], { labels: { n: name } })
       prepare(world)
       const before = stateHash(world.state)
-      const planned = planAcquire(world.state, { command: { kind: 'acquire', holder: 'newcomer', ttl: 9_000, wants: [], wait, pool } })
+      const planned = planAcquire(world.state, { kind: 'acquire', holder: 'newcomer', ttl: 9_000, wants: [], wait, pool })
       expect(stateHash(world.state)).toBe(before)
       const outcome = world.ask('newcomer', [], { wait, pool })
       expect('kind' in planned).toBe(outcome.kind === 'refused')
