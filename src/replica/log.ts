@@ -48,7 +48,7 @@ export interface Followers {
     caughtUp(): void
   }
   /** rewind-detector.ts: keeps how far the log of an owner has come. */
-  readonly rewinds: { keep(): void }
+  readonly rewinds: { readonly witness: string }
   /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
   readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
   /** log-ticker.ts */
@@ -292,7 +292,7 @@ export class Log {
         `the log has been raised to rules version ${this.state.rules}, this process knows ${RULES}: upgrade it`,
       )
     // Before the callers are answered: they rely on this record from then on.
-    if (this.owned && !timekeeper.isReplaying) this.#followers.rewinds.keep()
+    if (this.owned && !timekeeper.isReplaying) this.store.witness?.write(this.#followers.rewinds.witness)
     const answered = batch.proposer === this.proposer && this.#followers.outbox.seenInLog(batch.seq, applied)
     if (!answered && own === undefined) timekeeper.learnTogether()
   }

@@ -49,18 +49,13 @@ export class RecentEvents {
       const names = (holder?.length ?? 0) + (resource?.length ?? 0) + (key?.length ?? 0)
       const bytes = 2 * (names + (value?.length ?? 0) + (cause?.length ?? 0) + (by?.length ?? 0))
       while (this.#count === this.#limit || (this.#count > 0 && this.#bytes + bytes > this.#most)) this.#forget()
-      this.#keep(event, bytes)
+      if (this.#count === this.#ring.length) this.#grow()
+      const place = (this.#oldest + this.#count) % this.#ring.length
+      this.#ring[place] ??= new KeptEvent()
+      this.#ring[place].write(event, bytes)
+      this.#count++
+      this.#bytes += bytes
     }
-  }
-
-  #keep(event: Event, bytes: number): void {
-    if (this.#count === this.#ring.length) this.#grow()
-    const place = (this.#oldest + this.#count) % this.#ring.length
-    let slot = this.#ring[place]
-    if (slot === undefined) slot = this.#ring[place] = new KeptEvent()
-    slot.write(event, bytes)
-    this.#count++
-    this.#bytes += bytes
   }
 
   #forget(): void {

@@ -11,7 +11,7 @@ import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/codec/batch.ts'
 import { malformed } from '../kernel/codec/form.ts'
 import { stateHash } from '../kernel/codec/snapshot.ts'
-import type { Acquire, Command, Operation, Proposal, Renew } from '../kernel/command.ts'
+import type { Acquire, Command, Proposal, Renew } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Flaw } from '../kernel/reason.ts'
 import { movedAway } from '../kernel/rule/move.ts'
@@ -201,26 +201,26 @@ export class Replica implements Lessor {
       else if (command.kind === 'renew' && op === undefined && this.#log.owned && mayStayInMemory(state, command))
         this.#renewInMemory(command.leases, key, completion)
       else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
-      else this.#put(command, key, op, completion)
+      else {
+        if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease)
+        this.#outbox.put({ command, key, op, completion, untilSettled: false })
+      }
     } catch (error) {
       completion.fail(error)
     }
   }
 
-  #put(command: Command, key: number, op: Operation | undefined, completion: Completion): void {
-    if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease)
-    this.#outbox.put({ command, key, op, completion, untilSettled: false })
-  }
-
-  /** A refusal is decided at the end of the log. Only what is not refused there is written, also if it was answered before. */
-  async #putUnlessRefused(proposal: Proposal, signal: AbortSignal | undefined, completion: Completion): Promise<void> {
+  /** A refusal is decided at the end of the log. Only what is not refused there is written, even if it was answered before. */
+  async #putUnlessRefused(proposal: Required<Proposal>, signal: AbortSignal | undefined, completion: Completion): Promise<void> {
     try {
       await this.#outbox.readToEnd()
       signal?.throwIfAborted()
       const known = answered(this.#log.state, proposal) ?? refusal(this.#log.state, proposal)
       // Only a refusal may rest on a read alone. What a holder believes must be appended behind the records that it rests on: a failover may undo what a read shows.
-      if (known?.kind === 'refused') completion.settle(known)
-      else this.#put(proposal.command, proposal.key ?? 0, proposal.op, completion)
+      if (known?.kind === 'refused') return completion.settle(known)
+      const { command, key, op } = proposal
+      if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease)
+      this.#outbox.put({ command, key, op, completion, untilSettled: false })
     } catch (error) {
       completion.fail(error)
     }
@@ -235,14 +235,15 @@ export class Replica implements Lessor {
     const { ttls, logged } = renewInMemory(this.#log.state, this.#timekeeper, leases, key)
     this.#memoryRenewals += leases.length - logged.length
     if (logged.length === 0) return completion.settle({ kind: 'renewed', revision: this.#log.state.revision, ttls })
-    this.#put({ kind: 'renew', leases: logged }, key, undefined, {
+    const merged: Completion = {
       settle: outcome => {
         if (outcome.kind !== 'renewed') return completion.settle(outcome)
         const written = outcome.ttls.values()
         completion.settle({ ...outcome, ttls: ttls.map(ttl => (ttl === 0 ? written.next().value! : ttl)) })
       },
       fail: error => completion.fail(error),
-    })
+    }
+    this.#outbox.put({ command: { kind: 'renew', leases: logged }, key, op: undefined, completion: merged, untilSettled: false })
   }
 
   // Reading

@@ -33,11 +33,6 @@ export class RewindDetector {
   async compareWithKept(): Promise<void> {
     const kept = this.#log.store.witness?.read()
     if (kept !== undefined) await this.continues(kept)
-    this.keep()
-  }
-
-  /** Called by an owner after each record. */
-  keep(): void {
     this.#log.store.witness?.write(this.witness)
   }
 

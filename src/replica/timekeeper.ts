@@ -124,15 +124,20 @@ export class Timekeeper {
   /** Called by the kernel when it starts, restarts, marks or cancels a timer. */
   timer(lease: LeaseState | undefined, slot: Slot): void {
     if (lease === undefined) return this.#logTimer()
-    // A new lease: a lease gets its countdown when it is opened, and loses it when it ends.
-    if (slot === TERM && lease.alarm === undefined) return this.#begin(lease, slot, lease.epoch)
-    const timer = findLease(this.#state, lease.id) !== lease ? undefined : slot === TERM ? lease : timerOf(lease, slot)
-    const countdown = this.#countdowns.of(lease, slot)
+    // A lease gets the countdown of its term when it is opened, and loses it when it ends.
+    const isNew = slot === TERM && lease.alarm === undefined
+    const exists = isNew || findLease(this.#state, lease.id) === lease
+    const timer = !exists ? undefined : slot === TERM ? lease : timerOf(lease, slot)
+    const countdown = isNew ? undefined : this.#countdowns.of(lease, slot)
     if (timer === undefined) {
       if (countdown !== undefined) this.#countdowns.remove(countdown)
       return
     }
-    if (countdown === undefined) return this.#begin(lease, slot, timer.epoch)
+    if (countdown === undefined) {
+      const placed = newCountdown(lease, slot, timer.epoch, this.#started(), this.isReplaying)
+      if (this.isReplaying && slot === TERM) this.#lastHeard.set(placed)
+      return this.#place(placed)
+    }
     if (countdown.epoch !== timer.epoch) {
       if (this.isReplaying && slot === TERM) this.#lastHeard.set(countdown)
       countdown.epoch = timer.epoch
@@ -142,12 +147,6 @@ export class Timekeeper {
     } else this.#marked(countdown, agedOf(this.#state, timer))
     this.#countdowns.schedule(countdown, this.look(countdown))
     this.#arm()
-  }
-
-  #begin(lease: LeaseState, slot: Slot, epoch: number): void {
-    const countdown = newCountdown(lease, slot, epoch, this.#started(), this.isReplaying)
-    if (this.isReplaying && slot === TERM) this.#lastHeard.set(countdown)
-    this.#place(countdown)
   }
 
   /** When a timer began that the present record starts. Under an owner, its lease may have been renewed in memory after the record. */

@@ -1,7 +1,7 @@
 /** The watches of a replica: the events of each revision in order, or `resync` where some are no longer kept. */
 import { unlessAborted } from '../clock.ts'
 import type { Event, EventType } from '../kernel/event.ts'
-import { under } from '../kernel/name.ts'
+import { normalPrefix } from '../kernel/name.ts'
 import { movedAway } from '../kernel/rule/move.ts'
 import type { WatchOptions } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
@@ -55,6 +55,11 @@ export async function* watchEvents(
 }
 
 function filterOf(prefix: string, types: readonly EventType[] | undefined): EventFilter | undefined {
-  if (types === undefined) return prefix === '' ? undefined : event => under(prefix, event.resource ?? event.key ?? '')
-  return event => types.includes(event.type) && (prefix === '' || under(prefix, event.resource ?? event.key ?? ''))
+  const root = normalPrefix(prefix)
+  const inside = `${root}/`
+  if (root === '') return types && (event => types.includes(event.type))
+  return ({ type, resource, key }) => {
+    const name = resource ?? key ?? ''
+    return types?.includes(type) !== false && (name === root || name.startsWith(inside))
+  }
 }

@@ -33,6 +33,8 @@ export interface Witness {
 const VERSION = 1
 const MAC_BYTES = 12
 const LONGEST = 256
+/** Keyed with the secret of the log that signed last. A process has one log, or a few. */
+let hmac = new Hmac('', LONGEST)
 
 export function witnessOf(state: State, { nonce: record }: Position): Witness {
   const { lineage, run, index, nextLease: lease, nextToken: token, revision, longest, quiet } = state
@@ -57,8 +59,10 @@ export function writeWitness(witness: Witness, secret: string): string {
   to.uint32(Number(record & 0xffff_ffffn))
   for (const n of [lease, token, revision, quiet]) to.uint(n)
   const body = to.view()
+  if (hmac.secret !== secret) hmac = new Hmac(secret, LONGEST)
+  const mac = hmac.of(body).subarray(0, MAC_BYTES)
   // Clients read the first two parts, to tell which of two witnesses of one log is newer.
-  return `${log.toString(36)}.${index}.${Buffer.concat([body, macOf(body, secret)]).toString('base64url')}`
+  return `${log.toString(36)}.${index}.${Buffer.concat([body, mac]).toString('base64url')}`
 }
 
 /** Undefined when the text is no witness. `signed`: this log has written it, possibly in records that it has lost since. */
@@ -73,21 +77,14 @@ export function readWitness(text: string, secret: string): (Witness & { readonly
     const record = (BigInt(from.uint32()) << 32n) | BigInt(from.uint32())
     const [lease, token, revision, quiet] = [from.uint(), from.uint(), from.uint(), from.uint()]
     if (!from.ended) return undefined
+    if (hmac.secret !== secret) hmac = new Hmac(secret, LONGEST)
     // Without a secret there is no proof: every client could sign with an empty one.
-    const signed = secret !== '' && timingSafeEqual(bytes.subarray(body.length), macOf(body, secret))
+    const signed = secret !== '' && timingSafeEqual(bytes.subarray(body.length), hmac.of(body).subarray(0, MAC_BYTES))
     return { log, run, nonce, index, record, lease, token, revision, quiet, signed }
   } catch (error) {
     if (error instanceof Damaged || error instanceof RangeError) return undefined
     throw error
   }
-}
-
-/** Keyed with the secret of the log that signed last. A process has one log, or a few. */
-let hmac = new Hmac('', LONGEST)
-
-function macOf(body: Uint8Array, secret: string): Buffer {
-  if (hmac.secret !== secret) hmac = new Hmac(secret, LONGEST)
-  return hmac.of(body).subarray(0, MAC_BYTES)
 }
 
 /** `lost`: the log does not contain what the client saw. The two differ at this record or before it. */

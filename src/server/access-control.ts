@@ -67,6 +67,9 @@ export class AccessControl implements AsyncDisposable {
   readonly #byId = new Map<number, KnownKey>()
   readonly #clients = new Set<AdmittedClient>()
   #exposed = false
+  hasKeys = false
+  /** Every caller needs a key: keys exist, or the server is exposed to other machines. */
+  keyRequired = false
   #following: Promise<void> = Promise.resolve()
 
   private constructor(lessor: Lessor, { operator = '', clock = systemClock }: AccessControlOptions) {
@@ -82,18 +85,10 @@ export class AccessControl implements AsyncDisposable {
     return access
   }
 
-  get hasKeys(): boolean {
-    return this.#byId.size > 0
-  }
-
-  /** Every caller needs a key: keys exist, or the server is exposed to other machines. */
-  get keyRequired(): boolean {
-    return this.#exposed || this.hasKeys
-  }
-
   /** Call this when other machines can reach the server. It then refuses callers without a key, even after the last key was revoked. */
   expose(): void {
     this.#exposed = true
+    this.keyRequired = true
     this.#checkClients()
   }
 
@@ -309,6 +304,8 @@ export class AccessControl implements AsyncDisposable {
       this.#byHash.set(key.hash, key)
       this.#byId.set(key.id, key)
     }
+    this.hasKeys = this.#byId.size > 0
+    this.keyRequired = this.#exposed || this.hasKeys
     this.#checkClients()
     return revision
   }

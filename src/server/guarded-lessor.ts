@@ -118,9 +118,10 @@ export class GuardedLessor implements AsyncDisposable {
     try {
       const { lessor } = this
       const options = this.#admit(caller, requested, request)
-      const command = withKeyName(caller, requested)
-      const foreign = this.#audit.foreignLeases(command, options.key, this.access.administers(caller, options.key))
-      const redacted = command?.kind === 'acquire' ? this.#ofAcquire(caller, command, completion) : completion
+      const command = caller.key === 0 ? requested : withKeyName(caller, requested)
+      const isAcquire = command?.kind === 'acquire'
+      const redacted = isAcquire && (command.wait || command.holding) ? this.#ofAcquire(caller, command, completion) : completion
+      const foreign = isAcquire && command.steal === undefined ? undefined : this.#foreignLeases(caller, command, options.key)
       if (foreign === undefined) return lessor.submit(command, options, redacted)
       const forbidden = this.#refuseMove(caller, command)
       const outcome = forbidden === undefined ? propose(lessor, command, options) : Promise.resolve(forbidden)
@@ -128,6 +129,10 @@ export class GuardedLessor implements AsyncDisposable {
     } catch (error) {
       completion.fail(error)
     }
+  }
+
+  #foreignLeases(caller: Caller, command: Command, key: number): ForeignLeases {
+    return this.#audit.foreignLeases(command, key, this.access.administers(caller, key))
   }
 
   /**
@@ -153,9 +158,9 @@ export class GuardedLessor implements AsyncDisposable {
   }
 
   #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: GuardedRequest): ProposeOptions & { readonly key: number } {
-    this.access.admit(caller)
+    if (!this.access.admits(caller)) this.access.admit(caller)
     // The lessor refuses a command without a kind.
-    if (!NOT_RATE_LIMITED.has(command?.kind)) this.#countRequest(caller)
+    if (caller.key !== 0 && !NOT_RATE_LIMITED.has(command?.kind)) this.#countRequest(caller)
     if (key !== caller.key && caller.operator !== true)
       throw new LeaseError('FORBIDDEN', `${caller.name} may not act for another key: only the operator may`, { facts: { key } })
     return op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) }
@@ -368,7 +373,7 @@ export class GuardedLessor implements AsyncDisposable {
 
 /** Puts the key's name before the name that the caller gave itself in `by`, so that no caller can pose as another. */
 function withKeyName(caller: Caller, command: Command): Command {
-  if (caller.key === 0 || !(command?.kind === 'revoke' || command?.kind === 'break' || command?.kind === 'recall')) return command
+  if (!(command?.kind === 'revoke' || command?.kind === 'break' || command?.kind === 'recall')) return command
   const { by = '' } = command
   // The kernel refuses a bad or too long text.
   if (badText(by, NAME_BYTES) !== undefined) return command

@@ -2,7 +2,7 @@
  * The places in queues that callers without a key have asked for. When a key is required from some moment on, because the first one was created, such a caller
  * can neither be granted its lease nor give up its place: the server gives it up, so that it does not block others.
  */
-import type { Outcome } from '../kernel/outcome.ts'
+import type { Queued } from '../kernel/outcome.ts'
 import { propose } from '../lessor/propose.ts'
 import type { Completion, Lessor } from '../lessor.ts'
 import type { AccessControl, Caller } from './access-control.ts'
@@ -26,16 +26,15 @@ export class KeylessWaiters {
   remembering(caller: Caller, completion: Completion): Completion {
     return {
       settle: outcome => {
-        this.#note(caller, outcome)
+        if (outcome.kind === 'queued') this.#note(caller, outcome)
         completion.settle(outcome)
       },
       fail: error => completion.fail(error),
     }
   }
 
-  #note(caller: Caller, outcome: Outcome): void {
-    if (outcome.kind !== 'queued') return
-    this.#queued.add(outcome.lease)
+  #note(caller: Caller, { lease }: Queued): void {
+    this.#queued.add(lease)
     const [oldest] = this.#queued
     if (this.#queued.size > MAX_PLACES) this.#queued.delete(oldest!)
     if (this.#subscribed) return

@@ -6,8 +6,8 @@ export class RequestCounter {
   readonly wire: Wire
   /** One of our routes or commands. Never text from a client, which would create metric labels without bound. */
   readonly request: string
-  /** Kept apart from the map because almost every result is OK. */
-  #ok = 0
+  /** Results that are OK, as almost every one is. */
+  ok = 0
   readonly #others = new Map<string, number>()
 
   constructor(wire: Wire, request: string) {
@@ -16,12 +16,12 @@ export class RequestCounter {
   }
 
   increment(code = 'OK'): void {
-    if (code === 'OK') this.#ok++
+    if (code === 'OK') this.ok++
     else this.#others.set(code, (this.#others.get(code) ?? 0) + 1)
   }
 
   get counts(): readonly (readonly [code: string, count: number])[] {
-    return this.#ok === 0 ? [...this.#others] : [['OK', this.#ok], ...this.#others]
+    return this.ok === 0 ? [...this.#others] : [['OK', this.ok], ...this.#others]
   }
 }
 

@@ -234,5 +234,5 @@ export function answered(state: State, { op, key = 0 }: Proposal): Outcome | und
   const { session, seq, asked = 0 } = op
   const answer = state.answers.session(key, session)?.answer(seq)
   if (answer !== undefined && answer.asked !== asked) return refuse(state, 'op-reused', {})
-  return copyOf(answer?.outcome)
+  return answer && copyOf(answer.outcome)
 }

@@ -177,7 +177,7 @@ export type FieldsOf<T> = {
     : Field<T[K], 'needed'>
 }
 
-/** What is wrong with fields that are right by themselves. */
+/** What is wrong with two fields that are right by themselves. */
 export type Together = ((value: object) => Flaw | undefined) | undefined
 
 const NO_CHECK: Check = () => undefined
@@ -198,13 +198,16 @@ export function checkFields(
     const object = value as Record<string, unknown>
     for (const field of must) if (object[field] === undefined) return { reason: 'missing', facts: { field } }
     // Unlike Object.keys, this makes no list; inherited fields are refused like any other unknown field.
+    let given = 0
     for (const field in object) {
       const check = checks[field]
       if (check === undefined) return { reason: 'unknown-field', facts: { field: field.slice(0, 64), known: Object.keys(checks) } }
-      const given = object[field]
-      const wrong = given === undefined || check === NO_CHECK ? undefined : check(given)
+      const value = object[field]
+      if (value === undefined || check === NO_CHECK) continue
+      given++
+      const wrong = check(value)
       if (wrong !== undefined) return within(field, wrong)
     }
-    return together?.(value)
+    return given < 2 ? undefined : together?.(object)
   }
 }

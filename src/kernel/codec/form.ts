@@ -23,18 +23,25 @@ export function malformed(command: Command, key = 0, op?: Operation): Flaw | und
   if (!Object.hasOwn(CHECKS, String(command.kind))) return { reason: 'unknown-command', facts: { given: shown(command.kind) } }
   const wrong = CHECKS[command.kind](command)
   if (wrong !== undefined) return within(command.kind, wrong)
-  return op === undefined && Number.isSafeInteger(key) && key >= 0 ? undefined : malformedAsker(key, op)
+  return op === undefined && key === 0 ? undefined : malformedAsker(key, op)
 }
 
 /** A key or an operation that cannot be encoded would spoil the record for every proposal in it. */
 export function malformedAsker(key: number, op: Operation | undefined): Flaw | undefined {
-  const number = (field: string, value: unknown): Flaw | undefined =>
-    Number.isSafeInteger(value) && (value as number) >= 0 ? undefined : { reason: 'not-whole', facts: { field, given: shown(value) } }
-  const wrong = number('key', key)
-  if (wrong !== undefined) return wrong
+  if (!isWhole(key)) return notWhole('key', key)
   if (op === undefined) return undefined
   const { session, seq, acked, asked = 0 } = op
   const bad = badText(session, NAME_BYTES)
   if (bad !== undefined) return within('op.session', bad)
-  return number('op.asked', asked) ?? number('op.seq', seq) ?? number('op.acked', acked)
+  if (!isWhole(asked)) return notWhole('op.asked', asked)
+  if (!isWhole(seq)) return notWhole('op.seq', seq)
+  return isWhole(acked) ? undefined : notWhole('op.acked', acked)
+}
+
+function isWhole(value: unknown): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}
+
+function notWhole(field: string, value: unknown): Flaw {
+  return { reason: 'not-whole', facts: { field, given: shown(value) } }
 }

@@ -25,7 +25,7 @@ import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { findCycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
 import { recall } from './operate.ts'
-import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, ttlOutside } from './policy.ts'
+import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, TTL_MAX, TTL_MIN, ttlOutside } from './policy.ts'
 import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
 import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
 import { mayGoFirst, wouldBeServed } from './pool/turn.ts'
@@ -114,6 +114,8 @@ function badLabels({ labels = [], holding = [] }: Acquire): Flaw | undefined {
 function badTtl(state: State, command: Acquire): Flaw | undefined {
   const { ttl, wants, entries = NOTHING, pool } = command
   if (!Number.isSafeInteger(ttl) || ttl < 1) return outside('ttl', 1, TTL_LIMIT, ttl)
+  // Without policies, all names have the same bounds.
+  if (state.policies.size === 0 && ttl >= TTL_MIN && ttl <= TTL_MAX) return undefined
   if (wants.length + entries.length === 0 && pool === undefined) return ttlOutside(state, ttl, '')
   const ofPool = pool === undefined ? undefined : ttlOutside(state, ttl, pool.pool)
   if (ofPool !== undefined) return ofPool
@@ -200,7 +202,8 @@ export function planAcquire(state: State, command: Acquire, key = 0): Refused | 
   if (wrong !== undefined) return refuseFlaw(state, wrong)
   const over = exhausted(state)
   if (over !== undefined) return over
-  const wants = command.wants.map(normal)
+  const wants: WantedResource[] = []
+  for (const { resource, units = 1, shared = false } of command.wants) wants.push({ resource, units, shared })
   const claim = command.pool === undefined ? undefined : claimOf(state, command)
   if (claim !== undefined && !allowed(state, key, 'acquire', claim.pool)) return forbidden(state, 'acquire', claim.pool)
   for (const want of wants) {

@@ -44,8 +44,11 @@ export function acquire(session: RespSession): void {
   for (let i = 1; i < at; i++) names.push(text(session, i, 'a resource'))
   if (names.length > 1) names = [...new Set(names)]
   const ttl = duration(session, at + 1, 'TTL')
-  if (at + 2 === args.count)
-    return session.propose({ kind: 'acquire', holder: session.holder, ttl, wants: names.map(resource => ({ resource })) }, writeGrant)
+  if (at + 2 === args.count) {
+    const wants: Want[] = []
+    for (const resource of names) wants.push({ resource })
+    return session.propose({ kind: 'acquire', holder: session.holder, ttl, wants }, writeGrant)
+  }
   const request = requestOf(session, ttl, names, readOptions(session, at + 2, ACQUIRE_WORDS, {}))
   const { command, op, wait, queue } = request
   const { guarded } = session.host.context

@@ -6,8 +6,7 @@ import { whenAborted } from '../../clock.ts'
 import { LeaseError } from '../../errors.ts'
 import { Reader, Writer } from '../../kernel/codec/bytes.ts'
 import type { Command } from '../../kernel/command.ts'
-import type { Outcome } from '../../kernel/outcome.ts'
-import type { Completion, Query, View } from '../../lessor.ts'
+import type { Query, View } from '../../lessor.ts'
 import { type ClientMessage, readClientMessage, type ServerMessage, writeServerMessage } from '../../wire/messages.ts'
 import { queryFrom } from '../../wire/query.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
@@ -71,7 +70,8 @@ export class BatchSession {
   #witness: string | undefined
   /** What the store promised when that was last sent. */
   #promised: string | undefined
-  #onRoom = () => {}
+  /** Called once there is room for more requests. */
+  #onRoom: (() => void) | undefined
 
   constructor(session: BatchConnection) {
     this.#session = session
@@ -119,8 +119,7 @@ export class BatchSession {
 
   #answered(): void {
     this.#pending--
-    if (this.#pending > MAX_PENDING / 2) return
-    this.#onRoom()
+    if (this.#pending <= MAX_PENDING / 2) this.#onRoom?.()
   }
 
   #handle(message: ClientMessage): void {
@@ -146,14 +145,23 @@ export class BatchSession {
     const { caller, host } = this.#session
     this.#pending++
     const request = op === undefined && !key ? NO_REQUEST_OPTIONS : { ...(op && { op }), ...(key && { key }) }
-    host.context.guarded.submit(caller, command, request, new PendingProposal(this, id, this.#counterOf(command.kind)))
-  }
-
-  /** Sends the answer to a proposal. */
-  answer(answer: Extract<ServerMessage, { readonly kind: 'outcome' | 'failed' }>): void {
-    this.#answered()
-    this.#sendProfile()
-    this.#send(answer)
+    const counter = this.#counterOf(command.kind)
+    host.context.guarded.submit(caller, command, request, {
+      settle: outcome => {
+        if (outcome.kind === 'refused') counter.increment(outcome.code)
+        else counter.ok++
+        this.#answered()
+        this.#sendProfile()
+        this.#send({ kind: 'outcome', id, outcome })
+      },
+      fail: thrown => {
+        const error = asLeaseError(thrown)
+        counter.increment(error.code)
+        this.#answered()
+        this.#sendProfile()
+        this.#send({ kind: 'failed', id, error })
+      },
+    })
   }
 
   #counterOf(kind: Command['kind']): RequestCounter {
@@ -261,7 +269,7 @@ export class BatchSession {
     this.#ended = true
     this.#pending -= this.#reads.length
     this.#reads.length = 0
-    this.#onRoom()
+    this.#onRoom?.()
     for (const stream of this.#streams.values()) stream.abort()
   }
 
@@ -282,28 +290,4 @@ async function toJson({ value, ...rest }: View): Promise<string> {
   let text = ''
   for await (const piece of jsonPieces('value', value, rest)) text += piece
   return text
-}
-
-/** A proposal whose answer is pending. */
-class PendingProposal implements Completion {
-  readonly #batch: BatchSession
-  readonly #id: number
-  readonly #counter: RequestCounter
-
-  constructor(batch: BatchSession, id: number, counter: RequestCounter) {
-    this.#batch = batch
-    this.#id = id
-    this.#counter = counter
-  }
-
-  settle(outcome: Outcome): void {
-    this.#counter.increment(outcome.kind === 'refused' ? outcome.code : undefined)
-    this.#batch.answer({ kind: 'outcome', id: this.#id, outcome })
-  }
-
-  fail(thrown: unknown): void {
-    const error = asLeaseError(thrown)
-    this.#counter.increment(error.code)
-    this.#batch.answer({ kind: 'failed', id: this.#id, error })
-  }
 }

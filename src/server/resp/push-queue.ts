@@ -11,6 +11,8 @@ export class PushQueue {
   readonly #canSend: (maxUnwritten: number) => boolean
   readonly #pushes: ((to: RespWriter) => void)[] = []
   readonly #waiting: (() => void)[] = []
+  /** Whether there is nothing to write, and no producer to wake. */
+  isIdle = true
   #bytes = 0
 
   /** `canSend`: the client keeps up, and other unwritten data of the connection has at most this many bytes. */
@@ -20,6 +22,7 @@ export class PushQueue {
 
   /** `size` is the approximate number of bytes. */
   add(write: (to: RespWriter) => void, size: number): void {
+    this.isIdle = false
     this.#pushes.push(write)
     this.#bytes += size
   }
@@ -37,11 +40,14 @@ export class PushQueue {
 
   /** Undefined if there is room for more pushes. Otherwise resolves when there is, or when the connection is closed. */
   room(): Promise<void> | undefined {
-    return this.#canSend(MAX_BYTES - this.#bytes) ? undefined : new Promise(resolve => this.#waiting.push(resolve))
+    if (this.#canSend(MAX_BYTES - this.#bytes)) return undefined
+    this.isIdle = false
+    return new Promise(resolve => this.#waiting.push(resolve))
   }
 
   /** Wakes the waiting producers if there is room. */
   wake(): void {
     if (this.#waiting.length > 0 && this.#canSend(MAX_BYTES - this.#bytes)) for (const wake of this.#waiting.splice(0)) wake()
+    this.isIdle = this.#waiting.length + this.#pushes.length === 0
   }
 }

@@ -33,19 +33,16 @@ function writeUnexpected(to: RespWriter, outcome: Outcome): void {
 /** `reused`: the lease that the holder had already. */
 export type AcquireOutcome = Outcome | (Granted & { readonly waited?: boolean; readonly reused?: boolean })
 
-/** The tokens are named if there are several. */
-export function writeGrant(to: RespWriter, outcome: AcquireOutcome): void {
-  writeAcquired(to, outcome, outcome.kind === 'granted' && outcome.tokens.length > 1)
-}
-
 /** The client asked for any of several resources: the tokens are named even if there is only one. */
 export function writeGrantOfAny(to: RespWriter, outcome: AcquireOutcome): void {
-  writeAcquired(to, outcome, true)
+  writeGrant(to, outcome, true)
 }
 
-function writeAcquired(to: RespWriter, outcome: AcquireOutcome, named: boolean): void {
+/** The tokens are named if there are several. */
+export function writeGrant(to: RespWriter, outcome: AcquireOutcome, isOfAny = false): void {
   if (outcome.kind === 'queued') return writeQueued(to, outcome)
   if (outcome.kind !== 'granted') return writeUnexpected(to, outcome)
+  const named = isOfAny || outcome.tokens.length > 1
   const waited = 'waited' in outcome && outcome.waited
   const reused = 'reused' in outcome && outcome.reused
   const { tokens, resources } = outcome

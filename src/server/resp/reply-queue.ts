@@ -1,5 +1,5 @@
 /** Keeps the replies of a connection in the order of its commands, until the replies before them are ready. */
-import type { Outcome, Refused } from '../../kernel/outcome.ts'
+import type { Refused } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
 import type { RequestCounter } from '../request-counters.ts'
 import { UNCOUNTED } from './command-lookup.ts'
@@ -34,20 +34,6 @@ export class ReplySlot {
       this.ready = true
       session.scheduleFlush()
     }
-  }
-
-  write(to: RespWriter): void {
-    if (this.failed) {
-      this.counter.increment(asLeaseError(this.error).code)
-      writeError(to, this.error)
-    } else {
-      this.counter.increment(isRefused(this.value) ? this.value.code : undefined)
-      this.encode(to, this.value)
-    }
-    this.value = undefined
-    this.error = undefined
-    this.failed = false
-    this.ready = false
   }
 }
 
@@ -87,7 +73,17 @@ export class ReplyQueue {
     while (this.pending > 0) {
       const slot = this.#slots[this.#head]!
       if (!slot.ready) break
-      slot.write(to)
+      if (slot.failed) {
+        slot.counter.increment(asLeaseError(slot.error).code)
+        writeError(to, slot.error)
+      } else {
+        const outcome = slot.value as Partial<Refused> | null | undefined
+        if (outcome?.kind === 'refused') slot.counter.increment(outcome.code)
+        else slot.counter.ok++
+        slot.encode(to, slot.value)
+      }
+      slot.value = slot.error = undefined
+      slot.failed = slot.ready = false
       this.#head = (this.#head + 1) % this.#slots.length
       this.pending--
     }
@@ -95,7 +91,3 @@ export class ReplyQueue {
 }
 
 export const writeNothing: Encode<unknown> = () => {}
-
-function isRefused(value: unknown): value is Refused {
-  return typeof value === 'object' && value !== null && (value as Partial<Outcome>).kind === 'refused'
-}

@@ -58,10 +58,10 @@ export class RespListener implements SessionHost {
 
   scheduleFlush(session: RespSession): void {
     // After all promises that can settle now, and before the next turn: a reply does not wait for a look at the sockets.
-    if (this.#toFlush.push(session) === 1) process.nextTick(() => this.#flush())
+    if (this.#toFlush.push(session) === 1) process.nextTick(this.#flush)
   }
 
-  #flush(): void {
+  readonly #flush = (): void => {
     const sessions = this.#toFlush
     this.#toFlush = []
     for (const session of sessions) {

@@ -68,7 +68,10 @@ export class RespSession implements ByteLinkEnd {
   readonly args: CommandParser
   readonly peer: string
   caller: Caller = anonymousCaller()
+  /** Changed by `setName`. */
   name = ''
+  /** The holder of leases that this connection acquires, unless a command names another. */
+  holder: string
   protocol: 2 | 3 = 2
   /** The client keeps witnesses of the log: see Lessor.witness. */
   sendsWitness = false
@@ -93,6 +96,10 @@ export class RespSession implements ByteLinkEnd {
   /** A command waits. The commands after it wait too. */
   #blocked = false
   #paused = false
+  /** The input ended within a command. */
+  #incomplete = false
+  /** Bytes that were reported as unread. */
+  #unread = 0
   #inputEnded = false
   /** No more commands are executed. The connection ends after the pending replies. */
   #closing = false
@@ -104,6 +111,7 @@ export class RespSession implements ByteLinkEnd {
     this.id = id
     this.peer = peer
     this.turns = new SessionTurns(host.context.guarded.turns, peer, this.caller)
+    this.holder = peer
     this.#connection = connection
     this.#fullBounds = { bytes: host.context.limits.command, args: MAX_ARGS, pending: MAX_PENDING }
     this.#bounds = this.#fullBounds
@@ -131,9 +139,9 @@ export class RespSession implements ByteLinkEnd {
     return this.#queue.signal
   }
 
-  /** The holder of leases that this connection acquires, unless a command names another. */
-  get holder(): string {
-    return this.name === '' ? this.peer : this.name
+  setName(name: string): void {
+    this.name = name
+    this.holder = name === '' ? this.peer : name
   }
 
   get batch(): BatchSession {
@@ -151,7 +159,8 @@ export class RespSession implements ByteLinkEnd {
 
   #run(): void {
     let more = true
-    this.#updateBounds()
+    // Keys change while connections stay open.
+    if (this.host.context.guarded.access.admits(this.caller) !== (this.#bounds === this.#fullBounds)) this.#updateBounds()
     try {
       while (!this.#blocked && !this.turns.isAwaited && !this.#closing && this.#hasRoom()) {
         more = this.args.next()
@@ -167,8 +176,10 @@ export class RespSession implements ByteLinkEnd {
     if (this.#closed) return
     if (this.#inputEnded && !more) this.closeAfterReplies()
     if (this.#closing) return this.#discardInput()
-    this.args.keep()
-    const { rest } = this.args
+    const rest = this.args.keep()
+    // The usual case: every command was complete, now and before.
+    if (rest === 0 && !this.#incomplete) return
+    this.#incomplete = rest > 0
     this.#unfinished.count(rest)
     const refusal = this.#unfinished.refusal(this.#bounds === this.#fullBounds)
     if (refusal !== undefined) {
@@ -181,7 +192,6 @@ export class RespSession implements ByteLinkEnd {
     if (this.#blocked && rest > this.host.context.limits.command) this.#pause()
   }
 
-  /** Keys change while connections stay open. */
   #updateBounds(): void {
     this.#bounds = this.host.context.guarded.access.admits(this.caller) ? this.#fullBounds : UNAUTHENTICATED_BOUNDS
     this.args.bounds = this.#bounds
@@ -229,7 +239,7 @@ export class RespSession implements ByteLinkEnd {
     if (command.arity >= 0 ? args.count !== command.arity : args.count < -command.arity)
       return this.reply(to => to.error('ERR', `wrong number of arguments for '${command.name.toLowerCase()}' command`))
     try {
-      if (!command.open) host.context.guarded.access.admit(this.caller)
+      if (!command.open && this.#bounds !== this.#fullBounds) host.context.guarded.access.admit(this.caller)
       command.run(this)
     } catch (error) {
       this.fail(error)
@@ -296,11 +306,11 @@ export class RespSession implements ByteLinkEnd {
     this.#replies.write(to)
     // A reply may have changed the protocol.
     to.protocol = this.protocol
-    this.#pushes.write(to)
+    if (!this.#pushes.isIdle) this.#pushes.write(to)
     this.#batch?.write(to)
     if (to.length > 0) {
       this.#link.write(to.taken())
-      this.#connection?.setUnread(this.#link.backlog)
+      if (this.#link.backlog !== this.#unread) this.#reportUnread()
       if (this.#closed) return // the limit on unread bytes closed it
     }
     if (this.#closing && !this.hasPendingReplies) {
@@ -308,7 +318,12 @@ export class RespSession implements ByteLinkEnd {
       this.#link.end()
       this.host.sessionIdle(this)
     } else if (this.#paused) this.host.context.clock.soon(() => this.resume())
-    this.#pushes.wake()
+    if (!this.#pushes.isIdle) this.#pushes.wake()
+  }
+
+  #reportUnread(): void {
+    this.#unread = this.#link.backlog
+    this.#connection?.setUnread(this.#unread)
   }
 
   /** Whether a stopping server has to wait for this session. */
@@ -332,7 +347,7 @@ export class RespSession implements ByteLinkEnd {
 
   /** The client has read everything that was written. */
   drained(): void {
-    this.#connection?.setUnread(this.#link.backlog)
+    this.#reportUnread()
     this.resume()
     this.#batch?.startReads()
     this.#pushes.wake()
@@ -355,7 +370,7 @@ export class RespSession implements ByteLinkEnd {
     this.caller = anonymousCaller()
     this.turns.caller = this.caller
     this.#connection?.identified(undefined)
-    this.name = ''
+    this.setName('')
     this.#queue?.abort(new LeaseError('UNAVAILABLE', 'the connection was reset during the wait'))
     this.#queue = undefined
     for (const watch of this.watches.values()) watch.abort()

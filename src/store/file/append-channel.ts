@@ -72,7 +72,8 @@ export class AppendChannel {
     numbers[2] = record.length
     nonces[0] = after.nonce
     Atomics.store(words, STATE, ASKED)
-    this.#ring()
+    Atomics.add(words, BELL, 1)
+    Atomics.notify(words, BELL)
     Atomics.wait(words, STATE, ASKED, LONGEST_WAIT)
     if (Atomics.compareExchange(words, STATE, ASKED, LATE) === ASKED) {
       this.#skip = this.#skipNext
@@ -86,12 +87,8 @@ export class AppendChannel {
 
   /** Call this after every message to the worker. */
   messageSent(): void {
-    Atomics.add(this.#memory.words, MESSAGES, 1)
-    this.#ring()
-  }
-
-  #ring(): void {
     const { words } = this.#memory
+    Atomics.add(words, MESSAGES, 1)
     Atomics.add(words, BELL, 1)
     Atomics.notify(words, BELL)
   }

@@ -58,6 +58,8 @@ export class CommandParser {
   /** Pairs of offsets from `#start`: where each argument begins and ends. */
   readonly #args: number[] = []
   #base = 0
+  /** Arguments of the command that `next` found, including its name. Valid until the next `next` or `feed`. */
+  count = 0
 
   constructor(bounds: CommandBounds) {
     this.bounds = bounds
@@ -66,11 +68,6 @@ export class CommandParser {
   /** Bytes of the unfinished command. */
   get rest(): number {
     return this.#end - this.#start
-  }
-
-  /** Arguments of the command that `next` found, including its name. Valid until the next `next` or `feed`. */
-  get count(): number {
-    return this.#args.length / 2
   }
 
   feed(chunk: Uint8Array): void {
@@ -100,14 +97,15 @@ export class CommandParser {
     this.#end += chunk.byteLength
   }
 
-  /** Copies the rest of the last chunk, which is valid only while it is being read. */
-  keep(): void {
-    if (this.#owned) {
-      if (this.#start === this.#end) this.#drop()
-      return
-    }
-    if (this.#start === this.#end) return this.#drop()
+  /** Copies the rest of the last chunk, which is valid only while it is being read. Returns how many bytes of an unfinished command are kept. */
+  keep(): number {
     const rest = this.#end - this.#start
+    if (rest === 0) {
+      this.#buffer = EMPTY
+      this.#owned = false
+      this.#start = this.#at = this.#end = 0
+    }
+    if (rest === 0 || this.#owned) return rest
     const own = Buffer.allocUnsafe(rest)
     this.#buffer.copy(own, 0, this.#start, this.#end)
     this.#at -= this.#start
@@ -115,6 +113,7 @@ export class CommandParser {
     this.#end = rest
     this.#buffer = own
     this.#owned = true
+    return rest
   }
 
   /** Drops all bytes. */
@@ -122,15 +121,9 @@ export class CommandParser {
     this.#left = -1
     this.#length = -1
     this.#args.length = 0
-    this.#drop()
-  }
-
-  #drop(): void {
-    this.#buffer = EMPTY
-    this.#owned = false
-    this.#start = 0
-    this.#at = 0
-    this.#end = 0
+    this.count = 0
+    this.#start = this.#end
+    this.keep()
   }
 
   /** Whether there is a complete command. Throws `ProtocolError`. */
@@ -139,11 +132,13 @@ export class CommandParser {
       if (this.#left < 0) {
         this.#start = this.#at
         this.#args.length = 0
+        this.count = 0
         if (this.#at >= this.#end) return false
         this.inline = this.#buffer[this.#at] !== STAR
         if (this.inline) {
           if (!this.#line()) return false
-          if (this.#args.length > 0) return true
+          this.count = this.#args.length / 2
+          if (this.count > 0) return true
           continue
         }
         const count = this.#number(STAR)
@@ -172,6 +167,7 @@ export class CommandParser {
       this.#left = -1
       this.#base = this.#start
       this.#start = this.#at
+      this.count = this.#args.length / 2
       return true
     }
   }

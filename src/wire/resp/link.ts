@@ -30,7 +30,7 @@ export interface ByteLinkEnd {
 }
 
 export function linkOver(socket: Socket, end: ByteLinkEnd): ByteLink {
-  socket.on('data', (chunk: Buffer) => end.data(chunk))
+  socket.on('data', end.data.bind(end))
   socket.on('drain', () => end.drained())
   socket.on('end', () => end.ended())
   let why: Error | undefined

@@ -6,6 +6,7 @@ const STAR = 0x2a
 const DOLLAR = 0x24
 const ZERO = 0x30
 const MINUS = 0x2d
+const COLON = 0x3a
 const HALF = 1e8
 
 /** Collects replies. `taken` hands them over and starts again. */
@@ -15,8 +16,8 @@ export class RespWriter {
   #bytes = Buffer.allocUnsafe(16 << 10)
   length = 0
 
-  #room(more: number): void {
-    if (this.length + more <= this.#bytes.length) return
+  /** Called only where there is no room for `more` bytes: every value that is written checks that itself. */
+  #grow(more: number): void {
     const grown = Buffer.allocUnsafe(Math.max(2 * this.#bytes.length, this.length + more))
     this.#bytes.copy(grown, 0, 0, this.length)
     this.#bytes = grown
@@ -25,7 +26,7 @@ export class RespWriter {
   /** Writes ASCII text unchanged. */
   raw(text: string): void {
     const { length } = text
-    this.#room(length)
+    if (this.length + length > this.#bytes.length) this.#grow(length)
     if (length > 40) {
       this.length += this.#bytes.write(text, this.length, 'latin1')
       return
@@ -34,25 +35,18 @@ export class RespWriter {
     this.length += length
   }
 
-  #line(sign: number, value: number): void {
-    this.#room(24)
+  /** A line with a number. `sign` says of what: an integer, or the length of what follows. */
+  integer(value: number, sign = COLON): void {
+    if (this.length + 24 > this.#bytes.length) this.#grow(24)
     this.#bytes[this.length++] = sign
-    this.#digits(value)
+    if (value < 0) this.#bytes[this.length++] = MINUS
+    const size = Math.abs(value)
+    // Ids and tokens have fifteen digits. Their halves are small integers, which divide several times faster.
+    const high = size < HALF ? 0 : Math.floor(size / HALF)
+    if (high > 0) this.#small(high, 1)
+    this.#small(size - high * HALF, high > 0 ? 8 : 1)
     this.#bytes[this.length++] = CR
     this.#bytes[this.length++] = LF
-  }
-
-  #digits(value: number): void {
-    let rest = value
-    if (rest < 0) {
-      this.#bytes[this.length++] = MINUS
-      rest = -rest
-    }
-    // Ids and tokens have fifteen digits. Their halves are small integers, which divide several times faster.
-    if (rest < HALF) return this.#small(rest, 1)
-    const high = Math.floor(rest / HALF)
-    this.#small(high, 1)
-    this.#small(rest - high * HALF, 8)
   }
 
   #small(value: number, least: number): void {
@@ -74,21 +68,17 @@ export class RespWriter {
   /** `code` is the first word. Control characters are replaced: text from clients must not end the line. */
   error(code: string, message: string): void {
     const line = Buffer.from(`-${code} ${message.replace(/[\r\n\0]/g, ' ')}\r\n`)
-    this.#room(line.length)
+    if (this.length + line.length > this.#bytes.length) this.#grow(line.length)
     this.length += line.copy(this.#bytes, this.length)
-  }
-
-  integer(value: number): void {
-    this.#line(0x3a, value)
   }
 
   text(text: string): void {
     const { length } = text
-    this.#room(3 * length + 32)
+    if (this.length + 3 * length + 32 > this.#bytes.length) this.#grow(3 * length + 32)
     if (length < 256) {
       // Most texts are short ASCII: their byte length is known before they are written.
       const mark = this.length
-      this.#line(DOLLAR, length)
+      this.integer(length, DOLLAR)
       const start = this.length
       let i = 0
       for (; i < length; i++) {
@@ -102,14 +92,14 @@ export class RespWriter {
       }
       this.length = mark
     }
-    this.#line(DOLLAR, Buffer.byteLength(text))
+    this.integer(Buffer.byteLength(text), DOLLAR)
     this.length += this.#bytes.write(text, this.length, 'utf8')
     this.#lineEnd()
   }
 
   bulk(bytes: Uint8Array): void {
-    this.#room(bytes.length + 32)
-    this.#line(DOLLAR, bytes.length)
+    if (this.length + bytes.length + 32 > this.#bytes.length) this.#grow(bytes.length + 32)
+    this.integer(bytes.length, DOLLAR)
     this.#bytes.set(bytes, this.length)
     this.length += bytes.length
     this.#lineEnd()
@@ -121,17 +111,17 @@ export class RespWriter {
   }
 
   array(count: number): void {
-    this.#line(STAR, count)
+    this.integer(count, STAR)
   }
 
   /** `count` pairs follow. */
   map(count: number): void {
-    if (this.protocol === 3) this.#line(0x25, count)
-    else this.#line(STAR, 2 * count)
+    if (this.protocol === 3) this.integer(count, 0x25)
+    else this.integer(2 * count, STAR)
   }
 
   push(count: number): void {
-    this.#line(this.protocol === 3 ? 0x3e : STAR, count)
+    this.integer(count, this.protocol === 3 ? 0x3e : STAR)
   }
 
   null(): void {
