@@ -18,7 +18,6 @@ import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import { propose } from '../lessor/propose.ts'
 import type { Lessor } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
@@ -123,7 +122,8 @@ export class Operations {
   #send(command: Command, seq: number, again: boolean): Promise<Outcome> {
     const oldest = this.#unanswered.values().next().value!
     const op = { session: this.#session, seq, acked: oldest - 1 }
-    return propose(this.lessor, command, { op: again ? { ...op, again } : op })
+    // Not `propose`, which would copy the command once more.
+    return new Promise((settle, fail) => this.lessor.submit(command, { op: again ? { ...op, again } : op }, { settle, fail }))
   }
 
   /** Sends what is unresolved again, one after another, until each is answered. It keeps no process alive. */

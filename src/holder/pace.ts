@@ -16,7 +16,8 @@ const LONGEST = 10_000
 
 export class Pace {
   #roundTrip = 0
-  #lateness = 0
+  /** How late timers have fired recently, in ms. */
+  lateness = 0
 
   /** Of a renewal that was answered, in ms. */
   answered(ms: number): void {
@@ -25,7 +26,7 @@ export class Pace {
 
   /** Of a timer that fired, in ms. */
   fired(late: number): void {
-    this.#lateness = fade(this.#lateness, late)
+    this.lateness = fade(this.lateness, late)
   }
 
   /** The longest recent round trip of a renewal, in ms. */
@@ -33,17 +34,12 @@ export class Pace {
     return this.#roundTrip
   }
 
-  /** How late timers have fired recently, in ms. */
-  get lateness(): number {
-    return this.#lateness
-  }
-
   /**
    * When to renew, in ms after the last renewal: `usual`, or sooner if round trips and late timers would leave no time for a second and a third
    * attempt before the lease is over.
    */
   interval(usual: number, term: number, validity: number): number {
-    const latest = validity - ATTEMPTS * (this.#roundTrip + this.#lateness)
+    const latest = validity - ATTEMPTS * (this.#roundTrip + this.lateness)
     return Math.min(usual, Math.max(latest, term / MOST_RENEWALS))
   }
 }

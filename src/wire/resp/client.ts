@@ -62,7 +62,7 @@ export class RemoteLessor implements Lessor {
 
   private constructor({ dials, key, clock = systemClock, timeout = 30_000 }: RemoteLessorOptions) {
     this.#clock = clock
-    const flushSoon = () => this.#flushSoon()
+    const flushSoon = this.#flushSoon
     this.#requests = new PendingRequests({
       clock,
       timeout,
@@ -86,7 +86,7 @@ export class RemoteLessor implements Lessor {
       events: {
         greeted: (connection, greeting) => this.#greeted(connection, greeting),
         received: (connection, message) => this.#received(connection, message),
-        drained: () => this.#flush(),
+        drained: this.#flush,
         replaced: former => this.#replaced(former),
         interrupted: (connection, error) => this.#interrupted(connection, error),
         disconnected: error => this.#disconnected(error),
@@ -183,18 +183,14 @@ export class RemoteLessor implements Lessor {
   }
 
   /** After everything that runs now has run, so that all its requests go out together. */
-  #flushSoon(): void {
+  readonly #flushSoon = (): void => {
     if (this.#flushing) return
     this.#flushing = true
-    queueMicrotask(() =>
-      process.nextTick(() => {
-        this.#flushing = false
-        this.#flush()
-      }),
-    )
+    queueMicrotask(() => process.nextTick(this.#flush))
   }
 
-  #flush(): void {
+  readonly #flush = (): void => {
+    this.#flushing = false
     const connection = this.#connections.open
     if (connection === undefined) return
     this.#requests.sendOn(connection)

@@ -132,14 +132,14 @@ export class RespConnection implements ByteLinkEnd {
         meant: 'leaseholds',
       })
     try {
-      this.#parser.feed(bytes, reply => this.#reply(reply))
+      this.#parser.feed(bytes, this.#reply)
     } catch (error) {
       if (!(error instanceof ProtocolError || error instanceof Damaged || error instanceof NewerFormatError)) throw error
       this.#fail(`${this.name} does not answer as a Leasehold server: ${error.message}`, { reason: 'stranger', cause: error })
     }
   }
 
-  #reply(reply: Reply): void {
+  readonly #reply = (reply: Reply): void => {
     if (this.#over) return
     if (reply instanceof Push) return this.#pushed(reply.items)
     if (!this.#greeted) return this.#greet(reply)

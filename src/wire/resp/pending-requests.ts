@@ -33,7 +33,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
   #unsent: PendingRequest[] = []
   /** Stays set while nothing waits, without keeping the process alive: setting a timer for each request would cost more than sending it. */
   #timer: RearmableTimer | undefined
-  #allSettled = () => {}
+  #allSettled: (() => void) | undefined
 
   constructor(options: PendingRequestsOptions) {
     this.#options = options
@@ -56,7 +56,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
       if (this.#pending.size > 0) return
       busy(false)
       this.#restTimer()
-      this.#allSettled()
+      this.#allSettled?.()
     }
     const abort = () => {
       settled()
@@ -81,10 +81,6 @@ export class PendingRequests implements Iterable<PendingRequest> {
     }
     this.#pending.set(message.id, request)
     this.#timer ??= this.#failOverdueAfter(timeout)
-    this.#send(request)
-  }
-
-  #send(request: PendingRequest): void {
     this.#unsent.push(request)
     this.#options.sendSoon()
   }
