@@ -247,10 +247,16 @@ export class Reader {
     return this.#end - this.#at
   }
 
-  list<T>(read: () => T, most = Number.POSITIVE_INFINITY): T[] {
+  /** The number of items in a list. */
+  length(): number {
     const length = this.uint()
     // Every item takes at least one byte: a larger length is damage, and must not reserve memory.
     if (length > this.#end - this.#at) throw new Damaged('a list ends too soon')
+    return length
+  }
+
+  list<T>(read: () => T, most = Number.POSITIVE_INFINITY): T[] {
+    const length = this.length()
     if (length > most) throw new Damaged('a list is too long')
     const items: T[] = []
     for (let i = 0; i < length; i++) items.push(read())

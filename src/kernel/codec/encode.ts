@@ -107,7 +107,8 @@ export function writeOutcome(to: Writer, outcome: Outcome): void {
       to.uint(outcome.lease)
       to.uint(outcome.incarnation)
       to.uint(outcome.ttl)
-      to.list(outcome.resources, name => to.text(name))
+      to.uint(outcome.resources.length)
+      for (const name of outcome.resources) to.text(name)
       return writeIds(to, outcome.tokens)
     case 'queued':
       to.uint(outcome.lease)

@@ -2,7 +2,7 @@
  * The bytes of the three commands that every lease needs, written by hand. They are the bytes that follow from the command table, as a
  * test makes sure; code that names the fields takes about two thirds of the time.
  */
-import type { Acquire, Release, Renew } from '../command.ts'
+import type { Acquire, Release, Renew, Want } from '../command.ts'
 import { COMMAND_TABLE, want } from '../command-table.ts'
 import { readIds, writeIds } from './field.ts'
 import type { Layout, MaskedLayout } from './layout.ts'
@@ -27,9 +27,13 @@ export const releaseLayout: Layout<Release> = {
   },
 }
 
+type Writable<T> = { -readonly [K in keyof T]: T[K] }
+
 const { wait: WAIT, incarnation: INCARNATION, priority: PRIORITY, grace: GRACE } = COMMAND_TABLE.acquire.bits
 
-/** The general layout writes an acquisition with other options than these, and reads one with any option. */
+const OPTIONS = WAIT | INCARNATION | PRIORITY | GRACE
+
+/** The general layout writes and reads an acquisition with other options than these. */
 export function acquireLayout(general: MaskedLayout<Acquire>): Layout<Acquire> {
   return {
     write(to, command) {
@@ -50,8 +54,15 @@ export function acquireLayout(general: MaskedLayout<Acquire>): Layout<Acquire> {
     },
     read(from) {
       const mask = from.uint()
-      if (mask !== 0) return general.readAfter(mask, from)
-      return { kind: 'acquire', holder: from.text(), ttl: from.uint(), wants: from.list(() => want.read(from)) }
+      if (mask > OPTIONS || (mask & ~OPTIONS) !== 0) return general.readAfter(mask, from)
+      const wants: Want[] = []
+      const command: Writable<Acquire> = { kind: 'acquire', holder: from.text(), ttl: from.uint(), wants }
+      for (let left = from.length(); left > 0; left--) wants.push(want.read(from))
+      if (mask & INCARNATION) command.incarnation = from.uint()
+      if (mask & WAIT) command.wait = true
+      if (mask & PRIORITY) command.priority = from.int()
+      if (mask & GRACE) command.grace = from.uint()
+      return command
     },
   }
 }
