@@ -89,10 +89,10 @@ export class CallerTurns {
 
   #begin(): void {
     this.#ends = this.#clock.now() + this.#slice
-    this.#clock.soon(() => this.#serve())
+    this.#clock.soon(this.#serve)
   }
 
-  #serve(): void {
+  readonly #serve = (): void => {
     this.#ends = undefined
     if (this.#queues.size === 0) return
     this.#begin()

@@ -95,7 +95,7 @@ export class BatchWriter<P extends Proposal = Proposal> {
     to.uint32(header.decisionHash[0])
     to.uint32(header.decisionHash[1])
     to.uint(header.wall)
-    to.bool(header.carried === true)
+    to.byte(header.carried === true ? 1 : 0)
     to.uint(proposals.length)
     const bytes = to.sealed(this.#body)
     // Do not keep the memory of one huge record forever.

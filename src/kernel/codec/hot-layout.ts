@@ -27,8 +27,6 @@ export const releaseLayout: Layout<Release> = {
   },
 }
 
-type Writable<T> = { -readonly [K in keyof T]: T[K] }
-
 const { wait: WAIT, incarnation: INCARNATION, priority: PRIORITY, grace: GRACE } = COMMAND_TABLE.acquire.bits
 
 const OPTIONS = WAIT | INCARNATION | PRIORITY | GRACE
@@ -56,7 +54,7 @@ export function acquireLayout(general: MaskedLayout<Acquire>): Layout<Acquire> {
       const mask = from.uint()
       if (mask > OPTIONS || (mask & ~OPTIONS) !== 0) return general.readAfter(mask, from)
       const wants: Want[] = []
-      const command: Writable<Acquire> = { kind: 'acquire', holder: from.text(), ttl: from.uint(), wants }
+      const command: { -readonly [K in keyof Acquire]: Acquire[K] } = { kind: 'acquire', holder: from.text(), ttl: from.uint(), wants }
       for (let left = from.length(); left > 0; left--) wants.push(want.read(from))
       if (mask & INCARNATION) command.incarnation = from.uint()
       if (mask & WAIT) command.wait = true

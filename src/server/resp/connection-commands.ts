@@ -124,7 +124,7 @@ function hello(session: RespSession): void {
   if (messages !== undefined && messages !== MESSAGES_VERSION)
     throw otherMessages('this server', { client: messages, server: MESSAGES_VERSION })
   if (messages !== undefined) session.messages = messages
-  if (name !== undefined) session.setName(name)
+  if (name !== undefined) session.name = name
   const { profile } = guarded.lessor
   // This reply and all after it use the new protocol. Replies to earlier commands use the old one.
   session.replyLater(checkWitness(session, witness), (to, { revision, continues }) => {
@@ -178,7 +178,7 @@ function client(session: RespSession): void {
       const name = text(session, 2, 'the name')
       if (/[^!-~]/.test(name))
         return session.reply(to => to.error('ERR', 'Client names cannot contain spaces, newlines or special characters.'))
-      session.setName(name)
+      session.name = name
       return session.reply(to => to.simple('OK'))
     }
     case 'SETINFO':

@@ -64,17 +64,12 @@ export interface SessionHost extends UnfinishedTotal {
 export class RespSession implements ByteLinkEnd {
   readonly id: number
   readonly host: SessionHost
-  /** The command that is being executed. */
-  readonly args: CommandParser
+  readonly args: CommandParser // the command that is being executed
   readonly peer: string
   caller: Caller = anonymousCaller()
-  /** Changed by `setName`. */
   name = ''
-  /** The holder of leases that this connection acquires, unless a command names another. */
-  holder: string
   protocol: 2 | 3 = 2
-  /** The client keeps witnesses of the log: see Lessor.witness. */
-  sendsWitness = false
+  sendsWitness = false // the client keeps witnesses of the log: see Lessor.witness
   messages?: number // of LEASE.BATCH: the version that the client named
   /** Watches started by LEASE.WATCH, by prefix. */
   readonly watches = new Map<string, AbortController>()
@@ -93,16 +88,12 @@ export class RespSession implements ByteLinkEnd {
   #link!: ByteLink
   readonly #connection: TrackedConnection | undefined
   #failedAuths = 0
-  /** A command waits. The commands after it wait too. */
-  #blocked = false
+  #blocked = false // a command waits, and so do the commands after it
   #paused = false
-  /** The input ended within a command. */
-  #incomplete = false
-  /** Bytes that were reported as unread. */
-  #unread = 0
+  #incomplete = false // the input ended within a command
+  #unread = 0 // bytes, as reported
   #inputEnded = false
-  /** No more commands are executed. The connection ends after the pending replies. */
-  #closing = false
+  #closing = false // no more commands are executed; the connection ends after the pending replies
   #closed = false
   #flushScheduled = false
 
@@ -111,7 +102,6 @@ export class RespSession implements ByteLinkEnd {
     this.id = id
     this.peer = peer
     this.turns = new SessionTurns(host.context.guarded.turns, peer, this.caller)
-    this.holder = peer
     this.#connection = connection
     this.#fullBounds = { bytes: host.context.limits.command, args: MAX_ARGS, pending: MAX_PENDING }
     this.#bounds = this.#fullBounds
@@ -139,9 +129,9 @@ export class RespSession implements ByteLinkEnd {
     return this.#queue.signal
   }
 
-  setName(name: string): void {
-    this.name = name
-    this.holder = name === '' ? this.peer : name
+  /** The holder of leases that this connection acquires, unless a command names another. */
+  get holder(): string {
+    return this.name === '' ? this.peer : this.name
   }
 
   get batch(): BatchSession {
@@ -159,7 +149,6 @@ export class RespSession implements ByteLinkEnd {
 
   #run(): void {
     let more = true
-    // Keys change while connections stay open.
     if (this.host.context.guarded.access.admits(this.caller) !== (this.#bounds === this.#fullBounds)) this.#updateBounds()
     try {
       while (!this.#blocked && !this.turns.isAwaited && !this.#closing && this.#hasRoom()) {
@@ -192,6 +181,7 @@ export class RespSession implements ByteLinkEnd {
     if (this.#blocked && rest > this.host.context.limits.command) this.#pause()
   }
 
+  /** Keys change while connections stay open. */
   #updateBounds(): void {
     this.#bounds = this.host.context.guarded.access.admits(this.caller) ? this.#fullBounds : UNAUTHENTICATED_BOUNDS
     this.args.bounds = this.#bounds
@@ -310,7 +300,8 @@ export class RespSession implements ByteLinkEnd {
     this.#batch?.write(to)
     if (to.length > 0) {
       this.#link.write(to.taken())
-      if (this.#link.backlog !== this.#unread) this.#reportUnread()
+      if (this.#link.backlog !== this.#unread) this.#connection?.setUnread(this.#link.backlog)
+      this.#unread = this.#link.backlog
       if (this.#closed) return // the limit on unread bytes closed it
     }
     if (this.#closing && !this.hasPendingReplies) {
@@ -319,11 +310,6 @@ export class RespSession implements ByteLinkEnd {
       this.host.sessionIdle(this)
     } else if (this.#paused) this.host.context.clock.soon(() => this.resume())
     if (!this.#pushes.isIdle) this.#pushes.wake()
-  }
-
-  #reportUnread(): void {
-    this.#unread = this.#link.backlog
-    this.#connection?.setUnread(this.#unread)
   }
 
   /** Whether a stopping server has to wait for this session. */
@@ -347,7 +333,8 @@ export class RespSession implements ByteLinkEnd {
 
   /** The client has read everything that was written. */
   drained(): void {
-    this.#reportUnread()
+    this.#unread = this.#link.backlog
+    this.#connection?.setUnread(this.#unread)
     this.resume()
     this.#batch?.startReads()
     this.#pushes.wake()
@@ -370,7 +357,7 @@ export class RespSession implements ByteLinkEnd {
     this.caller = anonymousCaller()
     this.turns.caller = this.caller
     this.#connection?.identified(undefined)
-    this.setName('')
+    this.name = ''
     this.#queue?.abort(new LeaseError('UNAVAILABLE', 'the connection was reset during the wait'))
     this.#queue = undefined
     for (const watch of this.watches.values()) watch.abort()

@@ -16,7 +16,7 @@ import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Witnes
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { rechunk } from '../rechunk.ts'
 import { AppendChannel } from './append-channel.ts'
-import { type KeptWitness, keptWitness } from './kept-witness.ts'
+import { keptWitness } from './kept-witness.ts'
 import type { FileLog, FileLogOptions } from './log.ts'
 import type { FileSnapshot } from './snapshots.ts'
 import { endThread, takeThread } from './worker-thread.ts'
@@ -74,7 +74,8 @@ export interface FileStoreOptions {
 /** A store on a log in a SQLite file. */
 export class FileStore implements Store {
   readonly profile: Profile
-  witness: (WitnessKeeper & Pick<KeptWitness, 'close'>) | undefined
+  witness: WitnessKeeper | undefined
+  #closeWitness = () => {}
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #pending = new Map<number, PendingCall>()
   readonly #ended = new AbortController()
@@ -116,7 +117,9 @@ export class FileStore implements Store {
       throw error
     })
     this.#opened = true
-    if (this.#options.own) this.witness = keptWitness(this.#options.path)
+    const kept = this.#options.own && keptWitness(this.#options.path)
+    this.witness = kept
+    this.#closeWitness = () => kept?.close()
     return snapshot ? { head, snapshot: this.#readable(snapshot) } : { head }
   }
 
@@ -204,7 +207,7 @@ export class FileStore implements Store {
     await this.#ask('close').catch(() => endThread(worker)) // it had no file to close yet
     worker.ref()
     await exited
-    this.witness?.close()
+    this.#closeWitness()
     this.witness = undefined
   }
 

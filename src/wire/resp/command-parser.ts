@@ -177,6 +177,7 @@ export class CommandParser {
     this.#start = this.#base
     this.#at = this.#base
     this.#args.length = 0
+    this.count = 0
   }
 
   #unfinished(): false {
