@@ -90,7 +90,7 @@ export class Host implements LessorAccess {
         this.#survivor = undefined
         this.replica = replica
         site.referee.decided(machine.name, this.#running.rules, replica.index)
-        site.referee.opened(machine.name, this.owned)
+        site.referee.users.opened(machine.name, this.owned)
         this.#mind(replica, life)
         this.begins(replica)
       } catch (error) {
@@ -119,7 +119,7 @@ export class Host implements LessorAccess {
       this.#judgeFailure(replica.signal.reason)
       if ((replica.signal.reason as LeaseError).code === 'DIVERGED') this.#survivor = replica.survivor
       this.replica = undefined
-      this.#site.referee.closed(machine.name)
+      this.#site.referee.users.closed(machine.name)
       this.#letGo()
       void this.start()
     })
@@ -147,7 +147,7 @@ export class Host implements LessorAccess {
   /** kill -9. */
   crash(): void {
     this.replica = undefined
-    this.#site.referee.closed(this.machine.name)
+    this.#site.referee.users.closed(this.machine.name)
     this.#letGo()
     this.#survivor = undefined
     this.machine.kill()
@@ -162,7 +162,7 @@ export class Host implements LessorAccess {
   async close(): Promise<void> {
     const { replica } = this
     this.replica = undefined
-    this.#site.referee.closed(this.machine.name)
+    this.#site.referee.users.closed(this.machine.name)
     await replica?.[Symbol.asyncDispose]()
   }
 

@@ -46,6 +46,28 @@ function ends({ type, cause }: Event): boolean {
   return ENDS.has(type) && cause !== ELSEWHERE
 }
 
+/** Which processes have opened the log, and whether each owns it. */
+class StoreUsers {
+  readonly #world: World
+  readonly #users = new Map<string, boolean>()
+
+  constructor(world: World) {
+    this.#world = world
+  }
+
+  /** A process has opened the log, as its owner or not. */
+  opened(name: string, owned: boolean): void {
+    for (const [other, owner] of this.#users)
+      if (other !== name && (owned || owner))
+        this.#world.violate('S20', `${name} opened the log ${owned ? 'as its owner ' : ''}while ${other} ${owner ? 'owns' : 'uses'} it`)
+    this.#users.set(name, owned)
+  }
+
+  closed(name: string): void {
+    this.#users.delete(name)
+  }
+}
+
 export class Referee implements LogView {
   readonly #world: World
   readonly #applyBatch: typeof applyBatch
@@ -76,7 +98,7 @@ export class Referee implements LogView {
   readonly #appliedRecords = new Set<string>()
   readonly #children = new Map<number, Set<number>>()
   readonly #fences = new Map<string, number>()
-  readonly #users = new Map<string, boolean>()
+  readonly users: StoreUsers
   #raisedAt = Number.POSITIVE_INFINITY
 
   constructor(world: World, { apply = applyBatch }: { readonly apply?: typeof applyBatch } = {}) {
@@ -92,6 +114,7 @@ export class Referee implements LogView {
     this.beliefs = new BeliefChecker(violate, lease => this.ended.get(lease)?.type ?? 'not ended', this.pairs)
     this.revisions = new RevisionChecker(world, this)
     this.terms = new TermChecker(world, this)
+    this.users = new StoreUsers(world)
   }
 
   /** No lease is left, and the log grants again. */
@@ -368,20 +391,6 @@ export class Referee implements LogView {
   decided(name: string, rules: number, index: number): void {
     if (rules < this.#state.rules && index > this.#raisedAt)
       this.#world.violate('S22', `${name} knows rules up to ${rules}, and continues after the log was raised to ${this.#state.rules}`)
-  }
-
-  // Users of the store
-
-  /** A process has opened the log, as its owner or not. */
-  opened(name: string, owned: boolean): void {
-    for (const [other, owner] of this.#users)
-      if (other !== name && (owned || owner))
-        this.#world.violate('S20', `${name} opened the log ${owned ? 'as its owner ' : ''}while ${other} ${owner ? 'owns' : 'uses'} it`)
-    this.#users.set(name, owned)
-  }
-
-  closed(name: string): void {
-    this.#users.delete(name)
   }
 
   // The end of the run

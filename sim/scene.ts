@@ -75,7 +75,7 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
   #bookkeepers: Bookkeeper[] = []
   #combined: Combined | undefined
   isCalm = false
-  readonly #newLog: () => WatchedLog
+  readonly newLog: () => WatchedLog
   /** The key that some holders share at the moment. */
   readonly ring = { key: 0 }
   hasBegun = false
@@ -93,9 +93,9 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     this.referee = new Referee(world, next === undefined ? {} : { apply: next.applyBatch })
     this.applicationWorld = new ApplicationWorld(world)
     const engine = world.machine('engine', this.randomRate())
-    this.#newLog = () => new WatchedLog({ clock: engine.clock() })
+    this.newLog = () => new WatchedLog({ clock: engine.clock() })
     const standby = profile === 'failover' ? new ReplicatedLog(world, { clock: engine.clock() }) : undefined
-    const log = standby ?? this.#newLog()
+    const log = standby ?? this.newLog()
     this.replicated = standby
     if (standby !== undefined) standby.onFailover = undone => this.referee.undo(undone)
     this.#agents = new AgentReferee(world, this.referee)
@@ -119,10 +119,6 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
       incarnations: new Map(),
     }
     wire.begins = (machine, moment) => this.#mayDie(machine, moment)
-  }
-
-  newLog(): WatchedLog {
-    return this.#newLog()
   }
 
   calm(): () => void {
@@ -228,7 +224,6 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     if (this.usesLibrary) return this.#settleApplication(machine, host)
     const door = host ?? new Client(this.site, machine, this.hosts)
     const ttls = this.profile === 'restless' ? [900, 2_000] : [300, 900, 2_000, LONGEST_TTL]
-    // Beside a standby that is away, a replica with few callers has time to read.
     const holders = this.profile === 'failover' ? 2 : this.profile === 'restless' || this.profile === 'moving' ? 6 : 4
     for (let i = 0; i < holders; i++) {
       const blind = this.profile === 'owned' && i === 3

@@ -11,40 +11,40 @@ cases(
   'S20',
   {
     'several processes share the log': c => {
-      for (const name of ['a', 'b', 'c']) c.referee.opened(name, false)
+      for (const name of ['a', 'b', 'c']) c.referee.users.opened(name, false)
     },
     'one process after another owns the log': c => {
-      c.referee.opened('a', true)
-      c.referee.closed('a')
-      c.referee.opened('b', true)
+      c.referee.users.opened('a', true)
+      c.referee.users.closed('a')
+      c.referee.users.opened('b', true)
     },
     'a process owns the log after all others have closed it': c => {
-      for (const name of ['a', 'b']) c.referee.opened(name, false)
-      for (const name of ['a', 'b']) c.referee.closed(name)
-      c.referee.opened('a', true)
+      for (const name of ['a', 'b']) c.referee.users.opened(name, false)
+      for (const name of ['a', 'b']) c.referee.users.closed(name)
+      c.referee.users.opened('a', true)
     },
     'processes share the log after its owner has closed it': c => {
-      c.referee.opened('a', true)
-      c.referee.closed('a')
-      for (const name of ['a', 'b']) c.referee.opened(name, false)
+      c.referee.users.opened('a', true)
+      c.referee.users.closed('a')
+      for (const name of ['a', 'b']) c.referee.users.opened(name, false)
     },
     'an owner opens the log again after a failure': c => {
-      c.referee.opened('a', true)
-      c.referee.opened('a', true)
+      c.referee.users.opened('a', true)
+      c.referee.users.opened('a', true)
     },
   },
   {
     'two processes own the log': c => {
-      c.referee.opened('a', true)
-      c.referee.opened('b', true)
+      c.referee.users.opened('a', true)
+      c.referee.users.opened('b', true)
     },
     'a process shares a log that another owns': c => {
-      c.referee.opened('a', true)
-      c.referee.opened('b', false)
+      c.referee.users.opened('a', true)
+      c.referee.users.opened('b', false)
     },
     'a process owns a log that another uses': c => {
-      c.referee.opened('a', false)
-      c.referee.opened('b', true)
+      c.referee.users.opened('a', false)
+      c.referee.users.opened('b', true)
     },
   },
 )
