@@ -158,8 +158,7 @@ export class Referee implements LogView {
       if (judge) this.#judgeCommand(proposal, outcome, events)
       this.#follow(proposal.command, outcome, events, appendedAt)
       if (events.length > 0) {
-        const mayJump = index === 1 || proposal.command.kind === 'generation' || isArrival(proposal)
-        if (state.revision !== before.revision + 1 && !mayJump)
+        if (state.revision !== before.revision + 1 && index > 1 && proposal.command.kind !== 'generation' && !isArrival(proposal))
           this.#world.violate('S13', `revision ${state.revision} follows ${before.revision}`)
         before.revision = state.revision
         this.revisions.add(events)

@@ -21,6 +21,7 @@ import type { Acquire, Command, Operation, PolicyRules, PoolRequest, Scope } fro
 import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
 import type { ListPart } from './lessor/list-part.ts'
+import type { BackupOptions, ReadOptions } from './lessor/read-options.ts'
 import type { Profile } from './store.ts'
 
 export interface Lessor extends AsyncDisposable {
@@ -100,24 +101,7 @@ export interface Completion {
   fail(error: unknown): void
 }
 
-export interface BackupOptions {
-  /**
-   * Streams the state, then every record of the log from then on, for a move to another log (format: src/replica/record-tail.ts). Ends by `signal`, or with
-   * an error when the lessor can stream no more. @default false
-   */
-  readonly follow?: boolean
-  /** Stops the stream. */
-  readonly signal?: AbortSignal
-}
-
-export interface ReadOptions {
-  /** Reads at the end of the log, not at what happens to be applied. @default false */
-  readonly consistent?: boolean
-  /** Reads at this revision or a later one. Throws `UNAVAILABLE` if the log has not reached it. @default 0 */
-  readonly atLeast?: number
-  /** Stops waiting for the answer. */
-  readonly signal?: AbortSignal
-}
+export type { BackupOptions, ReadOptions } from './lessor/read-options.ts'
 
 export interface WatchOptions {
   /** Delivers all events after this revision, without a gap. @default the present revision */

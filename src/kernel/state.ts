@@ -311,14 +311,6 @@ export interface ApiKey extends Omit<CreateKey, 'kind'> {
   readonly id: number
 }
 
-/** Counters that a log must not fall below when moved leases bring their own. */
-export interface Floor {
-  readonly revision: number
-  readonly lease: number
-  readonly token: number
-  readonly key: number
-}
-
 /** The resources that the present command has freed. */
 export type Freed = FreedResources<Resource>
 
@@ -354,7 +346,7 @@ export interface State {
   /** Only while `moved` is empty: leases are being moved into this log, and its contents are not in force yet. */
   awaiting: boolean
   /** Only while `awaiting`, and with the copy of the leases: how far the counters of this log itself had come. */
-  floor: Floor | undefined
+  floor: { readonly revision: number; readonly lease: number; readonly token: number; readonly key: number } | undefined
   /** By their numbers after `origin`. */
   leases: LeaseTable<LeaseState>
   readonly resources: Map<string, Resource>

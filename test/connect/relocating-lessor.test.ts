@@ -64,7 +64,7 @@ test('a command proposed during a move is decided by the new log', async () => {
   expect((await pending).kind).toBe('granted')
 })
 
-test('a request that waits too long for a move that was interrupted is told of it', async () => {
+test('a request that waits too long for a move that was interrupted learns the reason', async () => {
   const { clock, following, replica } = twoLogs()
   await using mover = await replica()
   await using leases = new Leases(await following(), { clock, holder: 'ann' })

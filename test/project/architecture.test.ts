@@ -226,7 +226,17 @@ const rooms: readonly Room[] = [
   { room: 'otel.ts', may: ['type:holder/'] },
   {
     room: 'connect/relocating-lessor.ts',
-    may: ['type:kernel/', 'kernel/copy.ts', 'type:store.ts', 'lessor.ts', 'lessor/', 'errors.ts', 'clock.ts', 'backoff.ts'],
+    may: [
+      'type:kernel/',
+      'kernel/copy.ts',
+      'type:store.ts',
+      'lessor.ts',
+      'lessor/',
+      'errors.ts',
+      'clock.ts',
+      'backoff.ts',
+      'connect/next-lessor.ts',
+    ],
   },
   {
     room: 'connect/heartbeat-thread.ts',

@@ -5,7 +5,7 @@ import { badText } from '../name.ts'
 import { done, nothing, type Outcome, type Refused } from '../outcome.ts'
 import { within } from '../reason.ts'
 import { touch } from '../state/leases.ts'
-import type { Floor, State } from '../state.ts'
+import type { State } from '../state.ts'
 import { isAdmin } from './authority.ts'
 import { type Effects, emit, restartTerm, startQuiet, startTimer } from './effects.ts'
 import { forbiddenAdmin, refuse, refuseFlaw } from './refuse.ts'
@@ -68,7 +68,7 @@ function arrive(state: State, effects: Effects): Outcome {
 }
 
 /** Revisions continue above all that readers of either log have seen: the old log has had two more since its last decision. */
-function raiseTo(state: State, { revision, lease, token, key }: Floor): void {
+function raiseTo(state: State, { revision, lease, token, key }: NonNullable<State['floor']>): void {
   state.revision = Math.max(state.revision, revision) + 2
   state.nextLease = Math.max(state.nextLease, lease)
   state.nextToken = Math.max(state.nextToken, token)
