@@ -45,7 +45,10 @@ const rooms: readonly Room[] = [
     packages: 'drivers too',
   },
 
-  { room: 'lessor.ts', may: ['type:lessor/list-part.ts', 'type:kernel/', 'type:store.ts', 'type:errors.ts'] },
+  {
+    room: 'lessor.ts',
+    may: ['type:lessor/list-part.ts', 'lessor/read-options.ts', 'type:kernel/', 'type:store.ts', 'type:errors.ts'],
+  },
   // Which policy is in force for a name is a rule: readers of policies ask it, and do not decide it again.
   { room: 'lessor/', may: ['type:kernel/', 'kernel/copy.ts', 'kernel/rule/policy.ts', 'type:lessor.ts', 'abort.ts'] },
   {
