@@ -40,6 +40,7 @@ export { type Jeopardy, type JeopardyCallback, Lease, type RenewalStrategy, type
 export { Leases } from './leases.ts'
 export type { ListColumn, ListPart, ListState } from './lessor/list-part.ts'
 export type {
+  BackupOptions,
   EntryView,
   GrantView,
   LeaseStatus,
