@@ -16,13 +16,21 @@ import type { Dice, Machine } from './world.ts'
 export class Board {
   readonly #offered = new Map<string, number[]>()
 
+  /** All leases that were ever offered: processes that adopt one renew it, even if another one of their name waited for it. */
+  readonly #everOffered = new Set<number>()
+
   offer(name: string, lease: number): void {
+    this.#everOffered.add(lease)
     this.#offered.set(name, [...(this.#offered.get(name) ?? []).slice(-4), lease])
   }
 
   /** The leases for a name. Each process of the name may try: only one of them can have a lease. */
   leasesFor(name: string): readonly number[] {
     return this.#offered.get(name) ?? []
+  }
+
+  wasOffered(lease: number): boolean {
+    return this.#everOffered.has(lease)
   }
 
   taken(name: string, lease: number): void {

@@ -182,7 +182,8 @@ export class MixedProgram {
   async #use(lease: Lease, { renew }: AcquireOptions = {}): Promise<void> {
     const dice = this.#dice
     const { referee } = this.#site
-    if (renew === 'never' || renew === 'manual') referee.neverRenewed.set(lease.id, this.#site.world.now)
+    if ((renew === 'never' || renew === 'manual') && !this.#options.board.wasOffered(lease.id))
+      referee.neverRenewed.set(lease.id, this.#site.world.now)
     const believed = this.#believes(lease)
     const until = this.#clock.now() + dice.between(20, 2_500)
     while (lease.held && !this.#over && this.#clock.now() < until) {

@@ -351,8 +351,8 @@ export class Scene implements FaultyScene, OperatedScene, CombinedScene {
     if (shortLives) await this.#shortLives()
     else {
       if (this.profile === 'moving') this.#bringBack(0)
-      // The quiet time after a loss lasts the longest term. Then queued waiters are granted, and lapse in turn.
-      const end = world.now + Math.max(LONGEST_TTL * 3, this.referee.state.longest) * (1 + RHO) + 8_000
+      // The quiet time after a loss lasts the longest term, and so does every lease. Then queued waiters are granted, and lapse in turn.
+      const end = world.now + Math.max(LONGEST_TTL * 3, longestTerm(this.referee.state)) * (1 + RHO) + 8_000
       while (world.now < end && !this.referee.isCalm) await world.run(world.now + 500)
     }
     this.referee.checkWhole()
@@ -420,4 +420,8 @@ function policiesOf(profile: ProfileName, dice: Dice): readonly Command[] {
   if (profile === 'pool') policies.push(...poolPolicies(dice))
   if (profile === 'combined') policies.splice(0, policies.length, ...mixedPolicies(dice))
   return policies
+}
+
+function longestTerm({ longest, leases }: Referee['state']): number {
+  return Math.max(longest, ...[...leases.values()].map(({ term }) => term))
 }

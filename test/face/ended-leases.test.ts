@@ -68,6 +68,28 @@ test('a Kubernetes elector whose resource was released and is held by another is
   expect(renewed.status).not.toBe(200)
 })
 
+test('after records of the log were lost, a Kubernetes elector is not told that it leads because the log names it, until the quiet period is over', async () => {
+  await using here = await faceWorld(kubernetesFace())
+  const path = '/apis/coordination.k8s.io/v1/namespaces/default/leases'
+  const spec = { holderIdentity: 'elector', leaseDurationSeconds: 15, renewTime: '2026-01-01T00:00:00.000000Z' }
+  const metadata = { name: 'ctl', namespace: 'default' }
+  const created = await here.ask('POST', path, { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata, spec })
+  expect(created.status).toBe(201)
+  const object = { ...created.json, spec: { ...spec, renewTime: '2026-01-01T00:00:05.000000Z' } }
+  const quiet: FaceLessor = {
+    submit: (command, options, completion) => here.lessor.submit(command, options, completion),
+    read: async (query, options) => {
+      const view = await here.lessor.read(query, options)
+      return query.kind === 'summary' ? { ...view, value: { ...view.value, quiet: true } } : view
+    },
+    watch: (prefix, options) => here.lessor.watch(prefix, options),
+  }
+  const refused = await here.ask('PUT', `${path}/ctl`, object, { lessor: quiet })
+  expect(refused.status).toBe(409)
+  expect(refused.json.message).toMatch(/records of the log were lost/)
+  expect((await here.ask('PUT', `${path}/ctl`, object)).status).toBe(200)
+})
+
 test('an etcd lock whose resource was released and is held by another loses its key or is not kept alive', async () => {
   await using here = await faceWorld(etcdFace())
   const { ID: lease } = (await here.ask('POST', '/v3/lease/grant', { TTL: 20 })).json

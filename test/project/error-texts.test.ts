@@ -29,7 +29,7 @@ const exceptions: readonly { readonly file: string; readonly text: string; reado
   { file: 'src/wire/resp/connection.ts', text: 'why!.message.replace(/\\s+/g', reason: 'white space in a message of OpenSSL' },
   { file: 'src/server/resp/replies.ts', text: "message.replaceAll('\\t', ' ')", reason: 'a tab ends the message' },
   { file: 'src/wire/resp/writer.ts', text: 'message.replace(/[\\r\\n\\0]/g', reason: 'a line break ends the message' },
-  { file: 'src/face/redis/script-commands.ts', text: '.exec(message)', reason: 'what a script of a client passes to error()' },
+  { file: 'src/face/redis/script.ts', text: '.exec(message)', reason: 'what a script of a client passes to error()' },
   { file: 'sim/main.ts', text: ".message.split('.')[0]", reason: 'a message of node:util about options' },
   { file: 'sim/heartbeat-thread.ts', text: 'message ===', reason: 'a message between threads' },
   { file: 'src/connect/heartbeat-worker.ts', text: 'message ===', reason: 'a message between threads' },

@@ -8,7 +8,7 @@ import { find, programs } from '../support/engine.ts'
 const folder = fileURLToPath(new URL('..', import.meta.url))
 
 /** Installed on every machine that runs the tests: a shell, the essential packages of Debian, npm, and git, which made the clone. */
-const EVERYWHERE = new Set(['sh', 'bash', 'touch', 'cat', 'cp', 'chmod', 'tar', 'npm', 'setpriv', 'apt-get', 'git'])
+const EVERYWHERE = new Set(['sh', 'bash', 'touch', 'cat', 'cp', 'chmod', 'mkfifo', 'tar', 'npm', 'setpriv', 'apt-get', 'git'])
 
 /** A call whose first argument is the name of a program. */
 const CALL =

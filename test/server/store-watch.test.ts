@@ -64,7 +64,9 @@ test('a store that answers reads and fails to sync writes is down until an appen
   })
   const [address] = server.addresses as [string]
   const failing = vi.spyOn(store, 'append').mockRejectedValue(new LeaseError('UNKNOWN', 'the disk failed (EIO)', { reason: 'io' }))
-  const acquiring = propose(replica, { kind: 'acquire', holder: 'h', ttl: 60_000, wants: [{ resource: 'a' }] }).catch((error: unknown) => error)
+  const acquiring = propose(replica, { kind: 'acquire', holder: 'h', ttl: 60_000, wants: [{ resource: 'a' }] }).catch(
+    (error: unknown) => error,
+  )
   await clock.advance(8_000)
   expect(await acquiring).toMatchObject({ code: 'UNKNOWN', reason: 'io', message: expect.stringContaining('the disk failed (EIO)') })
   expect(lines).toMatchObject([{ level: 'error', facts: { store: 'down', reason: 'the disk failed (EIO)' } }])

@@ -1,7 +1,7 @@
 /** Mutates valid RESP, for fuzz tests: inputs that are nearly right are those that parsers get wrong. */
 import { Writer } from '../../src/kernel/codec/bytes.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
-import { type ClientMessage, writeClientMessage } from '../../src/wire/messages.ts'
+import { type ClientMessage, MESSAGES_VERSION, writeClientMessage } from '../../src/wire/messages.ts'
 import { command } from './resp-place.ts'
 
 export const SEED = Number(process.env.LEASEHOLD_SEED ?? 1 + (Date.now() % 1_000_000))
@@ -28,7 +28,7 @@ export class Dice {
 function batch(...messages: ClientMessage[]): Buffer {
   const writer = new Writer()
   for (const message of messages) writeClientMessage(writer, message)
-  return Buffer.concat([command('HELLO', 3, 'MESSAGES', 2), command('LEASE.BATCH', writer.view())])
+  return Buffer.concat([command('HELLO', 3, 'MESSAGES', MESSAGES_VERSION), command('LEASE.BATCH', writer.view())])
 }
 
 export const CORPUS: readonly Buffer[] = [

@@ -189,7 +189,14 @@ export class LeaseObjects {
     const { held } = before
     const view = held && (await this.#leaseOf(held.lease))
     if (view !== undefined && !this.#isHolding(name, view)) await this.#propose({ kind: 'release', lease: view.lease })
-    else if (held?.holder === holder && (await this.#renew(name, held.lease, ttl))) return held.lease
+    else if (held?.holder === holder && (await this.#renew(name, held.lease, ttl))) {
+      if (await this.#isQuiet())
+        throw conflict(
+          name.name,
+          `records of the log were lost: it is not known whether ${holder} has released it since, and nothing is granted yet`,
+        )
+      return held.lease
+    }
     const outcome = await this.#propose({
       kind: 'acquire',
       holder,
@@ -224,6 +231,14 @@ export class LeaseObjects {
   #isHolding(name: ObjectName, { status, grants }: LeaseView): boolean {
     const resource = this.#resource(name)
     return status !== 'frozen' && grants.some(grant => grant.resource === resource)
+  }
+
+  /**
+   * Whether the log has lost records, as after the restore of a backup, and their grants may still be in use. An identity is no proof then: it may have released
+   * the lease that is in the log again, and another may hold the resource. Asked after a change, so that this server has seen the loss if the change came after it.
+   */
+  async #isQuiet(): Promise<boolean> {
+    return (await this.#caller.lessor.read<'summary'>({ kind: 'summary' })).value.quiet
   }
 
   /** False: the lease has ended. */

@@ -1,5 +1,3 @@
-/** EVAL, EVALSHA and SCRIPT: scripts of lock clients. */
-import { createHash } from 'node:crypto'
 import { type FaceCaller, type RespFaceCommand, RespFailure, type RespReply } from '../face.ts'
 import { mustBeFew, OK, SIGNAL, whole } from './arguments.ts'
 import { type HeldKey, Locks } from './locks.ts'

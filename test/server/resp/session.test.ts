@@ -9,7 +9,7 @@ import { hashSecret } from '../../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../../src/server/limits.ts'
 import { RespListener } from '../../../src/server/resp/resp-listener.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { writeClientMessage } from '../../../src/wire/messages.ts'
+import { MESSAGES_VERSION, writeClientMessage } from '../../../src/wire/messages.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { command, place, Raw } from '../../support/resp-place.ts'
@@ -342,7 +342,7 @@ describe('RESET', () => {
     using raw = new Raw(here.port)
     const writer = new Writer()
     writeClientMessage(writer, { kind: 'watch', id: 1, prefix: '' })
-    await raw.ask('HELLO', 3, 'MESSAGES', 2)
+    await raw.ask('HELLO', 3, 'MESSAGES', MESSAGES_VERSION)
     raw.send(command('LEASE.BATCH', writer.view()))
     expect(await raw.next()).toBe(1)
     expect(await raw.next()).toMatchObject({ items: ['lease.batch', expect.anything()] })
