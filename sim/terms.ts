@@ -102,6 +102,13 @@ export class TermChecker {
         this.#breaks.set(id, { soonest, latest: Number.POSITIVE_INFINITY })
       else this.#breaks.delete(id)
     }
+    // A lease that had ended is there again after the restore of a backup, and so is its break: how much of its delay was left is not known here.
+    for (const { id, extras } of this.#log.state.leases.values())
+      if (
+        !this.#breaks.has(id) &&
+        extras?.timers?.slice(BREAK, extras.pool === undefined ? SLOTS : PREEMPT).some(timer => timer !== undefined)
+      )
+        this.#breaks.set(id, { soonest: 0, latest: Number.POSITIVE_INFINITY })
     for (const [lease, index] of this.#renewedAt) if (index > kept) this.#lostRenewals.add(lease)
   }
 

@@ -22,7 +22,7 @@ function simulate(build: string, ...args: string[]): { readonly status: number |
 }
 
 // The rolling profile needs the build: it makes another version of the rules from it.
-const here = PROFILES.filter(profile => !['rolling', 'agents', 'directed'].includes(profile))
+const here = PROFILES.filter(profile => !['rolling', 'agents', 'directed', 'cases'].includes(profile))
 
 // A third of what a seed usually runs. The seeds of `npm test` (sim/suite.ts) fail if one of them runs less than the whole.
 const COMMANDS = 700
@@ -41,6 +41,13 @@ test('the directed world plays pairs of features, and a seed gives the same worl
   expect(first.short).toBeUndefined()
   expect(Object.keys(first.pairs).length).toBeGreaterThanOrEqual(60)
   expect(await runSeed(7, { profile: 'directed', pairs: 60 })).toEqual(first)
+})
+
+test('the world of cases plays them without a violation, and gives the same world twice', { timeout: MINUTE }, async () => {
+  const first = await runSeed(7, { profile: 'cases' })
+  expect(first.violation).toBeUndefined()
+  expect(first.short).toBeUndefined()
+  expect(await runSeed(7, { profile: 'cases' })).toEqual(first)
 })
 
 test('two builds share a log until the rules are raised, and a seed gives the same world twice', { timeout: MINUTE }, () => {
