@@ -10,6 +10,7 @@ import type { RespCommand } from '../../src/server/resp/command.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
 import { serve } from '../../src/server/serve.ts'
 import { MemoryStore } from '../../src/store/memory.ts'
+import { MESSAGES_VERSION } from '../../src/wire/messages.ts'
 import { ReplyError } from '../../src/wire/resp/reply-parser.ts'
 import { ask, world } from '../support/http-world.ts'
 import { type Place, place, Raw } from '../support/resp-place.ts'
@@ -79,7 +80,7 @@ function wordsOf({ example }: RespCommand, { lease, token, given }: Named): stri
 async function request(here: Place, key: string | undefined, command: RespCommand, words: string[]): Promise<unknown> {
   using raw = new Raw(here.port)
   if (key !== undefined) expect(await raw.ask('AUTH', key)).toBe('OK')
-  if (key !== undefined && command.name === 'LEASE.BATCH') await raw.ask('HELLO', 2, 'MESSAGES', 2)
+  if (key !== undefined && command.name === 'LEASE.BATCH') await raw.ask('HELLO', 2, 'MESSAGES', MESSAGES_VERSION)
   return await raw.ask(command.name, ...words)
 }
 

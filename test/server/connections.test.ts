@@ -9,7 +9,7 @@ import { httpListener } from '../../src/server/http/http-listener.ts'
 import { hashSecret } from '../../src/server/key-secret.ts'
 import { DEFAULT_LIMITS } from '../../src/server/limits.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { writeClientMessage } from '../../src/wire/messages.ts'
+import { MESSAGES_VERSION, writeClientMessage } from '../../src/wire/messages.ts'
 import { Place as CliPlace, eventually } from '../support/cli.ts'
 import { describeEngine, engine } from '../support/engine.ts'
 import { ask } from '../support/http-world.ts'
@@ -70,7 +70,7 @@ function batchOfReads(): Uint8Array {
   const batch = new Writer()
   for (let id = 1; id <= 500; id++)
     writeClientMessage(batch, { kind: 'read', id, consistent: false, atLeast: 0, query: { kind: 'entries', prefix: 'k' } })
-  return Buffer.concat([command('HELLO', 2, 'MESSAGES', 2), command('LEASE.BATCH', batch.view())])
+  return Buffer.concat([command('HELLO', 2, 'MESSAGES', MESSAGES_VERSION), command('LEASE.BATCH', batch.view())])
 }
 
 describe('a stopping server', () => {

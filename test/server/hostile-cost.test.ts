@@ -23,7 +23,7 @@ import type { ListenerContext } from '../../src/server/listener.ts'
 import { COMMANDS } from '../../src/server/resp/commands.ts'
 import { RespListener } from '../../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../../src/store/memory.ts'
-import { type ClientMessage, writeClientMessage } from '../../src/wire/messages.ts'
+import { type ClientMessage, MESSAGES_VERSION, writeClientMessage } from '../../src/wire/messages.ts'
 import { command } from '../support/resp-place.ts'
 
 const REPORT = process.env.HOSTILE !== undefined
@@ -294,7 +294,7 @@ describe('no turn of the event loop grows with the bad parts of', () => {
       const batch = Buffer.alloc(bytes.length * times, bytes)
       for (const key of [POOR, RICH])
         await judge.measure(`${times} × ${kind} (${key})`, () =>
-          sendAndWait(key, Buffer.concat([command('HELLO', 3, 'MESSAGES', 2), command('LEASE.BATCH', batch)])),
+          sendAndWait(key, Buffer.concat([command('HELLO', 3, 'MESSAGES', MESSAGES_VERSION), command('LEASE.BATCH', batch)])),
         )
     }
     judge.verdict()

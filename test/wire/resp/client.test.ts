@@ -9,6 +9,7 @@ import { Operations } from '../../../src/holder/operations.ts'
 import { propose } from '../../../src/lessor/propose.ts'
 import type { Completion, Lessor } from '../../../src/lessor.ts'
 import { hashSecret } from '../../../src/server/key-secret.ts'
+import { MESSAGES_VERSION } from '../../../src/wire/messages.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import { place } from '../../support/resp-place.ts'
@@ -34,7 +35,7 @@ async function impostor(answer: (socket: Socket, chunk: Buffer) => void): Promis
 }
 
 const PROFILE = JSON.stringify({ store: 'x', durable: true, failover: false, push: true, shared: false, ages: true, notes: [] })
-const GREETING = `%3\r\n$8\r\nmessages\r\n:2\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
+const GREETING = `%3\r\n$8\r\nmessages\r\n:${MESSAGES_VERSION}\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
 const acquire = (resource: string) => ({ kind: 'acquire', holder: 'me', ttl: 5_000, wants: [{ resource }] }) as const
 
 test('leasehold:// opens leases on a server, with a key from the address', async () => {

@@ -11,6 +11,7 @@ import { RespListener } from '../../../src/server/resp/resp-listener.ts'
 import { MemoryLog, MemoryStore } from '../../../src/store/memory.ts'
 import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { MESSAGES_VERSION } from '../../../src/wire/messages.ts'
 import { RemoteLessor } from '../../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../../src/wire/resp/dial.ts'
 import type { ByteLink, ByteLinkEnd } from '../../../src/wire/resp/link.ts'
@@ -171,7 +172,7 @@ test('after a short stall of the server the client has one connection', async ()
 // Back-pressure
 
 const PROFILE = JSON.stringify({ store: 'x', durable: true, failover: false, push: true, shared: false, ages: true, notes: [] })
-const GREETING = `%3\r\n$8\r\nmessages\r\n:2\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
+const GREETING = `%3\r\n$8\r\nmessages\r\n:${MESSAGES_VERSION}\r\n$8\r\nrevision\r\n:5\r\n$7\r\nprofile\r\n$${PROFILE.length}\r\n${PROFILE}\r\n`
 
 test('a request made while the connection is full is sent as soon as it has drained', async () => {
   const clock = new ManualClock()
