@@ -16,7 +16,7 @@ import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Witnes
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { rechunk } from '../rechunk.ts'
 import { AppendChannel } from './append-channel.ts'
-import { keptWitness } from './kept-witness.ts'
+import { type KeptWitness, keptWitness } from './kept-witness.ts'
 import type { FileLog, FileLogOptions } from './log.ts'
 import type { FileSnapshot } from './snapshots.ts'
 import { endThread, takeThread } from './worker-thread.ts'
@@ -74,8 +74,6 @@ export interface FileStoreOptions {
 /** A store on a log in a SQLite file. */
 export class FileStore implements Store {
   readonly profile: Profile
-  witness: WitnessKeeper | undefined
-  #closeWitness = () => {}
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #pending = new Map<number, PendingCall>()
   readonly #ended = new AbortController()
@@ -83,6 +81,7 @@ export class FileStore implements Store {
   readonly #channel: AppendChannel | undefined
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
+  #witness: KeptWitness | undefined
   #opened = false
   #requests = 0
   #keepAlive = 0
@@ -104,6 +103,10 @@ export class FileStore implements Store {
     }
   }
 
+  get witness(): WitnessKeeper | undefined {
+    return this.#witness
+  }
+
   get ended(): AbortSignal {
     return this.#ended.signal
   }
@@ -117,9 +120,7 @@ export class FileStore implements Store {
       throw error
     })
     this.#opened = true
-    const kept = this.#options.own && keptWitness(this.#options.path)
-    this.witness = kept
-    this.#closeWitness = () => kept?.close()
+    if (this.#options.own) this.#witness = keptWitness(this.#options.path)
     return snapshot ? { head, snapshot: this.#readable(snapshot) } : { head }
   }
 
@@ -207,8 +208,8 @@ export class FileStore implements Store {
     await this.#ask('close').catch(() => endThread(worker)) // it had no file to close yet
     worker.ref()
     await exited
-    this.#closeWitness()
-    this.witness = undefined
+    this.#witness?.close()
+    this.#witness = undefined
   }
 
   #start(): Worker {
