@@ -15,6 +15,9 @@ import { LeaseError } from '../errors.ts'
 import type { Appended, Read } from '../store.ts'
 import { MAYBE_DONE } from '../unreachable-error.ts'
 
+/** How often a read is tried on connections that change. */
+const MAX_TRIES = 3
+
 export interface ConfirmedReadsOptions {
   readonly clock: Clock
   /** A commit of its own, which the standby confirms. */
@@ -31,16 +34,15 @@ export class ConfirmedReads {
   readonly #unsure = new Set<bigint>()
   /** A connection was lost or made since reads were confirmed: it may be another server, or one that has restarted. */
   #distrusted = true
-  /** How often a connection was lost or made. */
   #connections = 0
 
   constructor(options: ConfirmedReadsOptions) {
     this.#options = options
   }
 
-  /** Whether the next read is confirmed before it is shown. */
-  get distrusted(): boolean {
-    return this.#distrusted
+  /** How often a connection was lost or made. */
+  get connections(): number {
+    return this.#connections
   }
 
   /** A connection was lost or made. */
@@ -51,10 +53,18 @@ export class ConfirmedReads {
 
   /** The result of `read`, confirmed. */
   async confirmed<T>(read: () => Promise<T>): Promise<T> {
-    const connections = this.#connections
-    const result = await read()
+    const { result, connections } = await this.#onOneConnection(read)
     await this.#confirm(connections)
     return result
+  }
+
+  /** Reads again if a connection was made or lost meanwhile, as by the first read after a loss. `connections`: their number before the read. */
+  async #onOneConnection<T>(read: () => Promise<T>): Promise<{ readonly result: T; readonly connections: number }> {
+    for (let tries = 1; ; tries++) {
+      const connections = this.#connections
+      const result = await read()
+      if (this.#connections === connections || tries === MAX_TRIES) return { result, connections }
+    }
   }
 
   /** `connections`: their number before the read. */
@@ -70,8 +80,7 @@ export class ConfirmedReads {
   }
 
   async read(read: () => Promise<Read>): Promise<Read> {
-    const connections = this.#connections
-    const result = await read()
+    const { result, connections } = await this.#onOneConnection(read)
     if (result.kind !== 'records') return result
     const unsure = result.records.filter(({ position }) => this.#unsure.has(position.nonce))
     if (this.#distrusted || unsure.length > 0) await this.#confirm(connections)

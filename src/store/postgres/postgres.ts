@@ -79,6 +79,8 @@ export class PostgresStore implements Store {
   readonly #noteOnAges: string
   #profile: Profile
   readonly #reads: ConfirmedReads
+  /** After how many changes of connections the settings of the server were read. */
+  #settingsOf = -1
 
   constructor(options: PostgresStoreOptions) {
     const { url, clock = systemClock, timeout = 5_000 } = options
@@ -181,6 +183,7 @@ export class PostgresStore implements Store {
 
   /** Reads the settings that decide what the profile promises. */
   async #readSettings(): Promise<void> {
+    const { connections } = this.#reads
     const [row] = await this.#query(READ_SETTINGS, [])
     const { standby, notes, ...promised } = profileOf(row!)
     if (standby)
@@ -189,6 +192,7 @@ export class PostgresStore implements Store {
         facts: { where: this.#server },
       })
     this.#profile = { ...this.#profile, ...promised, notes: [...notes, this.#noteOnAges] }
+    this.#settingsOf = connections
   }
 
   /** A commit of its own, under the settings of the present server. */
@@ -207,7 +211,7 @@ export class PostgresStore implements Store {
     const values = [this.#name, after.index, signed(after.nonce), signed(nonce), bytes]
     this.#appending = true
     try {
-      if (this.#reads.distrusted) await this.#readSettings()
+      if (this.#settingsOf !== this.#reads.connections) await this.#readSettings()
       const appended = await this.#reads.append(nonce, () => this.#append(values, after, nonce))
       if (appended.kind !== 'appended') return appended
       this.#recent.add(after, [...appended.missed, { position: appended.position, bytes, age: 0 }])
