@@ -4,9 +4,10 @@ import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createClient } from 'redis'
+
 import { find, freePorts } from './engine.ts'
 import { eventually } from './eventually.ts'
+import { tell } from './redis-command.ts'
 
 export interface Sentinel extends AsyncDisposable {
   readonly port: number
@@ -23,16 +24,7 @@ export async function sentinel(primary: number): Promise<Sentinel> {
   const [program, ...args] = [...endWithParent, find('redis-server')!, file, '--sentinel']
   const child = spawn(program!, args, { cwd: folder, stdio: 'ignore' })
   await once(child, 'spawn')
-  const send = async (...command: string[]) => {
-    const client = createClient({ RESP: 2, socket: { host: '127.0.0.1', port, reconnectStrategy: false } })
-    client.on('error', () => {})
-    await client.connect()
-    try {
-      return await client.sendCommand(command)
-    } finally {
-      client.destroy()
-    }
-  }
+  const send = (...command: string[]) => tell({ url: `redis://127.0.0.1:${port}` }, ...command)
   const end = async () => {
     if (child.exitCode === null && child.signalCode === null) {
       const gone = once(child, 'exit')

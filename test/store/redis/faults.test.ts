@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import { mkdir } from 'node:fs/promises'
 import { type AddressInfo, connect as connectTo, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { createClient } from 'redis'
 import { expect, test } from 'vitest'
 import { pause, systemClock } from '../../../src/clock.ts'
 import { connect } from '../../../src/connect/connect.ts'
@@ -14,6 +13,7 @@ import { Cable } from '../../../src/testing/cuttable-connection.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
+import { tell } from '../../support/redis-command.ts'
 import { whileTimePasses } from '../../support/virtual-time.ts'
 
 /** For stores whose server falls silent, in virtual time: a busy server is not taken for a silent one. */
@@ -453,20 +453,6 @@ async function movable(target: number): Promise<AsyncDisposable & { readonly por
       cut()
       await new Promise(resolve => server.close(resolve))
     },
-  }
-}
-
-// A copy takes a hundredth of the time that a new client takes.
-const operator = createClient({ RESP: 2 })
-
-async function tell({ url }: Engine, ...command: string[]): Promise<unknown> {
-  const client = operator.duplicate({ url })
-  client.on('error', () => {})
-  await client.connect()
-  try {
-    return await client.sendCommand(command)
-  } finally {
-    client.destroy()
   }
 }
 

@@ -20,6 +20,7 @@ import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeEngine, describeWith, type Engine, engine, programs } from '../../support/engine.ts'
 import { eventually } from '../../support/eventually.ts'
 import { passLeaseBetween } from '../../support/handed-in.ts'
+import { tell } from '../../support/redis-command.ts'
 
 const run = promisify(execFile)
 
@@ -408,20 +409,6 @@ async function loseTail(engine: Engine, name: string, count: number): Promise<vo
     redis.call('DEL', KEYS[1])
     for i = 1, #rows - ARGV[1] do redis.call('XADD', KEYS[1], rows[i][1], unpack(rows[i][2])) end`
   await tell(engine, 'EVAL', script, '1', `{${name}}:log`, String(count))
-}
-
-// A copy takes a hundredth of the time that a new client takes.
-const operator = createClient({ RESP: 2 })
-
-async function tell({ url }: Engine, ...command: string[]): Promise<unknown> {
-  const client = operator.duplicate({ url })
-  client.on('error', () => {})
-  await client.connect()
-  try {
-    return await client.sendCommand(command)
-  } finally {
-    client.destroy()
-  }
 }
 
 async function freePort(): Promise<number> {

@@ -1,6 +1,6 @@
 /** Redis behind a Sentinel and in a cluster: what is refused says so, and what is supported follows the log when it moves. */
 import { Cluster, Redis } from 'ioredis'
-import { createClient, createCluster, createSentinel } from 'redis'
+import { createCluster, createSentinel } from 'redis'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { AnyRedis } from '../../../src/store/redis/driver.ts'
 import { RedisStore } from '../../../src/store/redis/redis.ts'
@@ -8,20 +8,8 @@ import { type Position, START, type Store } from '../../../src/store.ts'
 import { EVENT_TIMEOUT } from '../../support/bounds.ts'
 import { describeEngine, type Engine, engine } from '../../support/engine.ts'
 import { eventually } from '../../support/eventually.ts'
+import { tell } from '../../support/redis-command.ts'
 import { type Sentinel, sentinel } from '../../support/sentinel.ts'
-
-const operator = createClient({ RESP: 2 })
-
-async function tell({ url }: Engine, ...command: string[]): Promise<unknown> {
-  const client = operator.duplicate({ url })
-  client.on('error', () => {})
-  await client.connect()
-  try {
-    return await client.sendCommand(command)
-  } finally {
-    client.destroy()
-  }
-}
 
 /** Appends until it is answered, as a replica does. A record may be there twice then. */
 async function appended(store: Store, after: Position): Promise<Position> {
