@@ -76,7 +76,8 @@ export class Host implements LessorAccess {
     while (machine.alive && machine.life === life && this.replica === undefined) {
       const own = this.owned ? { name: machine.name } : undefined
       this.#running = this.build
-      const store = new WiredStore(site.log, site.wire, machine, { own, ages: site.ages, push: site.push })
+      const { log } = site
+      const store = new WiredStore(log, site.wire, machine, { own, ages: site.ages, push: site.push })
       this.#stores.add(store)
       try {
         const replica = await this.#running.Replica.open(store, {
@@ -87,6 +88,11 @@ export class Host implements LessorAccess {
           events: 5_000,
           ...(this.#survivor !== undefined && { survivor: this.#survivor }),
         })
+        if (log !== site.log) {
+          // Another log took its place meanwhile: an operator ends what uses the old one before hosts use the new one.
+          await replica[Symbol.asyncDispose]()
+          continue
+        }
         this.#survivor = undefined
         this.replica = replica
         site.referee.decided(machine.name, this.#running.rules, replica.index)
