@@ -200,6 +200,8 @@ export class Machine {
   /** How late timers fire at most, as far as its clock has noticed. */
   lateness = 0
   #stalledUntil = 0
+  /** While the machine is suspended its monotonic clock stands still. */
+  #asleep = false
   #deferred: Happening[] = []
   /** When its stall began; undefined while it runs. */
   stalledSince: number | undefined
@@ -226,7 +228,7 @@ export class Machine {
   }
 
   monotonic(): number {
-    return this.#nowBase + (this.world.now - this.#trueBase) * this.rate
+    return this.#asleep ? this.#nowBase : this.#nowBase + (this.world.now - this.#trueBase) * this.rate
   }
 
   uptime(): number {
@@ -277,12 +279,16 @@ export class Machine {
     this.stall(ms)
     for (const thread of this.threads) thread.stall(ms)
     const { life } = this
-    const asleep = this.world.now
+    this.#rebase()
+    this.#asleep = true
     this.world.later(ms, () => {
-      if (this.life !== life) return
-      this.#rebase()
-      this.#nowBase -= (this.world.now - asleep) * this.rate
+      if (this.life === life) this.#wake()
     })
+  }
+
+  #wake(): void {
+    this.#rebase()
+    this.#asleep = false
   }
 
   defer(happening: Happening): boolean {
@@ -295,6 +301,7 @@ export class Machine {
   kill(): void {
     this.alive = false
     this.life++
+    if (this.#asleep) this.#wake()
     this.#deferred = []
     this.stalledSince = undefined
     this.appending = 0
