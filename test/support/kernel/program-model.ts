@@ -396,13 +396,13 @@ export class ProgramModel {
     }
   }
 
-  /** Whether the lease has all that the request waits for. */
+  /** Whether the lease has all that the request waits for, and the request does not end with it. */
   #covers(giver: ModelLease, held: readonly Wish[], { wishes, any, parent }: ModelLease): boolean {
     const covered = wishes.filter(wish =>
       held.some(has => has.resource === wish.resource && has.shared === wish.shared && has.units >= wish.units),
     )
     const isCovered = any === 0 ? covered.length === wishes.length : covered.length === any && held.length === any
-    return isCovered && (giver.parent === 0 || giver.parent === parent)
+    return isCovered && (giver.parent === 0 || giver.parent === parent) && !this.#ancestry(parent).includes(giver)
   }
 
   /** Whether one of `wishes` cannot be fulfilled beside what is held. */
