@@ -54,6 +54,9 @@ interface Request {
   readonly entries: readonly string[]
 }
 
+/** Of a lease whose giver was granted before the log was last replaced: neither too long nor too short for any comparison. */
+const UNKNOWN_LIFE = { from: Number.NaN, life: Number.NaN }
+
 export class ClaimChecker {
   readonly #world: World
   readonly #log: LogView
@@ -110,7 +113,7 @@ export class ClaimChecker {
     this.#judgeKept(before, received, answered)
     for (const grant of received.grants)
       if (before.grants.some(({ token }) => token >= grant.token)) world.violate('S3', `lease ${id} came by a transfer with an old token`)
-    const life = this.#lives.get(before.id)
+    const life = this.#lives.get(before.id) ?? (before.left[CAP] === undefined ? undefined : UNKNOWN_LIFE)
     if (life !== undefined) this.#lives.set(id, life)
     this.#pairs.looked('S14', before.id)
   }
