@@ -91,9 +91,14 @@ function clearTimers(effects: Effects, lease: LeaseState): void {
   for (let slot = CAP as Slot; slot < SLOTS; slot++) cancelTimer(effects, lease, slot)
 }
 
-/** Frees the resources of waiters that bring an entry with this key: they may be served now. The caller settles. */
+/**
+ * Frees the resources of waiters that bring an entry with this key: they may be served now. The caller settles. In the order of their ids, which is the order
+ * of the list after a snapshot: a waiter that a transfer has moved to the front joined the list again.
+ */
 export function reconsider(state: State, key: string): void {
-  for (const waiter of state.pending.get(key) ?? [])
+  const waiters = state.pending.get(key)
+  if (waiters === undefined) return
+  for (const waiter of [...waiters].sort((one, other) => one.id - other.id))
     if (waitsForPool(waiter)) markPool(state, state.pools.get(waiter.extras!.pool!.pool)!)
     else for (const want of waiter.extras!.wants) state.freed.add(state.resources.get(want.resource)!)
 }
