@@ -61,6 +61,14 @@ export const COMBINED_BUGS: readonly Planted[] = [
     profiles,
   },
   {
+    name: 'a renewal after a loss shortens a term that a lost renewal gave',
+    file: 'src/kernel/rule/renew.js',
+    find: 'lease.term = Math.max(lease.term, quiet.duration - agedOf(state, quiet))',
+    put: 'void [lease.term, quiet, agedOf, state]',
+    expected: ['S4'],
+    profiles,
+  },
+  {
     name: 'a transfer answers a request for something else',
     file: 'src/kernel/rule/transfer.js',
     find: 'wants.every(isGiven)',

@@ -3,7 +3,8 @@
 import type { Renew } from '../command.ts'
 import { GONE, type Outcome } from '../outcome.ts'
 import { findLease, rekey, touch, UNCLAIMED } from '../state/leases.ts'
-import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../state.ts'
+import { agedOf } from '../state/timers.ts'
+import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, type Timer, WAITING } from '../state.ts'
 import { mayRenew } from './authority.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
@@ -48,9 +49,18 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
     const term = lease.confirmed ? lease.ttl : Math.min(lease.ttl, FIRST_TERM)
     restartTerm(state, effects, lease, ahead > 0 ? lease.ttl + ahead : term)
     ttls.push(lease.term)
+    if (state.quiet !== undefined && lease.status === LIVE) keepBelieved(state, lease, state.quiet)
   }
   settle(state, effects, state.freed)
   return { kind: 'renewed', revision: 0, ttls }
+}
+
+/**
+ * After a loss the holder may rely on a renewal that is lost and gave it a longer ttl: its answer came, and that of this one may not. So until the quiet period
+ * is over, no renewal makes the term shorter than the rest of that period. The holder is told the usual term.
+ */
+function keepBelieved(state: State, lease: LeaseState, quiet: Timer): void {
+  lease.term = Math.max(lease.term, quiet.duration - agedOf(state, quiet))
 }
 
 function confirm(state: State, lease: LeaseState): void {

@@ -67,6 +67,19 @@ describe('after a log lost records', () => {
     }
   })
 
+  test('a renewal in the quiet period does not shorten a term: the holder may rely on a lost renewal with a longer ttl', () => {
+    const world = new World()
+    const { lease } = world.acquire('a', 'x', { ttl: 1_000 })
+    world.do({ ...generation, quiet: 60_000 })
+    world.do({ kind: 'aged', marks: [{ timer: QUIET, epoch: 1, ms: 20_000 }] })
+    expect(world.do({ kind: 'renew', leases: [lease] })).toMatchObject({ ttls: [1_000] })
+    expect(world.lease(lease)!.term).toBe(40_000)
+    expect(world.state.longest).toBe(1_000)
+    world.do({ kind: 'due', timer: QUIET, epoch: 1 })
+    world.do({ kind: 'renew', leases: [lease] })
+    expect(world.lease(lease)!.term).toBe(1_000)
+  })
+
   test('a log that never granted anything needs no quiet', () => {
     const world = new World()
     world.do({ ...generation, quiet: 0 })
