@@ -19,9 +19,9 @@ export function noOption(call: string, name: string, known: readonly string[]): 
   return new LeaseError('INVALID', `${call} has no option ${name}${hint || '.'} It has ${known.join(', ')}`, { facts: { option: name } })
 }
 
-/** Throws `INVALID` when a call has too many arguments. `form` shows how it is called. */
-export function checkExcess(form: string, excess: readonly unknown[]): void {
-  if (excess.length > 0) throw new LeaseError('INVALID', `too many arguments: write ${form}`)
+/** The error of a call with too many arguments. `form` shows how it is called. */
+export function tooManyArguments(form: string): LeaseError {
+  return new LeaseError('INVALID', `too many arguments: write ${form}`)
 }
 
 function nearest(name: string, known: readonly string[]): string | undefined {

@@ -292,10 +292,6 @@ export function checkNoWait(options: object, call: string): void {
   throw new LeaseError('INVALID', `${call} does not wait: leave out wait, or use acquire`, { facts: { option: 'wait' } })
 }
 
-export function maxHoldOf({ maxHold }: Pick<AcquireOptions, 'maxHold'>): number {
-  return maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(maxHold, 'maxHold')
-}
-
 /** The limits of a preference in ms. */
 export function ttlRangeOf(preference: PreferredTtl): TtlRange {
   checkOptionNames('ttl', preference, ['preferred', 'min', 'max'])

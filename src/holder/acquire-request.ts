@@ -3,8 +3,8 @@ import { inWords, milliseconds } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire, Want } from '../kernel/command.ts'
 import { heldLeaseOf, Lease, type RenewalStrategy } from '../lease.ts'
-import type { Profile } from '../store.ts'
-import { type AcquireOptions, type AdvancedAcquireOptions, type DecidedOptions, maxHoldOf, parentOf } from './acquire-options.ts'
+import type { Lessor } from '../lessor.ts'
+import { type AcquireOptions, type AdvancedAcquireOptions, type DecidedOptions, parentOf } from './acquire-options.ts'
 import { nextRequestId } from './diagnostics.ts'
 import type { HeldLease, HeldLeaseOptions, Requirement } from './held-lease.ts'
 import type { LearnedTerm } from './learned-terms.ts'
@@ -34,10 +34,10 @@ export function settingsOf(
   ttl: number,
 ): AcquireSettings {
   const { renew = 'half', parent, onWait, onLost, advanced: { maxStall, onQueued, onAway, confirm } = {} } = options
-  const above = parentOf(parent)
+  const above = parent === undefined ? undefined : parentOf(parent)
   if (!STRATEGIES.has(renew))
     throw new LeaseError('INVALID', `renew must be half, continuous, on-activity, manual or never, not ${String(renew)}`)
-  const maxHold = maxHoldOf(options)
+  const maxHold = options.maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(options.maxHold, 'maxHold')
   if (renew === 'never' && maxHold > ttl && maxHold < Number.POSITIVE_INFINITY)
     throw new LeaseError(
       'INVALID',
@@ -66,7 +66,7 @@ type Writable<T> = { -readonly [K in keyof T]: T[K] }
 export interface RequestContext {
   readonly holder: string
   readonly incarnation: number | undefined
-  readonly profile: Profile
+  readonly lessor: Pick<Lessor, 'profile'>
   /** The ttl of leases that do not name one. */
   readonly ttl: number
   /** Leases of the `request` callbacks around this call. */
@@ -80,8 +80,8 @@ const NOTHING: AdvancedAcquireOptions = {}
 export function acquireCommand(names: readonly string[], options: DecidedOptions, context: RequestContext): AcquireRequest {
   const { mode = 'exclusive', units, priority, steal = false, labels, entries, advanced = NOTHING } = options
   const { any, grace, maxLife, recall, holding, pool, require = [] } = advanced
-  const { holder, incarnation, profile, wait } = context
-  assertPromised(profile, require)
+  const { holder, incarnation, lessor, wait } = context
+  if (require.length > 0) assertPromised(lessor, require)
   if (steal !== false && !wait)
     throw new LeaseError('INVALID', 'a steal waits until the present holders have stopped: leave out ifAvailable, and use acquire')
   const settings = settingsOf(options, holder, options.ttl === undefined ? context.ttl : milliseconds(options.ttl, 'ttl'))
@@ -96,7 +96,7 @@ export function acquireCommand(names: readonly string[], options: DecidedOptions
   }
   const command: Writable<Acquire> = { kind: 'acquire', holder, ttl: settings.ttl, wants }
   const kept = holding?.map(heldLeaseOf) ?? context.inside
-  const above = parentOf(options.parent)
+  const above = options.parent === undefined ? undefined : parentOf(options.parent)
   const parent = typeof above === 'number' ? above : settings.parent?.id
   if (incarnation !== undefined) command.incarnation = incarnation
   if (pool !== undefined) command.pool = pool
@@ -115,7 +115,7 @@ export function acquireCommand(names: readonly string[], options: DecidedOptions
 }
 
 /** Throws if the store does not promise what was required. */
-export function assertPromised(profile: Profile, require: readonly Requirement[]): void {
+export function assertPromised({ profile }: Pick<Lessor, 'profile'>, require: readonly Requirement[]): void {
   for (const promise of require)
     if (!profile[promise]) throw new LeaseError('UNSUPPORTED', `the ${profile.store} store is not ${promise}, which was required`)
 }

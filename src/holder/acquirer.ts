@@ -41,7 +41,7 @@ export class Acquirer {
     const request = acquireCommand(names, options, {
       holder: identity.name,
       incarnation: identity.incarnation,
-      profile: operations.lessor.profile,
+      lessor: operations.lessor,
       ttl,
       inside: nesting.inside,
       wait: limit > 0,
@@ -68,8 +68,8 @@ export class Acquirer {
     const { identity } = this.#options
     try {
       // The first lease of a process decides the incarnation of all that follow.
-      for (let first = identity.pending; first !== undefined; first = identity.pending)
-        await (pending.endless ? first : this.#options.operations.within(TIMEOUT, first).catch(notSent))
+      while (identity.incarnation === undefined && identity.pending !== undefined)
+        await (pending.endless ? identity.pending : this.#options.operations.within(TIMEOUT, identity.pending).catch(notSent))
       let held: HeldLease | undefined
       do {
         pending.throwIfStopped()
@@ -97,7 +97,7 @@ export class Acquirer {
     pending.onStop = () => heldLeases.discard(held)
     try {
       pending.throwIfStopped()
-      assertPromised(this.#options.operations.lessor.profile, request.require) // the request may have met another server than the one before
+      if (request.require.length > 0) assertPromised(this.#options.operations.lessor, request.require) // the request may have met another server than the one before
     } catch (error) {
       heldLeases.discard(held)
       throw error

@@ -217,7 +217,7 @@ export class EventRouter {
 
   /** The lease is in the user's hands: from here on, what others do to it matters. */
   hold(held: HeldLease): void {
-    this.unfollow(held)
+    if (held.watch !== undefined) this.unfollow(held)
     const watch = this.#ends
     if (watch === undefined || !namesUnder(held).every(name => commonPrefix([watch.prefix, name]) === watch.prefix))
       this.#uncovered.add(held)

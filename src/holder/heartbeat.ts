@@ -86,9 +86,10 @@ export class Heartbeat {
 
   /** Moves the lease to the group for its present term and strategy. Returns its remaining ms. */
   join(held: HeldLease, { now, uptime } = this.#watch.estimate()): number {
-    this.#leaveGroup(held)
+    if (held.group !== undefined) this.#leaveGroup(held)
     const kind = this.#kindOf(held)
-    if (kind === 'half' || kind === 'continuous') this.#addBackup(held)
+    const worker = this.#workerHeartbeat
+    if (worker !== undefined && held.backup === undefined && (kind === 'half' || kind === 'continuous')) this.#addBackup(held, worker)
     const group = this.#groups.withRoom(kind, held)
     group.members.add(held)
     held.group = group
@@ -101,9 +102,8 @@ export class Heartbeat {
   }
 
   /** Lets the worker thread renew it while this loop is blocked. */
-  #addBackup(held: HeldLease): void {
-    if (this.#workerHeartbeat === undefined || held.backup !== undefined) return
-    held.backup = this.#workerHeartbeat.keep(held)
+  #addBackup(held: HeldLease, worker: WorkerHeartbeat): void {
+    held.backup = worker.keep(held)
     held.backup.renewed()
     held.backup.progressed()
   }
@@ -133,14 +133,10 @@ export class Heartbeat {
     return strategy
   }
 
-  /** How long after a renewal the next one is sent. */
+  /** How long after a renewal the next one is sent. Up to a tenth earlier, so that processes that were started together do not renew together for ever. */
   #interval({ kind, term, validity }: RenewalGroup): number {
-    return this.#withJitter(this.pace.interval((RENEWAL_INTERVALS[kind] ?? 0) * term, term, validity))
-  }
-
-  /** Up to a tenth earlier, so that processes that were started together do not renew together for ever. */
-  #withJitter(ms: number): number {
-    return ms * (1 - this.#clock.random() / 10)
+    const interval = this.pace.interval((RENEWAL_INTERVALS[kind] ?? 0) * term, term, validity)
+    return interval * (1 - this.#clock.random() / 10)
   }
 
   // The timer of a group

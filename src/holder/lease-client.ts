@@ -17,7 +17,7 @@ import type { Event } from '../kernel/event.ts'
 import { Lease } from '../lease.ts'
 import { holdersOf } from '../lessor/holders-of.ts'
 import type { GrantView, Lessor, Query, ReadOptions, View, WaiterView, WatchOptions } from '../lessor.ts'
-import { checkExcess, checkOptionNames } from '../options.ts'
+import { checkOptionNames, tooManyArguments } from '../options.ts'
 import {
   type AcquireOptions,
   type AdoptOptions,
@@ -28,7 +28,6 @@ import {
   checkSignal,
   type DecidedOptions,
   type GrantOptions,
-  maxHoldOf,
   type TryAcquireOptions,
   waitOf,
 } from './acquire-options.ts'
@@ -180,7 +179,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
   ): Promise<T>
   request<T>(names: Names, work: (lease: Lease | null) => T | PromiseLike<T>, options: AcquireOptions): Promise<T>
   async request<T>(names: Names, second: unknown, third?: unknown, ...excess: readonly unknown[]): Promise<T> {
-    checkExcess(REQUEST, excess)
+    if (excess.length > 0) throw tooManyArguments(REQUEST)
     const [given, callback] = typeof second === 'function' ? [third, second] : [second, third]
     if (typeof callback !== 'function' || typeof given === 'function')
       throw new LeaseError('INVALID', `request takes one callback: write ${REQUEST}`)
@@ -220,7 +219,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
    */
   acquire(names: Names, options?: AcquireOptions): Promise<Lease>
   async acquire(names: Names, options: AcquireOptions = {}, ...excess: readonly unknown[]): Promise<Lease> {
-    checkExcess('acquire(names, options)', excess)
+    if (excess.length > 0) throw tooManyArguments('acquire(names, options)')
     checkOptions(options)
     const held = await this.#obtain(names, options, waitOf(options, 'acquire')).catch(error => this.#withRemaining(error))
     return new Lease(held)
@@ -235,7 +234,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
    */
   tryAcquire(names: Names, options?: TryAcquireOptions): Promise<Lease | undefined>
   async tryAcquire(names: Names, options: TryAcquireOptions = {}, ...excess: readonly unknown[]): Promise<Lease | undefined> {
-    checkExcess('tryAcquire(names, options)', excess)
+    if (excess.length > 0) throw tooManyArguments('tryAcquire(names, options)')
     checkOptions(options, 'tryAcquire')
     checkNoWait(options, 'tryAcquire')
     const held = await this.#tryObtain(names, options)
@@ -268,7 +267,8 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
     checkAdoptOptions(options)
     this.#mustBeOpen()
     const held = await adoptLease(this.#heldLeases, this.operations, this.#identity, lease, options)
-    return new Lease(this.#acquirer.handOut(held, maxHoldOf(options)))
+    const { maxHold } = options
+    return new Lease(this.#acquirer.handOut(held, maxHold === undefined ? Number.POSITIVE_INFINITY : milliseconds(maxHold, 'maxHold')))
   }
 
   async #tryObtain(names: Names, options: TryAcquireOptions): Promise<HeldLease | undefined> {
@@ -286,7 +286,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
 
   #send(names: readonly string[], options: AcquireOptions, limit: number): Promise<HeldLease> {
     options.signal?.throwIfAborted()
-    this.#mustBeOpen()
+    if (this.#closed !== undefined || this.lessor.signal.aborted) this.#mustBeOpen()
     const { ttl, learn } = options
     if (typeof ttl === 'object' && ttl !== null)
       return withFittingTtl(this.lessor, names, ttl, fitting => this.#send(names, { ...options, ttl: fitting }, limit))

@@ -18,7 +18,7 @@ import { LeaseError } from '../errors.ts'
 import type { Command } from '../kernel/command.ts'
 import { copyOf } from '../kernel/copy.ts'
 import type { Outcome } from '../kernel/outcome.ts'
-import type { Lessor } from '../lessor.ts'
+import type { Completion, Lessor } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import { DeadlineTimer } from './deadline-timer.ts'
 
@@ -43,10 +43,13 @@ interface Unresolved {
 }
 
 /** An answer that has not come yet. */
-interface PendingAnswer {
+interface PendingAnswer<T> {
   readonly end: number
   readonly timeout: number
-  readonly reject: (error: LeaseError) => void
+  readonly settle: (answer: T) => void
+  readonly fail: (error: unknown) => void
+  /** Gets an answer that comes after `end`. */
+  readonly late?: (answer: T) => void
 }
 
 export class Operations {
@@ -58,7 +61,7 @@ export class Operations {
   readonly #unanswered = new Set<number>()
   readonly #unresolved = new Map<number, Unresolved>()
   #resolving = false
-  readonly #pending = new Set<PendingAnswer>()
+  readonly #pending = new Set<PendingAnswer<never>>()
   readonly #timer: DeadlineTimer
 
   constructor(lessor: Lessor, clock: Clock) {
@@ -94,8 +97,9 @@ export class Operations {
     try {
       for (let tries = 0; earlier === undefined; tries++) {
         try {
-          const answer = this.#send(command, seq, tries > 0)
-          const outcome = await this.until(end, timeout, answer, answeredLate)
+          const outcome = await new Promise<Outcome>((settle, fail) =>
+            this.#send(command, seq, tries > 0, this.#expect({ end, timeout, settle, fail, late: answeredLate })),
+          )
           if (outcome.kind !== 'void') return outcome
         } catch (error) {
           const dead = this.lessor.signal.aborted
@@ -119,11 +123,11 @@ export class Operations {
     }
   }
 
-  #send(command: Command, seq: number, again: boolean): Promise<Outcome> {
+  #send(command: Command, seq: number, again: boolean, completion: Completion): void {
     const oldest = this.#unanswered.values().next().value!
     const op = { session: this.#session, seq, acked: oldest - 1 }
     // Not `propose`, which would copy the command once more.
-    return new Promise((settle, fail) => this.lessor.submit(command, { op: again ? { ...op, again } : op }, { settle, fail }))
+    this.lessor.submit(command, { op: again ? { ...op, again } : op }, completion)
   }
 
   /** Sends what is unresolved again, one after another, until each is answered. It keeps no process alive. */
@@ -149,10 +153,10 @@ export class Operations {
         if (answered) this.#resolved(seq, outcome)
         resolve(answered)
       }
-      this.#send(command, seq, true).then(
-        outcome => settle(outcome.kind !== 'void', outcome),
-        error => settle(!isUnknown(error) && !isUnavailable(error) && !isLimit(error)),
-      )
+      this.#send(command, seq, true, {
+        settle: outcome => settle(outcome.kind !== 'void', outcome),
+        fail: error => settle(!isUnknown(error) && !isUnavailable(error) && !isLimit(error)),
+      })
     })
   }
 
@@ -176,27 +180,32 @@ export class Operations {
     return this.until(this.clock.now() + Math.max(0, ms), ms, answer)
   }
 
-  /** The answer, or `UNKNOWN` at `end`, when `timeout` is over. `late` gets an answer that comes afterwards. */
-  until<T>(end: number, timeout: number, answer: Promise<T>, late?: (answer: T) => void): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const pending: PendingAnswer = { end, timeout, reject }
-      this.#pending.add(pending)
-      this.#timer.set(end)
-      answer.then(
-        value => {
-          if (this.#inTime(pending)) resolve(value)
-          else late?.(value)
-        },
-        error => {
-          this.#inTime(pending)
-          reject(error)
-        },
-      )
+  /** The answer, or `UNKNOWN` at `end`, when `timeout` is over. */
+  until<T>(end: number, timeout: number, answer: Promise<T>): Promise<T> {
+    return new Promise<T>((settle, fail) => {
+      const expected = this.#expect<T>({ end, timeout, settle, fail })
+      answer.then(expected.settle, expected.fail)
     })
   }
 
+  /** Where to report an answer that is expected: it is passed on to `pending` before its end, and to `late` afterwards. */
+  #expect<T>(pending: PendingAnswer<T>): { readonly settle: (answer: T) => void; readonly fail: (error: unknown) => void } {
+    this.#pending.add(pending)
+    this.#timer.set(pending.end)
+    return {
+      settle: answer => {
+        if (this.#inTime(pending)) pending.settle(answer)
+        else pending.late?.(answer)
+      },
+      fail: error => {
+        this.#inTime(pending)
+        pending.fail(error)
+      },
+    }
+  }
+
   /** Whether the answer came before its timeout. */
-  #inTime(pending: PendingAnswer): boolean {
+  #inTime(pending: PendingAnswer<never>): boolean {
     const inTime = this.#pending.delete(pending)
     if (this.#pending.size === 0) this.#timer.rest()
     return inTime
@@ -206,13 +215,13 @@ export class Operations {
     const now = this.clock.now()
     let next = Number.POSITIVE_INFINITY
     for (const pending of this.#pending) {
-      const { end, timeout, reject } = pending
+      const { end, timeout, fail } = pending
       if (end > now) {
         next = Math.min(next, end)
         continue
       }
       this.#pending.delete(pending)
-      reject(new LeaseError('UNKNOWN', `no answer for ${inWords(timeout)}: the change may or may not have been made`))
+      fail(new LeaseError('UNKNOWN', `no answer for ${inWords(timeout)}: the change may or may not have been made`))
     }
     if (next < Number.POSITIVE_INFINITY) this.#timer.set(next)
   }

@@ -66,12 +66,10 @@ export class RenewalGroups implements Iterable<RenewalGroup> {
   withRoom(kind: RenewalKind, { term, validity }: HeldLease): RenewalGroup {
     const key = `${kind} ${term}`
     const groups = this.#groups.get(key) ?? []
-    let group = groups.find(({ members }) => members.size < MAX_RENEWALS)
-    if (group === undefined) {
-      group = new RenewalGroup(kind, term, validity, this.#createTimer)
-      groups.push(group)
-      this.#groups.set(key, groups)
-    }
+    for (const group of groups) if (group.members.size < MAX_RENEWALS) return group
+    const group = new RenewalGroup(kind, term, validity, this.#createTimer)
+    groups.push(group)
+    this.#groups.set(key, groups)
     return group
   }
 

@@ -76,7 +76,7 @@ export function readWitness(text: string, secret: string): (Witness & { readonly
     const [log, run, nonce, index] = [from.uint(), from.uint(), from.uint(), from.uint()]
     const record = (BigInt(from.uint32()) << 32n) | BigInt(from.uint32())
     const [lease, token, revision, quiet] = [from.uint(), from.uint(), from.uint(), from.uint()]
-    if (!from.ended) return undefined
+    if (from.left > 0) return undefined
     if (hmac.secret !== secret) hmac = new Hmac(secret, LONGEST)
     // Without a secret there is no proof: every client could sign with an empty one.
     const signed = secret !== '' && timingSafeEqual(bytes.subarray(body.length), hmac.of(body).subarray(0, MAC_BYTES))

@@ -318,11 +318,6 @@ export class GuardedLessor implements AsyncDisposable {
     }
   }
 
-  /** How far the log has come. A client sends it back when it reconnects. Undefined if the lessor does not know. */
-  get witness(): string | undefined {
-    return this.lessor.witness
-  }
-
   /** Whether the log contains what a client saw. Admit the caller first. */
   async continues(witness: string): Promise<boolean> {
     return (await this.lessor.continues?.(witness)) ?? true

@@ -168,12 +168,8 @@ function ownSentence({ message, reason, facts }: LeaseError): string {
   return reason !== undefined && knownSentence(reason, facts) === message ? '' : message
 }
 
-export function readServerMessages(bytes: Uint8Array, each: (message: ServerMessage) => void): void {
-  const from = new Reader(bytes)
-  while (!from.ended) each(readServerMessage(from))
-}
-
-function readServerMessage(from: Reader): ServerMessage {
+/** Reads the next message of a batch. */
+export function readServerMessage(from: Reader): ServerMessage {
   const kind = SERVER_KINDS[from.byte()]
   if (kind === undefined) throw new NewerFormatError('an answer of another kind')
   const id = from.uint()

@@ -4,17 +4,11 @@ import { createServer, type RequestListener } from 'node:http'
 import { createServer as createTcpServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { LeaseError } from '../../src/errors.ts'
-import { Writer } from '../../src/kernel/codec/bytes.ts'
+import { Reader, Writer } from '../../src/kernel/codec/bytes.ts'
 import { propose } from '../../src/lessor/propose.ts'
 import { refusedError } from '../../src/refused-error.ts'
 import { HttpLessor } from '../../src/wire/http/client.ts'
-import {
-  MESSAGES_VERSION,
-  readServerMessages,
-  type ServerMessage,
-  writeClientMessage,
-  writeServerMessage,
-} from '../../src/wire/messages.ts'
+import { MESSAGES_VERSION, readServerMessage, type ServerMessage, writeClientMessage, writeServerMessage } from '../../src/wire/messages.ts'
 import { parseRespError } from '../../src/wire/received-error.ts'
 import { RemoteLessor } from '../../src/wire/resp/client.ts'
 import { serverAddressOf } from '../../src/wire/resp/dial.ts'
@@ -175,9 +169,8 @@ test('a batch carries no sentence of a refusal, and a reason that this client do
   const passed = (message: ServerMessage): { readonly bytes: string; readonly read: ServerMessage } => {
     const writer = new Writer()
     writeServerMessage(writer, message)
-    const read: ServerMessage[] = []
-    readServerMessages(Uint8Array.from(writer.view()), each => read.push(each))
-    return { bytes: Buffer.from(writer.view()).toString('utf8'), read: read[0]! }
+    const read = readServerMessage(new Reader(Uint8Array.from(writer.view())))
+    return { bytes: Buffer.from(writer.view()).toString('utf8'), read }
   }
   const gone = { kind: 'refused', revision: 9, code: 'GONE', reason: 'gone', facts: { lease: 7 } } as const
   const known = passed({ kind: 'outcome', id: 1, outcome: gone })

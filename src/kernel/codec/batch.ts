@@ -10,7 +10,7 @@ import { apply } from '../apply.ts'
 import type { Command, Proposal } from '../command.ts'
 import { copyOf } from '../copy.ts'
 import { EVENT_TYPES, type EventType } from '../event.ts'
-import type { Outcome } from '../outcome.ts'
+import type { Outcome, Refused } from '../outcome.ts'
 import { REASONS } from '../reason.ts'
 import type { Effects } from '../rule/effects.ts'
 import { whileOpen } from '../rule/move.ts'
@@ -209,7 +209,7 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
   if (state.moved !== undefined && outcome.kind === 'refused') return outcome
   // A repeated renewal is just another renewal: no answer is kept.
   // A copy: the caller receives the outcome itself, and may change it.
-  if (command.kind !== 'renew' && !isForbiddenForGood(command, outcome))
+  if (command.kind !== 'renew' && !(outcome.kind === 'refused' && isForbiddenForGood(command, outcome)))
     state.answers.keep(key, session, seq, acked, { outcome: copyOf(outcome), asked })
   return outcome
 }
@@ -218,14 +218,8 @@ function applyOnce(state: State, proposal: Proposal, effects: Effects): Outcome 
  * A key never changes, so a refusal that depends on the key alone will be the same when repeated, and need not be kept. Refusals that depend on the state
  * are different; so are those of a deletion and of a transaction, which do not say what they depend on.
  */
-function isForbiddenForGood({ kind }: Command, outcome: Outcome): boolean {
-  return (
-    outcome.kind === 'refused' &&
-    outcome.code === 'FORBIDDEN' &&
-    outcome.facts.lease === undefined &&
-    kind !== 'delete' &&
-    kind !== 'transaction'
-  )
+function isForbiddenForGood({ kind }: Command, { code, facts }: Refused): boolean {
+  return code === 'FORBIDDEN' && facts.lease === undefined && kind !== 'delete' && kind !== 'transaction'
 }
 
 /** The answer that a repeated operation was given, if it is kept. */

@@ -263,12 +263,8 @@ export class Reader {
     return items
   }
 
-  get ended(): boolean {
-    return this.#at === this.#end
-  }
-
   /** Throws if anything follows. */
   finish(): void {
-    if (!this.ended) throw new Damaged(`${this.#end - this.#at} bytes too many`)
+    if (this.#at < this.#end) throw new Damaged(`${this.#end - this.#at} bytes too many`)
   }
 }

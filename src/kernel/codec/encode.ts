@@ -4,7 +4,7 @@ import type { Acquire, Command, Proposal } from '../command.ts'
 import { COMMAND_TABLE, type CommandRow } from '../command-table.ts'
 import type { Outcome } from '../outcome.ts'
 import { NewerFormatError, type Reader, type Writer } from './bytes.ts'
-import { oneOf, readIds, writeIds } from './field.ts'
+import { readIds, writeIds } from './field.ts'
 import type { Fields } from './field-type.ts'
 import { acquireLayout, releaseLayout, renewLayout } from './hot-layout.ts'
 import { inOrder, type Layout, type MaskedLayout, masked } from './layout.ts'
@@ -132,19 +132,16 @@ export function writeOutcome(to: Writer, outcome: Outcome): void {
 }
 
 export function readOutcome(from: Reader): Outcome {
-  const kind = oneOf(OUTCOMES, from.byte())
+  const kind = OUTCOMES[from.byte()]
+  if (kind === undefined) throw new NewerFormatError('an outcome of another kind')
   const revision = from.uint()
   switch (kind) {
-    case 'granted':
-      return {
-        kind,
-        revision,
-        lease: from.uint(),
-        incarnation: from.uint(),
-        ttl: from.uint(),
-        resources: from.list(() => from.text()),
-        tokens: readIds(from),
-      }
+    case 'granted': {
+      const [lease, incarnation, ttl] = [from.uint(), from.uint(), from.uint()]
+      const resources: string[] = []
+      for (let left = from.length(); left > 0; left--) resources.push(from.text())
+      return { kind, revision, lease, incarnation, ttl, resources, tokens: readIds(from) }
+    }
     case 'queued':
       return { kind, revision, lease: from.uint(), incarnation: from.uint(), ttl: from.uint(), position: from.uint() }
     case 'renewed':

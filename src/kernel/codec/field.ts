@@ -156,12 +156,14 @@ export function writeIds(to: Writer, numbers: readonly number[]): void {
 }
 
 export function readIds(from: Reader): number[] {
+  const numbers: number[] = []
   let last = 0
-  return from.list(() => {
+  for (let left = from.length(); left > 0; left--) {
     last += from.int()
     if (last < 0 || last > Number.MAX_SAFE_INTEGER) throw new Damaged('a number is out of range')
-    return last
-  })
+    numbers.push(last)
+  }
+  return numbers
 }
 
 /** An object of these fields and no others. Its bytes are those of the fields, one after the other. */

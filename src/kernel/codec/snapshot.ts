@@ -289,7 +289,7 @@ export class StateLoader {
     else if (kind === END) this.#readEnd(from)
     else {
       const read = this.#reading(kind, from)
-      while (!from.ended) read()
+      while (from.left > 0) read()
     }
     from.finish()
   }

@@ -30,7 +30,7 @@ import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, not
 import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
 import { mayGoFirst, wouldBeServed } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
-import { BY_FORCE, choose, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
+import { BY_FORCE, type Choice, choose, chooseAll, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 import { steal, victimsOf } from './steal.ts'
@@ -191,7 +191,7 @@ interface Plan {
   /** What it asks a pool for. */
   readonly claim: PoolClaim | undefined
   /** What is granted now; undefined: the lease waits. */
-  readonly chosen: readonly WantedResource[] | undefined
+  readonly chosen: readonly Choice[] | undefined
   /** The leases that a steal ends. */
   readonly victims: readonly LeaseState[]
 }
@@ -285,7 +285,7 @@ function planPool(state: State, command: Acquire, plan: Omit<Plan, 'chosen'>, mu
       if (refused !== undefined) return refused
     }
   }
-  return { ...plan, chosen }
+  return { ...plan, chosen: chosen && chooseAll(state, chosen) }
 }
 
 /** The lease of a request that is only being considered. */
@@ -371,7 +371,7 @@ export function acquire(state: State, effects: Effects, command: Acquire, key: n
   const lease = openLease(state, command.holder, command.incarnation, key, command.ttl, status)
   if (plan.claim !== undefined && plan.claim.from > 0) lease.term = command.ttl + plan.claim.from - state.elapsed
   effects.timer(lease, TERM)
-  keepRare(state, lease, command, plan)
+  keepExtras(state, lease, command, plan)
   if (parent !== undefined) addChild(state, parent, lease)
   const entries = command.entries ?? NOTHING
   // A waiter attaches its entries with the grant.
@@ -395,7 +395,7 @@ export function acquire(state: State, effects: Effects, command: Acquire, key: n
   return lease.status === WAITING ? queued(state, lease) : granted(lease)
 }
 
-function keepRare(state: State, lease: LeaseState, command: Acquire, { wants, holding, claim }: Plan): void {
+function keepExtras(state: State, lease: LeaseState, command: Acquire, { wants, holding, claim }: Plan): void {
   if (claim !== undefined) extrasOf(lease).pool = claim
   // A reservation is for a holder name: the process that comes when its window begins may be another.
   if (claim !== undefined && claim.from > 0) extrasOf(lease).open = true

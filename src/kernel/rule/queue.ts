@@ -3,7 +3,7 @@ import type { Want } from '../command.ts'
 import { touch } from '../state/leases.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
-import { listGrant, resourceOf } from '../state/resources.ts'
+import { addResource, listGrant, resourceOf } from '../state/resources.ts'
 import { CAP, FROZEN, type Freed, HOLD, type LeaseState, LIVE, type Resource, type State } from '../state.ts'
 import type { Effects } from './effects.ts'
 import { cancelTimer, emit, pushEvent, startTimer } from './effects.ts'
@@ -14,6 +14,12 @@ import { updateRoom } from './pool/member.ts'
 import { announceWaiter, joinPool, leavePool, pressPool, waitsForPool } from './pool/waiters.ts'
 
 export type WantedResource = Required<Want>
+
+/** A want that is to be granted, and its resource as it was looked up; undefined: no lease holds it or waits for it. */
+export interface Choice {
+  readonly want: WantedResource
+  readonly resource: Resource | undefined
+}
 
 /** The rank of a steal, or of the recipient of a transfer: before all ordinary waiters. */
 export const FIRST_IN_LINE = -1e15
@@ -43,29 +49,32 @@ export function choose(
   any: number,
   rank: number,
   id: number,
-): readonly WantedResource[] | undefined {
+): readonly Choice[] | undefined {
   if (state.quiet !== undefined && wants.length > 0) return undefined
-  if (any === 0) {
-    for (const want of wants) if (!mayTake(state, state.resources.get(want.resource), want, rank, id)) return undefined
-    return wants
-  }
-  const chosen: WantedResource[] = []
+  const needed = any === 0 ? wants.length : any
+  const chosen: Choice[] = []
   for (const want of wants) {
-    if (!mayTake(state, state.resources.get(want.resource), want, rank, id)) continue
-    chosen.push(want)
-    if (chosen.length === any) return chosen
+    const resource = state.resources.get(want.resource)
+    if (mayTake(state, resource, want, rank, id)) chosen.push({ want, resource })
+    else if (any === 0) return undefined
+    if (chosen.length === needed) return chosen
   }
-  return undefined
+  return needed === 0 ? chosen : undefined
 }
 
-/** The caller has touched the lease, or just created it. */
-export function grant(state: State, effects: Effects, lease: LeaseState, wants: readonly WantedResource[], cause?: string): void {
+/** The choice of all `wants`, whoever has decided it. */
+export function chooseAll(state: State, wants: readonly WantedResource[]): readonly Choice[] {
+  return wants.map(want => ({ want, resource: state.resources.get(want.resource) }))
+}
+
+/** The caller has touched the lease, or just created it. No resource has been added or dropped since the choice. */
+export function grant(state: State, effects: Effects, lease: LeaseState, chosen: readonly Choice[], cause?: string): void {
   lease.status = LIVE
   lease.since = state.wall
   if (lease.extras?.passedOn !== undefined) continueClaim(lease)
-  if (wants.length > 0 && lease.term > state.longest) state.longest = lease.term
-  for (const want of wants) {
-    const resource = resourceOf(state, want.resource)
+  if (chosen.length > 0 && lease.term > state.longest) state.longest = lease.term
+  for (const { want, resource: found } of chosen) {
+    const resource = found ?? addResource(state, want.resource)
     const given = { lease, resource, units: want.shared ? 0 : want.units, shared: want.shared, token: state.nextToken++ }
     listGrant(given)
     if (want.shared) resource.sharers++

@@ -9,7 +9,7 @@ import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
 import { capacityOf, rule } from './policy.ts'
 import { servePool } from './pool/serve.ts'
-import { choose, grant, leaveQueues, type WantedResource } from './queue.ts'
+import { type Choice, choose, grant, leaveQueues } from './queue.ts'
 
 /** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
@@ -62,7 +62,7 @@ export function grantWaiter(
   state: State,
   effects: Effects,
   waiter: LeaseState,
-  chosen: readonly WantedResource[],
+  chosen: readonly Choice[],
   freed: Freed,
   cause?: string,
 ): void {
@@ -75,7 +75,7 @@ export function grantWaiter(
   grant(state, effects, waiter, chosen, cause)
   // A watcher of a queue that the waiter leaves without a grant does not see the grant.
   for (const { resource } of wants)
-    if (!chosen.some(want => want.resource === resource)) emit(state, effects, 'withdrawn', waiter, { resource, cause: ELSEWHERE })
+    if (!chosen.some(({ want }) => want.resource === resource)) emit(state, effects, 'withdrawn', waiter, { resource, cause: ELSEWHERE })
 }
 
 /** The next waiter in a queue to try. In a `fifo` queue, only a waiter that is passed over lets others go first. */

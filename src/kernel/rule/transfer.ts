@@ -29,7 +29,7 @@ import { allowed, mayHave, mayRelease, mayTouch } from './authority.ts'
 import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
 import { capacityOf } from './policy.ts'
-import { FIRST_IN_LINE, grant, joinQueues, leaveQueues, pressHolders, type WantedResource } from './queue.ts'
+import { chooseAll, FIRST_IN_LINE, grant, joinQueues, leaveQueues, pressHolders, type WantedResource } from './queue.ts'
 import { exhausted, gone, refuse, refuseFlaw } from './refuse.ts'
 import { grantWaiter, settle } from './settle.ts'
 
@@ -65,8 +65,8 @@ export function transfer(state: State, effects: Effects, command: Transfer, key:
   if (isAnswered) touch(state, received)
   carryOn(state, effects, received, claim)
   if (!atOnce) waitFirst(state, effects, received, wants, freed)
-  else if (isAnswered) grantWaiter(state, effects, received, wants, freed, 'transferred')
-  else grant(state, effects, received, wants)
+  else if (isAnswered) grantWaiter(state, effects, received, chooseAll(state, wants), freed, 'transferred')
+  else grant(state, effects, received, chooseAll(state, wants))
   if (!isAnswered) endSelfWaits(state, effects, received, freed)
   settle(state, effects, freed)
   return done(received.id)

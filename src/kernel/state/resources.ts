@@ -46,12 +46,14 @@ export function placeOfGrant(grants: readonly Grant[], token: number): number {
 }
 
 export function resourceOf(state: State, name: string): Resource {
-  let resource = state.resources.get(name)
-  if (resource === undefined) {
-    resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NO_QUEUE, freed: false, pressed: 0, member: undefined }
-    if (state.pools.size > 0) resource.member = memberOf(state, name)
-    state.resources.set(name, resource)
-  }
+  return state.resources.get(name) ?? addResource(state, name)
+}
+
+/** Call this only for a name that is not in the table. */
+export function addResource(state: State, name: string): Resource {
+  const resource: Resource = { name, grants: NO_GRANTS, used: 0, sharers: 0, queue: NO_QUEUE, freed: false, pressed: 0, member: undefined }
+  if (state.pools.size > 0) resource.member = memberOf(state, name)
+  state.resources.set(name, resource)
   return resource
 }
 

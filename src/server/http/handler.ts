@@ -111,7 +111,7 @@ export class HttpHandler {
 
   /** The client sends this with its next request. It covers everything in this response. */
   #witnessHeader(): Readonly<Record<string, string>> {
-    const { witness } = this.#context.guarded
+    const { witness } = this.#context.guarded.lessor
     return witness === undefined ? {} : { 'Leasehold-Witness': witness }
   }
 

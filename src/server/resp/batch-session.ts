@@ -19,7 +19,7 @@ import { asLeaseError } from './replies.ts'
 import type { SessionTurns } from './session-turns.ts'
 
 /** Maximum messages in progress. Beyond it, the connection is not read. */
-const MAX_PENDING = 32_768
+export const MAX_BATCHED = 32_768
 /** Maximum reads in progress. */
 const MAX_READS = 64
 /** Messages, and bytes of them, that are handled in one turn of the caller. A batch may contain half a million messages. */
@@ -58,7 +58,8 @@ export interface BatchConnection {
 export class BatchSession {
   readonly #session: BatchConnection
   #answers = new Writer()
-  #pending = 0
+  /** Messages without an answer. Only this class changes it. */
+  pending = 0
   readonly #counters = new Map<Command['kind'], RequestCounter>()
   /** Reads that have not started. */
   readonly #reads: MessageOf<'read'>[] = []
@@ -77,14 +78,6 @@ export class BatchSession {
     this.#session = session
   }
 
-  get canAccept(): boolean {
-    return this.#pending < MAX_PENDING
-  }
-
-  get hasPendingReplies(): boolean {
-    return this.#pending > 0
-  }
-
   get unwrittenBytes(): number {
     return this.#answers.length
   }
@@ -94,32 +87,32 @@ export class BatchSession {
     const from = new Reader(bytes)
     const count = this.#handleSome(from)
     // Copied: the bytes are valid only until this function returns.
-    return from.ended ? count : this.#handleRest(new Reader(Uint8Array.from(bytes.subarray(bytes.length - from.left))), count)
+    return from.left === 0 ? count : this.#handleRest(new Reader(Uint8Array.from(bytes.subarray(bytes.length - from.left))), count)
   }
 
   /** Handles as many messages as one turn has time for. */
   #handleSome(from: Reader): number {
     const end = Math.max(0, from.left - BYTES_PER_TURN)
     let count = 0
-    for (; !from.ended && from.left > end && count < MESSAGES_PER_TURN; count++) this.#handle(readClientMessage(from))
+    for (; from.left > end && count < MESSAGES_PER_TURN; count++) this.#handle(readClientMessage(from))
     return count
   }
 
   async #handleRest(from: Reader, handled: number): Promise<number> {
     const { clock } = this.#session.host.context
     let count = handled
-    while (!from.ended) {
+    while (from.left > 0) {
       await new Promise<void>(resolve => clock.soon(resolve))
       await this.#session.turns.next()
-      if (!this.canAccept) await new Promise<void>(resolve => (this.#onRoom = resolve))
+      if (this.pending >= MAX_BATCHED) await new Promise<void>(resolve => (this.#onRoom = resolve))
       count += this.#handleSome(from)
     }
     return count
   }
 
   #answered(): void {
-    this.#pending--
-    if (this.#pending <= MAX_PENDING / 2) this.#onRoom?.()
+    this.pending--
+    if (this.pending <= MAX_BATCHED / 2) this.#onRoom?.()
   }
 
   #handle(message: ClientMessage): void {
@@ -127,7 +120,7 @@ export class BatchSession {
       case 'propose':
         return this.#propose(message)
       case 'read':
-        this.#pending++
+        this.pending++
         this.#reads.push(message)
         return this.startReads()
       case 'watch':
@@ -143,7 +136,7 @@ export class BatchSession {
 
   #propose({ id, proposal: { command, op, key } }: MessageOf<'propose'>): void {
     const { caller, host } = this.#session
-    this.#pending++
+    this.pending++
     const request = op === undefined && !key ? NO_REQUEST_OPTIONS : { ...(op && { op }), ...(key && { key }) }
     const counter = this.#counterOf(command.kind)
     host.context.guarded.submit(caller, command, request, {
@@ -249,7 +242,7 @@ export class BatchSession {
   /** Sends the witness of the log with the answers, if it has changed. The client presents it later, to find out whether the log still contains the answers. */
   #sendWitness(): void {
     if (!this.#session.sendsWitness) return
-    const { witness } = this.#session.host.context.guarded
+    const { witness } = this.#session.host.context.guarded.lessor
     if (witness === undefined || witness === this.#witness) return
     this.#witness = witness
     writeServerMessage(this.#answers, { kind: 'witness', id: 0, witness })
@@ -267,7 +260,7 @@ export class BatchSession {
   /** Ends the session. Proposals in progress continue, but their answers are dropped. */
   end(): void {
     this.#ended = true
-    this.#pending -= this.#reads.length
+    this.pending -= this.#reads.length
     this.#reads.length = 0
     this.#onRoom?.()
     for (const stream of this.#streams.values()) stream.abort()

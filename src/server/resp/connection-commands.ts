@@ -142,7 +142,7 @@ function hello(session: RespSession): void {
       },
       ...{ messages: MESSAGES_VERSION, revision, profile: JSON.stringify(profile) },
       // Only for clients that keep witnesses.
-      ...(witness !== undefined && { witness: guarded.witness ?? '', continues: continues ? 1 : 0 }),
+      ...(witness !== undefined && { witness: guarded.lessor.witness ?? '', continues: continues ? 1 : 0 }),
     })
   })
 }

@@ -16,7 +16,7 @@ import type { TrackedConnection } from '../connections.ts'
 import { type GuardedRequest, NO_REQUEST_OPTIONS } from '../guarded-lessor.ts'
 import type { ListenerContext } from '../listener.ts'
 import type { RequestCounters } from '../request-counters.ts'
-import { BatchSession } from './batch-session.ts'
+import { BatchSession, MAX_BATCHED } from './batch-session.ts'
 import { CommandLookup } from './command-lookup.ts'
 import { PushQueue } from './push-queue.ts'
 import { type Encode, ReplyQueue, writeNothing } from './reply-queue.ts'
@@ -194,7 +194,8 @@ export class RespSession implements ByteLinkEnd {
 
   #hasRoom(): boolean {
     const { bytes, pending } = this.#bounds
-    if (this.#replies.pending < pending && this.#link.backlog <= bytes && (this.#batch?.canAccept ?? true)) return true
+    if (this.#replies.pending < pending && this.#link.backlog <= bytes && (this.#batch === undefined || this.#batch.pending < MAX_BATCHED))
+      return true
     this.#pause()
     return false
   }
@@ -210,7 +211,7 @@ export class RespSession implements ByteLinkEnd {
     if (!this.#paused || this.#closed || this.#closing) return
     const { bytes, pending } = this.#bounds
     if (this.#blocked || this.turns.isAwaited || this.#replies.pending > pending / 2 || this.#link.backlog > bytes / 2) return
-    if (this.#batch?.canAccept === false) return
+    if (this.#batch !== undefined && this.#batch.pending >= MAX_BATCHED) return
     this.#paused = false
     this.#run()
     if (!this.#paused) this.#link.resume()
@@ -241,7 +242,7 @@ export class RespSession implements ByteLinkEnd {
   /** A reply that is known now. With `alone: false` it is written together with the answers to a batch, if some are expected. */
   reply(encode: (to: RespWriter) => void, { alone = true }: { readonly alone?: boolean } = {}): void {
     const slot = this.#replies.next(encode, this.#lookup.counter)
-    if (alone || this.#batch?.hasPendingReplies !== true) slot.settle(undefined)
+    if (alone || this.#batch === undefined || this.#batch.pending === 0) slot.settle(undefined)
     else slot.ready = true
   }
 
@@ -292,7 +293,8 @@ export class RespSession implements ByteLinkEnd {
     this.#flushScheduled = false
     if (this.#closed) return
     to.protocol = this.protocol
-    if (this.sendsWitness && this.#batch === undefined && this.#replies.ready) this.#witness.write(to, this.host.context.guarded)
+    if (this.sendsWitness && this.#batch === undefined && this.#replies.ready)
+      this.#witness.write(to, this.host.context.guarded.lessor.witness)
     this.#replies.write(to)
     // A reply may have changed the protocol.
     to.protocol = this.protocol
@@ -318,7 +320,7 @@ export class RespSession implements ByteLinkEnd {
   }
 
   get hasPendingReplies(): boolean {
-    return this.#replies.pending > 0 || (this.#batch?.hasPendingReplies ?? false)
+    return this.#replies.pending > 0 || (this.#batch !== undefined && this.#batch.pending > 0)
   }
 
   /** Undefined if there is room for more pushes. Otherwise resolves when there is, or when the connection is closed. */

@@ -5,7 +5,7 @@ export class WitnessPush {
   #last: string | undefined
 
   /** Call it before the replies are written: a client with a reply but not its witness could not notice that the log lost what the reply says. */
-  write(to: RespWriter, { witness }: { readonly witness: string | undefined }): void {
+  write(to: RespWriter, witness: string | undefined): void {
     if (to.protocol !== 3 || witness === undefined || witness === this.#last) return
     this.#last = witness
     to.push(2)

@@ -47,6 +47,7 @@ const CLOSE_TIMEOUT = 1_000
 export class RemoteLessor implements Lessor {
   readonly #clock: Clock
   readonly #closing = new AbortController()
+  readonly signal: AbortSignal = this.#closing.signal
   readonly #ttls = new ShortestTtl()
   readonly #requests: PendingRequests
   readonly #subscriptions: Subscriptions
@@ -67,7 +68,6 @@ export class RemoteLessor implements Lessor {
       clock,
       timeout,
       servers: dials.map(({ name }) => name).join(', '),
-      busy: busy => this.#connections.keepProcessAlive(busy),
       sendSoon: flushSoon,
     })
     this.#subscriptions = new Subscriptions({
@@ -85,7 +85,7 @@ export class RemoteLessor implements Lessor {
       requests: this.#requests,
       events: {
         greeted: (connection, greeting) => this.#greeted(connection, greeting),
-        received: (connection, message) => this.#received(connection, message),
+        received: this.#received,
         drained: this.#flush,
         replaced: former => this.#replaced(former),
         interrupted: (connection, error) => this.#interrupted(connection, error),
@@ -112,10 +112,6 @@ export class RemoteLessor implements Lessor {
     return this.#connections.greeting!.profile
   }
 
-  get signal(): AbortSignal {
-    return this.#closing.signal
-  }
-
   /** The name of the server in use; undefined while there is none. */
   get server(): string | undefined {
     return this.#connections.open?.name
@@ -135,15 +131,7 @@ export class RemoteLessor implements Lessor {
     const wrong = malformed(command, key, op)
     if (wrong !== undefined) return completion.settle(refuseFlaw({ revision: this.#revision }, wrong))
     const proposal = op === undefined ? { command, key } : { command, key, op }
-    this.#requests.begin({ kind: 'propose', id: ++this.#lastId, proposal }, signal, {
-      settle: answer => {
-        const { outcome } = answer as Extract<ServerMessage, { kind: 'outcome' }>
-        this.#saw(outcome.revision)
-        if (this.#ttls.learn(outcome)) this.#connections.checkSooner()
-        completion.settle(outcome)
-      },
-      fail: error => completion.fail(error),
-    })
+    this.#requests.begin({ kind: 'propose', id: ++this.#lastId, proposal }, signal, completion)
   }
 
   async read<K extends Query['kind']>(query: Extract<Query, { readonly kind: K }>, options: ReadOptions = {}): Promise<View<K>> {
@@ -152,10 +140,7 @@ export class RemoteLessor implements Lessor {
     this.#assertOpen()
     // Another server may answer this one. It must not show an older state than this client has seen.
     const message = { kind: 'read', id: ++this.#lastId, query, consistent, atLeast: Math.max(atLeast, this.#revision) } as const
-    const answer = await new Promise<ServerMessage>((settle, fail) => this.#requests.begin(message, signal, { settle, fail }))
-    const { view } = answer as Extract<ServerMessage, { kind: 'view' }>
-    this.#saw(view.revision)
-    return view as View<K>
+    return new Promise((settle, fail) => this.#requests.begin(message, signal, { settle: view => settle(view as View<K>), fail }))
   }
 
   watch(prefix: string, options: WatchOptions): AsyncGenerator<readonly Event[], void, void> {
@@ -177,6 +162,7 @@ export class RemoteLessor implements Lessor {
       for (let bytes = await backup.next(signal); bytes !== undefined; bytes = await backup.next(signal)) yield bytes
     } finally {
       this.#backups.delete(id)
+      if (this.#backups.size === 0) connection.keepProcessAlive(false)
       if (connection.open) connection.send({ kind: 'stop', id })
       this.#flushSoon()
     }
@@ -203,8 +189,16 @@ export class RemoteLessor implements Lessor {
 
   // Messages from the server
 
-  #received(connection: RespConnection, message: ServerMessage): void {
-    if (message.kind === 'outcome' || message.kind === 'view') return this.#requests.answered(message)
+  readonly #received = (connection: RespConnection, message: ServerMessage): void => {
+    if (message.kind === 'outcome') {
+      this.#saw(message.outcome.revision)
+      if (this.#ttls.learn(message.outcome)) this.#connections.checkSooner()
+      return this.#requests.answered(message.id, 'propose', message.outcome)
+    }
+    if (message.kind === 'view') {
+      this.#saw(message.view.revision)
+      return this.#requests.answered(message.id, 'read', message.view)
+    }
     const backup = this.#backups.get(message.id)
     if (backup !== undefined) return backup.push(message)
     if (message.kind === 'failed') {

@@ -1,7 +1,7 @@
 /** One connection of a client to a server: a greeting, then messages both ways until it ends. It does not reconnect (see connections.ts). */
 import type { Clock } from '../../clock.ts'
 import { type ErrorReason, type Facts, LeaseError } from '../../errors.ts'
-import { Damaged, NewerFormatError, Writer } from '../../kernel/codec/bytes.ts'
+import { Damaged, NewerFormatError, Reader, Writer } from '../../kernel/codec/bytes.ts'
 import type { Lessor } from '../../lessor.ts'
 import { unreachableError } from '../../unreachable-error.ts'
 import {
@@ -9,7 +9,7 @@ import {
   isWhole,
   MESSAGES_VERSION,
   otherMessages,
-  readServerMessages,
+  readServerMessage,
   type ServerMessage,
   writeClientMessage,
 } from '../messages.ts'
@@ -39,7 +39,7 @@ export interface RespConnectionOptions {
   readonly witness: string
   /** The server accepted this client. */
   readonly greeted: (greeting: Greeting) => void
-  readonly received: (message: ServerMessage) => void
+  readonly received: (connection: RespConnection, message: ServerMessage) => void
   /** Everything written was sent: there is room for more. */
   readonly drained: () => void
   /** The connection is over, for the reason given. Called once. */
@@ -154,10 +154,12 @@ export class RespConnection implements ByteLinkEnd {
       Buffer.from(kind.buffer, kind.byteOffset, kind.length).toString('latin1') !== 'lease.batch'
     )
       return
-    readServerMessages(bytes, message => {
+    const from = new Reader(bytes)
+    while (from.left > 0) {
+      const message = readServerMessage(from)
       if (message.kind === 'beat') this.heartbeatAt = undefined
-      else if (!this.#over) this.#options.received(message)
-    })
+      else if (!this.#over) this.#options.received(this, message)
+    }
   }
 
   #greet(reply: Reply): void {

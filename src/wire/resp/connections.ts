@@ -50,7 +50,8 @@ export class ServerConnections {
   #secondUntil = 0
   /** Replaced by a second one. Requests that must not be sent twice may still be answered on it. */
   #former: RespConnection | undefined
-  #greeting: Greeting | undefined
+  /** The last greeting; undefined before the first. Only this class changes it. */
+  greeting: Greeting | undefined
   /** How far the server's log had come when it last said so. */
   #witness = ''
   #nextDial: number
@@ -68,11 +69,6 @@ export class ServerConnections {
     this.#nextDial = Math.floor(clock.random() * dials.length)
   }
 
-  /** The last greeting; undefined before the first. */
-  get greeting(): Greeting | undefined {
-    return this.#greeting
-  }
-
   /** The connection in use, if it is open. */
   get open(): RespConnection | undefined {
     return this.#current?.open ? this.#current : undefined
@@ -80,10 +76,6 @@ export class ServerConnections {
 
   get names(): string {
     return this.#options.dials.map(({ name }) => name).join(', ')
-  }
-
-  keepProcessAlive(alive: boolean): void {
-    this.#current?.keepProcessAlive(alive)
   }
 
   get #busy(): boolean {
@@ -131,7 +123,8 @@ export class ServerConnections {
     if (this.#stopped) return
     const connection = this.#dial()
     this.#current = connection
-    connection.keepProcessAlive(this.#busy || this.#greeting === undefined)
+    // Later, the timer of the pending requests keeps the process alive.
+    connection.keepProcessAlive(this.greeting === undefined)
     this.#guard(connection)
   }
 
@@ -143,7 +136,7 @@ export class ServerConnections {
       key,
       witness: this.#witness,
       greeted: greeting => this.#greeted(connection, greeting),
-      received: message => this.#received(connection, message),
+      received: this.#received,
       drained: () => events.drained(),
       ended: error => this.#ended(connection, error),
     })
@@ -155,19 +148,19 @@ export class ServerConnections {
       if (!this.#silence.wantsSecond(this.#current!, this.#options.requests)) return this.#dropSecond() // the first is heard again
       this.#takeOver(connection)
     }
-    this.#greeting = greeting
+    this.greeting = greeting
     this.#witness = greeting.witness ?? ''
     this.#failures = 0
     this.#firstResult?.(undefined)
-    connection.keepProcessAlive(this.#busy)
+    connection.keepProcessAlive(false)
     this.#options.events.greeted(connection, greeting)
   }
 
-  #received(connection: RespConnection, message: ServerMessage): void {
+  readonly #received = (connection: RespConnection, message: ServerMessage): void => {
     if (message.kind === 'witness') {
       if (connection === this.#current) this.#witness = message.witness
     } else if (message.kind === 'profile') {
-      if (connection === this.#current) this.#greeting = { ...this.#greeting!, profile: message.profile }
+      if (connection === this.#current) this.greeting = { ...this.greeting!, profile: message.profile }
     } else this.#options.events.received(connection, message)
     if (connection === this.#former) this.#leaveFormer()
   }
@@ -242,7 +235,7 @@ export class ServerConnections {
       this.#failures < dials.length
         ? 0
         : clock.random() * Math.min(pauseAfter(BACKOFF.request, this.#failures), this.#silence.share(BACKOFF.request.first))
-    this.#cancelTimer = clock.after(wait, () => this.#connect(), { ref: this.#busy || this.#greeting === undefined })
+    this.#cancelTimer = clock.after(wait, () => this.#connect(), { ref: this.#busy || this.greeting === undefined })
   }
 
   /** The shortest ttl became shorter: check for silence sooner, or the first renewal of that lease comes too late. */

@@ -5,9 +5,11 @@
 import type { Clock, RearmableTimer } from '../../clock.ts'
 import { inWords } from '../../duration.ts'
 import type { LeaseError } from '../../errors.ts'
+import type { Outcome } from '../../kernel/outcome.ts'
+import type { View } from '../../lessor.ts'
 import type { ServerMessage } from '../messages.ts'
 import type { RespConnection } from './connection.ts'
-import { PendingRequest, type RequestMessage } from './request.ts'
+import { PendingRequest, type RequestMessage, type Waiting } from './request.ts'
 
 export interface PendingRequestsOptions {
   readonly clock: Clock
@@ -15,23 +17,18 @@ export interface PendingRequestsOptions {
   readonly timeout: number
   /** The servers' names, for error messages. */
   readonly servers: string
-  /** Called with true when the first request begins to wait, and with false when the last was settled. */
-  readonly busy: (busy: boolean) => void
   /** Requests wait to be sent: send them at the end of this turn. */
   readonly sendSoon: () => void
-}
-
-/** Who waits for the answer to a request. One of the two is called, once. */
-export interface Waiting {
-  settle(answer: ServerMessage): void
-  fail(error: unknown): void
 }
 
 export class PendingRequests implements Iterable<PendingRequest> {
   readonly #options: PendingRequestsOptions
   readonly #pending = new Map<number, PendingRequest>()
   #unsent: PendingRequest[] = []
-  /** Stays set while nothing waits, without keeping the process alive: setting a timer for each request would cost more than sending it. */
+  /**
+   * Keeps the process alive while a request waits; the sockets do not. It stays set while nothing waits: setting a timer for each request would cost more than
+   * sending it.
+   */
   #timer: RearmableTimer | undefined
   #allSettled: (() => void) | undefined
 
@@ -49,40 +46,31 @@ export class PendingRequests implements Iterable<PendingRequest> {
 
   /** Sends `message` at the end of this turn, and passes its answer or its error to `waiting`. */
   begin(message: RequestMessage, signal: AbortSignal | undefined, waiting: Waiting): void {
-    const { clock, timeout, busy } = this.#options
-    const settled = () => {
-      this.#pending.delete(message.id)
-      signal?.removeEventListener('abort', abort)
-      if (this.#pending.size > 0) return
-      busy(false)
-      this.#restTimer()
-      this.#allSettled?.()
+    const { clock, timeout, sendSoon } = this.#options
+    const request = new PendingRequest(message, clock.now(), waiting)
+    if (signal !== undefined) {
+      const abort = () => this.#fail(request, signal.reason)
+      signal.addEventListener('abort', abort, { once: true })
+      request.unlink = () => signal.removeEventListener('abort', abort)
     }
-    const abort = () => {
-      settled()
-      waiting.fail(signal!.reason)
-    }
-    const request = new PendingRequest(
-      message,
-      clock.now(),
-      answer => {
-        settled()
-        waiting.settle(answer)
-      },
-      error => {
-        settled()
-        waiting.fail(error)
-      },
-    )
-    signal?.addEventListener('abort', abort, { once: true })
-    if (this.#pending.size === 0) {
-      busy(true)
-      this.#timer?.keepAlive?.(true)
-    }
+    if (this.#pending.size === 0) this.#timer?.keepAlive?.(true)
     this.#pending.set(message.id, request)
     this.#timer ??= this.#failOverdueAfter(timeout)
     this.#unsent.push(request)
-    this.#options.sendSoon()
+    sendSoon()
+  }
+
+  #settled(request: PendingRequest): void {
+    this.#pending.delete(request.message.id)
+    request.unlink?.()
+    if (this.#pending.size > 0) return
+    this.#restTimer()
+    this.#allSettled?.()
+  }
+
+  #fail(request: PendingRequest, error: unknown): void {
+    this.#settled(request)
+    request.waiting.fail(error)
   }
 
   /** Writes all unsent requests to `connection`, if it has room. */
@@ -99,12 +87,13 @@ export class PendingRequests implements Iterable<PendingRequest> {
 
   // Answers
 
-  answered(answer: Extract<ServerMessage, { readonly kind: 'outcome' | 'view' }>): void {
-    const request = this.#pending.get(answer.id)
+  /** The server answered a request of this kind. */
+  answered(id: number, kind: RequestMessage['kind'], answer: Outcome | View): void {
+    const request = this.#pending.get(id)
     if (request === undefined) return
-    if ((request.message.kind === 'propose') !== (answer.kind === 'outcome'))
-      return request.fail(request.unanswered('the server answered another request'))
-    request.settle(answer)
+    if (request.message.kind !== kind) return this.#fail(request, request.unanswered('the server answered another request'))
+    this.#settled(request)
+    request.waiting.settle(answer)
   }
 
   /** The server answered with an error. False: no request has this id. */
@@ -112,7 +101,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
     const request = this.#pending.get(id)
     if (request === undefined) return false
     // A read that was asked again elsewhere: the answer to that copy decides.
-    if (request.on === connection) request.fail(error)
+    if (request.on === connection) this.#fail(request, error)
     return true
   }
 
@@ -129,7 +118,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
     for (const request of [...this.#pending.values()]) {
       if (request.on !== connection) continue
       if (request.isRead) this.#askAgain(request)
-      else request.fail(request.unanswered(error.message, error))
+      else this.#fail(request, request.unanswered(error.message, error))
     }
   }
 
@@ -139,7 +128,8 @@ export class PendingRequests implements Iterable<PendingRequest> {
     for (const request of [...this.#pending.values()]) {
       if (request.on !== connection) continue
       if (request.isRead) this.#askAgain(request)
-      else if (request.isResentBySender) request.fail(request.unanswered(`${name} is silent`, { reason: 'silent', facts: { where: name } }))
+      else if (request.isResentBySender)
+        this.#fail(request, request.unanswered(`${name} is silent`, { reason: 'silent', facts: { where: name } }))
     }
   }
 
@@ -155,7 +145,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
 
   /** No server will take any request: the client itself was refused. */
   refuseAll(error: LeaseError): void {
-    for (const request of [...this.#pending.values()]) request.fail(error)
+    for (const request of [...this.#pending.values()]) this.#fail(request, error)
   }
 
   // Timeouts
@@ -183,7 +173,8 @@ export class PendingRequests implements Iterable<PendingRequest> {
         this.#timer = this.#failOverdueAfter(left)
         return
       }
-      request.fail(
+      this.#fail(
+        request,
         request.unanswered(`no answer from ${servers} for ${inWords(timeout)}`, {
           reason: 'unreachable',
           facts: { engine: 'leasehold', where: servers },
@@ -200,7 +191,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
   }
 
   close(why: string): void {
-    for (const request of [...this.#pending.values()]) request.fail(request.unanswered(why))
+    for (const request of [...this.#pending.values()]) this.#fail(request, request.unanswered(why))
     this.#timer?.cancel()
   }
 }

@@ -1,9 +1,17 @@
 /** A proposal or read that waits for its answer, and the error that is true when no answer comes. */
 import { LeaseError, type LeaseErrorOptions } from '../../errors.ts'
-import type { ClientMessage, ServerMessage } from '../messages.ts'
+import type { Outcome } from '../../kernel/outcome.ts'
+import type { View } from '../../lessor.ts'
+import type { ClientMessage } from '../messages.ts'
 import type { RespConnection } from './connection.ts'
 
 export type RequestMessage = Extract<ClientMessage, { readonly kind: 'propose' | 'read' }>
+
+/** The caller that waits for the answer to a request. One of the two is called, once. */
+export interface Waiting {
+  settle(answer: Outcome | View): void
+  fail(error: unknown): void
+}
 
 export class PendingRequest {
   message: RequestMessage
@@ -11,14 +19,14 @@ export class PendingRequest {
   /** The connection that it was sent on; undefined while it waits to be sent. */
   on: RespConnection | undefined
   sentAt = 0
-  readonly settle: (answer: ServerMessage) => void
-  readonly fail: (error: unknown) => void
+  readonly waiting: Waiting
+  /** Removes the listener of its signal, if it has one. */
+  unlink: (() => void) | undefined
 
-  constructor(message: RequestMessage, createdAt: number, settle: (answer: ServerMessage) => void, fail: (error: unknown) => void) {
+  constructor(message: RequestMessage, createdAt: number, waiting: Waiting) {
     this.message = message
     this.createdAt = createdAt
-    this.settle = settle
-    this.fail = fail
+    this.waiting = waiting
   }
 
   get isRead(): boolean {

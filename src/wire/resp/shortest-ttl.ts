@@ -12,13 +12,10 @@ export class ShortestTtl {
   /** Returns whether the shortest ttl became shorter. */
   learn(outcome: Outcome): boolean {
     const before = Math.min(this.#present, this.#former)
-    if (outcome.kind === 'granted') this.#add(outcome.ttl)
-    else if (outcome.kind === 'renewed') for (const ttl of outcome.ttls) if (ttl !== GONE && ttl > 0) this.#add(ttl)
+    if (outcome.kind === 'granted') this.#present = Math.min(this.#present, outcome.ttl)
+    else if (outcome.kind === 'renewed')
+      for (const ttl of outcome.ttls) if (ttl !== GONE && ttl > 0) this.#present = Math.min(this.#present, ttl)
     return this.#present < before
-  }
-
-  #add(ttl: number): void {
-    if (ttl < this.#present) this.#present = ttl
   }
 
   shortest(now: number): number {

@@ -3,7 +3,7 @@ import { extrasOf, touch } from '../../state/leases.ts'
 import { type Freed, type LeaseState, LIVE, type PoolState, type State } from '../../state.ts'
 import { attach, entriesFree } from '../attach.ts'
 import { type Effects, restartTerm } from '../effects.ts'
-import { grant, leaveQueues, type WantedResource } from '../queue.ts'
+import { chooseAll, grant, leaveQueues, type WantedResource } from '../queue.ts'
 import { markPool } from './member.ts'
 import { WindowsAhead } from './reservation.ts'
 import { beginTurn } from './turn.ts'
@@ -40,5 +40,5 @@ function grantMembers(state: State, effects: Effects, waiter: LeaseState, chosen
   Object.assign(extrasOf(waiter), { holding: [], pending: [] })
   waiter.status = LIVE
   for (const entry of pending) attach(state, effects, waiter, entry)
-  grant(state, effects, waiter, chosen)
+  grant(state, effects, waiter, chooseAll(state, chosen))
 }
