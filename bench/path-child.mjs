@@ -11,13 +11,18 @@ session.connect()
 await session.post('Profiler.enable')
 await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: false })
 
+/** V8's name for the fields of a class, which belong to its constructor: they do not count as a function. */
+const FIELDS = '<instance_members_initializer>'
+
 /** What has run since the last call: `{ file, name, calls }` of each function. */
 async function take() {
   const { result } = await session.post('Profiler.takePreciseCoverage')
   const ours = result.filter(({ url }) => url.startsWith('file://') && fileURLToPath(url).startsWith(dist))
   return ours.flatMap(({ url, functions }) =>
     functions.flatMap(({ functionName, ranges: [{ count, startOffset }] }) =>
-      count === 0 ? [] : [{ file: fileURLToPath(url).slice(dist.length), name: `${functionName}@${startOffset}`, calls: count }],
+      count === 0 || functionName === FIELDS
+        ? []
+        : [{ file: fileURLToPath(url).slice(dist.length), name: `${functionName}@${startOffset}`, calls: count }],
     ),
   )
 }

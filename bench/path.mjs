@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-const ROUNDS = 7
+const ROUNDS = 25
 const child = fileURLToPath(new URL('path-child.mjs', import.meta.url))
 const list = process.argv.includes('--list')
 

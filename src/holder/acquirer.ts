@@ -196,7 +196,7 @@ export class Acquirer {
     const { clock } = operations
     held.grantedAt = clock.now()
     held.lastProgress = held.grantedAt
-    heldLeases.heartbeat.progressed(held) // the wait was no stall
+    if (held.backup !== undefined || held.maxStall < Number.POSITIVE_INFINITY) heldLeases.heartbeat.progressed(held) // the wait was no stall
     heldLeases.events.hold(held)
     if (maxHold < Number.POSITIVE_INFINITY)
       held.cancelHold = clock.after(maxHold, () =>

@@ -9,7 +9,11 @@ const DEEPEST = 5
 /** A deep copy of plain data. */
 export function copyOf<T>(value: T, depth = 0): T {
   if (typeof value !== 'object' || value === null || depth === DEEPEST) return value
-  if (Array.isArray(value)) return value.map(item => (typeof item === 'object' ? copyOf(item, depth + 1) : item)) as T
+  if (Array.isArray(value)) {
+    const items: unknown[] = []
+    for (const item of value) items.push(typeof item === 'object' ? copyOf(item, depth + 1) : item)
+    return items as T
+  }
   const copy: Record<string, unknown> = {}
   for (const name in value) {
     const field = value[name]

@@ -25,6 +25,8 @@ export class LogTicker {
    */
   #origin: { readonly now: number; readonly elapsed: number } | undefined
   #stopped = false
+  /** No time passes, and nothing is needed before the state asks for it. */
+  isIdle = true
 
   constructor(clock: Clock, log: Log, outbox: Outbox) {
     this.#clock = clock
@@ -32,11 +34,11 @@ export class LogTicker {
     this.#outbox = outbox
   }
 
-  /** Called after every record: sets a timer for the next tick, if one is needed. */
+  /** Called after records while anything may need ticks (`afterRecord` of the log): sets a timer for the next tick, if one is needed. */
   tickWhileNeeded(): void {
     if (this.#stopped) return
-    const { counts, pools, flaps, upkeep } = this.#log.state
-    const interval = counts.waiting + pools.size + flaps.size + upkeep.size === 0 ? 0 : this.#interval()
+    const interval = this.#interval()
+    this.isIdle = interval === 0
     if (interval === 0) this.#origin = undefined
     if (interval === 0 || this.#cancel !== undefined) return
     const { tick, elapsed } = this.#log.state

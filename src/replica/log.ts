@@ -52,9 +52,9 @@ export interface Followers {
   /** outbox.ts: answers the callers of a record of this replica. Returns whether it was waiting for it. */
   readonly outbox: { seenInLog(seq: number, applied: Applied): boolean }
   /** log-ticker.ts */
-  readonly ticker: { tickWhileNeeded(): void }
+  readonly ticker: { readonly isIdle: boolean; tickWhileNeeded(): void }
   /** snapshotter.ts */
-  readonly snapshotter: { takeWhenDue(): void }
+  readonly snapshotter: { readonly records: number; readonly bytes: number; takeWhenDue(): void }
 }
 
 export class Log {
@@ -319,8 +319,10 @@ export class Log {
   /** Called after every record, and after several that were read together. */
   afterRecord(): void {
     const { ticker, snapshotter } = this.#followers
-    ticker.tickWhileNeeded()
-    snapshotter.takeWhenDue()
+    const { counts, pools, flaps, upkeep } = this.state
+    if (!ticker.isIdle || counts.waiting + pools.size + flaps.size + upkeep.size > 0) ticker.tickWhileNeeded()
+    const { records, bytes } = this.sinceSnapshot
+    if (records >= snapshotter.records || bytes >= snapshotter.bytes) snapshotter.takeWhenDue()
   }
 
   /** Reads what other replicas append, as long as this one lives. */

@@ -27,6 +27,9 @@ export interface SnapshotterOptions {
 
 export class Snapshotter {
   readonly #options: SnapshotterOptions
+  /** Below both of these, no snapshot is due. */
+  readonly records: number
+  readonly bytes: number
   #running: Promise<void> | undefined
   #stopped = false
   /** For metrics and tests. */
@@ -34,6 +37,8 @@ export class Snapshotter {
 
   constructor(options: SnapshotterOptions) {
     this.#options = options
+    this.records = options.records
+    this.bytes = options.bytes
   }
 
   /** The snapshot or copy that is being taken. Never rejects. */
@@ -45,11 +50,8 @@ export class Snapshotter {
     this.#stopped = true
   }
 
-  /** Called after every record. */
+  /** Called after a record beyond `records` or `bytes` (`afterRecord` of the log). */
   takeWhenDue(): void {
-    const { log, records, bytes } = this.#options
-    const { sinceSnapshot } = log
-    if (sinceSnapshot.records < records && sinceSnapshot.bytes < bytes) return
     if (this.#stopped || this.#running !== undefined || !this.#isDue()) return
     this.#running = this.#takeInTurn().finally(() => (this.#running = undefined))
   }

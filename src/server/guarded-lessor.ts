@@ -120,7 +120,9 @@ export class GuardedLessor implements AsyncDisposable {
       const options = this.#admit(caller, requested, request)
       const command = caller.key === 0 ? requested : withKeyName(caller, requested)
       const isAcquire = command?.kind === 'acquire'
-      const redacted = isAcquire && (command.wait || command.holding) ? this.#ofAcquire(caller, command, completion) : completion
+      const isKeyless = caller.key === 0 && caller.operator !== true
+      const noted = isAcquire && command.wait === true && isKeyless ? this.#keyless.remembering(caller, completion) : completion
+      const redacted = isAcquire && command.holding !== undefined ? this.#redacted(caller, noted) : noted
       const foreign = isAcquire && command.steal === undefined ? undefined : this.#foreignLeases(caller, command, options.key)
       if (foreign === undefined) return lessor.submit(command, options, redacted)
       const forbidden = this.#refuseMove(caller, command)
@@ -144,12 +146,6 @@ export class GuardedLessor implements AsyncDisposable {
     const { to } = command
     if (to === undefined ? this.#moveTo.size > 0 : this.#moveTo.has(to)) return undefined
     return { kind: 'refused', revision: 0, code: 'FORBIDDEN', reason: 'forbidden-move', facts: {} }
-  }
-
-  #ofAcquire(caller: Caller, { wait, holding }: Acquire, completion: Completion): Completion {
-    const isKeyless = caller.key === 0 && caller.operator !== true
-    const remembered = wait === true && isKeyless ? this.#keyless.remembering(caller, completion) : completion
-    return holding === undefined ? remembered : this.#redacted(caller, remembered)
   }
 
   /** A deadlock names resources of other holders. Only a waiter that declares what it holds can be refused for one. */

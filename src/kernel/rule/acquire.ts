@@ -152,7 +152,7 @@ export function wantsUnder(lease: LeaseState, prefix: string): boolean {
 
 function rankOf(state: State, command: Acquire, wants: readonly WantedResource[]): number {
   if (command.steal !== undefined) return command.steal === 'force' ? BY_FORCE : FIRST_IN_LINE
-  const priority = command.priority ?? 0
+  const { priority = 0 } = command
   let aging = 0
   for (const want of wants) aging = Math.max(aging, rule(state, want.resource, 'aging'))
   if (command.pool !== undefined) aging = rule(state, command.pool.pool, 'aging')
@@ -215,7 +215,7 @@ export function planAcquire(state: State, command: Acquire, key = 0): Refused | 
   }
   if (wants.length === 0 && claim === undefined && !allowedSomewhere(state, key, 'acquire', 'register'))
     return refuse(state, 'forbidden-lease', { verb: 'acquire' })
-  const rank = rankOf(state, command, wants)
+  const rank = command.priority === undefined && command.steal === undefined ? state.elapsed : rankOf(state, command, wants)
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
     return refuseFlaw(state, neverGiven('incarnation', command.incarnation))
   const parent = command.parent === undefined ? undefined : findLease(state, command.parent)

@@ -45,13 +45,16 @@ type MessageOf<K extends ClientMessage['kind']> = Extract<ClientMessage, { reado
 /** What a batch session needs of its connection. */
 export interface BatchConnection {
   readonly caller: Caller
-  readonly host: { readonly context: ListenerContext; readonly counters: RequestCounters }
+  readonly host: {
+    readonly context: ListenerContext
+    readonly counters: RequestCounters
+    scheduleFlush(session: BatchConnection): void
+  }
   /** Fires when the connection closes. */
   readonly signal: AbortSignal
   readonly sendsWitness: boolean
   /** Undefined if there is room for more output. Otherwise resolves when there is. */
   room(): Promise<void> | undefined
-  scheduleFlush(): void
   readonly turns: Pick<SessionTurns, 'next'>
 }
 
@@ -236,7 +239,7 @@ export class BatchSession {
   #send(answer: ServerMessage): void {
     if (this.#ended) return
     writeServerMessage(this.#answers, answer)
-    this.#session.scheduleFlush()
+    this.#session.host.scheduleFlush(this.#session)
   }
 
   /** Sends the witness of the log with the answers, if it has changed. The client presents it later, to find out whether the log still contains the answers. */

@@ -7,8 +7,9 @@ import { asLeaseError, writeError } from './replies.ts'
 
 export type Encode<T = never> = (to: RespWriter, value: T) => void
 
+/** The connection that the replies belong to. */
 interface Flushable {
-  scheduleFlush(): void
+  readonly host: { scheduleFlush(session: Flushable): void }
 }
 
 /** The place of one reply in the queue. Slots are reused. */
@@ -26,13 +27,13 @@ export class ReplySlot {
     this.settle = value => {
       this.value = value
       this.ready = true
-      session.scheduleFlush()
+      session.host.scheduleFlush(session)
     }
     this.fail = error => {
       this.error = error
       this.failed = true
       this.ready = true
-      session.scheduleFlush()
+      session.host.scheduleFlush(session)
     }
   }
 }

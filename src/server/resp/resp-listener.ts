@@ -21,7 +21,7 @@ export class RespListener implements SessionHost {
   readonly sessions = new Set<RespSession>()
   readonly #writer = new RespWriter()
   /** Sessions with something to write. */
-  #toFlush: RespSession[] = []
+  readonly #toFlush = new Set<RespSession>()
   #lastId = 0
   #cancelSweep: (() => void) | undefined
   #closing = false
@@ -58,13 +58,13 @@ export class RespListener implements SessionHost {
 
   scheduleFlush(session: RespSession): void {
     // After all promises that can settle now, and before the next turn: a reply does not wait for a look at the sockets.
-    if (this.#toFlush.push(session) === 1) process.nextTick(this.#flush)
+    if (this.#toFlush.size === 0) process.nextTick(this.#flush)
+    this.#toFlush.add(session)
   }
 
   readonly #flush = (): void => {
-    const sessions = this.#toFlush
-    this.#toFlush = []
-    for (const session of sessions) {
+    for (const session of this.#toFlush) {
+      this.#toFlush.delete(session)
       this.#writer.length = 0
       session.flush(this.#writer)
     }
@@ -86,8 +86,13 @@ export class RespListener implements SessionHost {
     else this.#scheduleSweep()
   }
 
+  #mustFlush(): boolean {
+    for (const session of this.sessions) if (session.hasPendingReplies || this.#toFlush.has(session)) return true
+    return false
+  }
+
   sessionIdle(_session: RespSession): void {
-    if (this.#closing && ![...this.sessions].some(session => session.mustFlush)) this.#onAllFlushed()
+    if (this.#closing && !this.#mustFlush()) this.#onAllFlushed()
   }
 
   sessionClosed(session: RespSession): void {
@@ -102,7 +107,7 @@ export class RespListener implements SessionHost {
     this.#cancelSweep?.()
     this.#cancelSweep = undefined
     // Wait only for sessions with output: one that sent QUIT has been answered, and reports nothing more while its client keeps the socket open.
-    if ([...this.sessions].some(session => session.mustFlush)) await new Promise<void>(resolve => (this.#onAllFlushed = resolve))
+    if (this.#mustFlush()) await new Promise<void>(resolve => (this.#onAllFlushed = resolve))
   }
 }
 

@@ -67,7 +67,10 @@ export class RespSession implements ByteLinkEnd {
   readonly args: CommandParser // the command that is being executed
   readonly peer: string
   caller: Caller = anonymousCaller()
-  name = ''
+  /** The name that the client gave itself; empty if it gave none. */
+  #name = ''
+  /** The holder of leases that this connection acquires, unless a command names another: its name, or its address. */
+  holder: string
   protocol: 2 | 3 = 2
   sendsWitness = false // the client keeps witnesses of the log: see Lessor.witness
   messages?: number // of LEASE.BATCH: the version that the client named
@@ -95,12 +98,12 @@ export class RespSession implements ByteLinkEnd {
   #inputEnded = false
   #closing = false // no more commands are executed; the connection ends after the pending replies
   #closed = false
-  #flushScheduled = false
 
   constructor(host: SessionHost, id: number, peer: string, connection?: TrackedConnection) {
     this.host = host
     this.id = id
     this.peer = peer
+    this.holder = peer
     this.turns = new SessionTurns(host.context.guarded.turns, peer, this.caller)
     this.#connection = connection
     this.#fullBounds = { bytes: host.context.limits.command, args: MAX_ARGS, pending: MAX_PENDING }
@@ -129,9 +132,13 @@ export class RespSession implements ByteLinkEnd {
     return this.#queue.signal
   }
 
-  /** The holder of leases that this connection acquires, unless a command names another. */
-  get holder(): string {
-    return this.name === '' ? this.peer : this.name
+  get name(): string {
+    return this.#name
+  }
+
+  set name(name: string) {
+    this.#name = name
+    this.holder = name === '' ? this.peer : name
   }
 
   get batch(): BatchSession {
@@ -154,7 +161,7 @@ export class RespSession implements ByteLinkEnd {
       while (!this.#blocked && !this.turns.isAwaited && !this.#closing && this.#hasRoom()) {
         more = this.args.next()
         if (!more) break
-        if (this.turns.mayExecute(this.args, () => this.resume())) this.#execute()
+        if (this.turns.mayExecute(this.args, this.#resume)) this.#execute()
         else this.#pause()
       }
     } catch (error) {
@@ -205,6 +212,8 @@ export class RespSession implements ByteLinkEnd {
     this.#paused = true
     this.#link.pause()
   }
+
+  readonly #resume = () => this.resume()
 
   /** Continues to read after a pause, if there is room now. */
   resume(): void {
@@ -279,18 +288,11 @@ export class RespSession implements ByteLinkEnd {
   push(write: (to: RespWriter) => void, size = 256): void {
     if (this.#closed) return
     this.#pushes.add(write, size)
-    this.scheduleFlush()
-  }
-
-  scheduleFlush(): void {
-    if (this.#flushScheduled || this.#closed) return
-    this.#flushScheduled = true
     this.host.scheduleFlush(this)
   }
 
   /** Writes everything that is ready, at once. */
   flush(to: RespWriter): void {
-    this.#flushScheduled = false
     if (this.#closed) return
     to.protocol = this.protocol
     if (this.sendsWitness && this.#batch === undefined && this.#replies.ready)
@@ -302,8 +304,9 @@ export class RespSession implements ByteLinkEnd {
     this.#batch?.write(to)
     if (to.length > 0) {
       this.#link.write(to.taken())
-      if (this.#link.backlog !== this.#unread) this.#connection?.setUnread(this.#link.backlog)
-      this.#unread = this.#link.backlog
+      const { backlog } = this.#link
+      if (backlog !== this.#unread) this.#connection?.setUnread(backlog)
+      this.#unread = backlog
       if (this.#closed) return // the limit on unread bytes closed it
     }
     if (this.#closing && !this.hasPendingReplies) {
@@ -312,11 +315,6 @@ export class RespSession implements ByteLinkEnd {
       this.host.sessionIdle(this)
     } else if (this.#paused) this.host.context.clock.soon(() => this.resume())
     if (!this.#pushes.isIdle) this.#pushes.wake()
-  }
-
-  /** Whether a stopping server has to wait for this session. */
-  get mustFlush(): boolean {
-    return this.hasPendingReplies || this.#flushScheduled
   }
 
   get hasPendingReplies(): boolean {
@@ -392,7 +390,7 @@ export class RespSession implements ByteLinkEnd {
     this.#closing = true
     this.#slowClient.complete()
     this.#endWaits(reason)
-    this.scheduleFlush()
+    this.host.scheduleFlush(this)
   }
 
   /** The connection is closed. */

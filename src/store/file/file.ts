@@ -16,7 +16,7 @@ import type { Appended, Opened, Position, Profile, Read, Snapshot, Store, Witnes
 import { storeClosed, storeNotOpened } from '../closed.ts'
 import { rechunk } from '../rechunk.ts'
 import { AppendChannel } from './append-channel.ts'
-import { type KeptWitness, keptWitness } from './kept-witness.ts'
+import { KeptWitness } from './kept-witness.ts'
 import type { FileLog, FileLogOptions } from './log.ts'
 import type { FileSnapshot } from './snapshots.ts'
 import { endThread, takeThread } from './worker-thread.ts'
@@ -74,6 +74,9 @@ export interface FileStoreOptions {
 /** A store on a log in a SQLite file. */
 export class FileStore implements Store {
   readonly profile: Profile
+  /** Of an owner. */
+  readonly witness: WitnessKeeper | undefined
+  readonly #witness = new KeptWitness()
   readonly #options: Required<Omit<FileStoreOptions, 'own'>> & Pick<FileStoreOptions, 'own'>
   readonly #pending = new Map<number, PendingCall>()
   readonly #ended = new AbortController()
@@ -81,7 +84,6 @@ export class FileStore implements Store {
   readonly #channel: AppendChannel | undefined
   #worker: Worker | undefined
   #closing: Promise<void> | undefined
-  #witness: KeptWitness | undefined
   #opened = false
   #requests = 0
   #keepAlive = 0
@@ -89,6 +91,7 @@ export class FileStore implements Store {
   constructor({ path, own, timeout = 5_000 }: FileStoreOptions) {
     this.#options = { path: resolve(path), timeout, ...(own ? { own } : {}) }
     if (own) this.#channel = new AppendChannel()
+    if (own) this.witness = this.#witness
     this.profile = {
       store: 'file',
       durable: true,
@@ -101,10 +104,6 @@ export class FileStore implements Store {
         'Ages are known until the machine reboots.',
       ],
     }
-  }
-
-  get witness(): WitnessKeeper | undefined {
-    return this.#witness
   }
 
   get ended(): AbortSignal {
@@ -120,7 +119,7 @@ export class FileStore implements Store {
       throw error
     })
     this.#opened = true
-    if (this.#options.own) this.#witness = keptWitness(this.#options.path)
+    if (this.#options.own) this.#witness.open(this.#options.path)
     return snapshot ? { head, snapshot: this.#readable(snapshot) } : { head }
   }
 
@@ -208,8 +207,7 @@ export class FileStore implements Store {
     await this.#ask('close').catch(() => endThread(worker)) // it had no file to close yet
     worker.ref()
     await exited
-    this.#witness?.close()
-    this.#witness = undefined
+    this.#witness.close()
   }
 
   #start(): Worker {

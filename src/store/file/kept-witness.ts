@@ -21,14 +21,14 @@ const FORGOTTEN = 30 * 86_400_000
 /** Files that are looked at for that. */
 const MAX_LOOKED_AT = 200
 
-/** Undefined where there is no folder for it. */
-export function keptWitness(path: string): KeptWitness | undefined {
+/** The file descriptor; undefined where there is no folder for it. */
+function openFile(path: string): number | undefined {
   try {
     const folder = runtimeFolder()
     makeFolder(folder)
     removeForgotten(folder)
     const name = createHash('sha256').update(realpathSync(path)).digest('hex').slice(0, 32)
-    return new KeptWitness(openPrivately(join(folder, `witness-${name}`), constants.O_RDWR | constants.O_CREAT))
+    return openPrivately(join(folder, `witness-${name}`), constants.O_RDWR | constants.O_CREAT)
   } catch {
     return undefined
   }
@@ -50,15 +50,18 @@ function removeForgotten(folder: string): void {
   }
 }
 
+/** Keeps nothing unless it is open. */
 export class KeptWitness implements WitnessKeeper {
-  readonly #file: number
+  #file: number | undefined
   readonly #record = Buffer.alloc(RECORD)
 
-  constructor(file: number) {
-    this.#file = file
+  /** `path`: of the log, which exists. */
+  open(path: string): void {
+    this.#file = openFile(path)
   }
 
   read(): string | undefined {
+    if (this.#file === undefined) return undefined
     const record = Buffer.alloc(RECORD)
     if (readSync(this.#file, record, 0, RECORD, 0) < RECORD) return undefined
     if (record.readUInt32LE(CHECKSUM) !== crc32(record.subarray(0, CHECKSUM))) return undefined
@@ -66,6 +69,7 @@ export class KeptWitness implements WitnessKeeper {
   }
 
   write(witness: string): void {
+    if (this.#file === undefined) return
     this.#record.writeUInt16LE(witness.length, 0)
     this.#record.write(witness, TEXT, 'latin1')
     this.#record.writeUInt32LE(crc32(this.#record.subarray(0, CHECKSUM)), CHECKSUM)
@@ -77,6 +81,7 @@ export class KeptWitness implements WitnessKeeper {
   }
 
   close(): void {
-    closeSync(this.#file)
+    if (this.#file !== undefined) closeSync(this.#file)
+    this.#file = undefined
   }
 }

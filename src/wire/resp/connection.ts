@@ -57,6 +57,8 @@ export class RespConnection implements ByteLinkEnd {
   heardAt: number
   /** When a heartbeat was sent that has no answer yet. */
   heartbeatAt: number | undefined
+  /** The server has greeted this client, and the connection has not ended. Only this class changes it. */
+  open = false
   #greeted = false
   #over = false
   /** The greeting was sent as an older server understands it. */
@@ -78,10 +80,6 @@ export class RespConnection implements ByteLinkEnd {
   #sayHello(more: readonly string[]): void {
     const { key } = this.#options
     this.#link.write(command(['HELLO', '3', ...(key === undefined ? [] : ['AUTH', 'default', key]), ...more]))
-  }
-
-  get open(): boolean {
-    return this.#greeted && !this.#over
   }
 
   /** Whether more requests may be sent now. */
@@ -186,6 +184,7 @@ export class RespConnection implements ByteLinkEnd {
     const profile = fields.get('profile')
     if (!isWhole(revision) || !(profile instanceof Uint8Array)) throw new ProtocolError('its greeting cannot be read')
     this.#greeted = true
+    this.open = true
     const sent = fields.get('witness')
     const witness = sent instanceof Uint8Array && sent.length > 0 ? { witness: Buffer.from(sent).toString('latin1') } : {}
     const continues = fields.get('continues') !== 0
@@ -233,6 +232,7 @@ export class RespConnection implements ByteLinkEnd {
   close(error: LeaseError): void {
     if (this.#over) return
     this.#over = true
+    this.open = false
     this.#link.destroy()
     this.#options.ended(error)
   }
