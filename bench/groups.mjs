@@ -7,7 +7,7 @@ import { faceEtcd } from './face-etcd.mjs'
 import { faceRedis } from './face-redis.mjs'
 import { http } from './http.mjs'
 import { kubernetes } from './kubernetes.mjs'
-import { handOver, limits, takeover } from './latency.mjs'
+import { cold, handOver, limits, takeover } from './latency.mjs'
 import { library } from './library.mjs'
 import { memory } from './memory.mjs'
 import { redisBenchmark, renewals } from './native.mjs'
@@ -30,7 +30,7 @@ export const groups = {
   },
   latency: {
     title: 'The time of one lease, and of the next grant',
-    parts: { 'one-at-a-time': oneAtATime, takeover, 'hand-over': handOver, limits },
+    parts: { 'one-at-a-time': oneAtATime, takeover, 'hand-over': handOver, cold, limits },
   },
   native: {
     title: 'The server, without our client',

@@ -3,7 +3,7 @@
 
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, fdatasyncSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { closeSync, fdatasyncSync, openSync, writeSync } from 'node:fs'
 import { connect as connectTo, createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,20 +12,12 @@ import { connect } from '../dist/index.js'
 import { propose } from '../dist/lessor/propose.js'
 import { endsWithRun, folder } from './engine.mjs'
 import { acquireOf, startServer } from './leasehold.mjs'
+import { loopTime, queuedTime } from './loop-time.mjs'
 import { percentile, seconds, using } from './measure.mjs'
 import { microseconds } from './rounds.mjs'
 import { atMost } from './row.mjs'
 
 const self = fileURLToPath(import.meta.url)
-
-/** How long this thread has waited for a core, in ms, to leave out the turns of other work. 0 where the system does not tell. */
-function queued() {
-  try {
-    return Number(readFileSync(`/proc/self/task/${process.pid}/schedstat`, 'utf8').split(' ')[1]) / 1e6
-  } catch {
-    return 0
-  }
-}
 
 /** From a release to the grant of the next in the queue. */
 export async function handOver(report, { quick }) {
@@ -36,13 +28,13 @@ export async function handOver(report, { quick }) {
     for (let i = -300; i < times; i++) {
       const waiting = leases.acquire('k')
       while ((await leases.lessor.read({ kind: 'resource', resource: 'k' })).value.queue.length === 0) await new Promise(setImmediate)
-      const before = queued()
+      const before = queuedTime()
       const began = seconds()
       void holder.release()
       holder = await waiting
       const ms = (seconds() - began) * 1_000
       // The first rounds would measure the compiler.
-      if (i >= 0) took.push(ms - (queued() - before))
+      if (i >= 0) took.push(ms - (queuedTime() - before))
     }
     await holder.release()
     took.sort((a, b) => a - b)
@@ -85,6 +77,52 @@ export async function takeover(report, { quick }) {
       report({ name: `${name}: slowest`, unit: 'ms', value: late.at(-1), want: atMost(20) })
     }),
   )
+}
+
+/**
+ * A command that comes alone, one every 100 ms: the caches of the processor hold other programs by then. Counts what the loop of the server takes for each beyond
+ * what it takes without commands.
+ */
+export async function cold(report, { quick }) {
+  if (loopTime(process.pid) === undefined) return
+  const times = quick ? 50 : 200
+  await using(startServer(), async server => {
+    const socket = connectTo(server.port, '127.0.0.1').setNoDelay()
+    await once(socket, 'connect')
+    const ask = async line => {
+      socket.write(`${line}\r\n`)
+      return String((await once(socket, 'data'))[0])
+    }
+    let lease
+    /** Acquires and releases in turn: a lease that is left alone would soon need marks, and lapse. */
+    const command = async i => {
+      if (i % 2 === 0) lease = /:(\d+)\r\n/.exec(await ask('LEASE.ACQUIRE cold TTL 600000'))[1]
+      else await ask(`LEASE.RELEASE ${lease}`)
+    }
+    for (let i = 0; i < 6_000; i++) await command(i)
+    /** The median, so that a collection of garbage or a beat of a timer in between does not count. */
+    const loopFor = async work => {
+      const took = []
+      for (let i = 0; i < times; i++) {
+        await sleep(80)
+        const before = loopTime(server.pid)
+        await work(i)
+        await sleep(20)
+        took.push((loopTime(server.pid) - before) * 1_000)
+      }
+      took.sort((a, b) => a - b)
+      return percentile(took, 0.5)
+    }
+    const idle = await loopFor(() => {})
+    const busy = await loopFor(command)
+    socket.destroy()
+    report({
+      name: 'a command every 100 ms: time of the loop for each',
+      unit: 'µs',
+      value: busy - idle,
+      want: atMost(50),
+    })
+  })
 }
 
 /** A sync of the disk, and a round trip between two processes. */
