@@ -109,7 +109,7 @@ async function openStoreOrItsServer(url: string, options: OpenOptions): Promise<
   } catch (error) {
     const owner = ownerOf(error)
     if (owner === undefined || servers[schemeOf(owner.address) ?? ''] === undefined) throw error
-    // A user who may open the file may do everything, also while a server owns it.
+    // A user who may open the file may do everything, even while a server owns it.
     const secret = operatorSecret(owner)
     try {
       return { lessor: await openInPlace(owner.address, secret === undefined ? options : { ...options, apiKey: secret }), served: true }

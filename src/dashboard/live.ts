@@ -10,7 +10,7 @@ import { paced } from './pace.ts'
 export const KEPT_EVENTS = 2_000
 /** How long events wait while the tab is hidden, when there are no animation frames, in ms. */
 const HIDDEN_DELAY = 1_000
-/** Ms between two changes of the shown revision. A change in every frame would make the browser lay the page out in every frame. */
+/** Ms between two changes of the shown revision. A change in every frame would make the browser lay out the whole document in every frame. */
 const REVISION_PACE = 250
 
 /** Up to twice as many as are kept, so that most batches are only appended. */

@@ -1,7 +1,7 @@
 /**
  * `leasehold serve`: the server. It owns its store if the store can be owned, answers on one port, and prints the address.
  *
- * A user who may open the data file may do everything with it, also while a server owns it. So the server keeps a secret beside the file, readable by
+ * A user who may open the data file may do everything with it, even while a server owns it. So the server keeps a secret beside the file, readable by
  * its user only. Commands that the file refers to the server present that secret (connect.ts).
  */
 import { X509Certificate } from 'node:crypto'

@@ -163,7 +163,7 @@ function Holders(): VNode {
       {data === undefined ? (
         <Waiting error={error} />
       ) : data.rows.length === 0 ? (
-        <Empty lines={FIRST_LINES}>Nothing is held. These lines fill the page:</Empty>
+        <Empty lines={FIRST_LINES}>Nothing is held. These lines fill the dashboard:</Empty>
       ) : (
         <ul class="list holders">
           {data.rows.map(row => (

@@ -56,7 +56,7 @@ function AllPools(): VNode {
   )
 }
 
-/** The members of a pool, each as a small square in the colour of its account. The page of the pool has their names. */
+/** The members of a pool, each as a small square in the colour of its account. The view of the pool has their names. */
 function PoolSquares({ pool }: { readonly pool: string }): VNode | null {
   const { data } = useReading<PoolAnswerView>(`/v1/pools/${pathOf(pool)}`, { every: 3_000, about: aboutPool(pool) })
   if (data === undefined) return null

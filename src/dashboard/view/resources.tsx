@@ -81,7 +81,7 @@ export function Resources(): VNode {
             <Empty>No resource matches the filters.</Empty>
           ) : (
             <Empty lines={FIRST_LINES}>
-              No resource is held{hasKey.value ? ' that this key may read' : ''}. These lines fill the page:
+              No resource is held{hasKey.value ? ' that this key may read' : ''}. These lines fill the dashboard:
             </Empty>
           )
         }

@@ -30,7 +30,7 @@ import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, not
 import { reservedRank, WindowsAhead, windowRefusal } from './pool/reservation.ts'
 import { mayGoFirst, wouldBeServed } from './pool/turn.ts'
 import { positionInPool, waitsForPool } from './pool/waiters.ts'
-import { BY_FORCE, type Choice, choose, chooseAll, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
+import { BY_FORCE, type ChosenWant, choose, chooseAll, enqueue, FIRST_IN_LINE, grant, positionOf, type WantedResource } from './queue.ts'
 import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 import { steal, victimsOf } from './steal.ts'
@@ -191,7 +191,7 @@ interface Plan {
   /** What it asks a pool for. */
   readonly claim: PoolClaim | undefined
   /** What is granted now; undefined: the lease waits. */
-  readonly chosen: readonly Choice[] | undefined
+  readonly chosen: readonly ChosenWant[] | undefined
   /** The leases that a steal ends. */
   readonly victims: readonly LeaseState[]
 }

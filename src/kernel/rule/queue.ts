@@ -16,7 +16,7 @@ import { announceWaiter, joinPool, leavePool, pressPool, waitsForPool } from './
 export type WantedResource = Required<Want>
 
 /** A want that is to be granted, and its resource as it was looked up; undefined: no lease holds it or waits for it. */
-export interface Choice {
+export interface ChosenWant {
   readonly want: WantedResource
   readonly resource: Resource | undefined
 }
@@ -49,10 +49,10 @@ export function choose(
   any: number,
   rank: number,
   id: number,
-): readonly Choice[] | undefined {
+): readonly ChosenWant[] | undefined {
   if (state.quiet !== undefined && wants.length > 0) return undefined
   const needed = any === 0 ? wants.length : any
-  const chosen: Choice[] = []
+  const chosen: ChosenWant[] = []
   for (const want of wants) {
     const resource = state.resources.get(want.resource)
     if (mayTake(state, resource, want, rank, id)) chosen.push({ want, resource })
@@ -62,13 +62,13 @@ export function choose(
   return needed === 0 ? chosen : undefined
 }
 
-/** The choice of all `wants`, whoever has decided it. */
-export function chooseAll(state: State, wants: readonly WantedResource[]): readonly Choice[] {
+/** Looks up all `wants`: another rule has chosen them. */
+export function chooseAll(state: State, wants: readonly WantedResource[]): readonly ChosenWant[] {
   return wants.map(want => ({ want, resource: state.resources.get(want.resource) }))
 }
 
 /** The caller has touched the lease, or just created it. No resource has been added or dropped since the choice. */
-export function grant(state: State, effects: Effects, lease: LeaseState, chosen: readonly Choice[], cause?: string): void {
+export function grant(state: State, effects: Effects, lease: LeaseState, chosen: readonly ChosenWant[], cause?: string): void {
   lease.status = LIVE
   lease.since = state.wall
   if (lease.extras?.passedOn !== undefined) continueClaim(lease)

@@ -9,7 +9,7 @@ import { attach, entriesFree } from './attach.ts'
 import { type Effects, emit } from './effects.ts'
 import { capacityOf, rule } from './policy.ts'
 import { servePool } from './pool/serve.ts'
-import { type Choice, choose, grant, leaveQueues } from './queue.ts'
+import { type ChosenWant, choose, grant, leaveQueues } from './queue.ts'
 
 /** Grants freed units to the next waiters, in the revision in which they became free. Waiters whose key was revoked have ended before (govern.ts). */
 export function settle(state: State, effects: Effects, freed: Freed): void {
@@ -62,7 +62,7 @@ export function grantWaiter(
   state: State,
   effects: Effects,
   waiter: LeaseState,
-  chosen: readonly Choice[],
+  chosen: readonly ChosenWant[],
   freed: Freed,
   cause?: string,
 ): void {

@@ -12,7 +12,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Poller:
-    """``watch`` is called under the runner's lock, and takes effect at once, also while the client's thread sleeps."""
+    """``watch`` is called under the runner's lock, and takes effect at once, even while the client's thread sleeps."""
 
     def __init__(self) -> None:
         self._wake_read, self._wake_write = socket.socketpair()

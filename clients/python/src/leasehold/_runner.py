@@ -11,7 +11,7 @@ is safe:
   grants and events never wait for the next call.
 * An event loop whose coroutines wait reads as well, and goes on reading between calls. The client's thread takes the socket back from a
   loop that has read nothing for a moment: it may be busy, or have ended.
-* The client's thread depends on no caller. Before it judges by the clocks it reads what the socket has, also while a caller is reading: a
+* The client's thread depends on no caller. Before it judges by the clocks it reads what the socket has, even while a caller is reading: a
   caller that is slow, stopped in a debugger or in a signal handler delays nothing.
 * A caller waits for its future, not for the socket. A future that another thread completes (a timeout, a close, a connection that broke)
   wakes the caller that reads.
@@ -418,7 +418,7 @@ class Runner:
             self._unsent = b""  # the client's thread finds out when it reads
 
     def _watch(self) -> None:
-        """Sets what the client's thread watches the socket for. Takes effect at once, also while that thread sleeps."""
+        """Sets what the client's thread watches the socket for. Takes effect at once, even while that thread sleeps."""
         self._poller.watch((READ if self._reader is None else 0) | (WRITE if self._unsent else 0))
 
     def _receive(self) -> None:

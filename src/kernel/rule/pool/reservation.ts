@@ -140,7 +140,7 @@ export function windowRefusal(state: State, pool: PoolState, claim: PoolClaim, m
  * The windows ahead of a pool, and what they leave to others, worked out once for all waiters of a turn. Not valid any more once members are granted or freed.
  *
  * What a request would get depends on its needs and on the number of windows that begin before it ends, and on nothing else of it. A request that would take
- * from one of the first windows takes from it also if more windows follow. So if a request does not fit, neither does an equal one that stays as long or longer.
+ * from one of the first windows takes from it even if more windows follow. So if a request does not fit, neither does an equal one that stays as long or longer.
  */
 export class WindowsAhead {
   readonly #state: State
