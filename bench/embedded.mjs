@@ -182,7 +182,7 @@ export async function requests(report, { quick }) {
 const NO_COLLECTION = ['--min-semi-space-size=256', '--max-semi-space-size=256']
 const self = fileURLToPath(import.meta.url)
 
-/** What an acquire and release leave for the collector, in memory and in a server. */
+/** Measures what an acquire and release leave for the collector, in memory and in a server. */
 export async function garbage(report, { quick }) {
   const pairs = quick ? 5_120 : 10_240
   const child = endsWithRun(fork(self, ['garbage', String(pairs)], { execArgv: NO_COLLECTION }))

@@ -14,7 +14,7 @@ await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed:
 /** V8's name for the fields of a class, which belong to its constructor: they do not count as a function. */
 const FIELDS = '<instance_members_initializer>'
 
-/** What has run since the last call: `{ file, name, calls }` of each function. */
+/** Returns what has run since the last call: `{ file, name, calls }` of each function. */
 async function take() {
   const { result } = await session.post('Profiler.takePreciseCoverage')
   const ours = result.filter(({ url }) => url.startsWith('file://') && fileURLToPath(url).startsWith(dist))

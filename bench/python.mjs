@@ -37,7 +37,7 @@ async function pairs(report, python, url, turns) {
   report({ name: 'Python: acquire and release with asyncio', unit: 'µs', value: asyncio, peers: [locks] })
 }
 
-/** What the clients take by themselves, beside redis-py, in wall-clock and CPU time. */
+/** Measures what the clients take by themselves, beside redis-py, in wall-clock and CPU time. */
 async function clients(report, python, turns) {
   const echo = spawn(process.execPath, [here('./python-echo.mjs')], { stdio: ['ignore', 'pipe', 'inherit'] })
   try {

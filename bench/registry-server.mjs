@@ -146,7 +146,7 @@ async function lists(report, ask, instances) {
   }
 }
 
-/** How long after an instance fell silent or left a watching client learns of it. */
+/** Measures how long after an instance fell silent or left a watching client learns of it. */
 async function ends(report, ask, port) {
   const program = fileURLToPath(new URL('./registry-watcher.mjs', import.meta.url))
   const watcher = endsWithRun(fork(program, [`leasehold://127.0.0.1:${port}`, 'mortal']))

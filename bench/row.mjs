@@ -80,7 +80,7 @@ export function shownSpread({ lowest, highest, rounds }) {
   return rounds === 1 ? '' : `${shown(lowest)} to ${shown(highest)}`
 }
 
-/** What was wanted, as `≥ 3 ×` or `≤ 450`. */
+/** Returns what was wanted, as `≥ 3 ×` or `≤ 450`. */
 export function shownWant({ atLeast, atMost }, after = '') {
   return atLeast === undefined ? `≤ ${atMost.toLocaleString('en')}${after}` : `≥ ${atLeast.toLocaleString('en')}${after}`
 }

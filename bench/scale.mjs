@@ -8,7 +8,7 @@ import { acquireOf, startServer } from './leasehold.mjs'
 import { percentile, seconds, using } from './measure.mjs'
 import { atMost } from './row.mjs'
 
-/** How late the ends of many leases without renewals come. */
+/** Measures how late the ends of many leases without renewals come. */
 export async function lapses(report, { quick }) {
   const count = quick ? 20_000 : 100_000
   const setUp = quick ? 3 : 6
@@ -44,7 +44,7 @@ export async function lapses(report, { quick }) {
   report({ name: `${name}, p99`, unit: 'ms', value: percentile(late, 0.99), want: atMost(50) })
 }
 
-/** What it costs a process to keep its leases. */
+/** Measures what it costs a process to keep its leases. */
 export async function renewing(report, { quick }) {
   const count = quick ? 20_000 : 100_000
   const forSeconds = quick ? 5 : 30

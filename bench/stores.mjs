@@ -174,7 +174,7 @@ function typical(times) {
   return { rounds: [0.25, 0.5, 0.75].map(part => percentile(times, part)) }
 }
 
-/** How often each of three competing replicas appends. */
+/** Measures how often each of three competing replicas appends. */
 async function competing(report, title, on, { quick }) {
   const forSeconds = quick ? 0.5 : 2
   const log = `bench-${++logs}`

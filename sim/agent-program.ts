@@ -17,7 +17,7 @@ import type { Dice, Machine } from './world.ts'
 /** What an agent was told that it holds: its tokens by name. */
 interface Told {
   readonly agent: Agent
-  /** Whether this object keeps the session: it knows of its own calls at once. */
+  /** True if this object keeps the session: it knows of its own calls at once. */
   readonly keeps: boolean
   readonly tokens: Map<string, number>
   losses: number

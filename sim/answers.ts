@@ -61,7 +61,7 @@ export class AnswerChecker {
     if (this.#acknowledged.has(name)) this.#world.violate('S9', `${name} was acknowledged, and a failover undid it`)
   }
 
-  /** Whether this operation was answered before. The answer must be the same. */
+  /** Returns whether this operation was answered before. The answer must be the same. */
   isRepeated({ command, key = 0, op }: Proposal, outcome: Outcome): boolean {
     if (op === undefined) return false
     const name = operationName(key, op)

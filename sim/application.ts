@@ -38,7 +38,7 @@ export interface ApplicationOptions {
   readonly connect: () => Promise<Lessor | undefined>
   /** Other programs, to which it transfers leases. */
   readonly peers: readonly string[]
-  /** Whether it watches all events through its lessor, for the referee. */
+  /** True if it watches all events through its lessor, for the referee. */
   readonly watches: boolean
 }
 
@@ -281,7 +281,7 @@ export class Application {
   }
 }
 
-/** Whether the real library considers a lease valid, found without calling the library: a call would make it read its clocks. */
+/** Tells whether the real library considers a lease valid, found without calling the library: a call would make it read its clocks. */
 export class Believed implements ObservedBelief {
   readonly who: string
   readonly lease: number

@@ -105,7 +105,7 @@ async function releasedUnderFace(crew: Crew): Promise<void> {
   await crew.pause(2_000)
 }
 
-/** What is granted at once to a request that waits is not refused to one that does not. */
+/** A request that does not wait is not refused what one that waits is granted at once. */
 async function withoutWaiting(crew: Crew, queue: 'fifo' | 'fit' | 'backfill' | 'fair'): Promise<void> {
   await crew.propose({ kind: 'policy', prefix: POOL, rules: { queue } })
   await crew.propose({ kind: 'policy', prefix: `${POOL}/accounts/a`, rules: { quotaUnits: 1, quotaBorrow: 1 } })

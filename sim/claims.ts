@@ -308,7 +308,7 @@ function requestsOf(state: State, grants: readonly Grant[], to: string): readonl
     }))
 }
 
-/** Whether these grants are all that a request asks for. */
+/** Returns whether these grants are all that a request asks for. */
 function covers(grants: readonly Grant[], { wants, any }: Request): boolean {
   const met = wants.filter(want =>
     grants.some(

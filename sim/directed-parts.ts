@@ -6,11 +6,11 @@ import type { Feature } from './features.ts'
 import { marks } from './mixed-wishes.ts'
 
 export interface Part {
-  /** What the main lease asks for besides. */
+  /** Returns what the main lease asks for besides. */
   readonly request?: (stage: Stage) => Partial<Acquire> | Promise<Partial<Acquire>>
-  /** What the main lease must ask for, so that this feature can act on it. */
+  /** Returns what the main lease must ask for, so that this feature can act on it. */
   readonly needs?: (stage: Stage) => Promise<Partial<Acquire>>
-  /** What must be done before another feature comes into force, so that this one can act afterwards. */
+  /** Returns what must be done before another feature comes into force, so that this one can act afterwards. */
   readonly prepare?: (stage: Stage) => Promise<unknown>
   /** Brings it into force; left out: the request of the main lease has done so. */
   readonly begin?: (stage: Stage) => Promise<unknown>

@@ -7,7 +7,7 @@ import { FEATURES, type Feature, MARKS_LABEL } from './features.ts'
 const FACES = ['kubernetes/', 'etcd/', 'consul/', 'redis/']
 const KNOWN: ReadonlySet<string> = new Set(FEATURES)
 
-/** What a simulated program says of its request: features that the kernel cannot see. */
+/** Returns what a simulated program says of its request: features that the kernel cannot see. */
 function marksIn(labels: readonly (readonly [string, string])[] = []): Feature[] {
   const text = labels.find(([name]) => name === MARKS_LABEL)?.[1] ?? ''
   return text.split(' ').filter((name): name is Feature => KNOWN.has(name))

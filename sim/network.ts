@@ -40,7 +40,7 @@ export class Network {
     return host.machine.alive && server !== undefined && server.replica === host.replica ? server : undefined
   }
 
-  /** Whether a message from one machine to another gets lost: because either is cut off, or by chance. */
+  /** Returns whether a message from one machine to another gets lost: because either is cut off, or by chance. */
   loses(from: Machine, to: Machine): boolean {
     const { mute, deaf, weather } = this.wire
     return mute.has(from) || deaf.has(to) || this.world.dice.chance(weather.loss / 2)

@@ -260,7 +260,7 @@ class PoolScene {
     return from <= this.state.elapsed && this.members.length >= count && isWithin
   }
 
-  /** Whether the member could be given out, apart from who holds it. */
+  /** Returns whether the member could be given out, apart from who holds it. */
   #isOffered(resource: string): boolean {
     return this.state.entries.get(`pool/${resource}`)?.lease.status === LIVE && !this.state.resources.get(resource)?.queue.length
   }

@@ -54,7 +54,7 @@ export class BareSet {
 export interface Officer {
   readonly who: string
   readonly token: number
-  /** Whether the leader gave up its lease itself, rather than lost it. */
+  /** Returns whether the leader gave up its lease itself, rather than lost it. */
   givenUp(): boolean
 }
 

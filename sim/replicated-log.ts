@@ -102,7 +102,7 @@ export class ReplicatedLog extends WatchedLog {
     return this.#standbyIsAway
   }
 
-  /** How many records a failover would undo. */
+  /** Returns how many records a failover would undo. */
   get undoable(): number {
     return this.head.index - this.#replicated
   }

@@ -24,7 +24,7 @@ export const BACKOFF = {
   round: { first: 500, longest: 1_000 },
 } satisfies Readonly<Record<string, Backoff>>
 
-/** How many ms to pause after `failures` failures in a row, not counting this one. */
+/** Returns how many ms to pause after `failures` failures in a row, not counting this one. */
 export function pauseAfter({ first, longest }: Backoff, failures = 0): number {
   return Math.min(longest, first * 2 ** failures)
 }

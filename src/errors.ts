@@ -282,7 +282,7 @@ export class LeaseError<C extends ErrorCode = ErrorCode> extends Error {
     if (result !== undefined) this.result = result
   }
 
-  /** Whether `error` is a LeaseError with one of these codes; with none named, any LeaseError. Narrows `code` and `facts`. */
+  /** Returns whether `error` is a LeaseError with one of these codes; with none named, any LeaseError. Narrows `code` and `facts`. */
   static is<C extends ErrorCode = ErrorCode>(error: unknown, ...codes: readonly C[]): error is { [K in C]: LeaseError<K> }[C] {
     return error instanceof LeaseError && (codes.length === 0 || (codes as readonly ErrorCode[]).includes(error.code))
   }
@@ -294,7 +294,7 @@ export class LeaseError<C extends ErrorCode = ErrorCode> extends Error {
   }
 }
 
-/** Whether a retry would be refused again: the error is a decision, not an outage. */
+/** Returns whether a retry would be refused again: the error is a decision, not an outage. */
 export function isRefusal(error: unknown): boolean {
   return error instanceof LeaseError && error.code !== 'UNAVAILABLE' && error.code !== 'UNKNOWN'
 }

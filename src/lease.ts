@@ -108,7 +108,7 @@ export class Lease implements AsyncDisposable {
     return this.#held.recalled
   }
 
-  /** Whether the lease is held. Reads the clocks: right even when timers are late. */
+  /** Returns whether the lease is held. Reads the clocks: right even when timers are late. */
   get held(): boolean {
     const held = this.#held
     if (held.isHeld) return true

@@ -406,7 +406,7 @@ export interface PoolWaiterView {
   /** Wall time in ms, for display only. */
   readonly since: number
   readonly maxLife: number
-  /** Whether the present members could ever serve it. If not, it is passed over. */
+  /** True if the present members could ever serve it. If not, it is passed over. */
   readonly possible: boolean
   /** The class of work that its duration will count for, its label `learn`. Empty: none. */
   readonly class: string

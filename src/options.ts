@@ -28,7 +28,7 @@ function nearest(name: string, known: readonly string[]): string | undefined {
   return known.find(option => isNear(name.toLowerCase(), option.toLowerCase()))
 }
 
-/** Whether they differ by one inserted, missing or different letter, or by two swapped letters. */
+/** Returns whether they differ by one inserted, missing or different letter, or by two swapped letters. */
 function isNear(a: string, b: string): boolean {
   if (Math.abs(a.length - b.length) > 1) return false
   let start = 0

@@ -103,7 +103,7 @@ export interface Profile {
 
 /** Keeps one text outside the log, on the same machine: it stays if the log is put back from an older copy. */
 export interface WitnessKeeper {
-  /** What was written last, if anything. */
+  /** Returns what was written last, if anything. */
   read(): string | undefined
   /** Never throws. */
   write(witness: string): void

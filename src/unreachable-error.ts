@@ -42,7 +42,7 @@ export function unreachableWithCode(error: LeaseError, code: ErrorCode): LeaseEr
 /** Codes of the operating system for a connection that could not be made: certainly no request was sent. */
 const NEVER_CONNECTED = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'EHOSTDOWN', 'ENOENT', 'EACCES'])
 
-/** Whether the system reported that no connection was made. */
+/** Returns whether the system reported that no connection was made. */
 export function neverConnected(cause: unknown): boolean {
   const errno = errnoOf(cause)
   return errno !== undefined && NEVER_CONNECTED.has(errno)

@@ -204,7 +204,7 @@ export function sentenceOf({ code, reason = '', facts, message }: Told): string 
   return knownSentence(reason, facts) ?? message ?? plain(reason, facts, code)
 }
 
-/** What is wrong with a value, as the end of a sentence that begins with what it is called. */
+/** Returns what is wrong with a value, as the end of a sentence that begins with what it is called. */
 function endOfSentence(flaw: Flaw | undefined): string | undefined {
   return flaw === undefined ? undefined : sentence(flaw.reason, { ...(flaw.facts as Facts), field: '' }).trim()
 }

@@ -159,7 +159,7 @@ export async function goSource(file, ...modules) {
   return join(folder, 'program')
 }
 
-/** Whether a program of Go was built before. */
+/** Returns whether a program of Go was built before. */
 export function isBuilt(name, version) {
   return existsSync(join(cache, `${name}-${version}`))
 }

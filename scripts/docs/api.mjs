@@ -41,7 +41,7 @@ function pageName(name) {
   return name.replaceAll('/', '-')
 }
 
-/** What a file exports, its re-exports followed to where they are declared. */
+/** Returns what a file exports, its re-exports followed to where they are declared. */
 function exportsOf(file, seen = new Set()) {
   if (seen.has(file)) return []
   seen.add(file)

@@ -28,7 +28,7 @@ export function waitsOf(jobs: readonly QueueJob[], { starts }: QueueResult): rea
   return starts.map((start, job) => start - jobs[job]!.created).sort((a, b) => a - b)
 }
 
-/** How much later each job started than under strict FIFO, in ms, largest last. 0 for those that did not. */
+/** Returns how much later each job started than under strict FIFO, in ms, largest last. 0 for those that did not. */
 export function delaysOf({ starts }: QueueResult, fifo: QueueResult): readonly number[] {
   return starts.map((start, job) => Math.max(0, start - fifo.starts[job]!)).sort((a, b) => a - b)
 }

@@ -97,7 +97,7 @@ export function learnedTerms(c: number): (log: VirtualLog) => TermSource {
 
 /** What is known of classes. */
 interface Known {
-  /** How many leases of a class have ended. */
+  /** Returns how many leases of a class have ended. */
   readonly ended: (name: string) => number
   /** From all work to the class itself. */
   readonly levels: (name: string) => readonly Sketch[]
@@ -123,7 +123,7 @@ function termsLearnedFrom(c: number, known: Known): TermSource {
 }
 
 /**
- * What the learned terms cost, in seconds, by arithmetic without the kernel, if each death counts by its probability: whether the one job of a month dies
+ * Returns what the learned terms cost, in seconds, by arithmetic without the kernel, if each death counts by its probability: whether the one job of a month dies
  * is luck, and decides which of two rules is better on a small trace. One job follows the other.
  */
 export function expectedLearnedCost({ jobs }: Trace, c: number, dying: number): number {
@@ -193,7 +193,7 @@ function bestOf(costOf: (ttl: number) => number): { readonly ttl: number; readon
   return best
 }
 
-/** What these jobs cost with one term, in seconds. */
+/** Returns what these jobs cost with one term, in seconds. */
 export function fixedCost(jobs: readonly Job[], c: number, ttl: number): number {
   const half = ttl / 2
   let cost = 0

@@ -23,7 +23,7 @@ export interface Job {
 export interface Trace {
   readonly name: string
   readonly jobs: readonly Job[]
-  /** Whether jobs overlap, as the times of the trace say. Otherwise one follows the other. */
+  /** True if jobs overlap, as the times of the trace say. Otherwise one follows the other. */
   readonly timed: boolean
 }
 

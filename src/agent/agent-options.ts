@@ -15,7 +15,7 @@ export interface AgentOptions {
   readonly parent?: number
   /** The process that the agent is. When it is gone, so are the claims. Checked by `isAlive`. */
   readonly process?: Omit<BoundProcess, 'host'>
-  /** Whether the bound process is alive. */
+  /** Returns whether the bound process is alive. */
   readonly isAlive?: () => boolean
   /**
    * How long the session lasts without a renewal.

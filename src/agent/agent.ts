@@ -127,7 +127,7 @@ export class Agent implements AsyncDisposable {
     return this.#book.session.lease
   }
 
-  /** How this agent writes names. */
+  /** Returns how this agent writes names. */
   get names(): ClaimNames {
     return this.#names
   }
@@ -186,7 +186,7 @@ export class Agent implements AsyncDisposable {
     }
   }
 
-  /** What this agent holds and waits for, and what it lost since the last call of `mine`. */
+  /** Returns what this agent holds and waits for, and what it lost since the last call of `mine`. */
   async mine(): Promise<Mine> {
     return this.#call(async () => {
       const views = await Promise.all(this.#book.claims.map(claim => this.#claiming.view(claim)))
@@ -262,7 +262,7 @@ export class Agent implements AsyncDisposable {
     await this.#log.decide({ kind: 'put', lease, key: activityKey(name), value: this.#activity.mark(underWay) }).catch(() => {})
   }
 
-  /** What the agent has to know, since the last call. Every result of a tool ends with it. */
+  /** Returns what the agent has to know, since the last call. Every result of a tool ends with it. */
   async notices(): Promise<readonly Notice[]> {
     await this.#asks.collect(this.#book.session, this.#book.claims).catch(() => {})
     const { unconfirmedFor } = this.#book
@@ -275,7 +275,7 @@ export class Agent implements AsyncDisposable {
     return this.#notices.take()
   }
 
-  /** Whether it waits for anything. */
+  /** Returns whether it waits for anything. */
   get isQueued(): boolean {
     return this.#book.claims.some(claim => !claim.held)
   }

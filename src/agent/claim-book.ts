@@ -109,7 +109,7 @@ export class ClaimBook {
     return this.#options.log.leases.clock.uptime() - this.#renewedAt
   }
 
-  /** What is left of the cap of a claim, in ms. */
+  /** Returns what is left of the cap of a claim, in ms. */
   capLeft({ lease }: ClaimRecord): number {
     const { cap, log } = this.#options
     const now = log.leases.clock.uptime()

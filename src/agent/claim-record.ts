@@ -56,7 +56,7 @@ export function claimRecord(view: LeaseView): ClaimRecord | undefined {
   }
 }
 
-/** How long the holder expects to need it, in ms; 0: it did not say. */
+/** Returns how long the holder expects to need it, in ms; 0: it did not say. */
 export function expectOf(view: Pick<LeaseView, 'labels'>): number {
   const ms = Number(labelOf(view, 'expect'))
   return Number.isSafeInteger(ms) && ms > 0 ? ms : 0

@@ -72,7 +72,7 @@ export class ClaimNames {
     return this.#resource(typeof text === 'string' && text.length > 1 ? text.replace(/\/+$/, '') : text)
   }
 
-  /** What a model would write for a resource. */
+  /** Returns what a model would write for a resource. */
   shown(resource: string): string {
     if (this.workspace === undefined) return resource
     const { prefix } = this.workspace

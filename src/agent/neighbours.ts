@@ -88,7 +88,7 @@ export async function look(log: AgentLog, prefix: string): Promise<{ readonly na
   return { names: names.filter(({ holders, waiters }) => holders.length + waiters.length > 0), more }
 }
 
-/** What a queued claim waits for: the names that are not free. */
+/** Returns what a queued claim waits for: the names that are not free. */
 export async function blockers(log: AgentLog, record: ClaimRecord): Promise<readonly NameView[]> {
   const describer = new Describer(log)
   const views = await Promise.all(record.resources.slice(0, MAX_LISTED).map(resource => log.resource(resource)))

@@ -57,7 +57,7 @@ function describe(member: Member | undefined, resource: string, token: number, p
   return { member: member?.member ?? resource.slice(pool.length + 1), resource, token, labels: member?.labels ?? {} }
 }
 
-/** What was taken, as lines of a shell: `LEASEHOLD_GPU='0,1'`, and each label as `LEASEHOLD_GPU_MODEL`. */
+/** Returns what was taken, as lines of a shell: `LEASEHOLD_GPU='0,1'`, and each label as `LEASEHOLD_GPU_MODEL`. */
 export function environmentLines(pool: string, members: readonly TakenMember[]): readonly string[] {
   const name = `LEASEHOLD_${variable(pool)}`
   const lines = [`${name}=${quoted(members.map(({ member }) => member).join(','))}`]

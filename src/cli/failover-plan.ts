@@ -55,7 +55,7 @@ export function planFailover(failover: number, { write, stall }: PlaceMeasuremen
   }
 }
 
-/** What a plan means, in sentences. */
+/** Returns what a plan means, in sentences. */
 export function planSentences(plan: FailoverPlan, { write, stall, drift }: PlaceMeasurement): readonly string[] {
   return [
     `Measured here: a write takes ${inWords(write.median)}, at most ${inWords(write.longest)}; timers fire up to ${inWords(stall)} late; the clocks drift by ${Math.round(Math.abs(drift))} ppm (up to ${CLOCK_ERROR * 1e6} are allowed for).`,

@@ -240,7 +240,7 @@ interface WrittenRepository {
   readonly paths: string[]
 }
 
-/** What an event writes, by repository. */
+/** Returns what an event writes, by repository. */
 async function writtenBy({ paths, cwd, kind }: HookEvent): Promise<readonly WrittenRepository[]> {
   const finder = new RepositoryFinder()
   const byRoot = new Map<string, WrittenRepository>()

@@ -26,7 +26,7 @@ if (!(await ranGuard())) {
   await main(process.argv.slice(2))
 }
 
-/** Whether the command is one that should start quickly, and no other store than a file is named. A thread that is not needed costs little. */
+/** Returns whether the command is one that should start quickly, and no other store than a file is named. A thread that is not needed costs little. */
 function mayOpenFile(): boolean {
   if (command !== 'run') return false
   const own = rest.includes('--') ? rest.slice(0, rest.indexOf('--')) : rest

@@ -12,7 +12,7 @@ interface OptionConflict {
   readonly both?: readonly [string, string]
   /** An option that has no effect without the other. */
   readonly without?: readonly [option: string, other: string]
-  /** Whether the values of both contradict each other. Left out: they always do. */
+  /** Returns whether the values of both contradict each other. Left out: they always do. */
   readonly when?: (options: Readonly<Record<string, unknown>>) => boolean
   /** With the arithmetic, where it depends on values. */
   readonly message: string | ((options: Readonly<Record<string, unknown>>) => string)

@@ -52,7 +52,7 @@ export class Output {
     this.#env = env
   }
 
-  /** Whether to print colours on stdout: https://no-color.org */
+  /** Returns whether to print colours on stdout: https://no-color.org */
   get colour(): boolean {
     const { NO_COLOR = '', TERM } = this.#env
     return NO_COLOR === '' && TERM !== 'dumb' && isatty(1)

@@ -174,7 +174,7 @@ function lettersBetween(a: string, b: string): number {
   return rows[a.length]![b.length]!
 }
 
-/** What was typed, with one word replaced. */
+/** Returns what was typed, with one word replaced. */
 function corrected(argv: readonly string[], wrong: string, right: string): string {
   const at = argv.findIndex(word => word === wrong || word.startsWith(`${wrong}=`))
   const words = argv.map((word, i) => (i === at ? word.replace(wrong, right) : word))

@@ -222,12 +222,12 @@ export function removePolicy(prefix: string): PlannedAction {
   }
 }
 
-/** Whether the key may do this to all of these names. The server decides: the dashboard only leaves out what would be refused. */
+/** Returns whether the key may do this to all of these names. The server decides: the dashboard only leaves out what would be refused. */
 export function mayAct(action: OperatorAction, ...names: readonly string[]): boolean {
   return names.every(name => may(ACTION_VERBS[action], name))
 }
 
-/** Whether the key may end a lease. A lease without names needs the right on everything. */
+/** Returns whether the key may end a lease. A lease without names needs the right on everything. */
 export function mayEnd(action: 'release' | 'revoke', lease: Pick<LeaseAnswer, 'grants' | 'wants' | 'entries' | 'own'>): boolean {
   if (lease.own === true) return true
   const names = [...[...lease.grants, ...lease.wants].map(({ resource }) => resource), ...lease.entries.map(({ key }) => key)]

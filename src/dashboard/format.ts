@@ -52,7 +52,7 @@ const SIGNALS: Readonly<Record<number, string>> = {
   15: 'TERM',
 }
 
-/** What an exit code says by the custom of shells: 137 is 128 + 9, ended by KILL. Empty for other codes. */
+/** Returns what an exit code says by the custom of shells: 137 is 128 + 9, ended by KILL. Empty for other codes. */
 export function signalOf(exit: number): string {
   const signal = exit - 128
   return signal < 1 || signal > 64 ? '' : `128 + ${signal}: ended by signal ${SIGNALS[signal] ?? signal}`
@@ -79,7 +79,7 @@ export function visible(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, found => `\\u${found.codePointAt(0)!.toString(16).padStart(4, '0')}`)
 }
 
-/** Whether `name` is `prefix` or below it, by whole segments. */
+/** Returns whether `name` is `prefix` or below it, by whole segments. */
 export function isUnder(prefix: string, name: string): boolean {
   const whole = prefix.replace(/\/+$/, '')
   return whole === '' || name === whole || name.startsWith(`${whole}/`)

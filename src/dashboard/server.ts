@@ -24,7 +24,7 @@ export const account = signal<Account | undefined>(undefined)
 export const keyWanted = signal<string | undefined>(undefined)
 /** When the dashboard last knew that it was up to date, by `performance.now()`; undefined while it is. */
 export const staleSince = signal<number | undefined>(undefined)
-/** Whether events arrive: `denied` if the key may not watch. */
+/** Tells whether events arrive: `denied` if the key may not watch. */
 export const stream = signal<'connecting' | 'live' | 'denied'>('connecting')
 /** The last failure of the server itself, in its words. */
 export const failure = signal<string | undefined>(undefined)
@@ -171,7 +171,7 @@ export function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, body?: 
   return request(method, path, body) as Promise<T>
 }
 
-/** Whether the server refused the key. Then the dashboard forgets the key, and shows nothing of what it allowed. */
+/** Returns whether the server refused the key. Then the dashboard forgets the key, and shows nothing of what it allowed. */
 function rejected(error: unknown): boolean {
   if (!LeaseError.is(error, 'UNAUTHENTICATED')) return false
   const had = sessionStorage.getItem(KEY) !== null
@@ -203,7 +203,7 @@ export function changeKey(): void {
   signOut('')
 }
 
-/** Whether the key may do this to a name. The server decides: the dashboard only leaves out what would be refused. */
+/** Returns whether the key may do this to a name. The server decides: the dashboard only leaves out what would be refused. */
 export function may(verb: VerbName, name: string): boolean {
   const who = account.value
   if (who === undefined) return false

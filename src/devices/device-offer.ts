@@ -207,7 +207,7 @@ export class DeviceOffer implements AsyncDisposable {
     if (this.#options.idle !== undefined) await this.#reclaim.act(holders, resource => this.#idleness(resource))
   }
 
-  /** How idle one of our devices is; undefined for a resource that is not ours. */
+  /** Returns how idle one of our devices is; undefined for a resource that is not ours. */
   #idleness(resource: string): Idleness | undefined {
     const { report, meter } = this.#devices.get(resource.slice(this.#pool.length + 1)) ?? {}
     return report && meter && { stage: report.stage, ms: meter.ms }

@@ -41,7 +41,7 @@ export interface DeviceListing {
 /** Finds the devices of this host. Rejects if that failed: then nothing is known about any device. */
 export type DeviceDiscovery = (signal: AbortSignal) => Promise<DeviceListing>
 
-/** What is wrong with the name of a member, or undefined. It is one segment of a resource's name. */
+/** Returns what is wrong with the name of a member, or undefined. It is one segment of a resource's name. */
 export function badDeviceId(id: unknown): string | undefined {
   if (typeof id !== 'string' || id === '') return 'is not a text'
   if (id.length > 128) return 'is longer than 128 characters'
@@ -49,7 +49,7 @@ export function badDeviceId(id: unknown): string | undefined {
   return /^[\w.:@+=-]+$/.test(id) ? undefined : 'contains other characters than letters, digits and . : @ + = _ -'
 }
 
-/** What is wrong with a label, or undefined. */
+/** Returns what is wrong with a label, or undefined. */
 export function badLabel(name: string, value: unknown): string | undefined {
   if (!/^[\w./-]+$/.test(name) || name.length > LABEL_NAME_LENGTH)
     return `the label ${JSON.stringify(name.slice(0, LABEL_NAME_LENGTH))} has a name that is not 1 to ${LABEL_NAME_LENGTH} letters, digits and . / _ -`

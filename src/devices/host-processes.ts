@@ -24,7 +24,7 @@ export interface HostProcesses {
   userName(uid: number): string
 }
 
-/** How long a process has run, in ms. `uptime` is that of the machine. */
+/** Returns how long a process has run, in ms. `uptime` is that of the machine. */
 export function ageOf({ started }: HostProcess, uptime: number): number {
   return Math.max(0, Math.round(uptime - (started * 1_000) / TICKS_PER_SECOND))
 }

@@ -35,7 +35,7 @@ export class IdleMeter {
   #ms = 0
   #idleAt: number | undefined
 
-  /** How long the device has been idle under its present holders, in ms. */
+  /** Returns how long the device has been idle under its present holders, in ms. */
   get ms(): number {
     return this.#ms
   }

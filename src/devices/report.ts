@@ -91,7 +91,7 @@ export function reportOf({ host, device, processes, idle, stage, problem }: Repo
   }
 }
 
-/** Whether a reader would act on the difference. Ages grow and utilisation flickers: a write each second would drown the log. */
+/** Returns whether a reader would act on the difference. Ages grow and utilisation flickers: a write each second would drown the log. */
 export function isNews(before: DeviceReport | undefined, now: DeviceReport): boolean {
   if (before === undefined) return true
   const identity = ({ stage, unleased, problem, processes, more }: DeviceReport) =>

@@ -88,7 +88,7 @@ export interface HttpFaceRequest {
   /** The value of a header. `name` is in lower case. */
   header(name: string): string | undefined
   readonly hasBody: boolean
-  /** Whether the connection is encrypted. */
+  /** True if the connection is encrypted. */
   readonly secure: boolean
   /** Reads the whole body, once: later calls give the same bytes. Throws `TOO_LARGE` as soon as more bytes than the server's limit have arrived. */
   body(): Promise<Uint8Array>

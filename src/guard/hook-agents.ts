@@ -86,7 +86,7 @@ function isSame(one: AgentProcess | undefined, other: AgentProcess | undefined):
   return one?.pid === other?.pid && one?.started === other?.started
 }
 
-/** Whether a process that a caller names can be looked at here. */
+/** Returns whether a process that a caller names can be looked at here. */
 export function isOfThisHost(machine: string | undefined): boolean {
   return machine === hostname()
 }

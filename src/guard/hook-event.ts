@@ -112,7 +112,7 @@ interface WrittenPaths {
   readonly problem?: string
 }
 
-/** What a tool writes. Nothing for a tool that writes no files. */
+/** Returns what a tool writes. Nothing for a tool that writes no files. */
 function writtenPaths(event: Readonly<Record<string, unknown>>, tool: string): WrittenPaths {
   // Cursor's own events of edits name the file beside the other fields, and no tool.
   if (tool === '') return recognised([event.file_path], [], 'the event')
@@ -159,7 +159,7 @@ function text(value: unknown): string {
   return typeof value === 'string' && value.length <= MAX_TEXT ? value : ''
 }
 
-/** What a server needs of an event: without the contents of files. Reading it again gives the same event. */
+/** Returns what a server needs of an event: without the contents of files. Reading it again gives the same event. */
 export function withoutContents(event: HookEvent): object {
   const { kind, name, session, subAgent, cwd, paths, tool, tokens } = event
   const writes = kind === 'before' || kind === 'after' || kind === 'commit'

@@ -272,7 +272,7 @@ export function parentOf(parent: unknown): Lease | number | undefined {
   return isObject(parent) && 'lease' in (parent as object) ? parentOf((parent as { readonly lease: unknown }).lease) : undefined
 }
 
-/** How long to wait at most, in ms: 0 with `ifAvailable`, infinity without `wait`. `call` names the method in errors. */
+/** Returns how long to wait at most, in ms: 0 with `ifAvailable`, infinity without `wait`. `call` names the method in errors. */
 export function waitOf({ wait, ifAvailable = false }: Pick<AcquireOptions, 'wait' | 'ifAvailable'>, call: string): number {
   if (wait === undefined) return ifAvailable ? 0 : Number.POSITIVE_INFINITY
   if (ifAvailable) throw new LeaseError('INVALID', `${call} with ifAvailable does not wait: leave out wait`, { facts: { option: 'wait' } })

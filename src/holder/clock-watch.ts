@@ -80,7 +80,7 @@ export class ClockWatch {
     if (this.#stalls.length > MAX_STALLS) this.#stalls.shift()
   }
 
-  /** How many ms the longest stall lasted, of those that ended after `begin`. 0: there was none. */
+  /** Returns how many ms the longest stall lasted, of those that ended after `begin`. 0: there was none. */
   longestStall(begin: number): number {
     this.noteStall(this.#clock.now() - this.#pulseDue) // the overdue pulse may not have fired yet
     return this.#stalls.find(({ at }) => at > begin)?.ms ?? 0

@@ -133,7 +133,7 @@ export class Heartbeat {
     return strategy
   }
 
-  /** How long after a renewal the next one is sent. Up to a tenth earlier, so that processes that were started together do not renew together for ever. */
+  /** Returns how long after a renewal the next one is sent. Up to a tenth earlier, so that processes that were started together do not renew together for ever. */
   #interval({ kind, term, validity }: RenewalGroup): number {
     const interval = this.pace.interval((RENEWAL_INTERVALS[kind] ?? 0) * term, term, validity)
     return interval * (1 - this.#clock.random() / 10)

@@ -95,7 +95,7 @@ export class HeldLease {
   readonly onLost: HeldLeaseOptions['onLost']
   readonly learned: LearnedTerm | undefined
   readonly #require: readonly Requirement[]
-  /** Whether its holder was told that the store does not promise what the lease requires. */
+  /** True if its holder was told that the store does not promise what the lease requires. */
   #toldBroken = false
   /** The longest ttl that was asked for. */
   #asked = 0
@@ -169,7 +169,7 @@ export class HeldLease {
     return this.learned === undefined || this.grantedAt === 0 ? undefined : Math.max(0, Math.round(now - this.grantedAt))
   }
 
-  /** How many ms of the term this process may trust. */
+  /** Returns how many ms of the term this process may trust. */
   get validity(): number {
     return validityOf(this.term, this.keeper.margin, this.keeper)
   }
@@ -204,7 +204,7 @@ export class HeldLease {
     return false
   }
 
-  /** What it requires and the store does not promise now. */
+  /** Returns what it requires and the store does not promise now. */
   get broken(): readonly Requirement[] {
     if (this.#require.length === 0) return NOTHING
     const { profile } = this.keeper

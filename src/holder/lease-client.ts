@@ -335,7 +335,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
   // Learning
 
   /**
-   * What is known of a class of work: the terms that `ttl: 'auto'` gives its leases, and why.
+   * Returns what is known of a class of work: the terms that `ttl: 'auto'` gives its leases, and why.
    *
    * @example
    * const { explanation, expect } = await leases.learned('jobs/nightly')
@@ -391,7 +391,7 @@ export class LeaseClient extends GoverningClient implements AsyncDisposable {
     return this.#heldLeases.losses.addTo(value, resource)
   }
 
-  /** What this process lost, newest last. Needs no lessor. */
+  /** Returns what this process lost, newest last. Needs no lessor. */
   get losses(): readonly Loss[] {
     return this.#heldLeases.losses.all
   }

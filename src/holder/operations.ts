@@ -144,7 +144,7 @@ export class Operations {
     this.#resolving = false
   }
 
-  /** Whether it is resolved now. */
+  /** Returns whether it is resolved now. */
   #resolve(seq: number, { command }: Unresolved): Promise<boolean> {
     return new Promise(resolve => {
       const cancel = this.clock.after(TIMEOUT, () => resolve(false))
@@ -204,7 +204,7 @@ export class Operations {
     }
   }
 
-  /** Whether the answer came before its timeout. */
+  /** Returns whether the answer came before its timeout. */
   #inTime(pending: PendingAnswer<never>): boolean {
     const inTime = this.#pending.delete(pending)
     if (this.#pending.size === 0) this.#timer.rest()

@@ -49,7 +49,7 @@ export class RenewalGroups implements Iterable<RenewalGroup> {
     this.#createTimer = createTimer
   }
 
-  /** How many combinations of kind and term there are. */
+  /** Returns how many combinations of kind and term there are. */
   get kinds(): number {
     return this.#groups.size
   }

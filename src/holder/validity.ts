@@ -30,7 +30,7 @@ export function since(sent: Sent, now: number, uptime: number): number {
 const MAX_TIMER_SHARE = 1 / 10
 
 /**
- * How much of a term a holder may trust: the term less the margin for clocks of different rates. Of a short term, at least the lateness of
+ * Returns how much of a term a holder may trust: the term less the margin for clocks of different rates. Of a short term, at least the lateness of
  * timers is given up, so that `signal` still fires before the term is over.
  */
 export function validityOf(term: number, margin: number, { lateness = 0 }: Pick<Clock, 'lateness'>): number {

@@ -87,7 +87,7 @@ export function refusal(state: State, proposal: Proposal): Refused | undefined {
   return undefined
 }
 
-/** Whether only replicas write this command, never clients. */
+/** Returns whether only replicas write this command, never clients. */
 export function isInternal(command: Command): boolean {
   return (
     command.kind === 'due' ||

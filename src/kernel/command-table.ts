@@ -70,7 +70,7 @@ export interface CommandRow<C extends Command> {
   readonly form?: readonly string[]
   /** The bytes of some of these commands, with other fields and under numbers of their own. The first that applies counts. */
   readonly variants?: readonly { readonly number: number; readonly form: readonly string[]; applies(command: C): boolean }[]
-  /** What is wrong with fields that are right by themselves. */
+  /** Returns what is wrong with fields that are right by themselves. */
   together?(command: C): Flaw | undefined
 }
 

@@ -25,13 +25,13 @@ export function utf8Length(text: string): number {
   return bytes
 }
 
-/** Whether the text is at most this many UTF-8 bytes. Short texts, as most are, need not be counted. */
+/** Returns whether the text is at most this many UTF-8 bytes. Short texts, as most are, need not be counted. */
 export function fits(text: string, bytes: number): boolean {
   if (text.length <= bytes / 3) return text.isWellFormed()
   return text.length <= bytes && utf8Length(text) <= bytes
 }
 
-/** What is wrong with a name, or undefined. */
+/** Returns what is wrong with a name, or undefined. */
 export function badName(name: unknown): Flaw | undefined {
   if (typeof name !== 'string') return { reason: 'not-text', facts: { field: '', given: typeof name } }
   if (name.length === 0) return { reason: 'empty', facts: HERE }
@@ -50,7 +50,7 @@ export function badName(name: unknown): Flaw | undefined {
   return undefined
 }
 
-/** What is wrong with a free text, or undefined. */
+/** Returns what is wrong with a free text, or undefined. */
 export function badText(text: unknown, bytes: number): Flaw | undefined {
   if (typeof text !== 'string') return { reason: 'not-text', facts: { field: '', given: typeof text } }
   if (!fits(text, bytes)) return { reason: 'too-long', facts: { field: '', limit: bytes } }

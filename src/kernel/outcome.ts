@@ -57,7 +57,7 @@ export interface Fenced {
   readonly highest: number
 }
 
-/** Whether the comparisons of a transaction were true: `success` was carried out, otherwise `failure`. */
+/** Tells whether the comparisons of a transaction were true: `success` was carried out, otherwise `failure`. */
 export interface Transacted {
   readonly kind: 'transacted'
   readonly revision: number

@@ -176,7 +176,7 @@ export interface Resource {
   sharers: number
   /** By rank, then by id. Every queue has the same order, so two waiters for the same two resources never block each other. */
   queue: LeaseState[]
-  /** Whether it is listed in `State.freed`. */
+  /** True if it is listed in `State.freed`. */
   freed: boolean
   /** Derived: how many of `grants`, from the front, are frozen or already have a HOLD timer. See `pressHolders` in rule/queue.ts. */
   pressed: number
@@ -218,7 +218,7 @@ export interface PoolShape {
   readonly key: string
   /** How many waiters have it. */
   waiters: number
-  /** Whether all members together could serve it, judged at this version of the pool. */
+  /** True if all members together could serve it, judged at this version of the pool. */
   possible: boolean
   version: number
   /** The units of the largest member that matches, at the version `measured` of the pool. */
@@ -250,7 +250,7 @@ export interface PoolState {
   version: number
   /** Numbers the turns of service. */
   turn: number
-  /** Whether it is listed in `State.freedPools`. */
+  /** True if it is listed in `State.freedPools`. */
   freed: boolean
 }
 

@@ -71,7 +71,7 @@ export class Sketch {
     this.#durations.died += theirs.died
   }
 
-  /** What was counted since an earlier reading of the same sketch. */
+  /** Returns what was counted since an earlier reading of the same sketch. */
   since(earlier: Sketch): Sketch {
     const sketch = new Sketch(this.class)
     const [mine, theirs, rest] = [this.#durations, earlier.#durations, sketch.#durations]

@@ -176,7 +176,7 @@ function bestSingle(
   return own.cost > cost * OWN_EDGE ? { term, cost } : own
 }
 
-/** What a plan costs in all if each half of the past is charged for the plan that was learned from the other half. */
+/** Returns what a plan costs in all if each half of the past is charged for the plan that was learned from the other half. */
 function crossValidated(sketch: Sketch, learn: (fold: Fold) => (past: readonly Typical[]) => number): number {
   return learn(0)(sketch.typical(1)) + learn(1)(sketch.typical(0))
 }
@@ -191,7 +191,7 @@ function cheapest(terms: readonly number[], cost: (term: number) => number): num
   return best
 }
 
-/** What these leases would have cost in all with one term. */
+/** Returns what these leases would have cost in all with one term. */
 function fixedCost(past: readonly Typical[], term: number, { renewalCost, dies }: TermCosts): number {
   const half = term / 2
   let cost = 0
@@ -202,7 +202,7 @@ function fixedCost(past: readonly Typical[], term: number, { renewalCost, dies }
   return cost
 }
 
-/** What these leases would have cost in all with terms that may grow. They are listed shortest first, so all are followed in one walk. */
+/** Returns what these leases would have cost in all with terms that may grow. They are listed shortest first, so all are followed in one walk. */
 function costOf(past: readonly Typical[], first: number, at: TermPlan['at'], { renewalCost, dies }: TermCosts): number {
   let cost = 0
   let age = 0

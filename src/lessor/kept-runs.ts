@@ -158,7 +158,7 @@ async function removeOldest(lessor: Pick<Lessor, 'read' | 'submit'>, options: { 
   return removed.kind !== 'refused'
 }
 
-/** How long runs are kept, in ms. */
+/** Returns how long runs are kept, in ms. */
 function keptFor(policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[], name: string): number {
   const life = rule({ policies: new Map(policies.map(({ prefix, rules }) => [prefix, rules])) }, numbersKey(name), 'maxLife')
   return life === 0 ? Number.POSITIVE_INFINITY : life

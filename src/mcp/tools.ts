@@ -120,7 +120,7 @@ export const TOOLS: { readonly [N in ToolName]: Tool<N> } = {
   },
 }
 
-/** What ends a claim, in the words of a model. */
+/** Returns what ends a claim, in the words of a model. */
 function endsOf({ aliveBy, ttlSeconds, idleLimitSeconds, capSeconds }: WhoAmI): readonly string[] {
   const words = (seconds: number) => inWords(seconds * 1_000)
   return [

@@ -71,7 +71,7 @@ export interface WaitExplanation {
 
 export interface ExplainPoolOptions {
   /**
-   * How long leases of this kind are held.
+   * Returns how long leases of this kind are held.
    * @default the `expect` of the request, otherwise a distribution that knows nothing
    */
   readonly duration?: (use: PoolUse) => DurationModel

@@ -65,7 +65,7 @@ function quantile(sorted: Float64Array, share: number): number {
 }
 
 /**
- * How long the pool takes to work off the waiters from `first` to `last`, one draw per call: the sum of their work, divided by the units of the members
+ * Returns how long the pool takes to work off the waiters from `first` to `last`, one draw per call: the sum of their work, divided by the units of the members
  * that the last one may use. Of work that runs longer than all this takes, only that time counts: a job of a month holds its own members for a month, and
  * not up the others.
  */
@@ -119,7 +119,7 @@ class Draws {
     this.#atMost.push(atMost)
   }
 
-  /** How long one of them still takes, if it runs at this pace. */
+  /** Returns how long one of them still takes, if it runs at this pace. */
   draw(which: number, pace: number): number {
     const drawn = pace * this.#remaining[which]!(this.#random.next())
     const atMost = this.#atMost[which]!

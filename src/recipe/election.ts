@@ -31,7 +31,7 @@ export interface ElectionOptions {
    */
   readonly budget?: Duration
   /**
-   * Whether a leader resigns when a candidate of higher priority waits.
+   * True if a leader resigns when a candidate of higher priority waits.
    * @default false
    */
   readonly yields?: boolean

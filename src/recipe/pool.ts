@@ -271,7 +271,7 @@ export class Pool {
     return { lease: outcome.lease, position: outcome.position }
   }
 
-  /** How long the work in this pool is held, by what the log has counted. Undefined: a lessor of an older build has not counted it. */
+  /** Returns how long the work in this pool is held, by what the log has counted. Undefined: a lessor of an older build has not counted it. */
   async #durations(view: PoolView): Promise<ExplainPoolOptions['duration']> {
     const { lessor } = this.#leases
     try {
@@ -372,7 +372,7 @@ export class Pool {
   }
 }
 
-/** Whether the pool refused a request that all its members together could not serve. */
+/** Returns whether the pool refused a request that all its members together could not serve. */
 function lacksMembers(error: unknown): boolean {
   return LeaseError.is(error, 'LIMIT') && 'matching' in error.facts
 }

@@ -82,7 +82,7 @@ export class Session implements AsyncDisposable {
     return this.#lease.signal
   }
 
-  /** Whether the session lasts. Reads the clocks. */
+  /** Returns whether the session lasts. Reads the clocks. */
   get active(): boolean {
     return this.#lease.held
   }

@@ -83,7 +83,7 @@ export class NumberedSlot implements AsyncDisposable {
     return this.lease.signal
   }
 
-  /** Whether the slot is held. Reads the clocks. */
+  /** Returns whether the slot is held. Reads the clocks. */
   get held(): boolean {
     return this.lease.held
   }

@@ -10,7 +10,7 @@ export function hash(text: string): number {
   return mix(h)
 }
 
-/** What the candidate with hash `candidate` draws for the key with hash `key`: a whole number from 0 to 2^32 - 1. */
+/** Returns what the candidate with hash `candidate` draws for the key with hash `key`: a whole number from 0 to 2^32 - 1. */
 export function draw(candidate: number, key: number): number {
   return mix(candidate ^ key) >>> 0
 }

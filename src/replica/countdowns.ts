@@ -64,7 +64,7 @@ export class Countdowns {
     else this.#others.delete(this.idOf(countdown))
   }
 
-  /** Whether this is still the countdown of a running timer, in the epoch it counts. */
+  /** Returns whether this is still the countdown of a running timer, in the epoch it counts. */
   runs(countdown: Countdown): boolean {
     const { lease, slot } = countdown
     if (lease === undefined) return this.#others.get(QUIET) === countdown && this.#state.quiet?.epoch === countdown.epoch
@@ -78,7 +78,7 @@ export class Countdowns {
     return timerOf(countdown.lease, countdown.slot)?.duration ?? 0
   }
 
-  /** How long the timer has run at least, as far as the log knows. */
+  /** Returns how long the timer has run at least, as far as the log knows. */
   knownAge(countdown: Countdown): number {
     const { lease, slot } = countdown
     if (lease !== undefined && slot === TERM) return agedOf(this.#state, lease)

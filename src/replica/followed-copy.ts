@@ -62,12 +62,12 @@ export class FollowedCopy implements AsyncDisposable {
     return this.#broken
   }
 
-  /** How many records have come and were not taken. */
+  /** Returns how many records have come and were not taken. */
   get waiting(): number {
     return this.#waiting.length
   }
 
-  /** What was decided since the state, or since the last call. */
+  /** Returns what was decided since the state, or since the last call. */
   take(): readonly Batch[] {
     return this.#waiting.splice(0)
   }

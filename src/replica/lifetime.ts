@@ -1,4 +1,4 @@
-/** Whether a replica still decides. It is open, then closing or failed, and everything in it asks here. */
+/** Knows whether a replica still decides. It is open, then closing or failed, and everything in it asks here. */
 import { setMaxListeners } from 'node:events'
 import { LeaseError } from '../errors.ts'
 

@@ -183,7 +183,7 @@ function namesNothing({ grants, extras }: LeaseState): boolean {
   return grants.length === 0 && (extras === undefined || (extras.wants.length === 0 && extras.pool === undefined && !extras.entries?.size))
 }
 
-/** Whether one of the names that a lease holds or waits for passes `test`; with `every`, whether all do. */
+/** Returns whether one of the names that a lease holds or waits for passes `test`; with `every`, whether all do. */
 function holds({ grants, extras }: LeaseState, test: (name: string) => boolean, every: boolean): boolean {
   for (const { resource } of grants) if (test(resource.name) !== every) return !every
   if (extras === undefined) return every

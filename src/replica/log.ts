@@ -117,7 +117,7 @@ export class Log {
     return before
   }
 
-  /** What this replica has seen, for the recovery of a log that lost records. */
+  /** Returns what this replica has seen, for the recovery of a log that lost records. */
   get survivor(): Survivor {
     const { nextLease, nextToken, nextKey, revision, longest, quiet } = this.state
     // A quiet period that still runs covers what other survivors saw.

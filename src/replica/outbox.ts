@@ -328,7 +328,7 @@ export class Outbox {
       throw new LeaseError('UNAVAILABLE', 'the store has not answered yet, so the end of the log is not known; ask again')
   }
 
-  /** Whether nothing waits and nothing is under way. */
+  /** Returns whether nothing waits and nothing is under way. */
   get idle(): boolean {
     return this.#next.proposals.length === 0 && this.#flight?.settled !== false
   }

@@ -224,7 +224,7 @@ function waiterView(state: State, pool: PoolState, lease: LeaseState, position: 
   }
 }
 
-/** What it asked for, without what it left out. */
+/** Returns what it asked for, without what it left out. */
 function requestView(state: State, pool: PoolState, lease: LeaseState): PoolRequest {
   const { count, units, total, match, near, account, expect, preemptible, from } = lease.extras!.pool!
   const request: { -readonly [K in keyof PoolRequest]: PoolRequest[K] } = { pool: pool.name, account }

@@ -1,7 +1,7 @@
 /** The recent events of a replica, for watches that resume. */
 import { type Event, type EventType, LOST } from '../kernel/event.ts'
 
-/** Whether a watch wants an event. */
+/** Returns whether a watch wants an event. */
 export type EventFilter = (event: Pick<Event, 'type' | 'lease' | 'resource' | 'key'>) => boolean
 
 /** The most that one answer carries; a watch that is further behind asks again. A watcher that never reads holds one answer in memory. */

@@ -36,7 +36,7 @@ export class RecordWindow {
     return this.#nonces[index % WINDOW]
   }
 
-  /** Whether a replica that had applied `index` records with this hash decided otherwise than this one. */
+  /** Returns whether a replica that had applied `index` records with this hash decided otherwise than this one. */
   differs(index: number, [a, b]: readonly [number, number]): boolean {
     if (index < this.#hashesFrom || index > this.#last || this.#last - index >= WINDOW) return false
     const slot = (index % WINDOW) * 2

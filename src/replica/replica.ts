@@ -131,7 +131,7 @@ export class Replica implements Lessor {
     return this.#log.state.index
   }
 
-  /** What this replica has seen, for the recovery of a log that lost records. */
+  /** Returns what this replica has seen, for the recovery of a log that lost records. */
   get survivor(): Survivor {
     return this.#log.survivor
   }
@@ -353,7 +353,7 @@ function notToBeWritten(command: Command): Flaw | undefined {
   return undefined
 }
 
-/** Whether an owner may keep the renewals in memory, as far as their form tells. */
+/** Returns whether an owner may keep the renewals in memory, as far as their form tells. */
 function mayStayInMemory({ moved }: State, { waiting, ttl, leases }: Renew): boolean {
   return waiting !== true && ttl === undefined && moved === undefined && leases.length <= MAX_RENEWALS
 }

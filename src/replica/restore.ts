@@ -85,7 +85,7 @@ export async function restore(store: Store, backup: State, options: RestoreOptio
   return contentsOf(backup)
 }
 
-/** Whether the log has all records of the backup: then it knows the longest term of all that it has granted since. */
+/** Returns whether the log has all records of the backup: then it knows the longest term of all that it has granted since. */
 function contains(log: State, backup: State): boolean {
   const isSame = [...backup.proposers.keys()].some(proposer => log.proposers.has(proposer))
   return isSame && log.index >= backup.index && missingRecord(log, backup) === undefined

@@ -2,7 +2,7 @@
 import { afterReading, type Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 
-/** Whether the store may work again. False for errors after which nothing more may be decided on this log. */
+/** Returns whether the store may work again. False for errors after which nothing more may be decided on this log. */
 export function isTransient(error: unknown): boolean {
   return error instanceof LeaseError && (error.code === 'UNAVAILABLE' || error.code === 'UNKNOWN') && error.facts.owner === undefined
 }

@@ -38,9 +38,9 @@ export class Timekeeper {
   #moment = 0
   /** When the holders of leases that were found in the log were last heard of, as far as clocks tell that may be wrong. */
   readonly #lastHeard = new LastHeard()
-  /** Whether records of the past are being applied. */
+  /** True if records of the past are being applied. */
   isReplaying = true
-  /** Whether countdowns reflect the latest run and mark for all. */
+  /** True if countdowns reflect the latest run and mark for all. */
   #learned = true
   /** Cancels the one real timer. */
   #cancel: (() => void) | undefined
@@ -110,7 +110,7 @@ export class Timekeeper {
     return countdown.found ? this.#lastHeard.silence(countdown, now) : now - countdown.zero
   }
 
-  /** Whether the end of the lease is being written to the log. */
+  /** Returns whether the end of the lease is being written to the log. */
   isBeingEnded(lease: LeaseState): boolean {
     const countdown = lease.alarm as Countdown | undefined
     return countdown !== undefined && countdown.busy !== 0 && this.now() >= countdown.zero + lease.term
@@ -206,7 +206,7 @@ export class Timekeeper {
     this.#arm()
   }
 
-  /** How long the present run has lasted at least. Written before a new run begins, so that not even a fast crash loop keeps a lease alive. */
+  /** Returns how long the present run has lasted at least. Written before a new run begins, so that not even a fast crash loop keeps a lease alive. */
   runSoFar(): number {
     return Math.max(0, Math.floor(this.now() - this.#marks.runZero))
   }

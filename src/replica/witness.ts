@@ -116,7 +116,7 @@ function forkOf({ runs }: Lineage, index: number): number {
   return runs.at(-1)?.index ?? index
 }
 
-/** Whether a generation that is already in the log makes up for the loss that the witness proves. */
+/** Returns whether a generation that is already in the log makes up for the loss that the witness proves. */
 export function isCompensated({ lineage, nextLease, nextToken }: State, seen: Witness, fork: number): boolean {
   const { generation } = lineage
   return generation.index >= fork && generation.quiet >= seen.quiet && nextLease >= seen.lease && nextToken >= seen.token

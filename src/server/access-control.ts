@@ -161,13 +161,13 @@ export class AccessControl implements AsyncDisposable {
     return permits(this.#byId.get(key)?.allow ?? [], verb, name)
   }
 
-  /** What the caller may do. Without keys, and for the operator: everything. */
+  /** Returns what the caller may do. Without keys, and for the operator: everything. */
   scopesOf({ key, operator }: Caller): readonly Scope[] {
     if (key === 0) return operator === true || !this.keyRequired ? [{ verb: 'admin', prefix: '' }] : []
     return this.#byId.get(key)?.allow ?? []
   }
 
-  /** Whether `key` may act on leases of other keys. The operator (key 0) may. Without keys, a caller has no leases of others to act on. */
+  /** Returns whether `key` may act on leases of other keys. The operator (key 0) may. Without keys, a caller has no leases of others to act on. */
   administers({ operator }: Caller, key: number): boolean {
     return key === 0 ? operator === true : (this.#byId.get(key)?.administers ?? false)
   }
@@ -335,7 +335,7 @@ function isPublic(query: Query): boolean {
   return query.kind === 'entries' && query.prefix === CHECKERS
 }
 
-/** What every client needs to know about a log, without counts of other callers' leases. */
+/** Returns what every client needs to know about a log, without counts of other callers' leases. */
 function withoutFigures({ rules, quiet, moved }: Summary): Summary {
   return { rules, quiet, ...(moved !== undefined && { moved }) }
 }

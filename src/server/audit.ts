@@ -109,7 +109,7 @@ export class Audit {
   }
 }
 
-/** Whether the command changed a lease of unknown ownership. A lease that never existed belongs to no key and is not reported. */
+/** Returns whether the command changed a lease of unknown ownership. A lease that never existed belongs to no key and is not reported. */
 function wasChanged(command: Command, outcome: Outcome, lease: number): boolean {
   if (command.kind === 'renew') return outcome.kind === 'renewed' && outcome.ttls[command.leases.indexOf(lease)] !== GONE
   return outcome.kind !== 'refused'

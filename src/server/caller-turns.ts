@@ -51,7 +51,7 @@ export class CallerTurns {
     this.#slice = slice
   }
 
-  /** Whether the next request of this party may be handled now. If not, `wait` for its turn. */
+  /** Returns whether the next request of this party may be handled now. If not, `wait` for its turn. */
   mayHandle(party: Party): boolean {
     if (this.#slice === Number.POSITIVE_INFINITY) return true
     if (party === this.#served) return this.#handled++ === 0 || (this.#queues.size === 0 && this.#hasTime())

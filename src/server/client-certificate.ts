@@ -5,7 +5,7 @@ import type { TLSSocket } from 'node:tls'
 export const socketsWithoutCertificate = new WeakSet<Socket>()
 
 /**
- * Whether the peer presented a certificate signed by the required authority. `authorized` alone is not enough: Node sets it on a resumed TLS 1.3 session even if
+ * Returns whether the peer presented a certificate signed by the required authority. `authorized` alone is not enough: Node sets it on a resumed TLS 1.3 session even if
  * neither that connection nor the original one had a certificate.
  */
 export function hasClientCertificate(socket: TLSSocket): boolean {

@@ -314,7 +314,7 @@ export class GuardedLessor implements AsyncDisposable {
     }
   }
 
-  /** Whether the log contains what a client saw. Admit the caller first. */
+  /** Returns whether the log contains what a client saw. Admit the caller first. */
   async continues(witness: string): Promise<boolean> {
     return (await this.lessor.continues?.(witness)) ?? true
   }

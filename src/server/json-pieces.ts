@@ -3,7 +3,7 @@ import { turn } from '../clock.ts'
 
 const PIECE_ITEMS = 500
 
-/** Whether a list is written in one piece. */
+/** Returns whether a list is written in one piece. */
 export function fitsOnePiece(items: readonly unknown[]): boolean {
   return items.length <= PIECE_ITEMS
 }

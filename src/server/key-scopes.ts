@@ -45,7 +45,7 @@ function commaInPrefix(prefix: string, word: string): LeaseError {
   )
 }
 
-/** What the scopes allow, in words: `read, watch on everything; acquire on jobs/`. */
+/** Returns what the scopes allow, in words: `read, watch on everything; acquire on jobs/`. */
 export function scopesInWords(scopes: readonly Scope[]): string {
   const byPrefix = new Map<string, Verb[]>()
   for (const { verb, prefix } of scopes) byPrefix.set(prefix, [...(byPrefix.get(prefix) ?? []), verb])

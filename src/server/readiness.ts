@@ -1,4 +1,4 @@
-/** Whether a server is ready: its store answers, and it has applied the log to its end. The same for `/readyz` on the server's port and on the port for probes. */
+/** Judges whether a server is ready: its store answers, and it has applied the log to its end. The same for `/readyz` on the server's port and on the port for probes. */
 import type { Clock } from '../clock.ts'
 import type { GuardedLessor } from './guarded-lessor.ts'
 

@@ -8,7 +8,7 @@ const MESSAGE = 'this is Leasehold, which answers HTTP/1.1 and not gRPC: use a c
 /** A client that has not sent a request by then is disconnected, in ms. */
 const PATIENCE = 10_000
 
-/** Whether a client begins with HTTP/2, as gRPC clients do. */
+/** Returns whether a client begins with HTTP/2, as gRPC clients do. */
 export function isHttp2(first: Uint8Array): boolean {
   return Buffer.from(first.subarray(0, PREFACE.length)).toString('latin1') === PREFACE
 }

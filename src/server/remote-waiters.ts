@@ -96,7 +96,7 @@ export class RemoteWaiters {
     })
   }
 
-  /** Whether a lease that is gone was given up because its wait timed out, on this server or another. */
+  /** Returns whether a lease that is gone was given up because its wait timed out, on this server or another. */
   async hasTimedOut(lease: number): Promise<boolean> {
     // The lease is gone, so only the recorded answer of that operation can be `done`.
     return (await this.#giveUp(lease, true)).kind === 'done'

@@ -60,13 +60,13 @@ export class StoreWatch implements Disposable {
     this.#scheduleCheck()
   }
 
-  /** Whether the store is up. Asks it, with a timeout. */
+  /** Returns whether the store is up. Asks it, with a timeout. */
   check(): Promise<boolean> {
     this.#checking ??= this.#check().finally(() => (this.#checking = undefined))
     return this.#checking
   }
 
-  /** What the last check found. */
+  /** Returns what the last check found. */
   get state(): { readonly up: boolean; readonly reason?: string } {
     return this.#up ? { up: true } : { up: false, reason: this.#reason }
   }

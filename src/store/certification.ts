@@ -18,7 +18,7 @@ export interface EngineUnderTest {
   through(url: string, ports: readonly number[]): string
   /** Removes every log that was created here. Returns descriptions of what is left behind. */
   remove(): Promise<readonly string[]>
-  /** Whether there is a server that an operator can restart. */
+  /** True if there is a server that an operator can restart. */
   readonly canRestart: boolean
 }
 

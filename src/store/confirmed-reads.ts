@@ -40,7 +40,7 @@ export class ConfirmedReads {
     this.#options = options
   }
 
-  /** How often a connection was lost or made. */
+  /** Returns how often a connection was lost or made. */
   get connections(): number {
     return this.#connections
   }

@@ -5,7 +5,7 @@ import { LeaseError } from '../errors.ts'
 export const TRUSTED_CLOCK =
   'clock=trusted: the age of a record is the difference of two readings of the clock of its server. If that clock is set forward, a lease may end while its holder still believes in it. Server:'
 
-/** Whether the clock of the engine is trusted, by the URL or by the option of the store. */
+/** Returns whether the clock of the engine is trusted, by the URL or by the option of the store. */
 export function trustedClock(settings: URLSearchParams | undefined, option: boolean | undefined): boolean {
   const setting = settings?.get('clock') ?? undefined
   if (setting !== undefined && setting !== 'trusted')

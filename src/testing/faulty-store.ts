@@ -18,7 +18,7 @@ export interface FaultyStoreOptions {
   readonly clock: Clock
   /** Called before each append, for a script or a seeded random decision. */
   readonly append?: (record: Uint8Array) => AppendFault | undefined
-  /** How many ms a request takes to arrive, and its answer to come back. Called once for each way. */
+  /** Returns how many ms a request takes to arrive, and its answer to come back. Called once for each way. */
   readonly delay?: (call: 'append' | 'read' | 'snapshot') => number
 }
 

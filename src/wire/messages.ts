@@ -90,7 +90,7 @@ export function writeClientMessage(to: Writer, message: ClientMessage): void {
   }
 }
 
-/** Whether the first message of a batch proposes a renewal. */
+/** Returns whether the first message of a batch proposes a renewal. */
 export function beginsWithRenewal(batch: Uint8Array): boolean {
   try {
     const first = readClientMessage(new Reader(batch))

@@ -62,6 +62,10 @@ test(`no class is longer than ${MAX_CLASS} lines`, () => {
   expect(longClasses(sources)).toEqual([])
 })
 
+test('the comment of a function is a sentence: it says what the function does', () => {
+  expect(clausesAsComments(files)).toEqual([])
+})
+
 test('every exception is still needed', () => {
   const declared = declarations(files)
   expect(Object.keys(TYPES_ALLOWED).filter(name => (declared.get(name)?.length ?? 0) < 2)).toEqual([])
@@ -103,6 +107,14 @@ describe('the checks find', () => {
     expect(duplicateTypes(two)).toEqual(['Row: src/a.ts, src/b.ts'])
   })
 
+  test('a clause as the whole comment of a function, and one that begins with “whether” anywhere', () => {
+    const clauses = `/** What a key may do. */\nexport function allowed() {}\n  /**\n   * Whether it is open.\n   */\n  readonly open = true`
+    expect(clausesAsComments(of('src/a.ts', clauses))).toEqual(['src/a.ts:1', 'src/a.ts:3'])
+    expect(
+      clausesAsComments(of('src/a.ts', '/** Returns what a key may do. */\nfunction allowed() {}\n/** How often. */\nconst TIMES = 3')),
+    ).toEqual([])
+  })
+
   test('a file and a class that are too long', () => {
     const body = '  a = 1\n'.repeat(MAX_FILE)
     const long = of('src/a.ts', `export class Long<T> {\n${body}}\nclass Short {\n}\n`)
@@ -136,6 +148,14 @@ function badWords(all: Files): string[] {
       .filter(({ index }) => !WORDS_ALLOWED.some(allowed => allowed.path === path && around(text, index).includes(allowed.text)))
       .map(({ 0: word, index }) => `${path}:${lines(text.slice(0, index))} says “${word.replace(/\W+/g, ' ')}”`),
   )
+}
+
+/** The places of comments such as “Whether it is open” or, of a function, “What a key may do”. They name no actor and no action. */
+function clausesAsComments(all: Files): string[] {
+  const clause = /\/\*\*\s+(?:\*\s+)?(?:Whether\b|(?:What|How)\b(?:(?!\*\/)[\s\S])*\*\/\n\s*(?:export )?(?:async )?(?:function|get)\b)/g
+  return [...all]
+    .filter(([path]) => /^(src|sim|test\/support|scripts|bench)\/.*\.(tsx?|mjs)$/.test(path))
+    .flatMap(([path, text]) => [...text.matchAll(clause)].map(({ index }) => `${path}:${lines(text.slice(0, index)) || 1}`))
 }
 
 /** The line at an index. */

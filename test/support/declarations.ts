@@ -153,7 +153,7 @@ export function isValue(at: string): boolean {
   return declarationsIn(file).own.get(name)!.value
 }
 
-/** What the declaration names of our own types: of its file, imported, or by `import("./file").Name`. */
+/** Returns what the declaration names of our own types: of its file, imported, or by `import("./file").Name`. */
 export function namesIn(at: string): Set<string> {
   const { file, name } = split(at)
   const { own, imported } = declarationsIn(file)

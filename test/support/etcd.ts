@@ -154,7 +154,7 @@ export class Scissors implements AsyncDisposable {
     return (this.#server.address() as AddressInfo).port
   }
 
-  /** Whether an answer has been cut off since `cutPut`: the request was carried out. */
+  /** Returns whether an answer has been cut off since `cutPut`: the request was carried out. */
   get cut(): boolean {
     return this.#cut
   }

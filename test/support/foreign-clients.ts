@@ -225,7 +225,7 @@ export async function recorded(port: number, file: string): Promise<{ readonly p
   }
 }
 
-/** What stays the same when a client sends the same kind of request again. */
+/** Returns what stays the same when a client sends the same kind of request again. */
 function shapeOf(line: string): string {
   return line.replace(/[A-Za-z0-9+/=_-]{12,}/g, '#').replace(/\d+/g, '0')
 }

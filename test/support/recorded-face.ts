@@ -55,7 +55,7 @@ function withoutSession(target: string): string {
   return target.includes('/destroy/') ? target : target.replaceAll(UUID, '$SESSION')
 }
 
-/** What stays the same when a client sends the same kind of request again. */
+/** Returns what stays the same when a client sends the same kind of request again. */
 function shapeOf([method, target, body]: RecordedRequest): string {
   return `${method} ${target} ${body}`.replaceAll(UUID, '#').replaceAll(/\d+/g, '0')
 }

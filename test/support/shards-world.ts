@@ -26,7 +26,7 @@ interface WorldMember {
 
 export interface WorldOptions {
   readonly count: number
-  /** How long the work on a shard takes to end, in ms. */
+  /** Returns how long the work on a shard takes to end, in ms. */
   readonly stopTakes?: (shard: number) => number
   readonly budget?: number
 }

@@ -18,7 +18,7 @@ export interface Measured {
   readonly push: Latency
   /** Entries of 1 KiB from several stores at once, each with one append in flight. */
   readonly throughput: { readonly perSecond: number; readonly openings: number; readonly entries: number }
-  /** Whether those stores then read the same entries in the same order, without a gap, including all acknowledged ones. */
+  /** Tells whether those stores then read the same entries in the same order, without a gap, including all acknowledged ones. */
   readonly order: { readonly kept: boolean; readonly reason?: string }
 }
 

@@ -88,7 +88,7 @@ export class Child {
     return new Child(child, ended, detector, guardian, mark, clock)
   }
 
-  /** Whether a signal that this process has just received also went to the child. */
+  /** Returns whether a signal that this process has just received also went to the child. */
   async alreadyReceived(name: Forwarded): Promise<boolean> {
     return this.#detector !== undefined && (await this.#detector.received(name))
   }

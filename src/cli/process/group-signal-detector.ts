@@ -62,7 +62,7 @@ export class GroupSignalDetector {
     return detector
   }
 
-  /** Whether a signal that this process has just received went to the whole group. */
+  /** Returns whether a signal that this process has just received went to the whole group. */
   async received(name: Forwarded): Promise<boolean> {
     const since = this.#clock.now() - STALE
     await pause(this.#clock, GROUP_DELIVERY, undefined, { ref: true })

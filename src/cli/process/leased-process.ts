@@ -303,7 +303,7 @@ export class LeasedProcess {
   }
 }
 
-/** Whether the lessor may become reachable again. Leases that moved to a store that cannot be opened here, or that denies access, will not. */
+/** Returns whether the lessor may become reachable again. Leases that moved to a store that cannot be opened here, or that denies access, will not. */
 function isUnreachable(error: unknown): error is LeaseError {
   if (!(error instanceof LeaseError) || (error.code !== 'UNKNOWN' && error.code !== 'UNAVAILABLE')) return false
   return error.facts.moved === undefined && accessDenialAdvice(error) === undefined

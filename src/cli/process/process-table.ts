@@ -42,7 +42,7 @@ function fromProc(pid: number): ProcessRow | undefined {
   }
 }
 
-/** Whether a process was started with this variable, which its children inherit. False where the environment cannot be read. */
+/** Returns whether a process was started with this variable, which its children inherit. False where the environment cannot be read. */
 export function hasInEnvironment(pid: number, variable: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(variable)
@@ -51,7 +51,7 @@ export function hasInEnvironment(pid: number, variable: string): boolean {
   }
 }
 
-/** Whether this process has a controlling terminal that still exists, in the foreground or not, whatever stdin is. */
+/** Returns whether this process has a controlling terminal that still exists, in the foreground or not, whatever stdin is. */
 export function hasTerminal(): boolean {
   try {
     closeSync(openSync('/dev/tty', constants.O_RDONLY | constants.O_NOCTTY | constants.O_NONBLOCK))

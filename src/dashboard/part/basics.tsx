@@ -15,7 +15,7 @@ export function Exact({ value, what }: { readonly value: number; readonly what: 
   )
 }
 
-/** How long ago something happened, with the exact time in its title, and in its place after a click or a tap. */
+/** Shows how long ago something happened, with the exact time in its title, and in its place after a click or a tap. */
 export function Ago({ at, bare = false }: { readonly at: number; readonly bare?: boolean }): VNode {
   second.value // draw again every second
   const [whole, setWhole] = useState(false)
@@ -80,7 +80,7 @@ export function Left({ remaining, at, ttl }: LeftProps): VNode {
   )
 }
 
-/** How long a lease may still be held at most, renewals or not. The cap counts from the grant. */
+/** Shows how long a lease may still be held at most, renewals or not. The cap counts from the grant. */
 export function CapLeft({ since, maxLife }: { readonly since: number; readonly maxLife: number }): VNode {
   second.value // draw again every second
   const left = since + maxLife - serverNow()
@@ -166,7 +166,7 @@ export function Card({ title, aside, children, class: name = '' }: CardProps): V
   )
 }
 
-/** What to do about an empty view: the lines that fill it. */
+/** Shows what to do about an empty view: the lines that fill it. */
 export function Empty({ children, lines = [] }: { readonly children: ComponentChildren; readonly lines?: readonly string[] }): VNode {
   return (
     <div class="empty">

@@ -182,7 +182,7 @@ function Field({ field: { name, label, hint, kind = 'text' }, value, onValue }: 
   )
 }
 
-/** What was done, with the revision at which it was decided. */
+/** Shows what was done, with the revision at which it was decided. */
 export function DoneLines(): VNode {
   return (
     <div class="done-lines" role="status">

@@ -112,7 +112,7 @@ function isSame(event: Event, other: Event | undefined): boolean {
 
 interface LineProps {
   readonly event: Event
-  /** Whether long numbers are shown exactly. */
+  /** True if long numbers are shown exactly. */
   readonly whole: boolean
   readonly place: number
   readonly onExact: (event: Event | undefined) => void

@@ -84,7 +84,7 @@ export function isFailed({ exit }: PastHolder): boolean {
   return exit !== undefined && exit !== 0
 }
 
-/** How the command of a holder ended: in words, so that colour is not needed to see it. */
+/** Shows how the command of a holder ended: in words, so that colour is not needed to see it. */
 function Run({ grant }: { readonly grant: PastHolder }): VNode | null {
   const { exit, ran, command } = grant
   if (exit === undefined) return <span class="faint">no command</span>
@@ -111,7 +111,7 @@ function Run({ grant }: { readonly grant: PastHolder }): VNode | null {
   )
 }
 
-/** How many runs failed, and how long one usually takes. */
+/** Shows how many runs failed, and how long one usually takes. */
 function RunSummary({ past }: { readonly past: readonly PastHolder[] }): VNode {
   const runs = past.filter(({ exit }) => exit !== undefined)
   const failed = runs.filter(isFailed)

@@ -159,7 +159,7 @@ function ClaimRows({ rows, at }: { readonly rows: readonly ShownLease[]; readonl
   )
 }
 
-/** How long the agent said that it needs it, and how much of that is over. */
+/** Shows how long the agent said that it needs it, and how much of that is over. */
 function Expected({ row: { labels, since } }: { readonly row: ShownLease }): VNode {
   second.value
   const expect = Number(labels.find(([label]) => label === 'expect')?.[1])

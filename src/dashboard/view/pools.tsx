@@ -160,7 +160,7 @@ function colourOf({ grants: [first] }: ShownMember, hues: ReadonlyMap<string, nu
   return first === undefined ? 'free' : `hue-${hues.get(first.account) ?? hueOf(first.holder)}`
 }
 
-/** What a member is used for, in one line. */
+/** Returns what a member is used for, in one line. */
 function titleOf(member: ShownMember): string {
   const { member: name, grants, units, used } = member
   const { utilisation, unleased = 0 } = reportOf(member)

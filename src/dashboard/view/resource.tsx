@@ -205,7 +205,7 @@ function Queue({ resource: { queue, grants, capacity }, past }: QueueProps): VNo
   )
 }
 
-/** What is in the way of a waiter, in one sentence. */
+/** Returns what is in the way of a waiter, in one sentence. */
 function reasonOf(position: number, queue: ResourceAnswer['queue'], grants: ResourceAnswer['grants'], capacity: number): VNode {
   if (capacity === 0) return <>The capacity is 0: a policy must raise it.</>
   if (position > 0)

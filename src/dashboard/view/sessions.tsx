@@ -65,7 +65,7 @@ function Tree({ leases, more, at }: { readonly leases: readonly ListedLease[]; r
   )
 }
 
-/** How many leases end with this one, as far as they are shown, itself included. */
+/** Returns how many leases end with this one, as far as they are shown, itself included. */
 function countOf({ children }: ListedLease, byId: ReadonlyMap<number, ListedLease>): number {
   return children.reduce((sum, child) => {
     const lease = byId.get(child)

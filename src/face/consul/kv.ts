@@ -152,7 +152,7 @@ export class KeyValues {
     return lease?.parent ?? 0
   }
 
-  /** Whether the grant was taken through this face. */
+  /** Returns whether the grant was taken through this face. */
   async #isOfSession(grant: GrantView): Promise<boolean> {
     const { lessor, signal } = this.#caller
     const parent = await this.#parentOf(grant)

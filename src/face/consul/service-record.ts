@@ -171,7 +171,7 @@ export function checkFrom(given: unknown, service: string, number: number): Cons
   }
 }
 
-/** What is kept of an instance; of one that another client registered, what its address says. */
+/** Returns what is kept of an instance; of one that another client registered, what its address says. */
 export function recordOf({ metadata, address, instance }: Instance): ServiceRecord {
   const [, host = '', port = '0'] = /^(?:[a-z][a-z0-9+.-]*:\/\/)?(\[[^\]]+\]|[^:/?#]+)(?::(\d+))?/i.exec(address) ?? []
   const read = {

@@ -119,7 +119,7 @@ function joined(ranges: readonly KeySpan[]): readonly KeySpan[] {
 /** As the end of a range: up to the last key. */
 const END = '\0'
 
-/** How many of these, which are in order, come before the key. */
+/** Returns how many of these, which are in order, come before the key. */
 function countBefore(inOrder: readonly { readonly key: string }[], key: string): number {
   let [low, high] = [0, inOrder.length]
   while (low < high) {

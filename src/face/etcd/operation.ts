@@ -156,7 +156,7 @@ interface WrittenKeys {
   readonly deleted: readonly KeySpan[]
 }
 
-/** What one branch may write. Throws if it puts a key twice, or puts and deletes it. Of the branches of an inner transaction only one is taken. */
+/** Returns what one branch may write. Throws if it puts a key twice, or puts and deletes it. Of the branches of an inner transaction only one is taken. */
 function writtenBy(operations: readonly KeyOperation[]): WrittenKeys {
   const puts = new Set<string>()
   const deleted = operations.flatMap(operation => (operation.kind === 'delete' ? [operation.span] : []))

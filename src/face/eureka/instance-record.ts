@@ -149,13 +149,13 @@ export function statusFrom(text: string): EurekaStatus {
   return EUREKA_STATUSES.find(known => known === text.toUpperCase()) ?? 'UNKNOWN'
 }
 
-/** What an instance declares in the registry. */
+/** Returns what an instance declares in the registry. */
 export function declaredAs({ status, override }: InstanceRecord): DeclaredStatus {
   const shown = override === 'UNKNOWN' ? status : override
   return shown === 'UP' ? 'passing' : shown === 'OUT_OF_SERVICE' ? 'maintenance' : 'critical'
 }
 
-/** What is kept of an instance; of one that another client registered, what its address says. */
+/** Returns what is kept of an instance; of one that another client registered, what its address says. */
 export function recordOf(instance: Instance): InstanceRecord {
   const { metadata, address, service } = instance
   const kept = isFields(metadata) ? (metadata.eureka as unknown) : undefined

@@ -225,7 +225,7 @@ function isQualified(key: string): boolean {
   return (prefix === undefined || isObjectName(prefix)) && name.length <= 63 && QUALIFIED.test(name)
 }
 
-/** What Kubernetes, and Leasehold, ask of a Lease. Throws `Invalid` with every cause. */
+/** Checks what Kubernetes, and Leasehold, ask of a Lease. Throws `Invalid` with every cause. */
 export function checkLease({ metadata, spec }: KubeLease): void {
   const causes: StatusCause[] = []
   const bad = (field: string, value: unknown, message: string) =>
@@ -269,7 +269,7 @@ export function checkLease({ metadata, spec }: KubeLease): void {
 
 const MAX_INT32 = 2 ** 31 - 1
 
-/** Whether two Leases that were read have the same spec: all its fields are texts and numbers. */
+/** Returns whether two Leases that were read have the same spec: all its fields are texts and numbers. */
 export function isSameSpec({ spec: a }: KubeLease, { spec: b }: KubeLease): boolean {
   for (const name of SPEC_FIELDS.keys()) if (a[name as keyof KubeLeaseSpec] !== b[name as keyof KubeLeaseSpec]) return false
   return true

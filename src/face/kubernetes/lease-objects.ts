@@ -227,14 +227,14 @@ export class LeaseObjects {
     return (await this.#caller.lessor.read<'lease'>({ kind: 'lease', lease }, this.#asNewAs(false, atLeast))).value
   }
 
-  /** Whether the lease holds the resource of the object. */
+  /** Returns whether the lease holds the resource of the object. */
   #isHolding(name: ObjectName, { status, grants }: LeaseView): boolean {
     const resource = this.#resource(name)
     return status !== 'frozen' && grants.some(grant => grant.resource === resource)
   }
 
   /**
-   * Whether the log has lost records, as after the restore of a backup, and their grants may still be in use. An identity is no proof then: it may have released
+   * Returns whether the log has lost records, as after the restore of a backup, and their grants may still be in use. An identity is no proof then: it may have released
    * the lease that is in the log again, and another may hold the resource. Asked after a change, so that this server has seen the loss if the change came after it.
    */
   async #isQuiet(): Promise<boolean> {

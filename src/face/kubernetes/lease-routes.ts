@@ -133,7 +133,7 @@ class LeaseRoutes {
     return found
   }
 
-  /** How new the answer must be. No resourceVersion: as new as can be; 0: whatever there is. */
+  /** Returns how new the answer must be. No resourceVersion: as new as can be; 0: whatever there is. */
   #freshness(): { readonly consistent: boolean; readonly atLeast: number } {
     const asked = this.#query.get('resourceVersion') ?? ''
     const match = this.#query.get('resourceVersionMatch') ?? ''

@@ -96,7 +96,7 @@ const TABLES: Readonly<Record<string, MessageTable>> = {
 
 const MAGIC = Buffer.from('k8s\0', 'latin1')
 
-/** Whether objects of this kind have a protobuf form here. */
+/** Returns whether objects of this kind have a protobuf form here. */
 export function hasProtobuf(kind: string): boolean {
   return Object.hasOwn(TABLES, kind)
 }

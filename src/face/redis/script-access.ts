@@ -38,7 +38,7 @@ export class ScriptAccess {
     this.#found = found
   }
 
-  /** Whether each key that the script has read is one that it writes: then the writes confirm what it read. */
+  /** Returns whether each key that the script has read is one that it writes: then the writes confirm what it read. */
   get isConfirmedByWrites(): boolean {
     if (this.#taken.size + this.#ended.size + this.#extended.size === 0) return false
     for (const key of this.#read) if (!this.#taken.has(key) && !this.#ended.has(key) && !this.#extended.has(key)) return false

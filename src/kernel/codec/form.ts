@@ -17,7 +17,7 @@ const CHECKS = Object.fromEntries(
   }),
 ) as Readonly<Record<Command['kind'], Check>>
 
-/** What is wrong with the form of a command, or of the key and the operation that it comes with; undefined if nothing is. */
+/** Returns what is wrong with the form of a command, or of the key and the operation that it comes with; undefined if nothing is. */
 export function malformed(command: Command, key = 0, op?: Operation): Flaw | undefined {
   if (typeof command !== 'object' || command === null) return { reason: 'unknown-command', facts: { given: shown(command) } }
   if (!Object.hasOwn(CHECKS, String(command.kind))) return { reason: 'unknown-command', facts: { given: shown(command.kind) } }

@@ -33,7 +33,7 @@ export function readEntry(from: Reader): Omit<Attached, 'lease'> {
   return { key, value, revision, generation, created: from.uint(), version: from.uint() }
 }
 
-/** How many entries of a lease are written with it. */
+/** Returns how many entries of a lease are written with it. */
 function fittingOf(state: State, keys: readonly string[]): number {
   let characters = 0
   for (const [i, key] of keys.entries()) {

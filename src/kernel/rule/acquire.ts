@@ -54,7 +54,7 @@ function isWhole(value: number, low: number, high: number): boolean {
   return Number.isSafeInteger(value) && value >= low && value <= high
 }
 
-/** What is wrong with the command itself, whatever the state. */
+/** Returns what is wrong with the command itself, whatever the state. */
 function malformed(command: Acquire): Flaw | undefined {
   const bad = badName(command.holder)
   if (bad !== undefined) return within('holder', bad)

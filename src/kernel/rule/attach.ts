@@ -101,7 +101,7 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
     end(state, effects, former, { type: 'revoked', cause: 'replaced', by: lease.holder.name, stopped: true }, state.freed)
 }
 
-/** Whether all pending entries of a waiter can be attached now. */
+/** Returns whether all pending entries of a waiter can be attached now. */
 export function entriesFree(state: State, { holder, key, extras }: LeaseState): boolean {
   return extras!.pending.every(entry => entryRefusal(state, holder, entry, key) === undefined)
 }

@@ -16,7 +16,7 @@ export function isOf(scope: Scope, verb: Verb): boolean {
   return scope.verb === verb || scope.verb === 'admin'
 }
 
-/** Whether scopes allow a verb on a name. */
+/** Returns whether scopes allow a verb on a name. */
 export function permits(allow: readonly Scope[], verb: Verb, name: string): boolean {
   for (const scope of allow) if (isOf(scope, verb) && under(scope.prefix, name)) return true
   return false
@@ -28,7 +28,7 @@ export function allowed(state: State, key: number, verb: Verb, name: string): bo
   return allow !== undefined && permits(allow, verb, name)
 }
 
-/** Whether there is any name on which the key may do one of these. */
+/** Returns whether there is any name on which the key may do one of these. */
 export function allowedSomewhere(state: State, key: number, ...verbs: readonly Verb[]): boolean {
   return key === 0 || (state.keys.get(key)?.allow.some(({ verb }) => verb === 'admin' || verbs.includes(verb)) ?? false)
 }
@@ -54,7 +54,7 @@ export function namesOf(lease: LeaseState): string[] {
   )
 }
 
-/** Whether a key may act on a lease: its own key, unless revoked since, or an administrator of all names of the lease. */
+/** Returns whether a key may act on a lease: its own key, unless revoked since, or an administrator of all names of the lease. */
 export function mayTouch(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key === key) return state.keys.has(key)

@@ -63,7 +63,7 @@ export function findCycle(
 const LOOKED_AT = 256
 
 /**
- * Whether a lease in the newcomer's way may wait, directly or not, for what the newcomer keeps. Searches backwards, from the waiters for that: mostly there are
+ * Returns whether a lease in the newcomer's way may wait, directly or not, for what the newcomer keeps. Searches backwards, from the waiters for that: mostly there are
  * none, while thousands may stand before the newcomer. Never false if there is a cycle.
  */
 function mayLeadBack(state: State, wants: readonly WantedResource[], holding: readonly number[]): boolean {
@@ -72,7 +72,7 @@ function mayLeadBack(state: State, wants: readonly WantedResource[], holding: re
   const addAll = (queue: readonly LeaseState[], from: number) => {
     for (let i = from; i < queue.length && found.size <= LOOKED_AT; i++) found.add(queue[i]!)
   }
-  /** Whether the newcomer wants something that these leases hold. Adds the waiters for what they hold to `found`. */
+  /** Returns whether the newcomer wants something that these leases hold. Adds the waiters for what they hold to `found`. */
   const blocks = (leases: readonly number[]): boolean => {
     for (const id of leases)
       for (const { resource } of findLease(state, id)?.grants ?? []) {

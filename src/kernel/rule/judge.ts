@@ -3,7 +3,7 @@ import type { Want } from '../command.ts'
 import type { LeaseState, Resource, State } from '../state.ts'
 import { capacityOf } from './policy.ts'
 
-/** Whether the capacity allows it at all, whatever is held now. */
+/** Returns whether the capacity allows it at all, whatever is held now. */
 export function exists(state: State, want: Required<Want>): boolean {
   const capacity = capacityOf(state, want.resource)
   return want.shared ? capacity > 0 : want.units <= capacity

@@ -111,7 +111,7 @@ const BOUNDS: Readonly<Record<Exclude<keyof PolicyRules, keyof typeof CHOICES>, 
   freeBytes: [0, 2 ** 30],
 }
 
-/** What is wrong with a policy, or undefined. */
+/** Returns what is wrong with a policy, or undefined. */
 export function badRules(rules: PolicyRules): Flaw | undefined {
   for (const rule of Object.keys(rules))
     if (!Object.hasOwn(CHOICES, rule) && !Object.hasOwn(BOUNDS, rule)) return { reason: 'unknown-rule', facts: { rule } }
@@ -146,7 +146,7 @@ export function badScopes(allow: readonly Scope[], verbs: readonly Verb[]): Flaw
   return undefined
 }
 
-/** What is wrong with a ttl under the policies for a name, or undefined. */
+/** Returns what is wrong with a ttl under the policies for a name, or undefined. */
 export function ttlOutside(state: State, ttl: number, name: string): Flaw | undefined {
   const low = rule(state, name, 'ttlMin')
   const high = rule(state, name, 'ttlMax')

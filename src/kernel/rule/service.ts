@@ -159,7 +159,7 @@ export function nextSweeps(state: State): void {
   }
 }
 
-/** Whether something here depends on log time. */
+/** Returns whether something here depends on log time. */
 export function needsTicks(state: State): boolean {
   return state.flaps.size > 0 || state.upkeep.size > 0
 }

@@ -72,13 +72,13 @@ export function due(state: State, effects: Effects, { timer, epoch }: Due): Outc
   return done()
 }
 
-/** Whether another client waits for what it holds, and a policy limits how long that may be. */
+/** Returns whether another client waits for what it holds, and a policy limits how long that may be. */
 function isHeldTooLong(state: State, lease: LeaseState): boolean {
   const limited = lease.grants.filter(({ resource }) => rule(state, resource.name, 'maxHold') > 0)
   return limited.some(({ resource }) => isWaitedFor(resource)) || (limited.length > 0 && isWaitedForInPool(state, lease))
 }
 
-/** Whether a waiter could be served if the resource became free. */
+/** Returns whether a waiter could be served if the resource became free. */
 function isWaitedFor(resource: Resource): boolean {
   return resource.queue.some(waiter => blocks(waiter, resource))
 }

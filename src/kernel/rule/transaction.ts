@@ -68,7 +68,7 @@ export function planTransaction(state: State, command: Transaction, key: number)
   return badChange(state, changes, key) ?? tooMuch(state, changes) ?? { succeeded, changes }
 }
 
-/** What is wrong with the command itself, whatever the state. */
+/** Returns what is wrong with the command itself, whatever the state. */
 function malformed({ compare = [], success = [], failure = [] }: Transaction): Flaw | undefined {
   if (compare.length > MAX_COMPARISONS) return tooMany('compare', MAX_COMPARISONS)
   let bytes = 0

@@ -110,7 +110,7 @@ function answeredWaiter(
   return wants.flatMap(({ resource }) => state.resources.get(resource)!.queue.filter(isAnswered)).reduce(first, undefined)
 }
 
-/** Whether these grants are all that a waiter asked for: each name, with its units and in its mode, or exactly as many of the names as it wants. */
+/** Returns whether these grants are all that a waiter asked for: each name, with its units and in its mode, or exactly as many of the names as it wants. */
 function covers(given: readonly WantedResource[], { wants, any }: LeaseExtras): boolean {
   const isGiven = ({ resource, units, shared }: WantedResource) =>
     given.some(grant => grant.resource === resource && grant.shared === shared && grant.units >= units)

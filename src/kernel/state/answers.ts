@@ -88,7 +88,7 @@ export class AnswerSession implements Linked<AnswerSession> {
     return this.#answers.get(seq)
   }
 
-  /** Whether the operation is over, and its answer no longer known. */
+  /** Returns whether the operation is over, and its answer no longer known. */
   hasForgotten(seq: number): boolean {
     return seq <= this.seq || this.dropped.has(seq)
   }

@@ -70,7 +70,7 @@ export function addDuration(durations: Durations, ms: number, died: boolean): vo
   if (durations.ended >= MAX_COUNT) halve(durations)
 }
 
-/** What happened long ago counts less, and the sums stay safe integers. */
+/** Makes old leases count less, so that the sums stay safe integers. */
 function halve(durations: Durations): void {
   let ended = 0
   for (let place = 0; place < durations.counts.length; place++) {

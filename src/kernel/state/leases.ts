@@ -147,7 +147,7 @@ export function dropLease(state: State, lease: LeaseState): void {
   uncount(state, lease.key)
 }
 
-/** Whether the lease ends with the other one. */
+/** Returns whether the lease ends with the other one. */
 export function descendsFrom(lease: LeaseState, id: number): boolean {
   for (let parent = lease.extras?.parent; parent !== undefined; parent = parent.extras?.parent) if (parent.id === id) return true
   return false

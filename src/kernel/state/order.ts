@@ -5,7 +5,7 @@ function isBefore(waiter: LeaseState, rank: number, id: number): boolean {
   return waiter.extras!.rank < rank || (waiter.extras!.rank === rank && waiter.id < id)
 }
 
-/** Whether one waiter comes before another, in every queue. */
+/** Returns whether one waiter comes before another, in every queue. */
 export function standsBefore(one: LeaseState, other: LeaseState): boolean {
   return isBefore(one, other.extras!.rank, other.id)
 }
@@ -22,7 +22,7 @@ export function insertionIndex(queue: readonly LeaseState[], rank: number, id: n
   return low
 }
 
-/** Whether the waiters behind it have to wait for it. */
+/** Returns whether the waiters behind it have to wait for it. */
 export function blocks(waiter: LeaseState, resource: Resource): boolean {
   return waiter.extras!.passed?.has(resource.name) !== true
 }

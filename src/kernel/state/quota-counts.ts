@@ -40,7 +40,7 @@ export function uncountForQuotas({ quotaCounts }: State, lease: LeaseState): voi
   if (quotaCounts !== undefined && quotaCounts.size > 0) change(quotaCounts, lease, -1)
 }
 
-/** How many leases of a holder name count for a prefix that has a quota. The first call after the set of such prefixes changed walks over all leases. */
+/** Returns how many leases of a holder name count for a prefix that has a quota. The first call after the set of such prefixes changed walks over all leases. */
 export function leasesUnder(state: State, prefix: string, holder: string): number {
   if (state.quotaCounts === undefined) {
     const counts: QuotaCounts = new Map()
@@ -51,7 +51,7 @@ export function leasesUnder(state: State, prefix: string, holder: string): numbe
   return state.quotaCounts.get(prefix)?.get(holder) ?? 0
 }
 
-/** Whether any policy sets a quota of units for accounts of pools. Looked for once after each change of a policy. */
+/** Returns whether any policy sets a quota of units for accounts of pools. Looked for once after each change of a policy. */
 export function hasUnitQuotas(state: State): boolean {
   state.unitQuotas ??= [...state.policies.values()].some(({ quotaUnits = 0 }) => quotaUnits > 0)
   return state.unitQuotas

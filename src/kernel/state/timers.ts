@@ -11,7 +11,7 @@ export function timerOf(lease: LeaseState, slot: Slot): Timer | undefined {
   return lease.extras?.timers?.[slot]
 }
 
-/** How long a timer has run at least, according to the log: by its own marks, and by the marks for all timers that the present run found. */
+/** Returns how long a timer has run at least, according to the log: by its own marks, and by the marks for all timers that the present run found. */
 export function agedOf(state: State, timer: { readonly run: number; readonly aged: number }): number {
   return timer.aged + (timer.run < state.run.number ? state.run.ms : 0)
 }

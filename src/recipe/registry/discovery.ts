@@ -50,7 +50,7 @@ export class Discovery implements AsyncIterable<Change>, AsyncDisposable {
     feed.begin(this.#maxStale)
   }
 
-  /** How old the cache may be, in ms. Infinite before the first answer. */
+  /** Returns how old the cache may be, in ms. Infinite before the first answer. */
   get age(): number {
     return this.#feed.age
   }

@@ -171,7 +171,7 @@ export class Registration implements AsyncDisposable {
     return this.#lease
   }
 
-  /** Whether it is registered now. False after a lapse, until it is registered again. */
+  /** Returns whether it is registered now. False after a lapse, until it is registered again. */
   get registered(): boolean {
     return this.#lease !== 0
   }

@@ -53,7 +53,7 @@ export function planShards(count: number, members: readonly ShardMember[], owner
   return plan
 }
 
-/** How many shards each member gets. The first ones of a fixed order get the remainder, one each. */
+/** Returns how many shards each member gets. The first ones of a fixed order get the remainder, one each. */
 function quotas(count: number, ranked: readonly { readonly id: string }[]): Map<string, number> {
   const each = Math.floor(count / ranked.length)
   const rest = count % ranked.length

@@ -81,7 +81,7 @@ export class Shard {
     return this.#signal
   }
 
-  /** Whether the shard is this member's. Reads the clocks. */
+  /** Returns whether the shard is this member's. Reads the clocks. */
   get held(): boolean {
     return this.lease.held
   }

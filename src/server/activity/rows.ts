@@ -53,7 +53,7 @@ export async function rowPage(
   return { of, total, offset, rows: value.map(leaseRow), revision, at: clock.wall() }
 }
 
-/** What a row shows of the lease behind it, if the caller may see that lease. */
+/** Returns what a row shows of the lease behind it, if the caller may see that lease. */
 async function holding(
   { access, lessor }: GuardedLessor,
   caller: Caller,

@@ -35,7 +35,7 @@ export class Waits {
     this.#followed = 0
   }
 
-  /** Whether no place in a queue is followed: true most of the time, and then a grant ends no wait. */
+  /** Returns whether no place in a queue is followed: true most of the time, and then a grant ends no wait. */
   get none(): boolean {
     return this.#followed === 0
   }

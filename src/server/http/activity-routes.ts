@@ -27,7 +27,7 @@ function activityOf({ guarded, clock, log, closing }: RouteContext): Promise<Ser
   return ServerActivity.of(guarded, { lessor: guarded.lessor, clock, log, closing }).current()
 }
 
-/** Whether the caller may read a name. */
+/** Returns whether the caller may read a name. */
 function readable({ guarded: { access }, caller }: RouteContext): (name: string) => boolean {
   return name => access.may(caller, 'read', name)
 }

@@ -56,7 +56,7 @@ export class OriginCheck {
 }
 
 /**
- * Whether a host is the server's own address of the connection. A socket that listens on [::] reports its IPv4 address as ::ffff:192.0.2.1, while the client
+ * Returns whether a host is the server's own address of the connection. A socket that listens on [::] reports its IPv4 address as ::ffff:192.0.2.1, while the client
  * used 192.0.2.1. One IPv6 address can be written in many ways.
  */
 function isSelf(name: string, local: string): boolean {

@@ -27,7 +27,7 @@ export interface HttpRequest {
   identified?(caller: Caller): void
   /** The server's own address of this connection. */
   readonly localAddress?: string | undefined
-  /** Whether the connection is encrypted. */
+  /** True if the connection is encrypted. */
   readonly secure?: boolean | undefined
   /** The client's address. */
   readonly peerAddress?: string | undefined

@@ -11,7 +11,7 @@ interface PathPattern {
   readonly before: string
   /** What follows the variable part. Undefined if the variable part is the rest of the path. */
   readonly after: string | undefined
-  /** Whether the variable part may contain slashes: a name may, an id may not. */
+  /** True if the variable part may contain slashes: a name may, an id may not. */
   readonly slashes: boolean
   readonly methods: Map<Method, Route>
 }

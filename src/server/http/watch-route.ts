@@ -139,7 +139,7 @@ class NextRevision {
     return events
   }
 
-  /** Whether the next revision, or the end of the watch, arrives within `ms`. */
+  /** Returns whether the next revision, or the end of the watch, arrives within `ms`. */
   arrives(clock: Clock, ms: number): Promise<boolean> {
     if (this.#arrived !== undefined || this.#failed !== undefined) return Promise.resolve(true)
     return new Promise(resolve => {

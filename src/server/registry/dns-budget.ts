@@ -30,7 +30,7 @@ export class DnsBudget {
     return this.#left.size
   }
 
-  /** Whether an address may be sent more than it sent itself. */
+  /** Returns whether an address may be sent more than it sent itself. */
   has(address: string): boolean {
     return this.#of(networkOf(address)).bytes > 0
   }

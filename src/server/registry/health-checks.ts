@@ -47,7 +47,7 @@ class CheckedInstance {
   readonly check: HealthCheck | undefined
   /** The result that this server wrote last; used until the watch has brought it back. */
   written: (CheckResult & { readonly revision: number }) | undefined
-  /** Whether it ever passed. Until then one success is enough: it is starting, not unstable. */
+  /** True if it ever passed. Until then one success is enough: it is starting, not unstable. */
   hasPassed: boolean
   /** The status of the last probes, and how many in a row had it. */
   lastStatus: CheckResult['status'] | undefined

@@ -101,7 +101,7 @@ function commandsOf({ checkCommands = {}, commandChecks = false }: RegistryOptio
   return checkCommands
 }
 
-/** Whether an address and port are this server's own, which it has at every address of this machine. */
+/** Returns whether an address and port are this server's own, which it has at every address of this machine. */
 function ownAddresses({ addresses }: Server): (address: string, port: number) => boolean {
   const ports = new Set(addresses.filter(address => !address.startsWith('/')).map(address => Number(address.split(':').at(-1))))
   return (address, port) => {

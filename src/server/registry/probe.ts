@@ -15,7 +15,7 @@ import type { ProbeRules } from './probe-rules.ts'
 
 export interface ProbeOptions {
   readonly rules: ProbeRules
-  /** Whether an address and port are this server's own: never probed. */
+  /** Returns whether an address and port are this server's own: never probed. */
   readonly own?: (address: string, port: number) => boolean
   readonly timeout: number
   readonly clock?: Clock

@@ -58,7 +58,7 @@ export class WorkShares implements AsyncDisposable {
     return size
   }
 
-  /** Whether this server does the work of `part` now. */
+  /** Returns whether this server does the work of `part` now. */
   has(part: number): boolean {
     return (this.#held.get(part)?.until ?? 0) > this.#options.clock.now()
   }

@@ -14,7 +14,7 @@ export interface RespCommand {
   readonly open?: true
   /** What a key needs for it. The guarded lessor and the rules demand it; this row tells people and tests. */
   readonly verb?: Verb
-  /** Whether it can change the state. */
+  /** True if it can change the state. */
   readonly changes?: true
   /** Which arguments are names of resources, as Redis counts them: the first, the last, and the step. */
   readonly names?: readonly [first: number, last: number, step: number]

@@ -11,7 +11,7 @@ const WITH_FACE: ReadonlySet<string> = new Set(
   'SET SETNX GET DEL UNLINK DELEX DELIFEQ EXPIRE PEXPIRE TTL PTTL EXISTS EVAL EVALSHA SCRIPT BLPOP MULTI SUBSCRIBE PUBLISH'.split(' '),
 )
 
-/** What a client of Redis is told that connects to a server without the face. */
+/** Returns what a client of Redis is told that connects to a server without the face. */
 export function unknownCommand(name: string): string {
   const said = `unknown command '${name}'`
   if (!WITH_FACE.has(name.toUpperCase())) return said

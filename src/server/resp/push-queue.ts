@@ -11,7 +11,7 @@ export class PushQueue {
   readonly #canSend: (maxUnwritten: number) => boolean
   readonly #pushes: ((to: RespWriter) => void)[] = []
   readonly #waiting: (() => void)[] = []
-  /** Whether there is nothing to write, and no producer to wake. */
+  /** True if there is nothing to write, and no producer to wake. */
   isIdle = true
   #bytes = 0
 

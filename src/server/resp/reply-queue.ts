@@ -64,7 +64,7 @@ export class ReplyQueue {
     return slot
   }
 
-  /** Whether `write` has something to write. */
+  /** Returns whether `write` has something to write. */
   get ready(): boolean {
     return this.pending > 0 && this.#slots[this.#head]!.ready
   }

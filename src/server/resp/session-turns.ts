@@ -22,7 +22,7 @@ export class SessionTurns {
     this.#party = partyOf(caller, this.#address)
   }
 
-  /** Whether the command in `args` may be executed now. If not, it is put back, and `resume` is called in its turn. */
+  /** Returns whether the command in `args` may be executed now. If not, it is put back, and `resume` is called in its turn. */
   mayExecute(args: CommandParser, resume: () => void): boolean {
     if (args.inline || this.#turns.mayHandle(this.#party)) return true
     const urgent = isRenewal(args)

@@ -52,7 +52,7 @@ export interface SessionHost extends UnfinishedTotal {
   readonly context: ListenerContext
   readonly commands: ReadonlyMap<string, SessionCommand>
   readonly counters: RequestCounters
-  /** What to say of a command that is not known. */
+  /** Returns what to say of a command that is not known. */
   explainUnknown(name: string): string
   /** Calls `session.flush` at the end of this turn. */
   scheduleFlush(session: RespSession): void

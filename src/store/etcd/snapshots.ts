@@ -114,7 +114,7 @@ export class EtcdSnapshots {
     return at.index <= (pointer?.index ?? 0) || this.#gone(at)
   }
 
-  /** Whether the position was trimmed. */
+  /** Returns whether the position was trimmed. */
   async #gone(at: Position): Promise<boolean> {
     const looked = await this.#log.look(at)
     if (looked.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${looked.reason}`)

@@ -13,7 +13,7 @@ import type { Position } from '../../store.ts'
 const BELL = 0
 /** Counts the messages to the worker. */
 const MESSAGES = 1
-/** Whether the worker waits at the bell. */
+/** 1 while the worker waits at the bell. */
 const PARKED = 2
 /** What became of the request. */
 const STATE = 3

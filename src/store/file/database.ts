@@ -128,7 +128,7 @@ export class FileDatabase {
     return statement
   }
 
-  /** Whether another connection may have written since the last call. Cheap. */
+  /** Returns whether another connection may have written since the last call. Cheap. */
   moved(): boolean {
     const last = this.#version
     try {

@@ -46,7 +46,7 @@ export interface Inspection {
   readonly timeout: number
 }
 
-/** Whether every page was checked, or only the header. */
+/** Tells whether every page was checked, or only the header. */
 export type Inspected = 'whole' | 'header'
 
 /** Throws if a file with our header is damaged. */

@@ -119,7 +119,7 @@ export class FileLog {
     })
   }
 
-  /** Whether the log may have changed since the last call. Cheap. */
+  /** Returns whether the log may have changed since the last call. Cheap. */
   moved(): boolean {
     return this.#database.moved()
   }

@@ -124,7 +124,7 @@ export class FileUsers {
     return new LeaseError('UNAVAILABLE', message, { reason: 'used', facts: { path } })
   }
 
-  /** Whether no other process is known to use the file. */
+  /** Returns whether no other process is known to use the file. */
   isFirst(): boolean {
     return !this.#all().some(user => this.#isAlive(user) === 'yes')
   }

@@ -31,7 +31,7 @@ loading.catch(() => {}) // the first request reports it
 let listener: AppendListener | undefined
 /** Requests that are being carried out, and what follows from them. While there are any, the event loop must go on. */
 let running = 0
-/** Whether the channel is served after the messages: since the last append by message, until a message or nothing has come. */
+/** True while the channel is served after the messages: since the last append by message, until a message or nothing has come. */
 let serving = false
 let willServe = false
 let opening: Promise<FileLog>

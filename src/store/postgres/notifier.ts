@@ -46,7 +46,7 @@ export class Notifier implements AsyncDisposable {
   #test: { readonly payload: string; readonly arrived: () => void } | undefined
   /** Number of wakeups. Compared before and after a read, so that one that arrives in between is not missed. */
   count = 0
-  /** Whether notifications can be relied on. */
+  /** True if notifications can be relied on. */
   trusted = false
   /** Runs statements on the connection that listens, while there is a direct one. As `PostgresDriver.run`. */
   connection: PostgresDriver['run'] | undefined

@@ -325,7 +325,7 @@ export class PostgresStore implements Store {
 }
 
 interface QueryOptions {
-  /** Whether the statement may have taken effect if no answer came. `never` for one that only reads, or that can be repeated. */
+  /** Tells whether the statement may have taken effect if no answer came. `never` for one that only reads, or that can be repeated. */
   readonly done?: 'never' | 'perhaps'
   /** Runs the statement. Default: the driver, on any connection. */
   readonly run?: PostgresDriver['run'] | undefined

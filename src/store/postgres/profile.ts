@@ -14,7 +14,7 @@ export const READ_SETTINGS = `select current_setting('fsync'), current_setting('
     - (select count(*) from pg_stat_activity where backend_type = 'client backend'))::text,
   pg_is_in_recovery()::text`
 
-/** What the settings decide of the profile. `standby`: the server is one. */
+/** Returns what the settings decide of the profile. `standby`: the server is one. */
 export function profileOf(row: PostgresRow): Pick<Profile, 'durable' | 'failover' | 'notes'> & { readonly standby: boolean } {
   const [fsync, commit, standbys, pages, timeout, queue, free, standby] = row as string[]
   const durable = fsync === 'on' && pages === 'on'

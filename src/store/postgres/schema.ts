@@ -49,7 +49,7 @@ export function presence(log: number): string {
     select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'`
 }
 
-/** Whether the name needs no quoting. */
+/** Returns whether the name needs no quoting. */
 export function isPlain(schema: string): boolean {
   return /^[a-z_][a-z0-9_]{0,62}$/.test(schema)
 }

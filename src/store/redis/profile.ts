@@ -71,7 +71,7 @@ export function profileOf(settings: RedisSettings, trusted: boolean): Profile {
   return { ...UNREAD, durable, ages: trusted && runId !== '', notes: [...notes(settings), noteOnAges(settings, trusted)] }
 }
 
-/** Whether Redis deletes any key, the log too, when memory is short. */
+/** Returns whether Redis deletes any key, the log too, when memory is short. */
 function evicts({ policy, maxmemory }: RedisSettings): boolean {
   return policy?.startsWith('allkeys') === true && maxmemory !== 0
 }

@@ -173,7 +173,7 @@ export class HttpConnection {
     return new LeaseError(code, `${message}${maybe}`, { cause: error, reason, ...(facts && { facts }) })
   }
 
-  /** What is wrong with the server or its address. Undefined: no answer came. */
+  /** Returns what is wrong with the server or its address. Undefined: no answer came. */
   #failure(error: unknown): { readonly message: string; readonly reason?: ErrorReason; readonly facts?: Facts } | undefined {
     const cause = ((error as Error | undefined)?.cause ?? {}) as { code?: string; message?: string }
     const where = this.#base

@@ -126,7 +126,7 @@ export class CommandParser {
     this.keep()
   }
 
-  /** Whether there is a complete command. Throws `ProtocolError`. */
+  /** Returns whether there is a complete command. Throws `ProtocolError`. */
   next(): boolean {
     for (;;) {
       if (this.#left < 0) {
@@ -303,7 +303,7 @@ export class CommandParser {
     return value === undefined ? undefined : 0 - value
   }
 
-  /** Whether the argument is `word`, in any case. Pass `word` in upper case. */
+  /** Returns whether the argument is `word`, in any case. Pass `word` in upper case. */
   is(i: number, word: string): boolean {
     const start = this.#base + this.#args[2 * i]!
     if (this.#args[2 * i + 1]! - this.#args[2 * i]! !== word.length) return false

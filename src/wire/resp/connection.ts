@@ -82,12 +82,12 @@ export class RespConnection implements ByteLinkEnd {
     this.#link.write(command(['HELLO', '3', ...(key === undefined ? [] : ['AUTH', 'default', key]), ...more]))
   }
 
-  /** Whether more requests may be sent now. */
+  /** Returns whether more requests may be sent now. */
   get hasRoom(): boolean {
     return this.#link.backlog <= MAX_BACKLOG
   }
 
-  /** Whether this connection keeps the process alive. */
+  /** Lets this connection keep the process alive, or not. */
   keepProcessAlive(alive: boolean): void {
     this.#link.keepProcessAlive?.(alive)
   }

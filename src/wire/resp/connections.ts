@@ -34,7 +34,7 @@ export interface ConnectionEvents {
   interrupted(connection: RespConnection, error: LeaseError): void
   /** The connection in use has ended. Its answers were interrupted before. */
   disconnected(error: LeaseError): void
-  /** Whether an answer is expected on `connection`. */
+  /** Returns whether an answer is expected on `connection`. */
   expectsOn(connection: RespConnection): boolean
 }
 
@@ -114,7 +114,7 @@ export class ServerConnections {
     })
   }
 
-  /** Whether a later attempt, or another server, may take this client. */
+  /** Returns whether a later attempt, or another server, may take this client. */
   mayEnd({ code }: LeaseError): boolean {
     return code === 'UNAVAILABLE' || (code === 'UNSUPPORTED' && this.#options.dials.length > 1)
   }

@@ -13,7 +13,7 @@ export interface ByteLink {
   end(): void
   /** Closes the link at once, and drops what was not sent. */
   destroy(): void
-  /** Whether the link keeps the process alive. */
+  /** Lets the link keep the process alive, or not. */
   keepProcessAlive?(alive: boolean): void
 }
 

@@ -107,7 +107,7 @@ export class PendingRequests implements Iterable<PendingRequest> {
 
   // Connections that end or are replaced
 
-  /** Whether an answer is expected on `connection`. */
+  /** Returns whether an answer is expected on `connection`. */
   expectedOn(connection: RespConnection): boolean {
     for (const { on } of this.#pending.values()) if (on === connection) return true
     return false

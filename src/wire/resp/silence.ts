@@ -43,12 +43,12 @@ export class SilenceDetector {
     return this.#alone ? LONGEST_ALONE : Math.min(open ? LONGEST : LONGEST_GREETING, this.share())
   }
 
-  /** How often to check. */
+  /** Returns how often to check. */
   get interval(): number {
     return Math.min(this.#alone ? LONGEST_ALONE : LONGEST, this.share()) / 2
   }
 
-  /** Whether to give the connection up: it is silent, or renewals stay unanswered while there are other addresses. */
+  /** Returns whether to give the connection up: it is silent, or renewals stay unanswered while there are other addresses. */
   isOver(connection: RespConnection, requests: Iterable<PendingRequest>): boolean {
     const now = this.#clock.now()
     const limit = this.limit(connection)
@@ -61,7 +61,7 @@ export class SilenceDetector {
   }
 
   /**
-   * Whether to try a second connection to the only address: an answer is overdue, and so is that to a heartbeat. A server that answers
+   * Returns whether to try a second connection to the only address: an answer is overdue, and so is that to a heartbeat. A server that answers
    * heartbeats is only slow, and another connection would add to its load.
    */
   wantsSecond(connection: RespConnection, requests: Iterable<PendingRequest>): boolean {
@@ -81,7 +81,7 @@ export class SilenceDetector {
     return false
   }
 
-  /** How long to wait for the greeting on a second connection before trying another. It grows, since the server itself may be silent. */
+  /** Returns how long to wait for the greeting on a second connection before trying another. It grows, since the server itself may be silent. */
   nextSecond(): number {
     return Math.min(LONGEST_ALONE, 2 * this.share() * 2 ** this.#seconds++)
   }

@@ -107,7 +107,7 @@ export async function playLibrary(steps: readonly LibraryStep[], report: Library
   throw new Error(`a short program that fails:\n${short.map(one => JSON.stringify(one)).join('\n')}\n${cause}`, { cause })
 }
 
-/** What the oracle says against a program; undefined: nothing. */
+/** Returns what the oracle says against a program; undefined: nothing. */
 export async function failureOf(steps: readonly LibraryStep[], report: LibraryReport, tamper?: Tamper): Promise<unknown> {
   const office = await Office.open(report, tamper)
   try {
@@ -416,7 +416,7 @@ class Office {
     return (await reading).value
   }
 
-  /** Whether a call got what it asked for. */
+  /** Checks whether a call got what it asked for. */
   #judge(hand: InHand, leases: readonly LeaseView[], where: string): void {
     const { lease, asked } = hand
     const there = leases.find(other => other.lease === lease.id)

@@ -193,7 +193,7 @@ function* tables(state: State): Generator<string> {
   }
 }
 
-/** What the registry derives from entries and flaps; and that nothing but a registration is ever put off. */
+/** Checks what the registry derives from entries and flaps; and that nothing but a registration is ever put off. */
 function* registry(state: State): Generator<string> {
   const below = [...state.tree.under('')]
   const all = state.entries.size + state.free.size
@@ -223,7 +223,7 @@ function* registry(state: State): Generator<string> {
     if ((extras?.slowed ?? 0) > 0 && status !== SUSPECT) yield `lease ${id} is slowed and not suspect`
 }
 
-/** Whether a waiter could be served by this resource, within the capacities, if nothing were held. */
+/** Checks whether a waiter could be served by this resource, within the capacities, if nothing were held. */
 function servable(state: State, { extras }: LeaseState, name: string): boolean {
   const { wants, any } = extras!
   const there = wants.filter(({ resource, units, shared }) => {

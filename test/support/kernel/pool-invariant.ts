@@ -59,7 +59,7 @@ export function naiveMembers(state: State, pool: string): NaiveMember[] {
   return members
 }
 
-/** Whether a client that waits for the resource by name comes first. */
+/** Returns whether a client that waits for the resource by name comes first. */
 function isAwaited(state: State, resource: Resource | undefined): boolean {
   if (resource === undefined || rule(state, resource.name, 'queue') === 'fit') return false
   return resource.queue.some(({ extras }) => {
@@ -81,7 +81,7 @@ export function passes(labels: Readonly<Record<string, string>>, { label, test, 
   return test === 'less' ? a < b : test === 'at-most' ? a <= b : test === 'more' ? a > b : a >= b
 }
 
-/** Whether there is any way to serve the request with this much room on each member. */
+/** Returns whether there is any way to serve the request with this much room on each member. */
 export function canServe(members: readonly NaiveMember[], claim: PoolClaim, roomOf: (member: NaiveMember) => number): boolean {
   const fitting = members.filter(({ labels }) => claim.match.every(condition => passes(labels, condition)))
   const groups =
@@ -197,7 +197,7 @@ function* notices(state: State, name: string, waiters: readonly LeaseState[], ho
   }
 }
 
-/** Whether the account of a waiter could hold what it asks for, without borrowing. */
+/** Returns whether the account of a waiter could hold what it asks for, without borrowing. */
 function isWithinQuota(state: State, name: string, { account, count, units, total }: PoolClaim): boolean {
   const quota = rule(state, `${name}/accounts/${account}`, 'quotaUnits')
   const held = state.pools.get(name)!.accounts.get(account)?.held ?? 0

@@ -223,7 +223,7 @@ export class PoolModel {
     return undefined
   }
 
-  /** Whether a request would be granted at once. `withWaiting`: as one that joins the queue; otherwise only as one that goes before it. */
+  /** Returns whether a request would be granted at once. `withWaiting`: as one that joins the queue; otherwise only as one that goes before it. */
   wouldGet(id: number, ask: Ask, withWaiting: boolean): boolean {
     const trial = this.#copy()
     trial.take(id, ask, withWaiting)
@@ -359,7 +359,7 @@ export class PoolModel {
     return quotaUnits === 0 || after <= quotaUnits ? 'within' : after <= quotaUnits + quotaBorrow ? 'borrowed' : 'over'
   }
 
-  /** Whether the account would be within its quota with so many units more than it asks for here. */
+  /** Returns whether the account would be within its quota with so many units more than it asks for here. */
   #isWithin(ask: Ask, more: number): boolean {
     const { quotaUnits = 0 } = this.#rules.accounts[ask.account] ?? {}
     return quotaUnits === 0 || this.#held(ask.account) + this.#asked(ask) + more <= quotaUnits

@@ -16,7 +16,7 @@ export type ProgramFeature = (typeof PROGRAM_FEATURES)[number]
 /** What a lease has undergone and still shows, as far as the model does not know it. */
 export type Marks = Map<number, Set<ProgramFeature>>
 
-/** What is in force on a lease. */
+/** Returns what is in force on a lease. */
 export function featuresOf(model: ProgramModel, lease: ModelLease, marks: Marks): Set<ProgramFeature> {
   const { rules } = model
   const claim = model.pool.leases.find(({ id }) => id === lease.id)

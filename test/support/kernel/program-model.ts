@@ -371,7 +371,7 @@ export class ProgramModel {
     return 'done'
   }
 
-  /** What goes on with the lease that gets it. */
+  /** Returns what goes on with the lease that gets it. */
   #claimPassedOn({ grace, maxLife, priority, isPool, cap, breaks, since }: ModelLease, held: readonly Wish[]) {
     const running = { cap: cap && { ...cap }, breaks: breaks.map(one => ({ ...one })) }
     return {
@@ -396,7 +396,7 @@ export class ProgramModel {
     }
   }
 
-  /** Whether the lease has all that the request waits for, and the request does not end with it. */
+  /** Returns whether the lease has all that the request waits for, and the request does not end with it. */
   #covers(giver: ModelLease, held: readonly Wish[], { wishes, any, parent }: ModelLease): boolean {
     const covered = wishes.filter(wish =>
       held.some(has => has.resource === wish.resource && has.shared === wish.shared && has.units >= wish.units),
@@ -405,7 +405,7 @@ export class ProgramModel {
     return isCovered && (giver.parent === 0 || giver.parent === parent) && !this.#ancestry(parent).includes(giver)
   }
 
-  /** Whether one of `wishes` cannot be fulfilled beside what is held. */
+  /** Returns whether one of `wishes` cannot be fulfilled beside what is held. */
   #meets(held: readonly Wish[], wishes: readonly Wish[]): boolean {
     const excludes = (has: Wish, { resource, units, shared }: Wish) =>
       has.resource === resource && (shared ? !has.shared : has.shared || has.units + units > this.#room(resource))
@@ -571,7 +571,7 @@ export class ProgramModel {
     return this.#line().find(lease => this.#wouldGet(lease) !== undefined)
   }
 
-  /** What the pool has decided: grants, and preemptions without notice. */
+  /** Applies what the pool has decided: grants, and preemptions without notice. */
   #followPool(): void {
     for (const lease of this.leases.filter(({ isPool }) => isPool)) {
       const claim = this.#claimOf(lease.id)
@@ -616,7 +616,7 @@ export class ProgramModel {
     if (this.#claimOf(lease.id) !== undefined) this.pool.release(lease.id)
   }
 
-  /** How long work of its class is held. A dead holder used it until some time in the half of a term that followed its last renewal. */
+  /** Counts how long work of its class is held. A dead holder used it until some time in the half of a term that followed its last renewal. */
   #learn(lease: ModelLease, type: string): void {
     const { work, grace, status, since } = lease
     const isOwn = this.held(lease).some(({ resource }) => resource.split('/')[0] === work.split('/')[0])

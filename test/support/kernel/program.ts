@@ -440,7 +440,7 @@ class Player {
     this.#report.pairs.add(this.#around(lease), [...acts, ...session])
   }
 
-  /** What is in force on a lease, on those under it and on those for the same resources. */
+  /** Returns what is in force on a lease, on those under it and on those for the same resources. */
   #around(lease: ModelLease): Set<ProgramFeature> {
     const named = [...this.model.held(lease), ...lease.wishes]
     const isNear = (other: ModelLease) =>
@@ -451,7 +451,7 @@ class Player {
     return new Set(this.model.leases.filter(isNear).flatMap(other => [...this.#features(other)]))
   }
 
-  /** What is in force on the resources that a request names. */
+  /** Returns what is in force on the resources that a request names. */
   #sameResources({ wishes: list, pool, entries: brought = [] }: ModelRequest): Set<ProgramFeature> {
     const isSame = (lease: ModelLease) =>
       (pool !== undefined && lease.isPool) ||

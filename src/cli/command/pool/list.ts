@@ -141,7 +141,7 @@ async function listMembers(invocation: Invocation, pool: string): Promise<void> 
   await out.text(lines.join('\n'))
 }
 
-/** What the hosts report. Empty if the key may not read it. */
+/** Returns what the hosts report. Empty if the key may not read it. */
 export async function reportsOf({ lessor, signal }: Invocation, pool: string): Promise<ReadonlyMap<string, DeviceReport>> {
   const prefix = reportPrefix(pool)
   try {

@@ -58,7 +58,7 @@ export function accountRules(state: State, pool: PoolState): (account: string) =
   }
 }
 
-/** What a grant of so many units adds to the usage of its account. */
+/** Returns what a grant of so many units adds to the usage of its account. */
 export function entryPenalty(state: State, pool: PoolState, units: number): number {
   return penaltyOf(units, rule(state, pool.name, 'sharePenalty'), shareHalfLife(state, pool))
 }
@@ -78,7 +78,7 @@ export function chargeGrant(state: State, pool: PoolState, { account: name }: Po
   account.usage = Math.min(MAX_USAGE, account.usage + entryPenalty(state, pool, units))
 }
 
-/** What is left of the advance for units that a lease would give back now. */
+/** Returns what is left of the advance for units that a lease would give back now. */
 export function refundOf(state: State, pool: PoolState, { start }: PoolClaim, units: number): number {
   return usageAt({ usage: entryPenalty(state, pool, units), at: start, held: 0 }, state.elapsed, shareHalfLife(state, pool))
 }

@@ -40,7 +40,7 @@ export function expectedStart<T extends Running>(
   return low === 0 ? now : known[low - 1]!.ends!
 }
 
-/** Whether a waiter may overtake a head that is expected to start at `start`. */
+/** Returns whether a waiter may overtake a head that is expected to start at `start`. */
 export function mayOvertake(
   { expect, preemptible }: { readonly expect: number; readonly preemptible: boolean },
   now: number,

@@ -20,13 +20,13 @@ export type Choice = Required<Want>
 /** What a request says about members. */
 export type Needs = Pick<PoolClaim, 'count' | 'units' | 'total' | 'match' | 'near'>
 
-/** What the request would get of the members that are free now; undefined: they do not suffice. Its place in the queue is not considered. */
+/** Returns what the request would get of the members that are free now; undefined: they do not suffice. Its place in the queue is not considered. */
 export function chooseMembers({ free }: PoolState, needs: Needs): readonly Choice[] | undefined {
   if (free.length < needs.count) return undefined
   return choose(free, needs, firstWithRoom(free, Math.max(1, needs.units)))
 }
 
-/** Whether all present members together could serve the request if no lease held them. */
+/** Returns whether all present members together could serve the request if no lease held them. */
 export function couldServe({ members }: PoolState, needs: Needs): boolean {
   const all: Candidate[] = []
   for (const { name, resource, labels, capacity } of members.values())

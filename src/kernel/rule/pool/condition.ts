@@ -1,7 +1,7 @@
 /** Conditions on the labels of members. */
 import type { PoolCondition } from '../../command.ts'
 
-/** Whether members with these labels pass all conditions. */
+/** Returns whether members with these labels pass all conditions. */
 export function matches(labels: ReadonlyMap<string, string>, conditions: readonly PoolCondition[]): boolean {
   for (const condition of conditions) if (!passes(labels.get(condition.label), condition)) return false
   return true

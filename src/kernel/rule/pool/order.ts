@@ -11,7 +11,7 @@ import { type QuotaStanding, standingWith } from './quota.ts'
 import { isReserved } from './reservation.ts'
 import { compareShares, penaltyOf, type Share } from './share.ts'
 
-/** Whether the turns of the pool are planned (plan.ts): it has quotas of units, shares, backfill or preemption. */
+/** Returns whether the turns of the pool are planned (plan.ts): it has quotas of units, shares, backfill or preemption. */
 export function isPlanned(state: State, pool: PoolState): boolean {
   const queue = rule(state, pool.name, 'queue')
   return queue === 'backfill' || queue === 'fair' || preempts(state, pool) || hasUnitQuotas(state)
@@ -83,7 +83,7 @@ class FairQueue {
     this.reserved = reservationsIn(pool.queue)
   }
 
-  /** How many reservations wait for an account. They are its first waiters. */
+  /** Returns how many reservations wait for an account. They are its first waiters. */
   reservations({ waiting }: PoolAccount): number {
     return this.reserved === 0 ? 0 : reservationsIn(waiting)
   }
@@ -182,7 +182,7 @@ export class ShareStanding {
     this.#share = share
   }
 
-  /** How many waiters stand before it. */
+  /** Returns how many waiters stand before it. */
   get position(): number {
     const { accounts, queue } = this.#fair.pool
     const own = this.#accountOf(this.#waiter)
@@ -202,7 +202,7 @@ export class ShareStanding {
     return position + (this.#compare(NOTHING) < 0 ? single : arrived - counted)
   }
 
-  /** Whether another waiter stands before it. */
+  /** Returns whether another waiter stands before it. */
   isAfter(other: LeaseState): boolean {
     if (this.#isReservation) return standsBefore(other, this.#waiter)
     const account = this.#accountOf(other)

@@ -5,7 +5,7 @@ import type { Needs } from './choice.ts'
 import { matches } from './condition.ts'
 
 export interface Outlook {
-  /** Whether the waiter fits once these leases have ended and their units are free. More leases never make it false. */
+  /** Returns whether the waiter fits once these leases have ended and their units are free. More leases never make it false. */
   fits(ended: Iterable<LeaseState>): boolean
   /** Units of members that the waiter could use, held by this lease. */
   useful(lease: LeaseState): number
@@ -54,7 +54,7 @@ export function outlookOf(state: State, pool: PoolState, needs: Needs, avoid: re
   }
 }
 
-/** Whether a member can be given to waiters of the pool at all. Waiters for its resource itself come first. */
+/** Returns whether a member can be given to waiters of the pool at all. Waiters for its resource itself come first. */
 function isOffered(state: State, { entry, resource: name, capacity }: PoolMember): boolean {
   if (entry.lease.status !== LIVE || capacity === 0) return false
   const resource = state.resources.get(name)

@@ -89,7 +89,7 @@ export function planTurn(
   return { next: undefined, blocked: waiting }
 }
 
-/** What a waiter would get. In one turn, a request that does not fit is tried once for all waiters with equal needs that stay as long or longer. */
+/** Returns what a waiter would get. In one turn, a request that does not fit is tried once for all waiters with equal needs that stay as long or longer. */
 export function offerOnce(ahead: WindowsAhead, turn: number, { extras }: LeaseState): readonly WantedResource[] | undefined {
   const { pool: claim, maxLife } = extras!
   const shape = claim!.shape!
@@ -122,7 +122,7 @@ class Walk {
     this.#apart = pool.free
   }
 
-  /** Whether waiters behind the blocked ones may be tried. */
+  /** Returns whether waiters behind the blocked ones may be tried. */
   mayGoOn(queue: QueueKind): boolean {
     if (this.blocked.length === 0) return true
     if (queue === 'fifo') return false
@@ -162,7 +162,7 @@ class Walk {
   }
 
   /**
-   * Whether a blocked waiter of the same account would be over its quota if this request were granted. It would be delayed then, and a lease that yields to
+   * Returns whether a blocked waiter of the same account would be over its quota if this request were granted. It would be delayed then, and a lease that yields to
    * it would be preempted at once, only to overtake again.
    */
   #usesUpQuota(claim: PoolClaim): boolean {
@@ -201,7 +201,7 @@ function headStart(state: State, pool: PoolState, head: LeaseState): { readonly 
   return { at, imminent: false }
 }
 
-/** Whether a lease overtook this waiter, or one that stood where it stands. */
+/** Returns whether a lease overtook this waiter, or one that stood where it stands. */
 export function yieldsTo(lease: LeaseState, waiter: LeaseState): boolean {
   return lease.extras!.pool!.yields && standsBefore(waiter, lease)
 }

@@ -27,7 +27,7 @@ import { endingSoon, yieldsTo } from './plan.ts'
 import { mayExchange, type Share } from './share.ts'
 import { chooseVictims } from './victims.ts'
 
-/** Whether leases of this pool can be preempted at all. */
+/** Returns whether leases of this pool can be preempted at all. */
 function mayPreempt(state: State, pool: PoolState): boolean {
   return preempts(state, pool) || rule(state, pool.name, 'queue') === 'backfill'
 }

@@ -23,7 +23,7 @@ function whole(value: number | undefined, high: number): boolean {
   return value === undefined || (Number.isSafeInteger(value) && value >= 1 && value <= high)
 }
 
-/** What is wrong with the request itself, whatever the state. */
+/** Returns what is wrong with the request itself, whatever the state. */
 export function badPoolRequest({ pool: request, wants, any, steal, recall, maxLife }: Acquire): Flaw | undefined {
   const { pool, count, units, total, match = [], near, account, expect, from } = request!
   const bad = badName(pool)
@@ -102,7 +102,7 @@ export function claimOf(state: State, { pool: request, holder }: Acquire): PoolC
   }
 }
 
-/** What was asked for, as facts. */
+/** Returns what was asked for, as facts. */
 function requestOf({ count, units, total, near }: PoolClaim): { count: number; each?: number; total?: number; near?: string } {
   return { count, ...(units > 0 && { each: units }), ...(total > 0 && { total }), ...(near !== '' && { near }) }
 }

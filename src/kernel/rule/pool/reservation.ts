@@ -22,7 +22,7 @@ const RESERVED = -5e14
 /** Each grant looks at all windows ahead. */
 const MAX_RESERVATIONS = 64
 
-/** Whether the window of a waiter has not begun yet. */
+/** Returns whether the window of a waiter has not begun yet. */
 export function isReserved(state: State, { from }: PoolClaim): boolean {
   return from > state.elapsed
 }
@@ -158,7 +158,7 @@ export class WindowsAhead {
     this.#windows = pool.reserved.size === 0 ? [] : waitingWindows(pool)
   }
 
-  /** How many windows begin before a lease ends that would begin now. */
+  /** Returns how many windows begin before a lease ends that would begin now. */
   before(maxLife: number): number {
     const until = endOf(this.#state.elapsed, maxLife)
     let count = 0
@@ -166,7 +166,7 @@ export class WindowsAhead {
     return count
   }
 
-  /** What the request would get of the members that are free now, without taking from a reservation; undefined: it has to wait. */
+  /** Returns what the request would get of the members that are free now, without taking from a reservation; undefined: it has to wait. */
   offer(claim: PoolClaim, maxLife: number): readonly Choice[] | undefined {
     const pool = this.#pool
     const chosen = chooseMembers(pool, claim)
@@ -180,7 +180,7 @@ export class WindowsAhead {
     return other === undefined || this.robbed(until, other) !== undefined ? undefined : other
   }
 
-  /** Whether windows ahead have enough members, if these are held for `maxLife` ms from now on. */
+  /** Returns whether windows ahead have enough members, if these are held for `maxLife` ms from now on. */
   leaves(maxLife: number, chosen: readonly TakenUnits[]): boolean {
     return this.#windows.length === 0 || this.robbed(endOf(this.#state.elapsed, maxLife), chosen) === undefined
   }
@@ -226,7 +226,7 @@ function endOf(start: number, maxLife: number): number {
   return maxLife === 0 ? Number.POSITIVE_INFINITY : start + maxLife
 }
 
-/** Whether a holder may still be there at this time. */
+/** Returns whether a holder may still be there at this time. */
 function staysUntil({ extras }: LeaseState, time: number): boolean {
   const claim = extras?.pool
   return claim === undefined || (!claim.yields && endOf(claim.start, extras!.maxLife) > time)

@@ -24,7 +24,7 @@ export function halfLifeOf(halfLife: number, preempts: boolean): number {
   return preempts ? Math.min(halfLife, PREEMPTING_HALF_LIFE) : halfLife
 }
 
-/** What a grant of so many units adds to the usage of its account. A penalty beyond a quarter of the half-life would outweigh all use. */
+/** Returns what a grant of so many units adds to the usage of its account. A penalty beyond a quarter of the half-life would outweigh all use. */
 export function penaltyOf(units: number, penalty: number, halfLife: number): number {
   return units * Math.min(penalty, Math.floor(halfLife / 4))
 }
@@ -58,7 +58,7 @@ export interface Exchange {
 }
 
 /**
- * Whether the taker's account may take units from the giver's. Either it still holds no more than the giver afterwards, for their weights: then no exchange
+ * Returns whether the taker's account may take units from the giver's. Either it still holds no more than the giver afterwards, for their weights: then no exchange
  * in the other direction is possible before the holdings change. Or, where units cannot be divided evenly, it holds less now, and used so much less that its
  * usage stays below the giver's even with the penalty: then the way back opens only after the taker has used the difference up.
  */

@@ -44,7 +44,7 @@ export function beginTurn(state: State, pool: PoolState): Turn {
   return rule(state, pool.name, 'queue') === 'fit' ? new FitTurn(state, pool) : new FifoTurn(state, pool)
 }
 
-/** Whether a newcomer of this rank may be granted at once, if it fits. */
+/** Returns whether a newcomer of this rank may be granted at once, if it fits. */
 export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank: number): boolean {
   if (isPlanned(state, pool)) {
     // In all other cases it joins the queue, and the plan of the turn decides.
@@ -60,7 +60,7 @@ export function mayGoFirst(state: State, pool: PoolState, claim: PoolClaim, rank
   return true
 }
 
-/** Whether a newcomer would be granted members at once if it joined the queue. It is listed only while the turn is planned. */
+/** Returns whether a newcomer would be granted members at once if it joined the queue. It is listed only while the turn is planned. */
 export function wouldBeServed(state: State, pool: PoolState, newcomer: LeaseState): boolean {
   // In other pools a newcomer is served only if it may go first.
   if (!isPlanned(state, pool)) return false
@@ -90,7 +90,7 @@ export function serviceOrder(state: State, pool: PoolState, count: number): read
   return first
 }
 
-/** Whether it waits without holding up those behind it. */
+/** Returns whether it waits without holding up those behind it. */
 export function isPassedOver(state: State, pool: PoolState, waiter: LeaseState): boolean {
   const claim = waiter.extras!.pool!
   return isReserved(state, claim) || !isPossible(pool, claim)

@@ -25,7 +25,7 @@ const STEPS = 16
 /** Nothing is left after so many half-lives: 2^52 has become less than 1. */
 const FORGOTTEN = 53
 
-/** What is left of 2^16 after this number of steps. */
+/** Returns what is left of 2^16 after this number of steps. */
 function leftOf(steps: number): number {
   const halves = Math.floor(steps / STEPS)
   return halves >= FORGOTTEN ? 0 : SIXTEENTHS[steps % STEPS]! / 2 ** halves

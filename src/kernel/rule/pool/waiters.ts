@@ -12,7 +12,7 @@ import { markPool } from './member.ts'
 import { isPlanned, ShareStanding } from './order.ts'
 import { isReserved } from './reservation.ts'
 
-/** Whether the lease waits for members of a pool. (A lease that is transferred while it holds members waits for these by name.) */
+/** Returns whether the lease waits for members of a pool. (A lease that is transferred while it holds members waits for these by name.) */
 export function waitsForPool({ status, extras }: LeaseState): boolean {
   return status === WAITING && extras!.pool !== undefined && extras!.wants.length === 0
 }
@@ -103,7 +103,7 @@ export function beginWindows(state: State, effects: Effects): boolean {
   return begun.length > 0
 }
 
-/** Whether reservations or estimates depend on log time. */
+/** Returns whether reservations or estimates depend on log time. */
 export function poolsNeedTicks(state: State): 'fast' | 'slow' | undefined {
   let need: 'slow' | undefined
   for (const pool of state.pools.values()) {
@@ -114,7 +114,7 @@ export function poolsNeedTicks(state: State): 'fast' | 'slow' | undefined {
   return need
 }
 
-/** Whether a waiter of its pool could use what the lease holds. */
+/** Returns whether a waiter of its pool could use what the lease holds. */
 export function isWaitedForInPool(state: State, lease: LeaseState): boolean {
   return firstInNeed(state, lease) !== undefined
 }
