@@ -8,7 +8,7 @@ export const WIRE_BUGS: readonly Planted[] = [
   {
     name: 'a request on a broken connection is repeated without its operation (jetcd)',
     file: 'src/wire/resp/pending-requests.js',
-    find: 'request.fail(request.unanswered(error.message, error));',
+    find: 'this.#fail(request, request.unanswered(error.message, error));',
     put: '{ request.message = { ...request.message, proposal: { ...request.message.proposal, op: undefined } }; this.#askAgain(request); }',
     expected: ['S11'],
     profiles: resp,
@@ -16,8 +16,8 @@ export const WIRE_BUGS: readonly Planted[] = [
   {
     name: 'a request on a broken connection is reported as certainly not done',
     file: 'src/wire/resp/pending-requests.js',
-    find: 'request.fail(request.unanswered(error.message, error));',
-    put: 'request.fail(error);',
+    find: 'this.#fail(request, request.unanswered(error.message, error));',
+    put: 'this.#fail(request, error);',
     expected: ['S12'],
     profiles: resp,
   },
@@ -32,8 +32,8 @@ export const WIRE_BUGS: readonly Planted[] = [
   {
     name: 'answers are matched to requests by order',
     file: 'src/wire/resp/pending-requests.js',
-    find: 'const request = this.#pending.get(answer.id);',
-    put: 'const request = [...this.#pending.values()].find(({ message }) => message.kind === "propose") ?? this.#pending.get(answer.id);',
+    find: 'answered(id, kind, answer) {\n        const request = this.#pending.get(id);',
+    put: 'answered(id, kind, answer) {\n        const request = [...this.#pending.values()].find(({ message }) => message.kind === "propose") ?? this.#pending.get(id);',
     expected: ['S11'],
     profiles: resp,
   },
