@@ -108,6 +108,17 @@ test('a client of a server ends after its last answer, even if nothing was close
   expect(await ended).toEqual({ code: 0, output: 'true\n' })
 })
 
+test('a client of a server that has read a backup ends afterwards, even if nothing was closed', async () => {
+  await using here = await server()
+  const { ended } = child(
+    `leasehold://127.0.0.1:${here.port}`,
+    `let bytes = 0
+     for await (const chunk of leases.lessor.backup()) bytes += chunk.length
+     console.log(bytes > 0)`,
+  )
+  expect(await ended).toEqual({ code: 0, output: 'true\n' })
+})
+
 describe('a process that waits for events stays alive until they come', () => {
   const watching = `
      const stop = new AbortController()
