@@ -571,19 +571,21 @@ export class ProgramModel {
     return this.#line().find(lease => this.#wouldGet(lease) !== undefined)
   }
 
-  /** Applies what the pool has decided: grants, and preemptions without notice. */
+  /** Applies what the pool has decided: grants, and then preemptions without notice, which end the leases below as well. */
   #followPool(): void {
-    for (const lease of this.leases.filter(({ isPool }) => isPool)) {
-      const claim = this.#claimOf(lease.id)
-      if (claim === undefined) continue
-      if (claim.status !== 'waiting' && lease.status === 'waiting') {
-        const isWindow = claim.begin > 0 && !lease.isHeir
-        // Its holder has a whole ttl to show up.
-        if (isWindow) lease.term = lease.ttl
-        this.#give(lease, this.held(lease))
-      }
-      if (claim.status === 'frozen' && (lease.status === 'live' || lease.status === 'suspect')) this.#end(lease, false, 'revoked')
+    const decided = this.leases.flatMap(lease => {
+      const claim = lease.isPool ? this.#claimOf(lease.id) : undefined
+      return claim === undefined ? [] : [{ lease, claim }]
+    })
+    for (const { lease, claim } of decided) {
+      if (claim.status === 'waiting' || lease.status !== 'waiting') continue
+      const isWindow = claim.begin > 0 && !lease.isHeir
+      // Its holder has a whole ttl to show up.
+      if (isWindow) lease.term = lease.ttl
+      this.#give(lease, this.held(lease))
     }
+    for (const { lease, claim } of decided)
+      if (claim.status === 'frozen' && (lease.status === 'live' || lease.status === 'suspect')) this.#end(lease, false, 'revoked')
   }
 
   /** `stopped`: its holder does not rely on it any more. `also`: descendants of which that is true as well. */
