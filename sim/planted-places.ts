@@ -144,6 +144,7 @@ export const PLACES: Readonly<Record<string, Place>> = {
   'a limited life is cut to a third': { profile: 'combined', seed: 1 },
   'a second thread believes in its renewals for twice their term': { profile: 'directed', seed: 1 },
   'a lease that is never to be renewed is renewed': { profile: 'combined', seed: 6 },
+  'a face grants in the quiet period after a loss': { profile: 'combined', seed: 28 },
   'a renewal after a loss shortens a term that a lost renewal gave': { profile: 'combined', seed: 7004004 },
   'a face answers that its client leads without renewing the lease': { profile: 'combined', seed: 7 },
   'a transfer answers a request for something else': { profile: 'combined', seed: 1 },
