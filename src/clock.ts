@@ -17,7 +17,7 @@ export interface Clock {
   now(): number
   /** Milliseconds since the machine booted, suspends included. Coarse (10 ms): use it only to notice that the machine slept. */
   uptime(): number
-  /** The wall clock, for people. No decision depends on it. */
+  /** The wall clock, for people and for the expiry of keys. No lease depends on it. */
   wall(): number
   /** Identifies the boot of the machine that `now` belongs to. Empty if unknown: then the ages of records are unknown too. */
   boot(): string

@@ -67,6 +67,9 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'unknown-rules': 'this process knows the rules up to version {rules}, not {given}: upgrade every process first, then raise the rules',
   'leased-only': 'the entry {key} says that its holder is alive: put it on a lease',
   'no-free-entries': 'no transaction may change {key}: a policy must allow free entries there (freeEntries)',
+  'expiry-past': 'the time of expiry is {ago} ms in the past, or now',
+  rotating:
+    'the former secret of {name} is valid for another {left} ms: wait until it has ended, or rotate without an overlap, which ends it now',
 
   moved: 'the leases of this log have moved to {moved}: ask there',
   moving: 'the leases of this log are being moved to another log: ask again in a moment',
@@ -110,6 +113,7 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'no-key': 'there is no key {id}',
   'no-entry': 'there is no entry {key}',
   'no-holder': '{resource} is not held',
+  'no-group': 'no key is in the group {group}',
   'no-match': 'no lease matches what was to be revoked',
 
   forbidden: 'this key may not {action} {name}: ask an administrator for the scope {verb}',
@@ -121,6 +125,11 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'forbidden-entry': 'this key may not change {name}, which belongs to another key: ask an administrator for the scope',
   'forbidden-move':
     'only the operator may move leases to another store: run leasehold migrate where the store itself can be opened, or name the store in the configuration of the server ("serve": {"moveTo": ["…"]})',
+
+  'forbidden-holder': 'this key may not act as the holder {holder}: it may use {holders|list}',
+  'forbidden-account': 'this key may not use the account {account}: it may use {accounts|list}',
+  'forbidden-priority': 'this key may not ask with priority {priority}: it may use {low} to {high}',
+  'forbidden-member': 'this key may not name {name}: ask the pool {pool} for members instead',
 
   'counters-exhausted': 'this log has no numbers left for leases, tokens, keys or revisions: begin a new log, as with ?name=NEW',
   'too-many-leases': 'there are {limit} leases, as many as are allowed in all',
@@ -146,6 +155,9 @@ export const SENTENCES: Readonly<Record<Reason, string>> = {
   'too-many-key-fences':
     'this key has fenced {limit} resources, as many as one key is allowed: keep the highest token with the resource itself',
   'too-many-renewals': 'at most {limit} renewals in one command',
+  'key-limit': 'this key has {used} {what}, and its limit is {limit}: give some back, or ask an administrator for more',
+  'group-limit':
+    'the keys of the group {group} together have {used} {what}, and their limit is {limit}: give some back, or ask an administrator for more',
 }
 
 const FORMATS: Readonly<Record<string, (fact: unknown) => string>> = {

@@ -13,7 +13,8 @@ import { claim } from './rule/claim.ts'
 import type { Effects } from './rule/effects.ts'
 import { put, remove } from './rule/entry.ts'
 import { fence } from './rule/fence.ts'
-import { createKey, generation, policy, revokeKey, upgrade } from './rule/govern.ts'
+import { generation, policy, upgrade } from './rule/govern.ts'
+import { createKey, limitKey, revokeKey, rotateKey } from './rule/keys.ts'
 import { move, refusalOfMovedLog } from './rule/move.ts'
 import { breakHold, recallHolders, revoke } from './rule/operate.ts'
 import { extend } from './rule/pool/extend.ts'
@@ -47,6 +48,8 @@ const RULE_OF: { readonly [K in Command['kind']]: RuleOf<Extract<Command, { read
   recall: recallHolders,
   policy,
   key: createKey,
+  rotate: rotateKey,
+  limit: limitKey,
   unkey: revokeKey,
   fence: (state, _effects, command, key) => fence(state, command, key),
   tick,

@@ -32,13 +32,16 @@ import {
   COMPARED,
   type Command,
   type Comparison,
+  type CreateKey,
   type EntryChange,
+  type KeyLimits,
   LABEL_BYTES,
   MAX_CHANGES,
   MAX_COMPARISONS,
   MAX_CONDITION_VALUES,
   MAX_CONDITIONS,
   MAX_ENTRIES,
+  MAX_KEY_NAMES,
   MAX_LABELS,
   MAX_RESOURCES,
   MAX_STOPPED,
@@ -47,6 +50,7 @@ import {
   type PolicyRules,
   type PoolCondition,
   type PoolRequest,
+  type PriorityRange,
   RELATIONS,
   type Revoke,
   type Scope,
@@ -56,6 +60,7 @@ import {
 import { LOSS_CAUSES } from './loss-cause.ts'
 import { VALUE_BYTES } from './name.ts'
 import { type Flaw, shown } from './reason.ts'
+import type { ApiKey } from './state.ts'
 
 export interface CommandRow<C extends Command> {
   /** In the log. It never changes, and none is used twice. */
@@ -272,6 +277,45 @@ const moveLayout: Layout<Move> = {
   },
 }
 
+/** Limits of 0 are limits like any other. */
+export const keyLimitFields = {
+  leases: optional(ruleCount, 'Leases, waiting or not.'),
+  waiters: optional(ruleCount, 'Leases that wait.'),
+  entries: optional(ruleCount, 'Entries, attached to leases or not.'),
+  bytes: optional(ruleCount, 'The bytes of their keys and values.'),
+  connections: optional(ruleCount, 'Open connections, on each server.'),
+  requests: optional(ruleCount, 'Requests in a second, on each server, without renewals and releases.'),
+  burst: optional(ruleCount, 'Requests that may come at once; as many as in a second when left out.'),
+} satisfies FieldsOf<KeyLimits>
+export const keyLimits = record<KeyLimits>(keyLimitFields)
+
+/** Of a new key. */
+export const keyFields = {
+  name: needed(name),
+  hash: needed(text),
+  allow: needed(list(record<Scope>({ verb: needed(choice(VERBS)), prefix: needed(text, 'By whole segments; empty: everything.') }))),
+  accounts: defaulted(
+    list(name, MAX_KEY_NAMES),
+    'Accounts of pools that it may use; the first where a request names none. A * at the end: any that begin so.',
+  ),
+  holders: defaulted(list(name, MAX_KEY_NAMES), 'Holder names that it may use. A * at the end: any that begin so.'),
+  priority: optional(
+    record<PriorityRange>({ low: needed(integer(-1_000, 1_000)), high: needed(integer(-1_000, 1_000)) }),
+    'Priorities that it may use.',
+  ),
+  noMembers: defaulted(flag, 'It may not name members of a pool, only ask the pool.'),
+  group: optional(name, 'Keys of one group share the limits of the group.'),
+  limits: optional(keyLimits),
+  expires: optional(count, 'Unix time in ms by the wall clock of the servers.'),
+} satisfies FieldsOf<Omit<CreateKey, 'kind'>>
+
+/** A key in a snapshot. */
+export const savedKey = record<ApiKey>({
+  id: needed(id),
+  ...keyFields,
+  former: optional(record<NonNullable<ApiKey['former']>>({ hash: needed(text), until: needed(count) })),
+})
+
 const lease = needed(id)
 const resource = needed(name)
 const by = defaulted(name, 'The name that holders are told; the name of the key when left out.')
@@ -381,13 +425,20 @@ export const COMMAND_TABLE = {
   },
   recall: { number: 12, fields: { resource, by } },
   policy: { number: 13, fields: { prefix: needed(text), rules: optional(policyRules) } },
-  key: {
-    number: 14,
+  key: { number: 14, fields: keyFields },
+  rotate: {
+    number: 26,
     fields: {
-      name: needed(name),
-      hash: needed(text),
-      allow: needed(list(record<Scope>({ verb: needed(choice(VERBS)), prefix: needed(text, 'By whole segments; empty: everything.') }))),
+      id: needed(count),
+      hash: keyFields.hash,
+      overlap: optional(duration, 'How long the former secret stays valid; left out, every former secret ends now.'),
+      expires: keyFields.expires,
     },
+  },
+  limit: {
+    number: 27,
+    fields: { id: optional(count), group: optional(name), limits: optional(keyLimits, 'In place of all present limits.') },
+    together: ({ id, group }) => (id !== undefined && group !== undefined ? apart('group', 'id') : undefined),
   },
   unkey: { number: 15, fields: { id: needed(count) } },
   fence: { number: 16, fields: { resource, token: needed(count) } },

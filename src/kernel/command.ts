@@ -3,7 +3,10 @@
  * of an optional field says what it means to leave it out. command-table.ts has a row for each command, from which its encoding follows.
  */
 
+import type { CreateKey, LimitKey, RevokeKey, RotateKey } from './key-command.ts'
 import type { LossCause } from './loss-cause.ts'
+
+export * from './key-command.ts'
 
 /** Limits of one acquisition. */
 export const MAX_RESOURCES = 256
@@ -381,28 +384,6 @@ export interface Policy {
   readonly rules?: PolicyRules
 }
 
-export const VERBS = ['acquire', 'renew', 'release', 'read', 'watch', 'register', 'break', 'revoke', 'policy', 'admin'] as const
-export type Verb = (typeof VERBS)[number]
-
-/** A verb allowed for all names under a prefix, by whole segments. */
-export interface Scope {
-  readonly verb: Verb
-  readonly prefix: string
-}
-
-/** Creates a key: a client with its secret may do what `allow` says. A log has only the secret's hash. */
-export interface CreateKey {
-  readonly kind: 'key'
-  readonly name: string
-  readonly hash: string
-  readonly allow: readonly Scope[]
-}
-
-export interface RevokeKey {
-  readonly kind: 'unkey'
-  readonly id: number
-}
-
 /** The owner of a protected resource asks whether a newer token has been seen. */
 export interface Fence {
   readonly kind: 'fence'
@@ -470,6 +451,8 @@ export type Command =
   | Recall
   | Policy
   | CreateKey
+  | RotateKey
+  | LimitKey
   | RevokeKey
   | Fence
   | Tick

@@ -99,6 +99,9 @@ export const REASONS = {
   'unknown-rules': { number: 55, code: 'INVALID', facts: { rules: 'number', given: 'number' } },
   'leased-only': { number: 56, code: 'INVALID', facts: KEY },
   'no-free-entries': { number: 57, code: 'INVALID', facts: KEY },
+  /** By the wall clock of the server that wrote the command. */
+  'expiry-past': { number: 58, code: 'INVALID', facts: { ago: 'number' } },
+  rotating: { number: 59, code: 'INVALID', facts: { name: 'text', left: 'number' } },
 
   // The move of leases to another log.
   moved: { number: 60, code: 'UNAVAILABLE', facts: { moved: 'text' } },
@@ -168,6 +171,7 @@ export const REASONS = {
   'no-entry': { number: 109, code: 'NOT_FOUND', facts: KEY },
   'no-holder': { number: 110, code: 'NOT_FOUND', facts: RESOURCE },
   'no-match': { number: 111, code: 'NOT_FOUND', facts: {} },
+  'no-group': { number: 112, code: 'NOT_FOUND', facts: { group: 'text' } },
 
   // What a key does not allow. `verb`: the scope that it needs.
   forbidden: { number: 120, code: 'FORBIDDEN', facts: { action: 'text', name: 'text', verb: 'text' } },
@@ -180,6 +184,11 @@ export const REASONS = {
   'forbidden-entry': { number: 126, code: 'FORBIDDEN', facts: { name: 'text' } },
   /** By a server, not by the kernel: only an operator chooses the store that leases move to. */
   'forbidden-move': { number: 127, code: 'FORBIDDEN', facts: {} },
+  // What the requests of a key may not say.
+  'forbidden-holder': { number: 128, code: 'FORBIDDEN', facts: { holder: 'text', holders: 'texts' } },
+  'forbidden-account': { number: 129, code: 'FORBIDDEN', facts: { account: 'text', accounts: 'texts' } },
+  'forbidden-priority': { number: 130, code: 'FORBIDDEN', facts: { priority: 'number', low: 'number', high: 'number' } },
+  'forbidden-member': { number: 131, code: 'FORBIDDEN', facts: { name: 'text', pool: 'text' } },
 
   // Limits.
   'counters-exhausted': { number: 140, code: 'LIMIT', facts: LIMIT },
@@ -206,6 +215,9 @@ export const REASONS = {
   'too-many-fences': { number: 157, code: 'LIMIT', facts: LIMIT },
   'too-many-key-fences': { number: 158, code: 'LIMIT', facts: LIMIT },
   'too-many-renewals': { number: 159, code: 'LIMIT', facts: LIMIT },
+  /** `what`: leases, waiters, entries or bytes. */
+  'key-limit': { number: 160, code: 'LIMIT', facts: { what: 'text', limit: 'number', used: 'number' } },
+  'group-limit': { number: 161, code: 'LIMIT', facts: { group: 'text', what: 'text', limit: 'number', used: 'number' } },
 } as const satisfies Readonly<Record<string, ReasonRow>>
 
 export type Reason = keyof typeof REASONS

@@ -9,6 +9,7 @@ import { Answers } from './state/answers.ts'
 import type { Durations } from './state/durations.ts'
 import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
+import type { KeyGroup, KeyUse } from './state/key-use.ts'
 import { LeaseTable } from './state/lease-table.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
@@ -309,6 +310,8 @@ export interface Proposer {
 
 export interface ApiKey extends Omit<CreateKey, 'kind'> {
   readonly id: number
+  /** The secret before the last rotation, and until when servers accept it, by their wall clock. */
+  readonly former?: { readonly hash: string; readonly until: number }
 }
 
 /** The resources that the present command has freed. */
@@ -330,7 +333,7 @@ export interface State {
   /** A digest of all outcomes and events: replicas that applied equal logs have equal decision hashes. */
   decisionHashA: number
   decisionHashB: number
-  /** Wall time of the last batch, for display only. */
+  /** Wall time of the last batch: for display, and to check the expiry that is given to a key. */
   wall: number
   /** The longest term ever granted: for how long a holder may still trust a grant that the log has lost. */
   longest: number
@@ -365,8 +368,10 @@ export interface State {
   /** Pools with members, waiters, holders or usage. */
   readonly pools: Map<string, PoolState>
   readonly holders: Map<string, Holder>
-  /** Derived: the number of leases of each key. */
-  readonly madeWith: Map<number, number>
+  /** Derived: what each key has, unless it has nothing. */
+  readonly keyUse: Map<number, KeyUse>
+  /** The groups that a key is in. Everything but their limits is derived. */
+  readonly groups: Map<string, KeyGroup>
   readonly history: Map<string, Past[]>
   /** How long leases were held, by class of work; those that ended last come last. See rule/learn.ts. */
   readonly durations: Map<string, Durations>
@@ -436,7 +441,8 @@ export function createState(wall = 0, rules = RULES): State {
     upkeep: new Map(),
     pools: new Map(),
     holders: new Map(),
-    madeWith: new Map(),
+    keyUse: new Map(),
+    groups: new Map(),
     history: new Map(),
     durations: new Map(),
     oldest: undefined,

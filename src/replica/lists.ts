@@ -162,7 +162,7 @@ export class ListWalk<T> {
 export function canBeSeen(state: State, { prefix = '', within = [''], own }: QueryOf<'leases'>): boolean {
   if (commonPrefixes([prefix], within).length > 0) return true
   if (own === undefined) return false
-  return state.madeWith.has(own.key) || (own.claims.length > 0 && state.madeWith.has(UNCLAIMED))
+  return state.keyUse.has(own.key) || (own.claims.length > 0 && state.keyUse.has(UNCLAIMED))
 }
 
 export function leaseFilter({ holder, prefix = '', within, own }: QueryOf<'leases'>): (lease: LeaseState) => boolean {

@@ -8,6 +8,7 @@ import type { FreeEntry } from '../kernel/state/free-entries.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import type { Attached, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
 import { keptRuns, numbersKey, withRuns } from '../lessor/kept-runs.ts'
+import { keyViews } from '../lessor/key-view.ts'
 import type { EntryView, GrantView, LeaseView, PastGrant, Query, ResourceView, ServiceView, View, WaiterView } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 import { poolSummaries, poolView } from './pool-view.ts'
@@ -55,7 +56,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'policies':
       return [...state.policies].map(([prefix, rules]) => ({ prefix, rules: { ...rules } }))
     case 'keys':
-      return [...state.keys.values()].map(key => copyOf(key))
+      return keyViews(state)
   }
 }
 

@@ -7,7 +7,7 @@
  * Not guaranteed: a key that was revoked through another server stays valid here until that change has arrived.
  */
 
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import { timingSafeEqual } from 'node:crypto'
 import { BACKOFF } from '../backoff.ts'
 import { type Clock, pause, systemClock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
@@ -19,11 +19,17 @@ import { isOf, permits } from '../kernel/rule/authority.ts'
 import { UNCLAIMED } from '../kernel/state/leases.ts'
 import type { EntryView, LeaseView, Lessor, PoolSummary, Query, ResourceView, ServiceView, SketchView, Summary, View } from '../lessor.ts'
 import { CHECKERS } from '../registry/entry.ts'
+import { hashOf, KeyRing } from './key-ring.ts'
+
+/** While some key or secret will end, clients are checked at least this often, in ms. */
+const LONGEST_LOOK = 30_000
 
 /** `key` is 0 for a caller without a key. Such a caller may do everything while no keys exist, and nothing once they do. */
 export interface Caller {
   readonly key: number
   readonly name: string
+  /** The hash of the secret that it sent. A key that is being rotated has two. */
+  readonly secret?: string
   /** Has the operator's secret: acts for the store itself, and for any key that it names. */
   readonly operator?: true
 }
@@ -31,19 +37,6 @@ export interface Caller {
 /** Each connection without a key gets its own object, so that limits per caller are limits per connection. */
 export function anonymousCaller(): Caller {
   return { key: 0, name: 'anonymous' }
-}
-
-function hashOf(secret: string): Buffer {
-  return createHash('sha256').update(secret).digest()
-}
-
-interface KnownKey {
-  readonly id: number
-  readonly name: string
-  readonly hash: string
-  readonly allow: readonly Scope[]
-  /** Has the verb `admin` on at least one prefix. */
-  readonly administers: boolean
 }
 
 /** A long-lived request of a caller: a watch, or a place in a queue. */
@@ -63,18 +56,19 @@ export class AccessControl implements AsyncDisposable {
   readonly #clock: Clock
   readonly #operator: Buffer | undefined
   readonly #closing = new AbortController()
-  readonly #byHash = new Map<string, KnownKey>()
-  readonly #byId = new Map<number, KnownKey>()
+  readonly keys: KeyRing
   readonly #clients = new Set<AdmittedClient>()
   #exposed = false
   hasKeys = false
   /** Every caller needs a key: keys exist, or the server is exposed to other machines. */
   keyRequired = false
   #following: Promise<void> = Promise.resolve()
+  #cancelEnd: (() => void) | undefined
 
   private constructor(lessor: Lessor, { operator = '', clock = systemClock }: AccessControlOptions) {
     this.#lessor = lessor
     this.#clock = clock
+    this.keys = new KeyRing(clock)
     this.#operator = operator === '' ? undefined : hashOf(operator)
   }
 
@@ -101,10 +95,7 @@ export class AccessControl implements AsyncDisposable {
     }
     const hash = hashOf(secret)
     if (this.#operator !== undefined && timingSafeEqual(hash, this.#operator)) return { key: 0, name: 'operator', operator: true }
-    const key = this.#byHash.get(hash.toString('hex'))
-    if (key === undefined || !timingSafeEqual(hash, Buffer.from(key.hash, 'hex')))
-      throw new LeaseError('UNAUTHENTICATED', 'this key is unknown or was revoked. Ask an administrator for a new key')
-    return { key: key.id, name: key.name }
+    return this.keys.identify(hash)
   }
 
   /**
@@ -112,21 +103,17 @@ export class AccessControl implements AsyncDisposable {
    * the text under the hash of the key's secret: the server stores only that hash.
    */
   signer(key: number, text: string, mac: string): Caller | undefined {
-    const known = this.#byId.get(key)
-    if (known === undefined) return undefined
-    const expected = createHmac('sha256', Buffer.from(known.hash, 'hex')).update(text).digest()
-    const given = Buffer.from(mac, 'hex')
-    return given.length === expected.length && timingSafeEqual(given, expected) ? { key, name: known.name } : undefined
+    return this.keys.signer(key, text, mac)
   }
 
   /** Throws `UNAUTHENTICATED` if a caller that was identified earlier is no longer valid: keys change while connections stay open. */
   admit(caller: Caller): void {
     if (!this.admits(caller))
-      throw new LeaseError('UNAUTHENTICATED', caller.key === 0 ? this.#keyRequiredMessage() : `the key ${caller.name} was revoked`)
+      throw new LeaseError('UNAUTHENTICATED', caller.key === 0 ? this.#keyRequiredMessage() : this.keys.refusal(caller)!)
   }
 
-  admits({ key, operator }: Caller): boolean {
-    return operator === true || (key === 0 ? !this.keyRequired : this.#byId.has(key))
+  admits(caller: Caller): boolean {
+    return caller.operator === true || (caller.key === 0 ? !this.keyRequired : this.keys.admits(caller))
   }
 
   #keyRequiredMessage(): string {
@@ -158,18 +145,18 @@ export class AccessControl implements AsyncDisposable {
 
   may({ key, operator }: Caller, verb: Verb, name: string): boolean {
     if (key === 0) return operator === true || !this.keyRequired
-    return permits(this.#byId.get(key)?.allow ?? [], verb, name)
+    return permits(this.keys.get(key)?.allow ?? [], verb, name)
   }
 
   /** Returns what the caller may do. Without keys, and for the operator: everything. */
   scopesOf({ key, operator }: Caller): readonly Scope[] {
     if (key === 0) return operator === true || !this.keyRequired ? [{ verb: 'admin', prefix: '' }] : []
-    return this.#byId.get(key)?.allow ?? []
+    return this.keys.get(key)?.allow ?? []
   }
 
   /** Returns whether `key` may act on leases of other keys. The operator (key 0) may. Without keys, a caller has no leases of others to act on. */
   administers({ operator }: Caller, key: number): boolean {
-    return key === 0 ? operator === true : (this.#byId.get(key)?.administers ?? false)
+    return key === 0 ? operator === true : (this.keys.get(key)?.administers ?? false)
   }
 
   /** Throws `FORBIDDEN` unless the caller may do this, and `UNAUTHENTICATED` if it needs a key. */
@@ -184,7 +171,7 @@ export class AccessControl implements AsyncDisposable {
   /** As `require`, but it is enough if the caller may do this for some names under the prefix. */
   requireUnder(caller: Caller, verb: Verb, prefix: string): void {
     this.admit(caller)
-    const scopes = caller.key === 0 ? [] : (this.#byId.get(caller.key)?.allow ?? [])
+    const scopes = caller.key === 0 ? [] : (this.keys.get(caller.key)?.allow ?? [])
     const someUnder = scopes.some(scope => isOf(scope, verb) && under(prefix, scope.prefix))
     if (!someUnder) this.require(caller, verb, normalPrefix(prefix))
   }
@@ -203,7 +190,7 @@ export class AccessControl implements AsyncDisposable {
   /** The prefixes under which the caller may use the verb; undefined for all names. */
   #prefixes({ key, operator }: Caller, verb: Verb): readonly string[] | undefined {
     if (key === 0) return operator === true || !this.keyRequired ? undefined : []
-    const scopes = (this.#byId.get(key)?.allow ?? []).filter(scope => isOf(scope, verb))
+    const scopes = (this.keys.get(key)?.allow ?? []).filter(scope => isOf(scope, verb))
     const prefixes = scopes.map(({ prefix }) => normalPrefix(prefix))
     return prefixes.includes('') ? undefined : prefixes
   }
@@ -297,17 +284,25 @@ export class AccessControl implements AsyncDisposable {
   /** Reads all keys again. Returns the revision they were read at. */
   async reloadKeys(options: { readonly consistent?: boolean } = {}): Promise<number> {
     const { revision, value } = await this.#lessor.read({ kind: 'keys' }, options)
-    this.#byHash.clear()
-    this.#byId.clear()
-    for (const view of value) {
-      const key = { ...view, administers: view.allow.some(({ verb }) => verb === 'admin') }
-      this.#byHash.set(key.hash, key)
-      this.#byId.set(key.id, key)
-    }
-    this.hasKeys = this.#byId.size > 0
+    this.keys.load(value)
+    this.hasKeys = this.keys.size > 0
     this.keyRequired = this.#exposed || this.hasKeys
     this.#checkClients()
+    this.#scheduleEnd()
     return revision
+  }
+
+  /** Looks again when the next key or secret ends. Also in between: the wall clock may be set. */
+  #scheduleEnd(): void {
+    this.#cancelEnd?.()
+    const next = this.#closing.signal.aborted ? undefined : this.keys.untilNextEnd()
+    this.#cancelEnd =
+      next === undefined
+        ? undefined
+        : this.#clock.after(Math.min(next, LONGEST_LOOK), () => {
+            this.#checkClients()
+            this.#scheduleEnd()
+          })
   }
 
   async #follow(after: number): Promise<void> {
@@ -321,11 +316,12 @@ export class AccessControl implements AsyncDisposable {
       }
     }
     // The lessor has ended. Admit no caller by keys that can no longer be checked.
-    this.#byHash.clear()
+    this.keys.forgetSecrets()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closing.abort()
+    this.#cancelEnd?.()
     await this.#following
   }
 }

@@ -24,6 +24,8 @@ const ALWAYS_AUDITED: ReadonlySet<Command['kind']> = new Set([
   'recall',
   'policy',
   'key',
+  'rotate',
+  'limit',
   'unkey',
   'transfer',
   'upgrade',

@@ -8,6 +8,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Clock } from '../clock.ts'
+import { LeaseError } from '../errors.ts'
 import type { AccessControl, Caller } from './access-control.ts'
 import type { Limits } from './limits.ts'
 import type { ServerLog } from './listener.ts'
@@ -16,7 +17,7 @@ import type { ServerLog } from './listener.ts'
 export interface TrackedConnection {
   /** Undefined for a unix socket. */
   readonly address: string | undefined
-  /** The connection sent a valid key. Undefined: it is unauthenticated again, after a reset. */
+  /** The connection sent a valid key. Undefined: it is unauthenticated again, after a reset. Throws `LIMIT` if its key has too many connections. */
   identified(caller: Caller | undefined): void
   /** Bytes of responses that are buffered until the client reads them. */
   setUnread(bytes: number): void
@@ -39,11 +40,16 @@ const SWEEP_INTERVAL = 1_000
 const MAX_ADDRESS_SHARE = 1 / 2
 /** When a limit on unread bytes is exceeded, connections are closed until this share of it is left. */
 const RELIEF_SHARE = 3 / 4
+/** When to try again with a key that has too many connections, in ms. */
+const RETRY_AFTER = 1_000
 
 interface OpenConnection {
   readonly socket: Socket
   readonly address: string | undefined
   caller: Caller | undefined
+  /** The key (0: none) and the group that it counts for. */
+  key: number
+  group: string | undefined
   /** When it was last busy, or became unauthenticated. */
   idleSince: number
   busy: boolean
@@ -69,6 +75,8 @@ export class Connections {
   /** The longest idle first. */
   readonly #unauthenticated = new Set<OpenConnection>()
   readonly #unauthenticatedByAddress = new Map<string, number>()
+  /** Open connections by key id and by group. */
+  readonly #byKey = new Map<number | string, number>()
   readonly #unreadByAddress = new Map<string, number>()
   #unread = 0
   #cancelSweep: (() => void) | undefined
@@ -106,7 +114,7 @@ export class Connections {
     }
     if (this.#open.size >= connections) return undefined
     const open: OpenConnection = {
-      ...{ socket, address, caller: undefined, busy: false, unread: 0 },
+      ...{ socket, address, caller: undefined, key: 0, group: undefined, busy: false, unread: 0 },
       ...{ idleSince: this.#clock.now(), progressedAt: 0, close: () => socket.destroy() },
     }
     this.#open.add(open)
@@ -116,6 +124,7 @@ export class Connections {
     const connection: TrackedConnection = {
       address,
       identified: caller => {
+        this.#count(open, caller?.key ?? 0)
         open.caller = caller
         this.#classify(open)
       },
@@ -135,8 +144,29 @@ export class Connections {
     return connection
   }
 
+  /** Counts the connection for a key and its group. Throws `LIMIT`, and then it counts as before. */
+  #count(open: OpenConnection, key: number): void {
+    if (key === open.key) return
+    const { keys } = this.#access
+    const group = keys.get(key)?.group
+    for (const { name, who, limits } of keys.limitsOf(key) ?? []) {
+      const used = (this.#byKey.get(name) ?? 0) - (name === open.group ? 1 : 0)
+      if (limits.connections !== undefined && used >= limits.connections)
+        throw new LeaseError('LIMIT', `${who} has ${used} connections to this server, its limit: close one first`, {
+          facts: { what: 'connections', limit: limits.connections, used, retryAfter: RETRY_AFTER },
+        })
+    }
+    if (open.key !== 0) add(this.#byKey, open.key, -1)
+    if (open.group !== undefined) add(this.#byKey, open.group, -1)
+    open.key = key
+    open.group = group
+    if (key !== 0) add(this.#byKey, key, 1)
+    if (group !== undefined) add(this.#byKey, group, 1)
+  }
+
   #forget(open: OpenConnection): void {
     this.#open.delete(open)
+    this.#count(open, 0)
     this.#setUnauthenticated(open, false)
     this.#setUnread(open, 0)
     if (this.#open.size > 0) return
@@ -250,7 +280,7 @@ export class Connections {
   }
 }
 
-function add(counts: Map<string, number>, name: string, change: number): void {
+function add<K>(counts: Map<K, number>, name: K, change: number): void {
   const count = (counts.get(name) ?? 0) + change
   if (count === 0) counts.delete(name)
   else counts.set(name, count)

@@ -21,6 +21,7 @@ import { CallerTurns } from './caller-turns.ts'
 import { KeylessWaiters } from './keyless-waiters.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { type RemoteWaiterOptions, RemoteWaiters } from './remote-waiters.ts'
+import { RequestLimits } from './request-limits.ts'
 
 export type { AuditRecord } from './audit.ts'
 
@@ -46,6 +47,7 @@ export interface GuardedLessorOptions {
 
 /** Not counted against the limit `rate`: a refused renewal would end a lease. */
 const NOT_RATE_LIMITED: ReadonlySet<Command['kind']> = new Set(['renew', 'release'])
+const KEY_COMMANDS: ReadonlySet<Command['kind']> = new Set(['key', 'rotate', 'limit', 'unkey'])
 const SECOND = 1_000
 /** Timeout for looking up the holders that a waiter timed out on, in ms. */
 const HOLDERS_TIMEOUT = 250
@@ -64,10 +66,7 @@ export class GuardedLessor implements AsyncDisposable {
   readonly #moveTo: ReadonlySet<string>
   readonly #waiters: RemoteWaiters
   readonly #keyless: KeylessWaiters
-  /** Requests in the current second, by key. */
-  readonly #requests = new Map<number, number>()
-  /** When the current second began. */
-  #second = 0
+  readonly #requests: RequestLimits
   /** Open watches by key, or by connection for callers without a key. */
   readonly #watches = new Map<number | Caller, number>()
 
@@ -89,6 +88,7 @@ export class GuardedLessor implements AsyncDisposable {
     this.clock = clock
     this.turns = turns
     this.#audit = new Audit(lessor, audit)
+    this.#requests = new RequestLimits({ keys: access.keys, clock, rate: limits.rate })
     this.#waiters = new RemoteWaiters(lessor, clock)
     this.#keyless = new KeylessWaiters(lessor, access)
   }
@@ -156,7 +156,7 @@ export class GuardedLessor implements AsyncDisposable {
   #admit(caller: Caller, command: Command, { op, signal, key = caller.key }: GuardedRequest): ProposeOptions & { readonly key: number } {
     if (!this.access.admits(caller)) this.access.admit(caller)
     // The lessor refuses a command without a kind.
-    if (caller.key !== 0 && !NOT_RATE_LIMITED.has(command?.kind)) this.#countRequest(caller)
+    if (caller.key !== 0 && !NOT_RATE_LIMITED.has(command?.kind)) this.#requests.count(caller)
     if (key !== caller.key && caller.operator !== true)
       throw new LeaseError('FORBIDDEN', `${caller.name} may not act for another key: only the operator may`, { facts: { key } })
     return op === undefined && signal === undefined ? { key } : { key, ...(op && { op }), ...(signal && { signal }) }
@@ -166,7 +166,7 @@ export class GuardedLessor implements AsyncDisposable {
     const outcome = await proposed
     await this.#audit.record(caller, command, outcome, foreign)
     // Apply the change before its outcome is returned: the caller relies on it from then on.
-    if (command.kind === 'key' || command.kind === 'unkey') await this.access.reloadKeys()
+    if (KEY_COMMANDS.has(command.kind)) await this.access.reloadKeys()
     return outcome
   }
 
@@ -243,7 +243,7 @@ export class GuardedLessor implements AsyncDisposable {
     options: ReadOptions = {},
   ): Promise<View<K>> {
     this.access.admit(caller)
-    this.#countRequest(caller)
+    this.#requests.count(caller)
     const narrowed = this.access.narrow(caller, query)
     // A list is built from one state in one turn of the event loop: a list of a million would delay all renewals.
     const { limit } = query as { readonly limit?: number }
@@ -270,7 +270,7 @@ export class GuardedLessor implements AsyncDisposable {
     signal?: AbortSignal,
   ): Promise<PageView<K>> {
     this.access.admit(caller)
-    this.#countRequest(caller)
+    this.#requests.count(caller)
     if (this.lessor.page === undefined)
       throw new LeaseError('UNSUPPORTED', 'this server cannot sort lists: read the whole list, and sort it yourself')
     const found = await this.lessor.page<K>(this.access.narrow(caller, query), page, signal === undefined ? {} : { signal })
@@ -339,22 +339,6 @@ export class GuardedLessor implements AsyncDisposable {
     } finally {
       admission.end()
     }
-  }
-
-  #countRequest({ key, name }: Caller): void {
-    const { rate } = this.limits
-    if (rate === 0 || key === 0) return
-    const now = this.clock.now()
-    if (now - this.#second >= SECOND) {
-      this.#requests.clear()
-      this.#second = now
-    }
-    const requests = (this.#requests.get(key) ?? 0) + 1
-    if (requests > rate)
-      throw new LeaseError('LIMIT', `${name} sent more than ${rate} requests within a second, the limit: retry later`, {
-        facts: { limit: rate, retryAfter: Math.ceil(this.#second + SECOND - now) },
-      })
-    this.#requests.set(key, requests)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -65,8 +65,15 @@ export function auditTo(log: ServerLog): (record: AuditRecord) => void {
 
 function objectOf(command: AuditRecord['command']): object {
   switch (command.kind) {
-    case 'key': // Without the hash of the secret.
-      return { on: { name: command.name, allow: command.allow.map(({ verb, prefix }) => `${verb}:${prefix}`) } }
+    case 'key': {
+      // Without the hash of the secret.
+      const { kind: _, hash: __, allow, ...rest } = command
+      return { on: { ...rest, allow: allow.map(({ verb, prefix }) => `${verb}:${prefix}`) } }
+    }
+    case 'rotate': {
+      const { kind: _, hash: __, ...rest } = command
+      return { on: rest }
+    }
     case 'acquire': // Without entries, whose values may be anything.
       return {
         on: {

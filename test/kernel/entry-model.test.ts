@@ -59,7 +59,7 @@ test('entries and transactions do what a naive model of them does, also after a 
 
       function there(): object[] {
         const attached = [...world.state.entries.values()].map(({ generation: _, lease: on, ...entry }) => ({ ...entry, lease: on.id }))
-        const free = [...world.state.free.values()].map(entry => ({ ...entry, lease: 0 }))
+        const free = [...world.state.free.values()].map(({ by: _, ...entry }) => ({ ...entry, lease: 0 }))
         return [...attached, ...free].sort((a, b) => (a.key < b.key ? -1 : 1))
       }
 

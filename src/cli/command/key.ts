@@ -1,12 +1,17 @@
 /** `leasehold key`: API keys and what they allow. */
 import type { Command } from 'commander'
+import { type Clock, inUtc } from '../../clock.ts'
+import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
-import { type Scope, VERBS } from '../../kernel/command.ts'
+import { type KeyBounds, type KeyLimits, type PriorityRange, type Scope, VERBS } from '../../kernel/command.ts'
+import { keyLimitFields } from '../../kernel/command-table.ts'
+import type { KeyView } from '../../lessor/key-view.ts'
+import { expiryIn, keyAnswer } from '../../server/key-answer.ts'
 import { scopesIn, scopesInWords } from '../../server/key-scopes.ts'
 import { hashSecret, newSecret } from '../../server/key-secret.ts'
 import { usageError } from '../exit.ts'
-import { addGlobalOptions, invoke } from '../invocation.ts'
-import { collect } from '../option-values.ts'
+import { addGlobalOptions, type Invocation, invoke } from '../invocation.ts'
+import { collect, parseInteger } from '../option-values.ts'
 import { change } from './operate.ts'
 
 const HELP = `
@@ -18,8 +23,29 @@ break      end the holders of a name; needed for every name that they hold. Stea
 revoke     end leases; needed for every name that they hold and every entry attached to them
 admin      all of the above; over everything: also manage keys`
 
+const LIMITS_HELP = `
+leases       leases, waiting or not
+waiters      leases that wait
+entries      entries, attached to leases or not
+bytes        the bytes of their keys and values
+connections  open connections, on each server
+requests     requests in a second, on each server; renewals and releases are not counted
+burst        requests that may come at once; as many as in a second when left out`
+
+interface CreateOptions {
+  readonly name: string
+  readonly allow: readonly string[]
+  readonly accounts?: readonly string[]
+  readonly holders?: readonly string[]
+  readonly priority?: string
+  readonly members: boolean
+  readonly group?: string
+  readonly limits?: readonly string[]
+  readonly expires?: string
+}
+
 export function key(program: Command): void {
-  const group = program.command('key').summary('manage API keys and what they allow (create, ls, revoke)')
+  const group = program.command('key').summary('manage API keys, what they allow and their limits (create, ls, limit, rotate, revoke)')
   addGlobalOptions(group.command('create'))
     .summary('create a key and print its secret, once')
     .requiredOption('--name <name>', 'a name for people to recognise the key by (required)')
@@ -28,18 +54,34 @@ export function key(program: Command): void {
       "verbs and a prefix, for example 'acquire,renew,release,read:jobs/' or 'read:,watch:jobs/' (required); may be repeated",
       collect,
     )
-    .addHelpText('after', `\nVerbs: ${VERBS.join(' ')}. Without a prefix, a scope covers everything.\n${HELP}`)
-    .action(async ({ name, allow }: { name: string; allow: readonly string[] }, self: Command) => {
-      const scopes = allow.flatMap(scopesIn)
+    .option('--accounts <names>', 'accounts of pools that it may use, the first where a request names none; NAME* is a beginning', collect)
+    .option('--holders <names>', 'holder names that it may use; NAME* is a beginning', collect)
+    .option('--priority <range>', 'priorities that it may use, for example 0..10 or --priority=-10..-1')
+    .option('--no-members', 'it may not name members of a pool, only ask the pool for some')
+    .option('--group <group>', 'put the key into a group of keys, which share the limits of the group')
+    .option('--limits <limits>', 'for example leases=100,waiters=10 (see below); may be repeated', collect)
+    .option('--expires <time>', 'a duration from now, for example 90d, or a time; the wall clocks of the servers decide')
+    .addHelpText(
+      'after',
+      `\nVerbs: ${VERBS.join(' ')}. Without a prefix, a scope covers everything.\n${HELP}\n\nLimits (what is left out is not limited):\n${LIMITS_HELP}`,
+    )
+    .action(async (options: CreateOptions, self: Command) => {
+      const { name } = options
+      const scopes = options.allow.flatMap(scopesIn)
+      const bounds = boundsOf(options)
+      const { limits } = options
+      const limited = { ...(options.group !== undefined && { group: options.group }), ...(limits && { limits: limitsIn(limits) }) }
       await invoke(self, async invocation => {
         const { out, clock, read } = invocation
+        const expiry = expiryOf(options, clock)
         const { value: before } = await read({ kind: 'keys' })
         const secret = newSecret(clock)
-        const { id, revision } = await change(invocation, { kind: 'key', name, hash: hashSecret(secret), allow: scopes })
-        if (out.json) await out.data({ id, name, secret, allow: scopes, revision })
+        const more = { ...bounds, ...limited, ...expiry }
+        const { id, revision } = await change(invocation, { kind: 'key', name, hash: hashSecret(secret), allow: scopes, ...more })
+        if (out.json) await out.data({ id, name, secret, allow: scopes, ...shownExpiry(more), revision })
         else await out.text(secret)
         out.note(
-          `created key ${id} (${name}). It allows ${scopesInWords(scopes)}. Its secret is shown only now. Clients pass it in LEASEHOLD_API_KEY.`,
+          `created key ${id} (${name}). It allows ${scopesInWords(scopes)}.${boundsInWords(more)} Its secret is shown only now. Clients pass it in LEASEHOLD_API_KEY.`,
           { id },
         )
         if (before.length === 0) out.note('this is the first key: from now on, servers require a key from every client.')
@@ -54,19 +96,69 @@ export function key(program: Command): void {
       })
     })
   addGlobalOptions(group.command('ls'))
-    .summary('list the keys; secrets are not stored and cannot be shown')
+    .summary('list the keys, their limits and what they have; secrets are not stored and cannot be shown')
     .action(async (_: unknown, self: Command) => {
-      await invoke(self, async ({ read, out }) => {
+      await invoke(self, async ({ read, out, clock }) => {
         const { value } = await read({ kind: 'keys' })
         if (out.json) {
-          for (const { id, name, allow } of value) await out.data({ id, name, allow })
+          for (const view of value) await out.data({ ...keyAnswer(view) })
           return
         }
         if (value.length === 0) return out.note('there are no keys: a server on loopback is open to every user of its machine')
         await out.table(
-          ['ID', 'NAME', 'ALLOWS'],
-          value.map(({ id, name, allow }) => [id, name, allow.map(formatScope).join(' ')]),
+          ['ID', 'NAME', 'ALLOWS', 'BOUND TO', 'HAS', 'GROUP', 'EXPIRES'],
+          value.map(view => [
+            view.id,
+            view.name,
+            view.allow.map(formatScope).join(' '),
+            boundsInWords({ ...view, expires: undefined, limits: undefined, group: undefined }).trim() || '-',
+            useInWords(view.use, view.limits) || '-',
+            view.group === undefined ? '-' : `${view.group} ${useInWords(view.groupUse, view.groupLimits)}`.trim(),
+            expiryInWords(view, clock.wall()),
+          ]),
         )
+      })
+    })
+  addGlobalOptions(group.command('limit'))
+    .summary('set the limits of a key, or of all keys of a group together; they end nothing')
+    .argument('[key]', 'the id or the name of the key')
+    .option('--group <group>', 'the limits of this group of keys instead')
+    .option('--limits <limits>', 'for example leases=100,waiters=10, in place of all present limits; may be repeated', collect)
+    .option('--none', 'lift all limits')
+    .addHelpText('after', `\nLimits (what is left out is not limited):\n${LIMITS_HELP}`)
+    .action(async (which: string | undefined, options: LimitOptions, self: Command) => {
+      const { group: name, limits: given, none = false } = options
+      if ((which === undefined) === (name === undefined))
+        throw usageError('key limit takes exactly one target: a key, or --group GROUP', 'Run: leasehold help key limit')
+      if ((given === undefined) === !none)
+        throw usageError('key limit takes either --limits or --none', 'Write, for example: --limits leases=100,waiters=10')
+      const limits = given === undefined ? {} : { limits: limitsIn(given) }
+      await invoke(self, async invocation => {
+        const found = which === undefined ? undefined : await findKey(invocation, which)
+        const target = found === undefined ? { group: name! } : { id: found.id }
+        const { revision } = await change(invocation, { kind: 'limit', ...target, ...limits })
+        const about = found === undefined ? `the keys of the group ${name} together` : `key ${found.id} (${found.name})`
+        if (invocation.out.json) await invocation.out.data({ ...target, ...limits, revision })
+        else invocation.out.note(`${about}: ${limitsInWords(limits.limits) || 'no limits'}`)
+      })
+    })
+  addGlobalOptions(group.command('rotate'))
+    .summary('give a key a new secret and print it, once; its leases stay')
+    .argument('<key>', 'the id or the name of the key')
+    .option('--overlap <duration>', 'how long the former secret stays valid; left out, it ends now')
+    .option('--expires <time>', 'a new time of expiry: a duration from now, for example 90d, or a time')
+    .action(async (which: string, options: { overlap?: string; expires?: string }, self: Command) => {
+      const overlap = options.overlap === undefined ? 0 : parseDuration(options.overlap, '--overlap')
+      await invoke(self, async invocation => {
+        const { out, clock } = invocation
+        const { id, name } = await findKey(invocation, which)
+        const more = { ...(overlap > 0 && { overlap }), ...expiryOf(options, clock) }
+        const secret = newSecret(clock)
+        const { revision } = await change(invocation, { kind: 'rotate', id, hash: hashSecret(secret), ...more })
+        if (out.json) await out.data({ id, name, secret, ...shownExpiry(more), revision })
+        else await out.text(secret)
+        const former = overlap === 0 ? 'Every former secret has ended.' : `The former secret is valid for another ${inWords(overlap)}.`
+        out.note(`rotated key ${id} (${name}). ${former} Its leases stay. The new secret is shown only now.`, { id })
       })
     })
   addGlobalOptions(group.command('revoke'))
@@ -74,17 +166,111 @@ export function key(program: Command): void {
     .argument('<key>', 'the id or the name of the key')
     .action(async (which: string, _: unknown, self: Command) => {
       await invoke(self, async invocation => {
-        const { value } = await invocation.read({ kind: 'keys' })
-        const found = value.filter(({ id, name }) => String(id) === which || name === which)
-        if (found.length === 0) throw new LeaseError('NOT_FOUND', `there is no key ${which}`)
-        if (found.length > 1)
-          throw usageError(`${found.length} keys are called ${which}`, 'Use its id. To see the ids, run: leasehold key ls')
-        const [{ id, name }] = found as [(typeof found)[0]]
+        const { id, name } = await findKey(invocation, which)
         const { revision } = await change(invocation, { kind: 'unkey', id })
         if (invocation.out.json) await invocation.out.data({ revoked: id, name, revision })
         else invocation.out.note(`revoked key ${id} (${name})`)
       })
     })
+}
+
+interface LimitOptions {
+  readonly group?: string
+  readonly limits?: readonly string[]
+  readonly none?: boolean
+}
+
+async function findKey({ read }: Invocation, which: string): Promise<KeyView> {
+  const { value } = await read({ kind: 'keys' })
+  const found = value.filter(({ id, name }) => String(id) === which || name === which)
+  if (found.length === 0) throw new LeaseError('NOT_FOUND', `there is no key ${which}`)
+  if (found.length > 1) throw usageError(`${found.length} keys are called ${which}`, 'Use its id. To see the ids, run: leasehold key ls')
+  return found[0]!
+}
+
+function boundsOf({ accounts, holders, priority, members }: CreateOptions): KeyBounds {
+  return {
+    ...(accounts !== undefined && { accounts: namesIn(accounts) }),
+    ...(holders !== undefined && { holders: namesIn(holders) }),
+    ...(priority !== undefined && { priority: priorityIn(priority) }),
+    ...(!members && { noMembers: true }),
+  }
+}
+
+function namesIn(texts: readonly string[]): readonly string[] {
+  return texts.flatMap(text => text.split(',').map(name => name.trim()))
+}
+
+function priorityIn(text: string): PriorityRange {
+  const [, low, high] = /^(-?\d{1,9})\.\.(-?\d{1,9})$/.exec(text) ?? []
+  if (low === undefined) throw usageError(`--priority takes a range, not ${text}`, 'Write, for example: --priority 0..10')
+  return { low: Number(low), high: Number(high) }
+}
+
+function limitsIn(texts: readonly string[]): KeyLimits {
+  const limits = new Map<string, number>()
+  for (const part of texts.flatMap(text => text.split(','))) {
+    const [name = '', value = ''] = part.split('=').map(word => word.trim())
+    if (!Object.hasOwn(keyLimitFields, name))
+      throw usageError(
+        `there is no limit ${name}`,
+        `The limits are ${Object.keys(keyLimitFields).join(', ')}: --limits leases=100,waiters=10`,
+      )
+    limits.set(name, parseInteger(value, `--limits ${name}`, 0))
+  }
+  return Object.fromEntries(limits)
+}
+
+function expiryOf({ expires }: { readonly expires?: string }, clock: Clock): { readonly expires?: number } {
+  return expires === undefined ? {} : { expires: expiryIn(expires, clock.wall(), '--expires') }
+}
+
+function shownExpiry<T extends { readonly expires?: number }>({ expires, ...rest }: T): object {
+  return { ...rest, ...(expires !== undefined && { expires: inUtc(expires) }) }
+}
+
+function boundsInWords({ accounts, holders, priority, noMembers, group, limits, expires }: BoundsShown): string {
+  return [
+    accounts === undefined ? '' : ` accounts ${accounts.join(', ')};`,
+    holders === undefined ? '' : ` holders ${holders.join(', ')};`,
+    priority === undefined ? '' : ` priorities ${priority.low} to ${priority.high};`,
+    noMembers === true ? ' no members by name;' : '',
+    group === undefined ? '' : ` group ${group};`,
+    limits === undefined ? '' : ` at most ${limitsInWords(limits)};`,
+    expires === undefined ? '' : ` until ${inUtc(expires)};`,
+  ]
+    .join('')
+    .replace(/;$/, '.')
+}
+
+type BoundsShown = KeyBounds & {
+  readonly group?: string | undefined
+  readonly limits?: KeyLimits | undefined
+  readonly expires?: number | undefined
+}
+
+function limitsInWords(limits: KeyLimits = {}): string {
+  return Object.entries(limits)
+    .map(([name, limit]) => `${limit} ${name}`)
+    .join(', ')
+}
+
+/** What there is, of how much: `3/100 leases`. Limits that servers check are shown alone. */
+function useInWords(use: KeyView['groupUse'], limits: KeyLimits = {}): string {
+  const has: Readonly<Record<string, number>> = { ...use }
+  return Object.keys(keyLimitFields)
+    .flatMap(name => {
+      const limit = limits[name as keyof KeyLimits]
+      const used = has[name]
+      if (limit === undefined) return used === undefined || used === 0 ? [] : `${used} ${name}`
+      return used === undefined ? `≤${limit} ${name}` : `${used}/${limit} ${name}`
+    })
+    .join(', ')
+}
+
+function expiryInWords({ expires, former }: KeyView, now: number): string {
+  const end = expires === undefined ? '-' : `${inUtc(expires)}${expires <= now ? ' (expired)' : ''}`
+  return former === undefined || former.until <= now ? end : `${end} (two secrets until ${inUtc(former.until)})`
 }
 
 function formatScope({ verb, prefix }: Scope): string {

@@ -1,11 +1,12 @@
 /** The tables of a state that may be long, in a snapshot: item by item, so that they can be cut anywhere. */
 
-import { VERBS } from '../command.ts'
-import { policyRules } from '../command-table.ts'
+import type { KeyLimits } from '../command.ts'
+import { keyLimits, policyRules, savedKey } from '../command-table.ts'
+import { addKey } from '../state/key-use.ts'
 import { accountOf, poolOf } from '../state/pools.ts'
 import { addFreeEntry, recordFence } from '../state/resources.ts'
 import type { State, Timer } from '../state.ts'
-import { NewerFormatError, type Reader, type Writer } from './bytes.ts'
+import { Damaged, type Reader, type Writer } from './bytes.ts'
 
 const POLICIES = 7
 const KEYS = 8
@@ -15,21 +16,18 @@ const FLAPS = 11
 const UPKEEP = 12
 const ACCOUNTS = 13
 const FREE_ENTRIES = 14
+const GROUP_LIMITS = 16
 /** The size of an item beside its name, in bytes. */
 const ITEM_BYTES = 48
 
 /** The chunk kinds of the tables, in the order in which one chunk holds them all. */
-export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP, ACCOUNTS, FREE_ENTRIES]
+export const TABLE_KINDS: readonly number[] = [POLICIES, KEYS, FENCES, PROPOSERS, FLAPS, UPKEEP, ACCOUNTS, FREE_ENTRIES, GROUP_LIMITS]
 
 /** A reader for one item of each table, in the order of `TABLE_KINDS`. */
 export function tableReaders(state: State, from: Reader): readonly (() => void)[] {
   return [
     () => void state.policies.set(from.text(), policyRules.read(from)),
-    () => {
-      const [id, name, hash] = [from.uint(), from.text(), from.text()]
-      const allow = from.list(() => ({ verb: VERBS[from.byte()] ?? unknownVerb(), prefix: from.text() }))
-      state.keys.set(id, { id, name, hash, allow })
-    },
+    () => addKey(state, savedKey.read(from)),
     () => recordFence(state, from.text(), from.uint(), from.uint()),
     () => void state.proposers.set(from.uint(), { seq: from.uint(), index: from.uint() }),
     () => {
@@ -48,7 +46,15 @@ export function tableReaders(state: State, from: Reader): readonly (() => void)[
       account.usage = from.uint()
       account.at = from.uint()
     },
-    () => addFreeEntry(state, { key: from.text(), value: from.text(), created: from.uint(), revision: from.uint(), version: from.uint() }),
+    () => {
+      const [key, value] = [from.text(), from.text()]
+      addFreeEntry(state, { key, value, created: from.uint(), revision: from.uint(), version: from.uint(), by: from.uint() })
+    },
+    () => {
+      const group = state.groups.get(from.text())
+      if (group === undefined) throw new Damaged('limits of a group without keys')
+      group.limits = keyLimits.read(from)
+    },
   ]
 }
 
@@ -70,15 +76,7 @@ export function tablesOf(state: State): readonly Table[] {
     },
     {
       kind: KEYS,
-      items: [...state.keys.values()].map(key => (to: Writer) => {
-        to.uint(key.id)
-        to.text(key.name)
-        to.text(key.hash)
-        to.list(key.allow, scope => {
-          to.byte(VERBS.indexOf(scope.verb))
-          to.text(scope.prefix)
-        })
-      }),
+      items: [...state.keys.values()].map(key => (to: Writer) => savedKey.write(to, key)),
     },
     {
       kind: FENCES,
@@ -124,10 +122,17 @@ export function tablesOf(state: State): readonly Table[] {
     },
     {
       kind: FREE_ENTRIES,
-      items: [...state.free.values()].map(({ key, value, created, revision, version }) => (to: Writer) => {
+      items: [...state.free.values()].map(({ key, value, created, revision, version, by }) => (to: Writer) => {
         to.text(key)
         to.text(value)
-        for (const n of [created, revision, version]) to.uint(n)
+        for (const n of [created, revision, version, by]) to.uint(n)
+      }),
+    },
+    {
+      kind: GROUP_LIMITS,
+      items: groupLimits(state).map(([name, limits]) => (to: Writer) => {
+        to.text(name)
+        keyLimits.write(to, limits)
       }),
     },
   ]
@@ -141,20 +146,23 @@ function usages({ pools }: State): (readonly [pool: string, account: string, usa
   return rows.sort((a, b) => (a[0] === b[0] ? (a[1] < b[1] ? -1 : 1) : a[0] < b[0] ? -1 : 1))
 }
 
+/** By name: replicas may have learned of the groups in another order. */
+function groupLimits({ groups }: State): (readonly [name: string, limits: KeyLimits])[] {
+  const rows = [...groups].flatMap(([name, { limits }]) => (limits === undefined ? [] : [[name, limits] as const]))
+  return rows.sort((a, b) => (a[0] < b[0] ? -1 : 1))
+}
+
 /** An estimate of their size in bytes, rather too high than too low. */
 export function sizeOf({ keys, policies, fences, flaps, upkeep, proposers, pools, free }: State): number {
   let size = ITEM_BYTES * (4 * policies.size + proposers.size + free.size) + free.under('').bytes
-  for (const { name, allow } of keys.values()) {
-    size += name.length + 2 * ITEM_BYTES
+  for (const { name, allow, accounts = [], holders = [], group = '' } of keys.values()) {
+    size += name.length + 2 * group.length + 6 * ITEM_BYTES
+    for (const bound of [...accounts, ...holders]) size += bound.length + 2
     for (const { prefix } of allow) size += prefix.length + 2
   }
   for (const { name, accounts } of pools.values()) for (const account of accounts.keys()) size += name.length + account.length + ITEM_BYTES
   for (const names of [policies, fences, flaps, upkeep]) for (const name of names.keys()) size += name.length + ITEM_BYTES
   return size
-}
-
-function unknownVerb(): never {
-  throw new NewerFormatError('a verb not known here')
 }
 
 export function writeTimer(to: Writer, timer: Timer | undefined): void {

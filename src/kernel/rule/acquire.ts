@@ -24,6 +24,8 @@ import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, allowedSomewhere, mayTouch } from './authority.ts'
 import { findCycle } from './deadlock.ts'
 import { type Effects, emit } from './effects.ts'
+import { outsideBounds, withKeyDefaults } from './key-bounds.ts'
+import { beyondLimits, useOfRequest } from './key-limit.ts'
 import { recall } from './operate.ts'
 import { type Bounds, bounded, capacityOf, rule, ruledBy, TTL_LIMIT, TTL_MAX, TTL_MIN, ttlOutside } from './policy.ts'
 import { badPoolRequest, beyondQuota, cannotWaitInPool, claimOf, impossible, notNow } from './pool/request.ts'
@@ -198,6 +200,14 @@ interface Plan {
 
 /** Why the command is refused, or what would be done. Changes nothing. */
 export function planAcquire(state: State, command: Acquire, key = 0): Refused | Plan {
+  if (key === 0) return planned(state, command, key)
+  const plan = planned(state, withKeyDefaults(state, command, key), key)
+  if ('kind' in plan) return plan
+  const waits = plan.chosen === undefined && command.wait === true
+  return beyondLimits(state, key, useOfRequest(state, key, command, waits)) ?? plan
+}
+
+function planned(state: State, command: Acquire, key: number): Refused | Plan {
   const wrong = malformed(command) ?? badTtl(state, command)
   if (wrong !== undefined) return refuseFlaw(state, wrong)
   const over = exhausted(state)
@@ -215,6 +225,8 @@ export function planAcquire(state: State, command: Acquire, key = 0): Refused | 
   }
   if (wants.length === 0 && claim === undefined && !allowedSomewhere(state, key, 'acquire', 'register'))
     return refuse(state, 'forbidden-lease', { verb: 'acquire' })
+  const unsaid = key === 0 ? undefined : outsideBounds(state, key, command, claim?.account)
+  if (unsaid !== undefined) return unsaid
   const rank = command.priority === undefined && command.steal === undefined ? state.elapsed : rankOf(state, command, wants)
   if (command.incarnation !== undefined && command.incarnation >= state.nextLease)
     return refuseFlaw(state, neverGiven('incarnation', command.incarnation))
@@ -238,7 +250,7 @@ export function planAcquire(state: State, command: Acquire, key = 0): Refused | 
     mustWait = true
   }
   if (state.leases.size >= rule(state, '', 'leases')) return refuse(state, 'too-many-leases', { limit: state.leases.size })
-  const mine = key === 0 ? 0 : (state.madeWith.get(key) ?? 0)
+  const mine = key === 0 ? 0 : (state.keyUse.get(key)?.leases ?? 0)
   if (key !== 0 && mine >= rule(state, '', 'leasesPerKey')) return refuse(state, 'too-many-key-leases', { limit: mine })
   const many =
     state.policies.size === 0 ? undefined : overQuota(state, command.holder, claim === undefined ? wants : [{ resource: claim.pool }])
@@ -363,7 +375,8 @@ function blocksItself(state: State, resource: Resource, want: WantedResource, ho
   return own.some(given => given.shared) || units > capacityOf(state, resource.name)
 }
 
-export function acquire(state: State, effects: Effects, command: Acquire, key: number): Granted | Queued | Refused {
+export function acquire(state: State, effects: Effects, asked: Acquire, key: number): Granted | Queued | Refused {
+  const command = key === 0 ? asked : withKeyDefaults(state, asked, key)
   const plan = planAcquire(state, command, key)
   if ('kind' in plan) return plan
   const { wants, rank, parent, chosen, victims } = plan

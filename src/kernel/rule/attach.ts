@@ -5,6 +5,7 @@ import { badName, badText, utf8Length, VALUE_BYTES } from '../name.ts'
 import type { Refused } from '../outcome.ts'
 import { type Flaw, outside, within } from '../reason.ts'
 import { entryBytes } from '../state/free-entries.ts'
+import { countEntries } from '../state/key-use.ts'
 import { extrasOf, touch } from '../state/leases.ts'
 import { addEntry } from '../state/resources.ts'
 import { type Attached, type LeaseState, type State, SUSPECT } from '../state.ts'
@@ -66,7 +67,9 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
   const age = written(state, key)
   touch(state, lease)
   if (there?.lease === lease) {
-    lease.extras!.bytes += utf8Length(value) - utf8Length(there.value)
+    const more = utf8Length(value) - utf8Length(there.value)
+    lease.extras!.bytes += more
+    countEntries(state, lease.key, 0, more)
     Object.assign(there, { value, generation, revision: state.revision + 1, ...age })
     emit(state, effects, 'put', lease, { key, value })
     offerMember(state, there)
@@ -85,7 +88,6 @@ export function attach(state: State, effects: Effects, lease: LeaseState, { key,
   extras.entries ??= new Set()
   extras.entries.add(key)
   const entry = { key, value, lease, revision: state.revision + 1, generation, ...age }
-  state.free.delete(key)
   addEntry(state, entry)
   extras.bytes += entryBytes(entry)
   if (former !== undefined) reconsider(state, key)

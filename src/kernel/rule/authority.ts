@@ -1,7 +1,7 @@
 /**
  * What a key may do. Key 0 is a caller with direct access to the store; a revoked key may do nothing.
  *
- * A key never changes: what it was allowed when it acquired a lease, it is allowed as long as the key exists. So a lease that a key acquired is not checked
+ * The scopes of a key never change: what it was allowed when it acquired a lease, it is allowed as long as the key exists. So a lease that a key acquired is not checked
  * again when it is renewed or released; a lease that it received by a transfer is.
  */
 import type { Scope, Verb } from '../command.ts'
@@ -9,6 +9,7 @@ import { under } from '../name.ts'
 import type { Refused } from '../outcome.ts'
 import { UNCLAIMED } from '../state/leases.ts'
 import { type LeaseState, type State, WAITING } from '../state.ts'
+import { isWithinBounds } from './key-bounds.ts'
 import { refuse } from './refuse.ts'
 
 /** `admin` allows everything under its prefix. */
@@ -74,11 +75,16 @@ export function mayHave(state: State, key: number, name: string): boolean {
   return allowed(state, key, 'acquire', name) || allowed(state, key, 'renew', name)
 }
 
+/** Whether a key may claim an unclaimed lease, apart from its limits. */
+function mayTake(state: State, key: number, lease: LeaseState): boolean {
+  return isWithinBounds(state, key, lease.holder.name, lease.extras?.pool?.account) && mayKeep(state, key, 'renew', lease)
+}
+
 /** An unclaimed lease may be renewed, which claims it, by any key that may keep all that it holds or waits for. */
 export function mayRenew(state: State, key: number, lease: LeaseState): boolean {
   if (key === 0) return true
   if (lease.key === key) return state.keys.has(key) && (lease.extras?.handed !== true || mayKeep(state, key, 'renew', lease))
-  return lease.key === UNCLAIMED ? mayKeep(state, key, 'renew', lease) : mayTouch(state, key, lease)
+  return lease.key === UNCLAIMED ? mayTake(state, key, lease) : mayTouch(state, key, lease)
 }
 
 /** To release or transfer it. A waiter may always be withdrawn by its own key. */

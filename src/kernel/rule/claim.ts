@@ -3,11 +3,13 @@
 import type { Claim } from '../command.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { neverGiven } from '../reason.ts'
+import { useOfLease } from '../state/key-use.ts'
 import { findLease, rehold, rekey, touch, UNCLAIMED } from '../state/leases.ts'
 import { FROZEN, type State } from '../state.ts'
 import { mayRenew } from './authority.ts'
 import type { Effects } from './effects.ts'
 import { reconsider } from './end.ts'
+import { beyondLimits } from './key-limit.ts'
 import { gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 
@@ -18,6 +20,8 @@ export function claim(state: State, effects: Effects, { lease: id, incarnation }
     return refuseFlaw(state, neverGiven('incarnation', incarnation))
   const { name, incarnation: theirs } = lease.holder
   if (lease.extras?.open !== true) return refuse(state, 'claimed', { lease: id, holder: name, incarnation: theirs })
+  const much = lease.key === UNCLAIMED ? beyondLimits(state, key, useOfLease(lease)) : undefined
+  if (much !== undefined) return much
   touch(state, lease)
   lease.extras.open = false
   if (incarnation !== undefined) rehold(state, lease, incarnation)

@@ -9,6 +9,7 @@ import { attach, badAttachment, entryRefusal } from './attach.ts'
 import { allowed, mayTouch } from './authority.ts'
 import { type Effects, startTimer } from './effects.ts'
 import { detachEntry, removeFree } from './end.ts'
+import { beyondLimits, useOfEntry } from './key-limit.ts'
 import { bounded, ttlOutside } from './policy.ts'
 import { forbidden, gone, refuse, refuseFlaw, revisionsExhausted } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -41,7 +42,8 @@ export function put(state: State, effects: Effects, { kind: _, lease: id, ...ent
   if (!allowed(state, key, 'register', name)) return forbidden(state, 'register', name)
   const refused = entryRefusal(state, lease.holder, entry, key)
   if (refused !== undefined) return refused
-  const much = revisionsExhausted(state) ?? tooMuch(state, lease, entry)
+  const much =
+    revisionsExhausted(state) ?? tooMuch(state, lease, entry) ?? beyondLimits(state, lease.key, useOfEntry(state, lease.key, entry))
   if (much !== undefined) return much
   const wrong = ttlOutside(state, lease.ttl, name)
   if (wrong !== undefined) return refuseFlaw(state, wrong)

@@ -1,26 +1,24 @@
-/** Policies, keys, and commands that concern the log as a whole: upgrade and generation. */
+/** Policies, and commands that concern the log as a whole: upgrade and generation. */
 
-import { type CreateKey, type Generation, type Policy, type RevokeKey, type Upgrade, VERBS } from '../command.ts'
+import type { Generation, Policy, Upgrade } from '../command.ts'
 import { LOST } from '../event.ts'
-import { badName, badPrefix, normalPrefix, under } from '../name.ts'
+import { badPrefix, normalPrefix, under } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { outside, shown, within } from '../reason.ts'
 import { touch } from '../state/leases.ts'
 import { beforePolicy } from '../state/quota-counts.ts'
-import { COUNTER_LIMIT, type State, WAITING } from '../state.ts'
+import { type State, WAITING } from '../state.ts'
 import { allowed, isAdmin } from './authority.ts'
 import { type Effects, emit, restartTerm, startQuiet } from './effects.ts'
-import { end } from './end.ts'
 import { judgeWaiter } from './judge.ts'
-import { badRules, badScopes, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
+import { badRules, MAX_POLICIES, TTL_LIMIT } from './policy.ts'
 import { markPool, measure } from './pool/member.ts'
 import { pressPool } from './pool/waiters.ts'
 import { pressHolders } from './queue.ts'
-import { countersExhausted, forbidden, forbiddenAdmin, refuse, refuseFlaw, revisionsExhausted } from './refuse.ts'
+import { forbidden, forbiddenAdmin, refuse, refuseFlaw, revisionsExhausted } from './refuse.ts'
 import { review } from './service.ts'
 import { settle } from './settle.ts'
 
-const MAX_KEYS = 10_000
 /** Leaves room above the counters that were seen; timer ids must stay safe integers. */
 const SEEN_LIMIT = 2 ** 49
 
@@ -68,40 +66,6 @@ function reviewPools(state: State, effects: Effects, prefix: string): void {
     markPool(state, pool)
     pressPool(state, effects, pool)
   }
-}
-
-export function createKey(state: State, effects: Effects, { name, hash, allow }: CreateKey, key: number): Outcome {
-  const bad = badName(name)
-  if (bad !== undefined) return refuseFlaw(state, within('name', bad))
-  const wrong = badScopes(allow, VERBS)
-  if (wrong !== undefined) return refuseFlaw(state, wrong)
-  if (typeof hash !== 'string' || !/^[0-9a-f]{64}$/.test(hash)) return refuse(state, 'not-a-hash', { field: 'hash' })
-  if (!isAdmin(state, key)) return forbiddenAdmin(state, 'key')
-  if (state.keys.size >= MAX_KEYS) return refuse(state, 'too-many-keys', { limit: MAX_KEYS })
-  const over = state.nextKey >= COUNTER_LIMIT ? countersExhausted(state) : revisionsExhausted(state)
-  if (over !== undefined) return over
-  const id = state.nextKey++
-  state.keys.set(id, { id, name, hash, allow: allow.map(({ verb, prefix }) => ({ verb, prefix: normalPrefix(prefix) })) })
-  emit(state, effects, 'key', undefined, { key: name, cause: 'created' })
-  return done(id)
-}
-
-export function revokeKey(state: State, effects: Effects, { id }: RevokeKey, key: number): Outcome {
-  const there = state.keys.get(id)
-  if (!isAdmin(state, key)) return forbiddenAdmin(state, 'unkey')
-  if (there === undefined) return refuse(state, 'no-key', { id })
-  // Without an admin key no other key could be made; and without any key a server is open to every client that can reach it.
-  if (key !== 0 && isAdmin(state, id) && ![...state.keys.keys()].some(other => other !== id && isAdmin(state, other)))
-    return refuse(state, 'last-admin', { name: there.name })
-  state.keys.delete(id)
-  emit(state, effects, 'key', undefined, { key: there.name, cause: 'revoked' })
-  // The leases of the key run out. Its waiters will never be granted anything, and must not block others. The scopes of a key never change, so every
-  // other waiter is still entitled to what it waits for.
-  const { freed } = state
-  const waiting = [...state.leases.values()].filter(lease => lease.key === id && lease.status === WAITING)
-  for (const lease of waiting) end(state, effects, lease, { type: 'revoked', cause: 'unkeyed', stopped: true }, freed)
-  settle(state, effects, freed)
-  return done(id)
 }
 
 export function upgrade(state: State, { rules }: Upgrade, key: number): Outcome {

@@ -1,5 +1,6 @@
 /** Queues: which lease may take free units, and which waits. Every queue has the same order, so waiting for several resources cannot deadlock by itself. */
 import type { Want } from '../command.ts'
+import { countWaiter, uncountWaiter } from '../state/key-use.ts'
 import { touch } from '../state/leases.ts'
 import { blocks, insertionIndex } from '../state/order.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
@@ -113,6 +114,7 @@ export function joinQueues(state: State, lease: LeaseState): void {
   const { wants, rank, holding } = lease.extras!
   judgeWaiter(state, lease)
   state.counts.waiting++
+  countWaiter(state, lease)
   for (const want of wants) {
     const resource = resourceOf(state, want.resource)
     if (resource.queue.length === 0) resource.queue = [lease]
@@ -161,6 +163,7 @@ export function relaxHolder(effects: Effects, lease: LeaseState): void {
 /** Removes a waiter from all its queues. `settle` then serves the waiters that it blocked. */
 export function leaveQueues(state: State, lease: LeaseState, freed: Freed): void {
   state.counts.waiting--
+  uncountWaiter(state, lease)
   uncountForQuotas(state, lease)
   for (const want of lease.extras!.wants) {
     const resource = state.resources.get(want.resource)!

@@ -2,12 +2,14 @@
 
 import type { Renew } from '../command.ts'
 import { GONE, type Outcome } from '../outcome.ts'
+import { useOfLease } from '../state/key-use.ts'
 import { findLease, rekey, touch, UNCLAIMED } from '../state/leases.ts'
 import { agedOf } from '../state/timers.ts'
 import { FIRST_TERM, FROZEN, type LeaseState, LIVE, type State, SUSPECT, type Timer, WAITING } from '../state.ts'
 import { mayRenew } from './authority.ts'
 import { type Effects, emit, restartTerm } from './effects.ts'
 import { reconsider } from './end.ts'
+import { beyondLimits } from './key-limit.ts'
 import { rule } from './policy.ts'
 import { updateOffers } from './pool/member.ts'
 import { untilWindow } from './pool/reservation.ts'
@@ -23,8 +25,8 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
   const ttls: number[] = []
   for (const id of leases) {
     const lease = findLease(state, id)
-    // A lease of another key is reported as gone: its existence is not revealed.
-    if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease)) {
+    // A lease of another key is reported as gone: its existence is not revealed. So is an unclaimed one that would be too much for the key.
+    if (lease === undefined || lease.status === FROZEN || !mayRenew(state, key, lease) || isTooMuch(state, key, lease)) {
       ttls.push(GONE)
       continue
     }
@@ -61,6 +63,11 @@ export function renew(state: State, effects: Effects, { leases, waiting = false,
  */
 function keepBelieved(state: State, lease: LeaseState, quiet: Timer): void {
   lease.term = Math.max(lease.term, quiet.duration - agedOf(state, quiet))
+}
+
+/** Renewing an unclaimed lease claims it. */
+function isTooMuch(state: State, key: number, lease: LeaseState): boolean {
+  return lease.key === UNCLAIMED && beyondLimits(state, key, useOfLease(lease)) !== undefined
 }
 
 function confirm(state: State, lease: LeaseState): void {

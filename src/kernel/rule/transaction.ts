@@ -31,6 +31,7 @@ import { allowed, mayTouch } from './authority.ts'
 import { type Effects, emit } from './effects.ts'
 import { detachEntry, removeFree } from './end.ts'
 import { leaseForEntries, putOn } from './entry.ts'
+import { KeyGrowth } from './key-limit.ts'
 import { rule, ruledBy, ttlOutside } from './policy.ts'
 import { forbidden, gone, refuse, refuseFlaw, revisionsExhausted } from './refuse.ts'
 import { settle } from './settle.ts'
@@ -49,7 +50,7 @@ export function transaction(state: State, effects: Effects, command: Transaction
   if ('kind' in plan) return plan
   for (const change of plan.changes) {
     if (change.delete === true) remove(state, effects, change.key)
-    else if (change.lease === undefined) putFree(state, effects, change)
+    else if (change.lease === undefined) putFree(state, effects, change, key)
     else putOn(state, effects, findLease(state, change.lease)!, { key: change.key, value: change.value ?? '' })
   }
   settle(state, effects, state.freed)
@@ -65,7 +66,7 @@ export function planTransaction(state: State, command: Transaction, key: number)
   if (refused !== undefined) return refused
   const succeeded = (command.compare ?? []).every(comparison => holds(state, comparison))
   const changes = (succeeded ? command.success : command.failure) ?? []
-  return badChange(state, changes, key) ?? tooMuch(state, changes) ?? { succeeded, changes }
+  return badChange(state, changes, key) ?? tooMuch(state, changes, key) ?? { succeeded, changes }
 }
 
 /** Returns what is wrong with the command itself, whatever the state. */
@@ -181,23 +182,30 @@ class EntryGrowth<T> {
   }
 }
 
-function tooMuch(state: State, changes: readonly EntryChange[]): Refused | undefined {
+function tooMuch(state: State, changes: readonly EntryChange[], by: number): Refused | undefined {
   const leases = new EntryGrowth<LeaseState>()
   const entries = new EntryGrowth<string>()
   const bytes = new EntryGrowth<string>()
+  const keys = new KeyGrowth()
   for (const { key, value = '', lease: id, delete: deletes } of changes) {
     const attached = state.entries.get(key)
-    if (attached !== undefined) leases.add(attached.lease, -1, -entryBytes(attached))
+    if (attached !== undefined) {
+      leases.add(attached.lease, -1, -entryBytes(attached))
+      keys.add(attached.lease.key, -1, -entryBytes(attached))
+    }
     const free = state.free.get(key)
     const inEntries = ruledBy(state, key, 'freeEntries')!
     const inBytes = ruledBy(state, key, 'freeBytes') ?? inEntries
     if (free !== undefined) {
       entries.add(inEntries, -1, 0)
       bytes.add(inBytes, 0, -entryBytes(free))
+      keys.add(free.by, -1, -entryBytes(free))
     }
     if (deletes === true) continue
     const size = entryBytes({ key, value })
-    if (id !== undefined) leases.add(findLease(state, id)!, 1, size)
+    const lease = id === undefined ? undefined : findLease(state, id)!
+    keys.add(lease === undefined ? by : lease.key, 1, size)
+    if (lease !== undefined) leases.add(lease, 1, size)
     else {
       entries.add(inEntries, 1, 0)
       bytes.add(inBytes, 0, size)
@@ -217,7 +225,7 @@ function tooMuch(state: State, changes: readonly EntryChange[]): Refused | undef
     if (more.bytes > 0 && state.free.under(prefix).bytes + more.bytes > most)
       return refuse(state, 'too-many-free-bytes', { prefix, limit: most })
   }
-  return undefined
+  return keys.refusal(state)
 }
 
 function tooMuchForLease(state: State, { id, extras }: LeaseState, more: EntryUsage): Refused | undefined {
@@ -237,8 +245,8 @@ function remove(state: State, effects: Effects, key: string): void {
   } else if (state.free.get(key) !== undefined) removeFree(state, effects, key)
 }
 
-function putFree(state: State, effects: Effects, { key, value = '' }: EntryChange): void {
-  const entry = { key, value, revision: state.revision + 1, ...written(state, key) }
+function putFree(state: State, effects: Effects, { key, value = '' }: EntryChange, by: number): void {
+  const entry = { key, value, revision: state.revision + 1, ...written(state, key), by }
   const attached = state.entries.get(key)
   if (attached !== undefined) {
     const { lease } = attached

@@ -8,6 +8,7 @@ import { DEADLOCK, ELSEWHERE } from '../event.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { neverGiven, within } from '../reason.ts'
+import { type KeyUse, noUse } from '../state/key-use.ts'
 import { addChild, descendsFrom, extrasOf, findLease, openLease, touch, UNCLAIMED } from '../state/leases.ts'
 import { standsBefore } from '../state/order.ts'
 import { agedOf } from '../state/timers.ts'
@@ -28,10 +29,14 @@ import { entriesFree } from './attach.ts'
 import { allowed, mayHave, mayRelease, mayTouch } from './authority.ts'
 import { type Effects, emit, startTimer } from './effects.ts'
 import { end } from './end.ts'
+import { isWithinBounds } from './key-bounds.ts'
+import { beyondLimits } from './key-limit.ts'
 import { capacityOf } from './policy.ts'
 import { chooseAll, FIRST_IN_LINE, grant, joinQueues, leaveQueues, pressHolders, type WantedResource } from './queue.ts'
 import { exhausted, gone, refuse, refuseFlaw } from './refuse.ts'
 import { grantWaiter, settle } from './settle.ts'
+
+const ONE_LEASE: KeyUse = { ...noUse(), leases: 1 }
 
 export function transfer(state: State, effects: Effects, command: Transfer, key: number): Outcome {
   const { lease: id, to, incarnation } = command
@@ -105,6 +110,7 @@ function answeredWaiter(
     covers(wants, waiter.extras!) &&
     (parent === undefined || waiter.extras!.parent === parent) &&
     !descendsFrom(waiter, id) &&
+    isWithinBounds(state, waiter.key, to, extras?.pool?.account) &&
     wants.every(({ resource }) => allowed(state, waiter.key, 'acquire', resource))
   const first = (one: LeaseState | undefined, other: LeaseState) => (one === undefined || standsBefore(other, one) ? other : one)
   return wants.flatMap(({ resource }) => state.resources.get(resource)!.queue.filter(isAnswered)).reduce(first, undefined)
@@ -122,11 +128,13 @@ function successor(
   state: State,
   effects: Effects,
   { to, incarnation }: Transfer,
-  { ttl, parent, labels }: PassedOnClaim,
+  { ttl, parent, labels, pool }: PassedOnClaim,
   wants: readonly WantedResource[],
   atOnce: boolean,
 ): LeaseState {
-  const process = incarnation === undefined ? undefined : leaseOfProcess(state, to, incarnation, wants)
+  const found = incarnation === undefined ? undefined : leaseOfProcess(state, to, incarnation, wants)
+  // What would be too much for its key stays unclaimed: the key may claim it once it has room.
+  const process = found !== undefined && mayReceive(state, found.key, to, pool) ? found : undefined
   // A name alone does not tell which key its process uses. It cannot be the giver's key, which has given the lease away and may have been revoked.
   const owner = process?.key ?? (state.keys.size > 0 ? UNCLAIMED : 0)
   const received = openLease(state, to, incarnation, owner, ttl, atOnce ? LIVE : WAITING)
@@ -137,6 +145,10 @@ function successor(
   if (incarnation === undefined) extrasOf(received).open = true
   if (parent !== undefined) addChild(state, parent, received)
   return received
+}
+
+function mayReceive(state: State, key: number, holder: string, pool: PassedOnClaim['pool']): boolean {
+  return isWithinBounds(state, key, holder, pool?.account) && beyondLimits(state, key, ONE_LEASE) === undefined
 }
 
 /** A lease of the process, which tells its key: its first one, or a waiter for one of the resources. */

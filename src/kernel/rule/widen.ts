@@ -12,6 +12,7 @@ import { normal, overQuota, wantsUnder } from './acquire.ts'
 import { allowed, mayTouch } from './authority.ts'
 import { type Effects, emit } from './effects.ts'
 import { exists, judgeWaiter } from './judge.ts'
+import { memberNamed } from './key-bounds.ts'
 import { bounded, capacityOf, rule, ruledBy, ttlOutside } from './policy.ts'
 import { updateRoom } from './pool/member.ts'
 import { positionOf, pressHolders, type WantedResource } from './queue.ts'
@@ -68,6 +69,8 @@ function refusal(state: State, lease: LeaseState, want: WantedResource): Outcome
   const bad = badName(name)
   if (bad !== undefined) return refuseFlaw(state, within('resource', bad))
   if (!allowed(state, lease.key, 'acquire', name)) return forbidden(state, 'acquire', name)
+  const member = memberNamed(state, lease.key, name)
+  if (member !== undefined) return member
   const wrong = ttlOutside(state, lease.ttl, name)
   if (wrong !== undefined) return refuseFlaw(state, wrong)
   const capacity = capacityOf(state, name)

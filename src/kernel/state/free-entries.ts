@@ -8,6 +8,8 @@ export interface FreeEntry {
   readonly created: number
   readonly revision: number
   readonly version: number
+  /** The key that was the last to write it; 0: none. */
+  readonly by: number
 }
 
 /** How many entries there are under a prefix, and the bytes of their keys and values. */

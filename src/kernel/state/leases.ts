@@ -1,5 +1,6 @@
 /** The leases of a state: create, find, index by holder and key, and remove. */
 import { FIRST_TERM, type Holder, type LeaseExtras, type LeaseState, type LIVE, type State, type WAITING } from '../state.ts'
+import { countLease, moveUse, uncountLease } from './key-use.ts'
 import { NO_GRANTS } from './resources.ts'
 
 /** The key of a lease that was transferred to a holder name without a known process: the key of the first renewal becomes its key (rule/renew.ts). */
@@ -101,7 +102,7 @@ export function newLease({
 export function addLease(state: State, lease: LeaseState): void {
   state.leases.set(lease.id - state.origin, lease)
   lease.holder.leases++
-  if (lease.key !== 0) state.madeWith.set(lease.key, (state.madeWith.get(lease.key) ?? 0) + 1)
+  countLease(state, lease.key)
 }
 
 /** Makes `lease` a child of `parent`: it ends with it. */
@@ -115,9 +116,8 @@ export function addChild(state: State, parent: LeaseState, lease: LeaseState): v
 
 /** Gives the lease to another key. The caller has touched the lease. */
 export function rekey(state: State, lease: LeaseState, key: number): void {
-  uncount(state, lease.key)
+  moveUse(state, lease, key)
   lease.key = key
-  if (key !== 0) state.madeWith.set(key, (state.madeWith.get(key) ?? 0) + 1)
 }
 
 /** Gives the lease to another process of the same holder name. The caller has touched the lease. */
@@ -133,18 +133,11 @@ function leaveHolder(state: State, holder: Holder): void {
   if (holder.leases === 0 && state.holders.get(holder.name) === holder) state.holders.delete(holder.name)
 }
 
-function uncount(state: State, key: number): void {
-  if (key === 0) return
-  const left = state.madeWith.get(key)! - 1
-  if (left === 0) state.madeWith.delete(key)
-  else state.madeWith.set(key, left)
-}
-
 export function dropLease(state: State, lease: LeaseState): void {
   if (lease.extras?.handed === true) state.unused.delete(lease)
   state.leases.delete(lease.id - state.origin)
   leaveHolder(state, lease.holder)
-  uncount(state, lease.key)
+  uncountLease(state, lease.key)
 }
 
 /** Returns whether the lease ends with the other one. */

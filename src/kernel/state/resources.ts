@@ -1,6 +1,7 @@
 /** The resources of a state with their grants, and the other tables by name: entries and fences. */
 import type { Attached, Grant, LeaseState, Resource, State } from '../state.ts'
-import type { FreeEntry } from './free-entries.ts'
+import { entryBytes, type FreeEntry } from './free-entries.ts'
+import { countEntries } from './key-use.ts'
 import { memberOf } from './pools.ts'
 
 /** Shared by everything without grants, and never written to: a million leases must not keep a million empty lists, or lists with room to grow. */
@@ -62,25 +63,42 @@ export function dropIfIdle(state: State, resource: Resource): void {
   if (state.resources.get(resource.name) === resource) state.resources.delete(resource.name)
 }
 
+/** In place of the entry with the same key, of either kind, if there is one. */
 export function addEntry(state: State, entry: Attached): void {
-  state.entries.set(entry.key, entry)
-  state.tree.set(entry.key, entry)
+  const { key, lease } = entry
+  const before = state.entries.get(key)
+  if (before !== undefined) countEntries(state, before.lease.key, -1, -entryBytes(before))
+  removeFreeEntry(state, key)
+  state.entries.set(key, entry)
+  state.tree.set(key, entry)
+  countEntries(state, lease.key, 1, entryBytes(entry))
 }
 
 export function dropEntry(state: State, key: string): void {
+  const entry = state.entries.get(key)!
   state.entries.delete(key)
   state.tree.delete(key)
+  countEntries(state, entry.lease.key, -1, -entryBytes(entry))
 }
 
-/** In place of the entry with the same key, if there is one. */
+/** In place of the entry without a lease with the same key, if there is one. */
 export function addFreeEntry(state: State, entry: FreeEntry): void {
+  removeFreeEntry(state, entry.key)
   state.free.set(entry)
   state.tree.set(entry.key, entry)
+  countEntries(state, entry.by, 1, entryBytes(entry))
 }
 
 export function dropFreeEntry(state: State, key: string): void {
-  state.free.delete(key)
+  removeFreeEntry(state, key)
   state.tree.delete(key)
+}
+
+function removeFreeEntry(state: State, key: string): void {
+  const entry = state.free.get(key)
+  if (entry === undefined) return
+  state.free.delete(key)
+  countEntries(state, entry.by, -1, -entryBytes(entry))
 }
 
 /** Records `token` as the highest one shown for `resource`. The caller has checked that no higher token was shown. */

@@ -1,13 +1,13 @@
-/** Routes of policies, entries and keys. */
+/** Routes of policies, entries and keys (key-routes.ts). */
 import { MAX_TRANSACTION_BYTES, type PolicyRules } from '../../kernel/command.ts'
 import { policyRules } from '../../kernel/command-table.ts'
 import { normalPrefix } from '../../kernel/name.ts'
 import * as schema from '../../wire/http/schema.ts'
-import { hashSecret, newSecret } from '../key-secret.ts'
 import { expectOutcome, HttpFailure } from './failure.ts'
+import { keyRoutes } from './key-routes.ts'
 import { whenChanged } from './long-poll.ts'
 import { mustBeName, mustBePrefix } from './parse.ts'
-import { json, type Route, type RouteContext, route } from './route.ts'
+import { json, type Route, route } from './route.ts'
 import { DEFAULT_LIST_LIMIT, defined, fieldsFrom, list, propose, proposeBody, readOptions } from './route-operations.ts'
 
 const policies: readonly Route[] = [
@@ -135,52 +135,4 @@ const entries: readonly Route[] = [
   }),
 ]
 
-async function createKey(context: RouteContext<schema.Static<typeof schema.NewKey>>) {
-  const { name, allow, hash, op } = context.body
-  // A repeated request would return another secret than the one whose hash was stored.
-  if (op !== undefined && hash === undefined)
-    throw new HttpFailure(
-      'INVALID',
-      'the server does not store secrets, so it cannot repeat one: to use op, create the secret yourself and send its hash',
-    )
-  const secret = hash === undefined ? newSecret(context.clock) : undefined
-  const command = { kind: 'key', name, hash: hash ?? hashSecret(secret!), allow } as const
-  const { id, revision } = expectOutcome(await propose(context, command, op), 'done')
-  return json(201, { id, name, allow, ...(secret !== undefined && { key: secret }), revision }, revision)
-}
-
-const keys: readonly Route[] = [
-  route({
-    method: 'GET',
-    path: '/v1/keys',
-    summary: 'All keys and what each may do, without secrets.',
-    query: schema.Reading,
-    response: schema.Keys,
-    handle: async context => {
-      const { revision, value } = await context.guarded.read<'keys'>(context.caller, { kind: 'keys' }, readOptions(context))
-      return json(200, { keys: value.map(({ id, name, allow }) => ({ id, name, allow })), revision }, revision)
-    },
-  }),
-  route({
-    method: 'POST',
-    path: '/v1/keys',
-    summary: 'Create a key. Once the first key exists, every request needs one.',
-    body: schema.NewKey,
-    response: schema.Key,
-    status: 201,
-    handle: createKey,
-  }),
-  route({
-    method: 'DELETE',
-    path: '/v1/keys/{id}',
-    summary: 'Revoke a key. Its connections are refused, and only administrators may act on its leases.',
-    query: schema.Changing,
-    status: 204,
-    handle: async context => {
-      const { revision } = expectOutcome(await propose(context, { kind: 'unkey', id: context.id }, context.query.op), 'done')
-      return { status: 204, headers: { 'Leasehold-Revision': String(revision) } }
-    },
-  }),
-]
-
-export const governRoutes: readonly Route[] = [...policies, ...entries, ...keys]
+export const governRoutes: readonly Route[] = [...policies, ...entries, ...keyRoutes]

@@ -4,13 +4,12 @@ import { LeaseError } from '../../errors.ts'
 import type { PolicyRules, Revoke } from '../../kernel/command.ts'
 import { MESSAGES_VERSION, otherMessages } from '../../wire/messages.ts'
 import { ProtocolError } from '../../wire/resp/command-parser.ts'
-import { MAX_SCOPES, scopesIn } from '../key-scopes.ts'
-import { hashSecret, newSecret } from '../key-secret.ts'
 import { ACQUIRE_USAGE, acquire, GRANT_USAGE, grant } from './acquire.ts'
 import { invalid, type RespCommand, text, whole } from './command.ts'
 import { kernelCommand, kernelOptions } from './kernel-command.ts'
+import { KEY_USAGE, key } from './key-command.ts'
 import { prefixAt, read } from './read-commands.ts'
-import { writeDone, writeFenced, writeId, writeRenewed, writeValue } from './replies.ts'
+import { writeDone, writeFenced, writeId, writeRenewed } from './replies.ts'
 import type { RespSession } from './session.ts'
 import { unwatch, watch } from './watch.ts'
 
@@ -170,7 +169,7 @@ export const LEASE_COMMANDS: readonly RespCommand[] = [
   {
     name: 'LEASE.KEY',
     arity: -2,
-    summary: 'CREATE name ALLOW verb[,verb…][:prefix][,verb…] … | LIST | REVOKE id',
+    summary: KEY_USAGE,
     verb: 'admin',
     changes: true,
     example: ['LIST'],
@@ -246,31 +245,4 @@ function policy(session: RespSession): void {
     rules.set(text(session, i, 'a rule'), session.args.number(i + 1) ?? (/^\d/.test(value) ? parseDuration(value, 'a rule') : value))
   }
   session.propose({ kind: 'policy', prefix, rules: Object.fromEntries(rules) as PolicyRules }, writeDone)
-}
-
-function key(session: RespSession): void {
-  const { args } = session
-  const { guarded, clock } = session.host.context
-  const word = args.word(1)
-  if (word === 'LIST' && args.count === 2)
-    return session.replyLater(guarded.read(session.caller, { kind: 'keys' }), (to, { value }) =>
-      writeValue(
-        to,
-        value.map(({ id, name, allow }) => ({
-          id,
-          name,
-          allow: allow.map(({ verb, prefix }) => (prefix === '' ? verb : `${verb}:${prefix}`)),
-        })),
-      ),
-    )
-  if (word === 'REVOKE' && args.count === 3) return session.propose({ kind: 'unkey', id: whole(session, 2, 'a key') }, writeDone)
-  if (word !== 'CREATE' || args.count < 5 || !args.is(3, 'ALLOW'))
-    throw invalid('LEASE.KEY CREATE name ALLOW verb[,verb…][:prefix][,verb…] … | LIST | REVOKE id')
-  if (args.count - 4 > MAX_SCOPES) throw invalid(`a key has at most ${MAX_SCOPES} scopes`)
-  const allow = Array.from({ length: args.count - 4 }, (_, i) => scopesIn(text(session, i + 4, 'a scope'))).flat()
-  const secret = newSecret(clock)
-  session.propose({ kind: 'key', name: text(session, 2, 'a name'), hash: hashSecret(secret), allow }, (to, outcome) => {
-    if (outcome.kind === 'done') writeValue(to, { id: outcome.id ?? 0, secret })
-    else writeDone(to, outcome)
-  })
 }

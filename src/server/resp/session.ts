@@ -342,9 +342,10 @@ export class RespSession implements ByteLinkEnd {
 
   identify(secret: string): void {
     try {
-      this.caller = this.host.context.guarded.access.identify(secret)
-      this.turns.caller = this.caller
-      this.#connection?.identified(this.caller)
+      const caller = this.host.context.guarded.access.identify(secret)
+      this.#connection?.identified(caller)
+      this.caller = caller
+      this.turns.caller = caller
       this.#updateBounds()
     } catch (error) {
       if (++this.#failedAuths >= MAX_FAILED_AUTHS) this.closeAfterReplies()

@@ -3,7 +3,7 @@
  * Requests are closed: the server refuses a field that it does not know. The fields of commands come from the command table.
  */
 import Type, { type Static, type TObject, type TSchema } from 'typebox'
-import { MAX_RESOURCES, VERBS } from '../../kernel/command.ts'
+import { MAX_RESOURCES } from '../../kernel/command.ts'
 import { policyRules } from '../../kernel/command-table.ts'
 import { EVENT_TYPES } from '../../kernel/event.ts'
 import { NAME_BYTES } from '../../kernel/name.ts'
@@ -53,18 +53,6 @@ export const Put = closed({ ...fieldsOf('put', 'lease', 'value'), op })
 export const Transaction = closed({ ...fieldsOf('transaction'), op })
 export const Fence = closed({ ...fieldsOf('fence'), op })
 export const Rules = closed({ ...schemaOf(policyRules.fields), op })
-const Scope = closed({ verb: Type.Enum([...VERBS]), prefix: text('By whole segments; empty: everything.') })
-export const NewKey = closed({
-  name,
-  allow: Type.Array(Scope, { maxItems: 256 }),
-  hash: optional(
-    Type.String({
-      pattern: '^[0-9a-f]{64}$',
-      description: 'SHA-256 of a secret that the client made. Left out: the server makes one and shows it once.',
-    }),
-  ),
-  op,
-})
 
 const words = (description: string) => Type.Array(text(''), { maxItems: 64, description })
 const state = {
@@ -327,13 +315,6 @@ const { op: _, ...rules } = Rules.properties
 const policy = { prefix: Type.String(), rules: answer(rules) }
 export const PolicyView = answer({ ...policy, revision })
 export const Policies = answer({ policies: Type.Array(answer(policy)), revision })
-const KeyView = { id: whole(), name, allow: Type.Array(Scope) }
-export const Key = answer({
-  ...KeyView,
-  key: optional(Type.String({ description: 'The secret. It is shown once and kept nowhere.' })),
-  revision,
-})
-export const Keys = answer({ keys: Type.Array(answer(KeyView)), revision })
 export const Proposed = answer({
   answers: Type.Array(
     answer({

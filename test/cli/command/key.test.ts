@@ -14,6 +14,7 @@ test('a key is shown once, the log has only its hash, and it can be revoked by i
     id: 1,
     name: 'ci',
     allow: [...['acquire', 'renew', 'release', 'read'].map(verb => ({ verb, prefix: 'jobs' })), { verb: 'watch', prefix: '' }],
+    use: { leases: 0, waiters: 0, entries: 0, bytes: 0 },
   })
   const file = readFileSync(here.file('leasehold/leasehold.db'))
   const wal = readFileSync(here.file('leasehold/leasehold.db-wal'), { flag: 'a+' })

@@ -46,6 +46,10 @@ function some(needed: Fields, optional: Fields = {}): fc.Arbitrary<object> {
 const list = (of: fc.Arbitrary<unknown>) => fc.array(of, { maxLength: 3 })
 const kind = (name: Command['kind']) => fc.constant(name)
 const wants = list(some({ resource: text }, { units: number, shared: yesNo }))
+const keyLimits = some(
+  {},
+  { leases: number, waiters: number, entries: number, bytes: number, connections: number, requests: number, burst: number },
+)
 const rules = some(
   {},
   Object.fromEntries(
@@ -111,10 +115,18 @@ const COMMANDS: Readonly<Record<Exclude<Command['kind'], 'upgrade'>, fc.Arbitrar
   break: some({ kind: kind('break'), resource: text }, { after: number, by: text }),
   recall: some({ kind: kind('recall'), resource: text }, { by: text }),
   policy: some({ kind: kind('policy'), prefix: text }, { rules }),
-  key: some({
-    ...{ kind: kind('key'), name: text, hash: fc.constantFrom('0123456789abcdef'.repeat(4), 'x') },
-    allow: list(some({ verb: fc.constantFrom('acquire', 'renew', 'release', 'revoke', 'break', 'admin'), prefix: text })),
-  }),
+  key: some(
+    {
+      ...{ kind: kind('key'), name: text, hash: fc.constantFrom('0123456789abcdef'.repeat(4), 'x') },
+      allow: list(some({ verb: fc.constantFrom('acquire', 'renew', 'release', 'revoke', 'break', 'admin'), prefix: text })),
+    },
+    {
+      ...{ accounts: list(text), holders: list(text), priority: some({ low: fc.integer(), high: fc.integer() }), noMembers: yesNo },
+      ...{ group: text, limits: keyLimits, expires: number },
+    },
+  ),
+  rotate: some({ kind: kind('rotate'), id: number, hash: text }, { overlap: number, expires: number }),
+  limit: some({ kind: kind('limit') }, { id: number, group: text, limits: keyLimits }),
   unkey: some({ kind: kind('unkey'), id: number }),
   fence: some({ kind: kind('fence'), resource: text, token: number }),
   tick: some({ kind: kind('tick'), n: number, elapsed: number }),

@@ -86,5 +86,5 @@ test('what the golden file encodes is well-formed, and covers every kind of comm
     expect(malformed(command)).toBeUndefined()
     kinds.add(command.kind)
   }
-  expect(kinds.size).toBe(25)
+  expect(kinds.size).toBe(27)
 })

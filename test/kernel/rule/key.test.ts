@@ -220,7 +220,7 @@ describe('a transfer to a name that no process is known by', () => {
     world.refused(world.release(heir, undefined, giver), 'GONE')
     expect(world.release(heir, undefined, recipient)).toMatchObject({ kind: 'done' })
     expect(world.revisionEvents.map(({ type }) => type)).toEqual(['released'])
-    expect([...world.state.madeWith]).toEqual([])
+    expect([...world.state.keyUse]).toEqual([])
   })
 
   test("can be used by no key before that except an administrator's, not even by its giver's", () => {

@@ -34,8 +34,8 @@ describe('a transaction', () => {
     put(world, { key: 'kv/a', value: '3' })
     const { lease } = world.acquire('ann', 'x')
     world.release(lease)
-    expect(world.state.free.get('kv/a')).toEqual({ key: 'kv/a', value: '3', created: made, revision: made + 1, version: 2 })
-    expect(world.state.free.get('kv/b')).toEqual({ key: 'kv/b', value: '2', created: made, revision: made, version: 1 })
+    expect(world.state.free.get('kv/a')).toEqual({ key: 'kv/a', value: '3', created: made, revision: made + 1, version: 2, by: 0 })
+    expect(world.state.free.get('kv/b')).toEqual({ key: 'kv/b', value: '2', created: made, revision: made, version: 1, by: 0 })
     expect(
       world.events.filter(({ type }) => type === 'put').map(({ key, value, lease: on, revision }) => [key, value, on, revision]),
     ).toEqual([

@@ -200,7 +200,9 @@ test('a key is created, shown once, listed without its secret, required from the
   expect((await ask(here, 'GET', '/v1/keys')).status).toBe(401)
   const bearer = { authorization: `Bearer ${created.key}` }
   const listed = await ask(here, 'GET', '/v1/keys', undefined, bearer)
-  expect(listed.json.keys).toEqual([{ id: created.id, name: 'root', allow: [{ verb: 'admin', prefix: '' }] }])
+  expect(listed.json.keys).toEqual([
+    { id: created.id, name: 'root', allow: [{ verb: 'admin', prefix: '' }], use: { leases: 0, waiters: 0, entries: 0, bytes: 0 } },
+  ])
   expect((await ask(here, 'POST', '/v1/keys', { name: 'ci', allow: [], op: 'k' }, bearer)).json.error.message).toContain('hash')
   const hashed = { name: 'ci', allow: [], op: 'k', hash: 'a'.repeat(64) }
   const { json: ci } = await ask(here, 'POST', '/v1/keys', hashed, bearer)

@@ -4,6 +4,7 @@ import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
 import { rule } from '../../../src/kernel/rule/policy.ts'
+import { type KeyUse, noUse } from '../../../src/kernel/state/key-use.ts'
 import { findLease } from '../../../src/kernel/state/leases.ts'
 import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
 import { capacity as capacityOf, poolViolations } from './pool-invariant.ts'
@@ -21,6 +22,7 @@ export function violations(state: State): string[] {
     ...queues(state),
     ...entries(state),
     ...tables(state),
+    ...keyUse(state),
     ...registry(state),
     ...liveness(state),
     ...poolViolations(state),
@@ -191,6 +193,38 @@ function* tables(state: State): Generator<string> {
     if (holder.name !== name) yield `${holder.name} is kept under ${name}`
     if (!holders.has(holder)) yield `${name} is kept and holds nothing`
   }
+}
+
+/** Checks what keys and groups have, counted lease by lease and entry by entry. */
+function* keyUse(state: State): Generator<string> {
+  const expected = new Map<number, KeyUse>()
+  const of = (key: number) => expected.get(key) ?? expected.set(key, noUse()).get(key)!
+  const addEntry = (key: number, entry: { readonly key: string; readonly value: string }) => {
+    of(key).entries++
+    of(key).bytes += Buffer.byteLength(entry.key) + Buffer.byteLength(entry.value)
+  }
+  for (const { key, status, extras } of state.leases.values()) {
+    of(key).leases++
+    if (status === WAITING) of(key).waiters++
+    for (const entry of extras?.pending ?? []) addEntry(key, entry)
+  }
+  for (const entry of state.entries.values()) addEntry(entry.lease.key, entry)
+  for (const entry of state.free.values()) addEntry(entry.by, entry)
+  expected.delete(0)
+  const shown = (uses: Iterable<readonly [unknown, KeyUse]>) => JSON.stringify([...uses].map(([name, use]) => [String(name), use]).sort())
+  if (shown(expected) !== shown(state.keyUse)) yield `keys have ${shown(state.keyUse)} instead of ${shown(expected)}`
+  const groups = new Map<string, KeyUse & { keys: number }>()
+  for (const { id, group } of state.keys.values()) {
+    if (group === undefined) continue
+    const sum = groups.get(group) ?? { ...noUse(), keys: 0 }
+    const { leases, waiters, entries, bytes } = expected.get(id) ?? noUse()
+    groups.set(group, {
+      ...{ leases: sum.leases + leases, waiters: sum.waiters + waiters, entries: sum.entries + entries, bytes: sum.bytes + bytes },
+      keys: sum.keys + 1,
+    })
+  }
+  const counted = [...state.groups].map(([name, { use, keys }]) => [name, { ...use, keys }] as const)
+  if (shown(groups) !== shown(counted)) yield `groups have ${shown(counted)} instead of ${shown(groups)}`
 }
 
 /** Checks what the registry derives from entries and flaps; and that nothing but a registration is ever put off. */

@@ -5,7 +5,9 @@ import {
   COMPARED,
   type Command,
   type Comparison,
+  type CreateKey,
   type EntryChange,
+  type KeyLimits,
   type PolicyRules,
   type Proposal,
   RELATIONS,
@@ -314,12 +316,42 @@ export class Stream {
         name: `k${this.#random(9)}`,
         hash: '0123456789abcdef'.repeat(4),
         allow: [1, 2].map(() => ({ verb: this.#one(VERBS), prefix: this.#one(['', 'a', 'p/', 'q', 'svc', 'services']) })),
+        ...(this.#chance(2) && this.#bounds()),
       }
     if (state.moved === undefined && this.#chance(12)) return { kind: 'move', ...this.#one([{}, { to: 'b' }, { into: 'begin' }] as const) }
-    if (dice < 9) return { kind: 'unkey', id: 1 + this.#random(state.nextKey) }
+    if (dice < 9) return this.#changeKey(1 + this.#random(state.nextKey))
     return this.#chance(3)
       ? { kind: 'generation', lease: state.nextLease, token: state.nextToken, revision: state.revision, quiet: this.#random(9_000) }
       : { kind: 'due', timer: QUIET, epoch: state.quietEpochs }
+  }
+
+  #bounds(): Partial<CreateKey> {
+    return {
+      ...(this.#chance(2) && { group: `team${this.#random(2)}` }),
+      ...(this.#chance(2) && { limits: this.#limits() }),
+      ...(this.#chance(6) && { holders: ['h1', 'h2', 'r*'] }),
+      ...(this.#chance(6) && { accounts: this.#one([['a1'], ['h*', 'a1']]) }),
+      ...(this.#chance(6) && { priority: { low: -2, high: this.#random(3) - 1 } }),
+      ...(this.#chance(4) && { noMembers: true }),
+      ...(this.#chance(6) && { expires: 900 + this.#random(9_000) }),
+    }
+  }
+
+  #limits(): KeyLimits {
+    return {
+      ...(this.#chance(2) && { leases: this.#random(6) }),
+      ...(this.#chance(2) && { waiters: this.#random(3) }),
+      ...(this.#chance(2) && { entries: this.#random(4) }),
+      ...(this.#chance(3) && { bytes: this.#random(60) }),
+    }
+  }
+
+  #changeKey(id: number): Command {
+    const dice = this.#random(5)
+    if (dice < 2) return { kind: 'unkey', id }
+    if (dice === 2) return { kind: 'limit', id, limits: this.#limits() }
+    if (dice === 3) return { kind: 'limit', group: `team${this.#random(2)}`, ...(!this.#chance(4) && { limits: this.#limits() }) }
+    return { kind: 'rotate', id, hash: 'fedcba9876543210'.repeat(4), ...(!this.#chance(3) && { overlap: 1 + this.#random(9_000) }) }
   }
 
   #rules(): PolicyRules {
