@@ -298,7 +298,7 @@ export const keyFields = {
     list(name, MAX_KEY_NAMES),
     'Accounts of pools that it may use; the first where a request names none. A * at the end: any that begin so.',
   ),
-  holders: defaulted(list(name, MAX_KEY_NAMES), 'Holder names that it may use. A * at the end: any that begin so.'),
+  holders: defaulted(list(name, MAX_KEY_NAMES), 'Holder names that it may use, beside its own. A * at the end: any that begin so.'),
   priority: optional(
     record<PriorityRange>({ low: needed(integer(-1_000, 1_000)), high: needed(integer(-1_000, 1_000)) }),
     'Priorities that it may use.',

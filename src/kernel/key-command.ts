@@ -16,7 +16,7 @@ export const MAX_KEY_NAMES = 64
 export interface KeyBounds {
   /** The accounts of pools that it may use; the first is used where a request names none. Left out: any. */
   readonly accounts?: readonly string[]
-  /** The holder names that it may use. Left out: any. */
+  /** The holder names that it may use, beside its own name. Left out: any. */
   readonly holders?: readonly string[]
   /** The priorities that it may use. A request that names none gets the one nearest to 0. Left out: any. */
   readonly priority?: PriorityRange

@@ -1,6 +1,6 @@
 /**
- * Metrics in the Prometheus format. Labels contain only our own words. Names of resources, holders and keys are never labels: they would show one tenant's names to
- * another, and clients could create series without bound.
+ * Metrics in the Prometheus format. Names of resources and holders are never labels: clients could create series without bound. The names of keys are labels,
+ * since only administrators create keys; the oldest keys have series of their own, and the others are summed.
  */
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
 import { ServerActivity } from './activity/activity.ts'
@@ -9,6 +9,10 @@ import { RequestCounters } from './request-counters.ts'
 import { StoreWatch } from './store-watch.ts'
 import { VERSION } from './version.ts'
 
+/** Keys with series of their own. */
+const MAX_KEYS = 100
+/** The label of all other keys, and of keys that were revoked. */
+const OTHER_KEYS = 'other'
 /** Figures `commit.le.MS` count appends by their duration, in ms. */
 const COMMIT_BUCKET = 'commit.le.'
 /** Figures `events.TYPE` count events by type. */
@@ -51,6 +55,7 @@ export class Metrics {
     this.#context = context
     collectDefaultMetrics({ register: this.#registry })
     this.#addRequests()
+    this.#addKeys()
     this.#refreshState = this.#addState()
     this.#addGauge('connections', 'Open connections, over all wires.', () => context.connections())
     this.#addGauge('watches', 'Open watches.', () => context.guarded.watches)
@@ -105,6 +110,39 @@ export class Metrics {
           for (const [code, count] of counts) this.inc({ wire, asked: request, code }, count)
       },
     })
+  }
+
+  /** Series of each key, or of all others together. Keys of one name share theirs. */
+  #addKeys(): void {
+    const { guarded } = this.#context
+    const counters = RequestCounters.of(guarded)
+    const labels = () => new Map([...guarded.access.keys.values()].slice(0, MAX_KEYS).map(({ id, name }) => [id, name]))
+    new Counter({
+      name: 'leasehold_key_requests_total',
+      help: `Requests answered, by key and by result code. Beyond ${MAX_KEYS} keys, the newest are summed as ${OTHER_KEYS}.`,
+      labelNames: ['key', 'code'],
+      registers: [this.#registry],
+      collect() {
+        this.reset()
+        const names = labels()
+        for (const [id, { counts }] of counters.keys())
+          for (const [code, count] of counts) this.inc({ key: names.get(id) ?? OTHER_KEYS, code }, count)
+      },
+    })
+    const uses = { leases: 'Leases of each key, waiting or not.', waiters: 'Waiting leases of each key.' } as const
+    for (const [what, help] of Object.entries(uses))
+      new Gauge({
+        name: `leasehold_key_${what}`,
+        help,
+        labelNames: ['key'],
+        registers: [this.#registry],
+        async collect() {
+          const { value } = await guarded.lessor.read({ kind: 'keys' })
+          this.reset()
+          const names = labels()
+          for (const { id, use } of value) this.inc({ key: names.get(id) ?? OTHER_KEYS }, use[what as keyof typeof uses])
+        },
+      })
   }
 
   /** Gauges of the leases and the store. The returned function reads the state once for all of them. */

@@ -57,8 +57,8 @@ export function withKeyDefaults(state: State, command: Acquire, key: number): Ac
 export function outsideBounds(state: State, key: number, { holder, priority = 0, wants }: Acquire, account?: string): Refused | undefined {
   const known = key === 0 ? undefined : state.keys.get(key)
   if (known === undefined) return undefined
-  const { holders, accounts, priority: range } = known
-  if (!isOneOf(holders, holder)) return refuse(state, 'forbidden-holder', { holder, holders: holders! })
+  const { name, holders, accounts, priority: range } = known
+  if (holder !== name && !isOneOf(holders, holder)) return refuse(state, 'forbidden-holder', { holder, holders: holders! })
   if (account !== undefined && !isOneOf(accounts, account)) return refuse(state, 'forbidden-account', { account, accounts: accounts! })
   if (range !== undefined && (priority < range.low || priority > range.high))
     return refuse(state, 'forbidden-priority', { priority, ...range })
@@ -81,6 +81,6 @@ export function memberNamed(state: State, key: number, name: string): Refused | 
 
 /** Whether a key may have a lease that another key passed on: under this holder name, of this account. */
 export function isWithinBounds(state: State, key: number, holder: string, account: string | undefined): boolean {
-  const { holders, accounts } = state.keys.get(key) ?? {}
-  return isOneOf(holders, holder) && (account === undefined || isOneOf(accounts, account))
+  const { name, holders, accounts } = state.keys.get(key) ?? {}
+  return (holder === name || isOneOf(holders, holder)) && (account === undefined || isOneOf(accounts, account))
 }

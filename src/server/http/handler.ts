@@ -20,8 +20,8 @@ export interface HttpHandlerOptions {
   readonly hosts?: readonly string[]
   /** Routes in addition to `ROUTES`. @default none */
   readonly routes?: readonly Route[]
-  /** Counts a request by route and result code. */
-  readonly count?: (route: string, code: string) => void
+  /** Counts a request by route, by result code and by the id of its key. */
+  readonly count?: (route: string, code: string, key: number) => void
 }
 
 const EMPTY_QUERY = Object.freeze({})
@@ -34,7 +34,7 @@ export class HttpHandler {
   readonly #originCheck: OriginCheck
   readonly #router: Router
   readonly #faces: FaceHandler
-  readonly #count: (route: string, code: string) => void
+  readonly #count: (route: string, code: string, key: number) => void
   /** Callers without a key, by connection: they are limited per connection. */
   readonly #anonymous = new WeakMap<object, Caller>()
 
@@ -51,6 +51,7 @@ export class HttpHandler {
 
   async handle(request: HttpRequest): Promise<HttpResponse> {
     let routeName = 'none'
+    let key = 0
     try {
       const { host, path, query, target } = targetOf(request)
       this.#originCheck.check(request, host, target)
@@ -60,16 +61,18 @@ export class HttpHandler {
         routeName = `face ${face.name}`
         const response = await this.#faces.handle(face, request, { path, query }, async secret => {
           const caller = this.#identify(request, secret)
+          key = caller.key
           await this.#turn(request, caller)
           return caller
         })
-        this.#count(routeName, response.code ?? 'OK')
+        this.#count(routeName, response.code ?? 'OK', key)
         return response
       }
       const route = match !== undefined && 'route' in match ? match.route : undefined
       if (route !== undefined) routeName = `${route.method} ${route.path}`
       // Identify the caller before the path is answered: a caller without access must not learn which paths exist.
       const caller = route?.open === true ? anonymousCaller() : this.#identify(request, bearerSecret(request))
+      key = caller.key
       if (match === undefined) throw new HttpFailure('NOT_FOUND', 'there is no such path: see /openapi.json')
       if (!('route' in match))
         throw new HttpFailure('INVALID', `this path does not allow ${request.method.slice(0, 16)}: use ${match.join(', ')}`, {
@@ -80,7 +83,7 @@ export class HttpHandler {
       const witness = route?.open === true ? undefined : request.header(WITNESS_HEADER)
       if (witness !== undefined) await this.#checkWitness(witness)
       const response = await this.#callRoute(match.route, match.raw, query, caller, request)
-      this.#count(routeName, response.code ?? 'OK')
+      this.#count(routeName, response.code ?? 'OK', key)
       return witness === undefined ? response : { ...response, headers: { ...response.headers, ...this.#witnessHeader() } }
     } catch (error) {
       const response = failureResponse(error)
@@ -89,7 +92,7 @@ export class HttpHandler {
           { route: routeName, error: String((error as Error)?.stack ?? error) },
           'a request failed with an internal error',
         )
-      this.#count(routeName, response.code!)
+      this.#count(routeName, response.code!, key)
       return response
     }
   }

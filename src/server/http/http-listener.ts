@@ -42,7 +42,11 @@ export function httpListener({ activityFile, ...options }: HttpOptions = {}): Li
       ...(activityFile !== undefined && { file: activityFile }),
     }) // starts to observe
     const counters = RequestCounters.of(context.guarded)
-    const handler = new HttpHandler(context, { ...options, count: (route, code) => counters.counter('http', route).increment(code) })
+    const count = (route: string, code: string, key: number) => {
+      counters.counter('http', route).increment(code)
+      counters.ofKey(key).increment(code)
+    }
+    const handler = new HttpHandler(context, { ...options, count })
     const server = createServer({
       maxHeaderSize: MAX_HEADER_BYTES,
       headersTimeout: limits.headerTime,

@@ -142,10 +142,12 @@ export class BatchSession {
     this.pending++
     const request = op === undefined && !key ? NO_REQUEST_OPTIONS : { ...(op && { op }), ...(key && { key }) }
     const counter = this.#counterOf(command.kind)
+    const keyCounter = host.counters.ofKey(caller.key)
     host.context.guarded.submit(caller, command, request, {
       settle: outcome => {
-        if (outcome.kind === 'refused') counter.increment(outcome.code)
-        else counter.ok++
+        const code = outcome.kind === 'refused' ? outcome.code : 'OK'
+        counter.increment(code)
+        keyCounter.increment(code)
         this.#answered()
         this.#sendProfile()
         this.#send({ kind: 'outcome', id, outcome })
@@ -153,6 +155,7 @@ export class BatchSession {
       fail: thrown => {
         const error = asLeaseError(thrown)
         counter.increment(error.code)
+        keyCounter.increment(error.code)
         this.#answered()
         this.#sendProfile()
         this.#send({ kind: 'failed', id, error })

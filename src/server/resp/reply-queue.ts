@@ -1,15 +1,17 @@
 /** Keeps the replies of a connection in the order of its commands, until the replies before them are ready. */
 import type { Refused } from '../../kernel/outcome.ts'
 import type { RespWriter } from '../../wire/resp/writer.ts'
-import type { RequestCounter } from '../request-counters.ts'
+import type { Caller } from '../access-control.ts'
+import type { RequestCounter, RequestCounters } from '../request-counters.ts'
 import { UNCOUNTED } from './command-lookup.ts'
 import { asLeaseError, writeError } from './replies.ts'
 
 export type Encode<T = never> = (to: RespWriter, value: T) => void
 
 /** The connection that the replies belong to. */
-interface Flushable {
-  readonly host: { scheduleFlush(session: Flushable): void }
+interface ReplyingSession {
+  readonly caller: Caller
+  readonly host: { readonly counters: RequestCounters; scheduleFlush(session: ReplyingSession): void }
 }
 
 /** The place of one reply in the queue. Slots are reused. */
@@ -23,7 +25,7 @@ export class ReplySlot {
   readonly settle: (value: unknown) => void
   readonly fail: (error: unknown) => void
 
-  constructor(session: Flushable) {
+  constructor(session: ReplyingSession) {
     this.settle = value => {
       this.value = value
       this.ready = true
@@ -41,11 +43,11 @@ export class ReplySlot {
 export class ReplyQueue {
   /** Replies that are not written yet. */
   pending = 0
-  readonly #session: Flushable
+  readonly #session: ReplyingSession
   readonly #slots: ReplySlot[] = []
   #head = 0
 
-  constructor(session: Flushable) {
+  constructor(session: ReplyingSession) {
     this.#session = session
   }
 
@@ -71,16 +73,24 @@ export class ReplyQueue {
 
   /** Writes the replies that are ready, up to the first that is not. */
   write(to: RespWriter): void {
+    const keyCounter = this.#session.host.counters.ofKey(this.#session.caller.key)
     while (this.pending > 0) {
       const slot = this.#slots[this.#head]!
       if (!slot.ready) break
       if (slot.failed) {
-        slot.counter.increment(asLeaseError(slot.error).code)
+        const { code } = asLeaseError(slot.error)
+        slot.counter.increment(code)
+        keyCounter.increment(code)
         writeError(to, slot.error)
       } else {
         const outcome = slot.value as Partial<Refused> | null | undefined
-        if (outcome?.kind === 'refused') slot.counter.increment(outcome.code)
-        else slot.counter.ok++
+        if (outcome?.kind === 'refused') {
+          slot.counter.increment(outcome.code)
+          keyCounter.increment(outcome.code)
+        } else {
+          slot.counter.ok++
+          keyCounter.ok++
+        }
         slot.encode(to, slot.value)
       }
       slot.value = slot.error = undefined

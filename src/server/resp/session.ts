@@ -138,7 +138,7 @@ export class RespSession implements ByteLinkEnd {
 
   set name(name: string) {
     this.#name = name
-    this.holder = name === '' ? this.peer : name
+    this.holder = name === '' ? this.host.context.guarded.access.keys.holderOf(this.caller, this.peer) : name
   }
 
   get batch(): BatchSession {
@@ -346,6 +346,7 @@ export class RespSession implements ByteLinkEnd {
       this.#connection?.identified(caller)
       this.caller = caller
       this.turns.caller = caller
+      this.name = this.#name // the holder of a bound key is another
       this.#updateBounds()
     } catch (error) {
       if (++this.#failedAuths >= MAX_FAILED_AUTHS) this.closeAfterReplies()

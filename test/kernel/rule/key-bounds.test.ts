@@ -72,6 +72,7 @@ describe('holder names', () => {
     world.refused(world.ask('anna', 'x', { key: ann }), 'FORBIDDEN', 'forbidden-holder')
     expect(world.ask('ann', 'x', { key: ann }).kind).toBe('granted')
     expect(world.ask('ci/1', 'y', { key: ann }).kind).toBe('granted')
+    expect(world.ask('k', 'the-name-of-the-key', { key: ann }).kind).toBe('granted')
   })
 
   test('a lease that was passed on to another name is not claimed', () => {
