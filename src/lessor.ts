@@ -20,7 +20,7 @@ import type { LeaseError } from './errors.ts'
 import type { Acquire, Command, Operation, PolicyRules, PoolRequest } from './kernel/command.ts'
 import type { Event, EventType } from './kernel/event.ts'
 import type { Outcome } from './kernel/outcome.ts'
-import type { KeyView } from './lessor/key-view.ts'
+import type { ApiKeyView } from './lessor/key-view.ts'
 import type { ListPart } from './lessor/list-part.ts'
 import type { BackupOptions, ReadOptions } from './lessor/read-options.ts'
 import type { Profile } from './store.ts'
@@ -196,7 +196,7 @@ export interface QueryResults {
   history: readonly PastGrant[]
   durations: readonly SketchView[]
   policies: readonly { readonly prefix: string; readonly rules: PolicyRules }[]
-  keys: readonly KeyView[]
+  keys: readonly ApiKeyView[]
 }
 
 /**

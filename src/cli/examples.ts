@@ -38,9 +38,12 @@ export const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   'policy get': ['leasehold policy get', 'leasehold policy get jobs'],
   'policy set': ['leasehold policy set jobs ttlMax=1h', 'leasehold policy set licences capacity=4 queue=fit'],
   'policy unset': ['leasehold policy unset jobs'],
+  'key limit': ['leasehold key limit ci --limits leases=500,waiters=50', 'leasehold key limit --group students --limits leases=200'],
+  'key rotate': ['leasehold key rotate ci --overlap 1h'],
   'key create': [
     "leasehold key create --name ci --allow 'acquire,renew,release,read:jobs/'",
     'leasehold key create --name ops --allow admin',
+    "leasehold key create --name ann --allow 'acquire,read:gpus/' --accounts ann --priority 0..10 --no-members --group students --expires 90d",
   ],
   'key ls': ['leasehold key ls'],
   'key revoke': ['leasehold key revoke ci'],

@@ -47,6 +47,14 @@ export interface KeyLimits {
   readonly burst?: number
 }
 
+/** What a key, or all keys of a group together, have. */
+export interface KeyUse {
+  leases: number
+  waiters: number
+  entries: number
+  bytes: number
+}
+
 /** Creates a key: a client with its secret may do what `allow` says. A log has only the secret's hash. */
 export interface CreateKey extends KeyBounds {
   readonly kind: 'key'

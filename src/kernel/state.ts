@@ -4,12 +4,11 @@
  * The state is plain data. state/ holds its parts and the functions that keep its indexes consistent; rule/ holds the rules that change it.
  * Everything that can be derived (the grants and the queue of a resource) is kept with the leases, so a snapshot is the leases and a few small tables.
  */
-import type { Attachment, CreateKey, PolicyRules, PoolCondition, Want } from './command.ts'
+import type { Attachment, CreateKey, KeyLimits, KeyUse, PolicyRules, PoolCondition, Want } from './command.ts'
 import { Answers } from './state/answers.ts'
 import type { Durations } from './state/durations.ts'
 import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
 import { FreedResources } from './state/freed-resources.ts'
-import type { KeyGroup, KeyUse } from './state/key-use.ts'
 import { LeaseTable } from './state/lease-table.ts'
 import { type Lineage, newLineage } from './state/lineage.ts'
 import { PrefixTree } from './state/prefix-tree.ts'
@@ -370,8 +369,8 @@ export interface State {
   readonly holders: Map<string, Holder>
   /** Derived: what each key has, unless it has nothing. */
   readonly keyUse: Map<number, KeyUse>
-  /** The groups that a key is in. Everything but their limits is derived. */
-  readonly groups: Map<string, KeyGroup>
+  /** The groups that have keys, and how many. Everything but their limits is derived. */
+  readonly groups: Map<string, { keys: number; readonly use: KeyUse; limits: KeyLimits | undefined }>
   readonly history: Map<string, Past[]>
   /** How long leases were held, by class of work; those that ended last come last. See rule/learn.ts. */
   readonly durations: Map<string, Durations>

@@ -16,6 +16,10 @@ export type {
   Extend,
   Fence,
   Generation,
+  KeyBounds,
+  KeyLimits,
+  KeyUse,
+  LimitKey,
   Move,
   Operation,
   Policy,
@@ -23,6 +27,7 @@ export type {
   PoolCondition,
   PoolRequest,
   PoolTest,
+  PriorityRange,
   Put,
   Recall,
   Relation,
@@ -30,6 +35,7 @@ export type {
   Renew,
   Revoke,
   RevokeKey,
+  RotateKey,
   Run,
   Scope,
   Tick,
@@ -76,5 +82,6 @@ export type {
   WaiterView,
   WatchOptions,
 } from '../lessor.ts'
+export type { ApiKeyView } from './key-view.ts'
 export type { ListColumn, ListPart, ListState } from './list-part.ts'
 export { propose } from './propose.ts'

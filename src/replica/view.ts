@@ -5,10 +5,11 @@ import { capacityOf, rule } from '../kernel/rule/policy.ts'
 import { positionInPool, waitsForPool } from '../kernel/rule/pool/waiters.ts'
 import { positionOf } from '../kernel/rule/queue.ts'
 import type { FreeEntry } from '../kernel/state/free-entries.ts'
+import { noUse } from '../kernel/state/key-use.ts'
 import { findLease } from '../kernel/state/leases.ts'
-import type { Attached, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
+import type { ApiKey, Attached, Grant, LeaseState, Resource, State } from '../kernel/state.ts'
 import { keptRuns, numbersKey, withRuns } from '../lessor/kept-runs.ts'
-import { keyViews } from '../lessor/key-view.ts'
+import type { ApiKeyView } from '../lessor/key-view.ts'
 import type { EntryView, GrantView, LeaseView, PastGrant, Query, ResourceView, ServiceView, View, WaiterView } from '../lessor.ts'
 import { statusOf } from './lease-status.ts'
 import { poolSummaries, poolView } from './pool-view.ts'
@@ -56,8 +57,17 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
     case 'policies':
       return [...state.policies].map(([prefix, rules]) => ({ prefix, rules: { ...rules } }))
     case 'keys':
-      return keyViews(state)
+      return [...state.keys.values()].map(key => keyView(state, key))
   }
+}
+
+function keyView(state: State, key: ApiKey): ApiKeyView {
+  const group = key.group === undefined ? undefined : state.groups.get(key.group)!
+  return copyOf({
+    ...key,
+    use: state.keyUse.get(key.id) ?? noUse(),
+    ...(group !== undefined && { groupUse: group.use, ...(group.limits !== undefined && { groupLimits: group.limits }) }),
+  })
 }
 
 function historyView(state: State, resource: string, limit = Number.POSITIVE_INFINITY): readonly PastGrant[] {

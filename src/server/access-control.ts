@@ -19,25 +19,13 @@ import { isOf, permits } from '../kernel/rule/authority.ts'
 import { UNCLAIMED } from '../kernel/state/leases.ts'
 import type { EntryView, LeaseView, Lessor, PoolSummary, Query, ResourceView, ServiceView, SketchView, Summary, View } from '../lessor.ts'
 import { CHECKERS } from '../registry/entry.ts'
+import { anonymousCaller, type Caller } from './caller.ts'
 import { hashOf, KeyRing } from './key-ring.ts'
+
+export { anonymousCaller, type Caller } from './caller.ts'
 
 /** While some key or secret will end, clients are checked at least this often, in ms. */
 const LONGEST_LOOK = 30_000
-
-/** `key` is 0 for a caller without a key. Such a caller may do everything while no keys exist, and nothing once they do. */
-export interface Caller {
-  readonly key: number
-  readonly name: string
-  /** The hash of the secret that it sent. A key that is being rotated has two. */
-  readonly secret?: string
-  /** Has the operator's secret: acts for the store itself, and for any key that it names. */
-  readonly operator?: true
-}
-
-/** Each connection without a key gets its own object, so that limits per caller are limits per connection. */
-export function anonymousCaller(): Caller {
-  return { key: 0, name: 'anonymous' }
-}
 
 /** A long-lived request of a caller: a watch, or a place in a queue. */
 interface AdmittedClient {

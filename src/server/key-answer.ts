@@ -2,9 +2,8 @@
 import { inUtc, timeOfText } from '../clock.ts'
 import { parseDuration } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
-import type { KeyBounds, KeyLimits, Scope } from '../kernel/command.ts'
-import type { KeyUse } from '../kernel/state/key-use.ts'
-import type { KeyView } from '../lessor/key-view.ts'
+import type { KeyBounds, KeyLimits, KeyUse, Scope } from '../kernel/command.ts'
+import type { ApiKeyView } from '../lessor/key-view.ts'
 
 export interface KeyAnswer extends KeyBounds {
   readonly id: number
@@ -20,7 +19,7 @@ export interface KeyAnswer extends KeyBounds {
   readonly formerUntil?: string
 }
 
-export function keyAnswer({ hash: _, former, expires, ...rest }: KeyView): KeyAnswer {
+export function keyAnswer({ hash: _, former, expires, ...rest }: ApiKeyView): KeyAnswer {
   return {
     ...rest,
     ...(expires !== undefined && { expires: inUtc(expires) }),

@@ -8,10 +8,10 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import { type Clock, inUtc } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import type { KeyLimits } from '../kernel/command.ts'
-import type { KeyView } from '../lessor/key-view.ts'
-import type { Caller } from './access-control.ts'
+import type { ApiKeyView } from '../lessor/key-view.ts'
+import type { Caller } from './caller.ts'
 
-export interface KnownKey extends KeyView {
+export interface KnownKey extends ApiKeyView {
   /** Has the verb `admin` on at least one prefix. */
   readonly administers: boolean
 }
@@ -38,7 +38,7 @@ export class KeyRing {
     this.#clock = clock
   }
 
-  load(keys: readonly KeyView[]): void {
+  load(keys: readonly ApiKeyView[]): void {
     this.#byHash.clear()
     this.#byId.clear()
     this.#limits.clear()
@@ -73,6 +73,11 @@ export class KeyRing {
   /** The limits of a key and of its group. Undefined if there are none. */
   limitsOf(id: number): readonly CountedLimits[] | undefined {
     return this.#limits.get(id)
+  }
+
+  /** The holder of a client that names none: its address. A key that is bound to holder names acts under its own instead. */
+  holderOf({ key, name }: Caller, address: string): string {
+    return this.#byId.get(key)?.holders === undefined ? address : name
   }
 
   /** The caller whose secret has this hash. Throws `UNAUTHENTICATED`. */

@@ -5,14 +5,14 @@
  */
 import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
-import type { Caller } from './access-control.ts'
+import type { Caller } from './caller.ts'
 import type { CountedLimits, KeyRing } from './key-ring.ts'
 
 const SECOND = 1_000
 /** More than a store has keys. Beyond it, the buckets of keys that are gone take too much room, and all begin again. */
 const MAX_BUCKETS = 20_000
 
-interface Bucket {
+interface TokenBucket {
   /** Requests that may come now. */
   left: number
   at: number
@@ -34,7 +34,7 @@ export class RequestLimits {
   /** When the current second began. */
   #second = 0
   /** By key id, or by the name of a group. */
-  readonly #buckets = new Map<number | string, Bucket>()
+  readonly #buckets = new Map<number | string, TokenBucket>()
 
   constructor({ keys, clock, rate }: RequestLimitsOptions) {
     this.#keys = keys
@@ -64,7 +64,7 @@ export class RequestLimits {
 
   /** From each bucket, or from none. */
   #takeAll(counted: readonly CountedLimits[]): void {
-    const buckets: Bucket[] = []
+    const buckets: TokenBucket[] = []
     for (const { name, who, limits } of counted) {
       const { requests, burst = requests } = limits
       if (requests === undefined || burst === undefined) continue
@@ -78,7 +78,7 @@ export class RequestLimits {
     for (const bucket of buckets) bucket.left--
   }
 
-  #filled(name: number | string, requests: number, burst: number): Bucket {
+  #filled(name: number | string, requests: number, burst: number): TokenBucket {
     const now = this.#clock.now()
     let bucket = this.#buckets.get(name)
     if (bucket === undefined) {

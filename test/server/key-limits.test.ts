@@ -61,7 +61,7 @@ describe('limits that the kernel counts', () => {
     expect((await put('/v1/key-groups/g', { leases: 1 })).status).toBe(200)
     expect((await acquire(here, 'k', 'a')).status).toBe(201)
     expect((await acquire(here, 'k', 'b')).json.error).toMatchObject({ reason: 'group-limit', group: 'g', limit: 1, used: 1 })
-    expect((await put('/v1/key-groups/nobody', { leases: 1 })).json.error).toMatchObject({ code: 'NOT_FOUND', reason: 'no-group' })
+    expect((await put('/v1/key-groups/missing', { leases: 1 })).json.error).toMatchObject({ code: 'NOT_FOUND', reason: 'no-group' })
     expect((await put('/v1/keys/99/limits', { leases: 1 })).status).toBe(404)
     expect((await put(`/v1/keys/${id}/limits`, { leases: -1 })).status).toBe(400)
     expect((await put(`/v1/keys/${id}/limits`, { leases: 1e12 })).json.error).toMatchObject({ reason: 'out-of-range' })

@@ -5,7 +5,7 @@ import { inWords, parseDuration } from '../../duration.ts'
 import { LeaseError } from '../../errors.ts'
 import { type KeyBounds, type KeyLimits, type PriorityRange, type Scope, VERBS } from '../../kernel/command.ts'
 import { keyLimitFields } from '../../kernel/command-table.ts'
-import type { KeyView } from '../../lessor/key-view.ts'
+import type { ApiKeyView } from '../../lessor/key-view.ts'
 import { expiryIn, keyAnswer } from '../../server/key-answer.ts'
 import { scopesIn, scopesInWords } from '../../server/key-scopes.ts'
 import { hashSecret, newSecret } from '../../server/key-secret.ts'
@@ -180,7 +180,7 @@ interface LimitOptions {
   readonly none?: boolean
 }
 
-async function findKey({ read }: Invocation, which: string): Promise<KeyView> {
+async function findKey({ read }: Invocation, which: string): Promise<ApiKeyView> {
   const { value } = await read({ kind: 'keys' })
   const found = value.filter(({ id, name }) => String(id) === which || name === which)
   if (found.length === 0) throw new LeaseError('NOT_FOUND', `there is no key ${which}`)
@@ -256,7 +256,7 @@ function limitsInWords(limits: KeyLimits = {}): string {
 }
 
 /** What there is, of how much: `3/100 leases`. Limits that servers check are shown alone. */
-function useInWords(use: KeyView['groupUse'], limits: KeyLimits = {}): string {
+function useInWords(use: ApiKeyView['groupUse'], limits: KeyLimits = {}): string {
   const has: Readonly<Record<string, number>> = { ...use }
   return Object.keys(keyLimitFields)
     .flatMap(name => {
@@ -268,7 +268,7 @@ function useInWords(use: KeyView['groupUse'], limits: KeyLimits = {}): string {
     .join(', ')
 }
 
-function expiryInWords({ expires, former }: KeyView, now: number): string {
+function expiryInWords({ expires, former }: ApiKeyView, now: number): string {
   const end = expires === undefined ? '-' : `${inUtc(expires)}${expires <= now ? ' (expired)' : ''}`
   return former === undefined || former.until <= now ? end : `${end} (two secrets until ${inUtc(former.until)})`
 }

@@ -1,9 +1,9 @@
 /** The limits of keys and groups of keys: refuses what would be more than they may have. What they have already is never ended for it. */
-import type { Acquire, Attachment, KeyLimits } from '../command.ts'
+import type { Acquire, Attachment, KeyLimits, KeyUse } from '../command.ts'
 import type { Refused } from '../outcome.ts'
 import { type Flaw, outside } from '../reason.ts'
 import { entryBytes } from '../state/free-entries.ts'
-import { type KeyUse, noUse } from '../state/key-use.ts'
+import { noUse } from '../state/key-use.ts'
 import type { State } from '../state.ts'
 import { refuse } from './refuse.ts'
 

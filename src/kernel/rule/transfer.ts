@@ -3,12 +3,12 @@
  * and class. Otherwise a new lease is made for it. In both cases the claim goes on: its account, rank, priority, limits and notices, and the time it was
  * held.
  */
-import type { Transfer } from '../command.ts'
+import type { KeyUse, Transfer } from '../command.ts'
 import { DEADLOCK, ELSEWHERE } from '../event.ts'
 import { badName } from '../name.ts'
 import { done, type Outcome } from '../outcome.ts'
 import { neverGiven, within } from '../reason.ts'
-import { type KeyUse, noUse } from '../state/key-use.ts'
+import { noUse } from '../state/key-use.ts'
 import { addChild, descendsFrom, extrasOf, findLease, openLease, touch, UNCLAIMED } from '../state/leases.ts'
 import { standsBefore } from '../state/order.ts'
 import { agedOf } from '../state/timers.ts'

@@ -3,23 +3,9 @@
  *
  * The use of a revoked key is still counted, since its leases run out later; its group no longer counts it.
  */
-import type { KeyLimits } from '../command.ts'
+import type { KeyUse } from '../command.ts'
 import { type ApiKey, type LeaseState, type State, WAITING } from '../state.ts'
 import { entryBytes } from './free-entries.ts'
-
-export interface KeyUse {
-  leases: number
-  waiters: number
-  entries: number
-  bytes: number
-}
-
-export interface KeyGroup {
-  /** How many keys are in it. */
-  keys: number
-  readonly use: KeyUse
-  limits: KeyLimits | undefined
-}
 
 export function noUse(): KeyUse {
   return { leases: 0, waiters: 0, entries: 0, bytes: 0 }

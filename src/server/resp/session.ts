@@ -74,8 +74,7 @@ export class RespSession implements ByteLinkEnd {
   protocol: 2 | 3 = 2
   sendsWitness = false // the client keeps witnesses of the log: see Lessor.witness
   messages?: number // of LEASE.BATCH: the version that the client named
-  /** Watches started by LEASE.WATCH, by prefix. */
-  readonly watches = new Map<string, AbortController>()
+  readonly watches = new Map<string, AbortController>() // started by LEASE.WATCH, by prefix
   readonly #fullBounds: SessionBounds
   #bounds: SessionBounds
   readonly #lookup: CommandLookup<SessionCommand>

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { Place } from '../../support/cli.ts'
+import { FakeNvidia } from '../../support/fake-nvidia.ts'
 
 test('a key is shown once, the log has only its hash, and it can be revoked by its name', async () => {
   await using here = new Place()
@@ -33,4 +34,95 @@ test('the key for people on call has three rights over everything, and the comma
   ])
   const refused = await here.run(['key', 'create', '--name', 'x', '--allow', 'read:jobs/,logs/'])
   expect(refused).toMatchObject({ code: 64, stderr: expect.stringContaining("'logs/' is no verb") })
+})
+
+test('a key is bound, limited, rotated and expires by the options of the command, and the list shows it', async () => {
+  await using here = new Place()
+  const bounds = ['--accounts', 'ann,lab-*', '--holders', 'ann*', '--priority=-5..10', '--no-members', '--group', 'students']
+  const made = await here.run([
+    ...['key', 'create', '--name', 'ann', '--allow', 'acquire,read:gpus/', ...bounds],
+    ...['--limits', 'leases=5,waiters=2', '--limits', 'requests=10', '--expires', '90d'],
+  ])
+  expect(made.stderr).toMatch(
+    /accounts ann, lab-\*; holders ann\*; priorities -5 to 10; no members by name; group students; at most 5 leases/,
+  )
+  expect(await here.json('key', 'ls')).toMatchObject([
+    {
+      ...{ name: 'ann', accounts: ['ann', 'lab-*'], holders: ['ann*'], priority: { low: -5, high: 10 }, noMembers: true },
+      ...{ group: 'students', limits: { leases: 5, waiters: 2, requests: 10 }, expires: expect.stringMatching(/Z$/) },
+    },
+  ])
+  expect((await here.run(['key', 'limit', '--group', 'students', '--limits', 'leases=7'])).stderr).toMatch(/group students.*7 leases/)
+  expect((await here.run(['key', 'limit', 'ann', '--none'])).stderr).toMatch(/no limits/)
+  const listed = (await here.run(['key', 'ls'])).stdout
+  expect(listed).toMatch(/students 0\/7 leases/)
+  const rotated = await here.run(['key', 'rotate', 'ann', '--overlap', '1h'])
+  expect([rotated.code, rotated.stdout, rotated.stderr]).toEqual([
+    0,
+    expect.stringMatching(/^lh_/),
+    expect.stringMatching(/Its leases stay/),
+  ])
+  expect(rotated.stdout).not.toBe(made.stdout)
+  expect(await here.run(['key', 'rotate', 'ann', '--overlap', '1h'])).toMatchObject({
+    code: 64,
+    stderr: expect.stringMatching(/former secret/),
+  })
+  expect((await here.run(['key', 'rotate', 'ann', '--expires', '1d'])).code).toBe(0)
+})
+
+test.each([
+  [['create', '--priority', '10'], /--priority takes a range/],
+  [['create', '--limits', 'fun=1'], /there is no limit fun/],
+  [['create', '--limits', 'leases=-1'], /--limits leases takes a whole number of at least 0/],
+  [['create', '--limits', 'leases=99999999999'], /leases/],
+  [['create', '--limits', 'leases'], /--limits leases takes a whole number/],
+  [['create', '--limits', 'burst=5'], /burst/],
+  [['create', '--expires', '2001-01-01'], /is over/],
+  [['create', '--expires', 'soon'], /--expires takes a duration/],
+  [['create', '--accounts', 'a,,b'], /accounts/],
+  [['limit', 'k'], /either --limits or --none/],
+  [['limit', '--limits', 'leases=1'], /exactly one target/],
+  [['limit', '--group', 'missing', '--none'], /no key is in the group missing/],
+  [['limit', 'missing', '--none'], /there is no key missing/],
+  [['rotate', 'missing'], /there is no key missing/],
+  [['rotate', 'k', '--overlap', 'long'], /--overlap/],
+])('key %j is refused with a sentence', async ([word, ...rest], message) => {
+  await using here = new Place()
+  const words = word === 'create' ? ['create', '--name', 'k', '--allow', 'admin', ...rest] : [word!, ...rest]
+  if (word === 'rotate') await here.run(['key', 'create', '--name', 'k', '--allow', 'admin'])
+  const answer = await here.run(['key', ...words])
+  expect(answer.code).not.toBe(0)
+  expect(answer.stderr).toMatch(message)
+})
+
+test('a bound key takes members of a pool as its own account only, with its priorities, and not by name', async () => {
+  await using here = new Place()
+  using gpus = new FakeNvidia({ uuid: '1' })
+  const store = `file:${here.file('served.db')}`
+  const keyFor = async (...words: string[]) => (await here.run(['key', 'create', ...words, '--store', store])).stdout.trim()
+  const admin = await keyFor('--name', 'ops', '--allow', 'admin')
+  const bounds = ['--accounts', 'ann', '--holders', 'ann*', '--priority', '0..10', '--no-members']
+  const ann = await keyFor('--name', 'ann', '--allow', 'acquire,read:gpus', ...bounds)
+  const server = here.start(['serve', '--listen', '127.0.0.1:0', '--store', store])
+  const [, address] = await server.printed(/(127\.0\.0\.1:\d+)/)
+  const as = (LEASEHOLD_API_KEY: string) => ({ env: { LEASEHOLD_URL: `leasehold://${address}`, LEASEHOLD_API_KEY } })
+  const offering = here.start(['pool', 'offer', 'gpus', '--discover', 'nvidia', '--interval', '200ms'], {
+    env: { ...gpus.env, ...as(admin).env },
+  })
+  await offering.printed(/offering 1 device/)
+  const take = (...words: string[]) => here.run(['pool', 'take', 'gpus', '--no-wait', ...words, '--', 'true'], as(ann))
+  expect(await take('--holder', 'ann', '--account', 'ben')).toMatchObject({
+    code: 77,
+    stderr: expect.stringMatching(/account ben: it may use ann/),
+  })
+  expect(await take('--holder', 'ann', '--account', 'ann', '--priority', '1000')).toMatchObject({
+    code: 77,
+    stderr: expect.stringMatching(/priority 1000/),
+  })
+  expect(await take('--holder', 'ben')).toMatchObject({ code: 77, stderr: expect.stringMatching(/holder ben/) })
+  const byName = await here.run(['run', 'gpus/GPU-00000001', '--holder', 'ann', '--no-wait', '--', 'true'], as(ann))
+  expect(byName).toMatchObject({ code: 77, stderr: expect.stringMatching(/ask the pool gpus/) })
+  const reserve = ['pool', 'reserve', 'gpus', '--from', '1h', '--for', '1h', '--account', 'ben', '--holder', 'ann']
+  expect(await here.run(reserve, as(ann))).toMatchObject({ code: 77, stderr: expect.stringMatching(/account ben/) })
+  expect((await take('--holder', 'ann', '--account', 'ann')).code).toBe(0)
 })

@@ -1,10 +1,11 @@
 /** What must hold in every state, whatever led to it. Derived tables are worked out again from the leases, the naive way. */
 
+import type { KeyUse } from '../../../src/kernel/command.ts'
 import { wantsUnder } from '../../../src/kernel/rule/acquire.ts'
 import { entryRefusal } from '../../../src/kernel/rule/attach.ts'
 import { allowed } from '../../../src/kernel/rule/authority.ts'
 import { rule } from '../../../src/kernel/rule/policy.ts'
-import { type KeyUse, noUse } from '../../../src/kernel/state/key-use.ts'
+import { noUse } from '../../../src/kernel/state/key-use.ts'
 import { findLease } from '../../../src/kernel/state/leases.ts'
 import { FROZEN, HOLD, type LeaseState, LIVE, type State, SUSPECT, WAITING } from '../../../src/kernel/state.ts'
 import { capacity as capacityOf, poolViolations } from './pool-invariant.ts'
