@@ -255,7 +255,7 @@ function limitsInWords(limits: KeyLimits = {}): string {
     .join(', ')
 }
 
-/** What there is, of how much: `3/100 leases`. Limits that servers check are shown alone. */
+/** Shows what there is, of how much: `3/100 leases`. Limits that servers check are shown alone. */
 function useInWords(use: ApiKeyView['groupUse'], limits: KeyLimits = {}): string {
   const has: Readonly<Record<string, number>> = { ...use }
   return Object.keys(keyLimitFields)

@@ -75,7 +75,7 @@ export function mayHave(state: State, key: number, name: string): boolean {
   return allowed(state, key, 'acquire', name) || allowed(state, key, 'renew', name)
 }
 
-/** Whether a key may claim an unclaimed lease, apart from its limits. */
+/** Returns whether a key may claim an unclaimed lease, apart from its limits. */
 function mayTake(state: State, key: number, lease: LeaseState): boolean {
   return isWithinBounds(state, key, lease.holder.name, lease.extras?.pool?.account) && mayKeep(state, key, 'renew', lease)
 }

@@ -13,7 +13,7 @@ import { refuse } from './refuse.ts'
 
 const PRIORITY = 1_000
 
-/** What is wrong with the bounds of a new key, or undefined. */
+/** Returns what is wrong with the bounds of a new key, or undefined. */
 export function badBounds({ accounts, holders, priority }: KeyBounds): Flaw | undefined {
   const wrong = badNames('accounts', accounts) ?? badNames('holders', holders)
   if (wrong !== undefined || priority === undefined) return wrong
@@ -43,7 +43,7 @@ function isOneOf(names: readonly string[] | undefined, name: string): boolean {
   return names === undefined || names.some(known => (known.endsWith('*') ? name.startsWith(known.slice(0, -1)) : name === known))
 }
 
-/** The request with what its key says where it says nothing itself. */
+/** Returns the request with what its key says where it says nothing itself. */
 export function withKeyDefaults(state: State, command: Acquire, key: number): Acquire {
   const { accounts, priority: range } = state.keys.get(key) ?? {}
   const { pool, priority } = command
@@ -79,7 +79,7 @@ export function memberNamed(state: State, key: number, name: string): Refused | 
   return undefined
 }
 
-/** Whether a key may have a lease that another key passed on: under this holder name, of this account. */
+/** Returns whether a key may have a lease that another key passed on: under this holder name, of this account. */
 export function isWithinBounds(state: State, key: number, holder: string, account: string | undefined): boolean {
   const { name, holders, accounts } = state.keys.get(key) ?? {}
   return (holder === name || isOneOf(holders, holder)) && (account === undefined || isOneOf(accounts, account))

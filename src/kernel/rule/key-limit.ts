@@ -20,7 +20,7 @@ const BOUNDS: Readonly<Record<keyof KeyLimits, readonly [low: number, high: numb
 }
 const COUNTED = ['leases', 'waiters', 'entries', 'bytes'] as const satisfies readonly (keyof KeyLimits & keyof KeyUse)[]
 
-/** What is wrong with limits, or undefined. */
+/** Returns what is wrong with limits, or undefined. */
 export function badLimits(limits: KeyLimits): Flaw | undefined {
   for (const [name, [low, high]] of Object.entries(BOUNDS)) {
     const value = limits[name as keyof KeyLimits]
@@ -63,7 +63,7 @@ function exceeded(limits: KeyLimits, has: KeyUse | undefined, more: KeyUse): Exc
   return undefined
 }
 
-/** What a new lease adds. `waits`: it joins a queue. */
+/** Returns what a new lease adds. `waits`: it joins a queue. */
 export function useOfRequest(state: State, key: number, { entries = [] }: Acquire, waits: boolean): KeyUse {
   const more: KeyUse = { leases: 1, waiters: waits ? 1 : 0, entries: 0, bytes: 0 }
   // The entries of a waiter come beside those that they will replace.
@@ -71,14 +71,14 @@ export function useOfRequest(state: State, key: number, { entries = [] }: Acquir
   return more
 }
 
-/** What one entry adds to a key. */
+/** Returns what one entry adds to a key. */
 export function useOfEntry(state: State, key: number, entry: Attachment): KeyUse {
   const more = noUse()
   addEntryUse(more, entry, ownEntry(state, key, entry.key))
   return more
 }
 
-/** The entry that another with the same name would replace, if it counts for this key. */
+/** Finds the entry that another with the same name would replace, if it counts for this key. */
 function ownEntry(state: State, key: number, name: string): Attachment | undefined {
   const attached = state.entries.get(name)
   if (attached !== undefined) return attached.lease.key === key ? attached : undefined

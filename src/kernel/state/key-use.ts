@@ -63,7 +63,7 @@ export function countEntries(state: State, key: number, entries: number, bytes: 
   if (key !== 0) change(state, key, { leases: 0, waiters: 0, entries, bytes }, 1)
 }
 
-/** All that a lease counts for its key. */
+/** Returns all that a lease counts for its key. */
 export function useOfLease(lease: LeaseState): KeyUse {
   const use = pendingUse(lease)
   use.leases = 1

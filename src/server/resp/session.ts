@@ -67,8 +67,7 @@ export class RespSession implements ByteLinkEnd {
   readonly args: CommandParser // the command that is being executed
   readonly peer: string
   caller: Caller = anonymousCaller()
-  /** The name that the client gave itself; empty if it gave none. */
-  #name = ''
+  #name = '' // that the client gave itself; empty if it gave none
   /** The holder of leases that this connection acquires, unless a command names another: its name, or its address. */
   holder: string
   protocol: 2 | 3 = 2
