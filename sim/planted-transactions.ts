@@ -31,8 +31,8 @@ export const TRANSACTION_BUGS: readonly Planted[] = [
   {
     name: 'an entry that is written again keeps its revision',
     file: 'src/kernel/rule/transaction.js',
-    find: 'const entry = { key, value, revision: state.revision + 1, ...written(state, key) };',
-    put: 'const entry = { key, value, revision: written(state, key).created, ...written(state, key) };',
+    find: 'const entry = { key, value, revision: state.revision + 1, ...written(state, key), by };',
+    put: 'const entry = { key, value, revision: written(state, key).created, ...written(state, key), by };',
     expected: ['S26'],
     profiles,
   },

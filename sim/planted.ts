@@ -281,7 +281,7 @@ export const BUGS: readonly Planted[] = [
   },
   {
     name: 'a waiter whose key was revoked is granted',
-    file: 'src/kernel/rule/govern.js',
+    file: 'src/kernel/rule/keys.js',
     find: 'lease.key === id && lease.status === WAITING',
     put: 'false',
     expected: ['S14'],
