@@ -201,7 +201,10 @@ test('every route answers as documented, field by field, and every documented re
   const { json: key } = await api.ask(201, 'POST', '/v1/keys', { name: 'root', allow: [{ verb: 'admin', prefix: '' }] })
   await api.ask(401, 'GET', '/v1/keys')
   api.headers = { authorization: `Bearer ${key.key}` }
-  const { json: other } = await api.ask(201, 'POST', '/v1/keys', { name: 'ci', allow: [], hash: 'a'.repeat(64), op: 'k' })
+  const { json: other } = await api.ask(201, 'POST', '/v1/keys', { name: 'ci', allow: [], group: 'g', hash: 'a'.repeat(64), op: 'k' })
+  await api.ask(200, 'PUT', `/v1/keys/${other.id}/limits`, { leases: 5, connections: 10 })
+  await api.ask(200, 'PUT', '/v1/key-groups/g', { waiters: 5 })
+  await api.ask(200, 'POST', `/v1/keys/${other.id}/rotate`, { overlap: 60_000 })
   await api.ask(200, 'GET', '/v1/keys')
   await api.ask(204, 'DELETE', `/v1/keys/${other.id}`)
 
