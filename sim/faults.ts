@@ -165,12 +165,13 @@ export class Faults {
 
   /** The engine loses acknowledged records. Only where a surviving replica saw all of them: nothing is guaranteed for records that no survivor saw. */
   #loseTail(): void {
-    const { log } = this.#scene.site
+    const { log, arrival = 0 } = this.#scene.site
     const { length } = this.#scene.referee
     const all = this.#scene.hosts.every(
       host => host.replica !== undefined && host.replica.index === length && host.machine.stalledSince === undefined,
     )
-    const kept = log.snapshot?.position.index ?? 0
+    // Without the record that leases have arrived, no log decides anything until an operator repeats the move.
+    const kept = Math.max(log.snapshot?.position.index ?? 0, arrival)
     const count = Math.min(this.#scene.dice.whole(1, 8), length - kept - 1)
     if (!all || count < 1 || !this.#scene.dice.chance(0.7)) return
     this.#scene.world.fault(`the log loses its last ${count} records`)

@@ -115,6 +115,7 @@ export class LogChanges {
     site.log.onAppend = () => {} // a record that was under way is of no effect any more
     referee.beginWith({ chunks: [...saveState(state)], index: state.index }, cause)
     site.log = log
+    site.arrival = state.index + 1
     for (const { position, bytes } of records) referee.observe(position, bytes, 0)
     if (head.index !== referee.length) throw new Error('the referee has not seen the whole log')
     log.onAppend = (position, bytes, sentAt) => referee.observe(position, bytes, sentAt)

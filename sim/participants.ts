@@ -19,6 +19,8 @@ import type { Machine, World } from './world.ts'
 export interface Site {
   readonly world: World
   readonly referee: Referee
+  /** The index of the record by which leases arrived in the present log; left out if it began by itself. */
+  arrival?: number
   /** The log that hosts open. Another one, after the leases have moved or a backup was restored there. */
   log: WatchedLog
   readonly wire: Wire

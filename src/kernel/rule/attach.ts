@@ -55,10 +55,12 @@ function heldBy(state: State, { key, lease, generation }: Attached): Refused {
   return refuse(state, 'entry-held', { key, holder: lease.holder.name, lease: lease.id, generation })
 }
 
-/** The revision that made an entry, and its version, when it is written once more. */
+/** The revision that made an entry, and its version, when it is written once more. A version is a revision: two waiters may bring the same entry in one. */
 export function written(state: State, key: string): { readonly created: number; readonly version: number } {
   const there = state.entries.get(key) ?? state.free.get(key)
-  return there === undefined ? { created: state.revision + 1, version: 1 } : { created: there.created, version: there.version + 1 }
+  const revision = state.revision + 1
+  if (there === undefined) return { created: revision, version: 1 }
+  return { created: there.created, version: there.version + (there.revision === revision ? 0 : 1) }
 }
 
 /** The caller has checked `entryRefusal`, or may write by a transaction. */

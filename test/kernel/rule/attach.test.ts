@@ -91,3 +91,15 @@ test('a renewal with ttl gets no more than the `ttlMax` of the entries of its le
   const { lease } = world.acquire('x', 'free', { ttl: 10_000, entries })
   expect(world.do({ kind: 'renew', leases: [lease], ttl: 86_400_000 })).toMatchObject({ ttls: [30_000] })
 })
+
+test('an entry that two waiters bring in one revision has one version of it', () => {
+  const world = new World()
+  world.policy('seats', { capacity: 2 })
+  const wants = (units: number) => [{ resource: 'seats', units }]
+  world.do({ kind: 'acquire', holder: 'a', ttl: 10_000, wants: wants(2) })
+  const entries = [{ key: 'e/1', value: 'v' }]
+  for (let i = 0; i < 2; i++) world.do({ kind: 'acquire', holder: 'b', ttl: 10_000, wants: wants(1), wait: true, entries })
+  world.release(1)
+  const { created, revision, version } = world.state.entries.get('e/1')!
+  expect([version, created]).toEqual([1, revision])
+})
