@@ -24,6 +24,7 @@ const BODIES: Readonly<Record<string, object>> = {
   'PUT /v1/policies/{prefix}': { capacity: 1 },
   'PUT /v1/entries/{name}': { lease: 1, value: 'x' },
   'POST /v1/keys': { name: 'x', allow: [] },
+  'POST /v1/keys/{id}/rotate': { overlap: 600_000 },
   'POST /v1/propose': { proposals: [{ command: { kind: 'release', lease: 1 } }] },
   'POST /v1/read': { query: { kind: 'leases' } },
 }
