@@ -50,6 +50,7 @@ import {
   type PolicyRules,
   type PoolCondition,
   type PoolRequest,
+  PRIORITY_LIMIT,
   type PriorityRange,
   RELATIONS,
   type Revoke,
@@ -278,6 +279,8 @@ const moveLayout: Layout<Move> = {
 }
 
 /** Limits of 0 are limits like any other. */
+const priority = integer(-PRIORITY_LIMIT, PRIORITY_LIMIT)
+
 export const keyLimitFields = {
   leases: optional(ruleCount, 'Leases, waiting or not.'),
   waiters: optional(ruleCount, 'Leases that wait.'),
@@ -299,10 +302,7 @@ export const keyFields = {
     'Accounts of pools that it may use; the first where a request names none. A * at the end: any that begin so.',
   ),
   holders: defaulted(list(name, MAX_KEY_NAMES), 'Holder names that it may use, beside its own. A * at the end: any that begin so.'),
-  priority: optional(
-    record<PriorityRange>({ low: needed(integer(-1_000, 1_000)), high: needed(integer(-1_000, 1_000)) }),
-    'Priorities that it may use.',
-  ),
+  priority: optional(record<PriorityRange>({ low: needed(priority), high: needed(priority) }), 'Priorities that it may use.'),
   noMembers: defaulted(flag, 'It may not name members of a pool, only ask the pool.'),
   group: optional(name, 'Keys of one group share the limits of the group.'),
   limits: optional(keyLimits),
@@ -332,7 +332,7 @@ export const COMMAND_TABLE = {
       incarnation,
       wait: defaulted(flag),
       any: optional(count, 'Any this many of the resources.'),
-      priority: defaulted(integer(-1_000, 1_000), 'Higher goes first; 0 when left out.'),
+      priority: defaulted(priority, 'Higher goes first; 0 when left out.'),
       entries: defaulted(list(attachment, MAX_ENTRIES), '', 'ENTRY'),
       parent: optional(id, 'The lease ends with this one, in the same revision.'),
       labels: defaulted(labels, 'For people, and for clients that choose by them.', 'LABEL'),

@@ -14,6 +14,8 @@ export const MAX_ENTRIES = 64
 export const MAX_LABELS = 32
 /** Of the value of a label, in UTF-8. */
 export const LABEL_BYTES = 1_024
+/** Priorities are from -PRIORITY_LIMIT to PRIORITY_LIMIT. */
+export const PRIORITY_LIMIT = 1_000
 /** Other leases that one release may name. */
 export const MAX_STOPPED = 10_000
 /** Limits of what is attached to one lease; bytes are those of keys and values in UTF-8. One request cannot bring that much, and one turn of the event loop can handle it. */

@@ -1,6 +1,15 @@
 /** Acquiring: the command is checked completely before anything changes. */
 
-import { type Acquire, type Attachment, LABEL_BYTES, MAX_ENTRIES, MAX_LABELS, MAX_RESOURCES, type Want } from '../command.ts'
+import {
+  type Acquire,
+  type Attachment,
+  LABEL_BYTES,
+  MAX_ENTRIES,
+  MAX_LABELS,
+  MAX_RESOURCES,
+  PRIORITY_LIMIT,
+  type Want,
+} from '../command.ts'
 import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
@@ -47,7 +56,7 @@ export function normal(want: Want): WantedResource {
 
 /** The ranges of its optional numbers, except of `any`. */
 const RANGES = [
-  ['priority', -1_000, 1_000],
+  ['priority', -PRIORITY_LIMIT, PRIORITY_LIMIT],
   ['grace', 0, TTL_LIMIT],
   ['maxLife', 1, TTL_LIMIT],
 ] as const

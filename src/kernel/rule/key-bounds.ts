@@ -4,14 +4,12 @@
  *
  * Not guaranteed: a key that may not name members can still acquire a name under a pool that has no members, waiters or usage, and so is not there.
  */
-import { type Acquire, type KeyBounds, MAX_KEY_NAMES } from '../command.ts'
+import { type Acquire, type KeyBounds, MAX_KEY_NAMES, PRIORITY_LIMIT } from '../command.ts'
 import { badPrefix } from '../name.ts'
 import type { Refused } from '../outcome.ts'
 import { type Flaw, outside, shown, tooMany, within } from '../reason.ts'
 import type { State } from '../state.ts'
 import { refuse } from './refuse.ts'
-
-const PRIORITY = 1_000
 
 /** Returns what is wrong with the bounds of a new key, or undefined. */
 export function badBounds({ accounts, holders, priority }: KeyBounds): Flaw | undefined {
@@ -19,7 +17,8 @@ export function badBounds({ accounts, holders, priority }: KeyBounds): Flaw | un
   if (wrong !== undefined || priority === undefined) return wrong
   const { low, high } = priority
   for (const [field, value] of Object.entries({ low, high }))
-    if (!Number.isSafeInteger(value) || Math.abs(value) > PRIORITY) return outside(`priority.${field}`, -PRIORITY, PRIORITY, value)
+    if (!Number.isSafeInteger(value) || Math.abs(value) > PRIORITY_LIMIT)
+      return outside(`priority.${field}`, -PRIORITY_LIMIT, PRIORITY_LIMIT, value)
   if (low > high) return { reason: 'above', facts: { field: 'priority.low', value: low, other: 'priority.high', limit: high } }
   return undefined
 }

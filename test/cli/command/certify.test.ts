@@ -1,5 +1,4 @@
 import { readdirSync } from 'node:fs'
-import { createClient } from 'redis'
 import { describe, expect, test } from 'vitest'
 import type { Fault } from '../../../src/cli/certify/fault.ts'
 import { disorder, latency, type Measured, missing } from '../../../src/cli/certify/measure.ts'
@@ -8,6 +7,7 @@ import type { LogRecord } from '../../../src/store.ts'
 import { certify, lastOf, linesOf } from '../../support/certify.ts'
 import { Place } from '../../support/cli.ts'
 import { describeEngine, type Engine, engine, freePorts } from '../../support/engine.ts'
+import { tell } from '../../support/redis-command.ts'
 
 test('a file is certified, its measurements are said to people, and nothing is left beside it', async () => {
   await using place = new Place()
@@ -149,15 +149,4 @@ describe('what is made of it', () => {
 
 async function keys(redis: Engine): Promise<string[]> {
   return (await tell(redis, 'KEYS', '*')) as string[]
-}
-
-async function tell({ url }: Engine, ...command: string[]): Promise<unknown> {
-  const client = createClient({ url })
-  client.on('error', () => {})
-  await client.connect()
-  try {
-    return await client.sendCommand(command)
-  } finally {
-    client.destroy()
-  }
 }

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { Place } from '../../support/cli.ts'
-import { FakeNvidia } from '../../support/fake-nvidia.ts'
+import { servePool, storeToServe } from '../../support/served-pool.ts'
 
 test('a key is shown once, the log has only its hash, and it can be revoked by its name', async () => {
   await using here = new Place()
@@ -97,19 +97,12 @@ test.each([
 
 test('a bound key takes members of a pool as its own account only, with its priorities, and not by name', async () => {
   await using here = new Place()
-  using gpus = new FakeNvidia({ uuid: '1' })
-  const store = `file:${here.file('served.db')}`
-  const keyFor = async (...words: string[]) => (await here.run(['key', 'create', ...words, '--store', store])).stdout.trim()
-  const admin = await keyFor('--name', 'ops', '--allow', 'admin')
+  const { url, createKey } = storeToServe(here)
+  const admin = await createKey('--name', 'ops', '--allow', 'admin')
   const bounds = ['--accounts', 'ann', '--holders', 'ann*', '--priority', '0..10', '--no-members']
-  const ann = await keyFor('--name', 'ann', '--allow', 'acquire,read:gpus', ...bounds)
-  const server = here.start(['serve', '--listen', '127.0.0.1:0', '--store', store])
-  const [, address] = await server.printed(/(127\.0\.0\.1:\d+)/)
-  const as = (LEASEHOLD_API_KEY: string) => ({ env: { LEASEHOLD_URL: `leasehold://${address}`, LEASEHOLD_API_KEY } })
-  const offering = here.start(['pool', 'offer', 'gpus', '--discover', 'nvidia', '--interval', '200ms'], {
-    env: { ...gpus.env, ...as(admin).env },
-  })
-  await offering.printed(/offering 1 device/)
+  const ann = await createKey('--name', 'ann', '--allow', 'acquire,read:gpus', ...bounds)
+  using pool = await servePool(here, url, admin)
+  const { as } = pool
   const take = (...words: string[]) => here.run(['pool', 'take', 'gpus', '--no-wait', ...words, '--', 'true'], as(ann))
   expect(await take('--holder', 'ann', '--account', 'ben')).toMatchObject({
     code: 77,

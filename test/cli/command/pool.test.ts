@@ -4,6 +4,7 @@ import { expect, test } from 'vitest'
 import { parseTime } from '../../../src/cli/command/pool/reserve.ts'
 import { alive, eventually, isLinux, Place, type Running } from '../../support/cli.ts'
 import { FakeNvidia, uuidOf } from '../../support/fake-nvidia.ts'
+import { servePool, storeToServe } from '../../support/served-pool.ts'
 
 /** For tests of what a host notices later. Each look starts two processes. */
 const OFTEN = ['--interval', '200ms']
@@ -139,22 +140,15 @@ test('a lease is extended while no client waits, and refused with the waiter whe
 
 test('members and places of another user can be neither returned nor extended, and the answer says that they are not yours', async () => {
   await using here = new Place()
-  using gpus = new FakeNvidia({ uuid: '1' })
-  const store = `file:${here.file('served.db')}`
-  const keyFor = async (name: string, scope: string) =>
-    (await here.run(['key', 'create', '--name', name, '--allow', scope, '--store', store])).stdout.trim()
+  const { url, createKey } = storeToServe(here)
+  const keyFor = (name: string, scope: string) => createKey('--name', name, '--allow', scope)
   const [admin, ann, ben] = [
     await keyFor('ops', 'admin'),
     await keyFor('ann', 'acquire,read:gpus'),
     await keyFor('ben', 'acquire,read:gpus'),
   ]
-  const server = here.start(['serve', '--listen', '127.0.0.1:0', '--store', store])
-  const [, address] = await server.printed(/(127\.0\.0\.1:\d+)/)
-  const as = (LEASEHOLD_API_KEY: string) => ({ env: { LEASEHOLD_URL: `leasehold://${address}`, LEASEHOLD_API_KEY } })
-  const offering = here.start(['pool', 'offer', 'gpus', '--discover', 'nvidia', '--interval', '200ms'], {
-    env: { ...gpus.env, ...as(admin).env },
-  })
-  await offering.printed(/offering 1 device/)
+  using pool = await servePool(here, url, admin)
+  const { as } = pool
   const holder = here.start(
     ['pool', 'take', 'gpus', '--for', '1h', '--holder', 'ann', '--', 'sh', '-c', 'echo up; exec sleep 600'],
     as(ann),
