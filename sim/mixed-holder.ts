@@ -287,16 +287,16 @@ export class MixedHolder {
     }
   }
 
-  /** As the library does: a lease that does not belong to this very process must be claimed, since a renewal does not say which process sent it. */
+  /** As the library does: a lease must be claimed, since a renewal does not say which process sent it. */
   async #claim(lease: number): Promise<boolean> {
     const { board } = this.#options
     const view = await this.#door.lease(lease)
     if (view?.status === 'waiting' && this.#dice.chance(0.9)) return false
     if (view?.status === 'live') {
       const incarnation = this.#incarnation
-      if (view.incarnation === incarnation) return true
       const claimed = await this.#propose({ kind: 'claim', lease, ...(incarnation !== undefined && { incarnation }) })
       if (claimed.kind === 'done') return true
+      if (claimed.kind === 'refused' && claimed.reason === 'claimed' && claimed.facts.incarnation === incarnation) return true
     }
     board.taken(this.name, lease)
     return false

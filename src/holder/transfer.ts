@@ -68,6 +68,13 @@ async function resume(heldLeases: TransferredLeases, held: HeldLease): Promise<b
   return heldLeases.confirm(held, held).catch(() => false)
 }
 
+/** Returns whether a claim was refused because the lease belongs to this process already. */
+function isClaimedBy(outcome: Outcome, incarnation: number | undefined): boolean {
+  return (
+    incarnation !== undefined && outcome.kind === 'refused' && outcome.reason === 'claimed' && outcome.facts.incarnation === incarnation
+  )
+}
+
 /** Takes over a lease that was transferred to this holder. It is renewed first, and returned when that is acknowledged. */
 export async function adoptLease(
   heldLeases: TransferredLeases,
@@ -82,13 +89,11 @@ export async function adoptLease(
     throw new LeaseError('GONE', `lease ${lease} has ended, or is not granted yet`, { facts: { lease } })
   if (value.holder !== name || heldLeases.get(lease) !== undefined)
     throw new LeaseError('INVALID', `lease ${lease} belongs to ${value.holder}${value.holder === name ? ', and is in use here' : ''}`)
-  // A lease that was given to this very process is ours. Any other may be in use by a process of the same name: the log decides.
+  // It may be open to other processes of the name, even if this one made the request: a renewal does not say which process sent it, so the log decides.
   const { incarnation } = identity
-  if (value.incarnation !== incarnation) {
-    const claimed = await operations.decide({ kind: 'claim', lease, ...(incarnation !== undefined && { incarnation }) })
-    if (claimed.kind !== 'done') throw refused(claimed)
-    identity.incarnation ??= lease
-  }
+  const claimed = await operations.decide({ kind: 'claim', lease, ...(incarnation !== undefined && { incarnation }) })
+  if (claimed.kind === 'done') identity.incarnation ??= lease
+  else if (!isClaimedBy(claimed, incarnation)) throw refused(claimed)
   operations.lessor.signal.throwIfAborted() // no renewal would be answered
   const held = new HeldLease(heldLeases.keeper, lease, 'granted', value.ttl, settingsOf(options, name, value.ttl))
   held.revision = revision

@@ -72,6 +72,15 @@ test('of two processes with one name, one adopts a lease that was transferred to
   expect(pending.find(({ status }) => status === 'rejected')).toMatchObject({ reason: { code: 'HELD' } })
 })
 
+test('a lease that was transferred to this very process is adopted by it', async () => {
+  await using both = rivals()
+  const { a, b } = both
+  await using first = await b.leases.acquire('other')
+  const lease = await a.leases.acquire('seat')
+  await using mine = await b.leases.adopt(await lease.transfer('b', { incarnation: first.id }))
+  expect(mine.held).toBe(true)
+})
+
 test('a lease that was transferred to one process is not adopted by another of its name', async () => {
   await using both = rivals()
   const { a, b, clock } = both

@@ -310,6 +310,28 @@ test('a lease of a pool is extended unless another waits, and a reservation is a
   expect(mine.resources).toEqual(['p/a'])
 })
 
+test('of two processes with one name, one adopts a reservation, even if the other made it', async () => {
+  const { leases: made, lessor, clock, log } = silentLessor({ holder: 'worker' })
+  const namesake = silentLessor({ holder: 'worker', clock, log }).leases
+  const { id: incarnation } = await made.pool('p').offer('a')
+  // A client of the protocol may name its process in a reservation.
+  const pool = { pool: 'p', from: 60_000 }
+  const reserved = await propose(lessor, {
+    kind: 'acquire',
+    holder: 'worker',
+    incarnation,
+    ttl: 20_000,
+    wants: [],
+    wait: true,
+    maxLife: 30_000,
+    pool,
+  })
+  const { lease } = reserved as Extract<typeof reserved, { kind: 'queued' }>
+  await clock.advance(62_000)
+  const pending = await Promise.allSettled([namesake.adopt(lease), made.adopt(lease)])
+  expect(pending.map(({ status }) => status)).toEqual(['fulfilled', 'rejected'])
+})
+
 test('a member that is offered with one unit is exclusive again, even if its last owner shared it and died', async () => {
   const { clock, log, lessor, leases: dying } = silentLessor({ holder: 'dying' })
   await using next = silentLessor({ clock, log, holder: 'next' }).leases

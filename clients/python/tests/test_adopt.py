@@ -28,6 +28,14 @@ def test_one_process_of_the_name_takes_over_what_was_passed_on(world: World) -> 
     assert world.server.holder_of("k") is None
 
 
+def test_a_process_that_goes_on_with_its_former_incarnation_adopts_what_it_had_claimed(world: World) -> None:
+    a, former = world.connect("a"), world.connect("crew")
+    number = a.acquire("k", ttl=10).transfer("crew")
+    lease = former.adopt(number)
+    following = world.connect("crew", incarnation=former.incarnation)
+    assert following.adopt(number).token == lease.token
+
+
 def test_it_counts_from_the_renewal_after_the_claim(world: World) -> None:
     a, b = world.connect("a"), world.connect("crew")
     number = a.acquire("k", ttl=10).transfer("crew")

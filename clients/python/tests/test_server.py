@@ -216,6 +216,9 @@ def test_a_process_takes_over_what_was_passed_on_to_its_name(server: Server) -> 
                     return caught.value.code
 
             assert asyncio.run(refused()) == "HELD"
+            # A process that goes on with the incarnation of a former one has its leases.
+            with leasehold.connect(server.url, holder="crew", incarnation=b.incarnation) as following:
+                assert following.adopt(number).token == lease.token
             again = lease.transfer("crew")
 
         async def adopted() -> int:

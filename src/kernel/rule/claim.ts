@@ -24,7 +24,8 @@ export function claim(state: State, effects: Effects, { lease: id, incarnation }
   if (much !== undefined) return much
   touch(state, lease)
   lease.extras.open = false
-  if (incarnation !== undefined) rehold(state, lease, incarnation)
+  // The first lease of a process is its incarnation. Otherwise the process that made a reservation would still count as its owner.
+  rehold(state, lease, incarnation ?? id)
   if (lease.key === UNCLAIMED) rekey(state, lease, key)
   for (const entry of lease.extras.entries ?? []) reconsider(state, entry)
   settle(state, effects, state.freed)

@@ -222,7 +222,7 @@ export class ProgramModel {
     if (lease === undefined || lease.status === 'frozen') return 'GONE'
     if (!lease.open) return 'HELD'
     lease.open = false
-    if (incarnation !== undefined) lease.incarnation = incarnation
+    lease.incarnation = incarnation ?? id
     this.#serve()
     return 'done'
   }

@@ -50,14 +50,13 @@ class Adopting:
             return self._fail(LeaseError("UNKNOWN", "the server answered something else than a lease"))
         self._ttl = ttl / 1000
         self._tokens = {str(grant["resource"]): grant["token"] for grant in grants}
-        # A lease that was given to this very process is ours. Any other may be in use by a process of the same name: the log decides.
-        if engine.incarnation is not None and value.get("incarnation") == engine.incarnation:
-            return self._confirm()
+        # It may be open to other processes of the name, even if this one made the request: a renewal does not say which process sent it,
+        # so the log decides.
         incarnation = () if engine.incarnation is None else ("INCARNATION", engine.incarnation)
         engine.channel.send(("LEASE.CLAIM", lease, *incarnation, "OP", engine.operation()), self._claim_answered).late = self._late
 
     def _claim_answered(self, value: Any, error: LeaseError | None, request: Request) -> None:
-        if error is not None:
+        if error is not None and not self._is_ours(error):
             # If it was claimed nevertheless, it lapses by itself, since no process renews it.
             return self._fail(error)
         self._claimed = True
@@ -66,6 +65,11 @@ class Adopting:
             self._engine.give_back(self._lease, self._ttl)
         else:
             self._confirm()
+
+    def _is_ours(self, error: LeaseError) -> bool:
+        """Whether a claim was refused because the lease belongs to this process already."""
+        incarnation = self._engine.incarnation
+        return error.code == "HELD" and incarnation is not None and error.facts.get("incarnation") == incarnation
 
     def _late(self, value: Any, request: Request) -> None:
         self._engine.give_back(self._lease, self._ttl)

@@ -215,7 +215,7 @@ class MemoryServer:
     def _claim(self, connection: Connection, words: list[str]) -> Any:
         lease = self._live(int(words[1]))
         if not lease.open:
-            facts = {"lease": lease.id, "holder": lease.holder}
+            facts = {"lease": lease.id, "holder": lease.holder, "incarnation": int(lease.options.get("INCARNATION") or lease.id)}
             raise LeaseError("HELD", f"lease {lease.id} has a process already, which may believe in it", facts)
         lease.open = False
         if "INCARNATION" in words:
