@@ -21,8 +21,8 @@ import type { LogContents } from './restore.ts'
 
 /** The old log stops deciding for about this long, beside what depends on its size and on the two stores. */
 const LEAST_STOP = 500
-/** To restart all terms takes about this part of the time that it takes to load them. */
-const RESTART_SHARE = 1 / 8
+/** Ms to restart the term of one lease. Measured: 0.7 µs among 950,000, 1 µs among 60,000. */
+const RESTART = 0.002
 /** Round trips to each log while the old one does not decide: two records, and as many to spare. */
 const ROUND_TRIPS = 4
 /** Other replicas get this many times as long to load the copy as it took here, and at most MAX_WAIT. */
@@ -98,7 +98,7 @@ class LeaseMove {
     const [state, loading] = await timed(clock, () => copy.state())
     const [, here] = await timed(clock, () => this.#old.read({ kind: 'summary' }, { consistent: true }))
     const [, across] = await timed(clock, () => there.read())
-    await this.#options.confirm?.(planOf(state, LEAST_STOP + loading * RESTART_SHARE + (here + across) * ROUND_TRIPS))
+    await this.#options.confirm?.(planOf(state, LEAST_STOP + state.leases.size * RESTART + (here + across) * ROUND_TRIPS))
     try {
       await this.#copy(state, there, copy, Math.min(loading * LOADING_SHARE, MAX_WAIT))
     } catch (error) {
