@@ -157,11 +157,11 @@ export type Query =
   | { readonly kind: 'summary' }
   | { readonly kind: 'lease'; readonly lease: number }
   | ({ readonly kind: 'leases'; readonly holder?: string; readonly prefix?: string; readonly own?: OwnLeases } & Listing)
-  /** `waiters`: the most waiters to return. @default all */
-  | { readonly kind: 'resource'; readonly resource: string; readonly waiters?: number }
+  /** `waiters` and `holders`: the most waiters and grants to return. @default all */
+  | { readonly kind: 'resource'; readonly resource: string; readonly waiters?: number; readonly holders?: number }
   | ({ readonly kind: 'resources'; readonly prefix: string } & Listing)
-  /** An entry whose key equals the prefix is always included, whatever the limit. */
-  | ({ readonly kind: 'entries'; readonly prefix: string } & Listing)
+  /** An entry whose key equals the prefix is always included, whatever the limit. `named`: only entries `PREFIX/ANY/NAMED`, found without looking at others. */
+  | ({ readonly kind: 'entries'; readonly prefix: string; readonly named?: string } & Listing)
   | { readonly kind: 'services'; readonly service?: string }
   /** One pool: members, queue, accounts and rules. A name without members and waiters is an empty pool. */
   | ({ readonly kind: 'pool'; readonly pool: string } & PoolPage)

@@ -49,12 +49,13 @@ export class Registrations {
     return { instance, revision, declared: state === undefined ? stateOf({}) : readState(state.value) }
   }
 
-  /** The services that have an instance of this name. By the keys of entries alone: to find out that there is none, nothing is parsed. */
+  /** The services that have an instance of this name. Looked up by its name: the other instances are not read. */
   async servicesWith(instance: string): Promise<readonly string[]> {
     const { lessor, signal } = this.#caller
-    const { value } = await lessor.read<'entries'>({ kind: 'entries', prefix: SERVICES }, { consistent: true, signal })
+    const query = { kind: 'entries', prefix: SERVICES, named: instance } as const
+    const { value } = await lessor.read<'entries'>(query, { consistent: true, signal })
     return value.flatMap(({ key }) => {
-      const parts = key.endsWith(`/${instance}`) ? partsOf(key) : undefined
+      const parts = partsOf(key)
       return parts?.part === '' && parts.instance === instance ? [parts.service] : []
     })
   }

@@ -61,6 +61,7 @@ import {
 import { LOSS_CAUSES } from './loss-cause.ts'
 import { VALUE_BYTES } from './name.ts'
 import { type Flaw, shown } from './reason.ts'
+import { MAX_REVOKED } from './revoke-part.ts'
 import type { ApiKey } from './state.ts'
 
 export interface CommandRow<C extends Command> {
@@ -315,6 +316,8 @@ export const savedKey = record<ApiKey>({
   ...keyFields,
   former: optional(record<NonNullable<ApiKey['former']>>({ hash: needed(text), until: needed(count) })),
 })
+/** An empty list is not the same as none: no lease is meant then, and not all of them. */
+const among: FieldType<readonly number[], 'list'> = { ...ids(MAX_REVOKED), empty: undefined }
 
 const lease = needed(id)
 const resource = needed(name)
@@ -408,7 +411,11 @@ export const COMMAND_TABLE = {
       target: needed(target),
       force: defaulted(flag, 'Others may have it at once, although the holder may still use it: the one exception to exclusion.'),
       by,
+      among: optional(among),
+      ended: defaulted(count),
     },
+    form: ['target', 'force', 'by'],
+    variants: [{ number: 31, form: ['target', 'force', 'by', 'among', 'ended'], applies: ({ among }) => among !== undefined }],
   },
   transfer: {
     number: 10,

@@ -5,6 +5,7 @@
 
 import type { CreateKey, LimitKey, RevokeKey, RotateKey } from './key-command.ts'
 import type { LossCause } from './loss-cause.ts'
+import type { RevokePart } from './revoke-part.ts'
 
 export * from './key-command.ts'
 
@@ -274,7 +275,7 @@ export interface Transaction {
 }
 
 /** Ends leases with their descendants and entries: one lease, all of a holder, or all that hold or want a name under a prefix. */
-export interface Revoke {
+export interface Revoke extends RevokePart {
   readonly kind: 'revoke'
   readonly target: { readonly lease: number } | { readonly holder: string } | { readonly prefix: string }
   readonly force?: boolean

@@ -46,7 +46,7 @@ export const GONE = -1
 export interface Done {
   readonly kind: 'done'
   readonly revision: number
-  /** The new lease of a transfer, or the id of a new key. */
+  /** The new lease of a transfer, the id of a new key, or how many leases a revocation by holder or prefix has ended. */
   readonly id?: number
 }
 

@@ -218,6 +218,7 @@ export const REASONS = {
   /** `what`: leases, waiters, entries or bytes. */
   'key-limit': { number: 160, code: 'LIMIT', facts: { what: 'text', limit: 'number', used: 'number' } },
   'group-limit': { number: 161, code: 'LIMIT', facts: { group: 'text', what: 'text', limit: 'number', used: 'number' } },
+  'too-many-descendants': { number: 165, code: 'LIMIT', facts: { lease: 'number', limit: 'number' } },
 } as const satisfies Readonly<Record<string, ReasonRow>>
 
 export type Reason = keyof typeof REASONS

@@ -5,6 +5,7 @@
  * Everything that can be derived (the grants and the queue of a resource) is kept with the leases, so a snapshot is the leases and a few small tables.
  */
 import type { Attachment, CreateKey, KeyLimits, KeyUse, PolicyRules, PoolCondition, Want } from './command.ts'
+import type { AccountTable } from './state/account-table.ts'
 import { Answers } from './state/answers.ts'
 import type { Durations } from './state/durations.ts'
 import { FreeEntries, type FreeEntry } from './state/free-entries.ts'
@@ -30,10 +31,7 @@ export const ORIGIN_LIMIT = 5e14
  */
 export const COUNTER_LIMIT = 2 ** 50 - 2 ** 30
 
-/**
- * The longest first term of a lease, until its first renewal. The holder may never have received its grant; such a lease must not block a resource for
- * a day.
- */
+/** The longest first term of a lease, until its first renewal. A holder that never received its grant must not block a resource for a day. */
 export const FIRST_TERM = 30_000
 
 export const WAITING = 0
@@ -99,8 +97,9 @@ export interface LeaseExtras {
   entries: Set<string> | undefined
   /** Of a waiter: the entries to attach with the grant. */
   pending: readonly Attachment[]
-  /** Derived: the size of the keys and values of its entries, in bytes. */
+  /** Derived: the bytes of the keys and values of its entries, and how many leases end with it. */
   bytes: number
+  descendants: number
   labels: readonly (readonly [string, string])[]
   grace: number
   maxLife: number
@@ -244,7 +243,7 @@ export interface PoolState {
   readonly noticed: Set<LeaseState>
   /** The waiters whose window has not begun yet, also in `queue`. In no particular order. */
   readonly reserved: Set<LeaseState>
-  readonly accounts: Map<string, PoolAccount>
+  readonly accounts: AccountTable<PoolAccount>
   readonly shapes: Map<string, PoolShape>
   /** Changes when members come, go or change. */
   version: number

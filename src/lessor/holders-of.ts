@@ -13,7 +13,7 @@ export async function holdersOf(
   const views = await Promise.all(
     resources
       .slice(0, MAX_NAMED)
-      .map(resource => lessor.read({ kind: 'resource', resource, waiters: 0 }, signal === undefined ? {} : { signal })),
+      .map(resource => lessor.read({ kind: 'resource', resource, waiters: 0, holders: MAX_NAMED }, signal === undefined ? {} : { signal })),
   )
   const names = new Set(views.flatMap(({ value }) => value.grants.map(({ holder }) => holder)))
   return [...names].slice(0, MAX_NAMED)

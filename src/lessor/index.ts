@@ -49,6 +49,7 @@ export type {
 export type { Event, EventType } from '../kernel/event.ts'
 export type { LossCause } from '../kernel/loss-cause.ts'
 export type { Done, Fenced, Granted, Nothing, Outcome, Queued, RefusalCode, Refused, Renewed, Transacted, Void } from '../kernel/outcome.ts'
+export type { RevokePart } from '../kernel/revoke-part.ts'
 export type {
   Completion,
   EntryView,

@@ -13,8 +13,9 @@ import type { Outbox } from './outbox.ts'
 
 /** The least time between two marks of one timer, in ms. */
 export const MARK_STEP = 1_000
-/** Marks in one record. */
-export const MAX_MARKS = 5_000
+/** Marks in one command, and those that a replica writes before it leaves. */
+export const MAX_MARKS = 1_000
+const MAX_LAST_MARKS = 5_000
 
 export class AgeMarks {
   readonly #outbox: Pick<Outbox, 'writeUntilSettled'>
@@ -64,16 +65,16 @@ export class AgeMarks {
     else this.together = false
   }
 
-  #markAll(now: number): void {
+  #markAll(now: number, key = 0): void {
     this.#marked = now - this.runZero
-    this.#write({ kind: 'aged-together', run: this.#state.run.number, ms: Math.floor(this.#marked) })
+    this.#write({ kind: 'aged-together', run: this.#state.run.number, ms: Math.floor(this.#marked) }, key)
   }
 
   /**
    * Before a lease is transferred: the new lease inherits the age of the timers that bind the old one, as the log knows it. Without this mark, a lease
-   * that is transferred again and again would never reach its limits.
+   * that is transferred again and again would never reach its limits. `key`: that of the transfer, so that the mark stays before it in the outbox.
    */
-  markBeforeTransfer(id: number, now: number): void {
+  markBeforeTransfer(id: number, now: number, key: number): void {
     const state = this.#state
     const { run, moved } = state
     const lease = findLease(state, id)
@@ -91,8 +92,8 @@ export class AgeMarks {
       if (run.owned && timer.run < run.number) found = true
       else marks.push({ timer: timerId(lease, slot), epoch: timer.epoch, ms })
     }
-    if (found) this.#markAll(now)
-    if (marks.length > 0) this.#write({ kind: 'aged', marks })
+    if (found) this.#markAll(now, key)
+    if (marks.length > 0) this.#write({ kind: 'aged', marks }, key)
   }
 
   /**
@@ -111,12 +112,12 @@ export class AgeMarks {
       const isExact = !ages || (countdown.lease !== undefined && this.confirming.has(countdown.lease))
       if (countdown.busy !== 0 || ms - countdowns.knownAge(countdown) < (isExact ? 1 : MARK_STEP)) continue
       marks.push({ timer: countdowns.idOf(countdown), epoch: countdown.epoch, ms })
-      if (marks.length === MAX_MARKS) break
+      if (marks.length === MAX_LAST_MARKS) break
     }
-    if (marks.length > 0) this.#write({ kind: 'aged', marks })
+    for (let at = 0; at < marks.length; at += MAX_MARKS) this.#write({ kind: 'aged', marks: marks.slice(at, at + MAX_MARKS) })
   }
 
-  #write(command: Command): void {
-    this.#outbox.writeUntilSettled(command, () => {})
+  #write(command: Command, key = 0): void {
+    this.#outbox.writeUntilSettled(command, () => {}, key)
   }
 }

@@ -11,8 +11,9 @@ import { inWords } from '../duration.ts'
 import { LeaseError } from '../errors.ts'
 import type { Acquire } from '../kernel/command.ts'
 import type { LeaseState, State } from '../kernel/state.ts'
+import type { ChangeListener } from './change-listeners.ts'
 import type { Lifetime } from './lifetime.ts'
-import type { ChangeListener, Log } from './log.ts'
+import type { Log } from './log.ts'
 import type { Outbox } from './outbox.ts'
 import type { Timekeeper } from './timekeeper.ts'
 
@@ -45,7 +46,7 @@ export class Confirmation {
   async confirm(command: Acquire, limit: number | undefined, signal: AbortSignal): Promise<void> {
     const { log } = this.#options
     if (this.#silentInTheWay(log.state, command).length === 0) return
-    const changes = log.changes(signal)
+    const changes = log.changes(signal, '')
     try {
       await this.#stay(command, limit, signal, changes)
     } finally {

@@ -96,9 +96,9 @@ export class Countdowns {
     return this.#wheel.next() ?? Number.POSITIVE_INFINITY
   }
 
-  /** Takes the countdowns that are to be looked at by now. The caller schedules those again that are not due. */
-  take(now: number): Countdown[] {
-    return this.#wheel.take(now)
+  /** Takes the countdowns that are to be looked at by now, at most `most`. The caller schedules those again that are not due. */
+  take(now: number, most: number): Countdown[] {
+    return this.#wheel.take(now, most)
   }
 
   *[Symbol.iterator](): Generator<Countdown> {

@@ -47,14 +47,14 @@ export class ListReader {
   }
 
   /** Entries are found by their prefix tree, without looking at others. */
-  #entries({ prefix, within = [''], limit = Number.POSITIVE_INFINITY }: QueryOf<'entries'>): View<'entries'> {
+  #entries(query: QueryOf<'entries'>): View<'entries'> {
+    const { limit = Number.POSITIVE_INFINITY } = query
     const state = this.#log.state
     const found: ReturnType<typeof entryView>[] = []
-    for (const root of commonPrefixes([prefix], within))
-      for (const entry of state.tree.under(root)) {
-        if (found.length === limit) return { revision: state.revision, value: found.sort(byKey), more: true }
-        found.push(entryView(state, entry, this.#remaining))
-      }
+    for (const entry of entriesOf(state, query)) {
+      if (found.length === limit) return { revision: state.revision, value: found.sort(byKey), more: true }
+      found.push(entryView(state, entry, this.#remaining))
+    }
     return { revision: state.revision, value: found.sort(byKey) }
   }
 
@@ -155,6 +155,14 @@ export class ListWalk<T> {
       this.found.push(value)
     }
     return false
+  }
+}
+
+function* entriesOf({ tree }: State, { prefix, named, within = [''] }: QueryOf<'entries'>) {
+  if (named === undefined) for (const root of commonPrefixes([prefix], within)) yield* tree.under(root)
+  else {
+    const readable = underAny(within)
+    for (const entry of tree.named(prefix, named)) if (readable(entry.key)) yield entry
   }
 }
 

@@ -8,11 +8,12 @@ import type { Clock } from '../clock.ts'
 import { LeaseError } from '../errors.ts'
 import { type Applied, applyBatch, type Batch, decodeBatch, WINDOW } from '../kernel/codec/batch.ts'
 import type { Generation } from '../kernel/command.ts'
-import { EVENT_TYPES, type Event, type EventType } from '../kernel/event.ts'
+import { EVENT_TYPES, type EventType } from '../kernel/event.ts'
 import type { Effects } from '../kernel/rule/effects.ts'
 import { createState, type LeaseState, RULES, type Slot, type State } from '../kernel/state.ts'
 import type { Appended, LogRecord, Position, Rejected, Snapshot, Store } from '../store.ts'
 import { START } from '../store.ts'
+import { ChangeListener, ChangeListeners } from './change-listeners.ts'
 import type { Lifetime } from './lifetime.ts'
 import { loadState } from './load-state.ts'
 import { type EventFilter, RecentEvents } from './recent-events.ts'
@@ -32,9 +33,6 @@ export interface ReplicaLogOptions {
   /** Events kept for watches that resume. */
   readonly events: number
 }
-
-/** After these a watch ends or begins anew, whatever it wants. */
-const CONCERNING_ALL: ReadonlySet<EventType> = new Set(['moved', 'generation'])
 
 /** The parts of a replica that follow its log. They use the log too, and so cannot be imported here: replica.ts connects them. */
 export interface Followers {
@@ -82,7 +80,7 @@ export class Log {
   #loadedMove: number | undefined
   /** Our index when it was loaded: records that were requested from there do not follow any more. */
   #loadedFrom = 0
-  readonly #listeners = new Set<ChangeListener>()
+  readonly #listeners = new ChangeListeners()
   /** Copies that continue with every record (record-tail.ts). */
   readonly tails = new Set<RecordTail>()
   /** The records applied since the last snapshot that this replica loaded, took or found. */
@@ -267,7 +265,7 @@ export class Log {
       this.#missedMove = position.index
       return
     }
-    const { awaiting } = this.state
+    const { awaiting, revision: before } = this.state
     const { timekeeper } = this.#followers
     timekeeper.entering(age, timekeeper.isReplaying ? (advisoryAge ?? this.#clock.wall() - batch.wall) : 0)
     const { events } = this.#effects
@@ -276,7 +274,7 @@ export class Log {
     if (events.length > 0) {
       this.#recent.push(events)
       for (const { type } of events) this.eventCounts[type]!++
-      for (const listener of this.#listeners) listener.offer(events, this.state.revision)
+      this.#listeners.offer(events, before)
       // Once for the whole record: an array that is emptied loses its capacity.
       events.length = 0
     }
@@ -374,9 +372,9 @@ export class Log {
     return begun
   }
 
-  /** A listener for one watch, until `signal` fires or this replica closes. It adds its abort listeners once, not for every change. */
-  changes(signal: AbortSignal, wanted?: EventFilter, types?: readonly EventType[]): ChangeListener {
-    const listener = new ChangeListener(wanted, types && new Set([...types, ...CONCERNING_ALL]), () => {
+  /** A listener for one watch of the names under `root`, until `signal` fires or this replica closes. It adds its abort listeners once, not for every change. */
+  changes(signal: AbortSignal, root: string, wanted?: EventFilter, types?: readonly EventType[]): ChangeListener {
+    const listener = new ChangeListener(root, wanted, types && new Set(types), () => {
       this.#listeners.delete(listener)
       for (const over of [signal, closing]) over.removeEventListener('abort', wake)
     })
@@ -389,50 +387,7 @@ export class Log {
   }
 
   wake(): void {
-    for (const listener of this.#listeners) listener.wake()
-  }
-}
-
-/** Waits for records that a watch could see. */
-export class ChangeListener implements Disposable {
-  readonly #wanted: EventFilter | undefined
-  readonly #types: ReadonlySet<EventType> | undefined
-  readonly #stop: () => void
-  #wake: (() => void) | undefined
-  /** The last revision whose events the watch need not look at, because it waited and wanted none of them. */
-  seen = 0
-
-  /** `types` are those of events that could be wanted; undefined: all of them. */
-  constructor(wanted: EventFilter | undefined, types: ReadonlySet<EventType> | undefined, stop: () => void) {
-    this.#wanted = wanted
-    this.#types = types
-    this.#stop = stop
-  }
-
-  /** Resolves with the next change after this call that the watch wants, or when the watch ends. */
-  next(): Promise<void> {
-    return new Promise(resolve => {
-      this.#wake = resolve
-    })
-  }
-
-  /** A record has caused these events, up to `revision`. A watch that does not wait reads them by itself. */
-  offer(events: readonly Event[], revision: number): void {
-    if (this.#wake === undefined) return
-    for (const event of events) {
-      if (this.#types?.has(event.type) === false) continue
-      if (this.#wanted === undefined || CONCERNING_ALL.has(event.type) || this.#wanted(event)) return this.wake()
-    }
-    this.seen = revision
-  }
-
-  wake(): void {
-    this.#wake?.()
-    this.#wake = undefined
-  }
-
-  [Symbol.dispose](): void {
-    this.#stop()
+    this.#listeners.wake()
   }
 }
 

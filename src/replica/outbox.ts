@@ -16,8 +16,12 @@ import type { Lifetime } from './lifetime.ts'
 import type { Log } from './log.ts'
 import { isTransient, pauseUnless, within } from './retry.ts'
 
-/** A record takes no more proposals beyond this size. A record is applied in one turn of the event loop, and nothing else is done meanwhile. */
+/**
+ * A record takes no more proposals beyond this size, or this much work (kernel/work.ts). A record is applied, and its callers are answered, in one turn of the
+ * event loop, and nothing else is done meanwhile.
+ */
 const RECORD_BYTES = 128 * 1_024
+export const RECORD_WORK = 1_000
 /** Upper bounds of the buckets of `latency`, in ms. */
 const BOUNDS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, Number.POSITIVE_INFINITY] as const
 
@@ -102,16 +106,16 @@ export class Outbox {
 
   /**
    * Writes a command of the timekeeper. Calls `settled` with the outcome, or with undefined when it is certain that nothing was done: while a `due` can still
-   * reach the log, its lease must not be renewed in memory.
+   * reach the log, its lease must not be renewed in memory. `key`: it must be written before a later command of this key.
    */
-  writeUntilSettled(command: Command, settled: (outcome: Outcome | undefined) => void): void {
+  writeUntilSettled(command: Command, settled: (outcome: Outcome | undefined) => void, key = 0): void {
     const completion = { settle: settled, fail: () => settled(undefined) }
-    this.put({ command, key: 0, op: undefined, completion, untilSettled: true })
+    this.put({ command, key, op: undefined, completion, untilSettled: true })
   }
 
   put(item: OutboxItem): void {
     if (this.#closed !== undefined) return item.completion.fail(this.#closed)
-    if (this.#next.bytes > RECORD_BYTES) this.#backlog.add(item)
+    if (this.#next.bytes > RECORD_BYTES || this.#next.work >= RECORD_WORK) this.#backlog.add(item)
     else this.#next.add(item)
     if (this.#pumping) return
     // All proposals of this turn go into one record. (Starting earlier, in a turn longer than an append, was tried and gained nothing.)
@@ -155,7 +159,7 @@ export class Outbox {
   }
 
   #refill(): void {
-    while (this.#backlog.size > 0 && this.#next.bytes <= RECORD_BYTES) {
+    while (this.#backlog.size > 0 && this.#next.bytes <= RECORD_BYTES && this.#next.work < RECORD_WORK) {
       const item = this.#backlog.take()
       try {
         this.#next.add(item)

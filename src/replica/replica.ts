@@ -11,7 +11,7 @@ import { isInternal, refusal } from '../kernel/apply.ts'
 import { answered } from '../kernel/codec/batch.ts'
 import { malformed } from '../kernel/codec/form.ts'
 import { stateHash } from '../kernel/codec/snapshot.ts'
-import type { Acquire, Command, Proposal, Renew } from '../kernel/command.ts'
+import type { Acquire, Command, Operation, Proposal, Renew } from '../kernel/command.ts'
 import type { Event } from '../kernel/event.ts'
 import type { Flaw } from '../kernel/reason.ts'
 import { movedAway } from '../kernel/rule/move.ts'
@@ -19,12 +19,14 @@ import { refuseFlaw } from '../kernel/rule/refuse.ts'
 import { MAX_RENEWALS } from '../kernel/rule/renew.ts'
 import { findLease } from '../kernel/state/leases.ts'
 import { RULES, type State } from '../kernel/state.ts'
+import { complete } from '../lessor/complete.ts'
 import type { ListPart } from '../lessor/list-part.ts'
 import type { BackupOptions, Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { refusedError } from '../refused-error.ts'
 import type { Profile, Store } from '../store.ts'
 import { backupBytes } from './backup.ts'
 import { Confirmation } from './confirmation.ts'
+import { divideRenewal } from './divided-renewal.ts'
 import { Lifetime } from './lifetime.ts'
 import { ListPages } from './list-pages.ts'
 import { ListReader } from './lists.ts'
@@ -34,6 +36,7 @@ import { Outbox } from './outbox.ts'
 import { RecordTail } from './record-tail.ts'
 import { renewInMemory } from './renew-in-memory.ts'
 import { pauseUnless } from './retry.ts'
+import { isDivided, revokeInPages } from './revoke-pages.ts'
 import { RewindDetector } from './rewind-detector.ts'
 import { beginRun } from './run.ts'
 import { Snapshotter } from './snapshotter.ts'
@@ -200,10 +203,16 @@ export class Replica implements Lessor {
       if (wrong !== undefined) completion.settle(refuseFlaw(state, wrong))
       else if (command.kind === 'renew' && op === undefined && this.#log.owned && mayStayInMemory(state, command))
         this.#renewInMemory(command.leases, key, completion)
+      else if (command.kind === 'revoke' && isDivided(command))
+        complete(
+          completion,
+          revokeInPages({ clock: this.#clock, log: this.#log, outbox: this.#outbox }, { command, key, ...(op && { op }) }, signal),
+        )
       else if (op?.again !== true && looksRefused(state, command)) void this.#putUnlessRefused({ command, key, op }, signal, completion)
       else {
-        if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease)
-        this.#outbox.put({ command, key, op, completion, untilSettled: false })
+        if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease, key)
+        if (command.kind === 'renew') this.#putRenewal(command, key, op, completion)
+        else this.#outbox.put({ command, key, op, completion, untilSettled: false })
       }
     } catch (error) {
       completion.fail(error)
@@ -219,7 +228,7 @@ export class Replica implements Lessor {
       // Only a refusal may rest on a read alone. What a holder believes must be appended behind the records that it rests on: a failover may undo what a read shows.
       if (known?.kind === 'refused') return completion.settle(known)
       const { command, key, op } = proposal
-      if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease)
+      if (command.kind === 'transfer' || command.kind === 'extend') this.#timekeeper.markBeforeTransfer(command.lease, key)
       this.#outbox.put({ command, key, op, completion, untilSettled: false })
     } catch (error) {
       completion.fail(error)
@@ -243,7 +252,13 @@ export class Replica implements Lessor {
       },
       fail: error => completion.fail(error),
     }
-    this.#outbox.put({ command: { kind: 'renew', leases: logged }, key, op: undefined, completion: merged, untilSettled: false })
+    this.#putRenewal({ kind: 'renew', leases: logged }, key, undefined, merged)
+  }
+
+  #putRenewal(renewal: Renew, key: number, op: Operation | undefined, whole: Completion): void {
+    divideRenewal(renewal, whole, (command, completion, isLast) =>
+      this.#outbox.put({ command, key, op: isLast ? op : undefined, completion, untilSettled: false }),
+    )
   }
 
   // Reading

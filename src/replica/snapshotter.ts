@@ -32,6 +32,8 @@ export class Snapshotter {
   readonly bytes: number
   #running: Promise<void> | undefined
   #stopped = false
+  /** The size of the last snapshot: what the values of entries take is not counted otherwise. */
+  #lastBytes = 0
   /** For metrics and tests. */
   readonly stats = { snapshots: 0 }
 
@@ -69,8 +71,9 @@ export class Snapshotter {
 
   /** About how many bytes a snapshot takes. As much is written between two of them; a large state would otherwise be copied over and over. */
   get #weight(): number {
-    const { leases, entries } = this.#options.log.state
-    return LEASE_BYTES * (leases.size + entries.size)
+    const { leases, entries, free } = this.#options.log.state
+    const counted = LEASE_BYTES * (leases.size + entries.size + free.size) + free.under('').bytes
+    return Math.max(counted, this.#lastBytes)
   }
 
   async #takeInTurn(): Promise<void> {
@@ -92,11 +95,16 @@ export class Snapshotter {
     const at = log.position
     log.sinceSnapshot = { records: 0, bytes: 0 }
     const { slices, end } = this.#slices()
+    let bytes = 0
     async function* frames(): AsyncGenerator<Uint8Array> {
-      for await (const slice of slices) yield frameChunk(slice)
+      for await (const slice of slices) {
+        bytes += slice.length
+        yield frameChunk(slice)
+      }
     }
     try {
       if ((await log.store.snapshot(at, frames())) === 'kept') this.stats.snapshots++
+      this.#lastBytes = bytes
     } catch (error) {
       // The log is whole without it. The next attempt comes after as many records again.
       if (!isTransient(error) && !lifetime.isOver) lifetime.fail(error)

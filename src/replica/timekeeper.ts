@@ -24,6 +24,8 @@ import { TimerProposals } from './timer-proposals.ts'
 
 /** The longest time between two timers of the event loop while countdowns run, so that a stall is measured and not guessed. */
 const BEAT = 250
+/** Countdowns looked at in one turn of the event loop. Ten thousand waiters may time out in one moment. */
+const MAX_JUDGED = 1_000
 
 export class Timekeeper {
   readonly #clock: Clock
@@ -322,7 +324,7 @@ export class Timekeeper {
     const now = this.now()
     const due: Countdown[] = []
     const marks: Countdown[] = []
-    for (const countdown of this.#countdowns.take(now)) {
+    for (const countdown of this.#countdowns.take(now, inTurn ? MAX_JUDGED : Number.POSITIVE_INFINITY)) {
       if (countdown.busy !== 0) continue // scheduled again when its proposal is settled
       if (now >= countdown.zero + this.#countdowns.duration(countdown)) due.push(countdown)
       else if (this.look(countdown) <= now && marks.length < MAX_MARKS) marks.push(countdown)
@@ -344,8 +346,8 @@ export class Timekeeper {
     this.#arm()
   }
 
-  markBeforeTransfer(lease: number): void {
-    this.#marks.markBeforeTransfer(lease, this.now())
+  markBeforeTransfer(lease: number, key: number): void {
+    this.#marks.markBeforeTransfer(lease, this.now(), key)
   }
 
   markBeforeLeaving(profile: { readonly ages: boolean }): void {

@@ -73,14 +73,19 @@ export class TimerWheel<A extends WheelAlarm> {
     }
   }
 
-  /** Removes and returns all alarms whose bucket has come up. The caller decides which are due and sets the others again. */
-  take(now: number): A[] {
+  /** Removes and returns alarms whose bucket has come up, at most `most`. The caller decides which are due and sets the others again. */
+  take(now: number, most = Number.POSITIVE_INFINITY): A[] {
     const taken: A[] = []
-    for (let next = this.next(); next !== undefined && next <= now; next = this.next()) {
+    for (let next = this.next(); next !== undefined && next <= now && taken.length < most; next = this.next()) {
       const tick = this.#ticks[0]!
-      const { alarms } = this.#buckets.get(tick)!
-      this.#pop()
-      this.#buckets.delete(tick)
+      const bucket = this.#buckets.get(tick)!
+      const room = most - taken.length
+      // The last ones of a bucket that is too large, so that the others keep their places.
+      const alarms = bucket.alarms.length <= room ? bucket.alarms : bucket.alarms.splice(bucket.alarms.length - room)
+      if (alarms === bucket.alarms) {
+        this.#pop()
+        this.#buckets.delete(tick)
+      }
       this.#size -= alarms.length
       for (const alarm of alarms) {
         alarm.bucket = undefined

@@ -43,7 +43,7 @@ function answer(state: State, query: Short, remaining: Remaining): View['value']
       return lease === undefined ? undefined : leaseView(state, lease, remaining)
     }
     case 'resource':
-      return resourceView(state, query.resource, state.resources.get(query.resource), remaining, query.waiters)
+      return resourceView(state, query.resource, state.resources.get(query.resource), remaining, query.waiters, query.holders)
     case 'services':
       return serviceViews(state, query.service)
     case 'pool':
@@ -119,13 +119,14 @@ export function resourceView(
   resource: Resource | undefined,
   remaining: Remaining,
   waiters = Number.POSITIVE_INFINITY,
+  holders = Number.POSITIVE_INFINITY,
 ): ResourceView {
   const first = (resource?.queue ?? []).slice(0, waiters).map((lease, position) => waiterView(resource!, lease, position))
   return {
     resource: name,
     capacity: capacityOf(state, name),
-    grants: (resource?.grants ?? []).map(grant => grantView(grant, remaining)),
-    queue: first.length < waiters ? [...first, ...poolQueue(state, name)].slice(0, waiters) : first,
+    grants: (resource?.grants ?? []).slice(0, holders).map(grant => grantView(grant, remaining)),
+    queue: first.length < waiters ? [...first, ...poolQueue(state, name, waiters - first.length)] : first,
     fence: state.fences.get(name) ?? 0,
   }
 }
@@ -155,8 +156,8 @@ export function leaseView(state: State, lease: LeaseState, remaining: Remaining)
 }
 
 /** The waiters of the pool of this name, if there is one. */
-function poolQueue(state: State, name: string): readonly WaiterView[] {
-  return (state.pools.get(name)?.queue ?? []).map(lease => {
+function poolQueue(state: State, name: string, most: number): readonly WaiterView[] {
+  return (state.pools.get(name)?.queue ?? []).slice(0, most).map(lease => {
     const { id, holder, since, extras } = lease
     const { units, shared, position } = poolWant(state, lease)
     return { lease: id, holder: holder.name, incarnation: holder.incarnation, position, units, shared, priority: extras!.priority, since }

@@ -31,7 +31,7 @@ export async function* watchEvents(
     }
   let revision = after ?? log.state.revision
   const wanted = filterOf(prefix, types)
-  using changes = log.changes(signal, wanted, types)
+  using changes = log.changes(signal, normalPrefix(prefix), wanted, types)
   while (!signal.aborted) {
     lifetime.assertOpen()
     // The copy of leases that are being moved in has other revisions than this log had before, until they are in force.

@@ -17,7 +17,7 @@ import { propose } from '../lessor/propose.ts'
 import type { Completion, Lessor, PageView, ProposeOptions, Query, ReadOptions, View, WatchOptions } from '../lessor.ts'
 import { AccessControl, type Caller } from './access-control.ts'
 import { Audit, type AuditRecord, type ForeignLeases } from './audit.ts'
-import { CallerTurns } from './caller-turns.ts'
+import { CallerTurns, partyOf } from './caller-turns.ts'
 import { KeylessWaiters } from './keyless-waiters.ts'
 import { DEFAULT_LIMITS, type Limits } from './limits.ts'
 import { type RemoteWaiterOptions, RemoteWaiters } from './remote-waiters.ts'
@@ -192,7 +192,8 @@ export class GuardedLessor implements AsyncDisposable {
     const stop = new AbortController()
     const unlink = signal && whenAborted(signal, () => stop.abort(signal.reason))
     const timedOut = timeoutError(command, wait)
-    const cancel = this.clock.after(wait, () => stop.abort(timedOut))
+    // In the caller's turn: thousands of waits may end in one moment.
+    const cancel = this.clock.after(wait, () => this.#inTurn(caller, () => stop.abort(timedOut)))
     try {
       return { ...(await this.follow(caller, outcome, stop.signal, { remember: op !== undefined })), waited: true }
     } catch (error) {
@@ -219,10 +220,19 @@ export class GuardedLessor implements AsyncDisposable {
   async follow(caller: Caller, queued: Queued, signal: AbortSignal, options?: RemoteWaiterOptions): Promise<Granted> {
     const admission = this.#whileAdmitted(caller, signal)
     try {
-      return await this.#waiters.follow(queued, admission.signal, options)
+      const granted = await this.#waiters.follow(queued, admission.signal, options)
+      // Thousands may be granted in one revision.
+      await this.turns.turn(partyOf(caller, undefined))
+      return granted
     } finally {
       admission.end()
     }
+  }
+
+  #inTurn(caller: Caller, then: () => void): void {
+    const turn = this.turns.turn(partyOf(caller, undefined))
+    if (turn === undefined) then()
+    else void turn.then(then)
   }
 
   /** A signal that fires with `signal`, or with `UNAUTHENTICATED` when the caller's key is revoked. */

@@ -26,6 +26,11 @@ interface QueueFollower {
   readonly failed: (error: unknown) => void
 }
 
+interface Leaving {
+  readonly lease: number
+  readonly timedOut: boolean
+}
+
 export interface RemoteWaiterOptions {
   /** Record a timeout in the log, so that a repeated request gets `TIMEOUT` and not `GONE`: see `hasTimedOut`. @default false */
   readonly remember?: boolean
@@ -33,7 +38,9 @@ export interface RemoteWaiterOptions {
 
 const WATCHED_EVENTS = ['granted', 'withdrawn'] as const
 /** Maximum leases in one renewal. */
-const MAX_RENEWED = 10_000
+const MAX_RENEWED = 1_000
+/** Waiters that are answered, read or given up in one turn of the event loop. Ten thousand may be granted together, or leave with one connection. */
+const SLICE = 200
 /** Renewals of a queued lease within its ttl. */
 const RENEWALS_PER_TTL = 3
 
@@ -46,6 +53,10 @@ export class RemoteWaiters {
   #seenRevision = 0
   #cancelRenewal: (() => void) | undefined
   #renewalAt = Number.POSITIVE_INFINITY
+  /** Waiters whose clients are gone or whose time is over, and whose places have not been given up yet. */
+  readonly #leaving: Leaving[] = []
+  /** How many were given up in this turn of the event loop. */
+  #left = 0
 
   constructor(lessor: Lessor, clock: Clock) {
     this.#lessor = lessor
@@ -72,7 +83,7 @@ export class RemoteWaiters {
         if (waiter.followers.size > 0 || !this.#remove(lease, waiter)) return
         // Give it up even if it is granted at this moment: no client would learn of the grant.
         const timedOut = remember && signal.reason instanceof LeaseError && signal.reason.code === 'TIMEOUT'
-        this.#giveUp(lease, timedOut).catch(() => {})
+        this.#leave({ lease, timedOut })
       }
       const follower: QueueFollower = {
         granted: granted => {
@@ -100,6 +111,30 @@ export class RemoteWaiters {
   async hasTimedOut(lease: number): Promise<boolean> {
     // The lease is gone, so only the recorded answer of that operation can be `done`.
     return (await this.#giveUp(lease, true)).kind === 'done'
+  }
+
+  /** At once, unless many leave in this turn of the event loop. */
+  #leave(leaving: Leaving): void {
+    if (this.#left === 0) this.#clock.soon(() => this.#leaveOn())
+    if (this.#left < SLICE) {
+      this.#left++
+      this.#giveUp(leaving.lease, leaving.timedOut).catch(() => {})
+    } else this.#leaving.push(leaving)
+  }
+
+  #leaveOn(): void {
+    this.#left = 0
+    for (const leaving of this.#leaving.splice(0, SLICE)) this.#leave(leaving)
+  }
+
+  /** Calls `each` for some items in each turn of the event loop. */
+  async #inSlices<T>(items: Iterable<T>, each: (item: T) => void): Promise<void> {
+    let done = 0
+    for (const item of items) {
+      if (done > 0 && done % SLICE === 0) await new Promise<void>(resolve => this.#clock.soon(resolve))
+      done++
+      each(item)
+    }
   }
 
   #giveUp(lease: number, timedOut: boolean): Promise<Outcome> {
@@ -142,8 +177,8 @@ export class RemoteWaiters {
           if (signal.aborted) return
           after = events[0]!.revision
           this.#seenRevision = after
-          if (events[0]!.type === 'resync') for (const lease of this.#queued.keys()) void this.#readLease(lease)
-          else this.#onEvents(events)
+          if (events[0]!.type === 'resync') await this.#inSlices([...this.#queued.keys()], lease => void this.#readLease(lease))
+          else await this.#onEvents(events)
         }
       } catch (error) {
         if (this.#lessor.signal.aborted) {
@@ -155,24 +190,25 @@ export class RemoteWaiters {
     }
   }
 
-  #onEvents(events: readonly Event[]): void {
-    for (const { lease, type, cause, by, resource } of events) {
+  async #onEvents(events: readonly Event[]): Promise<void> {
+    const { revision } = events[0]!
+    const grants = new Map<number, Event[]>()
+    for (const event of events) {
+      const { lease, type, cause, by, resource } = event
       const waiter = this.#queued.get(lease)
       if (waiter === undefined || cause === ELSEWHERE) continue
+      const before = grants.get(lease)
       if (type === 'withdrawn')
         this.#failed(waiter, cause === DEADLOCK ? selfWaitError(resource ?? '', Number(by)) : withdrawnError(lease, cause))
-      else {
-        const grants = events.filter(event => event.lease === lease && event.type === 'granted')
-        this.#granted(
-          waiter,
-          grantedOutcome(
-            waiter.queued,
-            events[0]!.revision,
-            grants.map(event => ({ resource: event.resource!, token: event.token! })),
-          ),
-        )
-      }
+      else if (before === undefined) grants.set(lease, [event])
+      else before.push(event)
     }
+    await this.#inSlices(grants, ([lease, granted]) => {
+      const waiter = this.#queued.get(lease)
+      if (waiter === undefined) return
+      const tokens = granted.map(({ resource, token }) => ({ resource: resource!, token: token! }))
+      this.#granted(waiter, grantedOutcome(waiter.queued, revision, tokens))
+    })
   }
 
   /** Reads the lease itself where its events may have been missed. */

@@ -57,6 +57,23 @@ function many(count: number): World {
 const ids = ({ value }: View) => (value as readonly LeaseView[]).map(({ lease }) => lease)
 
 describe('a list', () => {
+  test('of entries by the last segment of their keys looks at no others', async () => {
+    const world = new World()
+    const { lease } = world.acquire('ann', 'a')
+    const put = (key: string) => world.do({ kind: 'put', lease, key, value: '1' })
+    for (const service of ['api', 'web']) for (let i = 0; i < 40; i++) put(`services/${service}/i${i}`)
+    for (const key of ['services/web/i7/state', 'services/i7', 'other/web/i7']) put(key)
+    const seen = lists(world)
+    const named = async (more: object) => {
+      const { value } = await seen.lists.read({ kind: 'entries', prefix: 'services', named: 'i7', ...more })
+      return (value as readonly { readonly key: string }[]).map(({ key }) => key)
+    }
+    expect(await named({})).toEqual(['services/api/i7', 'services/web/i7'])
+    expect(await named({ within: ['services/web'] })).toEqual(['services/web/i7'])
+    expect(await named({ named: 'unknown' })).toEqual([])
+    expect(seen.remaining).toBe(3)
+  })
+
   test('makes views only of the items that it returns', async () => {
     const seen = lists(many(1_000), { stride: 5_000 })
     const { value, more } = await seen.lists.read({ kind: 'leases', limit: 1 })

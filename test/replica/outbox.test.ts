@@ -54,6 +54,16 @@ describe('group commit', () => {
     for (const { length } of line.sent) expect(length).toBeLessThan(128 * 1_024 + 9_000)
   })
 
+  test('a record carries commands of at most a thousand leases and names', async () => {
+    const rig = new Rig()
+    await using replica = await rig.open()
+    const answers = await Promise.all(Array.from({ length: 2_500 }, (_, i) => propose(replica, acquire('ann', `a/${i}`))))
+    const ids = answers.map(answer => granted(answer).lease)
+    await Promise.all([0, 400, 800, 1_200].map(at => propose(replica, { kind: 'renew', leases: ids.slice(at, at + 400) })))
+    const records = await rig.entries()
+    expect(records.map(({ proposals }) => proposals.length)).toEqual([1_000, 1_000, 500, 3, 1])
+  })
+
   test('behind a flood of one key, the command of another key is in the next record', async () => {
     const rig = new Rig()
     await using replica = await rig.open()

@@ -22,6 +22,16 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 )
 
 describe('a timer wheel', () => {
+  test('returns at most as many as asked for, each once, and the rest with the next call', () => {
+    const wheel = new TimerWheel<Item>()
+    const items = Array.from({ length: 25 }, () => new Item())
+    for (const [i, each] of items.entries()) wheel.set(each, i < 3 ? 10 : 1_000)
+    const takes = [1, 2, 3, 4].map(() => wheel.take(1_000, 10))
+    expect(takes.map(({ length }) => length)).toEqual([10, 10, 5, 0])
+    expect(new Set(takes.flat())).toEqual(new Set(items))
+    expect([wheel.size, wheel.next()]).toEqual([0, undefined])
+  })
+
   test('returns what a sorted list would: nothing early, nothing later than its grain, everything once', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 200 }), fc.constantFrom(1, 10, 64), (steps, grain) => {

@@ -31,14 +31,14 @@ export function revoke(program: Command): void {
         throw usageError('revoke takes exactly one target: a lease, a prefix, or --of HOLDER', 'Run: leasehold help revoke')
       const target = of !== undefined ? { holder: of } : /^\d{1,16}$/.test(what!) ? { lease: Number(what) } : { prefix: what! }
       await invoke(self, async invocation => {
-        const { revision } = await change(invocation, {
+        const { revision, id: ended = 'lease' in target ? 1 : 0 } = await change(invocation, {
           kind: 'revoke',
           target,
           by: invocation.leases.holder,
           ...(force === true && { force }),
         })
-        if (invocation.out.json) await invocation.out.data({ revoked: target, revision })
-        else invocation.out.note(`revoked ${of ?? what}`)
+        if (invocation.out.json) await invocation.out.data({ revoked: target, ended, revision })
+        else invocation.out.note(`revoked ${of ?? what}${'lease' in target ? '' : ` (${ended} leases)`}`)
       })
     })
 }

@@ -16,6 +16,7 @@ import type { Effects } from '../rule/effects.ts'
 import { whileOpen } from '../rule/move.ts'
 import { refuse } from '../rule/refuse.ts'
 import { beginLog, RULES, type State } from '../state.ts'
+import { workOf } from '../work.ts'
 import { NewerFormatError, Reader, Writer } from './bytes.ts'
 import { OUTCOMES, readProposal, writeProposal } from './encode.ts'
 import { FORMAT, refuseNewer, refuseOlder } from './format.ts'
@@ -65,6 +66,8 @@ export class BatchWriter<P extends Proposal = Proposal> {
   proposals: P[] = []
   /** Of the proposals. */
   bytes = 0
+  /** Of the proposals: see work.ts. */
+  work = 0
 
   /** Throws RangeError if the proposal cannot be encoded (see form.ts); then nothing of it was written. */
   add(proposal: P): void {
@@ -77,6 +80,7 @@ export class BatchWriter<P extends Proposal = Proposal> {
     }
     this.proposals.push(proposal)
     this.bytes = this.#body.length
+    this.work += workOf(proposal.command)
   }
 
   /** Returns the record, and the batch that decoding it would give. The writer is empty again. */
@@ -102,6 +106,7 @@ export class BatchWriter<P extends Proposal = Proposal> {
     if (this.#body.length > MAX_KEPT) this.#body = new Writer(FIRST_SIZE)
     this.#body.length = 0
     this.bytes = 0
+    this.work = 0
     this.proposals = []
     return { bytes, batch: { ...header, rules, proposals } }
   }

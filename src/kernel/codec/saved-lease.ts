@@ -4,7 +4,7 @@ import { addHolder } from '../rule/pool/holders.ts'
 import { joinQueues } from '../rule/queue.ts'
 import { countEntry } from '../rule/service.ts'
 import { entryBytes } from '../state/free-entries.ts'
-import { extrasOf, findLease } from '../state/leases.ts'
+import { extrasOf, findLease, linkChild } from '../state/leases.ts'
 import { addEntry, listGrant, NO_GRANTS, resourceOf } from '../state/resources.ts'
 import { type Attached, FROZEN, type LeaseState, SLOTS, type State, type Status, SUSPECT, TERM, WAITING } from '../state.ts'
 import { Damaged, NewerFormatError, type Reader, type Writer } from './bytes.ts'
@@ -206,10 +206,7 @@ export function link(state: State, lease: LeaseState, { grants, parent, entries 
   if (parent === 0) return
   const above = findLease(state, parent)
   if (above === undefined) throw new Damaged(`lease ${lease.id} hangs on ${parent}, which is not there`)
-  extrasOf(lease).parent = above
-  const extras = extrasOf(above)
-  extras.children ??= new Set()
-  extras.children.add(lease)
+  linkChild(above, lease)
 }
 
 function isPending({ revision }: { readonly revision: number }): boolean {

@@ -14,7 +14,7 @@ import { copyOf } from '../copy.ts'
 import { badName, badText, under } from '../name.ts'
 import type { Granted, Queued, Refused } from '../outcome.ts'
 import { type Flaw, neverGiven, outside, shown, tooMany, within } from '../reason.ts'
-import { addChild, extrasOf, findLease, newLease, openLease } from '../state/leases.ts'
+import { addChild, extrasOf, familySize, findLease, newLease, openLease } from '../state/leases.ts'
 import { emptyPool } from '../state/pools.ts'
 import { leasesUnder } from '../state/quota-counts.ts'
 import {
@@ -46,6 +46,8 @@ import { exhausted, forbidden, gone, refuse, refuseFlaw } from './refuse.ts'
 import { settle } from './settle.ts'
 import { steal, victimsOf } from './steal.ts'
 
+/** The most leases that end together with the first of them, in one revision. */
+export const MAX_FAMILY = 10_000
 /** Without aging, one point of priority outweighs any waiting time. */
 const PRIORITY = 1e9
 const NOTHING: readonly never[] = []
@@ -248,6 +250,7 @@ function planned(state: State, command: Acquire, key: number): Refused | Plan {
     }
     // A lease of another key is reported as gone: its existence is not revealed.
     if (!mayTouch(state, key, parent)) return gone(state, command.parent)
+    if (familySize(parent) >= MAX_FAMILY) return refuse(state, 'too-many-descendants', { lease: command.parent, limit: MAX_FAMILY })
   }
   let mustWait = false
   for (const entry of command.entries ?? NOTHING) {

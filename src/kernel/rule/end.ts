@@ -6,7 +6,7 @@
 
 import type { EventType } from '../event.ts'
 import { entryBytes } from '../state/free-entries.ts'
-import { dropLease, extrasOf, findLease, touch } from '../state/leases.ts'
+import { dropLease, extrasOf, findLease, leaveParent, touch } from '../state/leases.ts'
 import { countForQuotas, uncountForQuotas } from '../state/quota-counts.ts'
 import { dropEntry, dropFreeEntry, NO_GRANTS, placeOfGrant, withoutGrant } from '../state/resources.ts'
 import {
@@ -131,11 +131,7 @@ function strip(state: State, effects: Effects, lease: LeaseState, cause: string,
   const vanishes = type === 'lapsed' || type === 'revoked'
   if (extras.entries !== undefined) for (const key of extras.entries) detachEntry(state, effects, key, cause, vanishes)
   extras.entries = undefined
-  if (extras.parent !== undefined) {
-    touch(state, extras.parent)
-    extras.parent.extras!.children!.delete(lease)
-    extras.parent = undefined
-  }
+  leaveParent(state, lease)
   clearTimers(effects, lease)
   endNotice(state, lease)
 }

@@ -3,7 +3,8 @@
 import type { Break, Recall, Revoke } from '../command.ts'
 import { badName, badPrefix, badText, NAME_BYTES, under } from '../name.ts'
 import { done, type Outcome, type Refused } from '../outcome.ts'
-import { outside, within } from '../reason.ts'
+import { outside, tooMany, within } from '../reason.ts'
+import { MAX_REVOKED } from '../revoke-part.ts'
 import { extrasOf, findLease, touch } from '../state/leases.ts'
 import { BREAK, FROZEN, type LeaseState, PREEMPT, SLOTS, type Slot, type State } from '../state.ts'
 import { allowed, beyond, mayRelease, namesHeld, namesOf, outOfReach } from './authority.ts'
@@ -24,42 +25,59 @@ export function recall(state: State, effects: Effects, name: string, by: string)
   }
 }
 
-export function revoke(state: State, effects: Effects, { target, force = false, by = '' }: Revoke, key: number): Outcome {
+export function revoke(state: State, effects: Effects, command: Revoke, key: number): Outcome {
+  const { target, force = false, by = '', ended = 0 } = command
   const badBy = badText(by, NAME_BYTES)
   if (badBy !== undefined) return refuseFlaw(state, within('by', badBy))
-  const found = revokeTargets(state, target, key)
+  const found = revokeTargets(state, command, key)
   if (!Array.isArray(found)) return found as Refused
   const { freed } = state
+  const before = state.leases.size - state.counts.frozen
   for (const lease of found) end(state, effects, lease, { type: 'revoked', cause: 'revoked', by, stopped: force }, freed)
+  const count = ended + before - (state.leases.size - state.counts.frozen)
   settle(state, effects, freed)
-  return done()
+  // None, if all of them had ended and their units were frozen.
+  return 'lease' in target || count === 0 ? done() : done(count)
 }
 
-function revokeTargets(state: State, target: Revoke['target'], key: number): readonly LeaseState[] | Refused {
-  const mayRevoke = (lease: LeaseState): boolean => mayRelease(state, key, lease) || outOfReach(state, key, 'revoke', lease) === undefined
+/** Which leases a revocation by holder or prefix ends: those that its target names, and that the key may revoke. */
+export function revokeFilter(state: State, target: Revoke['target'], key: number): (lease: LeaseState) => boolean {
+  const isNamed = targetFilter(target)
+  return lease => isNamed(lease) && mayRevoke(state, key, lease)
+}
+
+function mayRevoke(state: State, key: number, lease: LeaseState): boolean {
+  return mayRelease(state, key, lease) || outOfReach(state, key, 'revoke', lease) === undefined
+}
+
+function targetFilter(target: Revoke['target']): (lease: LeaseState) => boolean {
+  if ('lease' in target) return lease => lease.id === target.lease
+  if ('holder' in target) return lease => lease.holder.name === target.holder
+  const { prefix } = target
+  return lease =>
+    lease.grants.some(given => under(prefix, given.resource.name)) ||
+    (lease.extras?.wants.some(want => under(prefix, want.resource)) ?? false) ||
+    (waitsForPool(lease) && under(prefix, lease.extras!.pool!.pool)) ||
+    [...(lease.extras?.entries ?? [])].some(name => under(prefix, name)) ||
+    (lease.extras?.pending.some(({ key: name }) => under(prefix, name)) ?? false)
+}
+
+function revokeTargets(state: State, { target, among, ended = 0 }: Revoke, key: number): readonly LeaseState[] | Refused {
   if ('lease' in target) {
     const lease = findLease(state, target.lease)
     if (lease === undefined) return gone(state, target.lease)
-    if (mayRevoke(lease)) return [lease]
+    if (mayRevoke(state, key, lease)) return [lease]
     // A key that may revoke a part of it learns why that is not enough; for all other keys the lease is reported as gone.
     const concerned = namesOf(lease).some(name => allowed(state, key, 'revoke', name))
     return concerned ? beyond(state, key, 'revoke', lease)! : gone(state, target.lease)
   }
   const bad = 'holder' in target ? badName(target.holder) : badPrefix(target.prefix)
   if (bad !== undefined) return refuseFlaw(state, within('holder' in target ? 'target.holder' : 'target.prefix', bad))
-  const concerned = (lease: LeaseState): boolean => {
-    if ('holder' in target) return lease.holder.name === target.holder
-    const prefix = target.prefix
-    return (
-      lease.grants.some(given => under(prefix, given.resource.name)) ||
-      (lease.extras?.wants.some(want => under(prefix, want.resource)) ?? false) ||
-      (waitsForPool(lease) && under(prefix, lease.extras!.pool!.pool)) ||
-      [...(lease.extras?.entries ?? [])].some(name => under(prefix, name)) ||
-      (lease.extras?.pending.some(({ key: name }) => under(prefix, name)) ?? false)
-    )
-  }
-  const found = [...state.leases.values()].filter(lease => concerned(lease) && mayRevoke(lease))
-  return found.length === 0 ? refuse(state, 'no-match', {}) : found
+  if (among !== undefined && among.length > MAX_REVOKED) return refuseFlaw(state, tooMany('among', MAX_REVOKED))
+  const isMeant = revokeFilter(state, target, key)
+  const leases = among === undefined ? [...state.leases.values()] : among.map(id => findLease(state, id))
+  const found = leases.filter((lease): lease is LeaseState => lease !== undefined && isMeant(lease))
+  return found.length === 0 && ended === 0 ? refuse(state, 'no-match', {}) : found
 }
 
 export function breakHold(state: State, effects: Effects, { resource: name, after = 0, by = '' }: Break, key: number): Outcome {

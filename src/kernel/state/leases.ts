@@ -28,6 +28,7 @@ export function extrasOf(lease: LeaseState): LeaseExtras {
     handed: false,
     open: false,
     children: undefined,
+    descendants: 0,
     entries: undefined,
     pending: [],
     bytes: 0,
@@ -108,10 +109,38 @@ export function addLease(state: State, lease: LeaseState): void {
 /** Makes `lease` a child of `parent`: it ends with it. */
 export function addChild(state: State, parent: LeaseState, lease: LeaseState): void {
   touch(state, parent)
+  linkChild(parent, lease)
+}
+
+/** As `addChild`, while a snapshot is loaded. */
+export function linkChild(parent: LeaseState, lease: LeaseState): void {
   const extras = extrasOf(parent)
   extras.children ??= new Set()
   extras.children.add(lease)
   extrasOf(lease).parent = parent
+  countDescendants(parent, 1 + lease.extras!.descendants)
+}
+
+/** The lease ends, and its descendants with it. */
+export function leaveParent(state: State, lease: LeaseState): void {
+  const extras = lease.extras!
+  const { parent } = extras
+  if (parent === undefined) return
+  touch(state, parent)
+  parent.extras!.children!.delete(lease)
+  countDescendants(parent, -1 - extras.descendants)
+  extras.parent = undefined
+}
+
+function countDescendants(lease: LeaseState, more: number): void {
+  for (let above: LeaseState | undefined = lease; above !== undefined; above = above.extras!.parent) above.extras!.descendants += more
+}
+
+/** Counts the leases that end together with the first ancestor of a lease. */
+export function familySize(lease: LeaseState): number {
+  let first = lease
+  while (first.extras?.parent !== undefined) first = first.extras.parent
+  return 1 + (first.extras?.descendants ?? 0)
 }
 
 /** Gives the lease to another key. The caller has touched the lease. */

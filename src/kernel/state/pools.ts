@@ -4,7 +4,9 @@
  * A pool is derived from the entries `pool/NAME/MEMBER`, from the leases that wait for its members or hold them, and from policies. Only the
  * usage of accounts is kept by itself.
  */
+
 import type { PoolAccount, PoolMember, PoolState, State } from '../state.ts'
+import { AccountTable } from './account-table.ts'
 
 /** Entries under this prefix are members of pools. */
 export const POOL_ROOT = 'pool/'
@@ -18,7 +20,7 @@ export function emptyPool(name: string): PoolState {
     holders: new Set(),
     noticed: new Set(),
     reserved: new Set(),
-    accounts: new Map(),
+    accounts: new AccountTable<PoolAccount>(),
     shapes: new Map(),
     version: 1,
     turn: 0,

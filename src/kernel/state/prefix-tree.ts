@@ -39,13 +39,25 @@ export class PrefixTree<T> {
     }
   }
 
+  /** The values of the names `PREFIX/ANY/NAME`, in no particular order. Looks at the segments after the prefix, and not at what is below them. */
+  *named(prefix: string, name: string): Generator<T, void, void> {
+    for (const { below } of this.#at(prefix)?.below?.values() ?? []) {
+      const value = below?.get(name)?.value
+      if (value !== undefined) yield value
+    }
+  }
+
+  #at(prefix: string): Node<T> | undefined {
+    let node: Node<T> | undefined = this.#root
+    for (const segment of prefix === '' ? [] : (prefix.endsWith('/') ? prefix.slice(0, -1) : prefix).split('/'))
+      node = node?.below?.get(segment)
+    return node
+  }
+
   /** The values under a prefix, in no particular order. Matches whole segments; the prefix may end with a slash, and the empty one matches everything. */
   *under(prefix: string): Generator<T, void, void> {
-    let node: Node<T> | undefined = this.#root
-    for (const segment of prefix === '' ? [] : (prefix.endsWith('/') ? prefix.slice(0, -1) : prefix).split('/')) {
-      node = node.below?.get(segment)
-      if (node === undefined) return
-    }
+    const node = this.#at(prefix)
+    if (node === undefined) return
     const pending = [node]
     for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
       if (next.value !== undefined) yield next.value

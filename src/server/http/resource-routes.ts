@@ -94,14 +94,14 @@ export const resourceRoutes: readonly Route[] = [
     path: '/v1/revoke',
     summary: 'End one lease, all leases of a holder, or all leases with names under a prefix.',
     body: schema.Revoke,
-    response: schema.Done,
+    response: schema.Revoked,
     handle: async context => {
       const { lease, holder, prefix, op, ...rest } = context.body
       const target = defined({ lease, holder, prefix })
       if (Object.keys(target).length !== 1) throw new HttpFailure('INVALID', 'the body must name exactly one of lease, holder and prefix')
       const command = { kind: 'revoke', target: target as { lease: number }, ...author(context), ...rest } as const
-      const { revision } = expectOutcome(await propose(context, command, op), 'done')
-      return json(200, { revision }, revision)
+      const { revision, id } = expectOutcome(await propose(context, command, op), 'done')
+      return json(200, { revision, ended: id ?? (lease === undefined ? 0 : 1) }, revision)
     },
   }),
   route({

@@ -289,6 +289,8 @@ export const Granted = answer({
 export const Renewed = answer({ renewed: Type.Array(answer({ lease: id, ttl: whole() })), gone: Type.Array(id), revision })
 export const RenewedOne = answer({ ttl: whole(), expiresAt, ...Renewed.properties })
 export const Done = answer({ revision })
+
+export const Revoked = answer({ revision, ended: whole('How many leases have ended; without the descendants if one lease was named.') })
 export const Transferred = answer({ lease: id, revision })
 export const Transacted = answer({ succeeded: yes('Every comparison was true, and success was carried out; otherwise failure.'), revision })
 export const Fenced = answer({ accepted: Type.Literal(true), highest: whole(), revision })

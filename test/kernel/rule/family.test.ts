@@ -4,6 +4,21 @@ import { BREAK, CAP, HOLD, LIVE } from '../../../src/kernel/state.ts'
 import { World } from '../../support/kernel/world.ts'
 
 describe('parents and children', () => {
+  test('ten thousand leases may end together, and no more, however they hang on each other', () => {
+    const world = new World()
+    const parent = world.acquire('p', 'a')
+    let last = parent
+    for (let i = 1; i < 10_000; i++)
+      last = world.acquire('c', `b/${i}`, { parent: i < 5_000 ? parent.lease : i < 5_020 ? last.lease : parent.lease })
+    const more = (of: number) => world.do({ kind: 'acquire', holder: 'c', ttl: 1_000, wants: [], parent: of })
+    for (const lease of [parent.lease, last.lease])
+      expect(more(lease)).toMatchObject({ reason: 'too-many-descendants', facts: { limit: 10_000 } })
+    world.release(last.lease)
+    expect(more(parent.lease)).toMatchObject({ kind: 'granted' })
+    world.release(parent.lease)
+    expect(world.revisionEvents.length).toBeGreaterThanOrEqual(10_000)
+  })
+
   test('children end with their parent in one revision, and what they held is frozen as well', () => {
     const world = new World()
     const parent = world.acquire('p', 'a')

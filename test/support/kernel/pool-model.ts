@@ -7,6 +7,7 @@
  */
 import type { PoolCondition } from '../../../src/kernel/command.ts'
 import { usageAt } from '../../../src/kernel/rule/pool/usage.ts'
+import { ACCOUNT_SLICES, sliceOf } from '../../../src/kernel/state/account-table.ts'
 import { passes } from './pool-invariant.ts'
 
 export interface ModelRules {
@@ -87,6 +88,7 @@ export class PoolModel {
   /** Members or waiters have changed since the waiters were served. */
   isChanged = false
   #grants = 0
+  #ticks = 0
   readonly #spending = new Map<string, Spending>()
   readonly #servesAtOnce: boolean
 
@@ -257,7 +259,9 @@ export class PoolModel {
 
   tick(ms: number): void {
     this.elapsed += ms
+    this.#ticks++
     for (const [name, account] of this.#spending) {
+      if (sliceOf(name) !== this.#ticks % ACCOUNT_SLICES) continue
       const isIdle = !this.leases.some(lease => lease.ask.account === name && (isInQueue(lease) || lease.holds.length > 0))
       if (isIdle && usageAt({ ...account, held: 0 }, this.elapsed, this.#halfLife()) < NEGLIGIBLE) this.#spending.delete(name)
     }

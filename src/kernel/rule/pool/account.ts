@@ -1,5 +1,6 @@
 /** The accounts of a pool: what each user or team holds, has used and may hold. */
 import type { PolicyRules } from '../../command.ts'
+import { ACCOUNT_SLICES } from '../../state/account-table.ts'
 import { accountOf, dropAccountIfIdle } from '../../state/pools.ts'
 import type { PoolAccount, PoolClaim, PoolState, State } from '../../state.ts'
 import { rule } from '../policy.ts'
@@ -7,7 +8,7 @@ import type { AccountQuota } from './quota.ts'
 import { halfLifeOf, penaltyOf, type Share } from './share.ts'
 import { MAX_USAGE, usageAt } from './usage.ts'
 
-/** The most accounts of one pool that are remembered; beyond that, the idle one with the least usage is forgotten. */
+/** About the most accounts of one pool that are remembered; beyond that, idle ones with the least usage are forgotten. */
 const MAX_ACCOUNTS = 4_096
 /** Usage below this, in unit-ms, is forgotten. */
 const NEGLIGIBLE = 1_000
@@ -94,19 +95,24 @@ function isIdle({ held, waiting, leases }: PoolAccount): boolean {
   return held + waiting.length + leases === 0
 }
 
-/** Forgets accounts that are idle and have used next to nothing lately, and as many others as are too many. */
+/**
+ * Forgets accounts that are idle and have used next to nothing lately, and others where there are too many. Each tick looks at one slice of the accounts:
+ * forgetting is not urgent, and there may be tens of thousands.
+ */
 export function forgetAccounts(state: State, pool: PoolState): void {
   const halfLife = shareHalfLife(state, pool)
-  for (const account of pool.accounts.values())
-    if (isIdle(account) && usageOf(state, pool, account, halfLife) < NEGLIGIBLE) {
+  const slice = pool.accounts.slice(state.tick)
+  const idle: { readonly name: string; readonly usage: number }[] = []
+  for (const account of slice) {
+    if (!isIdle(account)) continue
+    const usage = usageOf(state, pool, account, halfLife)
+    if (usage < NEGLIGIBLE) {
       account.usage = 0
       dropAccountIfIdle(pool, account)
-    }
-  const tooMany = pool.accounts.size - MAX_ACCOUNTS
+    } else idle.push({ name: account.name, usage })
+  }
+  const tooMany = pool.accounts.size > MAX_ACCOUNTS ? slice.size - MAX_ACCOUNTS / ACCOUNT_SLICES : 0
   if (tooMany <= 0) return
-  const idle = [...pool.accounts.values()]
-    .filter(isIdle)
-    .map(account => ({ name: account.name, usage: usageOf(state, pool, account, halfLife) }))
   // By name, where they are equal: the order of the table differs between replicas.
   idle.sort((a, b) => a.usage - b.usage || (a.name < b.name ? -1 : 1))
   for (const { name } of idle.slice(0, tooMany)) pool.accounts.delete(name)

@@ -1,5 +1,5 @@
 /** The outlook of a waiter: whether it would fit if some of the leases that hold members ended. */
-import { MAX_RESOURCES, type PoolCondition } from '../../command.ts'
+import { MAX_RESOURCES } from '../../command.ts'
 import { type LeaseState, LIVE, type PoolMember, type PoolState, type State } from '../../state.ts'
 import type { Needs } from './choice.ts'
 import { matches } from './condition.ts'
@@ -17,12 +17,12 @@ interface Group {
   readonly capacities: number[]
 }
 
-/** `avoid`: members that match one of these conditions are not considered. */
-export function outlookOf(state: State, pool: PoolState, needs: Needs, avoid: readonly (readonly PoolCondition[])[] = []): Outlook {
+/** `members`: those that are considered; all of them when left out. */
+export function outlookOf(state: State, pool: PoolState, needs: Needs, members: Iterable<PoolMember> = pool.members.values()): Outlook {
   const groups = new Map<string, Group>()
   const places = new Map<PoolMember, { readonly group: Group; readonly place: number }>()
-  for (const member of pool.members.values()) {
-    if (!isOffered(state, member) || !matches(member.labels, needs.match) || avoid.some(match => matches(member.labels, match))) continue
+  for (const member of members) {
+    if (!isOffered(state, member) || !matches(member.labels, needs.match)) continue
     const value = needs.near === '' ? '' : member.labels.get(needs.near)
     if (value === undefined) continue
     const group = groups.get(value) ?? { rooms: [], capacities: [] }

@@ -23,10 +23,10 @@ import { type Candidate, choose } from './choice.ts'
 import { matches } from './condition.ts'
 import { askedUnits, inOrder, standingOf } from './order.ts'
 import { outlookOf } from './outlook.ts'
-import { WindowsAhead } from './reservation.ts'
+import { type WindowBudget, WindowsAhead } from './reservation.ts'
 
 /** The most waiters that leases are preempted for in one turn. */
-const MAX_BLOCKED = 256
+const MAX_BLOCKED = 64
 
 type QueueKind = Required<PolicyRules>['queue']
 
@@ -57,9 +57,10 @@ export function planTurn(
   pool: PoolState,
   isOut: (waiter: LeaseState) => boolean,
   isPassed: (waiter: LeaseState) => boolean,
+  budget: WindowBudget,
 ): TurnPlan {
   const queue = rule(state, pool.name, 'queue')
-  const walk = new Walk(state, pool)
+  const walk = new Walk(state, pool, budget)
   const borrowers: LeaseState[] = []
   for (const waiter of inOrder(state, pool)) {
     if (isPassed(waiter)) continue
@@ -107,6 +108,7 @@ class Walk {
   readonly blocked: LeaseState[] = []
   readonly #shapes = new Set<PoolShape>()
   readonly #turn: number
+  readonly #budget: WindowBudget
   readonly #ahead: WindowsAhead
   /** Free members that no blocked waiter could use. */
   #apart: readonly Candidate[]
@@ -114,17 +116,19 @@ class Walk {
   /** The expected start of the head; undefined: not computed yet. */
   #start: { readonly at: number | undefined; readonly imminent: boolean } | undefined
 
-  constructor(state: State, pool: PoolState) {
+  constructor(state: State, pool: PoolState, budget: WindowBudget) {
     this.#state = state
     this.#pool = pool
     this.#turn = ++pool.turn
-    this.#ahead = new WindowsAhead(state, pool)
+    this.#budget = budget
+    this.#ahead = new WindowsAhead(state, pool, { budget })
     this.#apart = pool.free
   }
 
   /** Returns whether waiters behind the blocked ones may be tried. */
   mayGoOn(queue: QueueKind): boolean {
     if (this.blocked.length === 0) return true
+    if (this.#budget.isSpent) return false
     if (queue === 'fifo') return false
     if (queue === 'backfill') return this.#tried < BACKFILL_DEPTH
     return queue === 'fit' ? this.#pool.free.length > 0 || this.blocked.length < MAX_BLOCKED : this.#apart.length > 0

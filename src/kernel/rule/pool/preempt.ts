@@ -21,8 +21,9 @@ import { cancelTimer, type Effects, emit, startTimer } from '../effects.ts'
 import { end } from '../end.ts'
 import { rule } from '../policy.ts'
 import { accountName, entryPenalty, preempts, refundOf, shareOf } from './account.ts'
+import { matches } from './condition.ts'
 import { askedUnits } from './order.ts'
-import { outlookOf } from './outlook.ts'
+import { type Outlook, outlookOf } from './outlook.ts'
 import { endingSoon, yieldsTo } from './plan.ts'
 import { mayExchange, type Share } from './share.ts'
 import { chooseVictims } from './victims.ts'
@@ -39,13 +40,19 @@ export function reviewNotices(state: State, effects: Effects, pool: PoolState, b
   const waiters = [...upcoming(state, pool), ...blocked]
   if (waiters.length === 0) return
   const soon = endingSoon(pool)
-  const avoid = waiters.map(waiter => waiter.extras!.pool!.match)
-  for (const [i, waiter] of waiters.entries()) {
+  const byAge = [...pool.holders].map(lease => ({ lease, token: tokenOf(lease) })).sort((a, b) => b.token - a.token)
+  const young = byAge.map(({ lease }) => lease)
+  // A waiter behind others does not preempt leases on members that they could use: it would preempt for them.
+  let members = [...pool.members.values()]
+  for (const waiter of waiters) {
+    if (members.length === 0) return
+    const { match } = waiter.extras!.pool!
+    const there = members
+    members = members.filter(({ labels }) => !matches(labels, match))
     if (waiter.status !== WAITING || findLease(state, waiter.id) !== waiter) continue // it has ended with a lease that was preempted for another
-    // A waiter behind others does not preempt leases on members that they could use: it would preempt for them.
-    const outlook = outlookOf(state, pool, waiter.extras!.pool!, avoid.slice(0, i))
+    const outlook = outlookOf(state, pool, waiter.extras!.pool!, there)
     if (outlook.fits(soon)) continue
-    const candidates = victimsFor(state, pool, waiter)
+    const candidates = victimsFor(state, pool, waiter, young)
       .map(lease => ({ lease, token: tokenOf(lease), units: outlook.useful(lease) }))
       .filter(({ units }) => units > 0)
     if (candidates.length === 0) continue
@@ -75,8 +82,11 @@ function unitsHeld({ grants }: LeaseState): number {
   return grants.reduce((sum, { units }) => sum + units, 0)
 }
 
-/** The leases that may be preempted for a waiter, the youngest first. All of them together may be: what each account loses is summed up. */
-function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly LeaseState[] {
+/**
+ * The leases that may be preempted for a waiter, the youngest first. All of them together may be: what each account loses is summed up. `young`: the holders,
+ * the youngest first.
+ */
+function victimsFor(state: State, pool: PoolState, waiter: LeaseState, young: readonly LeaseState[]): readonly LeaseState[] {
   const isMarked = preempts(state, pool)
   const isFair = isMarked && rule(state, pool.name, 'queue') === 'fair'
   const minHold = rule(state, pool.name, 'minHold')
@@ -118,12 +128,9 @@ function victimsFor(state: State, pool: PoolState, waiter: LeaseState): readonly
   }
 
   const found: LeaseState[] = []
-  const young = [...pool.holders].filter(
-    lease =>
-      (isMarked || lease.extras!.pool!.yields) && lease.status !== FROZEN && !pool.noticed.has(lease) && !descendsFrom(waiter, lease.id),
-  )
-  for (const lease of young.sort((a, b) => tokenOf(b) - tokenOf(a))) {
-    if (!isVictim(lease)) continue
+  for (const lease of young) {
+    if (!pool.holders.has(lease) || !(isMarked || lease.extras!.pool!.yields) || lease.status === FROZEN) continue
+    if (pool.noticed.has(lease) || descendsFrom(waiter, lease.id) || !isVictim(lease)) continue
     lose(lease)
     found.push(lease)
   }
@@ -155,11 +162,13 @@ export function preemptionDue(state: State, effects: Effects, lease: LeaseState)
 function takeBack(state: State, effects: Effects, pool: PoolState): void {
   if (pool.noticed.size === 0) return
   const noticed = [...pool.noticed].sort((a, b) => tokenOf(a) - tokenOf(b))
+  const outlooks = new Map<LeaseState, Outlook>()
   for (const lease of noticed) {
     const waiter = findLease(state, lease.extras!.pool!.notice)
     if (waiter?.status === WAITING && waiter.extras!.pool?.pool === pool.name) {
-      const others = endingSoon(pool).filter(other => other !== lease)
-      if (!outlookOf(state, pool, waiter.extras!.pool).fits(others)) continue
+      const outlook = outlooks.get(waiter) ?? outlookOf(state, pool, waiter.extras!.pool)
+      outlooks.set(waiter, outlook)
+      if (!outlook.fits(endingSoon(pool).filter(other => other !== lease))) continue
     }
     spare(state, effects, pool, lease)
   }

@@ -19,8 +19,34 @@ import { matches } from './condition.ts'
 
 /** The rank of reservations: before ordinary waiters, behind steals and recipients of transfers. The earliest window comes first. */
 const RESERVED = -5e14
-/** Each grant looks at all windows ahead. */
+/** Each grant looks at all windows ahead, and for each of them at the members that the windows before it leave: fewer windows in a large pool. */
 const MAX_RESERVATIONS = 64
+const LEAST_RESERVATIONS = 8
+const WINDOW_STEPS = 200_000
+
+/** The most reservations of a pool. */
+function reservationLimit({ members }: PoolState): number {
+  let most = MAX_RESERVATIONS
+  while (most > LEAST_RESERVATIONS && most * most * members.size > 2 * WINDOW_STEPS) most--
+  return most
+}
+
+/** With how many members the waiters of one turn may still be compared because of windows ahead. The first waiter is always judged. */
+export class WindowBudget {
+  #left = WINDOW_STEPS
+
+  spend(steps: number): void {
+    this.#left -= steps
+  }
+
+  get isHalfSpent(): boolean {
+    return this.#left <= WINDOW_STEPS / 2
+  }
+
+  get isSpent(): boolean {
+    return this.#left <= 0
+  }
+}
 
 /** Returns whether the window of a waiter has not begun yet. */
 export function isReserved(state: State, { from }: PoolClaim): boolean {
@@ -82,50 +108,133 @@ interface TakenUnits {
   readonly units: number
 }
 
-/** Members with the room that they have at some moment. */
+/** Members with the room that they have at some moment, ordered by room, then by name. */
 class Rooms {
-  readonly #rooms = new Map<string, Candidate & { room: number }>()
+  #free: Candidate[]
 
-  constructor({ members }: Pick<PoolState, 'members'>) {
-    for (const { name, resource, labels, capacity } of members.values())
-      this.#rooms.set(resource, { name, resource, labels, capacity, room: capacity })
+  constructor(members: Iterable<Candidate>) {
+    this.#free = [...members].filter(({ room }) => room > 0)
+    this.#free.sort((a, b) => (isBefore(a, b) ? -1 : 1))
+  }
+
+  /** The number of members with room. */
+  get size(): number {
+    return this.#free.length
   }
 
   copy(): Rooms {
-    const copy = new Rooms({ members: new Map() })
-    for (const [resource, member] of this.#rooms) copy.#rooms.set(resource, { ...member })
+    const copy = new Rooms([])
+    copy.#free = this.#free.slice()
     return copy
   }
 
   take({ resource, units }: TakenUnits): void {
-    const member = this.#rooms.get(resource)
-    if (member !== undefined) member.room = Math.max(0, member.room - units)
+    const free = this.#free
+    const at = free.findIndex(member => member.resource === resource)
+    if (at < 0) return
+    const member = free[at]!
+    const left = { ...member, room: member.room - units }
+    // It has less room than before, so it moves to the front.
+    let place = at
+    for (; place > 0 && left.room > 0 && isBefore(left, free[place - 1]!); place--) free[place] = free[place - 1]!
+    if (left.room > 0) free[place] = left
+    else free.splice(at, 1)
   }
 
   /** Takes what the request needs. False: there is too little. */
   serve(needs: Needs): boolean {
-    const free = [...this.#rooms.values()].filter(({ room }) => room > 0)
-    free.sort((a, b) => a.room - b.room || (a.name < b.name ? -1 : 1))
-    const chosen = choose(free, needs)
+    const chosen = choose(this.#free, needs)
     for (const want of chosen ?? []) this.take(want)
     return chosen !== undefined
   }
 }
 
+function isBefore(one: Candidate, other: Candidate): boolean {
+  return one.room < other.room || (one.room === other.room && one.name < other.name)
+}
+
+function wholeRooms({ members }: PoolState): Rooms {
+  return new Rooms(
+    [...members.values()].map(({ name, resource, labels, capacity }) => ({ name, resource, labels, capacity, room: capacity })),
+  )
+}
+
+/**
+ * What windows leave at one moment after the other, with all windows served that are present then, the earliest first. From one moment to the next, only the
+ * windows that begin in between are served, unless one has ended or other members are there: then all are served again.
+ */
+class ServedWindows {
+  readonly #windows: readonly Window[]
+  readonly #budget: WindowBudget
+  /** The members that are there for windows. */
+  #members: Rooms | undefined
+  #rooms!: Rooms
+  /** How many windows, from the first on, have been looked at. */
+  #next = 0
+  /** When the first of those that were served ends. */
+  #end = Number.POSITIVE_INFINITY
+  readonly #unserved = new Set<Window>()
+
+  constructor(windows: readonly Window[], budget = new WindowBudget()) {
+    this.#windows = windows
+    this.#budget = budget
+  }
+
+  /** `members` are those that are there for windows at this moment; `taken` is held by another lease. */
+  at(moment: number, members: Rooms, taken: readonly TakenUnits[]): Rooms {
+    if (members !== this.#members || this.#end <= moment) this.#begin(members, taken)
+    for (; this.#next < this.#windows.length && this.#windows[this.#next]!.begin <= moment; this.#next++) {
+      const window = this.#windows[this.#next]!
+      if (window.end <= moment) continue
+      this.#end = Math.min(this.#end, window.end)
+      this.#budget.spend(this.#rooms.size)
+      if (!this.#rooms.serve(window.needs)) this.#unserved.add(window)
+    }
+    return this.#rooms
+  }
+
+  #begin(members: Rooms, taken: readonly TakenUnits[]): void {
+    this.#members = members
+    this.#rooms = members.copy()
+    for (const units of taken) this.#rooms.take(units)
+    this.#budget.spend(members.size)
+    this.#next = 0
+    this.#end = Number.POSITIVE_INFINITY
+    this.#unserved.clear()
+  }
+
+  /** Returns whether the window had too few members at the last moment. */
+  isUnserved(window: Window): boolean {
+    return this.#unserved.has(window)
+  }
+}
+
 /** The windows accepted before at each moment of a new one at which they change. */
-export function windowsDuring(pool: PoolState, { from }: PoolClaim, maxLife: number): readonly (readonly Window[])[] {
+export function windowsDuring(pool: PoolState, claim: PoolClaim, maxLife: number): readonly (readonly Window[])[] {
   const windows = windowsOf(pool)
-  const moments = [from, ...windows.flatMap(({ begin }) => (begin > from && begin < from + maxLife ? [begin] : []))]
-  return moments.map(moment => windows.filter(({ begin, end }) => begin <= moment && moment < end))
+  return momentsOf(windows, claim, maxLife).map(moment => presentAt(windows, moment))
+}
+
+/** The moments of a new window at which those accepted before change, the first one first. */
+function momentsOf(windows: readonly Window[], { from }: PoolClaim, maxLife: number): readonly number[] {
+  const begins = windows.flatMap(({ begin }) => (begin > from && begin < from + maxLife ? [begin] : []))
+  return [from, ...new Set(begins)]
+}
+
+function presentAt(windows: readonly Window[], moment: number): readonly Window[] {
+  return windows.filter(({ begin, end }) => begin <= moment && moment < end)
 }
 
 /** Refuses a reservation for which the windows accepted before leave too little. */
 export function windowRefusal(state: State, pool: PoolState, claim: PoolClaim, maxLife: number): Refused | undefined {
-  if (pool.reserved.size >= MAX_RESERVATIONS) return refuse(state, 'too-many-reservations', { pool: pool.name, limit: MAX_RESERVATIONS })
-  for (const present of windowsDuring(pool, claim, maxLife)) {
-    const rooms = new Rooms(pool)
-    for (const { needs } of present) rooms.serve(needs)
-    if (rooms.serve(claim)) continue
+  const most = reservationLimit(pool)
+  if (pool.reserved.size >= most) return refuse(state, 'too-many-reservations', { pool: pool.name, limit: most })
+  const members = wholeRooms(pool)
+  const windows = windowsOf(pool)
+  const served = new ServedWindows(windows)
+  for (const moment of momentsOf(windows, claim, maxLife)) {
+    if (served.at(moment, members, []).copy().serve(claim)) continue
+    const present = presentAt(windows, moment)
     return refuse(state, 'pool-reserved', {
       pool: pool.name,
       holders: present.map(({ lease }) => lease.holder.name),
@@ -146,14 +255,22 @@ export class WindowsAhead {
   readonly #state: State
   readonly #pool: PoolState
   readonly #except: LeaseState | undefined
+  readonly #budget: WindowBudget
   readonly #windows: readonly Window[]
-  /** By window: the members without those that are held until it begins. */
-  readonly #left = new Map<Window, Rooms>()
+  /** When the holders leave that have an end, the first one first. */
+  #ends: readonly number[] | undefined
+  /** By the number of holders that have left: the members without those that are still held. */
+  readonly #left = new Map<number, Rooms>()
 
-  /** `except`: as if this lease held nothing. */
-  constructor(state: State, pool: PoolState, except?: LeaseState) {
+  /** `except`: as if this lease held nothing. `budget`: that of the turn. */
+  constructor(
+    state: State,
+    pool: PoolState,
+    { except, budget = new WindowBudget() }: { readonly except?: LeaseState; readonly budget?: WindowBudget } = {},
+  ) {
     this.#state = state
     this.#pool = pool
+    this.#budget = budget
     this.#except = except
     this.#windows = pool.reserved.size === 0 ? [] : waitingWindows(pool)
   }
@@ -171,6 +288,7 @@ export class WindowsAhead {
     const pool = this.#pool
     const chosen = chooseMembers(pool, claim)
     if (chosen === undefined || this.#windows.length === 0) return chosen
+    if (this.#budget.isSpent) return undefined
     const until = endOf(this.#state.elapsed, maxLife)
     const robbed = this.robbed(until, claim.yields ? [] : chosen)
     if (robbed === undefined) return chosen
@@ -182,35 +300,55 @@ export class WindowsAhead {
 
   /** Returns whether windows ahead have enough members, if these are held for `maxLife` ms from now on. */
   leaves(maxLife: number, chosen: readonly TakenUnits[]): boolean {
-    return this.#windows.length === 0 || this.robbed(endOf(this.#state.elapsed, maxLife), chosen) === undefined
+    return this.#windows.length === 0 || (!this.#budget.isSpent && this.robbed(endOf(this.#state.elapsed, maxLife), chosen) === undefined)
   }
 
   /** The first window ahead that has too few members at its beginning, if `taken` is held until then. */
   robbed(until: number, taken: readonly TakenUnits[]): Window | undefined {
+    const served = new ServedWindows(this.#windows, this.#budget)
     for (const window of this.#windows) {
       const { lease, begin } = window
       if (begin >= until) return undefined
       if (!this.#pool.reserved.has(lease)) continue
-      const rooms = this.#leftAt(window).copy()
-      for (const want of taken) rooms.take(want)
-      for (const { lease: first, needs, begin: from, end } of this.#windows) {
-        if (from > begin || begin >= end) continue
-        if (!rooms.serve(needs) && first === lease) return window
-      }
+      served.at(begin, this.#leftAt(begin), taken)
+      if (served.isUnserved(window)) return window
     }
     return undefined
   }
 
-  #leftAt(window: Window): Rooms {
-    let rooms = this.#left.get(window)
+  /** The same object for two moments between which no holder leaves. */
+  #leftAt(moment: number): Rooms {
+    this.#ends ??= this.#holderEnds()
+    let [gone, high] = [0, this.#ends.length]
+    while (gone < high) {
+      const middle = (gone + high) >>> 1
+      if (this.#ends[middle]! <= moment) gone = middle + 1
+      else high = middle
+    }
+    let rooms = this.#left.get(gone)
     if (rooms === undefined) {
-      rooms = new Rooms(this.#pool)
-      for (const { resource } of this.#pool.members.values())
-        for (const grant of this.#state.resources.get(resource)?.grants ?? [])
-          if (grant.lease !== this.#except && staysUntil(grant.lease, window.begin)) rooms.take({ resource, units: grant.units })
-      this.#left.set(window, rooms)
+      rooms = this.#roomsAt(moment)
+      this.#left.set(gone, rooms)
     }
     return rooms
+  }
+
+  #holderEnds(): readonly number[] {
+    const ends = new Set<number>()
+    for (const { resource } of this.#pool.members.values())
+      for (const { lease } of this.#state.resources.get(resource)?.grants ?? []) ends.add(lastMoment(lease))
+    return [...ends].sort((a, b) => a - b)
+  }
+
+  #roomsAt(moment: number): Rooms {
+    const members: Candidate[] = []
+    for (const { name, resource, labels, capacity } of this.#pool.members.values()) {
+      let room = capacity
+      for (const { lease, units } of this.#state.resources.get(resource)?.grants ?? [])
+        if (lease !== this.#except && lastMoment(lease) > moment) room -= units
+      members.push({ name, resource, labels, capacity, room })
+    }
+    return new Rooms(members)
   }
 }
 
@@ -219,15 +357,16 @@ export function missedBy(state: State, lease: LeaseState, maxLife: number): Leas
   const claim = lease.extras!.pool!
   const pool = state.pools.get(claim.pool) ?? emptyPool(claim.pool)
   const own = lease.grants.map(({ resource, units }) => ({ resource: resource.name, units }))
-  return new WindowsAhead(state, pool, lease).robbed(endOf(claim.start, maxLife), own)?.lease
+  return new WindowsAhead(state, pool, { except: lease }).robbed(endOf(claim.start, maxLife), own)?.lease
 }
 
 function endOf(start: number, maxLife: number): number {
   return maxLife === 0 ? Number.POSITIVE_INFINITY : start + maxLife
 }
 
-/** Returns whether a holder may still be there at this time. */
-function staysUntil({ extras }: LeaseState, time: number): boolean {
+/** Until when a holder may be there. */
+function lastMoment({ extras }: LeaseState): number {
   const claim = extras?.pool
-  return claim === undefined || (!claim.yields && endOf(claim.start, extras!.maxLife) > time)
+  if (claim?.yields === true) return Number.NEGATIVE_INFINITY
+  return claim === undefined ? Number.POSITIVE_INFINITY : endOf(claim.start, extras!.maxLife)
 }

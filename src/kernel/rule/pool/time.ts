@@ -13,7 +13,9 @@ export function passTime(state: State): void {
   for (const name of [...state.pools.keys()].sort()) {
     const pool = state.pools.get(name)!
     forgetAccounts(state, pool)
-    if (pool.queue.length > 0 && isPlanned(state, pool)) markPool(state, pool)
+    // With windows ahead, a turn may have ended before all waiters were tried.
+    const mayGoOn = pool.reserved.size > 0 && pool.free.length > 0
+    if (pool.queue.length > 0 && (mayGoOn || isPlanned(state, pool))) markPool(state, pool)
     dropPoolIfIdle(state, pool)
   }
 }

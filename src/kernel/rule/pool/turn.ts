@@ -8,7 +8,7 @@
  *
  * A waiter is passed over, and holds up no other, while the present members could never serve it, and until the window of its reservation begins.
  */
-import type { LeaseState, PoolClaim, PoolState, State } from '../../state.ts'
+import { type LeaseState, type PoolClaim, type PoolState, type State, WAITING } from '../../state.ts'
 import { entriesFree } from '../attach.ts'
 import type { Effects } from '../effects.ts'
 import { rule } from '../policy.ts'
@@ -17,7 +17,7 @@ import { isPossible } from './choice.ts'
 import { askedUnits, inOrder, isPlanned, standingOf } from './order.ts'
 import { offerOnce, planTurn } from './plan.ts'
 import { reviewNotices } from './preempt.ts'
-import { isReserved, WindowsAhead } from './reservation.ts'
+import { isReserved, WindowBudget, WindowsAhead } from './reservation.ts'
 import { listWaiter, unlistWaiter } from './waiters.ts'
 
 export interface Turn {
@@ -123,30 +123,46 @@ class FifoTurn implements Turn {
   end(): void {}
 }
 
-/** All waiters are tried in order. A request that does not fit is tried once for all waiters that need the same for as long. */
+/**
+ * All waiters are tried in order. A request that does not fit is tried once for all waiters that need the same for as long. If the windows ahead are so many
+ * that the work of a turn is not enough for all waiters, its second half begins at a place that differs from tick to tick, so that every waiter is tried.
+ */
 class FitTurn implements Turn {
   readonly #state: State
   readonly #pool: PoolState
   readonly #turn: number
+  readonly #budget = new WindowBudget()
   #ahead: WindowsAhead
   #at = 0
+  /** The waiters of the second half. */
+  #others: readonly LeaseState[] | undefined
 
   constructor(state: State, pool: PoolState) {
     this.#state = state
     this.#pool = pool
     this.#turn = ++pool.turn
-    this.#ahead = new WindowsAhead(state, pool)
+    this.#ahead = new WindowsAhead(state, pool, { budget: this.#budget })
   }
 
   next(): Trial | undefined {
     const { queue, free } = this.#pool
     if (this.#state.quiet !== undefined) return undefined
-    for (; free.length > 0 && this.#at < queue.length; this.#at++) {
-      const waiter = queue[this.#at]!
-      const chosen = isPassedOver(this.#state, this.#pool, waiter) ? undefined : offerOnce(this.#ahead, this.#turn, waiter)
+    for (; free.length > 0 && !this.#budget.isSpent; this.#at++) {
+      if (this.#others === undefined && this.#budget.isHalfSpent) this.#jump()
+      const waiter = (this.#others ?? queue)[this.#at]
+      if (waiter === undefined) return undefined
+      if (waiter.status !== WAITING || isPassedOver(this.#state, this.#pool, waiter)) continue
+      const chosen = offerOnce(this.#ahead, this.#turn, waiter)
       if (chosen !== undefined) return { waiter, chosen }
     }
     return undefined
+  }
+
+  #jump(): void {
+    const left = this.#pool.queue.slice(this.#at)
+    const place = left.length === 0 ? 0 : (Math.imul(this.#state.tick, 0x9e3779b1) >>> 0) % left.length
+    this.#others = [...left.slice(place), ...left.slice(0, place)]
+    this.#at = 0
   }
 
   refused(): void {
@@ -154,7 +170,8 @@ class FitTurn implements Turn {
   }
 
   granted(): void {
-    this.#ahead = new WindowsAhead(this.#state, this.#pool)
+    if (this.#others !== undefined) this.#at++ // it has left the queue, and not this list
+    this.#ahead = new WindowsAhead(this.#state, this.#pool, { budget: this.#budget })
   }
 
   end(): void {}
@@ -166,6 +183,7 @@ class PlannedTurn implements Turn {
   readonly #pool: PoolState
   /** Waiters that fit, and cannot be served for other reasons. */
   readonly #refused = new Set<LeaseState>()
+  readonly #budget = new WindowBudget()
   #blocked: readonly LeaseState[] = []
 
   constructor(state: State, pool: PoolState) {
@@ -175,8 +193,9 @@ class PlannedTurn implements Turn {
 
   next(): Trial | undefined {
     const [state, pool] = [this.#state, this.#pool]
+    if (this.#budget.isSpent) return undefined // the next turn goes on
     const isOut = (waiter: LeaseState): boolean => state.quiet !== undefined || this.#refused.has(waiter)
-    const { next, blocked } = planTurn(state, pool, isOut, waiter => isPassedOver(state, pool, waiter))
+    const { next, blocked } = planTurn(state, pool, isOut, waiter => isPassedOver(state, pool, waiter), this.#budget)
     this.#blocked = blocked
     return next
   }

@@ -4,10 +4,10 @@ import { LIVE, TERM, WAITING } from '../../../../src/kernel/state.ts'
 import { World } from '../../../support/kernel/world.ts'
 
 /** A pool `g` with this many members. */
-function poolWorld(members: number): World {
-  const world = new World()
+function poolWorld(members: number, strict = true): World {
+  const world = new World({ strict })
   const entries = Array.from({ length: members }, (_, i) => ({ key: `pool/g/m${i}`, value: '{}' }))
-  world.acquire('host', [], { ttl: 86_400_000, entries })
+  for (let i = 0; i < members; i += 50) world.acquire('host', [], { ttl: 86_400_000, entries: entries.slice(i, i + 50) })
   return world
 }
 
@@ -68,4 +68,23 @@ test('a log that lost its tail is quiet for the longest term that a holder relie
   world.do({ kind: 'generation', lease: 0, token: 0, revision: 0, quiet: 5_000 })
   const { duration } = world.state.quiet!
   expect(duration).toBeLessThanOrEqual(30_000)
+})
+
+test('every waiter of a fit queue is tried in time, even if the work of one turn is not enough for all of them', () => {
+  const members = 500
+  const world = poolWorld(members, false)
+  world.policy('g', { queue: 'fit' })
+  const held = Array.from({ length: members }, (_, i) =>
+    world.acquire(`h${i}`, [], { ttl: 86_400_000, maxLife: 500_000 + i, pool: { pool: 'g' } }),
+  )
+  for (let i = 0; i < 20; i++)
+    world.queue(`r${i}`, [], { ttl: 1_000, maxLife: 50_000, pool: { pool: 'g', count: members / 20, from: 600_000 + i } })
+  // Each of them would take a member from the reservations, and each needs something else.
+  for (let i = 0; i < 400; i++)
+    world.queue(`w${i}`, [], { ttl: 86_400_000, pool: { pool: 'g', match: [{ label: `l${i}`, test: 'absent' }] } })
+  const last = world.queue('short', [], { ttl: 86_400_000, maxLife: 1_000, pool: { pool: 'g', match: [{ label: 'x', test: 'absent' }] } })
+  world.do({ kind: 'release', lease: held[0]!.lease })
+  expect(world.lease(last.lease)!.status, 'the work of the first turn is spent before').toBe(WAITING)
+  for (let tick = 1; tick < 100 && world.lease(last.lease)!.status === WAITING; tick++) world.do({ kind: 'tick', n: tick, elapsed: tick })
+  expect(world.lease(last.lease)!.status).toBe(LIVE)
 })

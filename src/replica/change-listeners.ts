@@ -1,0 +1,94 @@
+/**
+ * The watches of a replica that wait for records. They are found by the names that events have: two thousand watches of other names cost an event nothing.
+ */
+import type { Event, EventType } from '../kernel/event.ts'
+import type { EventFilter } from './recent-events.ts'
+
+/** After these a watch ends or begins anew, whatever it wants. */
+const CONCERNING_ALL: ReadonlySet<EventType> = new Set(['moved', 'generation'])
+
+/** Waits for records that a watch could see. */
+export class ChangeListener implements Disposable {
+  /** The watch sees this name and those under it; empty: all. */
+  readonly root: string
+  readonly #wanted: EventFilter | undefined
+  readonly #types: ReadonlySet<EventType> | undefined
+  readonly #stop: () => void
+  #wake: (() => void) | undefined
+  /** The last revision whose events the watch need not look at, because it waited and wanted none of them. */
+  seen = 0
+
+  /** `types` are those of events that could be wanted; undefined: all of them. */
+  constructor(root: string, wanted: EventFilter | undefined, types: ReadonlySet<EventType> | undefined, stop: () => void) {
+    this.root = root
+    this.#wanted = wanted
+    this.#types = types
+    this.#stop = stop
+  }
+
+  /** Resolves with the next change after this call that the watch wants, or when the watch ends. */
+  next(): Promise<void> {
+    return new Promise(resolve => {
+      this.#wake = resolve
+    })
+  }
+
+  /** The next record has caused this event, after `revision`. A watch that does not wait reads it by itself. */
+  offer(event: Event, revision: number): void {
+    if (this.#wake === undefined) return
+    if (!CONCERNING_ALL.has(event.type)) {
+      if (this.#types?.has(event.type) === false) return
+      if (this.#wanted !== undefined && !this.#wanted(event)) return
+    }
+    this.seen = revision
+    this.wake()
+  }
+
+  wake(): void {
+    this.#wake?.()
+    this.#wake = undefined
+  }
+
+  [Symbol.dispose](): void {
+    this.#stop()
+  }
+}
+
+export class ChangeListeners {
+  readonly #byRoot = new Map<string, Set<ChangeListener>>()
+
+  add(listener: ChangeListener): void {
+    const there = this.#byRoot.get(listener.root)
+    if (there === undefined) this.#byRoot.set(listener.root, new Set([listener]))
+    else there.add(listener)
+  }
+
+  delete(listener: ChangeListener): void {
+    const there = this.#byRoot.get(listener.root)
+    there?.delete(listener)
+    if (there?.size === 0) this.#byRoot.delete(listener.root)
+  }
+
+  /** A record has caused these events, after `revision`. */
+  offer(events: readonly Event[], revision: number): void {
+    if (this.#byRoot.size === 0) return
+    for (const event of events) {
+      if (CONCERNING_ALL.has(event.type)) {
+        for (const there of this.#byRoot.values()) for (const listener of there) listener.offer(event, revision)
+        continue
+      }
+      this.#offer('', event, revision)
+      const name = event.resource ?? event.key ?? ''
+      for (let end = name.length; end > 0; end = name.lastIndexOf('/', end - 1)) this.#offer(name.slice(0, end), event, revision)
+    }
+  }
+
+  #offer(root: string, event: Event, revision: number): void {
+    const there = this.#byRoot.get(root)
+    if (there !== undefined) for (const listener of there) listener.offer(event, revision)
+  }
+
+  wake(): void {
+    for (const there of this.#byRoot.values()) for (const listener of there) listener.wake()
+  }
+}
