@@ -2,7 +2,6 @@
 // The `leasehold` program. Before anything else is loaded, take over USR1 and USR2, which belong to the command that `run` starts. By default, USR1
 // would open Node's debugger, to which every user of the machine can connect, and USR2 would end the process.
 import * as nodeModule from 'node:module'
-import { startThreadAhead } from '../store/file/worker-thread.ts'
 
 for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, () => {})
 
@@ -20,17 +19,9 @@ async function ranGuard(): Promise<boolean> {
   return true
 }
 
-if (mayOpenFile()) startThreadAhead()
 if (!(await ranGuard())) {
   const { main } = await import('./program.ts')
   await main(process.argv.slice(2))
-}
-
-/** Returns whether the command is one that should start quickly, and no other store than a file is named. A thread that is not needed costs little. */
-function mayOpenFile(): boolean {
-  if (command !== 'run') return false
-  const own = rest.includes('--') ? rest.slice(0, rest.indexOf('--')) : rest
-  return ![...own, process.env.LEASEHOLD_URL ?? ''].some(text => /^(--store=)?(?!file:)[a-z]+:/.test(text))
 }
 
 /**

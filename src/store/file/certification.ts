@@ -1,11 +1,14 @@
 /** How `certify` and the tests damage a log in a file. The logs are in a folder beside the given path. */
 import { cp, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import { CERTIFY_TIMEOUT, type EngineUnderTest, NotTried, numbered } from '../certification.ts'
+import { type EngineUnderTest, NotTried, numbered } from '../certification.ts'
+import { START } from '../../store.ts'
 import type { CertifyOptions } from '../store-module.ts'
-import { loadEngine } from './engine.ts'
 import { FileStore } from './file.ts'
-import { decodeState, encodeState, unsigned } from './record.ts'
+import { decodeFrame, SEGMENT_HEADER } from './frame.ts'
+import { HeadFile } from './head-file.ts'
+import { DiskFolder } from './log-folder.ts'
+import { isSegment } from './segment-log.ts'
 import { requiredFilePath } from './url.ts'
 
 export async function fileUnderTest(url: string, { prefix }: CertifyOptions): Promise<EngineUnderTest> {
@@ -38,24 +41,29 @@ export function faultsOf(path: string) {
   }
 }
 
-/** Deletes the last records, as a file system restored to an earlier state would: the file is consistent, only shorter. */
+/** Deletes the last records, as a file system restored to an earlier state would: the log is consistent, only shorter. */
 async function loseTail(path: string, count: number): Promise<void> {
-  const { DatabaseSync } = await loadEngine()
-  const db = new DatabaseSync(path, { timeout: CERTIFY_TIMEOUT })
-  try {
-    const state = decodeState((db.prepare('select bytes from state').get() as { bytes: Uint8Array }).bytes)!
-    const index = Math.max(0, state.head.index - count)
-    const select = db.prepare('select nonce from entry where idx = ?')
-    select.setReadBigInts(true)
-    const last = select.get(index) as { nonce: bigint } | undefined
-    db.exec('begin immediate')
-    db.prepare('delete from entry where idx > ?').run(index)
-    const head = { index, nonce: unsigned(last?.nonce ?? 0n) }
-    db.prepare('update state set bytes = ?').run(encodeState({ ...state, head }))
-    db.exec('commit')
-  } finally {
-    db.close()
+  const folder = new DiskFolder(`${path}-log`)
+  const segments = (await folder.list()).filter(isSegment).sort()
+  const head = HeadFile.read(`${path}-head`) ?? START
+  let last = START
+  for (const name of segments) {
+    const file = (await folder.open(name))!
+    const bytes = Buffer.alloc(await file.size())
+    await file.read(bytes, 0)
+    let at = SEGMENT_HEADER
+    let frame = decodeFrame(bytes, at)
+    for (; typeof frame === 'object' && frame.position.index <= head.index - count; frame = decodeFrame(bytes, at)) {
+      last = frame.position
+      at += frame.length
+    }
+    if (typeof frame === 'object') await file.write(Buffer.alloc(bytes.length - at), at)
+    await file.close()
+    if (typeof frame === 'object' && at === SEGMENT_HEADER && name !== segments[0]) await folder.remove(name)
   }
+  const published = new HeadFile(`${path}-head`)
+  await published.publish(last)
+  published.close()
 }
 
 /** Copies the folder, as a snapshot of the file system or a backup does. The returned function puts the copy back. */

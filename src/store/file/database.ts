@@ -1,12 +1,12 @@
 /**
- * One connection to the file: checks whether the file is a log of ours, and runs transactions on it.
+ * One connection to PATH: checks whether the file is a log of ours, keeps who owns it, and holds the lock of one append.
  *
- * A transaction is a function without an await, so that nothing else on this connection comes in between. While other processes keep the
- * file locked the transaction is retried, until a timeout whose error names those processes.
+ * SQLite is here for what Node lacks: a lock between processes that ends with its process. Nothing blocks: while another process has the lock, it is tried again,
+ * until a timeout whose error names that process. Nothing may open and close PATH outside SQLite while it is open here: closing any descriptor of a file ends
+ * all locks that the process has on it.
  */
 import { statSync } from 'node:fs'
 import { type Clock, pause } from '../../clock.ts'
-import { START } from '../../store.ts'
 import { storeClosed } from '../closed.ts'
 import type { Database, Engine, Statement } from './engine.ts'
 import { damaged, fileError, isBusy, stuck } from './errors.ts'
@@ -29,7 +29,8 @@ export class FileDatabase {
   readonly #statements = new Map<string, Statement>()
   /** Identifies the file: another file may be put at its path while it is open here. */
   readonly #inode: number
-  #version = -1
+  /** The end of the last call that has the lock, or waits for it. */
+  #turn: Promise<unknown> = Promise.resolve()
   #closed = false
 
   constructor({ path, engine, clock, timeout }: FileDatabaseOptions) {
@@ -45,72 +46,53 @@ export class FileDatabase {
     return this.#retryWhileBusy(() => {
       if (recognize(this.path, this.#described(), acknowledged) === 'empty') this.#create()
       recognize(this.path, this.#described(), acknowledged)
-      this.#db.exec('pragma journal_mode = wal; pragma synchronous = full')
     })
   }
 
-  /**
-   * Throws if a page is damaged, or is listed as free although it is in use: SQLite would reuse it and overwrite acknowledged records. Reads
-   * every page in use, about as much as a replica reads when it opens the log.
-   */
-  checkPages(): Promise<void> {
-    return this.#retryWhileBusy(() => {
-      const result = this.#pragma('quick_check(1)')
-      if (result !== 'ok') throw damaged(this.path, String(result))
-    })
-  }
-
-  /** A failure before the commit is `UNAVAILABLE`, a failed commit `UNKNOWN`. */
-  write<T>(work: () => T, timeout = this.#timeout): Promise<T> {
-    return this.#retryWhileBusy(() => this.#write(work), timeout)
-  }
-
-  /** As `write`, in one attempt; undefined if other processes keep the file locked. */
-  writeNow<T>(work: () => T): T | undefined {
-    try {
-      return this.#write(work)
-    } catch (error) {
-      if (isBusy(error)) return undefined
-      throw fileError(error, this.path)
-    }
-  }
-
-  #write<T>(work: () => T): T {
-    this.sql('begin immediate').run()
-    let result: T
-    try {
-      result = work()
-    } catch (error) {
-      this.#rollback()
-      throw fileError(error, this.path)
-    }
-    try {
-      this.sql('commit').run()
-    } catch (error) {
-      // The commit may already be in the write-ahead file, and take effect when that is recovered.
-      this.#rollback()
-      throw fileError(error, this.path, 'perhaps')
-    }
-    return result
-  }
-
-  /** Runs `look` in a read transaction, so that it sees one state of the file. */
-  read<T>(look: () => T): Promise<T> {
-    return this.#retryWhileBusy(() => {
-      this.sql('begin').run()
+  /** Runs `work` with the lock of one append: no other process appends, repairs or changes the state meanwhile. */
+  locked<T>(work: () => Promise<T>, timeout = this.#timeout): Promise<T> {
+    const turn = this.#turn.then(async () => {
+      await this.#retryWhileBusy(() => this.sql('begin immediate').run(), timeout)
       try {
-        return look()
+        return await work()
       } finally {
         this.#rollback()
       }
     })
+    this.#turn = turn.catch(() => {})
+    return turn
   }
 
+  /** Runs `work` in a transaction of PATH. */
+  write<T>(work: () => T, timeout = this.#timeout): Promise<T> {
+    const turn = this.#turn.then(() => this.#retryWhileBusy(() => this.#write(work), timeout))
+    this.#turn = turn.catch(() => {})
+    return turn
+  }
+
+  #write<T>(work: () => T): T {
+    this.sql('begin immediate').run()
+    try {
+      const result = work()
+      this.sql('commit').run()
+      return result
+    } catch (error) {
+      this.#rollback()
+      throw error
+    }
+  }
+
+  /** Within the lock, or a transaction. */
   state(): FileLogState {
     const row = this.sql('select bytes from state where one = 1').get() as { bytes: Uint8Array } | undefined
     const state = row && decodeState(row.bytes)
     if (!state) throw damaged(this.path, 'its state does not match its checksum')
     return state
+  }
+
+  /** Outside the lock. */
+  read<T>(look: () => T): Promise<T> {
+    return this.#retryWhileBusy(look)
   }
 
   save(state: FileLogState): void {
@@ -128,37 +110,25 @@ export class FileDatabase {
     return statement
   }
 
-  /** Returns whether another connection may have written since the last call. Cheap. */
-  moved(): boolean {
-    const last = this.#version
-    try {
-      const { data_version } = this.sql('pragma data_version').get() as { data_version: bigint }
-      this.#version = Number(data_version)
-    } catch (error) {
-      if (!isBusy(error)) throw fileError(error, this.path)
-    }
-    return this.#version !== last || this.replaced()
-  }
-
   replaced(): boolean {
     return statSync(this.path, { throwIfNoEntry: false })?.ino !== this.#inode
   }
 
-  close(): void {
+  /** After the last call that had the lock. */
+  async close(): Promise<void> {
     this.#closed = true
+    await this.#turn
     this.#statements.clear()
     this.#db.close()
   }
 
-  /** Runs before the switch to WAL mode, so that after a crash at any moment the file itself says that it is ours. */
   #create(): void {
     this.#db.exec('begin exclusive')
     try {
       if (this.#tables().length === 0) {
         for (const table of SCHEMA) this.#db.exec(table)
         this.#db.exec(`pragma application_id = ${APPLICATION}; pragma user_version = ${VERSION}`)
-        const state = encodeState({ epoch: 0, head: START, floor: START, snapshot: 0, owner: 0 })
-        this.#db.prepare('insert into state values (1, ?)').run(state)
+        this.#db.prepare('insert into state values (1, ?)').run(encodeState({ epoch: 0, owner: 0, log: this.#clock.bits() }))
       }
       this.#db.exec('commit')
     } catch (error) {
@@ -192,7 +162,7 @@ export class FileDatabase {
     return (made as { sql: string }[]).map(({ sql }) => sql)
   }
 
-  /** Retries at once first, since a commit is short. Later retries pause only briefly: a process that started to wait later would otherwise always win. */
+  /** Retries at once first, since an append is short. Later retries pause only briefly: a process that started to wait later would otherwise always win. */
   async #retryWhileBusy<T>(attempt: () => T, timeout = this.#timeout): Promise<T> {
     const began = this.#clock.now()
     for (let tries = 0; ; tries++) {

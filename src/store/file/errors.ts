@@ -12,8 +12,8 @@ const [ERROR, BUSY, LOCKED, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, 
 /** A disk with fewer bytes is full: SQLite extends its files by as much. */
 const ROOM = 65_536
 
-/** The bytes of a WAL index whose locks show which process writes, checkpoints or recovers. */
-const [FIRST_LOCK, LAST_LOCK] = [120, 122]
+/** The bytes of a SQLite file whose locks show which process has the lock of one append, or commits. */
+const [FIRST_LOCK, LAST_LOCK] = [0x4000_0000, 0x4000_0001]
 
 export function isBusy(error: unknown): boolean {
   const code = resultCode(error)
@@ -81,18 +81,18 @@ export function untouched(error: LeaseError): LeaseError {
 
 /** The error that names the process that has kept the file locked for `ms`. */
 export function stuck(path: string, ms: number): LeaseError {
-  const [pid] = lockers(`${path}-shm`, FIRST_LOCK, LAST_LOCK).filter(pid => pid !== process.pid)
+  const [pid] = lockers(path, FIRST_LOCK, LAST_LOCK).filter(pid => pid !== process.pid)
   const waited = `waited ${Math.round(ms)} ms to write ${path}`
   if (pid === undefined) {
-    return new LeaseError('UNAVAILABLE', `${waited}: another process is in the middle of a transaction`, {
+    return new LeaseError('UNAVAILABLE', `${waited}: another process is in the middle of an append`, {
       reason: 'busy',
       facts: { path },
     })
   }
   const halted = stopped(pid)
   const state = halted
-    ? `is stopped inside a transaction: resume it with kill -CONT ${pid}, or end it`
-    : 'is in the middle of a transaction: end it if it does not continue'
+    ? `is stopped in the middle of an append: resume it with kill -CONT ${pid}, or end it`
+    : 'is in the middle of an append: end it if it does not continue'
   return new LeaseError('UNAVAILABLE', `${waited}: ${describe(pid)} ${state}`, {
     reason: halted ? 'stopped' : 'busy',
     facts: { path, pid },

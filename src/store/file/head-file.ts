@@ -1,57 +1,59 @@
 /**
  * The last acknowledged position, in a small file beside the log.
  *
- * If the end of a write-ahead file cannot be read, SQLite assumes that it was never acknowledged, and silently drops it. This file records
- * what was acknowledged. It is written after each commit and never synced, so after a power loss it may be old. A log that ends before this
- * position has lost its tail. A log that ends after it is intact.
+ * It is written after each append and never synced, so after a power loss it may be old. A log that ends before this position has lost its tail; one that ends
+ * after it is intact. Processes that read without the lock read up to this position, and are woken by its change.
  */
-import { closeSync, constants, readSync, writeSync } from 'node:fs'
+import { closeSync, constants, readSync, write } from 'node:fs'
 import { crc32 } from 'node:zlib'
 import { mustBePrivate, openPrivately } from '../../private-file.ts'
 import type { Position } from '../../store.ts'
 
+const LENGTH = 20
+
 export class HeadFile {
   readonly #file: number
-  readonly #record = Buffer.alloc(20)
+  readonly #record = Buffer.alloc(LENGTH)
+  #closed = false
 
   constructor(path: string) {
     this.#file = openPrivately(path, constants.O_RDWR | constants.O_CREAT)
   }
 
   /** As `read`, without creating the file. */
-  static read(path: string): number {
-    if (mustBePrivate(path) === undefined) return 0
+  static read(path: string): Position | undefined {
+    if (mustBePrivate(path) === undefined) return undefined
     const file = openPrivately(path, constants.O_RDONLY)
     try {
-      return indexIn(file)
+      return positionIn(file)
     } finally {
       closeSync(file)
     }
   }
 
-  /** The index that the log must reach; 0 if the file is empty or damaged, and therefore says nothing. */
-  read(): number {
-    return indexIn(this.#file)
+  /** The position that the log must reach; undefined if the file is empty or damaged, and therefore says nothing. */
+  read(): Position | undefined {
+    return positionIn(this.#file)
   }
 
-  write({ index, nonce }: Position): void {
+  /** Never throws: the append is valid without it, and the next one writes it again. */
+  publish({ index, nonce }: Position): Promise<void> {
+    if (this.#closed) return Promise.resolve()
     this.#record.writeDoubleLE(index, 0)
     this.#record.writeBigUInt64LE(nonce, 8)
-    this.#record.writeUInt32LE(crc32(this.#record.subarray(0, 16)), 16)
-    try {
-      writeSync(this.#file, this.#record, 0, 20, 0)
-    } catch {
-      // The commit is valid without it. The next commit writes it again.
-    }
+    this.#record.writeUInt32LE(crc32(this.#record.subarray(0, LENGTH - 4)), LENGTH - 4)
+    return new Promise(resolve => write(this.#file, this.#record, 0, LENGTH, 0, () => resolve()))
   }
 
   close(): void {
+    this.#closed = true
     closeSync(this.#file)
   }
 }
 
-function indexIn(file: number): number {
-  const record = Buffer.alloc(20)
-  if (readSync(file, record, 0, 20, 0) < 20) return 0
-  return record.readUInt32LE(16) === crc32(record.subarray(0, 16)) ? record.readDoubleLE(0) : 0
+function positionIn(file: number): Position | undefined {
+  const record = Buffer.alloc(LENGTH)
+  if (readSync(file, record, 0, LENGTH, 0) < LENGTH) return undefined
+  if (record.readUInt32LE(LENGTH - 4) !== crc32(record.subarray(0, LENGTH - 4))) return undefined
+  return { index: record.readDoubleLE(0), nonce: record.readBigUInt64LE(8) }
 }

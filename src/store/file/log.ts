@@ -1,29 +1,24 @@
 /**
- * The log in its SQLite file: one row per record, one transaction per append. Runs on the store's worker thread.
+ * A log in its files: PATH says who owns it and has the lock of one append, PATH-log has the segments and snapshots, PATH-head the last acknowledged position.
  *
- * Every row has a checksum, which is verified whenever the row is read, and records must follow each other without a gap up to the head in
- * the state. A damaged file is refused and left as it is.
+ * A damaged log is refused and left as it is.
  */
-import { lstatSync, rmSync } from 'node:fs'
+import { lstatSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { type Clock, systemClock } from '../../clock.ts'
+import { LeaseError } from '../../errors.ts'
 import { createPrivately, makeFolder, makePrivateIfEmpty, mustBePlain, mustBePrivate } from '../../private-file.ts'
-import type { Appended, LogRecord, Position, Read, Rejected } from '../../store.ts'
+import type { Appended, LogRecord, Opened, Position, Read, Rejected, Snapshot } from '../../store.ts'
 import type { Ownership } from '../store-module.ts'
 import { FileDatabase } from './database.ts'
-import type { Engine, SqliteRow } from './engine.ts'
+import type { Engine } from './engine.ts'
 import { damaged, fileError, untouched } from './errors.ts'
 import { HeadFile } from './head-file.ts'
-import { inspect, readHeader } from './inspection.ts'
-import { age, type FileLogState, type Stamp, signed, stamp, sumOfRecord, unsigned } from './record.ts'
-import { type FileSnapshot, FileSnapshots } from './snapshots.ts'
+import { readHeader } from './inspection.ts'
+import { DiskFolder, type LogFolder } from './log-folder.ts'
+import { SegmentLog, TEMPORARY } from './segment-log.ts'
+import { SnapshotFiles } from './snapshot-files.ts'
 import { FileUsers } from './users.ts'
-
-/** One answer carries at most this much. A larger record travels alone. */
-const MAX_RECORDS = 1_000
-const MAX_BYTES = 1_048_576
-/** Rows read at a time. */
-const ROWS = 16
 
 export interface FileLogOptions {
   readonly path: string
@@ -40,13 +35,17 @@ export class FileLog {
   readonly #clock: Clock
   readonly #timeout: number
   readonly #own: Ownership | undefined
+  readonly #folder: LogFolder
+  readonly #segments: SegmentLog
+  readonly #snapshots: SnapshotFiles
   #database!: FileDatabase
   #users: FileUsers | undefined
-  #snapshots!: FileSnapshots
   #headFile: HeadFile | undefined
   #epoch = 0
-  /** The nonce of the next append, drawn in advance. */
-  #nonce: bigint | undefined
+  /** Records up to this index may be trimmed. */
+  #floor = 0
+  /** Of an owner: the write of PATH-head that is under way, and whether the head has moved since. */
+  #publishing: Promise<void> | undefined
 
   constructor({ path, engine, clock = systemClock, timeout, own }: FileLogOptions) {
     this.#path = path
@@ -54,102 +53,136 @@ export class FileLog {
     this.#clock = clock
     this.#timeout = timeout
     this.#own = own
+    this.#folder = new DiskFolder(`${path}-log`)
+    const files = { folder: this.#folder, clock, path, writer: () => String(this.#users?.me ?? 0) }
+    this.#segments = new SegmentLog(files)
+    this.#snapshots = new SnapshotFiles(files)
   }
 
-  async open(): Promise<{ head: Position; snapshot: FileSnapshot | undefined }> {
+  async open(): Promise<Opened> {
     const [path, engine, clock, timeout] = [this.#path, this.#engine, this.#clock, this.#timeout]
     try {
       makeFolder(dirname(path))
       mustBePlain(path)
-      readHeader(path, () => HeadFile.read(`${path}-head`))
+      readHeader(path, () => acknowledgedIn(path))
       mustBePrivateFiles(path)
-      const inspected = await inspect({ path, engine, clock, timeout, acknowledged: HeadFile.read(`${path}-head`) })
       this.#createFile()
       const database = new FileDatabase({ path, engine, clock, timeout })
       this.#database = database
-      await database.recognize(HeadFile.read(`${path}-head`))
+      await database.recognize(acknowledgedIn(path))
       // From here on the file is known to be ours.
       if (mustBePrivate(`${path}-owner`) === undefined) createPrivately(`${path}-owner`, clock)
       const users = new FileUsers(database, engine, clock, this.#own)
-      this.#users = users
-      this.#snapshots = new FileSnapshots({ database, clock, locate: (at, state) => this.#locate(at, state) })
       await users.enter(timeout)
-      if (inspected === 'header' && (await database.read(() => users.isFirst()))) await database.checkPages()
-      const opened = await database.write(() => {
-        this.#checkEnd(database.state(), HeadFile.read(`${path}-head`))
-        this.#epoch = users.register()
-        const state = database.state()
-        return { head: state.head, snapshot: this.#snapshots.newest(state) }
-      })
-      this.#headFile = new HeadFile(`${path}-head`)
-      return opened
+      this.#users = users
+      makeFolder(`${path}-log`)
+      await database.locked(() => this.#load())
+      this.#epoch = await database.write(() => users.register())
+      const snapshot = await this.#snapshots.newest()
+      this.#floor = (await this.#snapshots.positions())[1]?.index ?? 0
+      if (snapshot !== undefined && snapshot.position.index < this.#segments.floor.index)
+        throw damaged(path, `record ${snapshot.position.index + 1} is missing`)
+      return { head: this.#segments.head, ...(snapshot && { snapshot }) }
     } catch (error) {
       const described = untouched(fileError(error, path)) // before the locks are released: it may name who holds them
-      this.#closeFiles()
+      await this.#closeFiles()
       throw described
     }
   }
 
-  async append(bytes: Uint8Array, after: Position): Promise<Appended> {
-    const answer = await this.#database.write(() => this.#append(bytes, after))
-    if (answer.kind === 'appended' || answer.kind === 'behind') this.#clock.soon(() => this.afterAppend(answer.position))
-    return answer
+  /** Finds the end of the log. With the lock. */
+  async #load(): Promise<void> {
+    const { log } = this.#database.state()
+    const isFirst = this.#own !== undefined || this.#users!.isFirst()
+    if (isFirst) for (const name of await this.#folder.list()) if (name.endsWith(TEMPORARY)) await this.#folder.remove(name)
+    await this.#segments.load(log, acknowledgedIn(this.#path))
+    this.#headFile = new HeadFile(`${this.#path}-head`)
+    await this.#headFile.publish(this.#segments.head)
   }
 
-  /** One attempt without a promise; undefined if other processes keep the file locked. The caller calls `afterAppend` once it has answered. */
-  appendNow(bytes: Uint8Array, after: Position): Appended | undefined {
-    return this.#database.writeNow(() => this.#append(bytes, after))
-  }
-
-  #append(bytes: Uint8Array, after: Position): Appended {
-    const state = this.#database.state()
-    const rejected = this.#locate(after, state)
-    if (rejected) return rejected
-    const gap = state.head.index - after.index
-    const missed = gap === 0 || gap > MAX_RECORDS ? [] : this.#following(after, state.head.index)
-    const position = this.#put(bytes, state)
-    const complete = missed.length === gap && size(missed) <= MAX_BYTES
-    return complete ? { kind: 'appended', position, missed } : { kind: 'behind', position }
-  }
-
-  read(after: Position): Promise<Read> {
-    return this.#database.read((): Read => {
-      const state = this.#database.state()
-      return this.#locate(after, state) ?? { kind: 'records', records: this.#following(after, state.head.index) }
+  append(bytes: Uint8Array, after: Position): Promise<Appended> {
+    return this.#database.locked(async () => {
+      if (this.#own === undefined) await this.#catchUp()
+      const rejected = await this.#locate(after)
+      if (rejected) return rejected
+      const { head } = this.#segments
+      const gap = head.index - after.index
+      const missed = gap === 0 ? NOTHING : await this.#segments.read(after, head.index)
+      const position = await this.#segments.append(bytes, this.#clock.bits())
+      await this.#publish(position)
+      return missed?.length === gap ? { kind: 'appended', position, missed } : { kind: 'behind', position }
     })
   }
 
-  /** Returns whether the log may have changed since the last call. Cheap. */
-  moved(): boolean {
-    return this.#database.moved()
+  /** With the lock of a shared log. */
+  async #catchUp(): Promise<void> {
+    const { head } = this.#segments
+    const published = this.#headFile!.read() ?? head
+    const isOther = published.index < head.index || (published.index === head.index && published.nonce !== head.nonce)
+    try {
+      if (!isOther) return await this.#segments.catchUp(published.index)
+    } catch (error) {
+      if (!(error instanceof LeaseError) || error.reason !== 'damaged') throw error
+    }
+    // The log is not the one that was known here: it lost its tail, or it is damaged. Which of the two is decided from its first segment on.
+    await this.#segments.load(this.#database.state().log, published.index)
   }
 
-  beginSnapshot(at: Position): Promise<number | undefined> {
-    return this.#snapshots.begin(at, this.#users!.me)
+  async #publish(position: Position): Promise<void> {
+    const file = this.#headFile!
+    if (this.#own === undefined) return file.publish(position)
+    // No other process reads it while this one lives, and the next owner finds the end by itself.
+    this.#publishing ??= file.publish(position).finally(() => {
+      this.#publishing = undefined
+      const { head } = this.#segments
+      if (head.index !== position.index && this.#headFile !== undefined) void this.#publish(head)
+    })
   }
 
-  putChunk(snapshot: number, number: number, bytes: Uint8Array): Promise<void> {
-    return this.#snapshots.put(snapshot, number, bytes)
+  async read(after: Position): Promise<Read> {
+    const last = this.#published()
+    const rejected = await this.#locate(after, last)
+    if (rejected) return rejected
+    const records = await this.#segments.read(after, last.index)
+    return records === undefined ? { kind: 'trimmed' } : { kind: 'records', records }
   }
 
-  keepSnapshot(id: number, at: Position, chunks: number): Promise<'kept' | 'older'> {
-    return this.#snapshots.keep(id, at, chunks)
+  /** How far this store may read. */
+  #published(): Position {
+    const { head } = this.#segments
+    // While another process writes it, it may not match its checksum. What is known here is durable.
+    return this.#own === undefined ? (this.#headFile!.read() ?? head) : head
   }
 
-  dropSnapshot(id: number): Promise<void> {
-    return this.#snapshots.drop(id)
+  /** The last record that was published, and the epoch: cheap, to tell whether something has changed. */
+  look(): string {
+    const { index, nonce } = this.#published()
+    return [index, nonce, this.#database.replaced(), this.#database.state().epoch].join()
   }
 
-  tidy(): Promise<void> {
-    return this.#snapshots.tidy()
+  async snapshot(at: Position, bytes: AsyncIterable<Uint8Array>): Promise<'kept' | 'older'> {
+    if (await this.#isOutdated(at)) return 'older'
+    const file = await this.#snapshots.write(at, bytes)
+    try {
+      return await this.#database.locked(async () => {
+        if (await this.#isOutdated(at)) {
+          await file.drop()
+          return 'older' // another process was quicker
+        }
+        const before = (await this.#snapshots.positions())[0]
+        await this.#snapshots.keep(file, at)
+        this.#floor = before?.index ?? 0
+        await this.#trim()
+        return 'kept'
+      })
+    } catch (error) {
+      await file.drop()
+      throw error
+    }
   }
 
-  newest(): Promise<FileSnapshot | undefined> {
-    return this.#database.read(() => this.#snapshots.newest(this.#database.state()))
-  }
-
-  chunk(snapshot: number, number: number): Promise<Uint8Array> {
-    return this.#database.read(() => this.#snapshots.chunk(snapshot, number))
+  newest(): Promise<Snapshot | undefined> {
+    return this.#snapshots.newest()
   }
 
   /** Publishes where this owner serves the log. */
@@ -161,20 +194,18 @@ export class FileLog {
     const users = this.#users
     if (!users) return
     try {
-      const leave = () => {
-        users.unregister()
-        return this.#database.state().head
-      }
-      this.#headFile!.write(await this.#database.write(leave, Math.min(this.#timeout, 500)))
+      await this.#publishing
+      await this.#database.write(() => users.unregister(), Math.min(this.#timeout, 500))
     } catch {
       // The row stays behind. Other processes see that its process has ended.
     } finally {
-      this.#closeFiles()
+      await this.#closeFiles()
     }
   }
 
-  #closeFiles(): void {
-    this.#database?.close()
+  async #closeFiles(): Promise<void> {
+    await this.#segments.close().catch(() => {})
+    await this.#database?.close()
     this.#headFile?.close()
     this.#users?.leave() // last: until here this process may have been writing
     this.#headFile = this.#users = undefined
@@ -183,90 +214,53 @@ export class FileLog {
   #createFile(): void {
     const path = this.#path
     if (exists(path)) return
-    rmSync(`${path}-head`, { force: true }) // it belongs to a log that was removed
+    if (exists(`${path}-log`))
+      throw damaged(path, `it is missing, and ${path}-log has the records of a log`, { untouched: true })
     createPrivately(path, this.#clock)
   }
 
-  /** Throws if acknowledged records are missing from the end of the log. */
-  #checkEnd({ head, floor }: FileLogState, acknowledged: number): void {
-    const whole = head.index === floor.index || this.#nonceAt(head.index) === head.nonce
-    if (whole && acknowledged <= head.index) return
-    throw damaged(
-      this.#path,
-      whole ? `it ends at ${head.index}, although ${acknowledged} was acknowledged` : `record ${head.index} is another one`,
-    )
+  /** What no reader can ask for any more. A failure leaves it for the next snapshot. */
+  async #trim(): Promise<void> {
+    await this.#snapshots.trim().catch(() => {})
+    await this.#segments.trim(this.#floor).catch(() => {})
+  }
+
+  async #isOutdated(at: Position): Promise<boolean> {
+    const rejected = await this.#locate(at, this.#published())
+    if (rejected?.kind === 'disowned')
+      throw new LeaseError('UNAVAILABLE', `no snapshot was saved: ${this.#path} was taken over by ${rejected.by}`, {
+        reason: 'owned',
+        facts: { path: this.#path, name: rejected.by },
+      })
+    if (at.index <= ((await this.#snapshots.positions())[0]?.index ?? 0)) return true
+    if (rejected?.kind === 'diverged') throw new LeaseError('DIVERGED', `no snapshot can be kept of ${at.index}: ${rejected.reason}`)
+    return false
   }
 
   /** Undefined if the log contains the position and this store may still use it. */
-  #locate({ index, nonce }: Position, { epoch, owner, head, floor }: FileLogState): Rejected | undefined {
+  async #locate({ index, nonce }: Position, head = this.#segments.head): Promise<Rejected | undefined> {
     if (this.#database.replaced()) return { kind: 'diverged', reason: `${this.#path} was removed or replaced while it was in use` }
+    const { epoch, owner } = await this.#database.read(() => this.#database.state())
     if (epoch !== this.#epoch) return { kind: 'disowned', by: this.#users!.nameOf(owner) ?? 'processes that share it now' }
     if (index > head.index) return { kind: 'diverged', reason: `the log ends at ${head.index}, before ${index}` }
-    if (index < floor.index) return { kind: 'trimmed' }
-    const found = index === head.index ? head.nonce : index === floor.index ? floor.nonce : this.#nonceAt(index)
+    if (index < this.#floor) return { kind: 'trimmed' }
+    const found = index === head.index ? head.nonce : await this.#segments.nonceAt(index)
+    if (found === undefined) return { kind: 'trimmed' }
     return found === nonce ? undefined : { kind: 'diverged', reason: `another record is at ${index}` }
   }
-
-  #nonceAt(index: number): bigint {
-    const row = this.#database.sql('select nonce from entry where idx = ?').get(index) as { nonce: bigint } | undefined
-    if (!row) throw damaged(this.#path, `record ${index} is missing`)
-    return unsigned(row.nonce)
-  }
-
-  #put(bytes: Uint8Array, state: FileLogState): Position {
-    const position = { index: state.head.index + 1, nonce: this.#nonce ?? this.#clock.bits() }
-    this.#nonce = undefined
-    const now = stamp(this.#clock)
-    // Some versions of Node's SQLite bind an empty array as null.
-    const insert = this.#database.sql('insert into entry values (?, ?, ?, ?, coalesce(?, zeroblob(0)), ?)')
-    insert.run(position.index, signed(position.nonce), now.boot, now.at, bytes, sumOfRecord(position, now, bytes))
-    this.#database.save({ ...state, head: position })
-    return position
-  }
-
-  /** Work that can wait until the answer has been sent. */
-  afterAppend(head: Position): void {
-    this.#headFile?.write(head)
-    this.#nonce = this.#clock.bits()
-  }
-
-  #following(after: Position, head: number): LogRecord[] {
-    const records: LogRecord[] = []
-    const now = stamp(this.#clock)
-    let bytes = 0
-    for (let last = after.index; last < head && records.length < MAX_RECORDS; ) {
-      const rows = this.#database.sql('select * from entry where idx > ? order by idx limit ?').all(last, ROWS) as SqliteRow[]
-      if (rows.length === 0) throw damaged(this.#path, `record ${last + 1} is missing`)
-      for (const row of rows) {
-        const record = this.#record(row, ++last, now)
-        bytes += record.bytes.length
-        if (records.length > 0 && (bytes > MAX_BYTES || records.length === MAX_RECORDS)) return records
-        records.push(record)
-      }
-    }
-    return records
-  }
-
-  #record(row: SqliteRow, index: number, now: Stamp): LogRecord {
-    if (Number(row.idx) !== index) throw damaged(this.#path, `record ${index} is missing`)
-    const position = { index, nonce: unsigned(row.nonce as bigint) }
-    const appended = { boot: String(row.boot), at: Number(row.stamp) }
-    const { bytes } = row
-    if (!(bytes instanceof Uint8Array) || Number(row.sum) !== sumOfRecord(position, appended, bytes)) {
-      throw damaged(this.#path, `record ${index} does not match its checksum`)
-    }
-    return { position, bytes, age: age(appended, now) }
-  }
 }
 
-function size(records: readonly LogRecord[]): number {
-  return records.reduce((sum, { bytes }) => sum + bytes.length, 0)
+/** The number of records that are known to have been in the log. */
+function acknowledgedIn(path: string): number {
+  return HeadFile.read(`${path}-head`)?.index ?? 0
 }
+
+const NOTHING: readonly LogRecord[] = []
 
 /** The log and all files beside it: SQLite trusts what it finds there. */
 function mustBePrivateFiles(path: string): void {
   for (const side of ['', '-owner', '-head']) mustBePrivate(`${path}${side}`)
-  for (const side of ['-wal', '-shm', '-journal', '-owner-journal']) makePrivateIfEmpty(`${path}${side}`)
+  for (const side of ['-journal', '-owner-journal']) makePrivateIfEmpty(`${path}${side}`)
 }
 
 function exists(path: string): boolean {

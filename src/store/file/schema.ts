@@ -1,16 +1,13 @@
-/** The tables of the log, and the check whether a file is a log of ours in a known version. */
+/** The tables of PATH, and the check whether a file is a log of ours in a known version. */
 import { LeaseError } from '../../errors.ts'
 import { damaged } from './errors.ts'
 
 /** 'Leas', the application id in SQLite's file header. */
 export const APPLICATION = 0x4c656173
-export const VERSION = 1
+/** Version 1 had the records and the snapshots in tables. */
+export const VERSION = 2
 export const SCHEMA = [
   'CREATE TABLE state (one INTEGER PRIMARY KEY, bytes BLOB NOT NULL)',
-  'CREATE TABLE entry (idx INTEGER PRIMARY KEY, nonce INTEGER NOT NULL, boot TEXT NOT NULL, stamp REAL NOT NULL, bytes BLOB NOT NULL, sum INTEGER NOT NULL)',
-  // A snapshot is complete once its writer is 0.
-  'CREATE TABLE snapshot (id INTEGER PRIMARY KEY AUTOINCREMENT, idx INTEGER NOT NULL, nonce INTEGER NOT NULL, boot TEXT NOT NULL, stamp REAL NOT NULL, chunks INTEGER NOT NULL, writer INTEGER NOT NULL, sum INTEGER NOT NULL)',
-  'CREATE TABLE chunk (id INTEGER PRIMARY KEY, bytes BLOB NOT NULL, sum INTEGER NOT NULL)',
   'CREATE TABLE user (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, started TEXT NOT NULL, boot TEXT NOT NULL, host TEXT NOT NULL, name TEXT NOT NULL, since INTEGER NOT NULL, address TEXT NOT NULL)',
 ]
 
@@ -38,7 +35,11 @@ export function recognize(path: string, found: Described, acknowledged: number):
     const message = `${path} was written by a newer Leasehold (format ${found.version}; this one knows ${VERSION}): use that one`
     throw new LeaseError('UNSUPPORTED', message, { reason: 'newer', facts: { path, version: found.version } })
   }
-  if (found.version < VERSION || found.vacuum !== 0 || found.tables.join() !== SCHEMA.join()) throw damaged(path, 'its tables were changed')
+  if (found.version < VERSION) {
+    const message = `${path} was written by an earlier build of Leasehold (format ${found.version}; this one knows ${VERSION} only): it was left as it is. Choose another file, or use that build`
+    throw new LeaseError('UNSUPPORTED', message, { reason: 'older', facts: { path, version: found.version } })
+  }
+  if (found.vacuum !== 0 || found.tables.join() !== SCHEMA.join()) throw damaged(path, 'its tables were changed')
   return 'ours'
 }
 
