@@ -33,6 +33,8 @@ export interface LogFolder {
   open(name: string): Promise<LogFile | undefined>
   create(temporaryName: string): Promise<NewLogFile>
   remove(name: string): Promise<void>
+  /** Makes all names durable. */
+  sync(): Promise<void>
 }
 
 const { O_CREAT, O_EXCL, O_RDWR, O_WRONLY, O_RDONLY } = constants
@@ -78,6 +80,10 @@ export class DiskFolder implements LogFolder {
     await calls.unlink(join(this.#path, name)).catch(error => {
       if (error.code !== 'ENOENT') throw error
     })
+  }
+
+  sync(): Promise<void> {
+    return syncFolder(this.#path)
   }
 }
 

@@ -103,6 +103,7 @@ export class FileLog {
   append(bytes: Uint8Array, after: Position): Promise<Appended> {
     return this.#database.locked(async () => {
       if (this.#own === undefined) await this.#catchUp()
+      else if (this.#segments.isBroken) await this.#segments.catchUp(this.#segments.head.index)
       const rejected = await this.#locate(after)
       if (rejected) return rejected
       const { head } = this.#segments

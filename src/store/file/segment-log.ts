@@ -81,7 +81,6 @@ export class SegmentLog {
   #end!: Place
   /** The length of the last segment. */
   #length = 0
-  /** A write failed: what is behind the end is not known until it was read again. */
   #isBroken = false
   #spare: Promise<NewLogFile | undefined> | undefined
   #spares = 0
@@ -116,7 +115,7 @@ export class SegmentLog {
       await this.#addSegment({ position: { index: 0, nonce: 0n }, segment: 1, offset: SEGMENT_HEADER }, 0)
     }
     this.#end = this.#segments.at(-1)!
-    this.#length = await this.#sizeOf(this.#end.segment)
+    await this.#enterSegment(this.#end)
     await this.catchUp(published)
   }
 
@@ -126,6 +125,7 @@ export class SegmentLog {
     for (;;) {
       const { frames, place, reason } = await this.#find(this.#end, Number.POSITIVE_INFINITY)
       await this.#writeAgain(frames, published)
+      if (place.segment !== this.#end.segment) await this.#enterSegment(place)
       this.#end = place
       if (reason === 'limit') continue
       if (reason === 'torn') await this.#clearTorn(published)
@@ -135,12 +135,16 @@ export class SegmentLog {
     }
   }
 
+  /** Whether a write failed: what is behind the end is not known until `catchUp`. */
+  get isBroken(): boolean {
+    return this.#isBroken
+  }
+
   /** Appends one record. With the lock. It is durable when this returns. */
   async append(bytes: Uint8Array, nonce: bigint): Promise<Position> {
     const { index, nonce: before } = this.#end.position
     const position = { index: index + 1, nonce }
     const frame = encodeFrame(position, before, stamp(this.#clock), bytes)
-    if (this.#isBroken) await this.#reopen()
     // Zeros must follow a frame, so that its end is known.
     if (this.#end.offset + frame.length + ALIGNMENT > this.#length) await this.#roll(frame.length)
     const { segment, offset } = this.#end
@@ -224,6 +228,14 @@ export class SegmentLog {
     await this.#addSegment({ position: this.#end.position, segment: this.#end.position.index + 1, offset: SEGMENT_HEADER }, needed)
   }
 
+  /** Goes on in a segment that another process has made. It may have died before the name was durable. */
+  async #enterSegment({ segment }: Place): Promise<void> {
+    this.#length = await this.#sizeOf(segment)
+    await this.#folder.sync().catch(error => {
+      throw fileError(error, this.#path)
+    })
+  }
+
   async #addSegment(start: Place, needed: number): Promise<void> {
     const size = Math.max(this.#size, SEGMENT_HEADER + needed + ALIGNMENT)
     const spare = size === this.#size ? await this.#takeSpare() : undefined
@@ -236,7 +248,8 @@ export class SegmentLog {
       this.#isBroken = true // it may have its name all the same
       throw fileError(error, this.#path)
     }
-    this.#segments.push(start)
+    await this.#closeFile(start.segment) // a larger one may take the place of one without a record
+    this.#segments = [...this.#segments.filter(({ segment }) => segment !== start.segment), start]
     this.#end = start
     this.#length = size
   }
@@ -382,7 +395,7 @@ export class SegmentLog {
   async #reopen(): Promise<void> {
     for (const segment of [...this.#open.keys()]) await this.#closeFile(segment)
     await this.#list()
-    this.#length = await this.#sizeOf(this.#end.segment)
+    await this.#enterSegment(this.#end)
     this.#isBroken = false
   }
 

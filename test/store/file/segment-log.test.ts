@@ -1,0 +1,163 @@
+/** The log of segments on a disk that fails, fills up and loses power. */
+import { crc32 } from 'node:zlib'
+import { describe, expect, test } from 'vitest'
+import { LeaseError } from '../../../src/errors.ts'
+import { SegmentLog } from '../../../src/store/file/segment-log.ts'
+import { type LogRecord, type Position, START } from '../../../src/store.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { Died, FaultyDisk } from '../../support/store/faulty-disk.ts'
+
+const SIZE = 8_192
+const LOG = 7n
+
+/** A process that appends, dies and is started again, and what it was told. */
+class Writer {
+  readonly clock: ManualClock
+  readonly disk: FaultyDisk
+  /** Records that were acknowledged, and those that may be in the log behind them. */
+  readonly kept: string[] = []
+  possible: string[] = []
+  log!: SegmentLog
+  /** What PATH-head says. It is never synced. */
+  #published: Position = START
+  #publishedBefore: Position = START
+  #count = 0
+
+  constructor(seed: number) {
+    this.clock = new ManualClock({ seed })
+    this.disk = new FaultyDisk(() => this.clock.random())
+  }
+
+  async open(): Promise<void> {
+    this.log = new SegmentLog({ folder: this.disk, clock: this.clock, path: 'log', writer: () => '1', size: SIZE })
+    for (const name of await this.disk.list()) if (name.endsWith('.part')) await this.disk.remove(name)
+    await this.log.load(LOG, this.#published.index)
+    this.publish(this.log.head)
+  }
+
+  publish(position: Position): void {
+    this.#publishedBefore = this.#published
+    this.#published = position
+  }
+
+  async append(): Promise<void> {
+    const { clock } = this
+    const length = clock.random() < 0.05 ? 20_000 : Math.floor(clock.random() * 1_500)
+    const text = `${this.#count++} `.padEnd(length, 'x')
+    this.possible.push(text)
+    await this.log.catchUp(this.#published.index)
+    const position = await this.log.append(Buffer.from(text), clock.bits())
+    await this.#settle(position)
+    this.publish(position)
+  }
+
+  /** All records up to this one are acknowledged. Of those that failed before it, some are in the log. */
+  async #settle({ index }: Position): Promise<void> {
+    const there = await this.texts()
+    expect(there).toHaveLength(index)
+    expect(there.slice(0, this.kept.length)).toEqual(this.kept)
+    const more = there.slice(this.kept.length)
+    expect(more.every(text => this.possible.includes(text))).toBe(true)
+    expect(more.at(-1)).toBe(this.possible.at(-1))
+    this.kept.push(...more)
+    this.possible = []
+  }
+
+  /** The process has died. */
+  async restart(powerLoss: boolean): Promise<void> {
+    this.disk.restart({ powerLoss })
+    if (powerLoss && this.clock.random() < 0.5) this.#published = this.clock.random() < 0.5 ? this.#publishedBefore : START
+    await this.open()
+    const there = await this.texts()
+    expect(there.slice(0, this.kept.length)).toEqual(this.kept)
+    // What has not been acknowledged may be there, and is there from now on.
+    const more = there.slice(this.kept.length)
+    expect(more.every(text => this.possible.includes(text))).toBe(true)
+    this.kept.push(...more)
+    this.possible = []
+  }
+
+  async texts(): Promise<string[]> {
+    return (await readAll(this.log)).map(({ bytes }) => Buffer.from(bytes).toString())
+  }
+}
+
+async function readAll(log: SegmentLog): Promise<LogRecord[]> {
+  const records: LogRecord[] = []
+  let after = START
+  while (after.index < log.head.index) {
+    const more = (await log.read(after, log.head.index))!
+    records.push(...more)
+    after = more.at(-1)!.position
+  }
+  return records
+}
+
+describe('whatever the disk does, acknowledged records are kept, in their order', () => {
+  const seeds = Array.from({ length: 40 }, (_, i) => i + 1)
+  test.each(seeds)('seed %i', async seed => {
+    const writer = new Writer(seed)
+    await writer.open()
+    const { faults } = writer.disk
+    Object.assign(faults, { failing: 0.05, dying: 0.05 })
+    for (let i = 0; i < 120; i++) {
+      faults.full = writer.clock.random() < 0.1
+      try {
+        await writer.append()
+      } catch (error) {
+        if (hasDied(error)) await restarted(writer)
+        else if (!(error instanceof LeaseError) || error.reason === 'damaged') throw error
+        else if (error.code === 'UNAVAILABLE') expect(error.reason).toMatch(/full|io/)
+      }
+    }
+    expect(writer.kept.length).toBeGreaterThan(40)
+  })
+})
+
+function hasDied(error: unknown): boolean {
+  return error instanceof Died || (error instanceof LeaseError && error.cause instanceof Died)
+}
+
+/** The process may die again while it opens the log. */
+async function restarted(writer: Writer): Promise<void> {
+  for (;;) {
+    try {
+      return await writer.restart(writer.clock.random() < 0.5)
+    } catch (error) {
+      if (hasDied(error)) continue
+      if (!(error instanceof LeaseError) || error.reason === 'damaged') throw error
+    }
+  }
+}
+
+async function logOf(count: number): Promise<Writer> {
+  const writer = new Writer(1)
+  await writer.open()
+  for (let i = 0; i < count; i++) await writer.append()
+  return writer
+}
+
+const firstSegment = '0000000000000001.log'
+
+describe('damage is reported and changes nothing', () => {
+  const cases: Record<string, (bytes: Buffer) => void> = {
+    'a flipped bit of an acknowledged record': bytes => (bytes[200] = bytes[200]! ^ 1),
+    'a record that was cleared': bytes => bytes.fill(0, 64, 400),
+    'a segment cut short': bytes => bytes.fill(0, 300),
+    'a header of another log': bytes => (bytes[8] = 9),
+  }
+  test.each(Object.entries(cases))('%s', async (_, change) => {
+    const writer = await logOf(3)
+    writer.disk.damage(firstSegment, change)
+    const before = crc32(writer.disk.remember(firstSegment))
+    await expect(writer.open()).rejects.toMatchObject({ reason: 'damaged' })
+    expect(crc32(writer.disk.remember(firstSegment))).toBe(before)
+  })
+
+  test('a missing segment', async () => {
+    const writer = await logOf(30)
+    await writer.disk.remove(firstSegment)
+    await writer.open().catch(() => {})
+    await expect(readAll(writer.log)).rejects.toThrow()
+  })
+})

@@ -1,0 +1,165 @@
+/**
+ * A disk in memory on which writes fail, stop half-way and are lost. It has what the system remembers and what is durable: a crash of the process keeps the
+ * former, and a power loss keeps any part of what was written and not synced, sector by sector, and any of the names that were given since the folder was
+ * last synced.
+ */
+import type { LogFile, LogFolder, NewLogFile } from '../../../src/store/file/log-folder.ts'
+
+const SECTOR = 512
+
+/** Random decisions: a number in [0, 1). */
+export type Chance = () => number
+
+/** What goes wrong with the next calls. */
+export interface Faults {
+  /** The chance that a write fails. A part of its sectors may have been written. */
+  failing: number
+  /** The chance that the process dies in a write, which then never ends. */
+  dying: number
+  /** No file can grow. */
+  full: boolean
+}
+
+interface Contents {
+  /** As the system remembers it. */
+  bytes: Buffer
+  durable: Buffer
+}
+
+export class Died extends Error {}
+
+export class FaultyDisk implements LogFolder {
+  readonly faults: Faults = { failing: 0, dying: 0, full: false }
+  readonly #chance: Chance
+  #files = new Map<string, Contents>()
+  #durableNames = new Map<string, Contents>()
+  #isDead = false
+
+  constructor(chance: Chance) {
+    this.#chance = chance
+  }
+
+  /** The process has died: a new one begins. */
+  restart({ powerLoss }: { readonly powerLoss: boolean }): void {
+    this.#isDead = false
+    if (!powerLoss) return
+    // Each name is as it was, or as it has become.
+    for (const name of new Set([...this.#files.keys(), ...this.#durableNames.keys()])) {
+      const kept = this.#chance() < 0.5 ? this.#files.get(name) : this.#durableNames.get(name)
+      if (kept === undefined) this.#files.delete(name)
+      else this.#files.set(name, kept)
+    }
+    for (const contents of this.#files.values()) {
+      for (let at = 0; at < contents.bytes.length; at += SECTOR)
+        if (this.#chance() < 0.5) {
+          const old = Buffer.alloc(Math.min(SECTOR, contents.bytes.length - at))
+          if (at < contents.durable.length) contents.durable.copy(old, 0, at, Math.min(at + SECTOR, contents.durable.length))
+          old.copy(contents.bytes, at)
+        }
+      contents.durable = Buffer.from(contents.bytes)
+    }
+    this.#durableNames = new Map(this.#files)
+  }
+
+  /** Changes a file behind the back of everybody. */
+  damage(name: string, change: (bytes: Buffer) => void): void {
+    const contents = this.#files.get(name)!
+    change(contents.bytes)
+    contents.durable = Buffer.from(contents.bytes)
+  }
+
+  remember(name: string): Buffer {
+    return this.#files.get(name)!.bytes
+  }
+
+  async list(): Promise<string[]> {
+    this.#live()
+    return [...this.#files.keys()]
+  }
+
+  async open(name: string): Promise<LogFile | undefined> {
+    this.#live()
+    const contents = this.#files.get(name)
+    return (
+      contents && {
+        size: async () => contents.bytes.length,
+        read: async (into, at) => {
+          this.#live()
+          return contents.bytes.copy(into, 0, at)
+        },
+        write: async (bytes, at) => {
+          this.#write(contents, bytes, at)
+          contents.durable = Buffer.from(contents.bytes)
+        },
+        close: async () => {},
+      }
+    )
+  }
+
+  async create(temporaryName: string): Promise<NewLogFile> {
+    this.#live()
+    const contents = { bytes: Buffer.alloc(0), durable: Buffer.alloc(0) }
+    let name = temporaryName
+    this.#files.set(name, contents)
+    return {
+      write: async (bytes, at) => this.#write(contents, bytes, at),
+      keep: async kept => {
+        this.#mayDie()
+        contents.durable = Buffer.from(contents.bytes)
+        this.#mayDie()
+        this.#files.delete(name)
+        this.#files.set(kept, contents)
+        name = kept
+        this.#mayDie()
+        this.#durableNames = new Map(this.#files)
+      },
+      drop: async () => {
+        if (name === temporaryName) this.#files.delete(name)
+      },
+    }
+  }
+
+  async remove(name: string): Promise<void> {
+    this.#mayDie()
+    this.#files.delete(name)
+  }
+
+  async sync(): Promise<void> {
+    this.#mayDie()
+    this.#durableNames = new Map(this.#files)
+  }
+
+  #write(contents: Contents, bytes: Uint8Array, at: number): void {
+    this.#live()
+    const end = at + bytes.length
+    if (end > contents.bytes.length) {
+      if (this.faults.full) throw Object.assign(new Error('no space'), { code: 'ENOSPC' })
+      contents.bytes = Buffer.concat([contents.bytes, Buffer.alloc(end - contents.bytes.length)])
+    }
+    const fails = this.#chance() < this.faults.failing
+    const dies = this.#chance() < this.faults.dying
+    for (let from = at; from < end; ) {
+      const to = Math.min(end, (Math.floor(from / SECTOR) + 1) * SECTOR)
+      // A write that does not end has written any of its sectors.
+      if ((!fails && !dies) || this.#chance() < 0.5) contents.bytes.set(bytes.subarray(from - at, to - at), from)
+      from = to
+    }
+    if (dies) this.#die()
+    if (fails) throw Object.assign(new Error('the disk failed'), { code: 'EIO' })
+  }
+
+  #mayDie(): void {
+    this.#live()
+    if (this.#chance() < this.faults.dying) this.#die()
+  }
+
+  #die(): never {
+    this.#isDead = true
+    throw new Died()
+  }
+
+  /** A process that has died does nothing more. */
+  #live(): void {
+    if (this.#isDead) throw new Died()
+  }
+}
