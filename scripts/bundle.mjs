@@ -16,20 +16,15 @@ import { exportTargets, staticImports } from './packed-files.mjs'
 const GUARD = /^(cli\/guard-process|guard\/(hook-answer|hook-event|patch-paths|host-process|token-file)|agent\/repository)\.js$/
 /** What `leasehold run` loads for a lease in a file is one part. */
 const CORE = ['cli/program.js', 'cli/command/run.js', 'replica/replica.js', 'store/file/file.js']
-/** Started before the core is loaded. */
-const THREAD = /^store\/file\/(worker-thread|exit-mutex)\.js$/
 
 /** Which package a module belongs to, by its path. */
 const PACKAGE = /^(.*\/node_modules\/((?:@[^/]+\/)?[^/]+))\//
 
 /** Files that are started by their address, and the modules that start them. */
 const STARTED = {
-  'store/file/worker.js': 'store/file/worker-thread.js',
   'connect/heartbeat-worker.js': 'connect/heartbeat-thread.js',
   'cli/certify/writer.js': 'cli/certify/fault.js',
 }
-
-const THREAD_FILE = 'store/file/worker'
 
 /** Bundles `input` into `dist`. `into` is the folder of the parts. Returns the folders of the packages that are inside, by name. */
 async function bundle(dist, input, { into, platform, output }) {
@@ -90,7 +85,6 @@ async function bundleCommandLine(dist) {
         codeSplitting: {
           groups: [
             { name: 'guard', priority: 2, test: id => GUARD.test(inDist(id)) },
-            { name: 'thread', priority: 2, test: id => THREAD.test(inDist(id)) },
             { name: 'core', priority: 1, test: id => core.has(inDist(id)) || id.includes('/node_modules/commander/') },
           ],
         },
@@ -109,7 +103,7 @@ async function bundleLibrary(dist) {
   const replica = staticImports(dist, 'replica/replica.js')
   const inputs = files => Object.fromEntries(files.map(path => [path, join(dist, `${path}.js`)]))
   const started = Object.keys(STARTED).map(path => path.replace(/\.js$/, ''))
-  const packages = await bundle(dist, inputs([...entries, ...started.filter(path => path !== THREAD_FILE)]), {
+  const packages = await bundle(dist, inputs([...entries, ...started]), {
     into: 'library/part',
     platform: 'neutral', // `leasehold/http` runs in browsers
     output: inDist => ({
@@ -126,13 +120,6 @@ async function bundleLibrary(dist) {
       },
     }),
   })
-  // The thread of a file store shares nothing with the library: it should load only what it runs.
-  const threadPackages = await bundle(dist, inputs([THREAD_FILE]), {
-    into: 'library/store/file',
-    platform: 'node',
-    output: () => ({ dir: join(dist, 'library'), entryFileNames: '[name].js' }),
-  })
-  for (const [name, path] of threadPackages) packages.set(name, path)
   if (packages.size > 0)
     throw new Error(`the library uses ${[...packages.keys()].join(', ')}: make it an optional peer dependency, or do without`)
 }
